@@ -82,9 +82,10 @@ environments *ARGS:
 claims *ARGS:
     cargo run --release -p maverl-lab --bin claims -- {{ARGS}}
 
-# Prints numbers about the structure of this checkout, or of another: `just house DIR`.
-house DIR=".":
-    @python3 tests/python/house.py {{ DIR }}
+# Prints numbers about the structure of this checkout, or of another: `just house DIR`. `just house . --list functions` prints what a
+# number counts: `functions`, `types`, `closures`, `matches` or `circles`.
+house DIR="." *ARGS:
+    @python3 tests/python/house.py {{ DIR }} {{ ARGS }}
 
 # Makes the pictures of the book from the runs in a directory, in both themes (needs chromium-headless-shell):
 # `just screenshots runs/seeds`.

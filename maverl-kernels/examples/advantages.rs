@@ -12,11 +12,11 @@ use std::process::ExitCode;
 
 use cudarc::driver::{CudaSlice, sys};
 use maverl_kernels::advantage::{
-    Arithmetic, Baseline, Cpu, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments,
-    Singleton,
+    Arithmetic, Baseline, CpuArithmetic, GaeParams, GaeSteps, Grouping, RaggedRows, Relative,
+    Segments, Singleton,
 };
 use maverl_kernels::cuda::{CudaError, Gpu};
-use maverl_kernels::sample::uniform;
+use maverl_kernels::sample::uniform_number;
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -60,18 +60,21 @@ fn run() -> Fallible<bool> {
     );
     let lying: Vec<usize> = (0..ROWS).map(|row| row * GROUPS / ROWS).collect();
     let apart: Vec<usize> =
-        (0..ROWS as u64).map(|i| (uniform(1, i) * GROUPS as f64) as usize).collect();
-    let mut good = groups(&gpu, "relative, 10^6 rows in 10^5 groups", &Grouping::rows(&lying), 8)?;
-    good &= groups(&gpu, "relative, groups apart and ragged", &Grouping::rows(&apart), 12)?;
+        (0..ROWS as u64).map(|i| (uniform_number(1, i) * GROUPS as f64) as usize).collect();
+    let mut good =
+        groups(&gpu, "relative, 10^6 rows in 10^5 groups", &Grouping::from_row_groups(&lying), 8)?;
+    good &=
+        groups(&gpu, "relative, groups apart and ragged", &Grouping::from_row_groups(&apart), 12)?;
     good &= whiten(&gpu)?;
-    good &= gae(&gpu, "GAE, 4096 x 4096", &RaggedRows::rows(&[TOKENS; TEXTS]), 16)?;
+    good &= gae(&gpu, "GAE, 4096 x 4096", &RaggedRows::from_lengths(&[TOKENS; TEXTS]), 16)?;
     let chains = vec![vec![TOKENS / 8; 8]; TEXTS];
-    good &= gae(&gpu, "GAE, 4096 chains of 8 replies of 512", &RaggedRows::chains(&chains), 17)?;
+    good &=
+        gae(&gpu, "GAE, 4096 chains of 8 replies of 512", &RaggedRows::from_chains(&chains), 17)?;
     Ok(good)
 }
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n as u64).map(|i| (uniform(seed, i) * 2.0 - 1.0) as f32).collect()
+    (0..n as u64).map(|i| (uniform_number(seed, i) * 2.0 - 1.0) as f32).collect()
 }
 
 fn wide(values: &[f32]) -> Vec<f64> {
@@ -133,34 +136,34 @@ fn parity(gpu: &Gpu, got: &CudaSlice<f32>, want: &[f64]) -> Result<f64, CudaErro
 
 fn groups(gpu: &Gpu, name: &str, by: &Grouping, bytes_per_row: usize) -> Fallible<bool> {
     let (stream, values) = (gpu.stream(), random(2, ROWS));
-    let on = gpu.grouping(by)?;
+    let on = gpu.upload_grouping(by)?;
     let bytes = ROWS * bytes_per_row + GROUPS * 4;
     let set = || Ok((stream.clone_htod(&values)?, stream.alloc_zeros::<f32>(ROWS)?));
     let mut sets = sets(bytes, set)?;
     let seconds = time(gpu, &mut sets, |(values, out)| gpu.relative_into(values, &on, &GRPO, out))?;
-    let (want, _) = Cpu.relative(&wide(&values), by, None, &GRPO)?;
+    let (want, _) = CpuArithmetic.relative_advantages(&wide(&values), by, None, &GRPO)?;
     report(gpu, name, seconds, bytes, parity(gpu, &sets[0].1, &want)?)
 }
 
 fn whiten(gpu: &Gpu) -> Fallible<bool> {
-    let (stream, values, by) = (gpu.stream(), random(3, ROWS), Segments::one(ROWS));
+    let (stream, values, by) = (gpu.stream(), random(3, ROWS), Segments::single_group(ROWS));
     let tokens: Vec<u32> = (0..ROWS as u32).map(|row| row % 7).collect();
-    let (on, of) = (gpu.segments(&by)?, stream.clone_htod(&tokens)?);
+    let (on, of) = (gpu.upload_segments(&by)?, stream.clone_htod(&tokens)?);
     let set = || Ok((stream.clone_htod(&values)?, stream.alloc_zeros::<f32>(ROWS)?));
     let mut sets = sets(20 * ROWS, set)?;
     let seconds = time(gpu, &mut sets, |(values, out)| gpu.whiten_into(values, &of, &on, out))?;
-    let want = Cpu.whiten(&wide(&values), &tokens, &by)?;
+    let want = CpuArithmetic.whiten_groups(&wide(&values), &tokens, &by)?;
     report(gpu, "whiten, 10^6 rows of tokens", seconds, 20 * ROWS, parity(gpu, &sets[0].1, &want)?)
 }
 
 fn gae(gpu: &Gpu, name: &str, places: &RaggedRows, bytes_per_place: usize) -> Fallible<bool> {
     let (stream, n) = (gpu.stream(), places.len());
-    let (rewards, values, after) = (random(4, n), random(5, n), random(6, places.count()));
+    let (rewards, values, after) = (random(4, n), random(5, n), random(6, places.row_count()));
     let hops = GaeSteps {
         within: GaeParams { gamma: 1.0, lambda: 0.95 },
         between: GaeParams { gamma: 0.99, lambda: 0.9 },
     };
-    let (on, end) = (gpu.places(places)?, stream.clone_htod(&after)?);
+    let (on, end) = (gpu.upload_rows(places)?, stream.clone_htod(&after)?);
     let mut sets = sets(n * bytes_per_place, || {
         let from = [stream.clone_htod(&rewards)?, stream.clone_htod(&values)?];
         Ok((from, [stream.alloc_zeros::<f32>(n)?, stream.alloc_zeros(n)?]))
@@ -168,7 +171,13 @@ fn gae(gpu: &Gpu, name: &str, places: &RaggedRows, bytes_per_place: usize) -> Fa
     let seconds = time(gpu, &mut sets, |([rewards, values], [advantages, returns])| {
         gpu.gae_into([rewards, values, &end], &on, hops, [advantages, returns])
     })?;
-    let want = Cpu.gae(&wide(&rewards), &wide(&values), &wide(&after), places, hops)?;
+    let want = CpuArithmetic.gae_advantages(
+        &wide(&rewards),
+        &wide(&values),
+        &wide(&after),
+        places,
+        hops,
+    )?;
     let [advantages, returns] = &sets[0].1;
     let far = parity(gpu, advantages, &want.0)?.max(parity(gpu, returns, &want.1)?);
     report(gpu, name, seconds, n * bytes_per_place, far)

@@ -52,13 +52,14 @@ pub fn adamw_step(
     for (name, len) in [("grad", grad.len()), ("m", m.len()), ("v", v.len())] {
         assert_eq!(len, n, "adamw_step: {name} has {len} elements, param has {n}");
     }
-    let rates = cfg.rates(step, grad_scale);
+    let rates = cfg.step_rates(step, grad_scale);
     if !par::worth_it(n) {
-        return lanes::run(Update { rates, param, grad, m, v });
+        return lanes::run_kernel(Update { rates, param, grad, m, v });
     }
     let moments = m.par_chunks_mut(BLOCK).zip(v.par_chunks_mut(BLOCK));
     let parts = param.par_chunks_mut(BLOCK).zip(grad.par_chunks(BLOCK)).zip(moments);
-    parts.for_each(|((param, grad), (m, v))| lanes::run(Update { rates, param, grad, m, v }));
+    parts
+        .for_each(|((param, grad), (m, v))| lanes::run_kernel(Update { rates, param, grad, m, v }));
 }
 
 /// Returns `Σ xᵢ²` in f64: the square of a gradient's norm. Blocks of fixed size are added in order, so the bits do not
@@ -86,7 +87,7 @@ pub(crate) struct Rates {
 
 impl AdamW {
     /// Returns the constants of a step.
-    pub(crate) fn rates(&self, step: u64, grad_scale: f32) -> Rates {
+    pub(crate) fn step_rates(&self, step: u64, grad_scale: f32) -> Rates {
         let t = step as f64;
         Rates {
             keep: (1.0 - self.lr * self.weight_decay) as f32,
@@ -114,12 +115,12 @@ impl Kernel for Update<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { rates, param, grad, m, v } = self;
         let [scale, gain1, gain2] = [rates.scale, rates.gain1, rates.gain2].map(|x| lanes.splat(x));
         let [keep, beta2, rate] = [rates.keep, rates.beta2, rates.rate].map(|x| lanes.splat(x));
         let [correction, eps] = [rates.correction, rates.eps].map(|x| lanes.splat(x));
-        lanes.each(
+        lanes.map_lanes(
             [grad],
             [param, m, v],
             #[inline(always)]
@@ -137,7 +138,7 @@ impl Kernel for Update<'_> {
 }
 
 fn block_of_squares(x: &[f32]) -> f64 {
-    lanes::run(Squares(x))
+    lanes::run_kernel(Squares(x))
 }
 
 /// Computes `Σ xᵢ²` in sixteen lanes of f64, element by element.
@@ -147,11 +148,11 @@ impl Kernel for Squares<'_> {
     type Output = f64;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f64 {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f64 {
         let mut sums = lanes.splat_wide(0.0);
         let (body, tail) = self.0.as_chunks();
         for x in body {
-            let x = lanes.widen(lanes.load(x));
+            let x = lanes.to_wide(lanes.load(x));
             sums = lanes.add_wide(sums, lanes.mul_wide(x, x));
         }
         let mut sums = lanes.wide_array(sums);

@@ -1,10 +1,10 @@
 //! Advantages: how much better a row did than the ones it is compared with.
 //!
-//! There is one implementation of each estimator on the CPU: [`relative`], [`gae`], [`returns`], [`whiten`], [`ema`],
-//! [`moments`]. They take and give f64, over rows that were sorted into [`Segments`] once; sums are taken in the order of
+//! There is one implementation of each estimator on the CPU: [`relative_advantages`], [`gae_advantages`], [`discounted_returns`], [`whiten_groups`], [`subtract_average`],
+//! [`group_moments`]. They take and give f64, over rows that were sorted into [`Segments`] once; sums are taken in the order of
 //! rows.
 //!
-//! [`Arithmetic`] has these functions for the CPU ([`Cpu`]) and, with the feature `cuda`, for a GPU. Its kernels in CUDA C++
+//! [`Arithmetic`] has these functions for the CPU ([`CpuArithmetic`]) and, with the feature `cuda`, for a GPU. Its kernels in CUDA C++
 //! are compared with the CPU.
 
 mod arithmetic;
@@ -14,12 +14,12 @@ mod scan;
 mod segments;
 mod step;
 
-pub use arithmetic::{Arithmetic, ArithmeticError, Cpu, Steps};
-pub use moments::{Moments, moments};
-pub use relative::{Baseline, Relative, relative, units};
-pub use scan::{GaeParams, GaeSteps, RaggedRows, gae, returns};
+pub use arithmetic::{Arithmetic, ArithmeticError, CpuArithmetic, GigpoSteps};
+pub use moments::{Moments, group_moments};
+pub use relative::{Baseline, Relative, relative_advantages, unit_values};
+pub use scan::{GaeParams, GaeSteps, RaggedRows, discounted_returns, gae_advantages};
 pub use segments::{Grouping, Segments};
-pub use step::{ema, whiten};
+pub use step::{subtract_average, whiten_groups};
 
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -40,7 +40,7 @@ pub enum Singleton {
 }
 
 /// Asserts that two things are of one length.
-pub(crate) fn same(name: &str, a: usize, b: usize) {
+pub(crate) fn assert_same_length(name: &str, a: usize, b: usize) {
     assert_eq!(a, b, "{name}: {a} rows, where there should be {b}");
 }
 

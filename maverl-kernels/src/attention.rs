@@ -13,6 +13,7 @@ mod backward;
 mod blocks;
 mod forward;
 mod rows;
+mod shapes;
 mod vector;
 mod weighted;
 
@@ -21,111 +22,15 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::par;
-pub use blocks::{BLOCK_TOKENS, Block, Blocks};
-use forward::Task;
-use rows::{Keys, Rows};
+pub use blocks::{BLOCK_TOKENS, CacheBlock, CacheBlocks};
+use forward::ForwardTask;
+use rows::{SequenceKeys, SequenceValues};
+pub use shapes::{Heads, Packing, Segment};
 
 /// Queries of one task. The keys of the task are transposed once.
 const QUERIES: usize = 128;
 /// Multiplications that cost as much as one element of [`par::GRAIN`].
 const PER_ELEMENT: usize = 16;
-
-/// Shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads {
-    /// Number of query heads; a multiple of `kv`.
-    pub q: usize,
-    /// Number of key and value heads.
-    pub kv: usize,
-    /// Elements of a head.
-    pub dim: usize,
-}
-
-impl Heads {
-    /// Returns the number of elements of a token's queries.
-    fn q_width(self) -> usize {
-        self.q * self.dim
-    }
-
-    /// Returns the number of elements of a token's keys, or values.
-    fn kv_width(self) -> usize {
-        self.kv * self.dim
-    }
-
-    /// Returns the number of query heads that share a key head.
-    fn group(self) -> usize {
-        self.q / self.kv
-    }
-
-    fn scale(self) -> f32 {
-        1.0 / (self.dim as f32).sqrt()
-    }
-
-    #[track_caller]
-    fn check(self, name: &str) {
-        let Self { q, kv, dim } = self;
-        assert!(
-            dim > 0 && kv > 0 && q > 0 && q.is_multiple_of(kv),
-            "{name}: {q} query heads over {kv} of {dim}"
-        );
-    }
-}
-
-/// Sequences packed one after the other, without padding. Sequences may share a prefix, which is stored once.
-#[derive(Debug, Clone, Copy)]
-pub struct Packing<'a> {
-    /// Bounds of the rows: row `r` holds the tokens `offsets[r]..offsets[r + 1]`.
-    pub offsets: &'a [usize],
-    /// Prefix of each row: an earlier row that has no prefix itself, or `None`. Rows past the end of this list have no
-    /// prefix.
-    pub prefixes: &'a [Option<usize>],
-}
-
-impl<'a> Packing<'a> {
-    /// Packs rows without shared prefixes.
-    pub fn of(offsets: &'a [usize]) -> Self {
-        Self { offsets, prefixes: &[] }
-    }
-
-    /// Returns the row that is the prefix of row `r`.
-    pub fn prefix(&self, r: usize) -> Option<usize> {
-        self.prefixes.get(r).copied().flatten()
-    }
-
-    /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
-    pub(crate) fn rows(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
-        let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
-        (0..self.offsets.len() - 1).map(move |r| [self.prefix(r).map_or(0..0, own), own(r)])
-    }
-
-    /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
-    #[track_caller]
-    pub(crate) fn check(self, name: &str) -> usize {
-        let Self { offsets, prefixes } = self;
-        assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
-        assert!(offsets.is_sorted(), "{name}: offsets rise");
-        assert!(prefixes.len() < offsets.len(), "{name}: a prefix for each row");
-        let fine = |(r, prefix): (usize, &Option<usize>)| {
-            prefix.is_none_or(|prefix| prefix < r && self.prefix(prefix).is_none())
-        };
-        assert!(
-            prefixes.iter().enumerate().all(fine),
-            "{name}: prefixes of prefixes, or later ones"
-        );
-        offsets.last().copied().unwrap_or(0)
-    }
-}
-
-/// One sequence of [`attention_cached`].
-#[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
-    /// Number of queries: the last tokens of the sequence.
-    pub new_tokens: usize,
-    /// Number of tokens of the sequence, new tokens included.
-    pub len: usize,
-    /// Blocks of the sequence, in order.
-    pub blocks: &'a [u32],
-}
 
 /// Computes attention within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`. A
 /// token attends to the row's prefix and to its row up to itself. The bits equal those of the unsplit row, wherever it
@@ -142,8 +47,8 @@ pub fn attention(
     heads: Heads,
     out: &mut [f32],
 ) {
-    heads.check("attention");
-    let n = packing.check("attention");
+    heads.assert_valid("attention");
+    let n = packing.assert_valid("attention");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     for (name, len, width) in
         [("q", q.len(), qw), ("k", k.len(), kvw), ("v", v.len(), kvw), ("out", out.len(), qw)]
@@ -156,13 +61,13 @@ pub fn attention(
         let x: &[f32] = x;
         &x[tokens.start * width..tokens.end * width]
     };
-    for [prefix, own] in packing.rows() {
-        let keys = (Keys::Rows(of(k, &own, kvw)), Rows::Whole(of(v, &own, kvw)));
+    for [prefix, own] in packing.row_ranges() {
+        let keys = (SequenceKeys::Rows(of(k, &own, kvw)), SequenceValues::Whole(of(v, &own, kvw)));
         let shared = (!prefix.is_empty()).then(|| [of(k, &prefix, kvw), of(v, &prefix, kvw)]);
         let queries = of(q, &own, qw);
         push_tasks(&mut tasks, queries, prefix.len(), keys, shared, heads, &mut out);
     }
-    run(tasks, heads);
+    run_tasks(tasks, heads);
 }
 
 /// Computes attention from the new tokens of each segment to its whole past: `q`, `out` are
@@ -175,12 +80,12 @@ pub fn attention(
 /// If the lengths differ from the shapes, or a block does not exist.
 pub fn attention_cached(
     q: &[f32],
-    blocks: Blocks<'_>,
+    blocks: CacheBlocks<'_>,
     segments: &[Segment<'_>],
     heads: Heads,
     out: &mut [f32],
 ) {
-    heads.check("attention_cached");
+    heads.assert_valid("attention_cached");
     let qw = heads.q_width();
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
     for (name, len) in [("q", q.len()), ("out", out.len())] {
@@ -196,8 +101,11 @@ pub fn attention_cached(
     if segments.iter().all(|segment| segment.new_tokens == 1) {
         // Decoding: one task for each segment, without allocating a list of tasks.
         let one = |((segment, q), out): ((&Segment<'_>, _), _)| {
-            let (k, v) = (Keys::of(&blocks, segment.blocks), Rows::of(&blocks, segment.blocks));
-            Task { q, k, v, prefix: None, first: segment.len - 1, out }.run(heads);
+            let (k, v) = (
+                SequenceKeys::from_blocks(&blocks, segment.blocks),
+                SequenceValues::from_blocks(&blocks, segment.blocks),
+            );
+            ForwardTask { q, k, v, prefix: None, first: segment.len - 1, out }.run_task(heads);
         };
         let work: usize = segments.iter().map(|segment| segment.len * qw).sum();
         if par::worth_it(work / PER_ELEMENT) {
@@ -214,10 +122,11 @@ pub fn attention_cached(
     for &Segment { new_tokens, len, blocks: ids } in segments {
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
-        let rows = (Keys::of(&blocks, ids), Rows::of(&blocks, ids));
+        let rows =
+            (SequenceKeys::from_blocks(&blocks, ids), SequenceValues::from_blocks(&blocks, ids));
         push_tasks(&mut tasks, queries, len - new_tokens, rows, None, heads, &mut out);
     }
-    run(tasks, heads);
+    run_tasks(tasks, heads);
 }
 
 /// Computes the gradients of [`attention`] from its `out` and `dout`. `dq`, `dk` and `dv` are overwritten.
@@ -245,8 +154,8 @@ pub fn attention_bwd(
     dk: &mut [f32],
     dv: &mut [f32],
 ) {
-    heads.check("attention_bwd");
-    let n = packing.check("attention_bwd");
+    heads.assert_valid("attention_bwd");
+    let n = packing.assert_valid("attention_bwd");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     let wide = [("q", q.len()), ("out", out.len()), ("dout", dout.len()), ("dq", dq.len())];
     for (name, len) in wide {
@@ -257,12 +166,13 @@ pub fn attention_bwd(
     }
     let (mut dq, mut dk, mut dv) = (dq, dk, dv);
     // A family is a row and the rows that have it as prefix, in row order.
-    let mut families: Vec<Vec<backward::Task<'_>>> = Vec::with_capacity(packing.offsets.len());
+    let mut families: Vec<Vec<backward::BackwardTask<'_>>> =
+        Vec::with_capacity(packing.offsets.len());
     let mut family = Vec::with_capacity(packing.offsets.len());
-    for (r, [prefix, own]) in packing.rows().enumerate() {
+    for (r, [prefix, own]) in packing.row_ranges().enumerate() {
         let (at_q, at_kv) = (own.start * qw..own.end * qw, own.start * kvw..own.end * kvw);
         let before = prefix.start * kvw..prefix.end * kvw;
-        let row = backward::Row {
+        let row = backward::GradientRow {
             q: &q[at_q.clone()],
             k: &k[at_kv.clone()],
             v: &v[at_kv.clone()],
@@ -270,28 +180,31 @@ pub fn attention_bwd(
             out: &out[at_q.clone()],
             dout: &dout[at_q.clone()],
         };
-        let grads =
-            [split(&mut dq, at_q.len()), split(&mut dk, at_kv.len()), split(&mut dv, at_kv.len())];
-        family.push(packing.prefix(r).map_or(families.len(), |prefix| family[prefix]));
+        let grads = [
+            split_front(&mut dq, at_q.len()),
+            split_front(&mut dk, at_kv.len()),
+            split_front(&mut dv, at_kv.len()),
+        ];
+        family.push(packing.prefix_of_row(r).map_or(families.len(), |prefix| family[prefix]));
         if family[r] == families.len() {
             families.push(Vec::new());
         }
-        families[family[r]].push(backward::Task { row, grads });
+        families[family[r]].push(backward::BackwardTask { row, grads });
     }
     let tokens =
         |[prefix, own]: [Range<usize>; 2]| (2 * prefix.len() + own.len() + 1) * own.len() / 2;
-    let work: usize = packing.rows().map(tokens).sum::<usize>() * qw;
+    let work: usize = packing.row_ranges().map(tokens).sum::<usize>() * qw;
     if !par::worth_it(work / PER_ELEMENT) {
-        families.into_iter().for_each(|family| backward::run(family, heads, false));
-    } else if families.len() < 2 * par::threads() {
-        families.into_iter().for_each(|family| backward::run(family, heads, true));
+        families.into_iter().for_each(|family| backward::run_family(family, heads, false));
+    } else if families.len() < 2 * par::thread_count() {
+        families.into_iter().for_each(|family| backward::run_family(family, heads, true));
     } else {
-        families.into_par_iter().for_each(|family| backward::run(family, heads, false));
+        families.into_par_iter().for_each(|family| backward::run_family(family, heads, false));
     }
 }
 
 /// Splits the first `len` elements off a slice.
-fn split<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+fn split_front<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
     let (first, rest) = std::mem::take(slice).split_at_mut(len);
     *slice = rest;
     first
@@ -299,27 +212,27 @@ fn split<'a>(slice: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 
 /// Appends the tasks of one row's queries from the `past`-th on, and splits their outputs off `out`.
 fn push_tasks<'a>(
-    tasks: &mut Vec<Task<'a>>,
+    tasks: &mut Vec<ForwardTask<'a>>,
     q: &'a [f32],
     past: usize,
-    (k, v): (Keys<'a>, Rows<'a>),
+    (k, v): (SequenceKeys<'a>, SequenceValues<'a>),
     prefix: Option<[&'a [f32]; 2]>,
     heads: Heads,
     out: &mut &'a mut [f32],
 ) {
     for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
-        let (first, out) = (past + i * QUERIES, split(out, q.len()));
-        tasks.push(Task { q, k, v, prefix, first, out });
+        let (first, out) = (past + i * QUERIES, split_front(out, q.len()));
+        tasks.push(ForwardTask { q, k, v, prefix, first, out });
     }
 }
 
-fn run(tasks: Vec<Task<'_>>, heads: Heads) {
-    let keys = |task: &Task<'_>| task.first + task.q.len() / heads.q_width();
+fn run_tasks(tasks: Vec<ForwardTask<'_>>, heads: Heads) {
+    let keys = |task: &ForwardTask<'_>| task.first + task.q.len() / heads.q_width();
     let work: usize = tasks.iter().map(|task| keys(task) * task.q.len()).sum();
     if par::worth_it(work / PER_ELEMENT) {
-        tasks.into_par_iter().for_each(|task| task.run(heads));
+        tasks.into_par_iter().for_each(|task| task.run_task(heads));
     } else {
-        tasks.into_iter().for_each(|task| task.run(heads));
+        tasks.into_iter().for_each(|task| task.run_task(heads));
     }
 }
 

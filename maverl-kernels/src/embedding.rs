@@ -11,9 +11,9 @@ use crate::par;
 /// # Panics
 ///
 /// If the lengths differ from the shapes, or an id is out of range.
-pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
-    check("gather", table.len(), ids, d, out.len());
-    par::parts(out, d, |start, out| {
+pub fn gather_rows(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
+    check_shapes("gather", table.len(), ids, d, out.len());
+    par::for_each_part(out, d, |start, out| {
         for (&id, out) in ids[start / d..].iter().zip(out.chunks_exact_mut(d)) {
             out.copy_from_slice(&table[id as usize * d..][..d]);
         }
@@ -26,9 +26,11 @@ pub fn gather(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
 ///
 /// If the lengths differ from the shapes, or an id is out of range.
 pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
-    check("scatter_add", dtable.len(), ids, d, dy.len());
+    check_shapes("scatter_add", dtable.len(), ids, d, dy.len());
     // Each thread owns a range of ids and reads all tokens, so a row of the table is always summed in token order.
-    let add = |first: usize, rows: &mut [f32]| lanes::run(AddRows { dy, ids, d, first, rows });
+    let add = |first: usize, rows: &mut [f32]| {
+        lanes::run_kernel(AddEmbeddingRows { dy, ids, d, first, rows })
+    };
     if !par::worth_it(dy.len()) {
         return add(0, dtable);
     }
@@ -38,7 +40,7 @@ pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
 }
 
 /// Adds rows of `dy` to the rows of the table in `rows`; the first of those is `first`.
-struct AddRows<'a> {
+struct AddEmbeddingRows<'a> {
     dy: &'a [f32],
     ids: &'a [u32],
     d: usize,
@@ -46,11 +48,11 @@ struct AddRows<'a> {
     rows: &'a mut [f32],
 }
 
-impl Kernel for AddRows<'_> {
+impl Kernel for AddEmbeddingRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { dy, ids, d, first, rows } = self;
         let range = first..first + rows.len() / d;
         for (&id, dy) in ids.iter().zip(dy.chunks_exact(d)) {
@@ -62,7 +64,7 @@ impl Kernel for AddRows<'_> {
     }
 }
 
-fn check(name: &str, table: usize, ids: &[u32], d: usize, tokens: usize) {
+fn check_shapes(name: &str, table: usize, ids: &[u32], d: usize, tokens: usize) {
     let n = ids.len();
     assert!(d > 0 && table.is_multiple_of(d), "{name}: table of {table} is not rows of {d}");
     assert_eq!(tokens, n * d, "{name}: token rows have {tokens} elements, not [{n}, {d}]");

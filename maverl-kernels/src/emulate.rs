@@ -36,7 +36,7 @@ const MESSAGE: usize = 512;
 /// Orders in which the threads of a block can run. A kernel that lacks a barrier gives other results in some of them.
 pub const ORDERS: [&str; 4] = ["forward", "reverse", "lockstep", "shuffle:7"];
 
-type Launch = unsafe extern "C" fn(
+type LaunchFunction = unsafe extern "C" fn(
     *const c_char,
     *const c_uint,
     c_uint,
@@ -49,7 +49,7 @@ type Set = unsafe extern "C" fn(*const c_char, c_int, c_int);
 
 /// Order of threads and time of copies of launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct ThreadSchedule {
     /// Order of threads, one of [`ORDERS`].
     pub order: &'static str,
     /// Time of asynchronous copies: at once, or at the wait that covers them. A missing wait shows in the second, a
@@ -59,15 +59,15 @@ pub struct Settings {
     pub mutant: u32,
 }
 
-impl Default for Settings {
+impl Default for ThreadSchedule {
     fn default() -> Self {
         Self { order: ORDERS[0], copies_at_once: false, mutant: 0 }
     }
 }
 
-impl Settings {
+impl ThreadSchedule {
     /// Iterates over every order of threads with both times of copies.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub fn every_schedule() -> impl Iterator<Item = Self> {
         let copies = |order| {
             [false, true].map(|copies_at_once| Self { order, copies_at_once, ..Self::default() })
         };
@@ -77,8 +77,8 @@ impl Settings {
 
 /// Kernels built for the CPU.
 #[derive(Debug, Clone, Copy)]
-pub struct Library {
-    launch: Launch,
+pub struct KernelLibrary {
+    launch: LaunchFunction,
     set: Set,
 }
 
@@ -115,15 +115,16 @@ impl From<io::Error> for EmulateError {
     }
 }
 
-impl Library {
+impl KernelLibrary {
     /// Builds a source with these kernels. The library stays open until the process ends.
     ///
     /// # Errors
     ///
     /// See [`EmulateError`].
     pub fn build(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
-        let dir = scratch(&env::temp_dir())?;
-        let built = compile(&dir, source, kernels, &FLAGS).and_then(|library| open(&library));
+        let dir = scratch_dir(&env::temp_dir())?;
+        let built = compile_library(&dir, source, kernels, &FLAGS)
+            .and_then(|library| open_library(&library));
         fs::remove_dir_all(&dir)?;
         built
     }
@@ -134,20 +135,20 @@ impl Library {
     /// # Errors
     ///
     /// See [`EmulateError`].
-    pub fn cached(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
+    pub fn open_cached(source: &str, kernels: &[&str]) -> Result<Self, EmulateError> {
         let Some(cache) = cache_dir() else { return Self::build(source, kernels) };
         let mut hash = DefaultHasher::new();
-        [HEADER, OPERATIONS, source, &launcher(kernels)].hash(&mut hash);
+        [HEADER, OPERATIONS, source, &launcher_source(kernels)].hash(&mut hash);
         (compiler_name(), FLAGS, env::consts::ARCH).hash(&mut hash);
         let kept = cache.join(format!("{:016x}.so", hash.finish()));
         if kept.is_file() {
-            return open(&kept);
+            return open_library(&kept);
         }
-        let dir = scratch(&cache)?;
-        let built = compile(&dir, source, kernels, &FLAGS);
+        let dir = scratch_dir(&cache)?;
+        let built = compile_library(&dir, source, kernels, &FLAGS);
         let moved = built.and_then(|library| Ok(fs::rename(library, &kept)?));
         fs::remove_dir_all(&dir)?;
-        moved.and_then(|()| open(&kept))
+        moved.and_then(|()| open_library(&kept))
     }
 
     /// Sets how the threads of launches of the calling thread run.
@@ -155,7 +156,7 @@ impl Library {
     /// # Panics
     ///
     /// If the order contains a zero byte.
-    pub fn set(&self, settings: Settings) {
+    pub fn apply_settings(&self, settings: ThreadSchedule) {
         let order = CString::new(settings.order).expect("an order is one of `ORDERS`");
         // SAFETY: the function reads a string that ends in zero.
         unsafe {
@@ -178,7 +179,7 @@ impl Library {
     ///
     /// There are as many arguments as the kernel has parameters, of their meaning, and what lies at the addresses is as
     /// long as the kernel reads and writes.
-    pub unsafe fn launch(
+    pub unsafe fn launch_kernel(
         &self,
         kernel: &str,
         grid: [u32; 3],
@@ -210,7 +211,7 @@ impl Library {
 /// # Errors
 ///
 /// See [`EmulateError`].
-pub fn compiler() -> Result<(), EmulateError> {
+pub fn check_compiler() -> Result<(), EmulateError> {
     let name = compiler_name();
     match Command::new(&name).arg("--version").output() {
         Ok(_) => Ok(()),
@@ -235,7 +236,7 @@ fn cache_dir() -> Option<PathBuf> {
 }
 
 /// A new directory in another that only this process uses.
-fn scratch(within: &Path) -> io::Result<PathBuf> {
+fn scratch_dir(within: &Path) -> io::Result<PathBuf> {
     static BUILDS: AtomicU64 = AtomicU64::new(0);
     let build = BUILDS.fetch_add(1, Ordering::Relaxed);
     let dir = within.join(format!("maverl-kernel-{}-{build}", process::id()));
@@ -243,7 +244,7 @@ fn scratch(within: &Path) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-fn compile(
+fn compile_library(
     dir: &Path,
     source: &str,
     kernels: &[&str],
@@ -252,7 +253,7 @@ fn compile(
     fs::write(dir.join("cuda_on_cpu.h"), HEADER)?;
     fs::write(dir.join("device_on_cpu.h"), OPERATIONS)?;
     fs::write(dir.join("kernel.cu"), source)?;
-    fs::write(dir.join("launch.cpp"), launcher(kernels))?;
+    fs::write(dir.join("launch.cpp"), launcher_source(kernels))?;
     let library = dir.join("kernel.so");
     let compiler = compiler_name();
     let run = Command::new(&compiler)
@@ -272,7 +273,7 @@ fn compile(
 }
 
 /// Source of the functions that launch kernels by name.
-fn launcher(kernels: &[&str]) -> String {
+fn launcher_source(kernels: &[&str]) -> String {
     let mut source = "#include \"cuda_on_cpu.h\"\n#include \"kernel.cu\"\n\n".to_owned();
     for kernel in kernels {
         let _ = writeln!(source, "COC_KERNEL({kernel});");
@@ -305,10 +306,10 @@ EXPORT void coc_set(const char* order, int copies_at_once, int mutant) {
     source
 }
 
-fn open(library: &Path) -> Result<Library, EmulateError> {
+fn open_library(library: &Path) -> Result<KernelLibrary, EmulateError> {
     let path = CString::new(library.as_os_str().as_bytes())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    // SAFETY: the library is the one just built, stays open, and its functions have these types in `launcher`.
+    // SAFETY: the library is the one just built, stays open, and its functions have these types in `launcher_source`.
     unsafe {
         let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if handle.is_null() {
@@ -319,8 +320,8 @@ fn open(library: &Path) -> Result<Library, EmulateError> {
         if launch.is_null() || set.is_null() {
             return Err(io::Error::other("the built library lacks a function").into());
         }
-        Ok(Library {
-            launch: std::mem::transmute::<*mut c_void, Launch>(launch),
+        Ok(KernelLibrary {
+            launch: std::mem::transmute::<*mut c_void, LaunchFunction>(launch),
             set: std::mem::transmute::<*mut c_void, Set>(set),
         })
     }

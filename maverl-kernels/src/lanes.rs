@@ -19,12 +19,12 @@ pub(crate) trait Kernel {
 
     /// Runs the operation on the vectors of a path. This function and everything it calls, closures included, must be
     /// `#[inline(always)]`; otherwise they are compiled without the instructions of the path.
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Self::Output;
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Self::Output;
 }
 
 /// Runs `kernel` on the path in use.
 #[inline(always)]
-pub(crate) fn run<K: Kernel>(kernel: K) -> K::Output {
+pub(crate) fn run_kernel<K: Kernel>(kernel: K) -> K::Output {
     simd::dispatch(OnLanes(kernel))
 }
 
@@ -36,11 +36,11 @@ impl<K: Kernel> WithSimd for OnLanes<K> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> K::Output {
         match S::F32_LANES {
-            16 => self.0.run(Lanes::<S, 1> { simd }),
-            8 => self.0.run(Lanes::<S, 2> { simd }),
-            4 => self.0.run(Lanes::<S, 4> { simd }),
+            16 => self.0.run_with_lanes(Lanes::<S, 1> { simd }),
+            8 => self.0.run_with_lanes(Lanes::<S, 2> { simd }),
+            4 => self.0.run_with_lanes(Lanes::<S, 4> { simd }),
             // Sixteen numbers whose instructions are functions: equally correct, and far less code to compile.
-            1 => self.0.run(Lanes::<Scalar512b, 1> { simd: Scalar512b }),
+            1 => self.0.run_with_lanes(Lanes::<Scalar512b, 1> { simd: Scalar512b }),
             lanes => unreachable!("a path of {lanes} lanes"),
         }
     }
@@ -88,7 +88,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     /// Runs a part of an operation as a function of its own, which all callers share. A function that holds everything
     /// that it calls takes the compiler far longer than its parts do.
     #[inline(always)]
-    pub(crate) fn call<K: Kernel>(self, part: K) -> K::Output {
+    pub(crate) fn call_part<K: Kernel>(self, part: K) -> K::Output {
         self.simd.vectorize(OnLanes(part))
     }
 
@@ -132,7 +132,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
             out[i] = if Self::ORDERED {
                 self.simd.max_f32s(a[i], b[i])
             } else {
-                self.choose(self.simd.greater_than_f32s(a[i], b[i]), a[i], b[i])
+                self.select_lanes(self.simd.greater_than_f32s(a[i], b[i]), a[i], b[i])
             };
         }
         out
@@ -146,7 +146,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
             out[i] = if Self::ORDERED {
                 self.simd.min_f32s(a[i], b[i])
             } else {
-                self.choose(self.simd.less_than_f32s(a[i], b[i]), a[i], b[i])
+                self.select_lanes(self.simd.less_than_f32s(a[i], b[i]), a[i], b[i])
             };
         }
         out
@@ -164,13 +164,13 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         let mut out = other;
         for i in 0..N {
             let less = self.simd.less_than_f32s(x[i], self.simd.splat_f32s(bound));
-            out[i] = self.choose(less, then[i], other[i]);
+            out[i] = self.select_lanes(less, then[i], other[i]);
         }
         out
     }
 
     #[inline(always)]
-    fn choose(self, mask: S::m32s, then: S::f32s, other: S::f32s) -> S::f32s {
+    fn select_lanes(self, mask: S::m32s, then: S::f32s, other: S::f32s) -> S::f32s {
         cast(self.simd.select_u32s(mask, cast(then), cast(other)))
     }
 
@@ -219,12 +219,12 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         if !tail.is_empty() {
             lanes[0] = self.larger(self.load_first(tail, f32::NEG_INFINITY), lanes[0]);
         }
-        self.largest(self.larger(lanes[0], lanes[1]))
+        self.largest_lane(self.larger(lanes[0], lanes[1]))
     }
 
     /// Returns the largest of sixteen elements, none of them NaN.
     #[inline(always)]
-    pub(crate) fn largest(self, mut x: Sixteen<S, N>) -> f32 {
+    pub(crate) fn largest_lane(self, mut x: Sixteen<S, N>) -> f32 {
         let mut vectors = N;
         while vectors > 1 {
             vectors /= 2;
@@ -245,10 +245,11 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         for x in body {
             let x = self.load(x);
             for i in 0..N {
-                met[i] = self.choose(simd.equal_f32s(x[i], x[i]), met[i], simd.splat_f32s(1.0));
+                met[i] =
+                    self.select_lanes(simd.equal_f32s(x[i], x[i]), met[i], simd.splat_f32s(1.0));
             }
         }
-        self.largest(met) > 0.0 || tail.iter().any(|x| x.is_nan())
+        self.largest_lane(met) > 0.0 || tail.iter().any(|x| x.is_nan())
     }
 
     /// Returns `Σ aᵢ bᵢ` in lane order.
@@ -332,7 +333,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     /// Adds `x` to `sum`.
     #[inline(always)]
     pub(crate) fn add_to(self, sum: &mut [f32], x: &[f32]) {
-        self.each(
+        self.map_lanes(
             [x],
             [sum],
             #[inline(always)]
@@ -343,7 +344,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     /// Overwrites arrays by the result of `f` on sixteen elements of each at a time. `f` gets the elements of the
     /// `read` arrays and the old elements of the `written` arrays. All arrays have the length of the first written one.
     #[inline(always)]
-    pub(crate) fn each<const R: usize, const W: usize>(
+    pub(crate) fn map_lanes<const R: usize, const W: usize>(
         self,
         read: [&[f32]; R],
         written: [&mut [f32]; W],

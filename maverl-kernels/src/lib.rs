@@ -8,7 +8,7 @@
 //! - Sums over rows (weight gradients, statistics) are taken in an order that depends on the shapes alone, never on the
 //!   scheduler.
 //!
-//! Threads are those of the current rayon pool; within [`alone`] only the calling thread is used. Vector instructions
+//! Threads are those of the current rayon pool; within [`run_alone`] only the calling thread is used. Vector instructions
 //! are chosen at run time ([`simd`]). The bits are those of fused multiply-adds, so processors without them give
 //! correct results, but slowly.
 //!
@@ -53,7 +53,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
-pub use par::{alone, copy, sum};
+pub use par::{copy_numbers, run_alone, sum_numbers};
 
 #[cfg(any(test, feature = "cuda"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]

@@ -14,7 +14,7 @@
 
 mod row;
 
-pub(crate) use row::Row;
+pub(crate) use row::LogitRow;
 
 use std::ops::Range;
 
@@ -55,8 +55,8 @@ impl LmHead<'_> {
         let rows = chunk_rows(vocab).min(n.max(1));
         let mut logits = vec![0.0; rows * vocab];
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
-        for at in chunks(0..n, rows) {
-            let logits = self.logits(&packed, at.clone(), &mut logits);
+        for at in split_chunks(0..n, rows) {
+            let logits = self.compute_logits(&packed, at.clone(), &mut logits);
             let (targets, inverse) = (&self.targets[at.clone()], &self.inv_temperature[at.clone()]);
             all_rows(logits, targets, inverse, &mut logp[at.clone()], &mut entropy[at], None);
         }
@@ -78,7 +78,7 @@ impl LmHead<'_> {
     /// # Panics
     ///
     /// If the lengths differ from the shapes, a target is not below `V`, or `offsets` does not rise from 0 to `n`.
-    pub fn loss<E>(
+    pub fn loss_gradients<E>(
         &self,
         offsets: &[usize],
         mut loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), E>,
@@ -91,26 +91,26 @@ impl LmHead<'_> {
         let mut logits = vec![0.0; most * vocab];
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         let mut outputs = Outputs::default();
-        for sequences in whole(offsets, most) {
+        for sequences in group_sequences(offsets, most) {
             let at = offsets[sequences.start]..offsets[sequences.end];
             outputs.resize(at.len());
             let Outputs { logp, entropy, dlogp, dentropy, rows } = &mut outputs;
-            for part in chunks(at.clone(), most) {
+            for part in split_chunks(at.clone(), most) {
                 let here = part.start - at.start..part.end - at.start;
-                let logits = self.logits(&packed, part.clone(), &mut logits);
+                let logits = self.compute_logits(&packed, part.clone(), &mut logits);
                 let (targets, inverse) = (&self.targets[part.clone()], &self.inv_temperature[part]);
                 let (logp, entropy) = (&mut logp[here.clone()], &mut entropy[here.clone()]);
                 all_rows(logits, targets, inverse, logp, entropy, Some(&mut rows[here]));
             }
             loss(sequences, [logp, entropy], [dlogp, dentropy])?;
-            for part in chunks(at.clone(), most) {
+            for part in split_chunks(at.clone(), most) {
                 let here = part.start - at.start..part.end - at.start;
                 let logits = match at.len() <= most {
                     true => &mut logits[..at.len() * vocab],
-                    false => self.logits(&packed, part.clone(), &mut logits),
+                    false => self.compute_logits(&packed, part.clone(), &mut logits),
                 };
                 let derivatives = [&dlogp[here.clone()], &dentropy[here.clone()]];
-                self.backward(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());
+                self.backward_rows(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());
             }
         }
         Ok(())
@@ -133,18 +133,18 @@ impl LmHead<'_> {
     }
 
     /// Computes the gradients of some rows, overwriting their logits.
-    fn backward(
+    fn backward_rows(
         &self,
         logits: &mut [f32],
         at: Range<usize>,
-        rows: &[Row],
+        rows: &[LogitRow],
         derivatives: [&[f32]; 2],
         dh: &mut [f32],
         dw: Option<&mut [f32]>,
     ) {
         let (n, vocab) = (at.len(), logits.len() / at.len());
         let d = self.w.len() / vocab;
-        self.gradient(logits, at.start, rows, derivatives);
+        self.replace_by_gradient(logits, at.start, rows, derivatives);
         let here = at.start * d..at.end * d;
         self.precision.set().nn(logits, self.w, &mut dh[here.clone()], n, d, vocab);
         if let Some(dw) = dw {
@@ -153,7 +153,7 @@ impl LmHead<'_> {
     }
 
     /// Computes the logits of some rows into the front of `out`.
-    fn logits<'o>(
+    fn compute_logits<'o>(
         &self,
         w: &PackedWeight,
         rows: Range<usize>,
@@ -166,55 +166,55 @@ impl LmHead<'_> {
     }
 
     /// Replaces the logits of the rows from `start` on by their gradients.
-    fn gradient(
+    fn replace_by_gradient(
         &self,
         logits: &mut [f32],
         start: usize,
-        rows: &[Row],
+        rows: &[LogitRow],
         [dlogp, dentropy]: [&[f32]; 2],
     ) {
         let vocab = logits.len() / rows.len();
-        par::parts(logits, vocab, |first, logits| {
+        par::for_each_part(logits, vocab, |first, logits| {
             for (i, logits) in (first / vocab..).zip(logits.chunks_exact_mut(vocab)) {
                 let target = self.targets[start + i] as usize;
                 let (dlogp, dentropy) = (dlogp[i], dentropy[i]);
-                lanes::run(Gradient { row: &rows[i], logits, target, dlogp, dentropy });
+                lanes::run_kernel(LogitGradient { row: &rows[i], logits, target, dlogp, dentropy });
             }
         });
     }
 }
 
-/// Computes [`Row::of`].
+/// Computes [`LogitRow::from_logits`].
 pub(crate) struct RowOf<'a> {
     pub(crate) logits: &'a [f32],
     pub(crate) inverse: f32,
 }
 
 impl Kernel for RowOf<'_> {
-    type Output = Row;
+    type Output = LogitRow;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Row {
-        Row::of(lanes, self.logits, self.inverse)
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> LogitRow {
+        LogitRow::from_logits(lanes, self.logits, self.inverse)
     }
 }
 
-/// Computes [`Row::gradient`].
-struct Gradient<'a> {
-    row: &'a Row,
+/// Computes [`LogitRow::write_gradient`].
+struct LogitGradient<'a> {
+    row: &'a LogitRow,
     logits: &'a mut [f32],
     target: usize,
     dlogp: f32,
     dentropy: f32,
 }
 
-impl Kernel for Gradient<'_> {
+impl Kernel for LogitGradient<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { row, logits, target, dlogp, dentropy } = self;
-        row.gradient(lanes, logits, target, dlogp, dentropy);
+        row.write_gradient(lanes, logits, target, dlogp, dentropy);
     }
 }
 
@@ -225,12 +225,12 @@ struct Outputs {
     entropy: Vec<f32>,
     dlogp: Vec<f32>,
     dentropy: Vec<f32>,
-    rows: Vec<Row>,
+    rows: Vec<LogitRow>,
 }
 
 impl Outputs {
     fn resize(&mut self, n: usize) {
-        self.rows.resize(n, Row::default());
+        self.rows.resize(n, LogitRow::default());
         for values in [&mut self.logp, &mut self.entropy, &mut self.dlogp, &mut self.dentropy] {
             values.clear();
             values.resize(n, 0.0);
@@ -239,12 +239,15 @@ impl Outputs {
 }
 
 /// Splits a range into pieces of at most `size`.
-pub(crate) fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn split_chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(size).map(move |start| start..range.end.min(start + size))
 }
 
 /// Groups consecutive whole sequences of together at most `most` rows; at least one sequence a group.
-pub(crate) fn whole(offsets: &[usize], most: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn group_sequences(
+    offsets: &[usize],
+    most: usize,
+) -> impl Iterator<Item = Range<usize>> {
     let mut end = 0;
     std::iter::from_fn(move || {
         let start = end;
@@ -288,17 +291,17 @@ fn all_rows(
     inv_temperature: &[f32],
     logp: &mut [f32],
     entropy: &mut [f32],
-    rows: Option<&mut [Row]>,
+    rows: Option<&mut [LogitRow]>,
 ) {
     let vocab = logits.len() / targets.len().max(1);
     let mut unread = Vec::new();
     let rows = rows.unwrap_or_else(|| {
-        unread.resize(targets.len(), Row::default());
+        unread.resize(targets.len(), LogitRow::default());
         &mut unread
     });
-    let one = |i: usize, ((logp, entropy), row): ((&mut f32, &mut f32), &mut Row)| {
+    let one = |i: usize, ((logp, entropy), row): ((&mut f32, &mut f32), &mut LogitRow)| {
         let logits = &logits[i * vocab..(i + 1) * vocab];
-        *row = lanes::run(RowOf { logits, inverse: inv_temperature[i] });
+        *row = lanes::run_kernel(RowOf { logits, inverse: inv_temperature[i] });
         *logp = row.logp(logits[targets[i] as usize]);
         *entropy = row.entropy() as f32;
     };

@@ -13,10 +13,17 @@
 //! call, which pays off with many rows. Arrays are always `f32`; [`Precision::Bf16`] rounds them during packing.
 
 mod ceiling;
+mod element;
 mod engine;
 mod kernel;
 mod layout;
+mod matrix;
+mod multiply;
+mod part;
 mod path;
+mod prefetch;
+mod scalar;
+mod tiles;
 mod vectors;
 
 #[cfg(target_arch = "x86_64")]
@@ -27,15 +34,19 @@ mod neon;
 mod x86;
 
 pub use ceiling::multiply_add_registers;
-use engine::{Out, Product, Then};
-use layout::{Bf16, Element, F32, Line, Matrix, Order, Packed, Panels};
-use path::Path;
-pub(crate) use path::prefetch;
+use element::{Bf16, Element, F32};
+use engine::{MatrixProduct, ProductOutput};
+use layout::{PackedPanels, Panels};
+use matrix::{Matrix, MemoryOrder};
+use part::Then;
+use path::ProductPath;
+pub(crate) use prefetch::prefetch_line;
+use tiles::PanelLine;
 
 /// Returns true if the processor has AMX for `bf16` and the operating system lets this process use it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_amx() -> bool {
-    amx::works()
+    amx::is_available()
 }
 
 /// Rounding of a product's terms. Sums and arrays are always `f32`.
@@ -79,8 +90,8 @@ impl Matmul {
     ///
     /// If a slice does not have the length of its shape.
     pub fn nt(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
-        check("nt", [("a", a.len(), m, k), ("b", b.len(), n, k), ("out", out.len(), m, n)]);
-        self.run((a, m, Order::Terms), (b, n, Order::Terms), out, k);
+        check_shapes("nt", [("a", a.len(), m, k), ("b", b.len(), n, k), ("out", out.len(), m, n)]);
+        self.run_sides((a, m, MemoryOrder::Terms), (b, n, MemoryOrder::Terms), out, k);
     }
 
     /// Computes `out[m, n] (+)= a[m, k] · wᵀ` with `w [n, k]` packed. The bits are those of [`Matmul::nt`]; packing `w`
@@ -91,7 +102,10 @@ impl Matmul {
     /// If a slice does not have the length of its shape, or `w` was packed for another precision.
     pub fn nt_packed(self, a: &[f32], w: &PackedWeight, out: &mut [f32], m: usize) {
         let (n, k) = w.shape();
-        check("nt_packed", [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)]);
+        check_shapes(
+            "nt_packed",
+            [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)],
+        );
         assert_eq!(w.precision, self.precision, "nt_packed: w is packed for another precision");
         match self.precision {
             Precision::F32 => self.run_packed::<F32>(a, m, w, out),
@@ -105,8 +119,8 @@ impl Matmul {
     ///
     /// If a slice does not have the length of its shape.
     pub fn nn(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
-        check("nn", [("a", a.len(), m, k), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-        self.run((a, m, Order::Terms), (b, n, Order::Indices), out, k);
+        check_shapes("nn", [("a", a.len(), m, k), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
+        self.run_sides((a, m, MemoryOrder::Terms), (b, n, MemoryOrder::Indices), out, k);
     }
 
     /// Computes `out[m, n] (+)= a[k, m]ᵀ · b[k, n]`: the gradient of a weight, summed over `k` rows.
@@ -115,23 +129,28 @@ impl Matmul {
     ///
     /// If a slice does not have the length of its shape.
     pub fn tn(self, a: &[f32], b: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
-        check("tn", [("a", a.len(), k, m), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
-        self.run((a, m, Order::Indices), (b, n, Order::Indices), out, k);
+        check_shapes("tn", [("a", a.len(), k, m), ("b", b.len(), k, n), ("out", out.len(), m, n)]);
+        self.run_sides((a, m, MemoryOrder::Indices), (b, n, MemoryOrder::Indices), out, k);
     }
 
-    fn run(self, a: Side<'_>, b: Side<'_>, out: &mut [f32], terms: usize) {
+    fn run_sides(self, a: ProductSide<'_>, b: ProductSide<'_>, out: &mut [f32], terms: usize) {
         match self.precision {
-            Precision::F32 => run::<F32>(a, b, out, terms, self.then, Path::current::<F32>()),
-            Precision::Bf16 => run::<Bf16>(a, b, out, terms, self.then, Path::current::<Bf16>()),
+            Precision::F32 => {
+                run_product::<F32>(a, b, out, terms, self.then, ProductPath::current::<F32>())
+            }
+            Precision::Bf16 => {
+                run_product::<Bf16>(a, b, out, terms, self.then, ProductPath::current::<Bf16>())
+            }
         }
     }
 
     fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &PackedWeight, out: &mut [f32]) {
-        let a = Matrix::<E>::new(a, m, w.inputs, Order::Terms);
+        let a = Matrix::<E>::new(a, m, w.inputs, MemoryOrder::Terms);
         let (lines, columns) = (&w.lines[..], 0..w.outputs);
-        let b = Panels::Packed(Packed { lines, columns, words: 0..a.words() });
-        let out = Out::new(out, w.outputs);
-        Product { a, b, out, then: self.then, path: Path::current::<E>() }.run();
+        let b = Panels::Packed(PackedPanels { lines, columns, words: 0..a.words() });
+        let out = ProductOutput::new(out, w.outputs);
+        MatrixProduct { a, b, out, then: self.then, path: ProductPath::current::<E>() }
+            .compute_product();
     }
 }
 
@@ -142,7 +161,7 @@ pub struct PackedWeight {
     precision: Precision,
     outputs: usize,
     inputs: usize,
-    lines: Vec<Line>,
+    lines: Vec<PanelLine>,
 }
 
 impl PackedWeight {
@@ -152,7 +171,7 @@ impl PackedWeight {
     ///
     /// If `w` does not have the length of its shape.
     pub fn pack(precision: Precision, w: &[f32], outputs: usize, inputs: usize) -> Self {
-        let lines = vec![Line::default(); lines(precision, outputs, inputs)];
+        let lines = vec![PanelLine::default(); line_count(precision, outputs, inputs)];
         let mut packed = Self { precision, outputs, inputs, lines };
         packed.update(w);
         packed
@@ -168,12 +187,12 @@ impl PackedWeight {
         assert_eq!(w.len(), o * i, "packed weight: w has {} elements, not [{o}, {i}]", w.len());
         match self.precision {
             Precision::F32 => {
-                let w = Matrix::<F32>::new(w, o, i, Order::Terms);
-                engine::pack(&w, &mut self.lines, Path::current::<F32>());
+                let w = Matrix::<F32>::new(w, o, i, MemoryOrder::Terms);
+                engine::pack_panels(&w, &mut self.lines, ProductPath::current::<F32>());
             }
             Precision::Bf16 => {
-                let w = Matrix::<Bf16>::new(w, o, i, Order::Terms);
-                engine::pack(&w, &mut self.lines, Path::current::<Bf16>());
+                let w = Matrix::<Bf16>::new(w, o, i, MemoryOrder::Terms);
+                engine::pack_panels(&w, &mut self.lines, ProductPath::current::<Bf16>());
             }
         }
     }
@@ -185,12 +204,12 @@ impl PackedWeight {
 
     /// Returns the bytes of a packed weight. Outputs are rounded up to 32; in `bf16`, where a term has two bytes,
     /// inputs are rounded up to 32 too.
-    pub fn bytes(precision: Precision, outputs: usize, inputs: usize) -> usize {
-        lines(precision, outputs, inputs) * size_of::<Line>()
+    pub fn packed_bytes(precision: Precision, outputs: usize, inputs: usize) -> usize {
+        line_count(precision, outputs, inputs) * size_of::<PanelLine>()
     }
 }
 
-fn lines(precision: Precision, outputs: usize, inputs: usize) -> usize {
+fn line_count(precision: Precision, outputs: usize, inputs: usize) -> usize {
     match precision {
         Precision::F32 => layout::panel_lines::<F32>(outputs, inputs),
         Precision::Bf16 => layout::panel_lines::<Bf16>(outputs, inputs),
@@ -198,23 +217,23 @@ fn lines(precision: Precision, outputs: usize, inputs: usize) -> usize {
 }
 
 /// Values, number of sums, and memory order of one side.
-type Side<'a> = (&'a [f32], usize, Order);
+type ProductSide<'a> = (&'a [f32], usize, MemoryOrder);
 
-fn run<E: Element>(
-    (a, m, a_order): Side<'_>,
-    (b, n, b_order): Side<'_>,
+fn run_product<E: Element>(
+    (a, m, a_order): ProductSide<'_>,
+    (b, n, b_order): ProductSide<'_>,
     out: &mut [f32],
     terms: usize,
     then: Then,
-    path: Path,
+    path: ProductPath,
 ) {
     let a = Matrix::<E>::new(a, m, terms, a_order);
     let b = Panels::Of(Matrix::new(b, n, terms, b_order));
-    Product { a, b, out: Out::new(out, n), then, path }.run();
+    MatrixProduct { a, b, out: ProductOutput::new(out, n), then, path }.compute_product();
 }
 
 /// Asserts that each slice has the length of its `rows x cols`.
-fn check(name: &str, shapes: [(&str, usize, usize, usize); 3]) {
+fn check_shapes(name: &str, shapes: [(&str, usize, usize, usize); 3]) {
     for (slice, len, rows, cols) in shapes {
         assert_eq!(len, rows * cols, "{name}: {slice} has {len} elements, not [{rows}, {cols}]");
     }

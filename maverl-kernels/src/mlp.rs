@@ -14,9 +14,9 @@ pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     let n = gate.len();
     assert_eq!(up.len(), n, "swiglu: up has {} elements, gate has {n}", up.len());
     assert_eq!(out.len(), n, "swiglu: out has {} elements, gate has {n}", out.len());
-    par::parts(out, 1, |start, out| {
+    par::for_each_part(out, 1, |start, out| {
         let at = start..start + out.len();
-        lanes::run(Forward { gate: &gate[at.clone()], up: &up[at], out });
+        lanes::run_kernel(SwigluForward { gate: &gate[at.clone()], up: &up[at], out });
     });
 }
 
@@ -36,26 +36,26 @@ pub fn swiglu_bwd(gate: &[f32], up: &[f32], dout: &[f32], dgate: &mut [f32], dup
     {
         assert_eq!(len, n, "swiglu_bwd: {name} has {len} elements, gate has {n}");
     }
-    par::parts2(dgate, dup, 1, |start, dgate, dup| {
+    par::for_both_parts(dgate, dup, 1, |start, dgate, dup| {
         let at = start..start + dgate.len();
         let (gate, up, dout) = (&gate[at.clone()], &up[at.clone()], &dout[at]);
-        lanes::run(Backward { gate, up, dout, dgate, dup });
+        lanes::run_kernel(SwigluBackward { gate, up, dout, dgate, dup });
     });
 }
 
 /// Elements of one thread in [`swiglu`].
-struct Forward<'a> {
+struct SwigluForward<'a> {
     gate: &'a [f32],
     up: &'a [f32],
     out: &'a mut [f32],
 }
 
-impl Kernel for Forward<'_> {
+impl Kernel for SwigluForward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
-        lanes.each(
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        lanes.map_lanes(
             [self.gate, self.up],
             [self.out],
             #[inline(always)]
@@ -65,7 +65,7 @@ impl Kernel for Forward<'_> {
 }
 
 /// Elements of one thread in [`swiglu_bwd`].
-struct Backward<'a> {
+struct SwigluBackward<'a> {
     gate: &'a [f32],
     up: &'a [f32],
     dout: &'a [f32],
@@ -73,13 +73,13 @@ struct Backward<'a> {
     dup: &'a mut [f32],
 }
 
-impl Kernel for Backward<'_> {
+impl Kernel for SwigluBackward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let one = lanes.splat(1.0);
-        lanes.each(
+        lanes.map_lanes(
             [self.gate, self.up, self.dout],
             [self.dgate, self.dup],
             #[inline(always)]

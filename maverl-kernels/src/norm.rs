@@ -19,10 +19,10 @@ const ROWS: usize = 256;
 ///
 /// If `x` is not whole rows of `w.len()`, or `out` has another length.
 pub fn rms_norm(x: &[f32], w: &[f32], eps: f32, out: &mut [f32]) {
-    check("rms_norm", x, w, [("out", out.len())]);
+    check_shapes("rms_norm", x, w, [("out", out.len())]);
     let d = w.len();
-    par::parts(out, d, |start, out| {
-        lanes::run(Forward { x: &x[start..start + out.len()], w, eps, out });
+    par::for_each_part(out, d, |start, out| {
+        lanes::run_kernel(NormForward { x: &x[start..start + out.len()], w, eps, out });
     });
 }
 
@@ -45,7 +45,7 @@ pub fn rms_norm_bwd(
     dx: &mut [f32],
     dw: Option<&mut [f32]>,
 ) {
-    backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
+    run_backward::<false>("rms_norm_bwd", x, w, eps, dy, dx, dw);
 }
 
 /// Computes [`rms_norm_bwd`] in a residual stream. On entry `dx [n, d]` holds the gradient that reached `x` along the
@@ -62,11 +62,11 @@ pub fn rms_norm_bwd_add(
     dx: &mut [f32],
     dw: Option<&mut [f32]>,
 ) {
-    backward::<true>("rms_norm_bwd_add", x, w, eps, dy, dx, dw);
+    run_backward::<true>("rms_norm_bwd_add", x, w, eps, dy, dx, dw);
 }
 
 /// Computes both backward passes; `ADD` keeps the old values of `dx`.
-fn backward<const ADD: bool>(
+fn run_backward<const ADD: bool>(
     name: &str,
     x: &[f32],
     w: &[f32],
@@ -75,13 +75,13 @@ fn backward<const ADD: bool>(
     dx: &mut [f32],
     dw: Option<&mut [f32]>,
 ) {
-    check(name, x, w, [("dy", dy.len()), ("dx", dx.len())]);
+    check_shapes(name, x, w, [("dy", dy.len()), ("dx", dx.len())]);
     let d = w.len();
     let block = ROWS * d;
     let mut partials = vec![0.0; x.len().div_ceil(block) * d];
     let one = |start: usize, dx: &mut [f32], dw: &mut [f32]| {
         let at = start * block..start * block + dx.len();
-        lanes::run(Backward::<ADD> { x: &x[at.clone()], w, eps, dy: &dy[at], dx, dw });
+        lanes::run_kernel(NormBackward::<ADD> { x: &x[at.clone()], w, eps, dy: &dy[at], dx, dw });
     };
     if par::worth_it(x.len()) {
         let parts = dx.par_chunks_mut(block).zip(partials.par_chunks_mut(d)).enumerate();
@@ -97,7 +97,7 @@ fn backward<const ADD: bool>(
     }
 }
 
-fn check<const N: usize>(name: &str, x: &[f32], w: &[f32], others: [(&str, usize); N]) {
+fn check_shapes<const N: usize>(name: &str, x: &[f32], w: &[f32], others: [(&str, usize); N]) {
     assert!(
         !w.is_empty() && x.len().is_multiple_of(w.len()),
         "{name}: x has {} elements, not rows of {}",
@@ -110,22 +110,22 @@ fn check<const N: usize>(name: &str, x: &[f32], w: &[f32], others: [(&str, usize
 }
 
 /// Some rows of [`rms_norm`].
-struct Forward<'a> {
+struct NormForward<'a> {
     x: &'a [f32],
     w: &'a [f32],
     eps: f32,
     out: &'a mut [f32],
 }
 
-impl Kernel for Forward<'_> {
+impl Kernel for NormForward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { x, w, eps, out } = self;
         for (x, out) in x.chunks_exact(w.len()).zip(out.chunks_exact_mut(w.len())) {
             let inverse = lanes.splat(inverse_rms(lanes, x, eps));
-            lanes.each(
+            lanes.map_lanes(
                 [x, w],
                 [out],
                 #[inline(always)]
@@ -135,8 +135,8 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// Some rows of [`backward`]: overwrites or adds to `dx`, and adds to `dw`.
-struct Backward<'a, const ADD: bool> {
+/// Some rows of [`run_backward`]: overwrites or adds to `dx`, and adds to `dw`.
+struct NormBackward<'a, const ADD: bool> {
     x: &'a [f32],
     w: &'a [f32],
     eps: f32,
@@ -145,11 +145,11 @@ struct Backward<'a, const ADD: bool> {
     dw: &'a mut [f32],
 }
 
-impl<const ADD: bool> Kernel for Backward<'_, ADD> {
+impl<const ADD: bool> Kernel for NormBackward<'_, ADD> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { x, w, eps, dy, dx, dw } = self;
         let d = w.len();
         let rows = x.chunks_exact(d).zip(dy.chunks_exact(d)).zip(dx.chunks_exact_mut(d));
@@ -158,7 +158,7 @@ impl<const ADD: bool> Kernel for Backward<'_, ADD> {
             let mean = lanes.dot3(dy, w, x) / d as f32;
             let pull = lanes.splat(inverse * inverse * mean);
             let inverse = lanes.splat(inverse);
-            lanes.each(
+            lanes.map_lanes(
                 [x, w, dy],
                 [dx, dw],
                 #[inline(always)]

@@ -15,12 +15,12 @@ pub struct RopeTable {
     inv_freq: Vec<f32>,
     max_positions: usize,
     /// Table of the first positions: up to the last one used, rounded up to a power of two.
-    rows: RwLock<Arc<Rows>>,
+    rows: RwLock<Arc<RopeRows>>,
 }
 
 /// Cosines and sines, both `[positions, half]`.
 #[derive(Debug, Default)]
-struct Rows {
+struct RopeRows {
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
@@ -48,15 +48,15 @@ impl RopeTable {
     ///
     /// If the table has fewer positions.
     #[cfg(feature = "cuda")]
-    pub(crate) fn first(&self, positions: usize) -> [Vec<f32>; 2] {
+    pub(crate) fn first_rows(&self, positions: usize) -> [Vec<f32>; 2] {
         let have = self.max_positions;
         assert!(positions <= have, "rope: {positions} positions of a table of {have}");
-        let (rows, len) = (self.rows(positions), positions * self.inv_freq.len());
+        let (rows, len) = (self.table_rows(positions), positions * self.inv_freq.len());
         [rows.cos[..len].to_vec(), rows.sin[..len].to_vec()]
     }
 
     /// Returns the rows of at least the first `positions`, which must be in the table.
-    fn rows(&self, positions: usize) -> Arc<Rows> {
+    fn table_rows(&self, positions: usize) -> Arc<RopeRows> {
         let needed = positions * self.inv_freq.len();
         let rows = Arc::clone(&self.rows.read().unwrap_or_else(PoisonError::into_inner));
         if rows.cos.len() >= needed {
@@ -64,7 +64,7 @@ impl RopeTable {
         }
         let end = positions.next_power_of_two().min(self.max_positions);
         let angles = || (0..end).flat_map(|p| self.inv_freq.iter().map(move |f| p as f32 * f));
-        let rows = Arc::new(Rows {
+        let rows = Arc::new(RopeRows {
             cos: angles().map(f32::cos).collect(),
             sin: angles().map(f32::sin).collect(),
         });
@@ -85,20 +85,20 @@ impl RopeTable {
 /// # Panics
 ///
 /// If the lengths differ from the shapes, or a position is not in the table.
-pub fn rope(x: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
-    rotate("rope", x, positions, heads, table, 1.0);
+pub fn apply_rope(x: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
+    rotate_heads("rope", x, positions, heads, table, 1.0);
 }
 
-/// Computes the gradient of [`rope`] in place: the rotation by the negative angle.
+/// Computes the gradient of [`apply_rope`] in place: the rotation by the negative angle.
 ///
 /// # Panics
 ///
-/// Under the same conditions as [`rope`].
+/// Under the same conditions as [`apply_rope`].
 pub fn rope_bwd(dx: &mut [f32], positions: &[u32], heads: usize, table: &RopeTable) {
-    rotate("rope_bwd", dx, positions, heads, table, -1.0);
+    rotate_heads("rope_bwd", dx, positions, heads, table, -1.0);
 }
 
-fn rotate(
+fn rotate_heads(
     name: &str,
     x: &mut [f32],
     positions: &[u32],
@@ -111,13 +111,13 @@ fn rotate(
     assert!(width > 0, "{name}: no heads, or a table of no frequencies");
     assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
     let table = &*checked_rows(name, positions, table);
-    par::parts(x, width, |start, x| {
+    par::for_each_part(x, width, |start, x| {
         let positions = &positions[start / width..];
-        lanes::run(Rotate { x, positions, width, half, table, sign });
+        lanes::run_kernel(Rotate { x, positions, width, half, table, sign });
     });
 }
 
-/// Tokens of [`rotate`].
+/// Tokens of [`rotate_heads`].
 struct Rotate<'a> {
     /// Heads of some tokens, `[.., width]`.
     x: &'a mut [f32],
@@ -125,7 +125,7 @@ struct Rotate<'a> {
     positions: &'a [u32],
     width: usize,
     half: usize,
-    table: &'a Rows,
+    table: &'a RopeRows,
     sign: f32,
 }
 
@@ -133,7 +133,7 @@ impl Kernel for Rotate<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { x, positions, width, half, table, sign } = self;
         let sign = lanes.splat(sign);
         for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
@@ -141,7 +141,7 @@ impl Kernel for Rotate<'_> {
             let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
             for x in x.chunks_exact_mut(2 * half) {
                 let (a, b) = x.split_at_mut(half);
-                lanes.each(
+                lanes.map_lanes(
                     [cos, sin],
                     [a, b],
                     #[inline(always)]
@@ -157,11 +157,11 @@ impl Kernel for Rotate<'_> {
 }
 
 /// Returns the table's rows of some positions, after asserting that the table has them.
-fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<Rows> {
+fn checked_rows(name: &str, positions: &[u32], table: &RopeTable) -> Arc<RopeRows> {
     let most = positions.iter().max().map_or(0, |&p| p as usize + 1);
     let have = table.max_positions();
     assert!(most <= have, "{name}: position {} of a table of {have}", most.saturating_sub(1));
-    table.rows(most)
+    table.table_rows(most)
 }
 
 #[cfg(test)]

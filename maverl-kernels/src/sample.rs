@@ -11,6 +11,7 @@ use pulp::Simd;
 
 use crate::lanes::{self, Kernel, LANES, Lanes};
 use crate::logprob::RowOf;
+pub use filter::SamplingFilter;
 
 /// Derives a seed from two numbers. Both go through the finalizer of SplitMix64 ([Steele et al., 2014]), one after the
 /// other, so that similar inputs give unrelated outputs and the order matters.
@@ -18,50 +19,32 @@ use crate::logprob::RowOf;
 /// [Steele et al., 2014]: https://doi.org/10.1145/2714064.2660195
 pub fn derive_seed(a: u64, b: u64) -> u64 {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let finalize = |mut z: u64| {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    finalize(
-        finalize(a.wrapping_add(GOLDEN)).wrapping_add(b.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN),
-    )
+    let first = finalize_hash(a.wrapping_add(GOLDEN));
+    finalize_hash(first.wrapping_add(b.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN))
+}
+
+/// Mixes the bits of a number: the finalizer of SplitMix64.
+#[inline]
+fn finalize_hash(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// Returns the `counter`-th number of the stream `seed`, uniform in `[0, 1)` with 53 bits. A stream is SplitMix64
 /// started at a hash of its seed ([`derive_seed`]).
-pub fn uniform(seed: u64, counter: u64) -> f64 {
+pub fn uniform_number(seed: u64, counter: u64) -> f64 {
     (derive_seed(seed, counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
-}
-
-/// Temperature, and the filters applied after it, in the order of Hugging Face.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Filter {
-    /// Divisor of the logits. 0 is greedy; values between 0 and 1e-6 count as 1e-6.
-    pub temperature: f32,
-    /// Number of largest logits to keep; ties with the last one are kept too. 0 is off.
-    pub top_k: usize,
-    /// Probability mass to keep: the most probable tokens are kept until their mass reaches it, at least one. 1 is off.
-    /// Of equally probable tokens the lower id comes first.
-    pub top_p: f32,
-    /// Smallest kept probability relative to that of the most probable token; 0 is off.
-    pub min_p: f32,
-}
-
-impl Default for Filter {
-    fn default() -> Self {
-        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 }
-    }
 }
 
 /// Sampling of a token without filters.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draw {
+pub struct TokenDraw {
     /// Temperature; 0 takes the largest logit.
     pub temperature: f32,
     /// Stream of random numbers.
     pub seed: u64,
-    /// Number in the stream, as in [`uniform`].
+    /// Number in the stream, as in [`uniform_number`].
     pub counter: u64,
 }
 
@@ -118,24 +101,25 @@ impl std::error::Error for BadLogits {}
 /// # Panics
 ///
 /// If `u` is not in `[0, 1)`, the temperature is negative or not finite, or `top_p` or `min_p` is not in `[0, 1]`.
-pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLogits> {
+pub fn sample_token(logits: &[f32], filter: &SamplingFilter, u: f64) -> Result<Sampled, BadLogits> {
     assert!((0.0..1.0).contains(&u), "sample: u = {u} is not in [0, 1)");
     let temperature = filter.temperature;
     assert!(temperature >= 0.0 && temperature.is_finite(), "sample: temperature {temperature}");
     assert!((0.0..=1.0).contains(&filter.top_p), "sample: top_p {}", filter.top_p);
     assert!((0.0..=1.0).contains(&filter.min_p), "sample: min_p {}", filter.min_p);
 
-    let best = check(logits)?;
+    let best = largest_logit(logits)?;
     let greedy = temperature == 0.0;
     let inverse = if greedy { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let (row, id) = match greedy {
-        true => (lanes::run(RowOf { logits, inverse }), best),
-        false => filter::draw(logits, inverse, filter, u),
+    let (row, id) = if greedy {
+        (lanes::run_kernel(RowOf { logits, inverse }), best)
+    } else {
+        filter::draw_filtered(logits, inverse, filter, u)
     };
     Ok(Sampled { id: id as u32, logprob: row.logp(logits[id]), entropy: row.entropy() as f32 })
 }
 
-/// Samples like [`sample`], with a repetition penalty (CTRL, [1909.05858]): the logits of the tokens `seen` are divided
+/// Samples like [`sample_token`], with a repetition penalty (CTRL, [1909.05858]): the logits of the tokens `seen` are divided
 /// by `penalty` where positive and multiplied by it where negative, each once however often it was seen. 1 is off.
 ///
 /// Log-probability and entropy are those of the unpenalized `logits`, so that they do not depend on filters or history.
@@ -146,32 +130,32 @@ pub fn sample(logits: &[f32], filter: &Filter, u: f64) -> Result<Sampled, BadLog
 ///
 /// # Panics
 ///
-/// Under the same conditions as [`sample`], or if `penalty` is not above 0 and finite, or an id not below `V`.
+/// Under the same conditions as [`sample_token`], or if `penalty` is not above 0 and finite, or an id not below `V`.
 ///
 /// [1909.05858]: https://arxiv.org/abs/1909.05858
 pub fn sample_fresh(
     logits: &[f32],
     seen: &[u32],
     penalty: f32,
-    filter: &Filter,
+    filter: &SamplingFilter,
     u: f64,
 ) -> Result<Sampled, BadLogits> {
     if penalty == 1.0 {
-        return sample(logits, filter, u);
+        return sample_token(logits, filter, u);
     }
     let mut penalized = logits.to_vec();
-    penalize(&mut penalized, seen, penalty);
-    let Sampled { id, .. } = sample(&penalized, filter, u)?;
-    let Filter { temperature, .. } = *filter;
+    penalize_seen(&mut penalized, seen, penalty);
+    let Sampled { id, .. } = sample_token(&penalized, filter, u)?;
+    let SamplingFilter { temperature, .. } = *filter;
     let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::run(RowOf { logits, inverse });
+    let row = lanes::run_kernel(RowOf { logits, inverse });
     let logprob = row.logp(logits[id as usize]);
     Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
 }
 
 /// Log-probability of a token, and the most probable tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Likelihood {
+pub struct TokenLikelihood {
     /// Log-probability of the token.
     pub logprob: f32,
     /// Ids and log-probabilities of the most probable tokens, descending; of equal ones the lower id comes first.
@@ -179,7 +163,7 @@ pub struct Likelihood {
 }
 
 /// Computes the log-probability of token `id` and the `n` most probable tokens under the softmax of `logits [V]` at a
-/// temperature, as [`sample`] does: at 0 they are those at temperature 1. The bits are those of [`sample`].
+/// temperature, as [`sample_token`] does: at 0 they are those at temperature 1. The bits are those of [`sample_token`].
 ///
 /// # Errors
 ///
@@ -188,15 +172,15 @@ pub struct Likelihood {
 /// # Panics
 ///
 /// If `id` is not below `V`.
-pub fn likelihood(
+pub fn token_likelihood(
     logits: &[f32],
     temperature: f32,
     id: u32,
     n: usize,
-) -> Result<Likelihood, BadLogits> {
-    check(logits)?;
+) -> Result<TokenLikelihood, BadLogits> {
+    largest_logit(logits)?;
     let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::run(RowOf { logits, inverse });
+    let row = lanes::run_kernel(RowOf { logits, inverse });
     let of = |id: u32| row.logp(logits[id as usize]);
     let mut top: Vec<u32> = Vec::with_capacity(n + 1);
     for (id, &logit) in (0u32..).zip(logits) {
@@ -207,11 +191,11 @@ pub fn likelihood(
             top.truncate(n);
         }
     }
-    Ok(Likelihood { logprob: of(id), top: top.into_iter().map(|id| (id, of(id))).collect() })
+    Ok(TokenLikelihood { logprob: of(id), top: top.into_iter().map(|id| (id, of(id))).collect() })
 }
 
 /// Applies the penalty to the logits of the tokens `seen`, each once.
-fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
+fn penalize_seen(logits: &mut [f32], seen: &[u32], penalty: f32) {
     assert!(penalty > 0.0 && penalty.is_finite(), "sample: a repetition penalty of {penalty}");
     let mut done = vec![false; logits.len()];
     for &id in seen {
@@ -224,8 +208,8 @@ fn penalize(logits: &mut [f32], seen: &[u32], penalty: f32) {
 }
 
 /// Returns the lowest id of the largest logit.
-fn check(logits: &[f32]) -> Result<usize, BadLogits> {
-    let Best { max, start, has_nan } = lanes::run(FindBest(logits));
+fn largest_logit(logits: &[f32]) -> Result<usize, BadLogits> {
+    let BestLogit { max, start, has_nan } = lanes::run_kernel(FindBest(logits));
     if has_nan {
         return Err(BadLogits::Nan(logits.iter().position(|z| z.is_nan()).unwrap_or(0)));
     }
@@ -238,7 +222,7 @@ fn check(logits: &[f32]) -> Result<usize, BadLogits> {
 }
 
 /// Largest logit, and the start of the first block that has it.
-struct Best {
+struct BestLogit {
     max: f32,
     start: usize,
     has_nan: bool,
@@ -247,17 +231,17 @@ struct Best {
 struct FindBest<'a>(&'a [f32]);
 
 impl Kernel for FindBest<'_> {
-    type Output = Best;
+    type Output = BestLogit;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Best {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> BestLogit {
         const BLOCK: usize = 16 * LANES;
         let has_nan = lanes.has_nan(self.0);
-        let mut best = Best { max: f32::NEG_INFINITY, start: 0, has_nan };
+        let mut best = BestLogit { max: f32::NEG_INFINITY, start: 0, has_nan };
         for (i, block) in self.0.chunks(BLOCK).enumerate() {
             let max = lanes.max(block);
             if max > best.max {
-                best = Best { max, start: i * BLOCK, has_nan };
+                best = BestLogit { max, start: i * BLOCK, has_nan };
             }
         }
         best

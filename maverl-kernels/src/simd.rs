@@ -46,7 +46,7 @@ impl Path {
 
     /// Returns true if this processor supports the path.
     pub fn is_available(self) -> bool {
-        self.choice().is_some()
+        self.supported_choice().is_some()
     }
 
     /// Returns the instructions that vector code is compiled for on a path.
@@ -54,16 +54,16 @@ impl Path {
     /// # Panics
     ///
     /// If this processor does not support the path.
-    pub(crate) fn arch(self) -> Arch {
+    pub(crate) fn compiled_arch(self) -> Arch {
         self.available_choice().arch
     }
 
-    fn available_choice(self) -> Choice {
-        self.choice().unwrap_or_else(|| panic!("this processor lacks the path `{self}`"))
+    fn available_choice(self) -> PathChoice {
+        self.supported_choice().unwrap_or_else(|| panic!("this processor lacks the path `{self}`"))
     }
 
     /// Returns the path with the instructions that vector code is compiled for, if the processor supports them.
-    fn choice(self) -> Option<Choice> {
+    fn supported_choice(self) -> Option<PathChoice> {
         let arch = match self {
             Self::Scalar => Some(Arch::Scalar),
             #[cfg(target_arch = "x86_64")]
@@ -76,7 +76,7 @@ impl Path {
             Self::Neon => pulp::aarch64::Neon::try_new().map(Arch::Neon),
             _ => None,
         };
-        arch.map(|arch| Choice { path: self, arch })
+        arch.map(|arch| PathChoice { path: self, arch })
     }
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Path {
 }
 
 /// Returns the paths that this processor supports, the best one last.
-pub fn available() -> Vec<Path> {
+pub fn available_paths() -> Vec<Path> {
     Path::ALL.into_iter().filter(|path| path.is_available()).collect()
 }
 
@@ -108,41 +108,41 @@ impl fmt::Display for PathError {
             f,
             "`{VARIABLE}={}`: {wrong}; this processor has {} (without the variable, the last one is used)",
             self.value,
-            names(&available()).join(", ")
+            names(&available_paths()).join(", ")
         )?;
         if !self.known {
-            write!(f, ", others {}", names(&missing()).join(", "))?;
+            write!(f, ", others {}", names(&missing_paths()).join(", "))?;
         }
         Ok(())
     }
 }
 
-fn missing() -> Vec<Path> {
+fn missing_paths() -> Vec<Path> {
     Path::ALL.into_iter().filter(|path| !path.is_available()).collect()
 }
 
 /// A path, and the instructions that vector code is compiled for on it.
 #[derive(Debug, Clone, Copy)]
-struct Choice {
+struct PathChoice {
     path: Path,
     arch: Arch,
 }
 
 /// Returns the choice for a value of `MAVERL_SIMD`. An empty value counts as unset.
-fn choose(value: Option<&OsStr>) -> Result<Choice, PathError> {
+fn parse_choice(value: Option<&OsStr>) -> Result<PathChoice, PathError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
-        let best = Path::ALL.into_iter().rev().find_map(Path::choice);
-        return Ok(best.unwrap_or(Choice { path: Path::Scalar, arch: Arch::Scalar }));
+        let best = Path::ALL.into_iter().rev().find_map(Path::supported_choice);
+        return Ok(best.unwrap_or(PathChoice { path: Path::Scalar, arch: Arch::Scalar }));
     };
     let named = Path::ALL.into_iter().find(|path| value == path.name());
     let refused = || PathError { value: value.display().to_string(), known: named.is_some() };
-    named.and_then(Path::choice).ok_or_else(refused)
+    named.and_then(Path::supported_choice).ok_or_else(refused)
 }
 
 /// Returns the choice of this process, made by the first call.
-fn chosen() -> &'static Result<Choice, PathError> {
-    static CHOSEN: OnceLock<Result<Choice, PathError>> = OnceLock::new();
-    CHOSEN.get_or_init(|| choose(std::env::var_os(VARIABLE).as_deref()))
+fn process_choice() -> &'static Result<PathChoice, PathError> {
+    static CHOSEN: OnceLock<Result<PathChoice, PathError>> = OnceLock::new();
+    CHOSEN.get_or_init(|| parse_choice(std::env::var_os(VARIABLE).as_deref()))
 }
 
 /// Chooses the path of this process on the first call, and returns it.
@@ -151,22 +151,22 @@ fn chosen() -> &'static Result<Choice, PathError> {
 ///
 /// If `MAVERL_SIMD` names no path, or one that this processor does not support. Programs call this before their first
 /// operation, which would panic with the same message.
-pub fn select() -> Result<Path, PathError> {
+pub fn select_path() -> Result<Path, PathError> {
     match FORCED.get() {
         Some(choice) => Ok(choice.path),
-        None => chosen().as_ref().map(|choice| choice.path).map_err(Clone::clone),
+        None => process_choice().as_ref().map(|choice| choice.path).map_err(Clone::clone),
     }
 }
 
 thread_local! {
-    /// Choice for threads of a pool of [`force`].
-    static FORCED: Cell<Option<Choice>> = const { Cell::new(None) };
+    /// Choice for threads of a pool of [`run_on_path`].
+    static FORCED: Cell<Option<PathChoice>> = const { Cell::new(None) };
 }
 
 /// Returns the choice for this thread.
 #[inline]
-fn current() -> Choice {
-    FORCED.get().unwrap_or_else(|| match chosen() {
+fn thread_choice() -> PathChoice {
+    FORCED.get().unwrap_or_else(|| match process_choice() {
         Ok(choice) => *choice,
         Err(refused) => panic!("{refused}"),
     })
@@ -176,16 +176,16 @@ fn current() -> Choice {
 ///
 /// # Panics
 ///
-/// If [`select`] returns an error.
-pub(crate) fn path() -> Path {
-    current().path
+/// If [`select_path`] returns an error.
+pub(crate) fn current_path() -> Path {
+    thread_choice().path
 }
 
 /// Runs `op` compiled for the path in use. A closure gets the instructions without their token. `op` and everything it
 /// calls must be `#[inline(always)]`; otherwise they are compiled without the instructions of the path.
 #[inline(always)]
 pub(crate) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
-    current().arch.dispatch(op)
+    thread_choice().arch.dispatch(op)
 }
 
 /// Runs `f` on a path, in a thread pool of its own: for tests and measurements of every path in one process. Other
@@ -195,17 +195,21 @@ pub(crate) fn dispatch<Op: WithSimd>(op: Op) -> Op::Output {
 ///
 /// If this processor does not support the path.
 #[doc(hidden)]
-pub fn force<R: Send>(path: Path, threads: usize, f: impl FnOnce() -> R + Send) -> R {
-    pool(Some(path.available_choice()), threads, f)
+pub fn run_on_path<R: Send>(path: Path, threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    run_in_pool(Some(path.available_choice()), threads, f)
 }
 
 /// Runs `f` in a pool of `threads` threads, on the path of this thread.
 #[cfg(test)]
 pub(crate) fn threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
-    pool(FORCED.get(), threads, f)
+    run_in_pool(FORCED.get(), threads, f)
 }
 
-fn pool<R: Send>(choice: Option<Choice>, threads: usize, f: impl FnOnce() -> R + Send) -> R {
+fn run_in_pool<R: Send>(
+    choice: Option<PathChoice>,
+    threads: usize,
+    f: impl FnOnce() -> R + Send,
+) -> R {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .start_handler(move |_| FORCED.set(choice))
@@ -223,22 +227,25 @@ mod tests {
 
     #[test]
     fn without_the_variable_the_best_path_is_chosen() {
-        let best = available().last().copied();
-        assert_eq!(choose(None).map(|choice| choice.path).ok(), best);
-        assert_eq!(choose(Some(OsStr::new(""))).map(|choice| choice.path).ok(), best);
-        assert_eq!(available()[0], Path::Scalar);
+        let best = available_paths().last().copied();
+        assert_eq!(parse_choice(None).map(|choice| choice.path).ok(), best);
+        assert_eq!(parse_choice(Some(OsStr::new(""))).map(|choice| choice.path).ok(), best);
+        assert_eq!(available_paths()[0], Path::Scalar);
     }
 
     #[test]
     fn every_path_of_this_processor_can_be_chosen_by_its_name() {
-        for path in available() {
-            assert_eq!(choose(Some(OsStr::new(path.name()))).map(|choice| choice.path), Ok(path));
+        for path in available_paths() {
+            assert_eq!(
+                parse_choice(Some(OsStr::new(path.name()))).map(|choice| choice.path),
+                Ok(path)
+            );
         }
     }
 
     #[test]
     fn an_unknown_path_is_refused_with_a_list() {
-        let error = choose(Some(OsStr::new("AVX2"))).unwrap_err().to_string();
+        let error = parse_choice(Some(OsStr::new("AVX2"))).unwrap_err().to_string();
         assert!(error.starts_with("`MAVERL_SIMD=AVX2`: there is no such path; "), "{error}");
         for path in Path::ALL {
             assert!(error.contains(path.name()), "{error}");
@@ -249,7 +256,7 @@ mod tests {
     fn a_path_that_the_processor_lacks_is_refused_with_a_list() {
         // No processor supports both.
         let lacked = if Path::Neon.is_available() { Path::Avx2 } else { Path::Neon };
-        let error = choose(Some(OsStr::new(lacked.name()))).unwrap_err().to_string();
+        let error = parse_choice(Some(OsStr::new(lacked.name()))).unwrap_err().to_string();
         let start =
             format!("`MAVERL_SIMD={lacked}`: this processor lacks it; this processor has scalar");
         assert!(error.starts_with(&start), "{error}");
@@ -257,15 +264,16 @@ mod tests {
 
     #[test]
     fn a_forced_path_reaches_every_thread_of_its_pool_and_no_other() {
-        let here = select();
-        for forced in available() {
-            let seen: Vec<Path> = force(forced, 3, || {
-                let inner =
-                    threads(2, || (0..64).into_par_iter().map(|_| path()).collect::<Vec<_>>());
-                (0..64).into_par_iter().map(|_| path()).chain(inner).collect()
+        let here = select_path();
+        for forced in available_paths() {
+            let seen: Vec<Path> = run_on_path(forced, 3, || {
+                let inner = threads(2, || {
+                    (0..64).into_par_iter().map(|_| current_path()).collect::<Vec<_>>()
+                });
+                (0..64).into_par_iter().map(|_| current_path()).chain(inner).collect()
             });
             assert!(seen.iter().all(|path| *path == forced), "{seen:?}");
-            assert_eq!(select(), here);
+            assert_eq!(select_path(), here);
         }
     }
 }

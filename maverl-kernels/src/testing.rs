@@ -1,10 +1,10 @@
 //! Helpers shared by the tests of all kernels: random numbers, comparisons, thread pools.
 
-use crate::sample::uniform;
+use crate::sample::uniform_number;
 
 /// Generates numbers between −1 and 1.
 pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n).map(|i| (uniform(seed, i as u64) * 2.0 - 1.0) as f32).collect()
+    (0..n).map(|i| (uniform_number(seed, i as u64) * 2.0 - 1.0) as f32).collect()
 }
 
 pub(crate) fn wide(x: &[f32]) -> Vec<f64> {

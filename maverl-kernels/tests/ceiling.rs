@@ -54,9 +54,9 @@ fn share(precision: Precision) -> f64 {
 #[test]
 #[ignore = "a guard of speed"]
 fn a_product_reaches_a_quarter_of_the_ceiling_on_every_path() {
-    for path in simd::available() {
+    for path in simd::available_paths() {
         for precision in [Precision::F32, Precision::Bf16] {
-            let share = simd::force(path, 1, || share(precision));
+            let share = simd::run_on_path(path, 1, || share(precision));
             println!("{path}, {precision:?}: {:.0} % of the ceiling", 100.0 * share);
             assert!(
                 share >= LEAST,

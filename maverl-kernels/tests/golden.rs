@@ -7,15 +7,15 @@
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Segment, attention, attention_bwd,
         attention_cached,
     },
     embedding,
     logprob::{self, LmHead},
     matmul::Precision,
     mlp, norm,
-    rope::{RopeTable, rope, rope_bwd},
-    sample::{Filter, sample, sample_fresh, uniform},
+    rope::{RopeTable, apply_rope, rope_bwd},
+    sample::{SamplingFilter, sample_fresh, sample_token, uniform_number},
     simd,
 };
 
@@ -52,7 +52,7 @@ impl Digest {
 /// Numbers between −2 and 2, some of them small and a few zero.
 fn random(seed: u64, n: usize) -> Vec<f32> {
     let number = |i: usize| {
-        let x = (uniform(seed, i as u64) * 4.0 - 2.0) as f32;
+        let x = (uniform_number(seed, i as u64) * 4.0 - 2.0) as f32;
         match i % 31 {
             3 => x * 1e-20,
             9 => 0.0,
@@ -101,7 +101,7 @@ fn rotations(digest: &mut Digest) {
             let table = RopeTable::new(&scaled(4, half, 0.5), 256);
             let positions: Vec<u32> = (0..n as u32).map(|i| i * 7 % 256).collect();
             let mut x = random(1, n * heads * 2 * half);
-            rope(&mut x, &positions, heads, &table);
+            apply_rope(&mut x, &positions, heads, &table);
             digest.add(&x);
             rope_bwd(&mut x, &positions, heads, &table);
             digest.add(&x);
@@ -113,7 +113,7 @@ fn lookups(digest: &mut Digest) {
     for d in [1, 7, 16, 40, 300] {
         let ids: Vec<u32> = (0..200).map(|i| i * i % 37).collect();
         let (mut table, dy, mut out) = (random(1, 37 * d), random(2, 200 * d), vec![0.0; 200 * d]);
-        embedding::gather(&table, &ids, d, &mut out);
+        embedding::gather_rows(&table, &ids, d, &mut out);
         digest.add(&out);
         embedding::scatter_add(&dy, &ids, d, &mut table);
         digest.add(&table);
@@ -150,7 +150,9 @@ fn attentions(digest: &mut Digest) {
         let n = 240;
         let (qw, kvw) = (heads.q * heads.dim, heads.kv * heads.dim);
         let (q, k, v) = (scaled(1, n * qw, 2.0), random(2, n * kvw), random(3, n * kvw));
-        for packing in [Packing::of(&offsets), Packing { offsets: &offsets, prefixes: &prefixes }] {
+        for packing in
+            [Packing::from_offsets(&offsets), Packing { offsets: &offsets, prefixes: &prefixes }]
+        {
             let (mut out, dout) = (vec![0.0; n * qw], random(4, n * qw));
             attention(&q, &k, &v, packing, heads, &mut out);
             digest.add(&out);
@@ -165,9 +167,9 @@ fn cached(digest: &mut Digest) {
     for heads in HEADS {
         let (qw, kvw) = (heads.q * heads.dim, heads.kv * heads.dim);
         let part = BLOCK_TOKENS * kvw;
-        let storage: Vec<Block> = (0..24).map(|i| random(i, 3 * part).into()).collect();
+        let storage: Vec<CacheBlock> = (0..24).map(|i| random(i, 3 * part).into()).collect();
         let ids: Vec<u32> = (0..24).map(|i| i * 5 % 24).collect();
-        let blocks = Blocks { storage: &storage, keys: part, values: 2 * part };
+        let blocks = CacheBlocks { storage: &storage, keys: part, values: 2 * part };
         let segment = |new_tokens, len, first: usize| {
             let blocks = &ids[first..first + usize::div_ceil(len, BLOCK_TOKENS)];
             Segment { new_tokens, len, blocks }
@@ -211,22 +213,23 @@ fn rows(digest: &mut Digest) {
             out.into_iter().for_each(|out| out.copy_from_slice(&grads));
             Ok::<_, ()>(())
         };
-        head.loss(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
+        head.loss_gradients(&[0, n], loss, &mut dh, Some(&mut dw))
+            .expect("a loss that returns no error");
         digest.add(&dh);
         digest.add(&dw);
     }
 }
 
 fn samples(digest: &mut Digest) {
-    let plain = Filter { temperature: 0.8, ..Filter::default() };
+    let plain = SamplingFilter { temperature: 0.8, ..SamplingFilter::default() };
     let filters = [
         plain,
-        Filter { temperature: 0.0, ..plain },
-        Filter { top_k: 5, ..plain },
-        Filter { top_p: 0.9, ..plain },
-        Filter { top_p: 0.0, ..plain },
-        Filter { min_p: 0.1, ..plain },
-        Filter { top_k: 300, top_p: 0.6, min_p: 0.01, ..plain },
+        SamplingFilter { temperature: 0.0, ..plain },
+        SamplingFilter { top_k: 5, ..plain },
+        SamplingFilter { top_p: 0.9, ..plain },
+        SamplingFilter { top_p: 0.0, ..plain },
+        SamplingFilter { min_p: 0.1, ..plain },
+        SamplingFilter { top_k: 300, top_p: 0.6, min_p: 0.01, ..plain },
     ];
     for (vocab, scale) in [(1, 1.0), (7, 1.0), (16, 2.0), (33, 9.0), (1000, 1.0), (5003, 4.0)] {
         for seed in 0..20 {
@@ -235,10 +238,10 @@ fn samples(digest: &mut Digest) {
                 logits.iter_mut().skip(1).step_by(3).for_each(|z| *z = f32::NEG_INFINITY);
             }
             for (i, filter) in filters.iter().enumerate() {
-                let u = uniform(seed, i as u64);
+                let u = uniform_number(seed, i as u64);
                 let seen = [0, (vocab / 2) as u32];
                 for sampled in
-                    [sample(&logits, filter, u), sample_fresh(&logits, &seen, 1.3, filter, u)]
+                    [sample_token(&logits, filter, u), sample_fresh(&logits, &seen, 1.3, filter, u)]
                 {
                     let sampled = sampled.expect("logits with a distribution");
                     digest.bytes(&sampled.id.to_le_bytes());
@@ -253,8 +256,8 @@ fn samples(digest: &mut Digest) {
 fn every_path_has_the_recorded_bits() {
     let operations: [fn(&mut Digest); 9] =
         [norms, gates, rotations, lookups, optimizer, attentions, cached, rows, samples];
-    for path in simd::available() {
-        let found: Vec<(&str, u64)> = simd::force(path, 2, || {
+    for path in simd::available_paths() {
+        let found: Vec<(&str, u64)> = simd::run_on_path(path, 2, || {
             let named = RECORDED.iter().zip(operations);
             let digest = |((name, _), operation): (&(&'static str, u64), fn(&mut Digest))| {
                 let mut digest = Digest::default();

@@ -3,31 +3,31 @@
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Segment, attention, attention_bwd,
         attention_cached,
     },
     embedding,
     logprob::{LmHead, logprobs},
     matmul::Precision,
     mlp, norm,
-    rope::{RopeTable, rope, rope_bwd},
-    sample::{Filter, sample, sample_fresh, uniform},
+    rope::{RopeTable, apply_rope, rope_bwd},
+    sample::{SamplingFilter, sample_fresh, sample_token, uniform_number},
     simd,
 };
 use proptest::prelude::*;
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n).map(|i| (uniform(seed, i as u64) * 4.0 - 2.0) as f32).collect()
+    (0..n).map(|i| (uniform_number(seed, i as u64) * 4.0 - 2.0) as f32).collect()
 }
 
 /// Asserts that `f` gives the same bits on every path, with one thread and with three.
 #[track_caller]
 fn same_bits(f: impl Fn() -> Vec<Vec<f32>> + Sync) {
     let bits = |path, threads| -> Vec<Vec<u32>> {
-        let found = simd::force(path, threads, &f);
+        let found = simd::run_on_path(path, threads, &f);
         found.iter().map(|x| x.iter().map(|x| x.to_bits()).collect()).collect()
     };
-    let paths = simd::available();
+    let paths = simd::available_paths();
     let want = bits(paths[0], 1);
     for &path in &paths {
         for threads in [1, 3] {
@@ -96,10 +96,10 @@ proptest! {
         let angles = RopeTable::new(&random(seed + 2, half), 64);
         same_bits(|| {
             let (mut rows, mut sums) = (x.clone(), table.clone());
-            embedding::gather(&table, &ids, d, &mut rows);
+            embedding::gather_rows(&table, &ids, d, &mut rows);
             embedding::scatter_add(&x, &ids, d, &mut sums);
             let mut turned = x.clone();
-            rope(&mut turned, &ids, heads, &angles);
+            apply_rope(&mut turned, &ids, heads, &angles);
             let mut back = turned.clone();
             rope_bwd(&mut back, &ids, heads, &angles);
             vec![rows, sums, turned, back]
@@ -141,7 +141,7 @@ proptest! {
         seed in 0_u64..99,
     ) {
         let (qw, part) = (heads.q * heads.dim, BLOCK_TOKENS * heads.kv * heads.dim);
-        let storage: Vec<Block> =
+        let storage: Vec<CacheBlock> =
             (0..12).map(|i| random(seed + i, 2 * part).into()).collect();
         let ids: Vec<u32> = (0..12).map(|i| i * 5 % 12).collect();
         let segments: Vec<Segment<'_>> = segments
@@ -155,7 +155,7 @@ proptest! {
         let q = random(seed + 20, n * qw);
         same_bits(|| {
             let mut out = vec![0.0; n * qw];
-            let blocks = Blocks { storage: &storage, keys: 0, values: part };
+            let blocks = CacheBlocks { storage: &storage, keys: 0, values: part };
             attention_cached(&q, blocks, &segments, heads, &mut out);
             vec![out]
         });
@@ -179,7 +179,7 @@ proptest! {
             let precision = Precision::F32;
             let head =
                 LmHead { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, precision };
-            head.loss(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
+            head.loss_gradients(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
             vec![logp, entropy, dh, dw]
         });
     }
@@ -195,19 +195,19 @@ proptest! {
         seed in 0_u64..99,
     ) {
         let logits: Vec<f32> = random(seed, vocab).iter().map(|z| z * scale).collect();
-        let plain = Filter { temperature: 0.9, ..Filter::default() };
+        let plain = SamplingFilter { temperature: 0.9, ..SamplingFilter::default() };
         let filters = [
             plain,
-            Filter { temperature: 0.0, ..plain },
-            Filter { top_k, ..plain },
-            Filter { top_p, ..plain },
-            Filter { min_p, ..plain },
-            Filter { top_k, top_p, min_p, ..plain },
+            SamplingFilter { temperature: 0.0, ..plain },
+            SamplingFilter { top_k, ..plain },
+            SamplingFilter { top_p, ..plain },
+            SamplingFilter { min_p, ..plain },
+            SamplingFilter { top_k, top_p, min_p, ..plain },
         ];
         same_bits(|| {
             let mut found = Vec::new();
             for filter in &filters {
-                for sampled in [sample(&logits, filter, u), sample_fresh(&logits, &[0], 1.5, filter, u)] {
+                for sampled in [sample_token(&logits, filter, u), sample_fresh(&logits, &[0], 1.5, filter, u)] {
                     let sampled = sampled.expect("logits with a distribution");
                     found.push(vec![sampled.id as f32, sampled.logprob, sampled.entropy]);
                 }

@@ -15,7 +15,7 @@ use maverl::task::Task;
 use maverl::text::Tokenizer;
 use maverl::trajectory::Seat;
 use maverl::{Purpose, Sources, check};
-use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative_advantages};
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
@@ -151,12 +151,19 @@ fn advantages(c: &mut Criterion) {
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("GRPO: episodes by task", |b| {
         b.iter(|| {
-            let by = Grouping::units(&episodes, &tasks);
-            relative(black_box(&rewards), &by, None, &options)
+            let by = Grouping::from_units(&episodes, &tasks);
+            relative_advantages(black_box(&rewards), &by, None, &options)
         });
     });
     group.bench_function("Dr. MAS: rows by task and seat", |b| {
-        b.iter(|| relative(black_box(&rewards), &Grouping::rows(&seats), None, &options));
+        b.iter(|| {
+            relative_advantages(
+                black_box(&rewards),
+                &Grouping::from_row_groups(&seats),
+                None,
+                &options,
+            )
+        });
     });
     group.finish();
 }

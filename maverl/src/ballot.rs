@@ -1,6 +1,6 @@
 //! Vote counting, for teams that vote and for baselines.
 
-use maverl_answers::{AnswerVerdict, compare};
+use maverl_answers::{AnswerVerdict, compare_answers};
 use serde::{Deserialize, Serialize};
 
 use crate::env::search::{exact_match, normalize};
@@ -64,7 +64,7 @@ impl<'a> FromIterator<&'a str> for Ballot {
 /// Returns true if two answers are equivalent: word for word after the usual normalization, or as mathematics.
 pub fn alike(a: &str, b: &str) -> bool {
     // Texts that normalize to nothing, such as signs, are not equivalent.
-    exact_match(a, b) && !normalize(a).is_empty() || compare(a, b) == AnswerVerdict::Equal
+    exact_match(a, b) && !normalize(a).is_empty() || compare_answers(a, b) == AnswerVerdict::Equal
 }
 
 #[cfg(test)]

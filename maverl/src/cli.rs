@@ -106,7 +106,7 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
 /// Runs a command, and returns the exit code of the process. Wrong vector instructions (`MAVERL_SIMD`) are an error before
 /// the command starts.
 pub fn exit(command: impl FnOnce() -> Result<ExitCode, Failure>) -> ExitCode {
-    let selected = maverl_kernels::simd::select().map_err(Failure::from);
+    let selected = maverl_kernels::simd::select_path().map_err(Failure::from);
     let result = selected.and_then(|_| command());
     #[cfg(feature = "mpi")]
     if result.is_ok() {

@@ -40,7 +40,7 @@ pub(crate) use kernel::{arrays, difference};
 pub use maverl_engine::loss::{Clip, Clipped, PolicyToken, Surrogate, Term};
 pub use maverl_kernels::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton,
-    gae, moments, relative, returns, whiten,
+    discounted_returns, gae_advantages, group_moments, relative_advantages, whiten_groups,
 };
 pub(crate) use step::dense;
 pub use step::{GroupBy, RewardColumn, Rewarded, RewardedStep};

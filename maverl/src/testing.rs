@@ -30,7 +30,7 @@ pub fn same_advantages<A: CudaKernel>(estimator: &A) {
     for (name, step) in generated_steps() {
         let want = step.estimate(estimator);
         for order in ORDERS {
-            let got = kernel.run(&arrays(&step), want.len(), order);
+            let got = kernel.run_step(&arrays(&step), want.len(), order);
             if let Some(difference) = difference(&got, &want) {
                 panic!("{name}, threads {order}, {difference}");
             }

@@ -1,15 +1,24 @@
 """Prints numbers about the structure of a checkout: `just house`, or `just house DIR` for another checkout.
 
+`just house . --list functions` (or `types`, `closures`, `matches`, `circles`) prints what each number counts, by crate.
+
 Code is what is left without comments, blank lines, tests and generated files. A circle is a set of files of one module
 that use each other (a strongly connected component of the uses among them).
 """
 
+import argparse
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+LISTS = ("functions", "types", "closures", "matches", "circles")
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("dir", nargs="?", default=".", help="the checkout")
+parser.add_argument("--list", choices=LISTS, help="print what a number counts, by crate")
+ARGUMENTS = parser.parse_args()
+ROOT = Path(ARGUMENTS.dir).resolve()
 
 
 def crates():
@@ -25,9 +34,9 @@ def is_test(path):
 
 
 def without_tests(lines):
-    """Drops each item after `#[cfg(test)]`, up to the line that ends it."""
+    """Returns the numbered lines without each item after `#[cfg(test)]`, up to the line that ends it."""
     kept, skipping = [], None
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         if skipping is not None:
             deeper = line.startswith(skipping + " ")
             if not deeper and (line.endswith(";") or line.rstrip() == skipping + "}"):
@@ -36,13 +45,18 @@ def without_tests(lines):
         if line.strip() == "#[cfg(test)]":
             skipping = line[: len(line) - len(line.lstrip())]
             continue
-        kept.append(line)
+        kept.append((number, line))
     return kept
 
 
-def code(path):
+def numbered_code(path):
+    """Returns the lines of code of a file, each with its number."""
     lines = without_tests(path.read_text().splitlines())
-    return [line for line in lines if line.strip() and not line.strip().startswith("//")]
+    return [(number, line) for number, line in lines if line.strip() and not line.strip().startswith("//")]
+
+
+def code(path):
+    return [line for _, line in numbered_code(path)]
 
 
 def sources(crate):
@@ -92,6 +106,8 @@ def uses(own, text, modules):
         for match in re.finditer(r"(?<![\w:])" + re.escape(prefix), text):
             rest = text[match.end():]
             for name in names_after(rest):
+                if name == "super":
+                    continue
                 inner = base + (name,)
                 if not leads_below(inner, rest, modules):
                     found.add(inner if inner in modules else base)
@@ -157,41 +173,130 @@ def circles(crate):
                 yield room, sorted("::".join(module) for module in component)
 
 
-def main():
-    total, types, functions, closures, long_closures, booleans = 0, Counter(), [], 0, 0, 0
+class Source:
+    """The code of a file, with the places of what is counted in it."""
+
+    def __init__(self, crate, path):
+        self.crate, self.path = crate, path
+        numbered = numbered_code(path)
+        self.numbers = [number for number, _ in numbered]
+        self.lines = [line for _, line in numbered]
+        self.text = "\n".join(self.lines)
+
+    def place(self, at):
+        """Returns the file and line of a position in the text."""
+        number = self.numbers[self.text.count("\n", 0, at)]
+        return f"{self.path.relative_to(ROOT)}:{number}"
+
+    def functions(self):
+        """Yields the place, the name and the line of each function."""
+        for match in re.finditer(r"\bfn (\w+)", self.text):
+            start = self.text.rfind("\n", 0, match.start()) + 1
+            line = self.text[start : self.text.find("\n", match.end())].strip()
+            yield self.place(match.start()), match.group(1), line
+
+    def types(self):
+        """Yields the place and the name of each type, once for each name."""
+        seen = set()
+        patterns = (r"\b(?:struct|enum|trait|union) (\w+)", r"^(?:pub(?:\([^)]*\))? )?type (\w+)")
+        for pattern in patterns:
+            for match in re.finditer(pattern, self.text, re.M):
+                if match.group(1) not in seen:
+                    seen.add(match.group(1))
+                    yield self.place(match.start(1)), match.group(1)
+
+    def closures(self):
+        """Yields the place, the first line and the number of lines of each closure bound by `let`."""
+        for match in re.finditer(r"^(\s*)let (?:mut )?\w+(?:: [^=]+)? =\s*(?:move )?\|", self.text, re.M):
+            body = self.text[match.start() :].lstrip("\n").split("\n")
+            indent = len(match.group(1).lstrip("\n"))
+            deeper = lambda line: len(line) - len(line.lstrip()) > indent
+            end = next((i for i, line in enumerate(body) if i and not deeper(line)), 1)
+            length = end + (body[end].strip() in ("};", "}")) if end > 1 else 1
+            yield self.place(match.start() + match.group(0).index("let")), body[0].strip(), length
+
+    def matches(self):
+        """Yields the place and the line of each arm for `true`."""
+        for number, line in zip(self.numbers, self.lines):
+            if re.match(r"\s*true =>", line) or re.search(r"\{ true =>", line):
+                yield f"{self.path.relative_to(ROOT)}:{number}", line.strip()
+
+
+def several(all_sources):
+    """Returns the names of types with more than one definition, each with its places by crate."""
+    definitions = defaultdict(list)
+    for source in all_sources:
+        for place, name in source.types():
+            definitions[name].append((source.crate, place))
+    return len(definitions), {name: places for name, places in definitions.items() if len(places) > 1}
+
+
+def by_crate(what, all_sources):
+    """Yields the crate and the line to print of everything that a number counts."""
+    if what == "circles":
+        for crate in crates():
+            for room, files in circles(crate):
+                yield crate, f"{room}: {', '.join(files)}"
+    elif what == "types":
+        for name, places in sorted(several(all_sources)[1].items()):
+            for crate, place in places:
+                others = [other for _, other in places if other != place]
+                yield crate, f"{place} {name} (also {', '.join(others)})"
+    for source in all_sources:
+        if what == "functions":
+            for place, name, line in source.functions():
+                if "_" not in name:
+                    yield source.crate, f"{place} {name}: {line}"
+        elif what == "closures":
+            for place, line, length in source.closures():
+                if length > 3:
+                    yield source.crate, f"{place} {line} ({length} lines)"
+        elif what == "matches":
+            for place, line in source.matches():
+                yield source.crate, f"{place} {line}"
+
+
+def print_list(what, all_sources):
+    found = defaultdict(list)
+    for crate, line in by_crate(what, all_sources):
+        found[crate].append(line)
+    for crate, lines in found.items():
+        total = ""
+        if what == "functions":
+            total = f" of {sum(len(list(source.functions())) for source in all_sources if source.crate == crate)}"
+        print(f"{crate.relative_to(ROOT)}: {len(lines)}{total}")
+        for line in lines:
+            print(f"  {line}")
+
+
+def print_numbers(all_sources):
     print("code lines")
     for crate in crates():
-        lines = 0
-        for path in sources(crate):
-            own = code(path)
-            lines += len(own)
-            text = "\n".join(own)
-            types.update(set(re.findall(r"\b(?:struct|enum|trait|union) (\w+)", text)) |
-                         set(re.findall(r"^(?:pub(?:\([^)]*\))? )?type (\w+)", text, re.M)))
-            functions += re.findall(r"\bfn (\w+)", text)
-            for match in re.finditer(r"^(\s*)let (?:mut )?\w+(?:: [^=]+)? =\s*(?:move )?\|", text, re.M):
-                closures += 1
-                body = text[match.start():].split("\n")
-                end = next((i for i, line in enumerate(body) if i and line.strip() and
-                            len(line) - len(line.lstrip()) <= len(match.group(1))), 1)
-                long_closures += end + (body[end].strip() in ("};", "}")) > 3 if end > 1 else 0
-            booleans += sum(1 for line in own if re.match(r"\s*true =>", line) or re.search(r"\{ true =>", line))
-        total += lines
-        print(f"  {crate.relative_to(ROOT)}: {lines}")
-    print(f"  all: {total}")
+        print(f"  {crate.relative_to(ROOT)}: {sum(len(s.lines) for s in all_sources if s.crate == crate)}")
+    print(f"  all: {sum(len(source.lines) for source in all_sources)}")
     found = [(crate, room, files) for crate in crates() for room, files in circles(crate)]
     large = [circle for circle in found if len(circle[2]) >= 3]
     print(f"circles of three files or more in a module: {len(large)}; of two: {len(found) - len(large)}")
     for crate, room, files in sorted(found, key=lambda circle: -len(circle[2])):
         print(f"  {crate.relative_to(ROOT)} {room}: {', '.join(files)}")
-    several = [name for name, n in types.items() if n > 1]
-    print(f"type names with more than one definition: {len(several)} of {len(types)}")
+    names, twice = several(all_sources)
+    print(f"type names with more than one definition: {len(twice)} of {names}")
+    functions = [name for source in all_sources for _, name, _ in source.functions()]
     one = sum("_" not in name for name in functions)
     print(f"functions named with one word: {100 * one / len(functions):.0f} % of {len(functions)}")
-    print(f"closures bound by `let`: {closures}, longer than three lines: {long_closures}")
-    print(f"`match` on a boolean: {booleans}")
+    closures = [length for source in all_sources for _, _, length in source.closures()]
+    print(f"closures bound by `let`: {len(closures)}, longer than three lines: {sum(n > 3 for n in closures)}")
+    print(f"`match` on a boolean: {sum(len(list(source.matches())) for source in all_sources)}")
     for page in ("ARCHITECTURE.md", "CONTRIBUTING.md"):
         print(f"lines of {page}: {len((ROOT / page).read_text().splitlines())}")
+
+
+def main():
+    all_sources = [Source(crate, path) for crate in crates() for path in sources(crate)]
+    if ARGUMENTS.list:
+        print_list(ARGUMENTS.list, all_sources)
+    else:
+        print_numbers(all_sources)
 
 
 main()

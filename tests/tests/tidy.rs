@@ -565,8 +565,9 @@ fn uses_among(
             }
             let rest = &text[at + prefix.len()..];
             for name in names_after(rest) {
+                let is_parent = name == "super";
                 let inner = [base, &[name]].concat();
-                if !leads_below(&inner, rest, modules) {
+                if !is_parent && !leads_below(&inner, rest, modules) {
                     found.insert(if modules.contains(&inner) { inner } else { base.to_vec() });
                 }
             }
@@ -932,15 +933,15 @@ const MAVERL_API: &[(&str, &str)] = &[
     (
         "credit.rs",
         "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo GroupBy Grouping KernelSource KnownBaseline Moments \
-         PolicyToken RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term gae moments relative \
-         returns whiten",
+         PolicyToken RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term discounted_returns \
+         gae_advantages group_moments relative_advantages whiten_groups",
     ),
     (
         "env/mod.rs",
         "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
-    ("env/math.rs", "AnswerVerdict MathEnvironment compare"),
+    ("env/math.rs", "AnswerVerdict MathEnvironment compare_answers"),
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",

@@ -4,8 +4,8 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{Pow, Zero};
 
-use crate::brackets::{inside, ungrouped};
-use crate::token::Token;
+use crate::brackets::{inside_brackets, strip_braces};
+use crate::token::MathToken;
 
 /// Names of bases, from two.
 const NAMES: &str =
@@ -23,27 +23,29 @@ pub(crate) struct Based {
 impl Based {
     /// Reads digits with their base. Returns `None` if the tokens are something else or if a digit is invalid in the
     /// base.
-    pub(crate) fn read(tokens: &[Token]) -> Option<Self> {
+    pub(crate) fn read_tokens(tokens: &[MathToken]) -> Option<Self> {
         let (negative, tokens) = match tokens {
-            [Token::Symbol('-'), rest @ ..] => (true, rest),
+            [MathToken::Symbol('-'), rest @ ..] => (true, rest),
             _ => (false, tokens),
         };
         let at = tokens.iter().position(|token| {
-            *token == Token::Symbol('_')
-                || matches!(token, Token::Text(word) | Token::Word(word) if is_base(word))
+            *token == MathToken::Symbol('_')
+                || matches!(token, MathToken::Text(word) | MathToken::Word(word) if is_base(word))
         })?;
         let (digits, base) = tokens.split_at(at);
         // `(base 5)` and `in base 5`
         let digits = match digits {
-            [rest @ .., Token::Symbol('(')] if base.last() == Some(&Token::Symbol(')')) => rest,
-            [rest @ .., Token::Word(word)] if word == "in" => rest,
+            [rest @ .., MathToken::Symbol('(')] if base.last() == Some(&MathToken::Symbol(')')) => {
+                rest
+            }
+            [rest @ .., MathToken::Word(word)] if word == "in" => rest,
             _ => digits,
         };
-        let digits = written(digits)?;
+        let digits = spelled_digits(digits)?;
         let base = base_of(base)?;
         // Letters alone are digits if there are several; `S_{32}` is a member of a sequence.
         let plain = digits.chars().any(|c| c.is_ascii_digit());
-        let value = value(&digits, base).filter(|_| plain || digits.len() > 1)?;
+        let value = digits_value(&digits, base).filter(|_| plain || digits.len() > 1)?;
         let sign = if negative { "-" } else { "" };
         let trimmed = digits.trim_start_matches('0');
         let trimmed = if trimmed.is_empty() { "0" } else { trimmed };
@@ -59,15 +61,15 @@ fn is_base(word: &str) -> bool {
 }
 
 /// Returns the digits that the tokens spell.
-fn written(tokens: &[Token]) -> Option<String> {
-    let tokens = ungrouped(tokens);
-    let tokens = inside(tokens, '(', ')').unwrap_or(tokens);
+fn spelled_digits(tokens: &[MathToken]) -> Option<String> {
+    let tokens = strip_braces(tokens);
+    let tokens = inside_brackets(tokens, '(', ')').unwrap_or(tokens);
     let mut digits = String::new();
-    for token in ungrouped(tokens) {
+    for token in strip_braces(tokens) {
         match token {
-            Token::Number { digits: more, .. } if !more.contains('(') => digits.push_str(more),
-            Token::Letter(letter) if letter.is_ascii_uppercase() => digits.push(*letter),
-            Token::Word(word) | Token::Text(word)
+            MathToken::Number { digits: more, .. } if !more.contains('(') => digits.push_str(more),
+            MathToken::Letter(letter) if letter.is_ascii_uppercase() => digits.push(*letter),
+            MathToken::Word(word) | MathToken::Text(word)
                 if word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit()) =>
             {
                 digits.push_str(word);
@@ -79,18 +81,18 @@ fn written(tokens: &[Token]) -> Option<String> {
 }
 
 /// Returns the base that the tokens name: `_4`, `_{\text{four}}`, `base 4`.
-fn base_of(tokens: &[Token]) -> Option<u32> {
+fn base_of(tokens: &[MathToken]) -> Option<u32> {
     let mut base = None;
     for token in tokens {
         let found = match token {
-            Token::Symbol('_' | '{' | '}' | '(' | ')') => continue,
-            Token::Number { digits, .. } => digits.parse().ok(),
-            Token::Word(text) | Token::Text(text) => {
+            MathToken::Symbol('_' | '{' | '}' | '(' | ')') => continue,
+            MathToken::Number { digits, .. } => digits.parse().ok(),
+            MathToken::Word(text) | MathToken::Text(text) => {
                 let text = text.trim_matches(['(', ')']).to_lowercase();
                 let mut words = text.split(' ').filter(|word| !matches!(*word, "base" | "in"));
                 match (words.next(), words.next()) {
                     (None, _) => continue,
-                    (Some(word), None) => named(word).or_else(|| word.parse().ok()),
+                    (Some(word), None) => named_base(word).or_else(|| word.parse().ok()),
                     _ => None,
                 }
             }
@@ -103,11 +105,11 @@ fn base_of(tokens: &[Token]) -> Option<u32> {
     base.filter(|base| (2..=36).contains(base))
 }
 
-fn named(word: &str) -> Option<u32> {
+fn named_base(word: &str) -> Option<u32> {
     NAMES.split(' ').position(|name| name == word).map(|at| at as u32 + 2)
 }
 
-fn value(digits: &str, base: u32) -> Option<BigRational> {
+fn digits_value(digits: &str, base: u32) -> Option<BigRational> {
     let (whole, decimals) = digits.split_once('.').unwrap_or((digits, ""));
     let mut value = BigInt::zero();
     for digit in whole.chars().chain(decimals.chars()) {

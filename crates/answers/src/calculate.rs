@@ -3,9 +3,9 @@
 use num_traits::{One, Signed};
 
 use crate::read::read_answer;
-use crate::reading::Reading;
-use crate::value::{Answer, Value};
-use crate::work::Work;
+use crate::reading::NotationReading;
+use crate::value::{MathAnswer, MathValue};
+use crate::work::WorkBudget;
 
 /// Longest expression in bytes.
 const LONGEST: usize = 500;
@@ -24,20 +24,22 @@ const LONGEST: usize = 500;
 /// # Errors
 ///
 /// In words for the caller: the text is no expression, is too long, or has no rational value.
-pub fn calculate(expression: &str) -> Result<String, &'static str> {
+pub fn calculate_exactly(expression: &str) -> Result<String, &'static str> {
     let expression = expression.trim();
     if expression.is_empty() || expression.len() > LONGEST {
         return Err("write an expression of 1 to 500 characters, like (3 + 4) * 5");
     }
-    let mut work = Work::new();
-    let read = read_answer(expression, Reading::Plain, &mut work);
+    let mut work = WorkBudget::new();
+    let read = read_answer(expression, NotationReading::Plain, &mut work);
     let none = "that is no expression that can be calculated; write numbers and + - * / ^ ( )";
     let read = match read.map_err(|_| none)? {
-        Answer { value: Value::Named { value, .. }, .. } => *value,
+        MathAnswer { value: MathValue::Named { value, .. }, .. } => *value,
         read => read,
     };
     let value = match read {
-        Answer { value: Value::Number(value), unit, .. } if !unit.is_known() && !unit.percent => {
+        MathAnswer { value: MathValue::Number(value), unit, .. }
+            if !unit.is_known() && !unit.percent =>
+        {
             value
         }
         _ => return Err(none),
@@ -65,15 +67,15 @@ mod tests {
             ("2^64", "18446744073709551616"),
             ("123456789 * 987654321", "121932631112635269"),
         ] {
-            assert_eq!(calculate(expression).as_deref(), Ok(value), "{expression}");
+            assert_eq!(calculate_exactly(expression).as_deref(), Ok(value), "{expression}");
         }
     }
 
     #[test]
     fn what_has_no_rational_value_is_refused() {
         for expression in ["", "1/0", "x + 1", "\\sqrt{2}", "9^9^9^9", "hello", "(1, 2)", "1 +"] {
-            assert!(calculate(expression).is_err(), "{expression}");
+            assert!(calculate_exactly(expression).is_err(), "{expression}");
         }
-        assert!(calculate(&"1+".repeat(400)).is_err());
+        assert!(calculate_exactly(&"1+".repeat(400)).is_err());
     }
 }

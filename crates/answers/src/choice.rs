@@ -1,8 +1,8 @@
 //! Options of a question: `(B)`, alone or with their value.
 
-use crate::reading::Reading;
-use crate::token::Token;
-use crate::tokens::tokens;
+use crate::reading::NotationReading;
+use crate::token::MathToken;
+use crate::tokens::split_tokens;
 use crate::unit;
 
 /// Commands whose argument is text, with their brace.
@@ -10,15 +10,15 @@ const TEXTUAL: [&str; 6] =
     ["\\text{", "\\mbox{", "\\textbf{", "\\mathrm{", "\\textnormal{", "\\textrm{"];
 
 /// Reads an option: `A`, `(B)`, `\text{(C)}`, `D.`
-pub(crate) fn choice(text: &str) -> Option<char> {
-    let text = unwrapped(text);
+pub(crate) fn read_choice(text: &str) -> Option<char> {
+    let text = unwrap_text(text);
     let text = text.trim_end_matches('.').trim_matches(['(', ')']).trim();
     let mut letters = text.chars();
     letters.next().filter(|c| ('A'..='J').contains(c) && letters.next().is_none())
 }
 
 /// Returns the argument of `\text{..}` if that is the whole text, else the text itself.
-pub(crate) fn unwrapped(text: &str) -> &str {
+pub(crate) fn unwrap_text(text: &str) -> &str {
     let text = text.trim().trim_matches('$').trim_end_matches('.').trim();
     let text = text.strip_prefix("\\displaystyle").unwrap_or(text).trim();
     let inner = TEXTUAL
@@ -29,10 +29,10 @@ pub(crate) fn unwrapped(text: &str) -> &str {
 }
 
 /// Splits an option from its value: `\textbf{(B)}\ 12`, `\text{(B) }12`, `(B) 12`, `B) 12`, `B. 12`.
-pub(crate) fn labeled(text: &str, reading: Reading) -> Option<(char, &str)> {
+pub(crate) fn split_label(text: &str, reading: NotationReading) -> Option<(char, &str)> {
     const BLANKS: [char; 4] = [' ', '~', '\\', '$'];
     const SPACES: [&str; 4] = [" ", "~", "$", "\\ "];
-    let text = unwrapped(text);
+    let text = unwrap_text(text);
     let wrapped = TEXTUAL.iter().chain(&["\\mathbf{"]).find_map(|start| text.strip_prefix(start));
     let (label, rest) = match wrapped {
         Some(rest) => rest.split_once('}')?,
@@ -47,20 +47,20 @@ pub(crate) fn labeled(text: &str, reading: Reading) -> Option<(char, &str)> {
     while let Some(text) = SPACES.iter().find_map(|space| rest.strip_prefix(space)) {
         rest = text;
     }
-    (spaced && choice(rest).is_none() && begins_value(rest, reading)).then_some((option, rest))
+    (spaced && read_choice(rest).is_none() && begins_value(rest, reading)).then_some((option, rest))
 }
 
 /// Returns true if a text after an option is its value: it begins with no operator and no separator, and denies nothing.
-fn begins_value(text: &str, reading: Reading) -> bool {
+fn begins_value(text: &str, reading: NotationReading) -> bool {
     if text.split(|c: char| !c.is_alphabetic()).any(unit::is_hedge) {
         return false;
     }
-    match tokens(text, reading).as_slice() {
+    match split_tokens(text, reading).as_slice() {
         [] => false,
-        [Token::Symbol('-'), Token::Number { .. } | Token::Word(_), ..] => {
+        [MathToken::Symbol('-'), MathToken::Number { .. } | MathToken::Word(_), ..] => {
             text.starts_with('-') && !text.starts_with("- ")
         }
-        [Token::Symbol(sign), ..] => "([{⦃|$€£∅".contains(*sign),
+        [MathToken::Symbol(sign), ..] => "([{⦃|$€£∅".contains(*sign),
         _ => true,
     }
 }

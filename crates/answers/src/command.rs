@@ -1,8 +1,8 @@
 //! LaTeX commands, as tokens.
 
 use crate::function::{MAGNITUDES, is_applied};
-use crate::lexer::Lexer;
-use crate::token::Token;
+use crate::lexer::LatexLexer;
+use crate::token::MathToken;
 use crate::unit;
 
 /// Commands that only affect position, size or marks; the group after one is kept.
@@ -105,23 +105,23 @@ const SYNONYMS: [(&str, &str); 13] = [
     ("real", "mathbb R"),
 ];
 
-impl Lexer {
+impl LatexLexer {
     /// Reads a command. Returns the text that is to be read instead of it, as outside of it: `7` in `\text{7}`.
-    pub(crate) fn command(&mut self) -> Option<String> {
+    pub(crate) fn read_command(&mut self) -> Option<String> {
         self.at += 1;
         let c = self.peek(0);
         if !c.is_ascii_alphabetic() {
             self.at += 1;
             match c {
-                '\\' => self.tokens.push(Token::Row),
-                '{' => self.symbol('⦃'),
-                '}' => self.symbol('⦄'),
-                '%' | '|' | '$' => self.symbol(c),
+                '\\' => self.tokens.push(MathToken::Row),
+                '{' => self.push_symbol('⦃'),
+                '}' => self.push_symbol('⦄'),
+                '%' | '|' | '$' => self.push_symbol(c),
                 _ => self.space = self.at,
             }
             return None;
         }
-        let name: String = self.take(|c| c.is_ascii_alphabetic());
+        let name: String = self.take_while(|c| c.is_ascii_alphabetic());
         match name.as_str() {
             name if is_one_of(name, SILENT) => {}
             name if is_one_of(name, SPACES) => self.space = self.at,
@@ -130,41 +130,41 @@ impl Lexer {
                 self.skip_argument();
                 self.skip_argument();
             }
-            name if is_one_of(name, TEXTUAL) => return self.text(name),
+            name if is_one_of(name, TEXTUAL) => return self.read_text(name),
             "begin" | "end" => {
-                let environment = self.group().unwrap_or_default();
+                let environment = self.take_group().unwrap_or_default();
                 if (name.as_str(), environment.as_str()) == ("begin", "array") {
                     self.skip_argument();
                 }
-                self.tokens.push(Token::Word(format!("{name} {environment}")));
+                self.tokens.push(MathToken::Word(format!("{name} {environment}")));
             }
             "phantom" => {
-                if self.group().is_none() {
+                if self.take_group().is_none() {
                     self.at += 1;
                 }
             }
             "mathbb" | "Bbb" | "mathds" => {
-                let set = self.group().unwrap_or_else(|| self.character());
-                self.tokens.push(Token::Word(format!("mathbb {}", set.trim())));
+                let set = self.take_group().unwrap_or_else(|| self.take_character());
+                self.tokens.push(MathToken::Word(format!("mathbb {}", set.trim())));
             }
-            "pi" => self.tokens.push(Token::Letter('π')),
-            name => self.named(name),
+            "pi" => self.tokens.push(MathToken::Letter('π')),
+            name => self.push_named(name),
         }
         None
     }
 
-    fn named(&mut self, name: &str) {
+    fn push_named(&mut self, name: &str) {
         let symbol = SYMBOLS.iter().find(|(word, _)| *word == name);
         let synonym = SYNONYMS.iter().find(|(word, _)| *word == name);
         match (symbol, synonym) {
-            (Some((_, symbol)), _) => self.symbol(*symbol),
-            (None, Some((_, word))) => self.tokens.push(Token::Word((*word).to_owned())),
-            (None, None) => self.tokens.push(Token::Word(name.to_owned())),
+            (Some((_, symbol)), _) => self.push_symbol(*symbol),
+            (None, Some((_, word))) => self.tokens.push(MathToken::Word((*word).to_owned())),
+            (None, None) => self.tokens.push(MathToken::Word(name.to_owned())),
         }
     }
 
     /// Returns the next character, as the argument of a command without braces.
-    fn character(&mut self) -> String {
+    fn take_character(&mut self) -> String {
         let c = self.peek(0);
         self.at += 1;
         c.to_string()
@@ -176,15 +176,15 @@ impl Lexer {
             self.at += 1;
         }
         if self.peek(0) == '[' {
-            self.take(|c| c != ']');
+            self.take_while(|c| c != ']');
             self.at += 1;
         }
-        self.group();
+        self.take_group();
     }
 
     /// Reads a command whose argument is text. Returns the text if it is mathematics.
-    fn text(&mut self, command: &str) -> Option<String> {
-        let text = self.group()?;
+    fn read_text(&mut self, command: &str) -> Option<String> {
+        let text = self.take_group()?;
         // `\mathrm{~cm}`, `\mathrm{\mu m}`
         let text = BLANKS.iter().fold(text, |text, blank| text.replace(blank, " "));
         let text = text.replace("\\mu ", "μ").replace("\\mu", "μ");
@@ -192,18 +192,18 @@ impl Lexer {
         let first = words.split(' ').next().unwrap_or_default();
         match words.trim_matches([',', ' ']) {
             "" if words.is_empty() => self.space = self.at,
-            "and" => self.symbol('∧'),
-            "or" => self.symbol('∨'),
-            "i" => self.tokens.push(Token::Letter('i')),
-            "e" => self.tokens.push(Token::Letter('e')),
+            "and" => self.push_symbol('∧'),
+            "or" => self.push_symbol('∨'),
+            "i" => self.tokens.push(MathToken::Letter('i')),
+            "e" => self.tokens.push(MathToken::Letter('e')),
             // After a number, `sec` means seconds.
             "sec" if command != "operatorname" && self.after_value() => {
-                self.tokens.push(Token::Text(words));
+                self.tokens.push(MathToken::Text(words));
             }
-            word if is_applied(word) => self.tokens.push(Token::Word(word.to_owned())),
+            word if is_applied(word) => self.tokens.push(MathToken::Word(word.to_owned())),
             _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => return Some(words),
             _ if is_inline(&words) => return Some(text),
-            _ => self.tokens.push(Token::Text(words)),
+            _ => self.tokens.push(MathToken::Text(words)),
         }
         None
     }

@@ -1,29 +1,31 @@
 //! Equations as results: `AB = 120`, `(x, y) = (7, -2)`, `5 + 5 = 10`, `m + n = 5 + 7 = 12`.
 
+use num_rational::BigRational;
+
 use num_traits::ToPrimitive;
 
 use crate::based::Based;
-use crate::brackets::{inside, split};
+use crate::brackets::{inside_brackets, split_outside};
 use crate::equality;
-use crate::expression::expression;
-use crate::name::{Left, Name, is_name, left, variables};
+use crate::expression::read_expression;
+use crate::name::{LeftSide, ResultName, distinct_variables, is_name, read_left};
 use crate::numeric;
-use crate::token::Token;
-use crate::value::{Answer, ReadPart, Value};
+use crate::token::MathToken;
+use crate::value::{MathAnswer, MathValue, ReadPart};
 use crate::verdict::AnswerVerdict;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, WorkBudget};
 
 /// Reads tokens with `=` outside of all brackets.
 ///
 /// # Errors
 ///
 /// If its sides contradict each other, or are meaningless.
-pub(crate) fn equation(
-    tokens: &[Token],
+pub(crate) fn read_equation(
+    tokens: &[MathToken],
     read: ReadPart<'_>,
-    work: &mut Work,
-) -> Result<Answer, Stop> {
-    let mut parts = split(tokens, |c| c == '=');
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let mut parts = split_outside(tokens, |c| c == '=');
     if parts[0].is_empty() {
         parts.remove(0);
     }
@@ -42,58 +44,73 @@ pub(crate) fn equation(
         [first, rest @ ..] => (*first, rest),
         [] => return Err(Stop::Meaningless),
     };
-    if Based::read(first).is_some() {
-        return agreed(&parts, read, work);
+    if Based::read_tokens(first).is_some() {
+        return last_equal_side(&parts, read, work);
     }
-    match left(first, work)? {
-        Left::Value => agreed(&parts, read, work),
-        Left::Name(name) => {
+    match read_left(first, work)? {
+        LeftSide::Value => last_equal_side(&parts, read, work),
+        LeftSide::Name(name) => {
             // `x = y = 3`
             let names = rest[..rest.len() - 1].iter().take_while(|part| is_name(part)).count();
-            named(name, first, agreed(&rest[names..], read, work)?, work)
+            name_value(name, first, last_equal_side(&rest[names..], read, work)?, work)
         }
-        Left::Names(names) => assigned(first, names, agreed(rest, read, work)?),
-        Left::Expression { expr, combined } => {
-            let Answer { value, unit, .. } = agreed(rest, read, work)?;
-            let Value::Number(right) = value else { return Err(Stop::Meaningless) };
-            let value = Value::Relation { left: expr, sign: '=', right, combined };
-            Ok(Answer { unit, ..value.into() })
+        LeftSide::Names(names) => assign_names(first, names, last_equal_side(rest, read, work)?),
+        LeftSide::Expression { expr, combined } => {
+            let MathAnswer { value, unit, .. } = last_equal_side(rest, read, work)?;
+            let MathValue::Number(right) = value else { return Err(Stop::Meaningless) };
+            let value = MathValue::Relation { left: expr, sign: '=', right, combined };
+            Ok(MathAnswer { unit, ..value.into() })
         }
     }
 }
 
 /// Names a value. If the value has variables, the name is a variable too, and both form an equation.
-fn named(name: Name, left: &[Token], value: Answer, work: &mut Work) -> Result<Answer, Stop> {
+fn name_value(
+    name: ResultName,
+    left: &[MathToken],
+    value: MathAnswer,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     match &value.value {
-        Value::Number(right) if name.variable().is_some() && !variables(right).is_empty() => {
-            let (left, right) = (expression(left, work)?, right.clone());
-            Ok(Value::Relation { left, sign: '=', right, combined: false }.into())
+        MathValue::Number(right)
+            if name.as_variable().is_some() && !distinct_variables(right).is_empty() =>
+        {
+            let (left, right) = (read_expression(left, work)?, right.clone());
+            Ok(MathValue::Relation { left, sign: '=', right, combined: false }.into())
         }
-        _ => Ok(Value::Named { name, value: Box::new(value) }.into()),
+        _ => Ok(MathValue::Named { name, value: Box::new(value) }.into()),
     }
 }
 
 /// Names values: of one point, or of several.
-fn assigned(left: &[Token], names: Vec<Name>, value: Answer) -> Result<Answer, Stop> {
+fn assign_names(
+    left: &[MathToken],
+    names: Vec<ResultName>,
+    value: MathAnswer,
+) -> Result<MathAnswer, Stop> {
     match value.value {
-        Value::Tuple { open: '(', items, close: ')' } if items.len() == names.len() => {
-            Ok(Value::Assigned(names.into_iter().zip(items).collect()).into())
+        MathValue::Tuple { open: '(', items, close: ')' } if items.len() == names.len() => {
+            Ok(MathValue::Assigned(names.into_iter().zip(items).collect()).into())
         }
-        Value::Set(_) => {
-            let name = Name::new(inside(left, '(', ')').unwrap_or(left));
-            Ok(Value::Named { name, value: Box::new(value) }.into())
+        MathValue::Set(_) => {
+            let name = ResultName::new(inside_brackets(left, '(', ')').unwrap_or(left));
+            Ok(MathValue::Named { name, value: Box::new(value) }.into())
         }
         _ => Err(Stop::Meaningless),
     }
 }
 
 /// Returns the last of several sides that are all equal.
-fn agreed(parts: &[&[Token]], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
+fn last_equal_side(
+    parts: &[&[MathToken]],
+    read: ReadPart<'_>,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     let (last, before) = parts.split_last().ok_or(Stop::Meaningless)?;
     let mut value = read(last, work)?;
     for part in before {
         let other = read(part, work)?;
-        if !consistent(&other, &value, work)? {
+        if !are_consistent(&other, &value, work)? {
             return Err(Stop::Meaningless);
         }
         if value.unit.is_none() {
@@ -104,20 +121,27 @@ fn agreed(parts: &[&[Token]], read: ReadPart<'_>, work: &mut Work) -> Result<Ans
 }
 
 /// Returns true unless two sides of an equation contradict each other. Conversions of units and bases are allowed.
-fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
-    if a.unit.is_known() && b.unit.is_known() && a.unit.agree(&b.unit) == AnswerVerdict::Unequal {
+fn are_consistent(a: &MathAnswer, b: &MathAnswer, work: &mut WorkBudget) -> Result<bool, Stop> {
+    if a.unit.is_known()
+        && b.unit.is_known()
+        && a.unit.agrees_with(&b.unit) == AnswerVerdict::Unequal
+    {
         return Ok(true);
     }
-    let constant = |answer: &Answer| match &answer.value {
-        Value::Based(based) => Some(based.value.clone()),
-        Value::Number(number) => number.rational(),
-        _ => None,
-    };
-    let based = matches!((&a.value, &b.value), (Value::Based(_), _) | (_, Value::Based(_)));
+    let based = matches!((&a.value, &b.value), (MathValue::Based(_), _) | (_, MathValue::Based(_)));
     if based {
-        return Ok(constant(a).is_some() && constant(a) == constant(b));
+        return Ok(rational_value(a).is_some() && rational_value(a) == rational_value(b));
     }
-    Ok(equality::values(a, b, work)? == AnswerVerdict::Equal)
+    Ok(equality::compare_values(a, b, work)? == AnswerVerdict::Equal)
+}
+
+/// Returns the rational number that an answer is, in any base.
+fn rational_value(answer: &MathAnswer) -> Option<BigRational> {
+    match &answer.value {
+        MathValue::Based(based) => Some(based.value.clone()),
+        MathValue::Number(number) => number.rational(),
+        _ => None,
+    }
 }
 
 /// Reads tokens with `≈` outside of all brackets: a rounded value, or a value beside its rounded form.
@@ -125,28 +149,28 @@ fn consistent(a: &Answer, b: &Answer, work: &mut Work) -> Result<bool, Stop> {
 /// # Errors
 ///
 /// If the rounded value is not close to the exact one.
-pub(crate) fn approximation(
-    tokens: &[Token],
+pub(crate) fn read_approximation(
+    tokens: &[MathToken],
     read: ReadPart<'_>,
-    work: &mut Work,
-) -> Result<Answer, Stop> {
-    let parts = split(tokens, |c| c == '≈');
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let parts = split_outside(tokens, |c| c == '≈');
     let [exact, rounded] = parts[..] else { return Err(Stop::Meaningless) };
     if exact.is_empty() {
         return read(rounded, work);
     }
     if is_name(exact) {
-        let equal = [exact, &[Token::Symbol('=')], rounded].concat();
-        return equation(&equal, read, work);
+        let equal = [exact, &[MathToken::Symbol('=')], rounded].concat();
+        return read_equation(&equal, read, work);
     }
     let (mut exact, rounded) = (read(exact, work)?, read(rounded, work)?);
-    let number = exact.number().ok_or(Stop::Meaningless)?;
+    let number = exact.as_number().ok_or(Stop::Meaningless)?;
     let (Some(near), Some(digits)) =
-        (rounded.number().and_then(|number| number.rational()), &rounded.digits)
+        (rounded.as_number().and_then(|number| number.rational()), &rounded.digits)
     else {
         return Err(Stop::Meaningless);
     };
-    let off = numeric::real(number, work)? - near.to_f64().ok_or(Stop::Meaningless)?;
+    let off = numeric::real_value(number, work)? - near.to_f64().ok_or(Stop::Meaningless)?;
     if !is_near(off * near.to_f64().unwrap_or(1.0).signum(), digits) {
         return Err(Stop::Meaningless);
     }

@@ -12,8 +12,8 @@ use num_bigint::{BigInt, BigUint};
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use crate::rational::{add, bits, cost, multiply};
-use crate::work::{Stop, Work};
+use crate::rational::{add_rationals, bit_length, multiply_rationals, operation_cost};
+use crate::work::{Stop, WorkBudget};
 
 /// Longest number in bits.
 const MAX_BITS: u64 = 4096;
@@ -30,7 +30,7 @@ pub(crate) enum Atom {
     /// A variable, or a constant: `π`, `e`, `∞`.
     Name(char),
     /// A function of expressions.
-    Call(&'static str, Vec<Expr>),
+    Call(&'static str, Vec<ExactExpr>),
 }
 
 /// A product of `i`, roots of primes, and powers of atoms.
@@ -48,7 +48,7 @@ pub(crate) struct Polynomial(pub(crate) BTreeMap<Monomial, BigRational>);
 
 /// A quotient of polynomials.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Expr {
+pub(crate) struct ExactExpr {
     pub(crate) above: Polynomial,
     /// Denominator; not zero.
     pub(crate) below: Polynomial,
@@ -95,36 +95,36 @@ impl Polynomial {
         match self.0.entry(monomial) {
             Entry::Vacant(entry) if !factor.is_zero() => drop(entry.insert(factor)),
             Entry::Vacant(_) => {}
-            Entry::Occupied(mut entry) => match add(entry.get(), &factor) {
+            Entry::Occupied(mut entry) => match add_rationals(entry.get(), &factor) {
                 sum if sum.is_zero() => drop(entry.remove()),
                 sum => *entry.get_mut() = sum,
             },
         }
     }
 
-    fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    fn plus(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let mut sum = self.clone();
         for (monomial, factor) in &other.0 {
-            work.spend(cost(factor) + monomial.size())?;
+            work.spend(operation_cost(factor) + monomial.size())?;
             sum.add(monomial.clone(), factor.clone());
         }
         Ok(sum)
     }
 
-    fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    fn times(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let mut product = Self::default();
         for (a, x) in &self.0 {
             for (b, y) in &other.0 {
-                work.spend((cost(x) + a.size()) * (cost(y) + b.size()))?;
+                work.spend((operation_cost(x) + a.size()) * (operation_cost(y) + b.size()))?;
                 let (monomial, factor) = a.times(b);
-                product.add(monomial, multiply(&factor, &multiply(x, y)));
+                product.add(monomial, multiply_rationals(&factor, &multiply_rationals(x, y)));
             }
         }
         Ok(product)
     }
 
     /// Returns the only monomial and its factor.
-    fn single(&self) -> Option<(&Monomial, &BigRational)> {
+    fn single_term(&self) -> Option<(&Monomial, &BigRational)> {
         let mut terms = self.0.iter();
         terms.next().filter(|_| terms.next().is_none())
     }
@@ -133,18 +133,20 @@ impl Polynomial {
         if self.0.is_empty() {
             return Some(BigRational::zero());
         }
-        self.single().filter(|(m, _)| **m == Monomial::default()).map(|(_, factor)| factor.clone())
+        self.single_term()
+            .filter(|(m, _)| **m == Monomial::default())
+            .map(|(_, factor)| factor.clone())
     }
 
     /// Returns true if no monomial has function calls, or constants that could depend on each other.
-    fn independent(&self) -> bool {
+    fn is_independent(&self) -> bool {
         let atoms = || self.0.keys().flat_map(|monomial| monomial.atoms.keys());
         let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
         atoms().all(|atom| matches!(atom, Atom::Name(_))) && !(has('π') && has('e')) && !has('∞')
     }
 }
 
-impl From<BigRational> for Expr {
+impl From<BigRational> for ExactExpr {
     fn from(value: BigRational) -> Self {
         let mut above = Polynomial::default();
         above.add(Monomial::default(), value);
@@ -163,7 +165,7 @@ fn one() -> Polynomial {
     Polynomial::of(Monomial::default())
 }
 
-impl Expr {
+impl ExactExpr {
     pub(crate) fn integer(value: i64) -> Self {
         BigRational::from_integer(value.into()).into()
     }
@@ -187,8 +189,8 @@ impl Expr {
     }
 
     /// Returns the variable or constant that the expression consists of.
-    pub(crate) fn name(&self) -> Option<char> {
-        let (monomial, factor) = self.above.single()?;
+    pub(crate) fn as_name(&self) -> Option<char> {
+        let (monomial, factor) = self.above.single_term()?;
         let plain = factor.is_one() && !monomial.imaginary && monomial.roots.is_empty();
         match monomial.atoms.iter().next() {
             Some((Atom::Name(name), 1)) if plain && monomial.atoms.len() == 1 => {
@@ -199,30 +201,38 @@ impl Expr {
     }
 
     /// Returns every atom of the expression, including those in arguments of functions.
-    pub(crate) fn names(&self) -> Vec<char> {
+    pub(crate) fn atom_names(&self) -> Vec<char> {
         let monomials = self.above.0.keys().chain(self.below.0.keys());
         let atoms = monomials.flat_map(|monomial| monomial.atoms.keys());
         atoms
             .flat_map(|atom| match atom {
                 Atom::Name(name) => vec![*name],
-                Atom::Call(_, arguments) => arguments.iter().flat_map(Self::names).collect(),
+                Atom::Call(_, arguments) => arguments.iter().flat_map(Self::atom_names).collect(),
             })
             .collect()
     }
 
     /// Returns true if different normal forms imply different values: no part of the expression could depend on
     /// another.
-    pub(crate) fn independent(&self) -> bool {
-        self.above.independent() && self.below.independent()
+    pub(crate) fn is_independent(&self) -> bool {
+        self.above.is_independent() && self.below.is_independent()
     }
 
-    pub(crate) fn plus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn plus(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         if self.below == other.below {
-            return Self::quotient(self.above.plus(&other.above, work)?, self.below.clone(), work);
+            return Self::normalize_quotient(
+                self.above.plus(&other.above, work)?,
+                self.below.clone(),
+                work,
+            );
         }
         let left = self.above.times(&other.below, work)?;
         let right = other.above.times(&self.below, work)?;
-        Self::quotient(left.plus(&right, work)?, self.below.times(&other.below, work)?, work)
+        Self::normalize_quotient(
+            left.plus(&right, work)?,
+            self.below.times(&other.below, work)?,
+            work,
+        )
     }
 
     pub(crate) fn negated(&self) -> Self {
@@ -230,22 +240,26 @@ impl Expr {
         Self { above: Polynomial(above.collect()), below: self.below.clone() }
     }
 
-    pub(crate) fn minus(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn minus(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         self.plus(&other.negated(), work)
     }
 
-    pub(crate) fn times(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn times(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let above = self.above.times(&other.above, work)?;
-        Self::quotient(above, self.below.times(&other.below, work)?, work)
+        Self::normalize_quotient(above, self.below.times(&other.below, work)?, work)
     }
 
-    pub(crate) fn over(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn over(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let above = self.above.times(&other.below, work)?;
-        Self::quotient(above, self.below.times(&other.above, work)?, work)
+        Self::normalize_quotient(above, self.below.times(&other.above, work)?, work)
     }
 
-    fn quotient(above: Polynomial, below: Polynomial, work: &mut Work) -> Result<Self, Stop> {
-        let largest = above.0.values().chain(below.0.values()).map(bits).max();
+    fn normalize_quotient(
+        above: Polynomial,
+        below: Polynomial,
+        work: &mut WorkBudget,
+    ) -> Result<Self, Stop> {
+        let largest = above.0.values().chain(below.0.values()).map(bit_length).max();
         if largest.is_some_and(|bits| bits > MAX_BITS) {
             return Err(Stop::Budget);
         }
@@ -261,7 +275,7 @@ impl Expr {
     }
 
     /// Computes `self ^ exponent`: exact for integers and for roots of rationals, else a call.
-    pub(crate) fn power(&self, exponent: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn power(&self, exponent: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let Some(rational) = exponent.rational() else {
             return Ok(Self::call("power", vec![self.clone(), exponent.clone()]));
         };
@@ -278,7 +292,7 @@ impl Expr {
         }
     }
 
-    fn natural_power(&self, mut n: u64, work: &mut Work) -> Result<Self, Stop> {
+    fn natural_power(&self, mut n: u64, work: &mut WorkBudget) -> Result<Self, Stop> {
         let (mut power, mut square) = (Self::integer(1), self.clone());
         while n > 0 {
             if n % 2 == 1 {
@@ -293,7 +307,7 @@ impl Expr {
     }
 
     /// Computes a root: the real one if there is one. The square root of a negative number is imaginary.
-    pub(crate) fn root(&self, degree: u32, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn root(&self, degree: u32, work: &mut WorkBudget) -> Result<Self, Stop> {
         let call = || Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
         let Some(value) = self.rational().filter(|_| (2..=MAX_ROOT).contains(&degree)) else {
             return Ok(call());
@@ -321,26 +335,17 @@ impl Expr {
 }
 
 /// Computes the root of a natural number; `None` if it cannot be factored within the bounds.
-fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<Expr>, Stop> {
+fn natural_root(
+    value: &BigUint,
+    degree: u32,
+    work: &mut WorkBudget,
+) -> Result<Option<ExactExpr>, Stop> {
     let exact = value.nth_root(degree);
     if Pow::pow(&exact, degree) == *value {
         return Ok(Some(BigRational::from_integer(exact.into()).into()));
     }
     let Some(mut rest) = value.to_u64() else { return Ok(None) };
-    let mut root = Expr::integer(1);
-    let mut take = |prime: u64, times: u32, work: &mut Work| -> Result<(), Stop> {
-        let whole: BigInt = Pow::pow(BigInt::from(prime), times / degree);
-        root = root.times(&BigRational::from_integer(whole).into(), work)?;
-        let (n, d) = (times % degree, degree);
-        if n > 0 {
-            let common = gcd(n, d);
-            let roots = BTreeMap::from([(prime, (n / common, d / common))]);
-            let monomial = Monomial { roots, ..Monomial::default() };
-            let above = Polynomial::of(monomial);
-            root = root.times(&Expr { above, below: one() }, work)?;
-        }
-        Ok(())
-    };
+    let mut root = ExactExpr::integer(1);
     let mut factor = 2;
     while factor <= MAX_FACTOR && factor * factor <= rest {
         let mut times = 0;
@@ -348,7 +353,7 @@ fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<
             rest /= factor;
             times += 1;
         }
-        take(factor, times, work)?;
+        root = times_root(&root, (factor, times), degree, work)?;
         factor += 1;
     }
     work.spend(factor / 64)?;
@@ -356,15 +361,34 @@ fn natural_root(value: &BigUint, degree: u32, work: &mut Work) -> Result<Option<
         if factor * factor <= rest {
             return Ok(None);
         }
-        take(rest, 1, work)?;
+        root = times_root(&root, (rest, 1), degree, work)?;
     }
     Ok(Some(root))
 }
 
+/// Multiplies a root by the root of a power of a prime.
+fn times_root(
+    root: &ExactExpr,
+    (prime, times): (u64, u32),
+    degree: u32,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
+    let whole: BigInt = Pow::pow(BigInt::from(prime), times / degree);
+    let root = root.times(&BigRational::from_integer(whole).into(), work)?;
+    let (n, d) = (times % degree, degree);
+    if n == 0 {
+        return Ok(root);
+    }
+    let common = gcd(n, d);
+    let roots = BTreeMap::from([(prime, (n / common, d / common))]);
+    let above = Polynomial::of(Monomial { roots, ..Monomial::default() });
+    root.times(&ExactExpr { above, below: one() }, work)
+}
+
 /// Returns the absolute value.
-pub(crate) fn absolute(value: Expr) -> Expr {
+pub(crate) fn absolute_value(value: ExactExpr) -> ExactExpr {
     match value.rational() {
         Some(value) => value.abs().into(),
-        None => Expr::call("abs", vec![value]),
+        None => ExactExpr::call("abs", vec![value]),
     }
 }

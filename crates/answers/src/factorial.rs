@@ -12,8 +12,8 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 
-use crate::exact::{Expr, Monomial};
-use crate::work::{Stop, Work};
+use crate::exact::{ExactExpr, Monomial};
+use crate::work::{Stop, WorkBudget};
 
 /// Largest number whose factorial is computed. It is one less than a multiple of [`BLOCK`].
 const MAX_FACTORIAL: u32 = 319;
@@ -25,35 +25,46 @@ const MAX_MULTIPLE: u32 = 1_000_000;
 const MAX_SHIFT: i64 = 40;
 
 /// Returns the factorial.
-pub(crate) fn factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
-    match whole(value)? {
-        Some(n) if n <= MAX_FACTORIAL => product(1, n, 1, work),
+pub(crate) fn compute_factorial(
+    value: &ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
+    match natural_number(value)? {
+        Some(n) if n <= MAX_FACTORIAL => stepped_product(1, n, 1, work),
         Some(n) if n <= MAX_MULTIPLE => {
             let base = n - n % BLOCK;
-            let atom = Expr::call("factorial", vec![Expr::integer(base.into())]);
-            product(base + 1, n, 1, work)?.times(&atom, work)
+            let atom = ExactExpr::call("factorial", vec![ExactExpr::integer(base.into())]);
+            stepped_product(base + 1, n, 1, work)?.times(&atom, work)
         }
         Some(_) => Err(Stop::Budget),
-        None => shifted(value, work),
+        None => shifted_factorial(value, work),
     }
 }
 
 /// Returns the double factorial of a number: `7!! = 7 · 5 · 3 · 1`.
-pub(crate) fn double_factorial(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
-    match whole(value)? {
-        Some(n) if n <= MAX_FACTORIAL => product(2 - n % 2, n, 2, work),
+pub(crate) fn double_factorial(
+    value: &ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
+    match natural_number(value)? {
+        Some(n) if n <= MAX_FACTORIAL => stepped_product(2 - n % 2, n, 2, work),
         _ => Err(Stop::Budget),
     }
 }
 
 /// Returns the binomial coefficient.
-pub(crate) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop> {
+pub(crate) fn compute_binomial(
+    n: &ExactExpr,
+    k: &ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
     let rest = n.minus(k, work)?;
-    match (whole(n)?, whole(k)?) {
-        (Some(n), Some(k)) if k > n => return Ok(Expr::integer(0)),
+    match (natural_number(n)?, natural_number(k)?) {
+        (Some(n), Some(k)) if k > n => return Ok(ExactExpr::integer(0)),
         (Some(n), Some(k)) if k.min(n - k) <= MAX_FACTORIAL => {
             let few = k.min(n - k);
-            return product(n - few + 1, n, 1, work)?.over(&product(1, few, 1, work)?, work);
+            return stepped_product(n - few + 1, n, 1, work)?
+                .over(&stepped_product(1, few, 1, work)?, work);
         }
         _ => {}
     }
@@ -64,20 +75,20 @@ pub(crate) fn binomial(n: &Expr, k: &Expr, work: &mut Work) -> Result<Expr, Stop
             .filter(BigRational::is_integer)
             .and_then(|few| few.to_integer().to_i64());
         if let Some(few) = few.filter(|few| (0..=MAX_SHIFT).contains(few)) {
-            let above = ascending(&n.minus(&Expr::integer(few), work)?, few, work)?;
-            return above.over(&factorial(&Expr::integer(few), work)?, work);
+            let above = ascending_product(&n.minus(&ExactExpr::integer(few), work)?, few, work)?;
+            return above.over(&compute_factorial(&ExactExpr::integer(few), work)?, work);
         }
     }
-    let below = factorial(k, work)?.times(&factorial(&rest, work)?, work)?;
-    factorial(n, work)?.over(&below, work)
+    let below = compute_factorial(k, work)?.times(&compute_factorial(&rest, work)?, work)?;
+    compute_factorial(n, work)?.over(&below, work)
 }
 
 /// Returns the greatest common divisor or the least common multiple. That of variables is an atom, whatever their order.
-pub(crate) fn divisor(
+pub(crate) fn common_divisor(
     name: &'static str,
-    mut arguments: Vec<Expr>,
-    work: &mut Work,
-) -> Result<Expr, Stop> {
+    mut arguments: Vec<ExactExpr>,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
     arguments.sort();
     let mut arguments = arguments.into_iter();
     let mut result = arguments.next().ok_or(Stop::Meaningless)?;
@@ -95,7 +106,7 @@ pub(crate) fn divisor(
                 BigRational::from_integer(value).into()
             }
             (Some(_), Some(_)) => return Err(Stop::Meaningless),
-            _ => Expr::call(name, vec![result, argument]),
+            _ => ExactExpr::call(name, vec![result, argument]),
         };
     }
     Ok(result)
@@ -114,14 +125,14 @@ fn common(mut a: BigInt, mut b: BigInt) -> BigInt {
 /// # Errors
 ///
 /// If it is another number.
-fn whole(value: &Expr) -> Result<Option<u32>, Stop> {
+fn natural_number(value: &ExactExpr) -> Result<Option<u32>, Stop> {
     if let Some(number) = value.rational() {
         if number.is_integer() && !number.is_negative() {
             return number.to_integer().to_u32().map(Some).ok_or(Stop::Budget);
         }
         return Err(Stop::Meaningless);
     }
-    let names = value.names();
+    let names = value.atom_names();
     let variable = |name: &char| !matches!(name, 'π' | 'e' | '∞');
     if names.iter().any(variable) && !names.contains(&'∞') {
         Ok(None)
@@ -131,31 +142,36 @@ fn whole(value: &Expr) -> Result<Option<u32>, Stop> {
 }
 
 /// Returns the product of the numbers from `first` to `last`, in steps; 1 if there are none.
-fn product(first: u32, last: u32, step: usize, work: &mut Work) -> Result<Expr, Stop> {
+fn stepped_product(
+    first: u32,
+    last: u32,
+    step: usize,
+    work: &mut WorkBudget,
+) -> Result<ExactExpr, Stop> {
     let factors = || (first..=last).step_by(step);
     work.spend(factors().count() as u64 * 8)?;
     Ok(BigRational::from_integer(factors().map(BigInt::from).product()).into())
 }
 
 /// Returns the factorial of variables plus a number as a multiple of the factorial of the variables.
-fn shifted(value: &Expr, work: &mut Work) -> Result<Expr, Stop> {
+fn shifted_factorial(value: &ExactExpr, work: &mut WorkBudget) -> Result<ExactExpr, Stop> {
     let constant =
         value.above.0.get(&Monomial::default()).filter(|_| value.below.rational().is_some());
     let shift = constant.and_then(|constant| constant.floor().to_integer().to_i64());
     let shift = shift.filter(|shift| shift.abs() <= MAX_SHIFT).unwrap_or(0);
-    let rest = value.minus(&Expr::integer(shift), work)?;
-    let atom = Expr::call("factorial", vec![rest.clone()]);
+    let rest = value.minus(&ExactExpr::integer(shift), work)?;
+    let atom = ExactExpr::call("factorial", vec![rest.clone()]);
     match shift {
-        0.. => atom.times(&ascending(&rest, shift, work)?, work),
-        _ => atom.over(&ascending(value, -shift, work)?, work),
+        0.. => atom.times(&ascending_product(&rest, shift, work)?, work),
+        _ => atom.over(&ascending_product(value, -shift, work)?, work),
     }
 }
 
 /// Returns `(m + 1) (m + 2) ⋯ (m + count)`.
-fn ascending(m: &Expr, count: i64, work: &mut Work) -> Result<Expr, Stop> {
-    let mut product: Expr = BigRational::one().into();
+fn ascending_product(m: &ExactExpr, count: i64, work: &mut WorkBudget) -> Result<ExactExpr, Stop> {
+    let mut product: ExactExpr = BigRational::one().into();
     for i in 1..=count {
-        product = product.times(&m.plus(&Expr::integer(i), work)?, work)?;
+        product = product.times(&m.plus(&ExactExpr::integer(i), work)?, work)?;
     }
     Ok(product)
 }

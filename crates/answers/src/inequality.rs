@@ -1,14 +1,14 @@
 //! Inequalities of a variable, as sets of real numbers.
 
-use crate::brackets::{split, symbols};
-use crate::exact::{Atom, Expr};
-use crate::expression::expression;
-use crate::name::variables;
+use crate::brackets::{split_outside, symbols_outside};
+use crate::exact::{Atom, ExactExpr};
+use crate::expression::read_expression;
+use crate::name::distinct_variables;
 use crate::quantity::split_unit;
 use crate::reals::Reals;
-use crate::token::Token;
-use crate::value::{Answer, Value};
-use crate::work::{Stop, Work};
+use crate::token::MathToken;
+use crate::value::{MathAnswer, MathValue};
+use crate::work::{Stop, WorkBudget};
 
 /// Signs of inequalities.
 pub(crate) const SIGNS: &str = "<>≤≥≠";
@@ -18,86 +18,99 @@ pub(crate) const SIGNS: &str = "<>≤≥≠";
 /// # Errors
 ///
 /// If it is meaningless, or holds for no number.
-pub(crate) fn inequality(tokens: &[Token], work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn read_inequality(
+    tokens: &[MathToken],
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     let sign = |c: char| c == '=' || SIGNS.contains(c);
-    match (&split(tokens, sign)[..], &symbols(tokens, sign)[..]) {
+    match (&split_outside(tokens, sign)[..], &symbols_outside(tokens, sign)[..]) {
         ([left, right], [sign]) => {
-            simple(expression(left, work)?, *sign, bound(right, work)?, work)
+            read_simple(read_expression(left, work)?, *sign, read_bound(right, work)?, work)
         }
         ([left, middle, right], [first, last]) => {
-            let (left, middle) = (bound(left, work)?, expression(middle, work)?);
-            chain([left, middle, bound(right, work)?], [*first, *last], work)
+            let (left, middle) = (read_bound(left, work)?, read_expression(middle, work)?);
+            read_chain([left, middle, read_bound(right, work)?], [*first, *last], work)
         }
         _ => Err(Stop::Meaningless),
     }
 }
 
 /// Reads a side of an inequality; its unit is ignored.
-fn bound(tokens: &[Token], work: &mut Work) -> Result<Expr, Stop> {
-    expression(&split_unit(tokens)?.0, work)
+fn read_bound(tokens: &[MathToken], work: &mut WorkBudget) -> Result<ExactExpr, Stop> {
+    read_expression(&split_unit(tokens)?.0, work)
 }
 
 /// Reads an inequality; for a variable and a number, returns it as a set.
-fn simple(left: Expr, sign: char, right: Expr, work: &mut Work) -> Result<Answer, Stop> {
-    let turned = |sign| match sign {
+fn read_simple(
+    left: ExactExpr,
+    sign: char,
+    right: ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let variable = |expr: &ExactExpr| expr.as_name().filter(|name| !"πe∞".contains(*name));
+    if variable(&left).is_none() && variable(&right).is_some() {
+        return read_simple(right, turned_sign(sign), left, work);
+    }
+    let infinity = || ExactExpr::atom(Atom::Name('∞'));
+    let bounded = variable(&left).filter(|_| distinct_variables(&right).is_empty());
+    match (sign, bounded) {
+        ('>', Some(name)) => bounded_interval('(', right, infinity(), ')', name, work),
+        ('≥', Some(name)) => bounded_interval('[', right, infinity(), ')', name, work),
+        ('<', Some(name)) => bounded_interval('(', infinity().negated(), right, ')', name, work),
+        ('≤', Some(name)) => bounded_interval('(', infinity().negated(), right, ']', name, work),
+        ('≠', Some(name)) => {
+            Ok(MathValue::Reals { set: Reals::point(right).complement(), variable: Some(name) }
+                .into())
+        }
+        ('>' | '≥', None) => {
+            let (left, sign, right) = (right, turned_sign(sign), left);
+            Ok(MathValue::Relation { left, sign, right, combined: false }.into())
+        }
+        _ => Ok(MathValue::Relation { left, sign, right, combined: false }.into()),
+    }
+}
+
+/// Returns the sign of an inequality whose sides are swapped.
+fn turned_sign(sign: char) -> char {
+    match sign {
         '<' => '>',
         '>' => '<',
         '≤' => '≥',
         '≥' => '≤',
         sign => sign,
-    };
-    let variable = |expr: &Expr| expr.name().filter(|name| !"πe∞".contains(*name));
-    if variable(&left).is_none() && variable(&right).is_some() {
-        return simple(right, turned(sign), left, work);
-    }
-    let infinity = || Expr::atom(Atom::Name('∞'));
-    let bounded = variable(&left).filter(|_| variables(&right).is_empty());
-    match (sign, bounded) {
-        ('>', Some(name)) => interval('(', right, infinity(), ')', name, work),
-        ('≥', Some(name)) => interval('[', right, infinity(), ')', name, work),
-        ('<', Some(name)) => interval('(', infinity().negated(), right, ')', name, work),
-        ('≤', Some(name)) => interval('(', infinity().negated(), right, ']', name, work),
-        ('≠', Some(name)) => {
-            Ok(Value::Reals { set: Reals::point(right).complement(), variable: Some(name) }.into())
-        }
-        ('>' | '≥', None) => {
-            let (left, sign, right) = (right, turned(sign), left);
-            Ok(Value::Relation { left, sign, right, combined: false }.into())
-        }
-        _ => Ok(Value::Relation { left, sign, right, combined: false }.into()),
     }
 }
 
 /// Reads `a < x \le b`.
-fn chain(
-    [left, middle, right]: [Expr; 3],
+fn read_chain(
+    [left, middle, right]: [ExactExpr; 3],
     [first, last]: [char; 2],
-    work: &mut Work,
-) -> Result<Answer, Stop> {
-    let name = middle.name().ok_or(Stop::Meaningless)?;
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let name = middle.as_name().ok_or(Stop::Meaningless)?;
     let (low, high, first, last) = match (first, last) {
         ('<' | '≤', '<' | '≤') => (left, right, first == '≤', last == '≤'),
         ('>' | '≥', '>' | '≥') => (right, left, last == '≥', first == '≥'),
         _ => return Err(Stop::Meaningless),
     };
     let (open, close) = (if first { '[' } else { '(' }, if last { ']' } else { ')' });
-    interval(open, low, high, close, name, work)
+    bounded_interval(open, low, high, close, name, work)
 }
 
-fn interval(
+fn bounded_interval(
     open: char,
-    low: Expr,
-    high: Expr,
+    low: ExactExpr,
+    high: ExactExpr,
     close: char,
     variable: char,
-    work: &mut Work,
-) -> Result<Answer, Stop> {
-    let constant = variables(&low).is_empty() && variables(&high).is_empty();
-    let items = vec![Value::Number(low).into(), Value::Number(high).into()];
-    let pair = Answer::from(Value::Tuple { open, items, close });
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let constant = distinct_variables(&low).is_empty() && distinct_variables(&high).is_empty();
+    let items = vec![MathValue::Number(low).into(), MathValue::Number(high).into()];
+    let pair = MathAnswer::from(MathValue::Tuple { open, items, close });
     if !constant {
         return Ok(pair);
     }
-    let set = pair.reals(work)?.ok_or(Stop::Meaningless)?;
-    Ok(Value::Reals { set, variable: Some(variable) }.into())
+    let set = pair.as_reals(work)?.ok_or(Stop::Meaningless)?;
+    Ok(MathValue::Reals { set, variable: Some(variable) }.into())
 }

@@ -2,12 +2,12 @@
 
 use crate::equality;
 use crate::read::read_answer;
-use crate::reading::Reading;
-use crate::reply::reference;
-use crate::unit::Unit;
-use crate::value::{Answer, Value};
+use crate::reading::NotationReading;
+use crate::reply::reference_answer;
+use crate::unit::MathUnit;
+use crate::value::{MathAnswer, MathValue};
 use crate::verdict::AnswerVerdict;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, WorkBudget};
 
 /// Maximum length in bytes of an answer that is parsed.
 const MAX_BYTES: usize = 2000;
@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 2000;
 /// assert_eq!(compare("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), AnswerVerdict::Equal);
 /// assert_eq!(compare("3.14159", "\\pi"), AnswerVerdict::Unequal);
 /// ```
-pub fn compare(answer: &str, reference: &str) -> AnswerVerdict {
+pub fn compare_answers(answer: &str, reference: &str) -> AnswerVerdict {
     compare_counted(answer, reference).0
 }
 
@@ -41,10 +41,11 @@ pub struct Judgment {
 /// let judgment = judge("x = 0.5", &["so it is half.\n#### 1/2"]);
 /// assert_eq!(judgment.verdict, AnswerVerdict::Equal);
 /// ```
-pub fn judge(answer: &str, references: &[&str]) -> Judgment {
+pub fn judge_answer(answer: &str, references: &[&str]) -> Judgment {
     use AnswerVerdict::{Equal, Undecided, Unequal};
-    let references = || references.iter().map(|text| reference(text));
-    let verdicts: Vec<AnswerVerdict> = references().map(|text| compare(answer, text)).collect();
+    let references = || references.iter().map(|text| reference_answer(text));
+    let verdicts: Vec<AnswerVerdict> =
+        references().map(|text| compare_answers(answer, text)).collect();
     let (verdict, reason) = if verdicts.contains(&Equal) {
         (Equal, "it says what a reference says")
     } else if answer.is_empty() {
@@ -72,13 +73,13 @@ pub fn judge(answer: &str, references: &[&str]) -> Judgment {
 /// ```
 pub fn is_readable(reference: &str) -> bool {
     let reference = reference.trim();
-    let read = || read_answer(reference, Reading::Plain, &mut Work::new());
+    let read = || read_answer(reference, NotationReading::Plain, &mut WorkBudget::new());
     !reference.is_empty() && reference.len() <= MAX_BYTES && read().is_ok()
 }
 
 /// Returns the verdict, and the number of operations used.
 pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
-    let mut work = Work::new();
+    let mut work = WorkBudget::new();
     let (answer, reference) = (answer.trim(), reference.trim());
     if answer.len().max(reference.len()) > MAX_BYTES || answer.is_empty() || reference.is_empty() {
         let same = answer == reference && !answer.is_empty();
@@ -87,17 +88,24 @@ pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, 
     if answer == reference {
         return (AnswerVerdict::Equal, 0);
     }
-    let verdict = verdict(answer, reference, &mut work).unwrap_or(AnswerVerdict::Undecided);
+    let verdict =
+        compare_readings(answer, reference, &mut work).unwrap_or(AnswerVerdict::Undecided);
     (verdict, work.spent())
 }
 
 /// Returns the verdict on the plain readings of both, else on their alternative readings.
-fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdict, Stop> {
-    let (said, truth) =
-        (read_answer(answer, Reading::Plain, work), read_answer(reference, Reading::Plain, work));
+fn compare_readings(
+    answer: &str,
+    reference: &str,
+    work: &mut WorkBudget,
+) -> Result<AnswerVerdict, Stop> {
+    let (said, truth) = (
+        read_answer(answer, NotationReading::Plain, work),
+        read_answer(reference, NotationReading::Plain, work),
+    );
     let plain = match (&said, &truth) {
-        (Ok(said), Ok(truth)) => equality::answers(said, truth, work)?,
-        (Err(Stop::Meaningless), Err(Stop::Meaningless)) => spelled(answer, reference),
+        (Ok(said), Ok(truth)) => equality::compare_parsed(said, truth, work)?,
+        (Err(Stop::Meaningless), Err(Stop::Meaningless)) => compare_spelling(answer, reference),
         // An expression without a value differs from one with a value.
         (Err(Stop::Meaningless), Ok(_)) => AnswerVerdict::Unequal,
         (Ok(_), Err(Stop::Meaningless)) => AnswerVerdict::Undecided,
@@ -108,13 +116,16 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
         return Ok(plain);
     }
     let readings = [
-        (Reading::Lists, has_thousands(answer)),
-        (Reading::Spaced, has_thousands(answer) && has_spaced_commas(answer)),
-        (Reading::Units, truth.unit.is_known() || is_spaced_letter(answer) && is_plain(&truth)),
+        (NotationReading::Lists, has_thousands(answer)),
+        (NotationReading::Spaced, has_thousands(answer) && has_spaced_commas(answer)),
+        (
+            NotationReading::Units,
+            truth.unit.is_known() || is_spaced_letter(answer) && is_plain(&truth),
+        ),
     ];
     for (reading, _) in readings.into_iter().filter(|(_, possible)| *possible) {
         if let Ok(said) = read_answer(answer, reading, work)
-            && equality::answers(&said, &truth, work)? == AnswerVerdict::Equal
+            && equality::compare_parsed(&said, &truth, work)? == AnswerVerdict::Equal
         {
             return Ok(AnswerVerdict::Equal);
         }
@@ -122,18 +133,18 @@ fn verdict(answer: &str, reference: &str, work: &mut Work) -> Result<AnswerVerdi
     let Ok(said) = said else { return Ok(plain) };
     // A reference that may be a list is read as one if the answer is a list, in the order as written.
     if has_thousands(reference)
-        && let (Value::Set(items), Ok(truth)) =
-            (&said.value, read_answer(reference, Reading::Lists, work))
-        && let Value::Set(truth) = &truth.value
+        && let (MathValue::Set(items), Ok(truth)) =
+            (&said.value, read_answer(reference, NotationReading::Lists, work))
+        && let MathValue::Set(truth) = &truth.value
         && equality::in_order(items, truth, work)? == AnswerVerdict::Equal
     {
         return Ok(AnswerVerdict::Equal);
     }
     if said.unit.is_known()
-        && let Ok(truth) = read_answer(reference, Reading::Units, work)
+        && let Ok(truth) = read_answer(reference, NotationReading::Units, work)
         && truth.unit.is_known()
     {
-        return equality::answers(&said, &truth, work);
+        return equality::compare_parsed(&said, &truth, work);
     }
     Ok(plain)
 }
@@ -159,12 +170,12 @@ fn is_spaced_letter(text: &str) -> bool {
 }
 
 /// Returns true for a number without unit.
-fn is_plain(answer: &Answer) -> bool {
-    answer.number().is_some() && answer.unit == Unit::default()
+fn is_plain(answer: &MathAnswer) -> bool {
+    answer.as_number().is_some() && answer.unit == MathUnit::default()
 }
 
 /// Compares two unparsed texts: equal if they differ only in white space and case.
-fn spelled(a: &str, b: &str) -> AnswerVerdict {
+fn compare_spelling(a: &str, b: &str) -> AnswerVerdict {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
     };

@@ -2,14 +2,14 @@
 
 use num_bigint::BigInt;
 
-use crate::reading::Reading;
-use crate::token::Token;
+use crate::reading::NotationReading;
+use crate::token::MathToken;
 
 /// A comma that can only separate thousands (`{,}` and `,\!`).
 pub(crate) const THOUSANDS: char = '\u{1}';
 
 /// Position in a text, and the tokens before it.
-pub(crate) struct Lexer {
+pub(crate) struct LatexLexer {
     pub(crate) rest: Vec<char>,
     pub(crate) at: usize,
     /// Position after the last white space.
@@ -18,12 +18,12 @@ pub(crate) struct Lexer {
     pub(crate) dollar: Option<usize>,
     /// Number of open brackets. Inside brackets a comma separates items, never thousands.
     pub(crate) depth: usize,
-    pub(crate) reading: Reading,
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) reading: NotationReading,
+    pub(crate) tokens: Vec<MathToken>,
 }
 
-impl Lexer {
-    pub(crate) fn new(text: &str, reading: Reading) -> Self {
+impl LatexLexer {
+    pub(crate) fn new(text: &str, reading: NotationReading) -> Self {
         let rest = text.chars().collect();
         Self { rest, at: 0, space: 0, dollar: None, depth: 0, reading, tokens: Vec::new() }
     }
@@ -32,7 +32,7 @@ impl Lexer {
         self.rest.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
-    pub(crate) fn symbol(&mut self, c: char) {
+    pub(crate) fn push_symbol(&mut self, c: char) {
         let symbol = match c {
             '~' | '\u{a0}' | '\u{202f}' => return self.space = self.at,
             _ if c.is_whitespace() => return self.space = self.at,
@@ -49,9 +49,9 @@ impl Lexer {
             'º' | '˚' => '°',
             '⟹' => '⇒',
             THOUSANDS => ',',
-            'π' => return self.tokens.push(Token::Letter('π')),
-            'α'..='ω' => return self.tokens.push(Token::Letter(c)),
-            'ϕ' => return self.tokens.push(Token::Letter('φ')),
+            'π' => return self.tokens.push(MathToken::Letter('π')),
+            'α'..='ω' => return self.tokens.push(MathToken::Letter(c)),
+            'ϕ' => return self.tokens.push(MathToken::Letter('φ')),
             _ => c,
         };
         match symbol {
@@ -59,10 +59,10 @@ impl Lexer {
             ')' | ']' | '⦄' => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
-        self.tokens.push(Token::Symbol(symbol));
+        self.tokens.push(MathToken::Symbol(symbol));
     }
 
-    pub(crate) fn take(&mut self, keep: impl Fn(char) -> bool) -> String {
+    pub(crate) fn take_while(&mut self, keep: impl Fn(char) -> bool) -> String {
         let start = self.at;
         while self.at < self.rest.len() && keep(self.rest[self.at]) {
             self.at += 1;
@@ -71,8 +71,8 @@ impl Lexer {
     }
 
     /// Reads the text in the braces that follow.
-    pub(crate) fn group(&mut self) -> Option<String> {
-        self.take(char::is_whitespace);
+    pub(crate) fn take_group(&mut self) -> Option<String> {
+        self.take_while(char::is_whitespace);
         if self.peek(0) != '{' {
             return None;
         }
@@ -94,19 +94,19 @@ impl Lexer {
 
     /// Returns true if the last token ends a number or expression.
     pub(crate) fn after_value(&self) -> bool {
-        use Token::{Letter, Number, Symbol};
+        use MathToken::{Letter, Number, Symbol};
         let last = self.tokens.last();
         matches!(last, Some(Number { .. } | Letter(_) | Symbol(')' | ']' | '}' | '⦄')))
     }
 
     /// Appends the tokens of a cube root, before its argument.
     pub(crate) fn cube_root(&mut self) {
-        let three = Token::Number { value: BigInt::from(3).into(), digits: "3".to_owned() };
+        let three = MathToken::Number { value: BigInt::from(3).into(), digits: "3".to_owned() };
         self.tokens.extend([
-            Token::Word("sqrt".to_owned()),
-            Token::Symbol('['),
+            MathToken::Word("sqrt".to_owned()),
+            MathToken::Symbol('['),
             three,
-            Token::Symbol(']'),
+            MathToken::Symbol(']'),
         ]);
     }
 }

@@ -59,9 +59,11 @@ mod value;
 mod verdict;
 mod work;
 
-pub use calculate::calculate;
-pub use judge::{Judgment, compare, is_readable, judge};
-pub use reply::{answer, extract, last_number, reference, whole, without_tokens};
+pub use calculate::calculate_exactly;
+pub use judge::{Judgment, compare_answers, is_readable, judge_answer};
+pub use reply::{
+    answer_or_guess, last_number, marked_answer, reference_answer, whole_reply, without_tokens,
+};
 pub use verdict::AnswerVerdict;
 
 #[cfg(test)]

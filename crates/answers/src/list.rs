@@ -1,12 +1,12 @@
 //! Lists: items in any order, results with names, and conditions that hold together or one by one.
 
-use crate::brackets::{closes, split, symbols, top};
+use crate::brackets::{find_outside, is_enclosed, split_outside, symbols_outside};
 use crate::inequality::SIGNS;
 use crate::name::is_name;
 use crate::reals::Reals;
-use crate::token::Token;
-use crate::value::{Answer, ReadPart, Value};
-use crate::work::{Stop, Work};
+use crate::token::MathToken;
+use crate::value::{MathAnswer, MathValue, ReadPart};
+use crate::work::{Stop, WorkBudget};
 
 /// Maximum number of items of a list that is compared.
 pub(crate) const MAX_ITEMS: usize = 40;
@@ -18,33 +18,41 @@ pub(crate) const SEPARATORS: &str = ",;∧∨";
 /// # Errors
 ///
 /// If the list has fewer than two items, or an item is meaningless.
-pub(crate) fn bare(tokens: &[Token], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
-    let items = parts(tokens);
+pub(crate) fn read_bare_list(
+    tokens: &[MathToken],
+    read: ReadPart<'_>,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let items = split_items(tokens);
     if items.len() < 2 {
         return Err(Stop::Meaningless);
     }
-    list(tokens, items, read, work)
+    read_list(tokens, items, read, work)
 }
 
 /// Reads the content of the braces of a set.
-pub(crate) fn set(inside: &[Token], read: ReadPart<'_>, work: &mut Work) -> Result<Answer, Stop> {
-    if let Some(set) = described(inside, read, work)? {
+pub(crate) fn read_set(
+    inside: &[MathToken],
+    read: ReadPart<'_>,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    if let Some(set) = read_set_builder(inside, read, work)? {
         return Ok(set);
     }
-    let items = all(&parts(inside), read, work)?;
+    let items = read_all(&split_items(inside), read, work)?;
     Ok(match one_by_one(items) {
-        Value::Set(items) => Value::Set(items),
+        MathValue::Set(items) => MathValue::Set(items),
         other => other,
     }
     .into())
 }
 
 /// Reads each part.
-pub(crate) fn all(
-    parts: &[Vec<Token>],
+pub(crate) fn read_all(
+    parts: &[Vec<MathToken>],
     read: ReadPart<'_>,
-    work: &mut Work,
-) -> Result<Vec<Answer>, Stop> {
+    work: &mut WorkBudget,
+) -> Result<Vec<MathAnswer>, Stop> {
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);
     }
@@ -52,8 +60,8 @@ pub(crate) fn all(
 }
 
 /// Splits a list into items. `a \pm b` is two items, and the text before `and` may end in a comma.
-fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
-    let parts = split(tokens, |c| SEPARATORS.contains(c)).into_iter();
+fn split_items(tokens: &[MathToken]) -> Vec<Vec<MathToken>> {
+    let parts = split_outside(tokens, |c| SEPARATORS.contains(c)).into_iter();
     let parts = parts.filter(|part| !part.is_empty());
     parts
         .flat_map(|part| match both_signs(part) {
@@ -64,54 +72,57 @@ fn parts(tokens: &[Token]) -> Vec<Vec<Token>> {
 }
 
 /// Returns the tokens with the upper signs for `±`, and with the lower ones.
-pub(crate) fn both_signs(tokens: &[Token]) -> Option<[Vec<Token>; 2]> {
-    let chosen = |upper: char, lower: char| -> Vec<Token> {
-        let chosen = tokens.iter().map(|token| match token {
-            Token::Symbol('±') => Token::Symbol(upper),
-            Token::Symbol('∓') => Token::Symbol(lower),
-            token => token.clone(),
-        });
-        chosen.collect()
-    };
+pub(crate) fn both_signs(tokens: &[MathToken]) -> Option<[Vec<MathToken>; 2]> {
     let inside_brackets =
-        matches!(tokens.first(), Some(Token::Symbol('⦃' | '(' | '['))) && closes(tokens);
-    let signed = tokens.contains(&Token::Symbol('±')) && !inside_brackets;
-    signed.then(|| [chosen('+', '-'), chosen('-', '+')])
+        matches!(tokens.first(), Some(MathToken::Symbol('⦃' | '(' | '['))) && is_enclosed(tokens);
+    let signed = tokens.contains(&MathToken::Symbol('±')) && !inside_brackets;
+    signed.then(|| [with_signs(tokens, '+', '-'), with_signs(tokens, '-', '+')])
 }
 
-fn list(
-    tokens: &[Token],
-    mut parts: Vec<Vec<Token>>,
+/// Returns the tokens with one sign for `±` and another for `∓`.
+fn with_signs(tokens: &[MathToken], upper: char, lower: char) -> Vec<MathToken> {
+    let tokens = tokens.iter().map(|token| match token {
+        MathToken::Symbol('±') => MathToken::Symbol(upper),
+        MathToken::Symbol('∓') => MathToken::Symbol(lower),
+        token => token.clone(),
+    });
+    tokens.collect()
+}
+
+fn read_list(
+    tokens: &[MathToken],
+    mut parts: Vec<Vec<MathToken>>,
     read: ReadPart<'_>,
-    work: &mut Work,
-) -> Result<Answer, Stop> {
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     // `x = 3, 4` and `x < -2 or > 2`: the text before the first sign applies to every item.
     let sign = |c: char| c == '=' || SIGNS.contains(c);
-    if let Some(at) = top(&parts[0], sign).filter(|at| is_left(&parts[0][..*at])) {
+    if let Some(at) = find_outside(&parts[0], sign).filter(|at| is_left(&parts[0][..*at])) {
         let (name, with_sign) = (parts[0][..at].to_vec(), parts[0][..=at].to_vec());
         for part in &mut parts[1..] {
-            match top(part, sign) {
+            match find_outside(part, sign) {
                 None => part.splice(0..0, with_sign.iter().cloned()),
                 Some(0) => part.splice(0..0, name.iter().cloned()),
                 Some(_) => continue,
             };
         }
     }
-    let condition =
-        |part: &Vec<Token>| !symbols(part, |c| SIGNS.contains(c) || "∈∖∪∩".contains(c)).is_empty();
+    let condition = |part: &Vec<MathToken>| {
+        !symbols_outside(part, |c| SIGNS.contains(c) || "∈∖∪∩".contains(c)).is_empty()
+    };
     let conditions = parts.iter().any(condition);
-    let items = all(&parts, read, work)?;
-    if conditions && let Some(set) = joined(tokens, &items, work)? {
+    let items = read_all(&parts, read, work)?;
+    if conditions && let Some(set) = join_conditions(tokens, &items, work)? {
         return Ok(set);
     }
     Ok(one_by_one(items).into())
 }
 
 /// Returns true for a left-hand side before a sign: a name, or names in brackets.
-fn is_left(tokens: &[Token]) -> bool {
+fn is_left(tokens: &[MathToken]) -> bool {
     let names = match tokens {
-        [Token::Symbol('('), inside @ .., Token::Symbol(')')] if closes(tokens) => {
-            split(inside, |c| c == ',').iter().all(|part| is_name(part))
+        [MathToken::Symbol('('), inside @ .., MathToken::Symbol(')')] if is_enclosed(tokens) => {
+            split_outside(inside, |c| c == ',').iter().all(|part| is_name(part))
         }
         _ => false,
     };
@@ -119,42 +130,46 @@ fn is_left(tokens: &[Token]) -> bool {
 }
 
 /// Returns the items as results of different names if all items are named, else as an unordered list.
-fn one_by_one(items: Vec<Answer>) -> Value {
+fn one_by_one(items: Vec<MathAnswer>) -> MathValue {
     let names: Option<Vec<_>> = items
         .iter()
         .map(|item| match &item.value {
-            Value::Named { name, value } => Some((name.clone(), (**value).clone())),
+            MathValue::Named { name, value } => Some((name.clone(), (**value).clone())),
             _ => None,
         })
         .collect();
     match names.filter(|names| names.len() > 1) {
         Some(names) if names.iter().all(|(name, _)| *name == names[0].0) => {
-            Value::Set(names.into_iter().map(|(_, value)| value).collect())
+            MathValue::Set(names.into_iter().map(|(_, value)| value).collect())
         }
-        Some(names) => Value::Assigned(names),
-        None => Value::Set(items),
+        Some(names) => MathValue::Assigned(names),
+        None => MathValue::Set(items),
     }
 }
 
 /// Combines conditions on one variable into a set: with `or` any of them holds, with `and` all of them. With commas all
 /// of them hold if that is possible.
-fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<Answer>, Stop> {
+fn join_conditions(
+    tokens: &[MathToken],
+    items: &[MathAnswer],
+    work: &mut WorkBudget,
+) -> Result<Option<MathAnswer>, Stop> {
     let mut variable = None;
     let mut sets = Vec::new();
     for item in items {
         let set = match &item.value {
-            Value::Named { name, value } if name.variable().is_some() => {
-                variable = variable.or(name.variable().map(|(letter, _)| letter));
-                value.number().map(|number| Reals::point(number.clone()))
+            MathValue::Named { name, value } if name.as_variable().is_some() => {
+                variable = variable.or(name.as_variable().map(|(letter, _)| letter));
+                value.as_number().map(|number| Reals::point(number.clone()))
             }
-            Value::Reals { set, variable: own } => {
+            MathValue::Reals { set, variable: own } => {
                 if own.is_some() && variable.is_some() && *own != variable {
                     return Ok(None);
                 }
                 variable = variable.or(*own);
                 Some(set.clone())
             }
-            _ => item.reals(work)?,
+            _ => item.as_reals(work)?,
         };
         let Some(set) = set else { return Ok(None) };
         sets.push(set);
@@ -164,7 +179,7 @@ fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<
         any = any.union(set, work)?;
         every = every.intersection(set, work)?;
     }
-    let words = symbols(tokens, |c| "∧∨".contains(c));
+    let words = symbols_outside(tokens, |c| "∧∨".contains(c));
     let set = match (words.contains(&'∨'), words.contains(&'∧')) {
         (true, true) => return Err(Stop::Meaningless),
         (true, false) => any,
@@ -172,26 +187,28 @@ fn joined(tokens: &[Token], items: &[Answer], work: &mut Work) -> Result<Option<
         (false, false) if every.is_empty() => any,
         (false, false) => every,
     };
-    Ok(Some(Value::Reals { set, variable }.into()))
+    Ok(Some(MathValue::Reals { set, variable }.into()))
 }
 
 /// Reads a set given by a condition on its members: `\{x : x > 5\}`.
-fn described(
-    inside: &[Token],
+fn read_set_builder(
+    inside: &[MathToken],
     read: ReadPart<'_>,
-    work: &mut Work,
-) -> Result<Option<Answer>, Stop> {
-    let Some(at) = top(inside, |c| ":|".contains(c)) else { return Ok(None) };
+    work: &mut WorkBudget,
+) -> Result<Option<MathAnswer>, Stop> {
+    let Some(at) = find_outside(inside, |c| ":|".contains(c)) else { return Ok(None) };
     let member = match &inside[..at] {
-        [Token::Letter(_)] => Reals::all(),
-        [Token::Letter(_), Token::Symbol('∈'), of @ ..] => match read(of, work)?.reals(work)? {
-            Some(set) => set,
-            None => return Err(Stop::Meaningless),
-        },
+        [MathToken::Letter(_)] => Reals::all(),
+        [MathToken::Letter(_), MathToken::Symbol('∈'), of @ ..] => {
+            match read(of, work)?.as_reals(work)? {
+                Some(set) => set,
+                None => return Err(Stop::Meaningless),
+            }
+        }
         _ => return Ok(None),
     };
     let condition = read(&inside[at + 1..], work)?;
-    let Value::Reals { set, .. } = condition.value else { return Err(Stop::Meaningless) };
+    let MathValue::Reals { set, .. } = condition.value else { return Err(Stop::Meaningless) };
     let set = member.intersection(&set, work)?;
-    Ok(Some(Value::Reals { set, variable: None }.into()))
+    Ok(Some(MathValue::Reals { set, variable: None }.into()))
 }

@@ -4,36 +4,36 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Pow};
 
-use crate::lexer::{Lexer, THOUSANDS};
-use crate::reading::Reading;
-use crate::token::Token;
+use crate::lexer::{LatexLexer, THOUSANDS};
+use crate::reading::NotationReading;
+use crate::token::MathToken;
 
 /// Maximum number of digits of a period that is read.
 const LONGEST_PERIOD: usize = 100;
 
-impl Lexer {
+impl LatexLexer {
     /// Reads a number.
-    pub(crate) fn number(&mut self) {
-        let mut digits = self.take(|c| c.is_ascii_digit());
+    pub(crate) fn read_number(&mut self) {
+        let mut digits = self.take_while(|c| c.is_ascii_digit());
         if (1..=3).contains(&digits.len()) {
-            while let Some(group) = self.thousands() {
+            while let Some(group) = self.read_thousands() {
                 digits.push_str(&group);
             }
         }
         let mut decimals = String::new();
         if self.peek(0) == '.' && self.peek(1).is_ascii_digit() {
             self.at += 1;
-            decimals = self.take(|c| c.is_ascii_digit());
+            decimals = self.take_while(|c| c.is_ascii_digit());
         }
-        if let Some((length, period)) = self.repeating(usize::from(decimals.is_empty())) {
+        if let Some((length, period)) = self.read_repeating(usize::from(decimals.is_empty())) {
             self.at += length;
-            return self.tokens.push(repeated(&digits, &decimals, &period));
+            return self.tokens.push(repeating_decimal(&digits, &decimals, &period));
         }
-        if let Some((length, (start, period))) = self.dots().zip(period(&decimals)) {
+        if let Some((length, (start, period))) = self.trailing_dots().zip(find_period(&decimals)) {
             self.at += length;
-            return self.tokens.push(repeated(&digits, &decimals[..start], period));
+            return self.tokens.push(repeating_decimal(&digits, &decimals[..start], period));
         }
-        let exponent = self.exponent();
+        let exponent = self.read_exponent();
         let whole: BigInt = format!("{digits}{decimals}").parse().unwrap_or_default();
         let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
         let mut value = BigRational::new(whole, ten(decimals.len()));
@@ -44,15 +44,15 @@ impl Lexer {
         };
         let point = if decimals.is_empty() { "" } else { "." };
         let digits = format!("{digits}{point}{decimals}");
-        self.tokens.push(Token::Number { value, digits });
+        self.tokens.push(MathToken::Number { value, digits });
     }
 
     /// Reads a comma that separates thousands, and the three digits after it.
-    fn thousands(&mut self) -> Option<String> {
+    fn read_thousands(&mut self) -> Option<String> {
         let bare = match self.reading {
-            Reading::Lists => false,
-            Reading::Spaced => true,
-            Reading::Plain | Reading::Units => self.depth == 0,
+            NotationReading::Lists => false,
+            NotationReading::Spaced => true,
+            NotationReading::Plain | NotationReading::Units => self.depth == 0,
         };
         // `000` alone is not a number.
         let zero = self.peek(1) == '0';
@@ -77,15 +77,14 @@ impl Lexer {
 
     /// Reads the digits in `\overline{3}` at an offset, after the point if `point` is 1. Returns them with the total
     /// length.
-    pub(crate) fn repeating(&self, point: usize) -> Option<(usize, String)> {
+    pub(crate) fn read_repeating(&self, point: usize) -> Option<(usize, String)> {
         if point == 1 && self.peek(0) != '.' {
             return None;
         }
-        let after = |mark: &str| {
-            let found = mark.chars().enumerate().all(|(i, c)| self.peek(point + i) == c);
-            found.then_some(point + mark.len())
-        };
-        let start = ["\\overline{", "\\bar{", "\\dot{"].into_iter().find_map(after)?;
+        let start = ["\\overline{", "\\bar{", "\\dot{"]
+            .into_iter()
+            .find(|mark| mark.chars().enumerate().all(|(i, c)| self.peek(point + i) == c))
+            .map(|mark| point + mark.len())?;
         let digits = (start..start + LONGEST_PERIOD).map(|at| self.peek(at));
         let period: String = digits.take_while(char::is_ascii_digit).collect();
         let end = start + period.len();
@@ -93,7 +92,7 @@ impl Lexer {
     }
 
     /// Returns the length of the dots after decimals that go on: `0.333\ldots`, `0.333...`
-    fn dots(&self) -> Option<usize> {
+    fn trailing_dots(&self) -> Option<usize> {
         let blanks = (0..4).take_while(|at| self.peek(*at) == ' ').count();
         // One of three dots may have ended the sentence.
         let found = ["...", "..", "\\ldots", "\\dots", "\\cdots"]
@@ -104,7 +103,7 @@ impl Lexer {
     }
 
     /// Reads the power of ten in `1.5e-3`.
-    fn exponent(&mut self) -> Option<isize> {
+    fn read_exponent(&mut self) -> Option<isize> {
         if !matches!(self.peek(0), 'e' | 'E') {
             return None;
         }
@@ -126,25 +125,27 @@ impl Lexer {
 
 /// Returns the beginning and the digits of the period with which decimals end: three times, or twice if it has several
 /// digits and begins at the point. The last repetition may be incomplete. `2.718281828` has none.
-fn period(decimals: &str) -> Option<(usize, &str)> {
+fn find_period(decimals: &str) -> Option<(usize, &str)> {
+    (1..=decimals.len() / 2).find_map(|length| period_of_length(decimals, length))
+}
+
+/// Returns the beginning and the digits of the period of a length.
+fn period_of_length(decimals: &str, length: usize) -> Option<(usize, &str)> {
     let digits = decimals.as_bytes();
-    let of_length = |length: usize| {
-        let repeats = |at: &usize| digits[*at] == digits[*at + length];
-        let run = (0..digits.len() - length).rev().take_while(repeats).count();
-        let start = digits.len() - length - run;
-        let times = (length + run) / length;
-        let enough = times >= 3 || times == 2 && length > 1 && start == 0;
-        enough.then(|| (start, &decimals[start..start + length]))
-    };
-    (1..=digits.len() / 2).find_map(of_length)
+    let repeats = |at: &usize| digits[*at] == digits[*at + length];
+    let run = (0..digits.len() - length).rev().take_while(repeats).count();
+    let start = digits.len() - length - run;
+    let times = (length + run) / length;
+    let enough = times >= 3 || times == 2 && length > 1 && start == 0;
+    enough.then(|| (start, &decimals[start..start + length]))
 }
 
 /// Computes a number whose last decimals repeat: `0.1\overline{6}` is 1/6.
-fn repeated(digits: &str, decimals: &str, period: &str) -> Token {
+fn repeating_decimal(digits: &str, decimals: &str, period: &str) -> MathToken {
     let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
     let whole = |digits: &str| -> BigInt { digits.parse().unwrap_or_default() };
     let start = BigRational::new(whole(&format!("{digits}{decimals}")), ten(decimals.len()));
     let nines = (ten(period.len()) - 1) * ten(decimals.len());
     let value = start + BigRational::new(whole(period), nines);
-    Token::Number { value, digits: format!("{digits}.{decimals}({period})") }
+    MathToken::Number { value, digits: format!("{digits}.{decimals}({period})") }
 }

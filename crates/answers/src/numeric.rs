@@ -5,10 +5,10 @@ use num_complex::Complex64;
 use num_rational::BigRational;
 use num_traits::ToPrimitive;
 
-use crate::draw::Draw;
-use crate::exact::{Atom, Expr, Monomial, Polynomial};
+use crate::draw::RandomNumbers;
+use crate::exact::{Atom, ExactExpr, Monomial, Polynomial};
 use crate::verdict::AnswerVerdict;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, WorkBudget};
 
 /// Number of points at which two expressions must agree. All their coordinates are positive.
 const POINTS: usize = 7;
@@ -33,8 +33,12 @@ const ROUNDED: u32 = 100_000;
 ///
 /// Variables are real, of any sign. A point at which one side has no real value, such as `\log x` for negative `x`, is
 /// skipped.
-pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerdict, Stop> {
-    let mut names = [a.names(), b.names()].concat();
+pub(crate) fn compare_functions(
+    a: &ExactExpr,
+    b: &ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<AnswerVerdict, Stop> {
+    let mut names = [a.atom_names(), b.atom_names()].concat();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| !matches!(name, 'π' | 'e'));
@@ -43,20 +47,16 @@ pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
     }
     let points = if names.is_empty() { 1 } else { POINTS };
     let doubts = if names.is_empty() { 0 } else { DOUBTS };
-    let mut draw = Draw::new(0x6d61_7468);
+    let mut draw = RandomNumbers::new(0x6d61_7468);
     let (mut agreed, mut unclear) = (0, false);
     for i in 0..points + doubts {
         let real = i >= points;
-        let coordinate = |(j, _): (usize, &char)| {
-            if real {
-                doubtful(i, j, &mut draw)
-            } else {
-                0.2 + draw.index(1 << 20) as f64 / f64::from(1 << 19)
-            }
-        };
-        let values: Vec<f64> = names.iter().enumerate().map(coordinate).collect();
+        let values = (0..names.len()).map(|j| {
+            if real { sample_coordinate(i, j, &mut draw) } else { sample_positive(&mut draw) }
+        });
+        let values: Vec<f64> = values.collect();
         let point = Point { names: &names, values: &values, real };
-        match said(&point.value(a, work)?, &point.value(b, work)?) {
+        match compare_roughly(&point.value_of_expr(a, work)?, &point.value_of_expr(b, work)?) {
             Numeral::Other => return Ok(AnswerVerdict::Unequal),
             Numeral::Same => agreed += usize::from(!real),
             Numeral::Unclear => unclear = true,
@@ -64,7 +64,8 @@ pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
         }
     }
     let enough = agreed >= NEEDED.min(points) && !unclear;
-    let rounded = [a, b].into_iter().filter_map(Expr::rational).any(|value| rounded(&value));
+    let rounded =
+        [a, b].into_iter().filter_map(ExactExpr::rational).any(|value| is_rounded(&value));
     Ok(if enough && !rounded { AnswerVerdict::Equal } else { AnswerVerdict::Undecided })
 }
 
@@ -73,8 +74,8 @@ pub(crate) fn identity(a: &Expr, b: &Expr, work: &mut Work) -> Result<AnswerVerd
 /// # Errors
 ///
 /// If the expression has no real value, or has variables.
-pub(crate) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
-    let value = Point { names: &[], values: &[], real: true }.value(expr, work)?.value;
+pub(crate) fn real_value(expr: &ExactExpr, work: &mut WorkBudget) -> Result<f64, Stop> {
+    let value = Point { names: &[], values: &[], real: true }.value_of_expr(expr, work)?.value;
     if value.re.is_finite() && (value.im == 0.0 || is_real(value)) {
         Ok(value.re)
     } else {
@@ -83,13 +84,19 @@ pub(crate) fn real(expr: &Expr, work: &mut Work) -> Result<f64, Stop> {
 }
 
 /// Returns coordinate `j` of point `i` of every sign and size. 32 consecutive points cover all signs of five variables.
-fn doubtful(i: usize, j: usize, draw: &mut Draw) -> f64 {
-    let size = draw.pick(&SIZES) * (1 + draw.index(1 << 20)) as f64 / f64::from(1 << 20);
-    let negative = if j < 5 { i >> j & 1 == 1 } else { draw.index(2) == 1 };
+fn sample_coordinate(i: usize, j: usize, draw: &mut RandomNumbers) -> f64 {
+    let size =
+        draw.sample_item(&SIZES) * (1 + draw.sample_index(1 << 20)) as f64 / f64::from(1 << 20);
+    let negative = if j < 5 { i >> j & 1 == 1 } else { draw.sample_index(2) == 1 };
     if negative { -size } else { size }
 }
 
-fn rounded(value: &BigRational) -> bool {
+/// Returns a coordinate between 0.2 and 2.2.
+fn sample_positive(draw: &mut RandomNumbers) -> f64 {
+    0.2 + draw.sample_index(1 << 20) as f64 / f64::from(1 << 19)
+}
+
+fn is_rounded(value: &BigRational) -> bool {
     *value.denom() >= BigInt::from(ROUNDED)
 }
 
@@ -107,7 +114,7 @@ enum Numeral {
     Nothing,
 }
 
-fn said(a: &Rough, b: &Rough) -> Numeral {
+fn compare_roughly(a: &Rough, b: &Rough) -> Numeral {
     let scale = a.value.norm().max(b.value.norm());
     let (difference, error) = ((a.value - b.value).norm(), a.error + b.error);
     // Next to zero a relative difference is meaningless.
@@ -134,7 +141,7 @@ struct Point<'a> {
 }
 
 impl Point<'_> {
-    fn name(&self, name: char) -> f64 {
+    fn value_of_name(&self, name: char) -> f64 {
         match name {
             'π' => std::f64::consts::PI,
             'e' => std::f64::consts::E,
@@ -142,15 +149,16 @@ impl Point<'_> {
         }
     }
 
-    fn value(&self, expr: &Expr, work: &mut Work) -> Result<Rough, Stop> {
-        let (above, below) = (self.sum(&expr.above, work)?, self.sum(&expr.below, work)?);
+    fn value_of_expr(&self, expr: &ExactExpr, work: &mut WorkBudget) -> Result<Rough, Stop> {
+        let (above, below) =
+            (self.value_of_sum(&expr.above, work)?, self.value_of_sum(&expr.below, work)?);
         let value = above.value / below.value;
         let error = (above.error + value.norm() * below.error) / below.value.norm();
         let known = below.error < below.value.norm();
         Ok(Rough { value, error: if known { error } else { f64::NAN } })
     }
 
-    fn sum(&self, polynomial: &Polynomial, work: &mut Work) -> Result<Rough, Stop> {
+    fn value_of_sum(&self, polynomial: &Polynomial, work: &mut WorkBudget) -> Result<Rough, Stop> {
         let mut sum = Rough { value: Complex64::ZERO, error: 0.0 };
         let only = polynomial.0.len() == 1;
         for (monomial, factor) in &polynomial.0 {
@@ -165,8 +173,10 @@ impl Point<'_> {
             }
             for (atom, &power) in &monomial.atoms {
                 let base = match atom {
-                    Atom::Name(name) => Rough { value: self.name(*name).into(), error: 0.0 },
-                    Atom::Call(name, arguments) => self.call(name, arguments, work)?,
+                    Atom::Name(name) => {
+                        Rough { value: self.value_of_name(*name).into(), error: 0.0 }
+                    }
+                    Atom::Call(name, arguments) => self.value_of_call(name, arguments, work)?,
                 };
                 let (size, most) = (base.value.norm(), base.value.norm() + base.error);
                 let exponent = f64::from(power);
@@ -181,23 +191,29 @@ impl Point<'_> {
         Ok(sum)
     }
 
-    fn call(&self, name: &str, arguments: &[Expr], work: &mut Work) -> Result<Rough, Stop> {
+    fn value_of_call(
+        &self,
+        name: &str,
+        arguments: &[ExactExpr],
+        work: &mut WorkBudget,
+    ) -> Result<Rough, Stop> {
         let first = arguments.first().ok_or(Stop::Meaningless)?;
-        let x = self.value(first, work)?;
+        let x = self.value_of_expr(first, work)?;
         let y = match arguments.get(1) {
-            Some(argument) => self.value(argument, work)?,
+            Some(argument) => self.value_of_expr(argument, work)?,
             None => Rough { value: Complex64::ONE, error: 0.0 },
         };
         let outside = self.real
-            && (varies(first) && !defined(name, x.value, y.value)
+            && (has_variables(first) && !is_defined(name, x.value, y.value)
                 || name == "log"
-                    && arguments.get(1).is_some_and(varies)
-                    && !defined(name, y.value, x.value));
+                    && arguments.get(1).is_some_and(has_variables)
+                    && !is_defined(name, y.value, x.value));
         if outside {
             return Ok(Rough { value: f64::NAN.into(), error: f64::NAN });
         }
-        let value = function(name, x.value, y.value);
-        let moved = |dx: f64, dy: f64| (function(name, x.value + dx, y.value + dy) - value).norm();
+        let value = evaluate_function(name, x.value, y.value);
+        let moved =
+            |dx: f64, dy: f64| (evaluate_function(name, x.value + dx, y.value + dy) - value).norm();
         let error = [moved(x.error, 0.0), moved(-x.error, 0.0)].into_iter().fold(0.0, larger)
             + [moved(0.0, y.error), moved(0.0, -y.error)].into_iter().fold(0.0, larger);
         Ok(Rough { value, error: error + ROUNDING * value.norm() })
@@ -209,8 +225,8 @@ fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 
-fn varies(expr: &Expr) -> bool {
-    expr.names().iter().any(|name| !matches!(name, 'π' | 'e'))
+fn has_variables(expr: &ExactExpr) -> bool {
+    expr.atom_names().iter().any(|name| !matches!(name, 'π' | 'e'))
 }
 
 fn is_real(x: Complex64) -> bool {
@@ -218,17 +234,17 @@ fn is_real(x: Complex64) -> bool {
 }
 
 /// Returns true if a whole number is odd; `None` if the value is not a whole number.
-fn odd(x: Complex64) -> Option<bool> {
+fn is_odd(x: Complex64) -> Option<bool> {
     (is_real(x) && x.re.fract() == 0.0).then(|| x.re.rem_euclid(2.0) == 1.0)
 }
 
 /// Returns true if a function of a real number is real there. Returns true for every number that is not real.
-fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
+fn is_defined(name: &str, x: Complex64, y: Complex64) -> bool {
     let negative = is_real(x) && x.re < 0.0;
     match name {
         "log" => !negative,
-        "root" => !negative || odd(y) == Some(true),
-        "power" => !negative || odd(y).is_some(),
+        "root" => !negative || is_odd(y) == Some(true),
+        "power" => !negative || is_odd(y).is_some(),
         "arcsin" | "arccos" => !is_real(x) || x.re.abs() <= 1.0,
         "arccosh" => !is_real(x) || x.re >= 1.0,
         "arctanh" => !is_real(x) || x.re.abs() < 1.0,
@@ -238,10 +254,10 @@ fn defined(name: &str, x: Complex64, y: Complex64) -> bool {
 }
 
 /// Evaluates a function. `y` is the base of a logarithm, the degree of a root, the exponent of a power.
-fn function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
+fn evaluate_function(name: &str, x: Complex64, y: Complex64) -> Complex64 {
     match name {
         "power" => x.powc(y),
-        "root" if is_real(x) && x.re < 0.0 && odd(y) == Some(true) => {
+        "root" if is_real(x) && x.re < 0.0 && is_odd(y) == Some(true) => {
             (-(-x.re).powf(y.re.recip())).into()
         }
         "root" => x.powc(y.inv()),

@@ -1,8 +1,8 @@
 //! Quantities: tokens of a number and of its unit.
 
 use crate::function::{is_function, is_known};
-use crate::token::Token;
-use crate::unit::{Piece, Unit, lookup, text_pieces};
+use crate::token::MathToken;
+use crate::unit::{MathUnit, UnitPiece, lookup_unit, text_pieces};
 use crate::work::Stop;
 
 /// Splits tokens into a quantity and its unit. The unit is the text after the number and any currency sign.
@@ -10,17 +10,17 @@ use crate::work::Stop;
 /// # Errors
 ///
 /// If the words after the number state another number or deny it.
-pub(crate) fn split_unit(tokens: &[Token]) -> Result<(Vec<Token>, Unit), Stop> {
-    let money = |token: &&Token| matches!(token, Token::Symbol(c) if "$€£¥₹¢".contains(*c));
+pub(crate) fn split_unit(tokens: &[MathToken]) -> Result<(Vec<MathToken>, MathUnit), Stop> {
+    let money = |token: &&MathToken| matches!(token, MathToken::Symbol(c) if "$€£¥₹¢".contains(*c));
     let mut quantity = tokens.to_vec();
-    let mut unit = Unit::default();
-    let start = (1..tokens.len()).find(|at| begins(tokens, *at));
-    if let Some((start, pieces)) = start.and_then(|at| Some((at, pieces(&tokens[at..])?))) {
-        unit = Unit::from_pieces(&pieces)?;
+    let mut unit = MathUnit::default();
+    let start = (1..tokens.len()).find(|at| unit_begins(tokens, *at));
+    if let Some((start, pieces)) = start.and_then(|at| Some((at, split_pieces(&tokens[at..])?))) {
+        unit = MathUnit::from_pieces(&pieces)?;
         quantity.truncate(start);
     }
-    if let Some(Token::Symbol(sign)) = quantity.iter().find(money) {
-        let sign = lookup(&sign.to_string()).unwrap_or_default();
+    if let Some(MathToken::Symbol(sign)) = quantity.iter().find(money) {
+        let sign = lookup_unit(&sign.to_string()).unwrap_or_default();
         unit.multiply(sign, 1);
         quantity.retain(|token| !money(&token));
     }
@@ -28,8 +28,8 @@ pub(crate) fn split_unit(tokens: &[Token]) -> Result<(Vec<Token>, Unit), Stop> {
 }
 
 /// Returns true if a unit may begin at a token.
-fn begins(tokens: &[Token], at: usize) -> bool {
-    use Token::{Symbol, Text, Word};
+fn unit_begins(tokens: &[MathToken], at: usize) -> bool {
+    use MathToken::{Symbol, Text, Word};
     let angle = || tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
     match &tokens[at..] {
         // Inside a function degrees are part of the number.
@@ -45,10 +45,10 @@ fn begins(tokens: &[Token], at: usize) -> bool {
 }
 
 /// Splits tokens into the pieces of a unit; `None` if the tokens are something else.
-fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
-    use Token::{Letter, Number, Symbol, Text, Word};
+fn split_pieces(mut tokens: &[MathToken]) -> Option<Vec<UnitPiece>> {
+    use MathToken::{Letter, Number, Symbol, Text, Word};
     let mut pieces = Vec::new();
-    let word = |text: &str| Piece::Word(text.to_owned());
+    let word = |text: &str| UnitPiece::Word(text.to_owned());
     while let Some(first) = tokens.first() {
         let mut length = 1;
         match tokens {
@@ -61,7 +61,7 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
             // `\frac{\text{km}}{\text{h}}`
             [Word(frac), Symbol('{'), ..] if frac == "frac" => {}
             [Symbol('}'), Symbol('{'), ..] => {
-                pieces.push(Piece::Per);
+                pieces.push(UnitPiece::Per);
                 length = 2;
             }
             [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
@@ -70,22 +70,22 @@ fn pieces(mut tokens: &[Token]) -> Option<Vec<Piece>> {
                 length = 4;
             }
             [Symbol('^'), Symbol('{'), Symbol('-'), Number { digits, .. }, Symbol('}'), ..] => {
-                pieces.push(Piece::Power(-digits.parse::<i32>().ok()?));
+                pieces.push(UnitPiece::Power(-digits.parse::<i32>().ok()?));
                 length = 5;
             }
             [Symbol('^'), Symbol('{'), Number { digits, .. }, Symbol('}'), ..] => {
-                pieces.push(Piece::Power(digits.parse().ok()?));
+                pieces.push(UnitPiece::Power(digits.parse().ok()?));
                 length = 4;
             }
             [Symbol('^'), Number { digits, .. }, ..] => {
-                pieces.push(Piece::Power(digits.parse().ok()?));
+                pieces.push(UnitPiece::Power(digits.parse().ok()?));
                 length = 2;
             }
-            [Number { digits, .. }, ..] if matches!(pieces.last(), Some(Piece::Word(_))) => {
-                pieces.push(Piece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
+            [Number { digits, .. }, ..] if matches!(pieces.last(), Some(UnitPiece::Word(_))) => {
+                pieces.push(UnitPiece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
             }
             [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
-            [Symbol('/'), ..] => pieces.push(Piece::Per),
+            [Symbol('/'), ..] => pieces.push(UnitPiece::Per),
             [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
                 pieces.push(word(&symbol.to_string()));
             }

@@ -3,7 +3,7 @@
 use num_rational::BigRational;
 
 /// Adds. Integers, which most factors are, need no common divisor.
-pub(crate) fn add(x: &BigRational, y: &BigRational) -> BigRational {
+pub(crate) fn add_rationals(x: &BigRational, y: &BigRational) -> BigRational {
     if x.is_integer() && y.is_integer() {
         BigRational::from_integer(x.numer() + y.numer())
     } else {
@@ -12,7 +12,7 @@ pub(crate) fn add(x: &BigRational, y: &BigRational) -> BigRational {
 }
 
 /// Multiplies. Integers, which most factors are, need no common divisor.
-pub(crate) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
+pub(crate) fn multiply_rationals(x: &BigRational, y: &BigRational) -> BigRational {
     if x.is_integer() && y.is_integer() {
         BigRational::from_integer(x.numer() * y.numer())
     } else {
@@ -21,11 +21,11 @@ pub(crate) fn multiply(x: &BigRational, y: &BigRational) -> BigRational {
 }
 
 /// Returns the length of a number in bits.
-pub(crate) fn bits(x: &BigRational) -> u64 {
+pub(crate) fn bit_length(x: &BigRational) -> u64 {
     x.numer().bits() + x.denom().bits()
 }
 
 /// Returns the operations that one with a number counts as.
-pub(crate) fn cost(x: &BigRational) -> u64 {
-    1 + bits(x) / 64
+pub(crate) fn operation_cost(x: &BigRational) -> u64 {
+    1 + bit_length(x) / 64
 }

@@ -1,23 +1,23 @@
 //! Texts as answers: numbers, tuples, sets, intervals, matrices, relations, words.
 
 use crate::based::Based;
-use crate::brackets::{closes, split, symbols, top, ungrouped};
-use crate::choice::{choice, labeled, unwrapped};
-use crate::equation::{approximation, equation};
-use crate::exact::Expr;
-use crate::expression::expression;
+use crate::brackets::{find_outside, is_enclosed, split_outside, strip_braces, symbols_outside};
+use crate::choice::{read_choice, split_label, unwrap_text};
+use crate::equation::{read_approximation, read_equation};
+use crate::exact::ExactExpr;
+use crate::expression::read_expression;
 use crate::function::is_known;
-use crate::inequality::{SIGNS, inequality};
+use crate::inequality::{SIGNS, read_inequality};
 use crate::list::{self, MAX_ITEMS, SEPARATORS};
 use crate::name::is_name;
 use crate::quantity::split_unit;
-use crate::reading::Reading;
+use crate::reading::NotationReading;
 use crate::reals::Reals;
-use crate::token::Token;
-use crate::tokens::tokens;
+use crate::token::MathToken;
+use crate::tokens::split_tokens;
 use crate::unit;
-use crate::value::{Answer, Value};
-use crate::work::{Stop, Work};
+use crate::value::{MathAnswer, MathValue};
+use crate::work::{Stop, WorkBudget};
 
 /// Deepest nesting of brackets.
 const MAX_DEPTH: u32 = 8;
@@ -47,31 +47,39 @@ const ASIDES: [&str; 6] =
 const EXCEPTIONS: [&str; 4] = ["except", "except for", "other than", "excluding"];
 
 /// Reads an answer.
-pub(crate) fn read_answer(text: &str, reading: Reading, work: &mut Work) -> Result<Answer, Stop> {
+pub(crate) fn read_answer(
+    text: &str,
+    reading: NotationReading,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     let text = without_aside(text);
-    if let Some(choice) = choice(text) {
-        return Ok(Value::Choice(choice).into());
+    if let Some(choice) = read_choice(text) {
+        return Ok(MathValue::Choice(choice).into());
     }
-    if let Some((option, rest)) = labeled(text, reading)
+    if let Some((option, rest)) = split_label(text, reading)
         && let Ok(value) = read_value(rest, reading, work)
-        && (value.is_single() || matches!(value.value, Value::Words(_)))
+        && (value.is_single() || matches!(value.value, MathValue::Words(_)))
     {
-        return Ok(Value::Labeled { option, value: Box::new(value) }.into());
+        return Ok(MathValue::Labeled { option, value: Box::new(value) }.into());
     }
     read_value(text, reading, work)
 }
 
 /// Reads an answer that is no option.
-fn read_value(text: &str, reading: Reading, work: &mut Work) -> Result<Answer, Stop> {
-    if let Some(words) = words(unwrapped(text)) {
+fn read_value(
+    text: &str,
+    reading: NotationReading,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    if let Some(words) = read_words(unwrap_text(text)) {
         return Ok(words);
     }
-    let mut tokens = tokens(text, reading);
-    while matches!(tokens.last(), Some(Token::Symbol('.' | ',' | ';'))) {
+    let mut tokens = split_tokens(text, reading);
+    while matches!(tokens.last(), Some(MathToken::Symbol('.' | ',' | ';'))) {
         tokens.pop();
     }
     work.spend(tokens.len() as u64)?;
-    answer(&tokens, MAX_DEPTH, work)
+    read_tokens(&tokens, MAX_DEPTH, work)
 }
 
 /// Returns the text without an aside after a comma at its end.
@@ -86,7 +94,7 @@ fn without_aside(text: &str) -> &str {
 }
 
 /// Reads an answer in words; a number word is read as a number.
-fn words(text: &str) -> Option<Answer> {
+fn read_words(text: &str) -> Option<MathAnswer> {
     let text = text.trim_end_matches('.').to_lowercase();
     let wordy = text.chars().all(|c| c.is_alphabetic() || c.is_whitespace() || "-'".contains(c));
     let first = text.split_whitespace().next()?;
@@ -98,7 +106,7 @@ fn words(text: &str) -> Option<Answer> {
         "eleven", "twelve",
     ];
     if let Some(number) = NUMBERS.iter().position(|word| *word == text) {
-        return Some(Value::Number(Expr::integer(number as i64)).into());
+        return Some(MathValue::Number(ExactExpr::integer(number as i64)).into());
     }
     let quantity = |word: &str| word.len() <= 4 && is_product(word) || unit::is_unit(word);
     if first == "pi" || quantity(first) && text.split_whitespace().all(quantity) {
@@ -106,11 +114,11 @@ fn words(text: &str) -> Option<Answer> {
     }
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     Some(match words.as_str() {
-        words if NOTHING.contains(&words) => Value::Set(Vec::new()).into(),
+        words if NOTHING.contains(&words) => MathValue::Set(Vec::new()).into(),
         words if EVERYTHING.contains(&words) => {
-            Value::Reals { set: Reals::all(), variable: None }.into()
+            MathValue::Reals { set: Reals::all(), variable: None }.into()
         }
-        _ => Value::Words(words).into(),
+        _ => MathValue::Words(words).into(),
     })
 }
 
@@ -119,101 +127,117 @@ fn is_product(word: &str) -> bool {
 }
 
 /// Reads tokens as an answer.
-fn answer(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+fn read_tokens(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
     work.spend(1)?;
-    let part = |tokens: &[Token], work: &mut Work| answer(tokens, depth, work);
-    let has = |wanted: &str| top(tokens, |c| wanted.contains(c)).is_some();
+    let part = |tokens: &[MathToken], work: &mut WorkBudget| read_tokens(tokens, depth, work);
+    let has = |wanted: &str| find_outside(tokens, |c| wanted.contains(c)).is_some();
     // The conclusion follows the arrow.
-    if let Some(at) = top(tokens, |c| c == '⇒') {
-        return answer(&tokens[at + 1..], depth, work);
+    if let Some(at) = find_outside(tokens, |c| c == '⇒') {
+        return read_tokens(&tokens[at + 1..], depth, work);
     }
-    if let Some(rows) = rows(tokens) {
-        return list::bare(&rows, &part, work);
+    if let Some(rows) = split_rows(tokens) {
+        return list::read_bare_list(&rows, &part, work);
     }
-    if tokens == [Token::Symbol('∅')] {
-        return Ok(Value::Set(Vec::new()).into());
+    if tokens == [MathToken::Symbol('∅')] {
+        return Ok(MathValue::Set(Vec::new()).into());
     }
-    if let Some(at) = top(tokens, |c| c == '∈').filter(|at| is_name(&tokens[..*at])) {
-        return answer(&tokens[at + 1..], depth, work);
+    if let Some(at) = find_outside(tokens, |c| c == '∈').filter(|at| is_name(&tokens[..*at])) {
+        return read_tokens(&tokens[at + 1..], depth, work);
     }
-    if let Some(reals) = line(tokens, depth, work)? {
+    if let Some(reals) = read_real_line(tokens, depth, work)? {
         return Ok(reals);
     }
     if has(SEPARATORS) {
-        return list::bare(tokens, &part, work);
+        return list::read_bare_list(tokens, &part, work);
     }
     if let Some(both) = list::both_signs(tokens) {
-        let items = both.join(&Token::Symbol(','));
-        return list::bare(&items, &part, work);
+        let items = both.join(&MathToken::Symbol(','));
+        return list::read_bare_list(&items, &part, work);
     }
-    if let Some(at) = top(tokens, |c| c == '∈') {
-        return answer(&tokens[at + 1..], depth, work);
+    if let Some(at) = find_outside(tokens, |c| c == '∈') {
+        return read_tokens(&tokens[at + 1..], depth, work);
     }
     if has("∪∩∖") {
-        return sets(tokens, depth, work);
+        return read_set_operations(tokens, depth, work);
     }
     if has("≈") {
-        return approximation(tokens, &part, work);
+        return read_approximation(tokens, &part, work);
     }
     if has(SIGNS) {
-        return inequality(tokens, work);
+        return read_inequality(tokens, work);
     }
     if has("=") {
-        return equation(tokens, &part, work);
+        return read_equation(tokens, &part, work);
     }
-    simple(tokens, depth, work)
+    read_simple(tokens, depth, work)
 }
 
 /// Reads an answer without relations and separators.
-fn simple(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
-    if let Some(answer) = bracketed(tokens, depth, work)? {
+fn read_simple(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    if let Some(answer) = read_bracketed(tokens, depth, work)? {
         return Ok(answer);
     }
-    if let Some(rows) = matrix(tokens, work)? {
-        return Ok(Value::Matrix(rows).into());
+    if let Some(rows) = read_matrix(tokens, work)? {
+        return Ok(MathValue::Matrix(rows).into());
     }
-    if let Some(based) = Based::read(tokens) {
-        return Ok(Value::Based(based).into());
+    if let Some(based) = Based::read_tokens(tokens) {
+        return Ok(MathValue::Based(based).into());
     }
-    if let Some(words) = spoken(tokens) {
+    if let Some(words) = read_spoken_item(tokens) {
         return Ok(words);
     }
-    quantity(tokens, depth, work)
+    read_quantity(tokens, depth, work)
 }
 
 /// Returns the rows of `aligned` and `cases` as items of a list; `None` for cases with conditions.
-fn rows(tokens: &[Token]) -> Option<Vec<Token>> {
-    let [Token::Word(begin), inside @ .., Token::Word(_)] = tokens else { return None };
+fn split_rows(tokens: &[MathToken]) -> Option<Vec<MathToken>> {
+    let [MathToken::Word(begin), inside @ .., MathToken::Word(_)] = tokens else { return None };
     let name = begin.strip_prefix("begin ")?.trim_end_matches('*');
     let aligned = matches!(name, "align" | "aligned" | "gathered" | "gather" | "split");
-    if !closes(tokens) || !aligned && name != "cases" {
+    if !is_enclosed(tokens) || !aligned && name != "cases" {
         return None;
     }
-    let kept = inside.iter().filter(|token| !aligned || **token != Token::Symbol('&'));
-    let item = |token: &Token| match token {
-        Token::Row => Token::Symbol(','),
+    let kept = inside.iter().filter(|token| !aligned || **token != MathToken::Symbol('&'));
+    let rows: Vec<MathToken> = kept.map(row_as_comma).collect();
+    (!rows.contains(&MathToken::Symbol('&'))).then_some(rows)
+}
+
+/// Returns a comma for the end of a row, else the token itself.
+fn row_as_comma(token: &MathToken) -> MathToken {
+    match token {
+        MathToken::Row => MathToken::Symbol(','),
         token => token.clone(),
-    };
-    let rows: Vec<Token> = kept.map(item).collect();
-    (!rows.contains(&Token::Symbol('&'))).then_some(rows)
+    }
 }
 
 /// Reads the set of all real numbers, or of all except some: `\mathbb{R}`, `\mathbb{R} - \{2\}`,
 /// `all real numbers except 2`.
-fn line(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
-    let real = Token::Word("mathbb R".to_owned());
-    let set = |set| Ok(Some(Value::Reals { set, variable: None }.into()));
+fn read_real_line(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<Option<MathAnswer>, Stop> {
+    let real = MathToken::Word("mathbb R".to_owned());
+    let set = |set| Ok(Some(MathValue::Reals { set, variable: None }.into()));
     let without = match tokens {
         [first] if *first == real => return set(Reals::all()),
-        [first, Token::Symbol('^' | '_'), sign @ ..]
-            if *first == real && ungrouped(sign) == [Token::Symbol('+')] =>
+        [first, MathToken::Symbol('^' | '_'), sign @ ..]
+            if *first == real && strip_braces(sign) == [MathToken::Symbol('+')] =>
         {
-            return set(Reals::above(Expr::integer(0), false));
+            return set(Reals::above(ExactExpr::integer(0), false));
         }
-        [first, Token::Symbol('-'), rest @ ..] if *first == real => rest,
+        [first, MathToken::Symbol('-'), rest @ ..] if *first == real => rest,
         _ => {
-            let run = tokens.iter().map_while(word).collect::<Vec<&str>>();
+            let run = tokens.iter().map_while(token_word).collect::<Vec<&str>>();
             let (length, phrase) = (run.len(), run.join(" ").to_lowercase());
             let rest = EVERYTHING.iter().find_map(|start| phrase.strip_prefix(start));
             match rest.map(str::trim) {
@@ -223,36 +247,40 @@ fn line(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>,
             }
         }
     };
-    let points = answer(without, depth, work)?;
-    let points = match points.number() {
+    let points = read_tokens(without, depth, work)?;
+    let points = match points.as_number() {
         Some(number) => Some(Reals::point(number.clone())),
-        None => points.reals(work)?,
+        None => points.as_reals(work)?,
     };
     set(points.ok_or(Stop::Meaningless)?.complement())
 }
 
 /// Returns the word of a token that cannot be part of an expression.
-fn word(token: &Token) -> Option<&str> {
+fn token_word(token: &MathToken) -> Option<&str> {
     match token {
-        Token::Word(word) if !is_known(word) && !word.contains(' ') => Some(word),
-        Token::Text(text) => Some(text),
+        MathToken::Word(word) if !is_known(word) && !word.contains(' ') => Some(word),
+        MathToken::Text(text) => Some(text),
         _ => None,
     }
 }
 
 /// Reads a set built with `∪`, `∩` and `∖`, from left to right. A union of sets that are not real is kept unevaluated.
-fn sets(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
-    let parts = split(tokens, |c| "∪∩∖".contains(c));
-    let signs = symbols(tokens, |c| "∪∩∖".contains(c));
+fn read_set_operations(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
+    let parts = split_outside(tokens, |c| "∪∩∖".contains(c));
+    let signs = symbols_outside(tokens, |c| "∪∩∖".contains(c));
     if parts.len() > MAX_ITEMS {
         return Err(Stop::Budget);
     }
-    let parts: Result<Vec<Answer>, Stop> =
-        parts.iter().map(|part| answer(part, depth, work)).collect();
+    let parts: Result<Vec<MathAnswer>, Stop> =
+        parts.iter().map(|part| read_tokens(part, depth, work)).collect();
     let parts = parts?;
-    let mut all = parts[0].reals(work)?;
+    let mut all = parts[0].as_reals(work)?;
     for (sign, part) in signs.iter().zip(&parts[1..]) {
-        all = match (all, part.reals(work)?) {
+        all = match (all, part.as_reals(work)?) {
             (Some(all), Some(part)) => Some(match sign {
                 '∪' => all.union(&part, work)?,
                 '∩' => all.intersection(&part, work)?,
@@ -262,93 +290,107 @@ fn sets(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
         };
     }
     match all {
-        Some(set) => Ok(Value::Reals { set, variable: None }.into()),
-        None if signs.iter().all(|sign| *sign == '∪') => Ok(Value::Union(parts).into()),
+        Some(set) => Ok(MathValue::Reals { set, variable: None }.into()),
+        None if signs.iter().all(|sign| *sign == '∪') => Ok(MathValue::Union(parts).into()),
         None => Err(Stop::Meaningless),
     }
 }
 
-fn bracketed(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Option<Answer>, Stop> {
-    let (Some(Token::Symbol(open)), Some(Token::Symbol(close))) = (tokens.first(), tokens.last())
+fn read_bracketed(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<Option<MathAnswer>, Stop> {
+    let (Some(MathToken::Symbol(open)), Some(MathToken::Symbol(close))) =
+        (tokens.first(), tokens.last())
     else {
         return Ok(None);
     };
-    if !"([{⦃".contains(*open) || !closes(tokens) {
+    if !"([{⦃".contains(*open) || !is_enclosed(tokens) {
         return Ok(None);
     }
-    let part = |tokens: &[Token], work: &mut Work| answer(tokens, depth, work);
+    let part = |tokens: &[MathToken], work: &mut WorkBudget| read_tokens(tokens, depth, work);
     let inside = &tokens[1..tokens.len() - 1];
-    let parts = split(inside, |c| ",;".contains(c));
+    let parts = split_outside(inside, |c| ",;".contains(c));
     match (open, close) {
-        ('⦃', _) => list::set(inside, &part, work).map(Some),
-        ('{', _) if parts.len() > 1 => list::set(inside, &part, work).map(Some),
-        ('{', _) => answer(inside, depth, work).map(Some),
+        ('⦃', _) => list::read_set(inside, &part, work).map(Some),
+        ('{', _) if parts.len() > 1 => list::read_set(inside, &part, work).map(Some),
+        ('{', _) => read_tokens(inside, depth, work).map(Some),
         _ if parts.len() > 1 => {
-            let parts: Vec<Vec<Token>> = parts.into_iter().map(<[Token]>::to_vec).collect();
-            let items = list::all(&parts, &part, work)?;
-            Ok(Some(Value::Tuple { open: *open, items, close: *close }.into()))
+            let parts: Vec<Vec<MathToken>> = parts.into_iter().map(<[MathToken]>::to_vec).collect();
+            let items = list::read_all(&parts, &part, work)?;
+            Ok(Some(MathValue::Tuple { open: *open, items, close: *close }.into()))
         }
-        ('(', ')') | ('[', ']') => answer(inside, depth, work).map(Some),
+        ('(', ')') | ('[', ']') => read_tokens(inside, depth, work).map(Some),
         _ => Ok(None),
     }
 }
 
-fn matrix(tokens: &[Token], work: &mut Work) -> Result<Option<Vec<Vec<Expr>>>, Stop> {
-    let [Token::Word(begin), inside @ .., Token::Word(end)] = tokens else { return Ok(None) };
+fn read_matrix(
+    tokens: &[MathToken],
+    work: &mut WorkBudget,
+) -> Result<Option<Vec<Vec<ExactExpr>>>, Stop> {
+    let [MathToken::Word(begin), inside @ .., MathToken::Word(end)] = tokens else {
+        return Ok(None);
+    };
     let name = begin.strip_prefix("begin ");
     let name = name.filter(|name| name.ends_with("matrix") || *name == "array");
     if name.is_none() || name != end.strip_prefix("end ") {
         return Ok(None);
     }
-    let rows = inside.split(|token| *token == Token::Row).filter(|row| !row.is_empty());
-    let rows: Result<Vec<Vec<Expr>>, Stop> = rows
+    let rows = inside.split(|token| *token == MathToken::Row).filter(|row| !row.is_empty());
+    let rows: Result<Vec<Vec<ExactExpr>>, Stop> = rows
         .map(|row| {
-            let cells = row.split(|token| *token == Token::Symbol('&'));
-            cells.map(|cell| expression(cell, work)).collect()
+            let cells = row.split(|token| *token == MathToken::Symbol('&'));
+            cells.map(|cell| read_expression(cell, work)).collect()
         })
         .collect();
     rows.map(Some)
 }
 
 /// Reads an item of a list that consists of words alone.
-fn spoken(tokens: &[Token]) -> Option<Answer> {
-    let text = tokens.iter().map(word).collect::<Option<Vec<&str>>>()?.join(" ");
-    match choice(&text) {
-        Some(choice) => Some(Value::Choice(choice).into()),
-        None => words(&text),
+fn read_spoken_item(tokens: &[MathToken]) -> Option<MathAnswer> {
+    let text = tokens.iter().map(token_word).collect::<Option<Vec<&str>>>()?.join(" ");
+    match read_choice(&text) {
+        Some(choice) => Some(MathValue::Choice(choice).into()),
+        None => read_words(&text),
     }
 }
 
 /// Reads a number or an expression with its unit, or a ratio.
-fn quantity(tokens: &[Token], depth: u32, work: &mut Work) -> Result<Answer, Stop> {
+fn read_quantity(
+    tokens: &[MathToken],
+    depth: u32,
+    work: &mut WorkBudget,
+) -> Result<MathAnswer, Stop> {
     let length = tokens.len();
     let (tokens, unit) = split_unit(tokens)?;
-    if tokens.len() < length && closes(&tokens) {
-        let value = answer(&tokens, depth, work)?;
-        return Ok(Answer { unit, ..value });
+    if tokens.len() < length && is_enclosed(&tokens) {
+        let value = read_tokens(&tokens, depth, work)?;
+        return Ok(MathAnswer { unit, ..value });
     }
-    if let Some(at) = top(&tokens, |c| c == ':') {
+    if let Some(at) = find_outside(&tokens, |c| c == ':') {
         let (left, right) = (&tokens[..at], &tokens[at + 1..]);
         // `Area: 120`
         if is_name(left) {
-            let value = answer(right, depth, work)?;
-            return Ok(Answer { unit, ..value });
+            let value = read_tokens(right, depth, work)?;
+            return Ok(MathAnswer { unit, ..value });
         }
         // `3:30 p.m.` is not a ratio.
         if unit.is_daytime()
-            && let ([Token::Number { digits: hours, .. }], [Token::Number { digits, .. }]) =
+            && let ([MathToken::Number { digits: hours, .. }], [MathToken::Number { digits, .. }]) =
                 (left, right)
         {
-            let time = Value::Words(format!("{}:{digits}", hours.trim_start_matches('0')));
-            return Ok(Answer { unit, ..time.into() });
+            let time = MathValue::Words(format!("{}:{digits}", hours.trim_start_matches('0')));
+            return Ok(MathAnswer { unit, ..time.into() });
         }
-        let ratio = expression(left, work)?.over(&expression(right, work)?, work)?;
-        return Ok(Value::Number(ratio).into());
+        let ratio = read_expression(left, work)?.over(&read_expression(right, work)?, work)?;
+        return Ok(MathValue::Number(ratio).into());
     }
     let digits = match &tokens[..] {
-        [Token::Number { digits, .. }] => Some(digits.clone()),
+        [MathToken::Number { digits, .. }] => Some(digits.clone()),
         _ => None,
     };
-    let value = Value::Number(expression(&tokens, work)?);
-    Ok(Answer { unit, digits, ..value.into() })
+    let value = MathValue::Number(read_expression(&tokens, work)?);
+    Ok(MathAnswer { unit, digits, ..value.into() })
 }

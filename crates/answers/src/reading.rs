@@ -2,7 +2,7 @@
 
 /// Rules for ambiguous notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum NotationReading {
     /// `1,234` is a number outside of brackets and two numbers inside; `12 m` is a product.
     Plain,
     /// `1,234` is two numbers.

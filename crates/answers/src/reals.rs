@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 
 use num_traits::{Signed, Zero};
 
-use crate::exact::Expr;
+use crate::exact::ExactExpr;
 use crate::numeric;
 use crate::verdict::AnswerVerdict;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, WorkBudget};
 
 /// Relative difference below which the values of two ends do not decide their order.
 const NEAR: f64 = 1e-9;
@@ -16,8 +16,8 @@ const NEAR: f64 = 1e-9;
 #[derive(Debug, Clone, PartialEq)]
 enum Cut {
     Start,
-    Before(Expr),
-    After(Expr),
+    Before(ExactExpr),
+    After(ExactExpr),
     End,
 }
 
@@ -35,18 +35,18 @@ impl Reals {
         Self(Vec::new())
     }
 
-    pub(crate) fn point(value: Expr) -> Self {
+    pub(crate) fn point(value: ExactExpr) -> Self {
         Self(vec![(Cut::Before(value.clone()), Cut::After(value))])
     }
 
     /// Returns the numbers above a bound, and the bound itself if `closed`.
-    pub(crate) fn above(low: Expr, closed: bool) -> Self {
+    pub(crate) fn above(low: ExactExpr, closed: bool) -> Self {
         let low = if closed { Cut::Before(low) } else { Cut::After(low) };
         Self(vec![(low, Cut::End)])
     }
 
     /// Returns the numbers below a bound, and the bound itself if `closed`.
-    pub(crate) fn below(high: Expr, closed: bool) -> Self {
+    pub(crate) fn below(high: ExactExpr, closed: bool) -> Self {
         let high = if closed { Cut::After(high) } else { Cut::Before(high) };
         Self(vec![(Cut::Start, high)])
     }
@@ -55,11 +55,11 @@ impl Reals {
         self.0.is_empty()
     }
 
-    pub(crate) fn union(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn union(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let mut sorted: Vec<(Cut, Cut)> = Vec::new();
         for interval in self.0.iter().chain(&other.0) {
             let mut at = sorted.len();
-            while at > 0 && order(&interval.0, &sorted[at - 1].0, work)? == Ordering::Less {
+            while at > 0 && compare_cuts(&interval.0, &sorted[at - 1].0, work)? == Ordering::Less {
                 at -= 1;
             }
             sorted.insert(at, interval.clone());
@@ -67,8 +67,8 @@ impl Reals {
         let mut union: Vec<(Cut, Cut)> = Vec::new();
         for (low, high) in sorted {
             match union.last_mut() {
-                Some(last) if order(&low, &last.1, work)? != Ordering::Greater => {
-                    if order(&high, &last.1, work)? == Ordering::Greater {
+                Some(last) if compare_cuts(&low, &last.1, work)? != Ordering::Greater => {
+                    if compare_cuts(&high, &last.1, work)? == Ordering::Greater {
                         last.1 = high;
                     }
                 }
@@ -89,22 +89,22 @@ impl Reals {
         Self(gaps)
     }
 
-    pub(crate) fn intersection(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn intersection(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         let outside = self.complement().union(&other.complement(), work)?;
         Ok(outside.complement())
     }
 
-    pub(crate) fn without(&self, other: &Self, work: &mut Work) -> Result<Self, Stop> {
+    pub(crate) fn without(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
         self.intersection(&other.complement(), work)
     }
 
-    pub(crate) fn is(&self, other: &Self, work: &mut Work) -> Result<bool, Stop> {
+    pub(crate) fn is_equal(&self, other: &Self, work: &mut WorkBudget) -> Result<bool, Stop> {
         if self.0.len() != other.0.len() {
             return Ok(false);
         }
         for ((low, high), (low2, high2)) in self.0.iter().zip(&other.0) {
-            if order(low, low2, work)? != Ordering::Equal
-                || order(high, high2, work)? != Ordering::Equal
+            if compare_cuts(low, low2, work)? != Ordering::Equal
+                || compare_cuts(high, high2, work)? != Ordering::Equal
             {
                 return Ok(false);
             }
@@ -113,20 +113,24 @@ impl Reals {
     }
 }
 
-fn order(a: &Cut, b: &Cut, work: &mut Work) -> Result<Ordering, Stop> {
+fn compare_cuts(a: &Cut, b: &Cut, work: &mut WorkBudget) -> Result<Ordering, Stop> {
     let after = |cut: &Cut| matches!(cut, Cut::After(_));
     match (a, b) {
         (Cut::Start, Cut::Start) | (Cut::End, Cut::End) => Ok(Ordering::Equal),
         (Cut::Start, _) | (_, Cut::End) => Ok(Ordering::Less),
         (_, Cut::Start) | (Cut::End, _) => Ok(Ordering::Greater),
         (Cut::Before(x) | Cut::After(x), Cut::Before(y) | Cut::After(y)) => {
-            Ok(numbers(x, y, work)?.then(after(a).cmp(&after(b))))
+            Ok(compare_constants(x, y, work)?.then(after(a).cmp(&after(b))))
         }
     }
 }
 
 /// Compares two constants.
-fn numbers(x: &Expr, y: &Expr, work: &mut Work) -> Result<Ordering, Stop> {
+fn compare_constants(
+    x: &ExactExpr,
+    y: &ExactExpr,
+    work: &mut WorkBudget,
+) -> Result<Ordering, Stop> {
     let difference = x.minus(y, work)?;
     if let Some(difference) = difference.rational() {
         return Ok(match difference {
@@ -135,11 +139,11 @@ fn numbers(x: &Expr, y: &Expr, work: &mut Work) -> Result<Ordering, Stop> {
             _ => Ordering::Greater,
         });
     }
-    let (left, right) = (numeric::real(x, work)?, numeric::real(y, work)?);
+    let (left, right) = (numeric::real_value(x, work)?, numeric::real_value(y, work)?);
     if (left - right).abs() > NEAR * left.abs().max(right.abs()) {
         return Ok(left.total_cmp(&right));
     }
-    match numeric::identity(x, y, work)? {
+    match numeric::compare_functions(x, y, work)? {
         AnswerVerdict::Equal => Ok(Ordering::Equal),
         // An undecided order is an error instead of a guess.
         _ => Err(Stop::Budget),

@@ -18,21 +18,24 @@ const TOKEN_BRACKETS: [(&str, &str); 2] = [("<|", "|>"), ("<｜", "｜>")];
 /// "answer:" or heading "Answer", up to the reason for it. Text before `</think>` and special tokens at the end are
 /// ignored. Without braces, as in `\boxed 2`, the marked text is an expression up to the next word or punctuation.
 ///
-/// Returns `None` if there is no such mark; see [`whole`] and [`last_number`] for replies without one.
-pub fn extract(reply: &str) -> Option<&str> {
-    let reply = conclusion(reply);
-    boxed(reply).or_else(|| tagged(reply)).or_else(|| hashed(reply)).or_else(|| announced(reply))
+/// Returns `None` if there is no such mark; see [`whole_reply`] and [`last_number`] for replies without one.
+pub fn marked_answer(reply: &str) -> Option<&str> {
+    let reply = text_after_thinking(reply);
+    boxed_answer(reply)
+        .or_else(|| tagged_answer(reply))
+        .or_else(|| hash_marked_answer(reply))
+        .or_else(|| announced_answer(reply))
 }
 
 /// Returns a reply as a whole, without the text before `</think>`, special tokens at its end, and the Markdown around it;
 /// `None` if nothing is left.
-pub fn whole(reply: &str) -> Option<&str> {
-    Some(bare(conclusion(reply))).filter(|reply| !reply.is_empty())
+pub fn whole_reply(reply: &str) -> Option<&str> {
+    Some(strip_markdown(text_after_thinking(reply))).filter(|reply| !reply.is_empty())
 }
 
 /// Returns the last number of a reply, with sign, thousands and decimals: a guess at the answer if nothing marks it.
 pub fn last_number(reply: &str) -> Option<&str> {
-    let reply = conclusion(reply);
+    let reply = text_after_thinking(reply);
     let end = reply.rfind(|c: char| c.is_ascii_digit())? + 1;
     let part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
     let before = reply[..end].trim_end_matches(part).len();
@@ -45,17 +48,17 @@ pub fn last_number(reply: &str) -> Option<&str> {
 }
 
 /// Returns the marked answer of a reply. Without one, returns its last number if `guess` is set, else the whole reply.
-pub fn answer(reply: &str, guess: bool) -> Option<&str> {
-    extract(reply).or_else(|| if guess { last_number(reply) } else { whole(reply) })
+pub fn answer_or_guess(reply: &str, guess: bool) -> Option<&str> {
+    marked_answer(reply).or_else(|| if guess { last_number(reply) } else { whole_reply(reply) })
 }
 
 /// Returns the answer in a reference, which may be a whole solution, as in GSM8K and MATH.
-pub fn reference(text: &str) -> &str {
-    extract(text).unwrap_or(text)
+pub fn reference_answer(text: &str) -> &str {
+    marked_answer(text).unwrap_or(text)
 }
 
 /// Returns the text after `</think>`, up to the special tokens at the end.
-fn conclusion(reply: &str) -> &str {
+fn text_after_thinking(reply: &str) -> &str {
     without_tokens(reply.rsplit_once("</think>").map_or(reply, |(_, rest)| rest))
 }
 
@@ -70,15 +73,19 @@ pub fn without_tokens(text: &str) -> &str {
 
 /// Removes the special token at the end of a text; `None` if there is none.
 fn without_token(text: &str) -> Option<&str> {
-    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '▁' | '-');
-    let bracketed = |(open, close): (&str, &str)| {
-        let inside = text.strip_suffix(close)?;
-        let rest = inside.trim_end_matches(part).strip_suffix(open)?;
-        // `<|x|>` is no token.
-        (inside.len() - rest.len() > open.len() + 2).then_some(rest)
-    };
     let named = END_TOKENS.iter().find_map(|token| text.strip_suffix(token));
-    named.or_else(|| TOKEN_BRACKETS.into_iter().find_map(bracketed))
+    named.or_else(|| {
+        TOKEN_BRACKETS.into_iter().find_map(|brackets| without_bracketed(text, brackets))
+    })
+}
+
+/// Removes a name in brackets at the end of a text; `None` if there is none.
+fn without_bracketed<'t>(text: &'t str, (open, close): (&str, &str)) -> Option<&'t str> {
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '▁' | '-');
+    let inside = text.strip_suffix(close)?;
+    let rest = inside.trim_end_matches(part).strip_suffix(open)?;
+    // `<|x|>` is no token.
+    (inside.len() - rest.len() > open.len() + 2).then_some(rest)
 }
 
 /// Returns the text before the first special token.
@@ -87,17 +94,17 @@ fn before_tokens(text: &str) -> &str {
     ends.filter_map(without_token).next().unwrap_or(text)
 }
 
-fn boxed(reply: &str) -> Option<&str> {
+fn boxed_answer(reply: &str) -> Option<&str> {
     let mut end = reply.len();
     // The search starts at the last mark, so that a truncated or empty one does not hide an earlier one.
     loop {
         let at = reply[..end].rfind("\\boxed").max(reply[..end].rfind("\\fbox"))?;
         let rest = reply[at + 1..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
-        let inside = braced(rest.trim_start()).map(bare);
+        let inside = braced_content(rest.trim_start()).map(strip_markdown);
         if let Some(inside) = inside.filter(|inside| !inside.is_empty()) {
             return Some(inside);
         }
-        if let Some(expression) = unbraced(rest).filter(|_| inside.is_none()) {
+        if let Some(expression) = unbraced_expression(rest).filter(|_| inside.is_none()) {
             return Some(expression);
         }
         end = at;
@@ -105,7 +112,7 @@ fn boxed(reply: &str) -> Option<&str> {
 }
 
 /// Returns the expression at the beginning of a text: `2`, `-\frac{1}{2}`, `(1, 2)`. A word is not an expression.
-fn unbraced(text: &str) -> Option<&str> {
+fn unbraced_expression(text: &str) -> Option<&str> {
     let text = text.trim_start_matches([' ', '~']);
     let mut start = text.chars();
     let (first, second) = (start.next()?, start.next().unwrap_or(' '));
@@ -120,7 +127,7 @@ fn unbraced(text: &str) -> Option<&str> {
             '}' | ')' | ']' => -1,
             _ => 0,
         };
-        Some((at, *depth < 0 || *depth == 0 && ends(&text[at..])))
+        Some((at, *depth < 0 || *depth == 0 && ends_expression(&text[at..])))
     });
     let end = end.skip(1).find(|(_, ends)| *ends).map_or(text.len(), |(at, _)| at);
     let expression = text[..end].trim().trim_end_matches(['.', ',', ';', ':']);
@@ -128,14 +135,14 @@ fn unbraced(text: &str) -> Option<&str> {
 }
 
 /// Returns true at the end of an expression: a math delimiter, a line end, punctuation or a word.
-fn ends(rest: &str) -> bool {
+fn ends_expression(rest: &str) -> bool {
     let delimiter = ["$", "\\)", "\\]", "\n", ". ", ", ", "; ", "**"];
     let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count() > 1;
     delimiter.iter().any(|mark| rest.starts_with(mark)) || rest.strip_prefix(' ').is_some_and(word)
 }
 
 /// Returns the content of the braces at the beginning of a text.
-fn braced(text: &str) -> Option<&str> {
+fn braced_content(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -154,22 +161,22 @@ fn braced(text: &str) -> Option<&str> {
 }
 
 /// Returns the content of the only `<answer>..</answer>`, or what it marks.
-fn tagged(reply: &str) -> Option<&str> {
+fn tagged_answer(reply: &str) -> Option<&str> {
     let (_, rest) = reply.split_once("<answer>")?;
     let (inside, rest) = rest.split_once("</answer>")?;
     if [inside, rest].iter().any(|text| text.contains("<answer>") || text.contains("</answer>")) {
         return None;
     }
-    let marked = hashed(inside).or_else(|| announced(inside));
-    marked.or(Some(bare(inside))).filter(|inside| !inside.is_empty())
+    let marked = hash_marked_answer(inside).or_else(|| announced_answer(inside));
+    marked.or(Some(strip_markdown(inside))).filter(|inside| !inside.is_empty())
 }
 
 /// Returns the line after the last `####`: `#### 18`, `#### The answer is 18`. If it is a heading, returns what follows.
-fn hashed(reply: &str) -> Option<&str> {
+fn hash_marked_answer(reply: &str) -> Option<&str> {
     let (_, rest) = reply.rsplit_once("####")?;
     let line = rest.lines().find(|line| !line.trim().is_empty())?;
-    let line = if is_heading(line) { return announced(rest) } else { before_tokens(line) };
-    announced(line).or(Some(bare(line))).filter(|line| !line.is_empty())
+    let line = if is_heading(line) { return announced_answer(rest) } else { before_tokens(line) };
+    announced_answer(line).or(Some(strip_markdown(line))).filter(|line| !line.is_empty())
 }
 
 /// Returns true for a line that announces the answer below it: `### Final Answer`.
@@ -179,7 +186,7 @@ fn is_heading(line: &str) -> bool {
 }
 
 /// Removes the Markdown around a text: `**42**`, `__42__`, `` `42` ``.
-fn bare(text: &str) -> &str {
+fn strip_markdown(text: &str) -> &str {
     let mut text = text.trim();
     while let Some(inside) = ["**", "*", "__", "`"]
         .iter()
@@ -193,7 +200,7 @@ fn bare(text: &str) -> &str {
 
 /// Returns the text after the last "answer is", "answer:" or heading, up to the end of the sentence or line. If the line
 /// ends there, returns the next line with content.
-fn announced(reply: &str) -> Option<&str> {
+fn announced_answer(reply: &str) -> Option<&str> {
     let lower = reply.to_ascii_lowercase();
     let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
         .iter()
@@ -202,18 +209,18 @@ fn announced(reply: &str) -> Option<&str> {
     let heading = reply.lines().rfind(|line| is_heading(line)).map(end_of);
     let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
     let line = rest.lines().next()?;
-    let rest = if announces_nothing(line) { below(rest)? } else { line };
+    let rest = if announces_nothing(line) { first_line_below(rest)? } else { line };
     let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
-    let rest = claim(end.map_or(rest, |at| &rest[..at]));
+    let rest = strip_reason(end.map_or(rest, |at| &rest[..at]));
     let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');
     let rest = rest.trim_matches(around);
     let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(around);
-    let rest = outside(rest).trim_matches(around);
+    let rest = strip_outer_brace(rest).trim_matches(around);
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
 /// Removes the brace that closes a group opened before the text: `\text{Answer: } 7`, `\text{Answer: 7}`.
-fn outside(text: &str) -> &str {
+fn strip_outer_brace(text: &str) -> &str {
     if text.matches('}').count() <= text.matches('{').count() {
         return text;
     }
@@ -221,7 +228,7 @@ fn outside(text: &str) -> &str {
 }
 
 /// Returns the text before the reason.
-fn claim(sentence: &str) -> &str {
+fn strip_reason(sentence: &str) -> &str {
     let mut depth = 0;
     let reason = sentence.char_indices().find(|(at, c)| {
         depth += match c {
@@ -246,15 +253,17 @@ fn announces_nothing(line: &str) -> bool {
 
 /// Returns the first line below that has content. A following line that is not a sentence is included: two answers
 /// count as none.
-fn below(text: &str) -> Option<&str> {
+fn first_line_below(text: &str) -> Option<&str> {
     let start = |line: &str| line.as_ptr() as usize - text.as_ptr() as usize;
     let mut lines = text.lines().filter(|line| !announces_nothing(line));
     let first = lines.next()?;
-    let words = |line: &str| {
-        let words = line.split_whitespace();
-        words.filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1).count()
-    };
-    let more = lines.take_while(|line| words(line) < SENTENCE).last();
+    let more = lines.take_while(|line| count_words(line) < SENTENCE).last();
     let end = start(more.unwrap_or(first)) + more.unwrap_or(first).len();
     Some(&text[start(first)..end])
+}
+
+/// Returns the number of words of at least two letters.
+fn count_words(line: &str) -> usize {
+    let words = line.split_whitespace();
+    words.filter(|word| word.chars().filter(|c| c.is_alphabetic()).count() > 1).count()
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::*;
-use crate::draw::Draw;
+use crate::draw::RandomNumbers;
 use crate::judge::compare_counted;
-use crate::work::Work;
+use crate::work::WorkBudget;
 
 /// Returns the CPU time of this thread in milliseconds, as Linux counts it. Time of other processes is excluded. 0 on
 /// other systems.
@@ -33,9 +33,9 @@ struct Cost {
 impl Cost {
     fn new() -> Self {
         let draws = || {
-            let mut draw = Draw::new(1);
+            let mut draw = RandomNumbers::new(1);
             let start = milliseconds();
-            std::hint::black_box((0..100_000).fold(0, |sum, _| sum ^ draw.bits()));
+            std::hint::black_box((0..100_000).fold(0, |sum, _| sum ^ draw.next_bits()));
             milliseconds() - start
         };
         Self { unit: (0..5).map(|_| draws()).fold(f64::INFINITY, f64::min) }
@@ -60,10 +60,10 @@ impl Cost {
 
 fn all(cases: &[(&str, &str)], verdict: AnswerVerdict) {
     let wrong: Vec<_> =
-        cases.iter().filter(|(answer, truth)| compare(answer, truth) != verdict).collect();
+        cases.iter().filter(|(answer, truth)| compare_answers(answer, truth) != verdict).collect();
     assert!(wrong.is_empty(), "not {verdict:?}: {wrong:#?}");
     let turned: Vec<_> =
-        cases.iter().filter(|(answer, truth)| compare(truth, answer) != verdict).collect();
+        cases.iter().filter(|(answer, truth)| compare_answers(truth, answer) != verdict).collect();
     assert!(turned.is_empty(), "not {verdict:?} the other way round: {turned:#?}");
 }
 
@@ -87,7 +87,7 @@ fn the_samples_of_dr_mas_are_judged_as_there() {
     all(&right, AnswerVerdict::Equal);
     let wrong = [("[1,2]", "(1,2)"), ("abc=5", "5"), ("3.14159", "\\pi"), ("1.0000001", "1")];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
+        assert_ne!(compare_answers(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
     }
     println!("{} of {} samples as there", right.len() + wrong.len(), right.len() + wrong.len());
 }
@@ -179,10 +179,10 @@ fn what_says_the_same_is_equal() {
 /// A base may be left out like a unit. A reference without one is decimal.
 #[test]
 fn an_answer_may_leave_out_the_base_and_not_add_one() {
-    assert_eq!(compare("4210", "4210_{5}"), AnswerVerdict::Equal);
-    assert_eq!(compare("4210_{5}", "4210"), AnswerVerdict::Unequal);
-    assert_eq!(compare("105_8", "105"), AnswerVerdict::Unequal);
-    assert_eq!(compare("105_{10}", "105"), AnswerVerdict::Equal);
+    assert_eq!(compare_answers("4210", "4210_{5}"), AnswerVerdict::Equal);
+    assert_eq!(compare_answers("4210_{5}", "4210"), AnswerVerdict::Unequal);
+    assert_eq!(compare_answers("105_8", "105"), AnswerVerdict::Unequal);
+    assert_eq!(compare_answers("105_{10}", "105"), AnswerVerdict::Equal);
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn what_only_looks_alike_is_not() {
         ("200", "20\\%"),
     ];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
-        assert_ne!(compare(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
+        assert_ne!(compare_answers(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
+        assert_ne!(compare_answers(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
     }
 }
 
@@ -250,14 +250,14 @@ fn a_variable_may_be_negative_or_large() {
         ("(|x|, 1)", "(x, 1)"),
     ];
     for (answer, truth) in wrong {
-        let unbox = reference;
+        let unbox = reference_answer;
         assert_eq!(
-            compare(unbox(answer), unbox(truth)),
+            compare_answers(unbox(answer), unbox(truth)),
             AnswerVerdict::Unequal,
             "{answer} {truth}"
         );
         assert_eq!(
-            compare(unbox(truth), unbox(answer)),
+            compare_answers(unbox(truth), unbox(answer)),
             AnswerVerdict::Unequal,
             "{truth} {answer}"
         );
@@ -324,8 +324,8 @@ fn periods_thin_spaces_and_empty_sets_are_read() {
         ("{}", "\\emptyset"),
     ];
     for (answer, truth) in wrong {
-        assert_ne!(compare(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
-        assert_ne!(compare(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
+        assert_ne!(compare_answers(answer, truth), AnswerVerdict::Equal, "{answer} {truth}");
+        assert_ne!(compare_answers(truth, answer), AnswerVerdict::Equal, "{truth} {answer}");
     }
 }
 
@@ -357,7 +357,7 @@ fn answers(path: &Path) -> Vec<String> {
         let row: Value = serde_json::from_str(line).unwrap();
         let answer = row["answer"].as_str().unwrap();
         if answer.contains("####") {
-            extract(answer).unwrap().to_owned()
+            marked_answer(answer).unwrap().to_owned()
         } else {
             answer.to_owned()
         }
@@ -464,7 +464,7 @@ fn gold_answers_equal_themselves_and_their_rewritings() {
 }
 
 /// Answers that are wrong by construction: a changed digit, an extra term, a changed sign or another magnitude.
-fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
+fn mutations(gold: &str, draw: &mut RandomNumbers) -> Vec<String> {
     let plain = gold.replace(",\\!", "").replace("{,}", "").replace(',', "");
     let number = plain.chars().all(|c| c.is_ascii_digit() || ".-".contains(c));
     if !number || plain.parse::<f64>().is_err() {
@@ -488,9 +488,9 @@ fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
     let digits: Vec<usize> =
         plain.char_indices().filter(|(_, c)| c.is_ascii_digit()).map(|(at, _)| at).collect();
     let mut all = Vec::new();
-    let at = draw.pick(&digits);
+    let at = draw.sample_item(&digits);
     let digit = plain.as_bytes()[at];
-    let other = b'0' + (digit - b'0' + 1 + draw.index(9) as u8) % 10;
+    let other = b'0' + (digit - b'0' + 1 + draw.sample_index(9) as u8) % 10;
     let mut changed = plain.clone().into_bytes();
     changed[at] = other;
     all.push(String::from_utf8(changed).unwrap());
@@ -505,12 +505,12 @@ fn mutations(gold: &str, draw: &mut Draw) -> Vec<String> {
 #[test]
 fn mutated_answers_are_rejected_without_exception() {
     let Some(gold) = gold() else { return };
-    let mut draw = Draw::new(11);
+    let mut draw = RandomNumbers::new(11);
     let (mut tried, mut passed) = (0, Vec::new());
     for truth in &gold {
         for answer in mutations(truth, &mut draw) {
             tried += 1;
-            if compare(&answer, truth) == AnswerVerdict::Equal {
+            if compare_answers(&answer, truth) == AnswerVerdict::Equal {
                 passed.push((answer, truth.clone()));
             }
         }
@@ -565,7 +565,7 @@ const HOSTILE_TRUTHS: [&str; 3] = ["\\sqrt{2}+x", "(1, 2)", "\\sin(x)"];
 fn for_each_hostile_pair(mut check: impl FnMut(&str, &str)) {
     let deep = hostile_answers().into_iter().map(|answer| (answer.clone(), answer));
     let kinds = kinds::hostile_answers().into_iter();
-    let kinds = kinds.map(|answer| (extract(&answer).unwrap_or(&answer).to_owned(), answer));
+    let kinds = kinds.map(|answer| (marked_answer(&answer).unwrap_or(&answer).to_owned(), answer));
     for (extracted, answer) in deep.chain(kinds) {
         let extracted = format!("{extracted} ");
         let truths = HOSTILE_TRUTHS.into_iter().chain(kinds::HOSTILE_TRUTHS);
@@ -579,7 +579,7 @@ fn for_each_hostile_pair(mut check: impl FnMut(&str, &str)) {
 fn hostile_answers_cost_no_more_than_the_budget() {
     for_each_hostile_pair(|answer, truth| {
         let work = compare_counted(answer, truth).1;
-        assert!(work <= Work::BUDGET, "{answer} and {truth}: {work}");
+        assert!(work <= WorkBudget::BUDGET, "{answer} and {truth}: {work}");
     });
 }
 
@@ -649,20 +649,21 @@ fn drawn_characters_never_panic() {
         "million",
         "0",
     ];
-    let mut draw = Draw::new(5);
+    let mut draw = RandomNumbers::new(5);
     for _ in 0..20_000 {
-        let mut text = || (0..draw.index(14)).map(|_| draw.pick(&pieces)).collect::<String>();
+        let mut text =
+            || (0..draw.sample_index(14)).map(|_| draw.sample_item(&pieces)).collect::<String>();
         let (a, b) = (text(), text());
         let (verdict, work) = compare_counted(&a, &b);
-        assert!(work <= Work::BUDGET);
+        assert!(work <= WorkBudget::BUDGET);
         if verdict != AnswerVerdict::Undecided {
             assert_eq!(
                 verdict == AnswerVerdict::Equal,
-                compare(&b, &a) == AnswerVerdict::Equal,
+                compare_answers(&b, &a) == AnswerVerdict::Equal,
                 "{a} {b}"
             );
         }
-        let _ = (extract(&a), last_number(&b));
+        let _ = (marked_answer(&a), last_number(&b));
     }
 }
 
@@ -702,7 +703,7 @@ fn answers_are_found_where_they_are_marked() {
         ("", None),
     ];
     for (reply, answer) in cases {
-        assert_eq!(extract(reply), answer, "{reply}");
+        assert_eq!(marked_answer(reply), answer, "{reply}");
     }
     for (reply, number) in [
         ("it is -1,234.50 dollars", Some("-1,234.50")),
@@ -730,7 +731,7 @@ fn a_judgment_is_the_best_verdict_with_its_reason() {
         ("5 \\text{ cm}", &["\\frac{1}{", "5 \\text{ apples}"], Undecided, "it cannot be told"),
     ];
     for (answer, references, verdict, reason) in cases {
-        let judgment = judge(answer, references);
+        let judgment = judge_answer(answer, references);
         assert_eq!(judgment.verdict, verdict, "{answer} {references:?}");
         assert!(judgment.reason.starts_with(reason), "{answer}: {}", judgment.reason);
     }

@@ -4,7 +4,7 @@ use num_rational::BigRational;
 
 /// Token of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Token {
+pub(crate) enum MathToken {
     /// An unsigned number, and its digits as written.
     Number { value: BigRational, digits: String },
     /// A letter that stands for a number.

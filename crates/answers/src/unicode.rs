@@ -48,13 +48,13 @@ pub(crate) fn to_latex(text: &str) -> String {
     let mut latex = String::with_capacity(text.len() + 16);
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
-        let Some((mark, alphabet)) = shifted(c) else {
-            character(c, &mut latex);
+        let Some((mark, alphabet)) = find_alphabet(c) else {
+            push_latex(c, &mut latex);
             continue;
         };
         let mut run = String::new();
-        run.extend(level(c, alphabet));
-        while let Some(next) = rest.peek().and_then(|c| level(*c, alphabet)) {
+        run.extend(base_character(c, alphabet));
+        while let Some(next) = rest.peek().and_then(|c| base_character(*c, alphabet)) {
             run.push(next);
             rest.next();
         }
@@ -63,16 +63,16 @@ pub(crate) fn to_latex(text: &str) -> String {
     latex
 }
 
-fn shifted(c: char) -> Option<(&'static str, &'static str)> {
+fn find_alphabet(c: char) -> Option<(&'static str, &'static str)> {
     [("^", RAISED), ("_", LOWERED)].into_iter().find(|(_, alphabet)| alphabet.contains(c))
 }
 
 /// Returns the base character of a superscript or subscript.
-fn level(c: char, alphabet: &str) -> Option<char> {
+fn base_character(c: char, alphabet: &str) -> Option<char> {
     alphabet.chars().position(|other| other == c).and_then(|at| LEVEL.chars().nth(at))
 }
 
-fn character(c: char, latex: &mut String) {
+fn push_latex(c: char, latex: &mut String) {
     match c {
         '\u{ff01}'..='\u{ff5e}' => latex.extend(char::from_u32(c as u32 - 0xfee0)),
         '\u{3000}' => latex.push(' '),

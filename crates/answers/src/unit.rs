@@ -4,8 +4,8 @@ mod known;
 
 use std::collections::BTreeMap;
 
-use known::{MONEY, Powers, dimension};
-pub(crate) use known::{is_abbreviation, is_letter, lookup};
+use known::{MONEY, Powers, length_power};
+pub(crate) use known::{is_abbreviation, is_letter, lookup_unit};
 
 use crate::verdict::AnswerVerdict;
 use crate::work::Stop;
@@ -22,7 +22,7 @@ pub(crate) fn is_hedge(word: &str) -> bool {
 
 /// Text after a number.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Unit {
+pub(crate) struct MathUnit {
     powers: BTreeMap<&'static str, i32>,
     /// True if the text has words that are no known unit, such as `apples`.
     noun: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Unit {
 }
 
 /// Part of the text of a unit.
-pub(crate) enum Piece {
+pub(crate) enum UnitPiece {
     Word(String),
     Power(i32),
     Per,
@@ -38,11 +38,11 @@ pub(crate) enum Piece {
 
 /// Returns true if a text is a known unit and nothing else: `cm^2`, `m/s`.
 pub(crate) fn is_unit(text: &str) -> bool {
-    let unit = text_pieces(text).map(|pieces| Unit::from_pieces(&pieces));
+    let unit = text_pieces(text).map(|pieces| MathUnit::from_pieces(&pieces));
     matches!(unit, Some(Ok(unit)) if !unit.powers.is_empty() && !unit.noun)
 }
 
-impl Unit {
+impl MathUnit {
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -70,27 +70,23 @@ impl Unit {
     /// # Errors
     ///
     /// If its words state another number or deny this one.
-    pub(crate) fn from_pieces(pieces: &[Piece]) -> Result<Self, Stop> {
+    pub(crate) fn from_pieces(pieces: &[UnitPiece]) -> Result<Self, Stop> {
         let mut unit = Self::default();
         // Sign and power of the next unit; the last unit and its count.
         let (mut sign, mut power) = (1, 1);
         let mut last: Option<(Powers, i32)> = None;
         for (at, piece) in pieces.iter().enumerate() {
-            let known_follows = || match pieces.get(at + 1) {
-                Some(Piece::Word(next)) => lookup(next).is_some(),
-                Some(_) => true,
-                None => false,
-            };
+            let next = pieces.get(at + 1);
             match piece {
-                Piece::Per => sign = -1,
-                Piece::Power(n) => {
+                UnitPiece::Per => sign = -1,
+                UnitPiece::Power(n) => {
                     if let Some((powers, times)) = last.take() {
                         unit.multiply(powers, times.saturating_mul(n.saturating_sub(1)));
                     }
                 }
-                Piece::Word(word) => match word.to_lowercase().as_str() {
+                UnitPiece::Word(word) => match word.to_lowercase().as_str() {
                     "per" => sign = -1,
-                    "a" | "an" | "each" if unit.is_known() && known_follows() => sign = -1,
+                    "a" | "an" | "each" if unit.is_known() && may_be_known(next) => sign = -1,
                     "square" | "sq" => power = 2,
                     "cubic" | "cu" => power = 3,
                     "squared" | "cubed" => {
@@ -103,13 +99,13 @@ impl Unit {
                     "c" if unit.powers.remove("°").is_some() => unit.multiply(&[("°C", 1)], 1),
                     "f" if unit.powers.remove("°").is_some() => unit.multiply(&[("°F", 1)], 1),
                     // `90 in total`, and the unit of an answer.
-                    "in" if matches!(pieces.get(at + 1), Some(Piece::Word(_))) => {
-                        unit.noun |= !known_follows();
+                    "in" if matches!(next, Some(UnitPiece::Word(_))) => {
+                        unit.noun |= !may_be_known(next);
                     }
                     hedge if is_hedge(hedge) => {
                         return Err(Stop::Meaningless);
                     }
-                    _ => match lookup(word) {
+                    _ => match lookup_unit(word) {
                         Some(powers) => {
                             if powers[0].0.starts_with('°') && powers[0].0 != "°" {
                                 unit.powers.remove("°");
@@ -127,7 +123,7 @@ impl Unit {
     }
 
     /// Returns the verdict on two units. A missing unit agrees with every unit.
-    pub(crate) fn agree(&self, other: &Self) -> AnswerVerdict {
+    pub(crate) fn agrees_with(&self, other: &Self) -> AnswerVerdict {
         let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
         if bare(self) || bare(other) || self.powers == other.powers {
             return AnswerVerdict::Equal;
@@ -151,7 +147,8 @@ impl Unit {
 
     /// Returns true if `units`, `square units` or `cubic units` may stand for this unit.
     fn is_measured_in(&self, units: &Self) -> bool {
-        let dimension = self.powers.iter().map(|(name, power)| dimension(name).map(|d| d * power));
+        let dimension =
+            self.powers.iter().map(|(name, power)| length_power(name).map(|d| d * power));
         let dimension = dimension.sum::<Option<i32>>();
         let units = units.powers.get("unit").copied().unwrap_or_default();
         dimension == Some(units) || dimension.is_none() && units == 1
@@ -172,19 +169,19 @@ impl Unit {
 }
 
 /// Splits words into the pieces of a unit: `square cm`, `m/s^2`.
-pub(crate) fn text_pieces(text: &str) -> Option<Vec<Piece>> {
+pub(crate) fn text_pieces(text: &str) -> Option<Vec<UnitPiece>> {
     let mut pieces = Vec::new();
     let mut rest = text.trim_start();
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '/' => {
-                pieces.push(Piece::Per);
+                pieces.push(UnitPiece::Per);
                 1
             }
             '-' if rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
                 let digits = rest[1..].find(|c: char| !c.is_ascii_digit());
                 let end = digits.map_or(rest.len(), |digits| digits + 1);
-                pieces.push(Piece::Power(rest[..end].parse().ok()?));
+                pieces.push(UnitPiece::Power(rest[..end].parse().ok()?));
                 end
             }
             '0'..='9' => {
@@ -192,8 +189,8 @@ pub(crate) fn text_pieces(text: &str) -> Option<Vec<Piece>> {
                 let n: i32 = rest[..power].parse().ok().filter(|n| matches!(n, 2 | 3))?;
                 let of_word = |word: &String| word.starts_with(char::is_alphabetic);
                 let last = pieces.last();
-                matches!(last, Some(Piece::Word(word)) if of_word(word)).then_some(())?;
-                pieces.push(Piece::Power(n));
+                matches!(last, Some(UnitPiece::Word(word)) if of_word(word)).then_some(())?;
+                pieces.push(UnitPiece::Power(n));
                 power
             }
             _ if c.is_alphabetic() || "%°$€£¥₹¢".contains(c) => {
@@ -201,7 +198,7 @@ pub(crate) fn text_pieces(text: &str) -> Option<Vec<Piece>> {
                 let end = rest[c.len_utf8()..].find(other).map(|end| end + c.len_utf8());
                 let end = if c.is_alphabetic() { end } else { Some(c.len_utf8()) };
                 let end = end.unwrap_or(rest.len());
-                pieces.push(Piece::Word(rest[..end].to_owned()));
+                pieces.push(UnitPiece::Word(rest[..end].to_owned()));
                 end
             }
             _ if c.is_whitespace() || "^{}().,;:!-*·'\"_&".contains(c) => c.len_utf8(),
@@ -210,4 +207,13 @@ pub(crate) fn text_pieces(text: &str) -> Option<Vec<Piece>> {
         rest = &rest[length..];
     }
     Some(pieces)
+}
+
+/// Returns true for a piece that is no word, and for the word of a known unit.
+fn may_be_known(piece: Option<&UnitPiece>) -> bool {
+    match piece {
+        Some(UnitPiece::Word(word)) => lookup_unit(word).is_some(),
+        Some(_) => true,
+        None => false,
+    }
 }

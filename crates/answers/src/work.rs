@@ -11,9 +11,9 @@ pub(crate) enum Stop {
 
 /// Remaining operations of a comparison: a count, so that a verdict never depends on a clock.
 #[derive(Debug)]
-pub(crate) struct Work(u64);
+pub(crate) struct WorkBudget(u64);
 
-impl Work {
+impl WorkBudget {
     /// Operation budget of a comparison.
     pub(crate) const BUDGET: u64 = 20_000;
 

@@ -216,10 +216,11 @@ fn graded(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Val
 }
 
 fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
-    let whole = || maverl_answers::answer(answer, false);
-    let extracted = maverl_answers::answer(answer, last_number).or_else(whole).unwrap_or_default();
+    let whole = || maverl_answers::answer_or_guess(answer, false);
+    let extracted =
+        maverl_answers::answer_or_guess(answer, last_number).or_else(whole).unwrap_or_default();
     let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
-    let Judgment { verdict, reason } = maverl_answers::judge(extracted, &truths);
+    let Judgment { verdict, reason } = maverl_answers::judge_answer(extracted, &truths);
     Grade { verdict: verdict.as_str(), extracted: Some(extracted.to_owned()), reason }
 }
 

@@ -74,8 +74,9 @@ fn listed(names: &[&str]) -> String {
 
 impl Machine {
     fn find() -> Result<Self, Failure> {
-        let used = maverl_kernels::simd::select()?.name();
-        let paths = maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect();
+        let used = maverl_kernels::simd::select_path()?.name();
+        let paths =
+            maverl_kernels::simd::available_paths().into_iter().map(|path| path.name()).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let named = |has: bool| {
             features().into_iter().filter(move |(_, of)| *of == has).map(|(name, _)| name).collect()
@@ -136,7 +137,7 @@ impl Machine {
 
 #[cfg(feature = "cuda")]
 fn gpus() -> Result<Vec<GpuEntry>, String> {
-    let found = maverl_kernels::cuda::gpus().map_err(|error| error.to_string())?;
+    let found = maverl_kernels::cuda::find_gpus().map_err(|error| error.to_string())?;
     let gpus = found.into_iter().map(|info| GpuEntry {
         device: DeviceChoice::Cuda(info.number).to_string(),
         name: info.name,
@@ -153,7 +154,7 @@ fn gpus() -> Result<Vec<GpuEntry>, String> {
 
 #[cfg(feature = "cuda")]
 fn libraries() -> Vec<LibraryEntry> {
-    let libraries = maverl_kernels::cuda::libraries().into_iter().map(|info| LibraryEntry {
+    let libraries = maverl_kernels::cuda::find_libraries().into_iter().map(|info| LibraryEntry {
         name: info.name,
         missing: info.found.as_ref().err().cloned(),
         found: info.found.ok(),

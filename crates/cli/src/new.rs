@@ -468,8 +468,9 @@ mod tests {
     fn the_files_name_what_is_replaced_in_them() {
         assert!(FILES[0].1.contains(MAVERL));
         assert!(BESIDE.iter().all(|(_, template)| FILES[0].1.contains(template)));
-        for (file, text) in FILES.iter().filter(|(file, _)| file.ends_with("rs")) {
-            assert!(text.contains(NAME), "{file}");
-        }
+        // The names that `src/lib.rs` declares begin with that of the package.
+        let named = FILES.iter().filter(|(_, text)| text.contains(NAME)).map(|(file, _)| *file);
+        let named: Vec<&str> = named.collect();
+        assert_eq!(named, ["Cargo.toml", "src/main.rs", "run.toml", "README.md"]);
     }
 }

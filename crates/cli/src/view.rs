@@ -160,7 +160,9 @@ mod enabled {
     use crate::{block_on, print, terminal};
     use maverl::output;
     use maverl::train::Interrupt;
-    use maverl_view::{self as pages, Detail, Format, PageChoice, Part, Shown, Viewer};
+    use maverl_view::{
+        self as pages, Detail, ExtractFormat, ExtractPart, PageChoice, ShownEpisodes, Viewer,
+    };
 
     /// Serves pages about runs until a signal.
     pub(crate) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
@@ -203,7 +205,7 @@ mod enabled {
                     "cannot listen at 127.0.0.1:{port}: {error}; give another `--port`"
                 ))
             })?;
-            let url = format!("http://{}{}", listener.local_addr()?, viewer.path());
+            let url = format!("http://{}{}", listener.local_addr()?, viewer.secret_path());
             print(&url)?;
             if args.open {
                 open(&url);
@@ -211,7 +213,7 @@ mod enabled {
             let stop = async {
                 interrupt.or(std::future::pending::<()>()).await;
             };
-            pages::serve(listener, viewer, stop).await;
+            pages::serve_pages(listener, viewer, stop).await;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -220,18 +222,18 @@ mod enabled {
     pub(crate) fn extract(args: &ExtractArgs) -> Result<ExitCode, Failure> {
         paths::run(&args.run)?;
         let part = match args.part {
-            PartName::Metrics => Part::Metrics,
-            PartName::Episodes => Part::Episodes,
-            PartName::Turns => Part::Turns,
-            PartName::Trace => Part::Trace,
-            PartName::Inspect => Part::Inspect,
+            PartName::Metrics => ExtractPart::Metrics,
+            PartName::Episodes => ExtractPart::Episodes,
+            PartName::Turns => ExtractPart::Turns,
+            PartName::Trace => ExtractPart::Trace,
+            PartName::Inspect => ExtractPart::Inspect,
         };
-        let format = Format::of(part, &args.out).map_err(Failure)?;
-        let rows = pages::extract(&args.run, (part, format), &args.evaluation, &args.out);
+        let format = ExtractFormat::from_path(part, &args.out).map_err(Failure)?;
+        let rows = pages::extract_part(&args.run, (part, format), &args.evaluation, &args.out);
         let rows = rows.map_err(|error| Failure(error.to_string()))?;
         let unit = match part {
-            Part::Trace => "events",
-            Part::Inspect => "samples",
+            ExtractPart::Trace => "events",
+            ExtractPart::Inspect => "samples",
             _ => "rows",
         };
         print(&format!("{}: {rows} {unit}", args.out.display()))
@@ -260,7 +262,7 @@ mod enabled {
     pub(crate) fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
         paths::run_of(&args.run, &args.episode, "show")?;
         let shown = match args.worst {
-            None => Shown::Named(args.episode.clone()),
+            None => ShownEpisodes::Named(args.episode.clone()),
             Some(n) => {
                 let step = args.episode.parse().map_err(|_| {
                     Failure(format!(
@@ -268,7 +270,7 @@ mod enabled {
                         args.episode
                     ))
                 })?;
-                Shown::Worst(step, n.get())
+                ShownEpisodes::Worst(step, n.get())
             }
         };
         let detail = if args.tokens { Detail::Tokens } else { Detail::Turns };
@@ -277,6 +279,6 @@ mod enabled {
             let found = pages::show_json(&args.run, &shown, detail).map_err(failed)?;
             return print(&output::json(&found)?);
         }
-        print(&pages::show(&args.run, &shown, detail, terminal::width()).map_err(failed)?)
+        print(&pages::show_episodes(&args.run, &shown, detail, terminal::width()).map_err(failed)?)
     }
 }

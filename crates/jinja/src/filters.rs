@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::arguments::{CallArguments, flag, int, text};
+use crate::arguments::{CallArguments, flag_argument, int_argument, text_argument};
 use crate::lexer::is_white;
-use crate::meter::{Meter, Outcome, refused, unknown};
+use crate::meter::{RenderMeter, RenderResult, refuse_operation, unknown_name};
 use crate::methods;
-use crate::print::{self, Json, Out};
-use crate::texts::{cased, replace, strip, titled};
-use crate::value::{Missing, Value};
+use crate::print::{self, JsonOptions, MeteredText};
+use crate::texts::{change_case, replace_text, strip_text, title_case};
+use crate::value::{MissingValue, TemplateValue};
 
 const NAMES: &[&str] = &[
     "capitalize",
@@ -43,38 +43,38 @@ const NAMES: &[&str] = &[
 ];
 
 /// Applies a filter.
-pub(crate) fn apply(
+pub(crate) fn apply_filter(
     name: &str,
-    value: &Value,
+    value: &TemplateValue,
     given: CallArguments,
-    meter: &Meter,
-) -> Outcome<Value> {
-    meter.step()?;
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    meter.charge_step()?;
     match name {
         "default" | "d" => return default(value, given),
-        "indent" => return indent(value, given, meter),
-        "int" => return whole(value, given),
-        "join" => return join(value, given, meter),
-        "tojson" => return tojson(value, given, meter),
+        "indent" => return indent_lines(value, given, meter),
+        "int" => return to_integer(value, given),
+        "join" => return join_items(value, given, meter),
+        "tojson" => return dump_json(value, given, meter),
         "capitalize" | "lower" | "replace" | "title" | "trim" | "upper" => {
             return of_text(name, &text_of(value, meter)?, given, meter);
         }
-        _ if !NAMES.contains(&name) => return unknown("filter", name, NAMES),
+        _ if !NAMES.contains(&name) => return unknown_name("filter", name, NAMES),
         _ => {}
     }
-    let [] = given.bind(name, [])?;
+    let [] = given.bind_parameters(name, [])?;
     match name {
-        "length" | "count" => length(value, meter),
-        "string" => Ok(Value::Str(text_of(value, meter)?)),
-        "list" => list(value, meter),
-        "first" | "last" => end(value, name == "first", meter),
-        "min" => extreme(value, Ordering::Less, meter),
-        "max" => extreme(value, Ordering::Greater, meter),
-        "dictsort" => dictsort(value, meter),
+        "length" | "count" => count_items(value, meter),
+        "string" => Ok(TemplateValue::Str(text_of(value, meter)?)),
+        "list" => list_items(value, meter),
+        "first" | "last" => first_or_last(value, name == "first", meter),
+        "min" => extreme_item(value, Ordering::Less, meter),
+        "max" => extreme_item(value, Ordering::Greater, meter),
+        "dictsort" => sort_entries(value, meter),
         "items" => match value {
-            Value::Undefined(_) => Value::list(Vec::new()),
-            Value::Dict(dict) => Value::list(methods::entries(dict, meter)?),
-            other => refused(format!("'{}' has no `items`", other.kind())),
+            TemplateValue::Undefined(_) => TemplateValue::list(Vec::new()),
+            TemplateValue::Dict(dict) => TemplateValue::list(methods::entry_pairs(dict, meter)?),
+            other => refuse_operation(format!("'{}' has no `items`", other.kind())),
         },
         // `safe`: nothing is escaped.
         _ => Ok(value.clone()),
@@ -82,176 +82,218 @@ pub(crate) fn apply(
 }
 
 /// Returns `str(value)`.
-fn text_of(value: &Value, meter: &Meter) -> Outcome<Arc<str>> {
+fn text_of(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<Arc<str>> {
     match value {
-        Value::Str(text) => Ok(Arc::clone(text)),
-        other => Ok(print::text(other, meter)?.into()),
+        TemplateValue::Str(text) => Ok(Arc::clone(text)),
+        other => Ok(print::str_text(other, meter)?.into()),
     }
 }
 
-fn of_text(name: &str, of: &Arc<str>, given: CallArguments, meter: &Meter) -> Outcome<Value> {
+fn of_text(
+    name: &str,
+    of: &Arc<str>,
+    given: CallArguments,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
     match name {
-        "trim" => strip(of, name, given, meter),
+        "trim" => strip_text(of, name, given, meter),
         "replace" => {
-            let [old, new, most] = given.bind(name, ["old", "new", "count"])?;
-            let most = usize::try_from(int(name, most.as_ref(), -1)?).unwrap_or(usize::MAX);
+            let [old, new, most] = given.bind_parameters(name, ["old", "new", "count"])?;
+            let most =
+                usize::try_from(int_argument(name, most.as_ref(), -1)?).unwrap_or(usize::MAX);
             let (Some(old), Some(new)) = (old, new) else {
-                return refused("`replace` takes two texts");
+                return refuse_operation("`replace` takes two texts");
             };
-            replace(of, &text_of(&old, meter)?, &text_of(&new, meter)?, most, meter)
+            replace_text(of, &text_of(&old, meter)?, &text_of(&new, meter)?, most, meter)
         }
         _ => {
-            let [] = given.bind(name, [])?;
-            meter.product(of.len(), 3)?;
+            let [] = given.bind_parameters(name, [])?;
+            meter.charge_product(of.len(), 3)?;
             // Words end at white space, hyphens and opening brackets.
             let inside = |char: char| !(is_white(char) || "-({[<".contains(char));
-            Ok(Value::str(if name == "title" { titled(of, inside) } else { cased(of, name) }))
+            Ok(TemplateValue::str(if name == "title" {
+                title_case(of, inside)
+            } else {
+                change_case(of, name)
+            }))
         }
     }
 }
 
-fn list(value: &Value, meter: &Meter) -> Outcome<Value> {
+fn list_items(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<TemplateValue> {
     let items = value.items(meter)?;
     if !items.tuple {
-        return Ok(Value::List(items));
+        return Ok(TemplateValue::List(items));
     }
-    meter.product(items.items.len(), size_of::<Value>())?;
-    Value::list(items.items.clone())
+    meter.charge_product(items.items.len(), size_of::<TemplateValue>())?;
+    TemplateValue::list(items.items.clone())
 }
 
-fn default(value: &Value, given: CallArguments) -> Outcome<Value> {
-    let [default, boolean] = given.bind("default", ["default_value", "boolean"])?;
-    let replaced = value.is_undefined() || (flag(boolean.as_ref()) && !value.is_true());
-    Ok(if replaced { default.unwrap_or_else(|| Value::str("")) } else { value.clone() })
+fn default(value: &TemplateValue, given: CallArguments) -> RenderResult<TemplateValue> {
+    let [default, boolean] = given.bind_parameters("default", ["default_value", "boolean"])?;
+    let replaced = value.is_undefined() || (flag_argument(boolean.as_ref()) && !value.is_true());
+    Ok(if replaced { default.unwrap_or_else(|| TemplateValue::str("")) } else { value.clone() })
 }
 
 /// Returns the number of characters, items or entries of a value.
-fn length(value: &Value, meter: &Meter) -> Outcome<Value> {
+fn count_items(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<TemplateValue> {
     let length = match value {
-        Value::Str(text) => {
-            meter.work(text.len())?;
+        TemplateValue::Str(text) => {
+            meter.charge_work(text.len())?;
             text.chars().count()
         }
-        Value::List(list) => list.items.len(),
-        Value::Dict(dict) => dict.entries.len(),
-        Value::Undefined(_) => 0,
-        other => return refused(format!("object of type '{}' has no len()", other.kind())),
+        TemplateValue::List(list) => list.items.len(),
+        TemplateValue::Dict(dict) => dict.entries.len(),
+        TemplateValue::Undefined(_) => 0,
+        other => {
+            return refuse_operation(format!("object of type '{}' has no len()", other.kind()));
+        }
     };
-    Ok(Value::Int(length as i128))
+    Ok(TemplateValue::Int(length as i128))
 }
 
 /// Returns a whole number: a number without its fraction, or that of a text; else the default.
-fn whole(value: &Value, given: CallArguments) -> Outcome<Value> {
-    let [default] = given.bind("int", ["default"])?;
-    let truncate = |number: f64| {
-        let fits = number.is_finite() && number.abs() < 1e38;
-        fits.then(|| number.trunc() as i128)
-    };
+fn to_integer(value: &TemplateValue, given: CallArguments) -> RenderResult<TemplateValue> {
+    let [default] = given.bind_parameters("int", ["default"])?;
     let number = match value {
-        Value::Undefined(missing) => return Err(missing.failure()),
-        Value::Float(number) => truncate(*number),
-        Value::Str(text) => {
+        TemplateValue::Undefined(missing) => return Err(missing.failure()),
+        TemplateValue::Float(number) => truncate_float(*number),
+        TemplateValue::Str(text) => {
             let text = text.trim_matches(is_white);
-            text.parse().ok().or_else(|| truncate(text.parse().ok()?))
+            text.parse().ok().or_else(|| truncate_float(text.parse().ok()?))
         }
         other => other.as_int(),
     };
-    Ok(number.map_or_else(|| default.unwrap_or(Value::Int(0)), Value::Int))
+    Ok(number.map_or_else(|| default.unwrap_or(TemplateValue::Int(0)), TemplateValue::Int))
+}
+
+/// Returns a number without its fraction; `None` if it is too large or no number.
+fn truncate_float(number: f64) -> Option<i128> {
+    let fits = number.is_finite() && number.abs() < 1e38;
+    fits.then(|| number.trunc() as i128)
 }
 
 /// Computes `json.dumps(value, ensure_ascii=False, ...)`, which `transformers` installs as `tojson`.
-fn tojson(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
+fn dump_json(
+    value: &TemplateValue,
+    given: CallArguments,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
     let parameters = ["ensure_ascii", "indent", "separators", "sort_keys"];
-    let [ensure_ascii, indent, separators, sort_keys] = given.bind("tojson", parameters)?;
+    let [ensure_ascii, indent, separators, sort_keys] =
+        given.bind_parameters("tojson", parameters)?;
     let indent = match &indent {
-        None | Some(Value::None) => None,
+        None | Some(TemplateValue::None) => None,
         Some(indent) => Some(indent_text("tojson", Some(indent), 0, meter)?),
     };
     let separators = match &separators {
-        None | Some(Value::None) => None,
+        None | Some(TemplateValue::None) => None,
         Some(pair) => match &pair.items(meter)?.items[..] {
-            [Value::Str(item), Value::Str(key)] => Some((item.to_string(), key.to_string())),
-            _ => return refused("`separators` is a pair of strings"),
+            [TemplateValue::Str(item), TemplateValue::Str(key)] => {
+                Some((item.to_string(), key.to_string()))
+            }
+            _ => return refuse_operation("`separators` is a pair of strings"),
         },
     };
     let item = if indent.is_some() { "," } else { ", " };
-    let style = Json {
-        ensure_ascii: flag(ensure_ascii.as_ref()),
-        sort_keys: flag(sort_keys.as_ref()),
+    let style = JsonOptions {
+        ensure_ascii: flag_argument(ensure_ascii.as_ref()),
+        sort_keys: flag_argument(sort_keys.as_ref()),
         separators: separators.unwrap_or_else(|| (item.to_owned(), ": ".to_owned())),
         indent,
     };
-    Ok(Value::str(style.dumps(value, meter)?))
+    Ok(TemplateValue::str(style.dumps(value, meter)?))
 }
 
 /// Returns an indentation: a text, or a number of spaces.
-fn indent_text(of: &str, value: Option<&Value>, default: i128, meter: &Meter) -> Outcome<String> {
-    let mut out = Out::new(meter);
+fn indent_text(
+    of: &str,
+    value: Option<&TemplateValue>,
+    default: i128,
+    meter: &RenderMeter,
+) -> RenderResult<String> {
+    let mut out = MeteredText::new(meter);
     match value {
-        Some(Value::Str(text)) => out.push(text)?,
+        Some(TemplateValue::Str(text)) => out.push(text)?,
         value => {
-            let spaces = int(of, value, default)?.max(0);
-            out.fill(" ", usize::try_from(spaces).unwrap_or(usize::MAX))?;
+            let spaces = int_argument(of, value, default)?.max(0);
+            out.push_repeated(" ", usize::try_from(spaces).unwrap_or(usize::MAX))?;
         }
     }
     Ok(out.text)
 }
 
 /// Indents every line but the first; blank lines are not indented.
-fn indent(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
-    let [width, first, blank] = given.bind("indent", ["width", "first", "blank"])?;
-    let (first, blank) = (flag(first.as_ref()), flag(blank.as_ref()));
-    let of = text("indent", Some(value))?;
+fn indent_lines(
+    value: &TemplateValue,
+    given: CallArguments,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    let [width, first, blank] = given.bind_parameters("indent", ["width", "first", "blank"])?;
+    let (first, blank) = (flag_argument(first.as_ref()), flag_argument(blank.as_ref()));
+    let of = text_argument("indent", Some(value))?;
     let with = indent_text("indent", width.as_ref(), 4, meter)?;
-    let mut out = Out::new(meter);
+    let mut out = MeteredText::new(meter);
     for (at, line) in of.split('\n').enumerate() {
         out.push(if at > 0 { "\n" } else { "" })?;
         let indented = if at == 0 { first } else { blank || !line.is_empty() };
         out.push(if indented { &with } else { "" })?;
         out.push(line)?;
     }
-    Ok(Value::str(out.text))
+    Ok(TemplateValue::str(out.text))
 }
 
-fn join(value: &Value, given: CallArguments, meter: &Meter) -> Outcome<Value> {
-    let [separator] = given.bind("join", ["d"])?;
-    let separator = text_of(&separator.unwrap_or_else(|| Value::str("")), meter)?;
-    let mut out = Out::new(meter);
+fn join_items(
+    value: &TemplateValue,
+    given: CallArguments,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    let [separator] = given.bind_parameters("join", ["d"])?;
+    let separator = text_of(&separator.unwrap_or_else(|| TemplateValue::str("")), meter)?;
+    let mut out = MeteredText::new(meter);
     for (at, item) in value.items(meter)?.items.iter().enumerate() {
         out.push(if at > 0 { &separator } else { "" })?;
-        print::write(&mut out, item)?;
+        print::write_str(&mut out, item)?;
     }
-    Ok(Value::str(out.text))
+    Ok(TemplateValue::str(out.text))
 }
 
-fn end(value: &Value, first: bool, meter: &Meter) -> Outcome<Value> {
-    if let Value::Str(text) = value {
+fn first_or_last(
+    value: &TemplateValue,
+    first: bool,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    if let TemplateValue::Str(text) = value {
         let char = if first { text.chars().next() } else { text.chars().next_back() };
-        return Ok(char.map_or_else(no_item, Value::char));
+        return Ok(char.map_or_else(no_item, TemplateValue::char));
     }
     let items = value.items(meter)?;
     let item = if first { items.items.first() } else { items.items.last() };
     Ok(item.cloned().unwrap_or_else(no_item))
 }
 
-fn no_item() -> Value {
-    Value::Undefined(Missing::Of("an empty sequence", "item".into()))
+fn no_item() -> TemplateValue {
+    TemplateValue::Undefined(MissingValue::Of("an empty sequence", "item".into()))
 }
 
 /// Returns what a value is ordered by: a text in lower case, since the case does not count, or the value itself.
-fn order_key(value: &Value, meter: &Meter) -> Outcome<Value> {
+fn order_key(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<TemplateValue> {
     match value {
-        Value::Str(text) => {
-            meter.product(text.len(), 3)?;
-            Ok(Value::str(text.to_lowercase()))
+        TemplateValue::Str(text) => {
+            meter.charge_product(text.len(), 3)?;
+            Ok(TemplateValue::str(text.to_lowercase()))
         }
         other => Ok(other.clone()),
     }
 }
 
 /// Returns the first item that is before all others in an order.
-fn extreme(value: &Value, before: Ordering, meter: &Meter) -> Outcome<Value> {
-    let mut best: Option<(Value, &Value)> = None;
+fn extreme_item(
+    value: &TemplateValue,
+    before: Ordering,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    let mut best: Option<(TemplateValue, &TemplateValue)> = None;
     let items = value.items(meter)?;
     for item in &items.items {
         let key = order_key(item, meter)?;
@@ -267,22 +309,22 @@ fn extreme(value: &Value, before: Ordering, meter: &Meter) -> Outcome<Value> {
 }
 
 /// Returns the entries of a dictionary, sorted by key, each inserted before those that are above it.
-fn dictsort(value: &Value, meter: &Meter) -> Outcome<Value> {
-    let Value::Dict(dict) = value else {
-        return refused(format!("'{}' has no `items`", value.kind()));
+fn sort_entries(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<TemplateValue> {
+    let TemplateValue::Dict(dict) = value else {
+        return refuse_operation(format!("'{}' has no `items`", value.kind()));
     };
-    let mut keys: Vec<Value> = Vec::new();
+    let mut keys: Vec<TemplateValue> = Vec::new();
     let mut sorted = Vec::new();
-    for ((key, _), pair) in dict.entries.iter().zip(methods::entries(dict, meter)?) {
+    for ((key, _), pair) in dict.entries.iter().zip(methods::entry_pairs(dict, meter)?) {
         let key = order_key(key, meter)?;
         let mut at = keys.len();
         while at > 0 && key.compare(&keys[at - 1], meter)? == Some(Ordering::Less) {
             at -= 1;
         }
-        meter.product(2, size_of::<Value>())?;
-        meter.work((keys.len() - at) * size_of::<Value>())?;
+        meter.charge_product(2, size_of::<TemplateValue>())?;
+        meter.charge_work((keys.len() - at) * size_of::<TemplateValue>())?;
         keys.insert(at, key);
         sorted.insert(at, pair);
     }
-    Value::list(sorted)
+    TemplateValue::list(sorted)
 }

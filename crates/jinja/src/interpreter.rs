@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use jiff::civil::DateTime;
 
-use crate::ast::{Block, For, Kind, Macro, Statement, Target};
-use crate::meter::{Meter, Outcome, refused};
+use crate::ast::{AssignTarget, For, Macro, Statement, StatementKind, TemplateBlock};
+use crate::meter::{RenderMeter, RenderResult, refuse_operation};
 use crate::print;
-use crate::value::{Closure, List, Loop, Value};
+use crate::value::{Closure, List, Loop, TemplateValue};
 
 /// Maximum nesting of statements, brackets and calls.
 const NESTING: u32 = 400;
 
 /// Variables of a block, and its enclosing scope.
 struct Scope {
-    variables: BTreeMap<Arc<str>, Value>,
+    variables: BTreeMap<Arc<str>, TemplateValue>,
     around: usize,
 }
 
@@ -32,7 +32,7 @@ enum Flow {
 
 /// State of a rendering. Objects that can refer to themselves are stored here and referenced by index.
 pub(crate) struct Interpreter<'m> {
-    meter: &'m Meter,
+    meter: &'m RenderMeter,
     now: DateTime,
     /// Output of the template.
     out: String,
@@ -46,14 +46,14 @@ pub(crate) struct Interpreter<'m> {
     scope: usize,
     /// Number of scopes that stay, because a macro may return to them.
     pinned: usize,
-    namespaces: Vec<BTreeMap<Arc<str>, Value>>,
+    namespaces: Vec<BTreeMap<Arc<str>, TemplateValue>>,
 }
 
 impl<'m> Interpreter<'m> {
     pub(crate) fn new(
-        variables: BTreeMap<Arc<str>, Value>,
+        variables: BTreeMap<Arc<str>, TemplateValue>,
         now: DateTime,
-        meter: &'m Meter,
+        meter: &'m RenderMeter,
     ) -> Self {
         let root = Scope { variables, around: 0 };
         Self {
@@ -72,15 +72,15 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs a template and returns its output.
-    pub(crate) fn run(&mut self, template: &Block) -> Outcome<String> {
-        self.block(template)?;
+    pub(crate) fn run(&mut self, template: &TemplateBlock) -> RenderResult<String> {
+        self.run_block(template)?;
         Ok(std::mem::take(&mut self.out))
     }
 
     /// Runs `run` one nesting level deeper.
-    fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
+    fn run_nested<T>(&mut self, run: impl FnOnce(&mut Self) -> RenderResult<T>) -> RenderResult<T> {
         if self.nesting >= NESTING {
-            return refused(format!(
+            return refuse_operation(format!(
                 "recursion: more than {NESTING} blocks and calls within each other"
             ));
         }
@@ -90,22 +90,22 @@ impl<'m> Interpreter<'m> {
         outcome
     }
 
-    fn print(&mut self, value: &Value) -> Outcome<()> {
+    fn print_value(&mut self, value: &TemplateValue) -> RenderResult<()> {
         match value {
-            Value::Str(text) => self.print_text(text),
-            value => self.print_text(&print::text(value, self.meter)?),
+            TemplateValue::Str(text) => self.print_text(text),
+            value => self.print_text(&print::str_text(value, self.meter)?),
         }
     }
 
-    fn print_text(&mut self, text: &str) -> Outcome<()> {
-        self.meter.bytes(text.len())?;
+    fn print_text(&mut self, text: &str) -> RenderResult<()> {
+        self.meter.charge_bytes(text.len())?;
         self.out.push_str(text);
         Ok(())
     }
 
-    fn block(&mut self, block: &Block) -> Outcome<Flow> {
+    fn run_block(&mut self, block: &TemplateBlock) -> RenderResult<Flow> {
         for statement in block {
-            let flow = self.statement(statement)?;
+            let flow = self.run_statement(statement)?;
             if flow != Flow::Next {
                 return Ok(flow);
             }
@@ -113,58 +113,61 @@ impl<'m> Interpreter<'m> {
         Ok(Flow::Next)
     }
 
-    fn statement(&mut self, statement: &Statement) -> Outcome<Flow> {
-        self.meter.step()?;
+    fn run_statement(&mut self, statement: &Statement) -> RenderResult<Flow> {
+        self.meter.charge_step()?;
         self.line = statement.line;
         match &statement.kind {
-            Kind::Text(text) => self.print_text(text)?,
-            Kind::Print(value) => {
+            StatementKind::Text(text) => self.print_text(text)?,
+            StatementKind::Print(value) => {
                 let value = self.evaluate(value)?;
-                self.print(&value)?;
+                self.print_value(&value)?;
             }
-            Kind::Set(target, value) => {
+            StatementKind::Set(target, value) => {
                 let value = self.evaluate(value)?;
-                self.assign(target, value)?;
+                self.assign_target(target, value)?;
             }
-            Kind::SetBlock(target, block) => {
-                let captured = self.captured(|this| this.scoped_block(block))?;
-                self.assign(target, Value::str(captured))?;
+            StatementKind::SetBlock(target, block) => {
+                let captured = self.capture_output(|this| this.scoped_block(block))?;
+                self.assign_target(target, TemplateValue::str(captured))?;
             }
-            Kind::If(branches, otherwise) => {
+            StatementKind::If(branches, otherwise) => {
                 for (condition, block) in branches {
                     if self.evaluate(condition)?.is_true() {
-                        return self.nested(|this| this.block(block));
+                        return self.run_nested(|this| this.run_block(block));
                     }
                 }
-                return self.nested(|this| this.block(otherwise));
+                return self.run_nested(|this| this.run_block(otherwise));
             }
-            Kind::For(code) => {
+            StatementKind::For(code) => {
                 let items = self.evaluate(&code.items)?;
-                return self.nested(|this| this.loop_over(code, &items));
+                return self.run_nested(|this| this.loop_over(code, &items));
             }
-            Kind::Macro(code) => {
-                let value = self.closure(code)?;
-                self.set(&code.name, value)?;
+            StatementKind::Macro(code) => {
+                let value = self.create_macro(code)?;
+                self.set_variable(&code.name, value)?;
             }
-            Kind::Call(call, code) => {
-                let caller = self.closure(code)?;
-                let value = self.nested(|this| this.call_with(call, caller))?;
-                self.print(&value)?;
+            StatementKind::Call(call, code) => {
+                let caller = self.create_macro(code)?;
+                let value = self.run_nested(|this| this.call_with(call, caller))?;
+                self.print_value(&value)?;
             }
-            Kind::Generation(block) => return self.scoped_block(block),
-            Kind::Break => return Ok(Flow::Break),
-            Kind::Continue => return Ok(Flow::Continue),
+            StatementKind::Generation(block) => return self.scoped_block(block),
+            StatementKind::Break => return Ok(Flow::Break),
+            StatementKind::Continue => return Ok(Flow::Continue),
         }
         Ok(Flow::Next)
     }
 
     /// Runs a block in a scope of its own.
-    fn scoped_block(&mut self, block: &Block) -> Outcome<Flow> {
-        self.nested(|this| this.within(this.scope, |this| this.block(block)))
+    fn scoped_block(&mut self, block: &TemplateBlock) -> RenderResult<Flow> {
+        self.run_nested(|this| this.run_in_scope(this.scope, |this| this.run_block(block)))
     }
 
     /// Captures the output while `run` runs.
-    fn captured<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<String> {
+    fn capture_output<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> RenderResult<T>,
+    ) -> RenderResult<String> {
         let outside = std::mem::take(&mut self.out);
         let outcome = run(self);
         let inside = std::mem::replace(&mut self.out, outside);
@@ -172,12 +175,12 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs `run` in a new scope inside another.
-    fn within<T>(
+    fn run_in_scope<T>(
         &mut self,
         around: usize,
-        run: impl FnOnce(&mut Self) -> Outcome<T>,
-    ) -> Outcome<T> {
-        self.meter.bytes(size_of::<Scope>())?;
+        run: impl FnOnce(&mut Self) -> RenderResult<T>,
+    ) -> RenderResult<T> {
+        self.meter.charge_bytes(size_of::<Scope>())?;
         let (outside, scope) = (self.scope, self.scopes.len());
         self.scopes.push(Scope { variables: BTreeMap::new(), around });
         self.scope = scope;
@@ -190,39 +193,39 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Creates a macro over the current scope, which stays from now on.
-    fn closure(&mut self, code: &Arc<Macro>) -> Outcome<Value> {
-        self.meter.bytes(size_of::<Closure>())?;
+    fn create_macro(&mut self, code: &Arc<Macro>) -> RenderResult<TemplateValue> {
+        self.meter.charge_bytes(size_of::<Closure>())?;
         self.pinned = self.scopes.len();
-        Ok(Value::Macro(Arc::new(Closure { code: Arc::clone(code), scope: self.scope })))
+        Ok(TemplateValue::Macro(Arc::new(Closure { code: Arc::clone(code), scope: self.scope })))
     }
 
-    fn set(&mut self, name: &Arc<str>, value: Value) -> Outcome<()> {
-        self.meter.bytes(2 * size_of::<Value>())?;
+    fn set_variable(&mut self, name: &Arc<str>, value: TemplateValue) -> RenderResult<()> {
+        self.meter.charge_bytes(2 * size_of::<TemplateValue>())?;
         self.scopes[self.scope].variables.insert(Arc::clone(name), value);
         Ok(())
     }
 
-    fn assign(&mut self, target: &Target, value: Value) -> Outcome<()> {
+    fn assign_target(&mut self, target: &AssignTarget, value: TemplateValue) -> RenderResult<()> {
         match target {
-            Target::Name(name) => self.set(name, value),
-            Target::Tuple(targets) => {
+            AssignTarget::Name(name) => self.set_variable(name, value),
+            AssignTarget::Tuple(targets) => {
                 let items = value.items(self.meter)?;
                 let (expected, found) = (targets.len(), items.items.len());
                 if found != expected {
-                    return refused(format!("{found} values for {expected} names"));
+                    return refuse_operation(format!("{found} values for {expected} names"));
                 }
                 for (target, item) in targets.iter().zip(&items.items) {
-                    self.assign(target, item.clone())?;
+                    self.assign_target(target, item.clone())?;
                 }
                 Ok(())
             }
-            Target::Attribute(name, attribute) => {
-                let Value::Namespace(at) = self.variable(name)? else {
-                    return refused(format!(
+            AssignTarget::Attribute(name, attribute) => {
+                let TemplateValue::Namespace(at) = self.read_variable(name)? else {
+                    return refuse_operation(format!(
                         "`{name}` is no namespace, so it has no `.{attribute}`"
                     ));
                 };
-                self.meter.bytes(2 * size_of::<Value>())?;
+                self.meter.charge_bytes(2 * size_of::<TemplateValue>())?;
                 self.namespaces[at].insert(Arc::clone(attribute), value);
                 Ok(())
             }
@@ -230,20 +233,20 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Runs a loop over the items of a value.
-    fn loop_over(&mut self, code: &For, items: &Value) -> Outcome<Flow> {
+    fn loop_over(&mut self, code: &For, items: &TemplateValue) -> RenderResult<Flow> {
         let items = self.chosen_items(code, items)?;
         if items.items.is_empty() {
             return self.scoped_block(&code.otherwise);
         }
         for (index, item) in items.items.iter().enumerate() {
-            self.meter.step()?;
-            let flow = self.within(self.scope, |this| {
-                this.meter.bytes(size_of::<Loop>())?;
+            self.meter.charge_step()?;
+            let flow = self.run_in_scope(self.scope, |this| {
+                this.meter.charge_bytes(size_of::<Loop>())?;
                 let state = Loop { items: Arc::clone(&items), index };
                 let name = Arc::clone(&this.loop_name);
-                this.set(&name, Value::Loop(Arc::new(state)))?;
-                this.assign(&code.target, item.clone())?;
-                this.block(&code.body)
+                this.set_variable(&name, TemplateValue::Loop(Arc::new(state)))?;
+                this.assign_target(&code.target, item.clone())?;
+                this.run_block(&code.body)
             })?;
             if flow == Flow::Break {
                 break;
@@ -253,17 +256,17 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Returns the items that satisfy the condition of a loop.
-    fn chosen_items(&mut self, code: &For, items: &Value) -> Outcome<Arc<List>> {
+    fn chosen_items(&mut self, code: &For, items: &TemplateValue) -> RenderResult<Arc<List>> {
         let items = items.items(self.meter)?;
         let Some(condition) = &code.condition else { return Ok(items) };
         let mut chosen = Vec::new();
         for item in &items.items {
-            let holds = self.within(self.scope, |this| {
-                this.assign(&code.target, item.clone())?;
+            let holds = self.run_in_scope(self.scope, |this| {
+                this.assign_target(&code.target, item.clone())?;
                 this.evaluate(condition)
             })?;
             if holds.is_true() {
-                self.meter.bytes(size_of::<Value>())?;
+                self.meter.charge_bytes(size_of::<TemplateValue>())?;
                 chosen.push(item.clone());
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Error;
 
 /// A token and its line.
-pub(crate) struct Token {
+pub(crate) struct TemplateToken {
     pub(crate) line: u32,
     pub(crate) kind: TokenKind,
 }
@@ -42,10 +42,10 @@ const SIGNS: &[&str] = &[
 /// # Errors
 ///
 /// If a tag, a text or a bracket is not closed, or a character is invalid.
-pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Error> {
+pub(crate) fn split_tokens(source: &str) -> Result<Vec<TemplateToken>, Error> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
-    let mut lexer = Lexer {
+    let mut lexer = TemplateLexer {
         source,
         at: 0,
         line: 1,
@@ -54,7 +54,7 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Error> {
         tokens: Vec::new(),
     };
     lexer.run()?;
-    lexer.push(TokenKind::End);
+    lexer.push_token(TokenKind::End);
     Ok(lexer.tokens)
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn is_white(char: char) -> bool {
     char.is_whitespace() || ('\x1c'..='\x1f').contains(&char)
 }
 
-struct Lexer<'s> {
+struct TemplateLexer<'s> {
     source: &'s str,
     at: usize,
     line: u32,
@@ -71,20 +71,20 @@ struct Lexer<'s> {
     starts_line: bool,
     /// Closing brackets of those that are open.
     brackets: Vec<char>,
-    tokens: Vec<Token>,
+    tokens: Vec<TemplateToken>,
 }
 
-impl<'s> Lexer<'s> {
+impl<'s> TemplateLexer<'s> {
     fn rest(&self) -> &'s str {
         &self.source[self.at..]
     }
 
-    fn push(&mut self, kind: TokenKind) {
-        self.tokens.push(Token { line: self.line, kind });
+    fn push_token(&mut self, kind: TokenKind) {
+        self.tokens.push(TemplateToken { line: self.line, kind });
     }
 
     /// Skips bytes.
-    fn skip(&mut self, bytes: usize) {
+    fn skip_bytes(&mut self, bytes: usize) {
         let passed = &self.rest()[..bytes];
         self.line += passed.matches('\n').count() as u32;
         if !passed.is_empty() {
@@ -95,7 +95,7 @@ impl<'s> Lexer<'s> {
 
     fn skip_white(&mut self) {
         let rest = self.rest();
-        self.skip(rest.len() - rest.trim_start_matches(is_white).len());
+        self.skip_bytes(rest.len() - rest.trim_start_matches(is_white).len());
     }
 
     fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
@@ -103,35 +103,35 @@ impl<'s> Lexer<'s> {
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        while let Some((start, opening)) = opening(self.rest()) {
+        while let Some((start, opening)) = find_tag(self.rest()) {
             let rest = self.rest();
             let sign = rest[start + 2..].chars().next().filter(|sign| matches!(sign, '-' | '+'));
-            self.text(start, sign, opening == "{{");
-            self.skip(2 + usize::from(sign.is_some()));
+            self.emit_text(start, sign, opening == "{{");
+            self.skip_bytes(2 + usize::from(sign.is_some()));
             match opening {
-                "{#" => self.comment()?,
+                "{#" => self.skip_comment()?,
                 "{{" => {
-                    self.push(TokenKind::Print);
-                    self.tag("}}")?;
-                    self.push(TokenKind::PrintEnd);
+                    self.push_token(TokenKind::Print);
+                    self.tokenize_tag("}}")?;
+                    self.push_token(TokenKind::PrintEnd);
                 }
                 _ => match self.raw_begins() {
-                    Some(bytes) => self.raw(bytes)?,
+                    Some(bytes) => self.emit_raw(bytes)?,
                     None => {
-                        self.push(TokenKind::Tag);
-                        self.tag("%}")?;
-                        self.push(TokenKind::TagEnd);
+                        self.push_token(TokenKind::Tag);
+                        self.tokenize_tag("%}")?;
+                        self.push_token(TokenKind::TagEnd);
                     }
                 },
             }
         }
         let rest = self.rest();
-        self.text(rest.len(), None, true);
+        self.emit_text(rest.len(), None, true);
         Ok(())
     }
 
     /// Emits text up to a tag, without the part that the tag strips.
-    fn text(&mut self, bytes: usize, sign: Option<char>, prints: bool) {
+    fn emit_text(&mut self, bytes: usize, sign: Option<char>, prints: bool) {
         let text = &self.rest()[..bytes];
         let shown = match sign {
             Some('-') => text.trim_end_matches(is_white),
@@ -144,16 +144,16 @@ impl<'s> Lexer<'s> {
             }
         };
         if !shown.is_empty() {
-            self.push(TokenKind::Text(shown.into()));
+            self.push_token(TokenKind::Text(shown.into()));
         }
-        self.skip(bytes);
+        self.skip_bytes(bytes);
     }
 
     /// Skips the end of a tag. `-` strips the white space after it; other tags strip a line break.
-    fn end(&mut self, end: &str) -> bool {
+    fn skip_end(&mut self, end: &str) -> bool {
         let rest = self.rest();
         if rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(end)) {
-            self.skip(1 + end.len());
+            self.skip_bytes(1 + end.len());
             self.skip_white();
             return true;
         }
@@ -162,17 +162,17 @@ impl<'s> Lexer<'s> {
             return false;
         }
         let line = !plus && end != "}}" && rest[end.len()..].starts_with('\n');
-        self.skip(end.len() + usize::from(plus || line));
+        self.skip_bytes(end.len() + usize::from(plus || line));
         true
     }
 
-    fn comment(&mut self) -> Result<(), Error> {
+    fn skip_comment(&mut self) -> Result<(), Error> {
         let Some(end) = self.rest().find("#}") else {
             return self.error("a comment is not closed: `#}` is missing");
         };
         let sign = self.rest()[..end].ends_with(['-', '+']);
-        self.skip(end - usize::from(sign));
-        self.end("#}");
+        self.skip_bytes(end - usize::from(sign));
+        self.skip_end("#}");
         Ok(())
     }
 
@@ -187,8 +187,8 @@ impl<'s> Lexer<'s> {
     }
 
     /// Emits everything up to `{% endraw %}` as text.
-    fn raw(&mut self, begin: usize) -> Result<(), Error> {
-        self.skip(begin);
+    fn emit_raw(&mut self, begin: usize) -> Result<(), Error> {
+        self.skip_bytes(begin);
         let rest = self.rest();
         for (start, _) in rest.match_indices("{%") {
             let tag = &rest[start + 2..];
@@ -197,9 +197,9 @@ impl<'s> Lexer<'s> {
             let Some(after) = word.strip_prefix("endraw") else { continue };
             let after = after.trim_start_matches(is_white);
             if ["%}", "-%}", "+%}"].iter().any(|end| after.starts_with(end)) {
-                self.text(start, sign, false);
-                self.skip(rest.len() - start - after.len());
-                self.end("%}");
+                self.emit_text(start, sign, false);
+                self.skip_bytes(rest.len() - start - after.len());
+                self.skip_end("%}");
                 return Ok(());
             }
         }
@@ -207,37 +207,37 @@ impl<'s> Lexer<'s> {
     }
 
     /// Tokenizes the inside of a tag, including its end.
-    fn tag(&mut self, end: &str) -> Result<(), Error> {
+    fn tokenize_tag(&mut self, end: &str) -> Result<(), Error> {
         loop {
-            if self.brackets.is_empty() && self.end(end) {
+            if self.brackets.is_empty() && self.skip_end(end) {
                 return Ok(());
             }
             self.skip_white();
-            if self.brackets.is_empty() && self.end(end) {
+            if self.brackets.is_empty() && self.skip_end(end) {
                 return Ok(());
             }
             let Some(first) = self.rest().chars().next() else {
                 return self.error(format!("a tag is not closed: `{end}` is missing"));
             };
             match first {
-                '"' | '\'' => self.quoted(first)?,
-                '0'..='9' => self.number()?,
-                '_' => self.name(),
-                first if first.is_alphabetic() => self.name(),
-                _ => self.sign(first)?,
+                '"' | '\'' => self.take_quoted(first)?,
+                '0'..='9' => self.take_number()?,
+                '_' => self.take_name(),
+                first if first.is_alphabetic() => self.take_name(),
+                _ => self.take_sign(first)?,
             }
         }
     }
 
-    fn name(&mut self) {
+    fn take_name(&mut self) {
         let rest = self.rest();
         let name = rest.trim_start_matches(|char: char| char.is_alphanumeric() || char == '_');
         let name = &rest[..rest.len() - name.len()];
-        self.push(TokenKind::Name(name.into()));
-        self.skip(name.len());
+        self.push_token(TokenKind::Name(name.into()));
+        self.skip_bytes(name.len());
     }
 
-    fn sign(&mut self, first: char) -> Result<(), Error> {
+    fn take_sign(&mut self, first: char) -> Result<(), Error> {
         let rest = self.rest();
         let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             return self.error(format!("the character {first:?} has no meaning here"));
@@ -253,12 +253,12 @@ impl<'s> Lexer<'s> {
             },
             _ => {}
         }
-        self.push(TokenKind::Sign(sign));
-        self.skip(sign.len());
+        self.push_token(TokenKind::Sign(sign));
+        self.skip_bytes(sign.len());
         Ok(())
     }
 
-    fn quoted(&mut self, quote: char) -> Result<(), Error> {
+    fn take_quoted(&mut self, quote: char) -> Result<(), Error> {
         let rest = &self.rest()[1..];
         let mut escaped = false;
         let end = rest.find(|char| {
@@ -269,14 +269,14 @@ impl<'s> Lexer<'s> {
         let Some(end) = end else {
             return self.error(format!("a text is not closed: {quote} is missing"));
         };
-        let text = unescape(&rest[..end]).or_else(|message| self.error(message))?;
-        self.push(TokenKind::Str(text));
-        self.skip(end + 2);
+        let text = unescape_text(&rest[..end]).or_else(|message| self.error(message))?;
+        self.push_token(TokenKind::Str(text));
+        self.skip_bytes(end + 2);
         Ok(())
     }
 
     /// Reads an integer, or a number with a point or an exponent.
-    fn number(&mut self) -> Result<(), Error> {
+    fn take_number(&mut self) -> Result<(), Error> {
         let rest = self.rest();
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let mut end = digits(rest);
@@ -304,8 +304,8 @@ impl<'s> Lexer<'s> {
         let Some(number) = number else {
             return self.error(format!("{text:.40} is no number that is supported"));
         };
-        self.push(number);
-        self.skip(end);
+        self.push_token(number);
+        self.skip_bytes(end);
         Ok(())
     }
 }
@@ -316,14 +316,14 @@ pub(crate) fn syntax_error(line: u32, reason: impl Into<String>) -> Error {
 }
 
 /// Finds the next tag: its position and its kind.
-fn opening(text: &str) -> Option<(usize, &str)> {
+fn find_tag(text: &str) -> Option<(usize, &str)> {
     let opens = |two: &[u8]| two[0] == b'{' && matches!(two[1], b'{' | b'%' | b'#');
     let at = text.as_bytes().windows(2).position(opens)?;
     Some((at, &text[at..at + 2]))
 }
 
 /// Replaces the escapes of a quoted text as Python does; an unknown escape is kept.
-fn unescape(text: &str) -> Result<String, String> {
+fn unescape_text(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {

@@ -1,6 +1,6 @@
 //! Chat templates: Jinja as `transformers` renders it, with bounds on the cost of a rendering.
 //!
-//! A chat template is a program that comes with a model, from anyone. [`Limits`] bound its cost: every operation
+//! A chat template is a program that comes with a model, from anyone. [`RenderLimits`] bound its cost: every operation
 //! charges its steps and bytes before it uses them, the nesting of values and calls is bounded, and a template can
 //! access nothing but its variables and the date. The depth of recursion in parsing and evaluation is bounded, whatever
 //! the template.
@@ -41,9 +41,9 @@ use jiff::civil::DateTime;
 use serde_json::Map;
 
 use interpreter::Interpreter;
-pub use meter::Limits;
-use meter::{Failure, Meter, Outcome};
-use value::Value;
+pub use meter::RenderLimits;
+use meter::{RenderFailure, RenderMeter, RenderResult};
+use value::TemplateValue;
 
 /// Error of parsing or rendering a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +59,7 @@ pub struct Error {
 
 /// A parsed template.
 pub struct Template {
-    body: ast::Block,
+    body: ast::TemplateBlock,
 }
 
 impl Template {
@@ -69,7 +69,7 @@ impl Template {
     ///
     /// If its syntax is wrong, it is too large, or it nests too deeply.
     pub fn parse(source: &str) -> Result<Self, Error> {
-        let parsed = parser::parse(source);
+        let parsed = parser::parse_template(source);
         let body = parsed.map_err(|mut error| {
             error.reason.insert_str(0, "syntax error: ");
             error
@@ -86,29 +86,29 @@ impl Template {
         &self,
         variables: &Map<String, serde_json::Value>,
         now: DateTime,
-        limits: Limits,
+        limits: RenderLimits,
     ) -> Result<String, Error> {
-        self.render_metered(variables, now, &Meter::new(limits))
+        self.render_metered(variables, now, &RenderMeter::new(limits))
     }
 
     fn render_metered(
         &self,
         variables: &Map<String, serde_json::Value>,
         now: DateTime,
-        meter: &Meter,
+        meter: &RenderMeter,
     ) -> Result<String, Error> {
         let values = variables
             .iter()
-            .map(|(name, value)| Ok((Arc::from(name.as_str()), Value::from_json(value)?)))
-            .collect::<Outcome<_>>()
-            .map_err(|failure| failed(1, failure))?;
+            .map(|(name, value)| Ok((Arc::from(name.as_str()), TemplateValue::from_json(value)?)))
+            .collect::<RenderResult<_>>()
+            .map_err(|failure| error_at_line(1, failure))?;
         let mut interpreter = Interpreter::new(values, now, meter);
         let outcome = interpreter.run(&self.body);
-        outcome.map_err(|failure| failed(interpreter.line, failure))
+        outcome.map_err(|failure| error_at_line(interpreter.line, failure))
     }
 }
 
-fn failed(line: u32, failure: Failure) -> Error {
+fn error_at_line(line: u32, failure: RenderFailure) -> Error {
     Error { line, reason: failure.reason, remedy: failure.remedy }
 }
 

@@ -4,14 +4,14 @@ use std::cell::Cell;
 
 /// Limits of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RenderLimits {
     /// Maximum number of steps: evaluated expressions and statements, and work on texts and lists in units of 64 bytes.
     pub steps: u64,
     /// Maximum bytes of all texts and lists that the rendering creates, freed ones included.
     pub bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for RenderLimits {
     /// Returns one or two seconds of work, and 128 MiB: thirty times the text of a context of a million tokens.
     fn default() -> Self {
         Self { steps: 20_000_000, bytes: 128 << 20 }
@@ -26,71 +26,71 @@ pub(crate) const DEPTH: u32 = 128;
 
 /// Reason why a rendering ends, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct RenderFailure {
     pub(crate) reason: String,
     pub(crate) remedy: Option<String>,
 }
 
 /// Result of an operation, or the reason why the rendering ends.
-pub(crate) type Outcome<T> = Result<T, Failure>;
+pub(crate) type RenderResult<T> = Result<T, RenderFailure>;
 
 /// Returns the failure of an operation.
-pub(crate) fn refused<T>(reason: impl Into<String>) -> Outcome<T> {
-    Err(Failure { reason: reason.into(), remedy: None })
+pub(crate) fn refuse_operation<T>(reason: impl Into<String>) -> RenderResult<T> {
+    Err(RenderFailure { reason: reason.into(), remedy: None })
 }
 
 /// Returns the failure of using a name that does not exist, with the names that do.
-pub(crate) fn unknown<T>(what: &str, name: &str, known: &[&str]) -> Outcome<T> {
-    Err(Failure {
+pub(crate) fn unknown_name<T>(what: &str, name: &str, known: &[&str]) -> RenderResult<T> {
+    Err(RenderFailure {
         reason: format!("there is no {what} `{name:.60}`"),
         remedy: Some(format!("there are `{}`", known.join("`, `"))),
     })
 }
 
 /// Remaining budget of a rendering. Every operation charges it before it allocates or works.
-pub(crate) struct Meter {
-    limits: Limits,
+pub(crate) struct RenderMeter {
+    limits: RenderLimits,
     steps: Cell<u64>,
     bytes: Cell<u64>,
 }
 
-impl Meter {
-    pub(crate) fn new(limits: Limits) -> Self {
+impl RenderMeter {
+    pub(crate) fn new(limits: RenderLimits) -> Self {
         Self { limits, steps: Cell::new(limits.steps), bytes: Cell::new(limits.bytes) }
     }
 
     /// Charges a step.
-    pub(crate) fn step(&self) -> Outcome<()> {
+    pub(crate) fn charge_step(&self) -> RenderResult<()> {
         self.charge_steps(1)
     }
 
-    fn charge_steps(&self, n: u64) -> Outcome<()> {
+    fn charge_steps(&self, n: u64) -> RenderResult<()> {
         let Some(left) = self.steps.get().checked_sub(n) else {
             let most = self.limits.steps;
-            return refused(format!("it did not come to an end within {most} steps"));
+            return refuse_operation(format!("it did not come to an end within {most} steps"));
         };
         self.steps.set(left);
         Ok(())
     }
 
     /// Charges work on bytes that allocates none: a search, a comparison.
-    pub(crate) fn work(&self, bytes: usize) -> Outcome<()> {
+    pub(crate) fn charge_work(&self, bytes: usize) -> RenderResult<()> {
         self.charge_steps((bytes / UNIT) as u64 + 1)
     }
 
     /// Charges bytes that are about to be allocated.
-    pub(crate) fn bytes(&self, bytes: usize) -> Outcome<()> {
+    pub(crate) fn charge_bytes(&self, bytes: usize) -> RenderResult<()> {
         let Some(left) = self.bytes.get().checked_sub(bytes as u64) else {
             let most = self.limits.bytes;
-            return refused(format!("it makes more than {most} bytes of text and lists"));
+            return refuse_operation(format!("it makes more than {most} bytes of text and lists"));
         };
         self.bytes.set(left);
-        self.work(bytes)
+        self.charge_work(bytes)
     }
 
     /// Charges `pieces` elements of `size` bytes.
-    pub(crate) fn product(&self, pieces: usize, size: usize) -> Outcome<()> {
-        self.bytes(pieces.saturating_mul(size))
+    pub(crate) fn charge_product(&self, pieces: usize, size: usize) -> RenderResult<()> {
+        self.charge_bytes(pieces.saturating_mul(size))
     }
 
     /// Returns the bytes charged so far.

@@ -1,77 +1,79 @@
 //! Methods of texts and dictionaries.
 
 use crate::arguments::CallArguments;
-use crate::meter::{Failure, Meter, Outcome, refused, unknown};
+use crate::meter::{RenderFailure, RenderMeter, RenderResult, refuse_operation, unknown_name};
 use crate::texts;
-use crate::value::{Dict, Value};
+use crate::value::{Dict, TemplateValue};
 
 /// Names of the methods of dictionaries.
 const OF_DICTS: &[&str] = &["get", "items", "keys", "values"];
 
 /// Returns true if values of this type have the method.
-pub(crate) fn has_method(value: &Value, name: &str) -> bool {
+pub(crate) fn has_method(value: &TemplateValue, name: &str) -> bool {
     match value {
-        Value::Str(_) => texts::METHODS.contains(&name),
-        Value::Dict(_) => OF_DICTS.contains(&name),
+        TemplateValue::Str(_) => texts::METHODS.contains(&name),
+        TemplateValue::Dict(_) => OF_DICTS.contains(&name),
         _ => false,
     }
 }
 
 /// Calls a method of a text or a dictionary.
 pub(crate) fn call_method(
-    value: &Value,
+    value: &TemplateValue,
     name: &str,
     given: CallArguments,
-    meter: &Meter,
-) -> Outcome<Value> {
-    meter.step()?;
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    meter.charge_step()?;
     match value {
-        Value::Str(text) => texts::call_method(text, name, given, meter),
-        Value::Dict(dict) => of_dict(value, dict, name, given, meter),
-        Value::Undefined(missing) => Err(missing.failure()),
-        Value::List(_) => Err(Failure {
+        TemplateValue::Str(text) => texts::call_method(text, name, given, meter),
+        TemplateValue::Dict(dict) => of_dict(value, dict, name, given, meter),
+        TemplateValue::Undefined(missing) => Err(missing.failure()),
+        TemplateValue::List(_) => Err(RenderFailure {
             reason: format!("'{}' has no method `{name:.60}`", value.kind()),
             remedy: Some("a template changes no list; `a + [b]` is a longer one".to_owned()),
         }),
-        other => refused(format!("'{}' has no method `{name:.60}`", other.kind())),
+        other => refuse_operation(format!("'{}' has no method `{name:.60}`", other.kind())),
     }
 }
 
 fn of_dict(
-    value: &Value,
+    value: &TemplateValue,
     dict: &Dict,
     name: &str,
     given: CallArguments,
-    meter: &Meter,
-) -> Outcome<Value> {
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
     match name {
         "get" => {
-            let [key, default] = given.bind(name, ["key", "default"])?;
-            let Some(key) = key else { return refused("`get` lacks an argument") };
+            let [key, default] = given.bind_parameters(name, ["key", "default"])?;
+            let Some(key) = key else { return refuse_operation("`get` lacks an argument") };
             let found = dict.get(&key, meter)?.cloned();
-            Ok(found.or(default).unwrap_or(Value::None))
+            Ok(found.or(default).unwrap_or(TemplateValue::None))
         }
         "items" => {
-            let [] = given.bind(name, [])?;
-            Value::list(entries(dict, meter)?)
+            let [] = given.bind_parameters(name, [])?;
+            TemplateValue::list(entry_pairs(dict, meter)?)
         }
         "keys" => {
-            let [] = given.bind(name, [])?;
-            Ok(Value::List(value.items(meter)?))
+            let [] = given.bind_parameters(name, [])?;
+            Ok(TemplateValue::List(value.items(meter)?))
         }
         "values" => {
-            let [] = given.bind(name, [])?;
-            meter.product(dict.entries.len(), size_of::<Value>())?;
-            Value::list(dict.entries.iter().map(|(_, value)| value.clone()).collect())
+            let [] = given.bind_parameters(name, [])?;
+            meter.charge_product(dict.entries.len(), size_of::<TemplateValue>())?;
+            TemplateValue::list(dict.entries.iter().map(|(_, value)| value.clone()).collect())
         }
-        _ => unknown("method of dictionaries", name, OF_DICTS),
+        _ => unknown_name("method of dictionaries", name, OF_DICTS),
     }
 }
 
 /// Returns the entries of a dictionary as pairs.
-pub(crate) fn entries(dict: &Dict, meter: &Meter) -> Outcome<Vec<Value>> {
+pub(crate) fn entry_pairs(dict: &Dict, meter: &RenderMeter) -> RenderResult<Vec<TemplateValue>> {
     // A pair, its allocation, and two values.
-    meter.product(dict.entries.len(), 4 * size_of::<Value>())?;
-    let pair = |(key, value): &(Value, Value)| Value::tuple(vec![key.clone(), value.clone()]);
+    meter.charge_product(dict.entries.len(), 4 * size_of::<TemplateValue>())?;
+    let pair = |(key, value): &(TemplateValue, TemplateValue)| {
+        TemplateValue::tuple(vec![key.clone(), value.clone()])
+    };
     dict.entries.iter().map(pair).collect()
 }

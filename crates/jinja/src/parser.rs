@@ -5,8 +5,10 @@ mod expression;
 use std::sync::Arc;
 
 use crate::Error;
-use crate::ast::{Block, Expr, For, Kind, Macro, Postfix, Statement, Target};
-use crate::lexer::{Token, TokenKind, syntax_error, tokens};
+use crate::ast::{
+    AssignTarget, For, Macro, Postfix, Statement, StatementKind, TemplateBlock, TemplateExpr,
+};
+use crate::lexer::{TemplateToken, TokenKind, split_tokens, syntax_error};
 
 /// Maximum size of a template in bytes. The largest published ones have about 20 KB.
 const LARGEST: usize = 256 << 10;
@@ -19,19 +21,19 @@ const NESTING: u32 = 100;
 /// # Errors
 ///
 /// The first syntax error, with its line.
-pub(crate) fn parse(source: &str) -> Result<Block, Error> {
+pub(crate) fn parse_template(source: &str) -> Result<TemplateBlock, Error> {
     if source.len() > LARGEST {
         let found = source.len();
         return Err(syntax_error(1, format!("{found} bytes; at most {LARGEST} are supported")));
     }
-    let tokens = tokens(source)?;
-    let mut parser = Parser { tokens, at: 0, nesting: 0, loops: 0 };
-    let (block, _) = parser.block(&[])?;
+    let tokens = split_tokens(source)?;
+    let mut parser = TemplateParser { tokens, at: 0, nesting: 0, loops: 0 };
+    let (block, _) = parser.parse_block(&[])?;
     Ok(block)
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct TemplateParser {
+    tokens: Vec<TemplateToken>,
     at: usize,
     nesting: u32,
     /// Number of loops around the statement within its macro.
@@ -44,7 +46,7 @@ const TAGS: &[&str] =
 
 type Parsed<T> = Result<T, Error>;
 
-impl Parser {
+impl TemplateParser {
     fn peek(&self) -> &TokenKind {
         &self.tokens[self.at].kind
     }
@@ -66,15 +68,19 @@ impl Parser {
     }
 
     /// Returns the error of a name or an operator that does not exist, with those that do.
-    fn unknown<T>(&self, what: &str, name: &str, remedy: String) -> Parsed<T> {
+    fn unknown_name<T>(&self, what: &str, name: &str, remedy: String) -> Parsed<T> {
         let reason = format!("there is no {what} `{name:.60}`");
         Err(Error { line: self.line(), reason, remedy: Some(remedy) })
     }
 
     /// Returns the error of an unexpected token.
-    fn unexpected<T>(&self, expected: &str) -> Parsed<T> {
+    fn unexpected_token<T>(&self, expected: &str) -> Parsed<T> {
         if let TokenKind::Sign(sign @ ("/" | "//" | "**")) = self.peek() {
-            return self.unknown("operator", sign, "there are `+`, `-`, `*`, `%`, `~`".to_owned());
+            return self.unknown_name(
+                "operator",
+                sign,
+                "there are `+`, `-`, `*`, `%`, `~`".to_owned(),
+            );
         }
         let found = match self.peek() {
             TokenKind::Text(_) | TokenKind::Print | TokenKind::Tag => "the end of the tag".into(),
@@ -115,11 +121,11 @@ impl Parser {
     }
 
     fn expect_name(&mut self, name: &str) -> Parsed<()> {
-        if self.take_name(name) { Ok(()) } else { self.unexpected(&format!("`{name}`")) }
+        if self.take_name(name) { Ok(()) } else { self.unexpected_token(&format!("`{name}`")) }
     }
 
     fn expect_sign(&mut self, sign: &str) -> Parsed<()> {
-        if self.take_sign(sign) { Ok(()) } else { self.unexpected(&format!("`{sign}`")) }
+        if self.take_sign(sign) { Ok(()) } else { self.unexpected_token(&format!("`{sign}`")) }
     }
 
     fn tag_end(&mut self) -> Parsed<()> {
@@ -128,22 +134,22 @@ impl Parser {
                 self.next();
                 Ok(())
             }
-            _ => self.unexpected("`%}`"),
+            _ => self.unexpected_token("`%}`"),
         }
     }
 
-    fn name(&mut self) -> Parsed<Arc<str>> {
+    fn parse_name(&mut self) -> Parsed<Arc<str>> {
         match self.peek() {
             TokenKind::Name(_) => match self.next() {
                 TokenKind::Name(name) => Ok(name),
-                _ => self.unexpected("a name"),
+                _ => self.unexpected_token("a name"),
             },
-            _ => self.unexpected("a name"),
+            _ => self.unexpected_token("a name"),
         }
     }
 
     /// Parses with `parse` one bracket or block deeper.
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    fn parse_nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting >= NESTING {
             return self
                 .error(format!("more than {NESTING} blocks and brackets within each other"));
@@ -156,7 +162,7 @@ impl Parser {
 
     /// Parses statements up to a tag named in `ends`, and returns that name; without `ends`, up to the end of the
     /// template.
-    fn block(&mut self, ends: &[&'static str]) -> Parsed<(Block, &'static str)> {
+    fn parse_block(&mut self, ends: &[&'static str]) -> Parsed<(TemplateBlock, &'static str)> {
         let mut block = Vec::new();
         loop {
             let line = self.line();
@@ -167,17 +173,17 @@ impl Parser {
                     return self.error(format!("`{{% {ends} %}}` is missing"));
                 }
                 TokenKind::Text(_) => match self.next() {
-                    TokenKind::Text(text) => Kind::Text(text),
+                    TokenKind::Text(text) => StatementKind::Text(text),
                     _ => continue,
                 },
                 TokenKind::Print => {
                     self.next();
-                    let value = self.tuple(true)?;
+                    let value = self.parse_tuple(true)?;
                     match self.peek() {
                         TokenKind::PrintEnd => drop(self.next()),
-                        _ => return self.unexpected("`}}`"),
+                        _ => return self.unexpected_token("`}}`"),
                     }
-                    Kind::Print(value)
+                    StatementKind::Print(value)
                 }
                 _ => {
                     self.next();
@@ -185,7 +191,7 @@ impl Parser {
                         self.next();
                         return Ok((block, end));
                     }
-                    self.nested(|parser| parser.statement(ends))?
+                    self.parse_nested(|parser| parser.parse_statement(ends))?
                 }
             };
             block.push(Statement { line, kind });
@@ -193,103 +199,105 @@ impl Parser {
     }
 
     /// Parses a block up to an end tag, and the rest of that tag.
-    fn body(&mut self, end: &'static str) -> Parsed<Block> {
+    fn parse_body(&mut self, end: &'static str) -> Parsed<TemplateBlock> {
         self.tag_end()?;
-        let (block, _) = self.block(&[end])?;
+        let (block, _) = self.parse_block(&[end])?;
         self.tag_end()?;
         Ok(block)
     }
 
-    fn statement(&mut self, ends: &[&'static str]) -> Parsed<Kind> {
+    fn parse_statement(&mut self, ends: &[&'static str]) -> Parsed<StatementKind> {
         let line = self.line();
-        let name = self.name()?;
+        let name = self.parse_name()?;
         let kind = match &*name {
-            "set" => return self.set(),
-            "if" => return self.condition(),
+            "set" => return self.parse_set(),
+            "if" => return self.parse_condition(),
             "for" => return self.loop_over(),
             "macro" => return self.macro_definition(),
             "call" => return self.call_block(line),
-            "generation" => return Ok(Kind::Generation(self.body("endgeneration")?)),
+            "generation" => {
+                return Ok(StatementKind::Generation(self.parse_body("endgeneration")?));
+            }
             "break" | "continue" if self.loops == 0 => {
                 return self.error(format!("`{name}` is outside of a loop"));
             }
-            "break" => Kind::Break,
-            "continue" => Kind::Continue,
+            "break" => StatementKind::Break,
+            "continue" => StatementKind::Continue,
             _ => {
                 let tags = [ends, TAGS].concat().join("`, `");
-                return self.unknown("tag", &name, format!("there are `{tags}`"));
+                return self.unknown_name("tag", &name, format!("there are `{tags}`"));
             }
         };
         self.tag_end()?;
         Ok(kind)
     }
 
-    fn set(&mut self) -> Parsed<Kind> {
-        let target = self.target(true)?;
+    fn parse_set(&mut self) -> Parsed<StatementKind> {
+        let target = self.parse_target(true)?;
         if self.take_sign("=") {
-            let value = self.tuple(true)?;
+            let value = self.parse_tuple(true)?;
             self.tag_end()?;
-            return Ok(Kind::Set(target, value));
+            return Ok(StatementKind::Set(target, value));
         }
-        Ok(Kind::SetBlock(target, self.macro_body("endset")?))
+        Ok(StatementKind::SetBlock(target, self.macro_body("endset")?))
     }
 
-    fn condition(&mut self) -> Parsed<Kind> {
+    fn parse_condition(&mut self) -> Parsed<StatementKind> {
         let mut branches = Vec::new();
         loop {
-            let condition = self.tuple(false)?;
+            let condition = self.parse_tuple(false)?;
             self.tag_end()?;
-            let (block, end) = self.block(&["elif", "else", "endif"])?;
+            let (block, end) = self.parse_block(&["elif", "else", "endif"])?;
             branches.push((condition, block));
             match end {
                 "elif" => {}
-                "else" => return Ok(Kind::If(branches, self.body("endif")?)),
+                "else" => return Ok(StatementKind::If(branches, self.parse_body("endif")?)),
                 _ => {
                     self.tag_end()?;
-                    return Ok(Kind::If(branches, Vec::new()));
+                    return Ok(StatementKind::If(branches, Vec::new()));
                 }
             }
         }
     }
 
-    fn loop_over(&mut self) -> Parsed<Kind> {
-        let target = self.target(false)?;
+    fn loop_over(&mut self) -> Parsed<StatementKind> {
+        let target = self.parse_target(false)?;
         self.expect_name("in")?;
-        let items = self.tuple(false)?;
-        let condition = if self.take_name("if") { Some(self.expression()?) } else { None };
+        let items = self.parse_tuple(false)?;
+        let condition = if self.take_name("if") { Some(self.parse_expression()?) } else { None };
         self.tag_end()?;
         self.loops += 1;
-        let (body, end) = self.block(&["else", "endfor"])?;
+        let (body, end) = self.parse_block(&["else", "endfor"])?;
         self.loops -= 1;
         let otherwise = match end {
-            "else" => self.body("endfor")?,
+            "else" => self.parse_body("endfor")?,
             _ => {
                 self.tag_end()?;
                 Vec::new()
             }
         };
-        Ok(Kind::For(For { target, items, condition, body, otherwise }))
+        Ok(StatementKind::For(For { target, items, condition, body, otherwise }))
     }
 
-    fn macro_definition(&mut self) -> Parsed<Kind> {
-        let name = self.name()?;
+    fn macro_definition(&mut self) -> Parsed<StatementKind> {
+        let name = self.parse_name()?;
         self.expect_sign("(")?;
-        let parameters = self.parameters()?;
+        let parameters = self.parse_parameters()?;
         let body = self.macro_body("endmacro")?;
-        Ok(Kind::Macro(Arc::new(Macro { name, parameters, body })))
+        Ok(StatementKind::Macro(Arc::new(Macro { name, parameters, body })))
     }
 
     /// Parses a block that no `break` leaves.
-    fn macro_body(&mut self, end: &'static str) -> Parsed<Block> {
+    fn macro_body(&mut self, end: &'static str) -> Parsed<TemplateBlock> {
         let loops = std::mem::replace(&mut self.loops, 0);
-        let body = self.body(end);
+        let body = self.parse_body(end);
         self.loops = loops;
         body
     }
 
     /// Parses parameters: `a, b=1)`.
-    fn parameters(&mut self) -> Parsed<Vec<(Arc<str>, Option<Expr>)>> {
-        let mut parameters: Vec<(Arc<str>, Option<Expr>)> = Vec::new();
+    fn parse_parameters(&mut self) -> Parsed<Vec<(Arc<str>, Option<TemplateExpr>)>> {
+        let mut parameters: Vec<(Arc<str>, Option<TemplateExpr>)> = Vec::new();
         while !self.take_sign(")") {
             if !parameters.is_empty() {
                 self.expect_sign(",")?;
@@ -297,8 +305,8 @@ impl Parser {
                     break;
                 }
             }
-            let name = self.name()?;
-            let default = if self.take_sign("=") { Some(self.expression()?) } else { None };
+            let name = self.parse_name()?;
+            let default = if self.take_sign("=") { Some(self.parse_expression()?) } else { None };
             if default.is_none() && parameters.iter().any(|(_, default)| default.is_some()) {
                 return self
                     .error(format!("`{name}` has no default, but a parameter before it has"));
@@ -308,20 +316,20 @@ impl Parser {
         Ok(parameters)
     }
 
-    fn call_block(&mut self, line: u32) -> Parsed<Kind> {
-        let parameters = if self.take_sign("(") { self.parameters()? } else { Vec::new() };
-        let call = self.expression()?;
-        let is_call = matches!(&call, Expr::Postfix(_, parts) if matches!(parts.last(), Some(Postfix::Call(..))));
+    fn call_block(&mut self, line: u32) -> Parsed<StatementKind> {
+        let parameters = if self.take_sign("(") { self.parse_parameters()? } else { Vec::new() };
+        let call = self.parse_expression()?;
+        let is_call = matches!(&call, TemplateExpr::Postfix(_, parts) if matches!(parts.last(), Some(Postfix::Call(..))));
         if !is_call {
             return Err(syntax_error(line, "`call` expects a call"));
         }
         let body = self.macro_body("endcall")?;
         let name = "caller".into();
-        Ok(Kind::Call(call, Arc::new(Macro { name, parameters, body })))
+        Ok(StatementKind::Call(call, Arc::new(Macro { name, parameters, body })))
     }
 
     /// Parses a target: names, tuples of names, and attributes of namespaces if `attributes` is set.
-    fn target(&mut self, attributes: bool) -> Parsed<Target> {
+    fn parse_target(&mut self, attributes: bool) -> Parsed<AssignTarget> {
         let mut targets = vec![self.single_target(attributes)?];
         let mut tuple = false;
         while self.take_sign(",") {
@@ -335,23 +343,23 @@ impl Parser {
         }
         match targets.pop() {
             Some(only) if !tuple => Ok(only),
-            last => Ok(Target::Tuple(targets.into_iter().chain(last).collect())),
+            last => Ok(AssignTarget::Tuple(targets.into_iter().chain(last).collect())),
         }
     }
 
-    fn single_target(&mut self, attributes: bool) -> Parsed<Target> {
+    fn single_target(&mut self, attributes: bool) -> Parsed<AssignTarget> {
         if self.take_sign("(") {
-            let target = self.nested(|parser| parser.target(attributes))?;
+            let target = self.parse_nested(|parser| parser.parse_target(attributes))?;
             self.expect_sign(")")?;
             return Ok(target);
         }
-        let name = self.name()?;
+        let name = self.parse_name()?;
         if matches!(&*name, "true" | "false" | "none" | "True" | "False" | "None") {
             return self.error(format!("`{name}` cannot be assigned to"));
         }
         if attributes && self.take_sign(".") {
-            return Ok(Target::Attribute(name, self.name()?));
+            return Ok(AssignTarget::Attribute(name, self.parse_name()?));
         }
-        Ok(Target::Name(name))
+        Ok(AssignTarget::Name(name))
     }
 }

@@ -1,28 +1,28 @@
 //! Text forms of values in Python: `str`, `repr` and `json.dumps`.
 
-use crate::meter::{Meter, Outcome, refused};
-use crate::value::Value;
+use crate::meter::{RenderMeter, RenderResult, refuse_operation};
+use crate::value::TemplateValue;
 
 /// A text that charges its growth.
-pub(crate) struct Out<'m> {
+pub(crate) struct MeteredText<'m> {
     pub(crate) text: String,
-    meter: &'m Meter,
+    meter: &'m RenderMeter,
 }
 
-impl<'m> Out<'m> {
-    pub(crate) fn new(meter: &'m Meter) -> Self {
+impl<'m> MeteredText<'m> {
+    pub(crate) fn new(meter: &'m RenderMeter) -> Self {
         Self { text: String::new(), meter }
     }
 
-    pub(crate) fn push(&mut self, text: &str) -> Outcome<()> {
-        self.meter.bytes(text.len())?;
+    pub(crate) fn push(&mut self, text: &str) -> RenderResult<()> {
+        self.meter.charge_bytes(text.len())?;
         self.text.push_str(text);
         Ok(())
     }
 
     /// Appends a text `times` times.
-    pub(crate) fn fill(&mut self, text: &str, times: usize) -> Outcome<()> {
-        self.meter.product(times, text.len())?;
+    pub(crate) fn push_repeated(&mut self, text: &str, times: usize) -> RenderResult<()> {
+        self.meter.charge_product(times, text.len())?;
         (0..times).for_each(|_| self.text.push_str(text));
         Ok(())
     }
@@ -30,7 +30,7 @@ impl<'m> Out<'m> {
 
 /// Arguments of `json.dumps`.
 #[derive(Debug, Clone)]
-pub(crate) struct Json {
+pub(crate) struct JsonOptions {
     /// True if characters beyond ASCII are escaped.
     pub(crate) ensure_ascii: bool,
     /// Indentation of one level; `None` writes everything on one line.
@@ -41,86 +41,101 @@ pub(crate) struct Json {
     pub(crate) sort_keys: bool,
 }
 
-impl Json {
+impl JsonOptions {
     /// Computes `json.dumps(value, ...)`.
-    pub(crate) fn dumps(&self, value: &Value, meter: &Meter) -> Outcome<String> {
-        let mut out = Out::new(meter);
-        self.write(&mut out, value, 0)?;
+    pub(crate) fn dumps(&self, value: &TemplateValue, meter: &RenderMeter) -> RenderResult<String> {
+        let mut out = MeteredText::new(meter);
+        self.write_value(&mut out, value, 0)?;
         Ok(out.text)
     }
 
-    fn write(&self, out: &mut Out<'_>, value: &Value, depth: usize) -> Outcome<()> {
+    fn write_value(
+        &self,
+        out: &mut MeteredText<'_>,
+        value: &TemplateValue,
+        depth: usize,
+    ) -> RenderResult<()> {
         match value {
-            Value::None => out.push("null"),
-            Value::Bool(true) => out.push("true"),
-            Value::Bool(false) => out.push("false"),
-            Value::Int(number) => out.push(&number.to_string()),
-            Value::Float(number) => out.push(&float(*number, ["NaN", "Infinity"])),
-            Value::Str(text) => self.quote(out, text),
-            Value::List(list) => {
-                let item = |out: &mut Out<'_>, item: &Value| self.write(out, item, depth + 1);
-                self.items(out, ["[", "]"], &list.items, depth, item)
+            TemplateValue::None => out.push("null"),
+            TemplateValue::Bool(true) => out.push("true"),
+            TemplateValue::Bool(false) => out.push("false"),
+            TemplateValue::Int(number) => out.push(&number.to_string()),
+            TemplateValue::Float(number) => out.push(&format_float(*number, ["NaN", "Infinity"])),
+            TemplateValue::Str(text) => self.write_quoted(out, text),
+            TemplateValue::List(list) => {
+                let item = |out: &mut MeteredText<'_>, item: &TemplateValue| {
+                    self.write_value(out, item, depth + 1)
+                };
+                self.write_items(out, ["[", "]"], &list.items, depth, item)
             }
-            Value::Dict(dict) => self.map(out, &dict.entries, depth),
-            other => refused(format!("`tojson` of a value of type {}", other.kind())),
+            TemplateValue::Dict(dict) => self.write_map(out, &dict.entries, depth),
+            other => refuse_operation(format!("`tojson` of a value of type {}", other.kind())),
         }
     }
 
-    fn map(&self, out: &mut Out<'_>, entries: &[(Value, Value)], depth: usize) -> Outcome<()> {
+    fn write_map(
+        &self,
+        out: &mut MeteredText<'_>,
+        entries: &[(TemplateValue, TemplateValue)],
+        depth: usize,
+    ) -> RenderResult<()> {
         let mut named = Vec::new();
         for (key, value) in entries {
-            out.meter.product(1, 2 * size_of::<Value>())?;
+            out.meter.charge_product(1, 2 * size_of::<TemplateValue>())?;
             let name = match key {
-                Value::Str(name) => name.to_string(),
-                Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-                    self.dumps(key, out.meter)?
+                TemplateValue::Str(name) => name.to_string(),
+                TemplateValue::None
+                | TemplateValue::Bool(_)
+                | TemplateValue::Int(_)
+                | TemplateValue::Float(_) => self.dumps(key, out.meter)?,
+                other => {
+                    return refuse_operation(format!("`tojson` of a key of type {}", other.kind()));
                 }
-                other => return refused(format!("`tojson` of a key of type {}", other.kind())),
             };
             named.push((name, value));
         }
         if self.sort_keys {
             named.sort_by(|a, b| a.0.cmp(&b.0));
         }
-        self.items(out, ["{", "}"], &named, depth, |out, (name, value)| {
-            self.quote(out, name)?;
+        self.write_items(out, ["{", "}"], &named, depth, |out, (name, value)| {
+            self.write_quoted(out, name)?;
             out.push(&self.separators.1)?;
-            self.write(out, value, depth + 1)
+            self.write_value(out, value, depth + 1)
         })
     }
 
-    fn items<T>(
+    fn write_items<T>(
         &self,
-        out: &mut Out<'_>,
+        out: &mut MeteredText<'_>,
         [open, close]: [&str; 2],
         items: &[T],
         depth: usize,
-        write: impl Fn(&mut Out<'_>, &T) -> Outcome<()>,
-    ) -> Outcome<()> {
-        let line = |out: &mut Out<'_>, depth: usize| match &self.indent {
-            Some(indent) => {
-                out.push("\n")?;
-                out.fill(indent, depth)
-            }
-            None => Ok(()),
-        };
+        write: impl Fn(&mut MeteredText<'_>, &T) -> RenderResult<()>,
+    ) -> RenderResult<()> {
         out.push(open)?;
         for (i, item) in items.iter().enumerate() {
             if i > 0 {
                 out.push(&self.separators.0)?;
             }
-            line(out, depth + 1)?;
+            self.write_line(out, depth + 1)?;
             write(out, item)?;
         }
         if !items.is_empty() {
-            line(out, depth)?;
+            self.write_line(out, depth)?;
         }
         out.push(close)
     }
 
-    fn quote(&self, out: &mut Out<'_>, text: &str) -> Outcome<()> {
+    /// Begins a line at a depth, if the output is indented.
+    fn write_line(&self, out: &mut MeteredText<'_>, depth: usize) -> RenderResult<()> {
+        let Some(indent) = &self.indent else { return Ok(()) };
+        out.push("\n")?;
+        out.push_repeated(indent, depth)
+    }
+
+    fn write_quoted(&self, out: &mut MeteredText<'_>, text: &str) -> RenderResult<()> {
         // Most characters are written unchanged.
-        out.meter.bytes(text.len() + 2)?;
+        out.meter.charge_bytes(text.len() + 2)?;
         out.text.push('"');
         for char in text.chars() {
             match char {
@@ -146,36 +161,36 @@ impl Json {
 }
 
 /// Computes `str(value)`, which a template prints.
-pub(crate) fn text(value: &Value, meter: &Meter) -> Outcome<String> {
-    let mut out = Out::new(meter);
-    write(&mut out, value)?;
+pub(crate) fn str_text(value: &TemplateValue, meter: &RenderMeter) -> RenderResult<String> {
+    let mut out = MeteredText::new(meter);
+    write_str(&mut out, value)?;
     Ok(out.text)
 }
 
 /// Writes `str(value)`.
-pub(crate) fn write(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
+pub(crate) fn write_str(out: &mut MeteredText<'_>, value: &TemplateValue) -> RenderResult<()> {
     match value {
-        Value::Undefined(_) => Ok(()),
-        Value::Str(text) => out.push(text),
-        _ => repr(out, value),
+        TemplateValue::Undefined(_) => Ok(()),
+        TemplateValue::Str(text) => out.push(text),
+        _ => write_repr(out, value),
     }
 }
 
 /// Writes `repr(value)`.
-pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
+pub(crate) fn write_repr(out: &mut MeteredText<'_>, value: &TemplateValue) -> RenderResult<()> {
     match value {
-        Value::Undefined(_) => out.push("Undefined"),
-        Value::None => out.push("None"),
-        Value::Bool(true) => out.push("True"),
-        Value::Bool(false) => out.push("False"),
-        Value::Int(number) => out.push(&number.to_string()),
-        Value::Float(number) => out.push(&float(*number, ["nan", "inf"])),
-        Value::Str(text) => quoted(out, text),
-        Value::List(list) => {
+        TemplateValue::Undefined(_) => out.push("Undefined"),
+        TemplateValue::None => out.push("None"),
+        TemplateValue::Bool(true) => out.push("True"),
+        TemplateValue::Bool(false) => out.push("False"),
+        TemplateValue::Int(number) => out.push(&number.to_string()),
+        TemplateValue::Float(number) => out.push(&format_float(*number, ["nan", "inf"])),
+        TemplateValue::Str(text) => write_quoted(out, text),
+        TemplateValue::List(list) => {
             out.push(if list.tuple { "(" } else { "[" })?;
             for (i, item) in list.items.iter().enumerate() {
                 out.push(if i > 0 { ", " } else { "" })?;
-                repr(out, item)?;
+                write_repr(out, item)?;
             }
             out.push(match (list.tuple, list.items.len()) {
                 (false, _) => "]",
@@ -183,13 +198,13 @@ pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
                 (true, _) => ")",
             })
         }
-        Value::Dict(dict) => {
+        TemplateValue::Dict(dict) => {
             out.push("{")?;
             for (i, (key, value)) in dict.entries.iter().enumerate() {
                 out.push(if i > 0 { ", " } else { "" })?;
-                repr(out, key)?;
+                write_repr(out, key)?;
                 out.push(": ")?;
-                repr(out, value)?;
+                write_repr(out, value)?;
             }
             out.push("}")
         }
@@ -198,10 +213,10 @@ pub(crate) fn repr(out: &mut Out<'_>, value: &Value) -> Outcome<()> {
 }
 
 /// Writes a string within a list or an object: in single quotes, unless only double quotes avoid escapes.
-fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
+fn write_quoted(out: &mut MeteredText<'_>, text: &str) -> RenderResult<()> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     // Most characters are written unchanged, or with a backslash.
-    out.meter.bytes(2 * text.len() + 2)?;
+    out.meter.charge_bytes(2 * text.len() + 2)?;
     out.text.push(quote);
     for char in text.chars() {
         match char {
@@ -211,7 +226,7 @@ fn quoted(out: &mut Out<'_>, text: &str) -> Outcome<()> {
             '\t' => out.text.push_str("\\t"),
             _ if char == quote => out.text.extend(['\\', quote]),
             ' '..='~' => out.text.push(char),
-            _ if !is_printable(char) => out.push(&escape(char))?,
+            _ if !is_printable(char) => out.push(&escape_char(char))?,
             _ => out.text.push(char),
         }
     }
@@ -229,7 +244,7 @@ fn is_printable(char: char) -> bool {
 }
 
 /// Returns Python's escape of a character.
-fn escape(char: char) -> String {
+fn escape_char(char: char) -> String {
     match u32::from(char) {
         code @ ..=0xff => format!("\\x{code:02x}"),
         code @ ..=0xffff => format!("\\u{code:04x}"),
@@ -238,7 +253,7 @@ fn escape(char: char) -> String {
 }
 
 /// Returns the shortest digits that parse to the same number; with an exponent below 1e-4 and from 1e16 on.
-pub(crate) fn float(number: f64, [nan, infinity]: [&str; 2]) -> String {
+pub(crate) fn format_float(number: f64, [nan, infinity]: [&str; 2]) -> String {
     if number.is_nan() {
         return nan.to_owned();
     }

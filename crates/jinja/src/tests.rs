@@ -15,7 +15,7 @@ const CASES: &str = include_str!("testdata/cases.json");
 fn rendered(source: &str, variables: &Json) -> Result<String, String> {
     let template = Template::parse(source).map_err(|error| error.to_string())?;
     let now = date(2024, 7, 26).at(0, 0, 0, 0);
-    let rendered = template.render(variables.as_object().unwrap(), now, Limits::default());
+    let rendered = template.render(variables.as_object().unwrap(), now, RenderLimits::default());
     rendered.map_err(|error| error.to_string())
 }
 
@@ -215,7 +215,7 @@ fn hostile_templates_end_soon_in_bounded_memory_on_a_small_stack() {
                 Ok(template) => template,
                 Err(error) => return (End::Parse, error.to_string(), 0, started.elapsed()),
             };
-            let meter = Meter::new(Limits::default());
+            let meter = RenderMeter::new(RenderLimits::default());
             let now = date(2024, 7, 26).at(0, 0, 0, 0);
             let rendered = template.render_metered(variables.as_object().unwrap(), now, &meter);
             let (end, shown) = match rendered {
@@ -238,7 +238,7 @@ fn hostile_templates_end_soon_in_bounded_memory_on_a_small_stack() {
         all.len(),
         most >> 20
     );
-    assert!(most <= Limits::default().bytes);
+    assert!(most <= RenderLimits::default().bytes);
 }
 
 /// Returns the peak memory of this process, if the system reports it.
@@ -252,7 +252,7 @@ fn smaller_limits_end_a_rendering_sooner() {
     let template =
         Template::parse("{% for i in range(1000) %}{{ 'x' * 100 }}{% endfor %}").unwrap();
     let now = date(2024, 7, 26).at(0, 0, 0, 0);
-    let render = |steps, bytes| template.render(&Map::new(), now, Limits { steps, bytes });
+    let render = |steps, bytes| template.render(&Map::new(), now, RenderLimits { steps, bytes });
     assert_eq!(render(30_000, 1 << 20).unwrap().len(), 100_000);
     let error = render(1000, 1 << 20).unwrap_err();
     assert_eq!(error.reason, "it did not come to an end within 1000 steps");

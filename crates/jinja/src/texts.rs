@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::arguments::{CallArguments, int, text};
+use crate::arguments::{CallArguments, int_argument, text_argument};
 use crate::lexer::is_white;
-use crate::meter::{Meter, Outcome, refused, unknown};
-use crate::print::Out;
-use crate::value::Value;
+use crate::meter::{RenderMeter, RenderResult, refuse_operation, unknown_name};
+use crate::print::MeteredText;
+use crate::value::TemplateValue;
 
 /// Names of the methods of texts.
 pub(crate) const METHODS: &[&str] = &[
@@ -28,55 +28,66 @@ pub(crate) fn call_method(
     of: &Arc<str>,
     name: &str,
     given: CallArguments,
-    meter: &Meter,
-) -> Outcome<Value> {
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
     // Every method reads the text.
-    meter.work(of.len())?;
+    meter.charge_work(of.len())?;
     match name {
         "capitalize" | "lower" | "title" | "upper" => {
-            let [] = given.bind(name, [])?;
-            meter.product(of.len(), 3)?;
+            let [] = given.bind_parameters(name, [])?;
+            meter.charge_product(of.len(), 3)?;
             let inside = |char: char| char.is_alphabetic();
-            Ok(Value::str(if name == "title" { titled(of, inside) } else { cased(of, name) }))
+            Ok(TemplateValue::str(if name == "title" {
+                title_case(of, inside)
+            } else {
+                change_case(of, name)
+            }))
         }
-        "strip" | "lstrip" | "rstrip" => strip(of, name, given, meter),
+        "strip" | "lstrip" | "rstrip" => strip_text(of, name, given, meter),
         "startswith" | "endswith" => has_end(of, name, given, meter),
-        "split" => split(of, given, meter),
+        "split" => split_text(of, given, meter),
         "replace" => {
-            let [old, new, most] = given.bind(name, ["old", "new", "count"])?;
-            let most = usize::try_from(int(name, most.as_ref(), -1)?).unwrap_or(usize::MAX);
-            replace(of, text(name, old.as_ref())?, text(name, new.as_ref())?, most, meter)
+            let [old, new, most] = given.bind_parameters(name, ["old", "new", "count"])?;
+            let most =
+                usize::try_from(int_argument(name, most.as_ref(), -1)?).unwrap_or(usize::MAX);
+            replace_text(
+                of,
+                text_argument(name, old.as_ref())?,
+                text_argument(name, new.as_ref())?,
+                most,
+                meter,
+            )
         }
-        _ => unknown("method of texts", name, METHODS),
+        _ => unknown_name("method of texts", name, METHODS),
     }
 }
 
 /// Strips characters from the ends of a text; without an argument, white space as Python defines it.
-pub(crate) fn strip(
+pub(crate) fn strip_text(
     of: &Arc<str>,
     name: &str,
     given: CallArguments,
-    meter: &Meter,
-) -> Outcome<Value> {
-    let [chars] = given.bind(name, ["chars"])?;
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    let [chars] = given.bind_parameters(name, ["chars"])?;
     let chars = match &chars {
-        None | Some(Value::None) => None,
-        chars => Some(text(name, chars.as_ref())?),
+        None | Some(TemplateValue::None) => None,
+        chars => Some(text_argument(name, chars.as_ref())?),
     };
     // Every character of the text may be searched for in `chars`.
-    meter.work(of.len().saturating_mul(4 + chars.map_or(0, |chars| chars.len())))?;
+    meter.charge_work(of.len().saturating_mul(4 + chars.map_or(0, |chars| chars.len())))?;
     let goes = |char: char| chars.map_or_else(|| is_white(char), |chars| chars.contains(char));
     let part = if name == "rstrip" { of } else { of.trim_start_matches(goes) };
     let part = if name == "lstrip" { part } else { part.trim_end_matches(goes) };
     if part.len() == of.len() {
-        return Ok(Value::Str(Arc::clone(of)));
+        return Ok(TemplateValue::Str(Arc::clone(of)));
     }
-    meter.bytes(part.len())?;
-    Ok(Value::str(part))
+    meter.charge_bytes(part.len())?;
+    Ok(TemplateValue::str(part))
 }
 
 /// Changes the case of a text: `upper`, `lower` or `capitalize`.
-pub(crate) fn cased(text: &str, name: &str) -> String {
+pub(crate) fn change_case(text: &str, name: &str) -> String {
     match name {
         "upper" => text.to_uppercase(),
         "lower" => text.to_lowercase(),
@@ -89,7 +100,7 @@ pub(crate) fn cased(text: &str, name: &str) -> String {
 }
 
 /// Capitalizes every word: the characters after which the next one is `inside`.
-pub(crate) fn titled(text: &str, inside: impl Fn(char) -> bool) -> String {
+pub(crate) fn title_case(text: &str, inside: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut starts = true;
     for char in text.chars() {
@@ -104,72 +115,80 @@ pub(crate) fn titled(text: &str, inside: impl Fn(char) -> bool) -> String {
 }
 
 /// Evaluates `startswith` and `endswith`, of a text or any of a tuple of texts.
-fn has_end(of: &str, name: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
-    let [wanted] = given.bind(name, ["part"])?;
-    let has = |wanted: &Value| {
-        meter.step()?;
-        let wanted = text(name, Some(wanted))?;
-        Ok(if name == "startswith" { of.starts_with(&**wanted) } else { of.ends_with(&**wanted) })
-    };
+fn has_end(
+    of: &str,
+    name: &str,
+    given: CallArguments,
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    let [wanted] = given.bind_parameters(name, ["part"])?;
     match &wanted {
-        Some(Value::List(list)) if list.tuple => {
+        Some(TemplateValue::List(list)) if list.tuple => {
             for wanted in &list.items {
-                if has(wanted)? {
-                    return Ok(Value::Bool(true));
+                if has_part(of, name, wanted, meter)? {
+                    return Ok(TemplateValue::Bool(true));
                 }
             }
-            Ok(Value::Bool(false))
+            Ok(TemplateValue::Bool(false))
         }
-        Some(wanted) => Ok(Value::Bool(has(wanted)?)),
-        None => refused(format!("`{name}` lacks an argument")),
+        Some(wanted) => Ok(TemplateValue::Bool(has_part(of, name, wanted, meter)?)),
+        None => refuse_operation(format!("`{name}` lacks an argument")),
     }
 }
 
+/// Returns true if a text begins or ends with a part, whichever `name` asks.
+fn has_part(of: &str, name: &str, part: &TemplateValue, meter: &RenderMeter) -> RenderResult<bool> {
+    meter.charge_step()?;
+    let part = text_argument(name, Some(part))?;
+    Ok(if name == "startswith" { of.starts_with(&**part) } else { of.ends_with(&**part) })
+}
+
 /// Splits a text at a separator; without one, at white space.
-fn split(of: &str, given: CallArguments, meter: &Meter) -> Outcome<Value> {
-    let [separator, most] = given.bind("split", ["sep", "maxsplit"])?;
-    let most = int("split", most.as_ref(), -1)?;
+fn split_text(of: &str, given: CallArguments, meter: &RenderMeter) -> RenderResult<TemplateValue> {
+    let [separator, most] = given.bind_parameters("split", ["sep", "maxsplit"])?;
+    let most = int_argument("split", most.as_ref(), -1)?;
     let most = usize::try_from(most).map_or(usize::MAX, |n| n.saturating_add(1));
     let separator = match &separator {
-        None | Some(Value::None) => None,
-        separator => Some(text("split", separator.as_ref())?),
+        None | Some(TemplateValue::None) => None,
+        separator => Some(text_argument("split", separator.as_ref())?),
     };
     let mut parts = Vec::new();
-    let mut add = |part: &str| {
-        // A value and an allocation.
-        meter.bytes(part.len() + 2 * size_of::<Value>())?;
-        parts.push(Value::str(part));
-        Ok(())
-    };
     if let Some(separator) = separator {
         if separator.is_empty() {
-            return refused("empty separator");
+            return refuse_operation("empty separator");
         }
-        of.splitn(most, &**separator).try_for_each(&mut add)?;
-        return Value::list(parts);
+        of.splitn(most, &**separator).try_for_each(|part| push_part(&mut parts, part, meter))?;
+        return TemplateValue::list(parts);
     }
     let mut rest = of.trim_start_matches(is_white);
     for n in 1.. {
         let Some(end) = rest.find(is_white).filter(|_| n < most) else { break };
-        add(&rest[..end])?;
+        push_part(&mut parts, &rest[..end], meter)?;
         rest = rest[end..].trim_start_matches(is_white);
     }
     if !rest.is_empty() {
-        add(rest)?;
+        push_part(&mut parts, rest, meter)?;
     }
-    Value::list(parts)
+    TemplateValue::list(parts)
+}
+
+/// Adds a part of a text, and charges a value and an allocation.
+fn push_part(parts: &mut Vec<TemplateValue>, part: &str, meter: &RenderMeter) -> RenderResult<()> {
+    meter.charge_bytes(part.len() + 2 * size_of::<TemplateValue>())?;
+    parts.push(TemplateValue::str(part));
+    Ok(())
 }
 
 /// Replaces the first `most` occurrences of a part.
-pub(crate) fn replace(
+pub(crate) fn replace_text(
     of: &Arc<str>,
     old: &str,
     new: &str,
     most: usize,
-    meter: &Meter,
-) -> Outcome<Value> {
-    meter.work(of.len() + old.len())?;
-    let mut out = Out::new(meter);
+    meter: &RenderMeter,
+) -> RenderResult<TemplateValue> {
+    meter.charge_work(of.len() + old.len())?;
+    let mut out = MeteredText::new(meter);
     let mut done = 0;
     for (at, _) in of.match_indices(old).take(most) {
         out.push(&of[done..at])?;
@@ -177,5 +196,5 @@ pub(crate) fn replace(
         done = at + old.len();
     }
     out.push(&of[done..])?;
-    Ok(Value::str(out.text))
+    Ok(TemplateValue::str(out.text))
 }

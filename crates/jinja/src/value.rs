@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::ast::Macro;
-use crate::meter::{DEPTH, Failure, Meter, Outcome, refused};
+use crate::meter::{DEPTH, RenderFailure, RenderMeter, RenderResult, refuse_operation};
 
 /// A value. Containers store their nesting depth, so that no recursion goes deeper than [`DEPTH`].
 #[derive(Clone)]
-pub(crate) enum Value {
-    Undefined(Missing),
+pub(crate) enum TemplateValue {
+    Undefined(MissingValue),
     None,
     Bool(bool),
     Int(i128),
@@ -29,7 +29,7 @@ pub(crate) enum Value {
 
 /// Origin of an undefined value.
 #[derive(Clone)]
-pub(crate) enum Missing {
+pub(crate) enum MissingValue {
     /// A variable or a parameter.
     Name(Arc<str>),
     /// An attribute or an item of a value of a type.
@@ -38,14 +38,14 @@ pub(crate) enum Missing {
 
 /// Items of a list or a tuple.
 pub(crate) struct List {
-    pub(crate) items: Vec<Value>,
+    pub(crate) items: Vec<TemplateValue>,
     pub(crate) tuple: bool,
     depth: u32,
 }
 
 /// Entries of a dictionary, in insertion order.
 pub(crate) struct Dict {
-    pub(crate) entries: Vec<(Value, Value)>,
+    pub(crate) entries: Vec<(TemplateValue, TemplateValue)>,
     depth: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Loop {
     pub(crate) index: usize,
 }
 
-impl Value {
+impl TemplateValue {
     pub(crate) fn str(text: impl Into<Arc<str>>) -> Self {
         Self::Str(text.into())
     }
@@ -72,27 +72,27 @@ impl Value {
     }
 
     /// Creates a list of items that are already charged.
-    pub(crate) fn list(items: Vec<Self>) -> Outcome<Self> {
+    pub(crate) fn list(items: Vec<Self>) -> RenderResult<Self> {
         Ok(Self::List(List::new(items, false)?))
     }
 
-    pub(crate) fn tuple(items: Vec<Self>) -> Outcome<Self> {
+    pub(crate) fn tuple(items: Vec<Self>) -> RenderResult<Self> {
         Ok(Self::List(List::new(items, true)?))
     }
 
     /// Creates a dictionary of entries that are already charged and have different keys.
-    pub(crate) fn dict(entries: Vec<(Self, Self)>) -> Outcome<Self> {
+    pub(crate) fn dict(entries: Vec<(Self, Self)>) -> RenderResult<Self> {
         let depth = depth_above(entries.iter().map(|(key, value)| key.depth().max(value.depth())))?;
         Ok(Self::Dict(Arc::new(Dict { entries, depth })))
     }
 
     /// Creates the value of an attribute or an item that does not exist.
     pub(crate) fn missing(&self, name: &Arc<str>) -> Self {
-        Self::Undefined(Missing::Of(self.kind(), Arc::clone(name)))
+        Self::Undefined(MissingValue::Of(self.kind(), Arc::clone(name)))
     }
 
     /// Converts a JSON value.
-    pub(crate) fn from_json(json: &Json) -> Outcome<Self> {
+    pub(crate) fn from_json(json: &Json) -> RenderResult<Self> {
         Ok(match json {
             Json::Null => Self::None,
             Json::Bool(value) => Self::Bool(*value),
@@ -102,13 +102,13 @@ impl Value {
             },
             Json::String(text) => Self::str(text.as_str()),
             Json::Array(items) => {
-                Self::list(items.iter().map(Self::from_json).collect::<Outcome<_>>()?)?
+                Self::list(items.iter().map(Self::from_json).collect::<RenderResult<_>>()?)?
             }
             Json::Object(entries) => {
                 let entry = |(key, value): (&String, &Json)| {
                     Ok((Self::str(key.as_str()), Self::from_json(value)?))
                 };
-                Self::dict(entries.iter().map(entry).collect::<Outcome<_>>()?)?
+                Self::dict(entries.iter().map(entry).collect::<RenderResult<_>>()?)?
             }
         })
     }
@@ -189,30 +189,30 @@ impl Value {
 
     /// Returns the items that a loop iterates over: those of a sequence, the keys of a dictionary, the characters of a
     /// text; an undefined value has none.
-    pub(crate) fn items(&self, meter: &Meter) -> Outcome<Arc<List>> {
+    pub(crate) fn items(&self, meter: &RenderMeter) -> RenderResult<Arc<List>> {
         match self {
             Self::List(list) => Ok(Arc::clone(list)),
             Self::Undefined(_) => List::new(Vec::new(), false),
             Self::Dict(dict) => {
-                meter.product(dict.entries.len(), size_of::<Self>())?;
+                meter.charge_product(dict.entries.len(), size_of::<Self>())?;
                 List::new(dict.entries.iter().map(|(key, _)| key.clone()).collect(), false)
             }
             Self::Str(text) => {
                 // A value and an allocation each.
-                meter.product(text.len(), 2 * size_of::<Self>())?;
+                meter.charge_product(text.len(), 2 * size_of::<Self>())?;
                 List::new(text.chars().map(Self::char).collect(), false)
             }
-            other => refused(format!("'{}' object is not iterable", other.kind())),
+            other => refuse_operation(format!("'{}' object is not iterable", other.kind())),
         }
     }
 
     /// Returns true if two values are equal; `1`, `1.0` and `True` are.
-    pub(crate) fn equals(&self, other: &Self, meter: &Meter) -> Outcome<bool> {
-        meter.step()?;
+    pub(crate) fn equals(&self, other: &Self, meter: &RenderMeter) -> RenderResult<bool> {
+        meter.charge_step()?;
         Ok(match (self, other) {
             (Self::Undefined(_), Self::Undefined(_)) | (Self::None, Self::None) => true,
             (Self::Str(a), Self::Str(b)) => {
-                meter.work(if a.len() == b.len() { a.len() } else { 0 })?;
+                meter.charge_work(if a.len() == b.len() { a.len() } else { 0 })?;
                 a == b
             }
             (Self::List(a), Self::List(b)) => {
@@ -249,12 +249,16 @@ impl Value {
     }
 
     /// Returns the order of two values, if Python defines one.
-    pub(crate) fn compare(&self, other: &Self, meter: &Meter) -> Outcome<Option<Ordering>> {
-        meter.step()?;
+    pub(crate) fn compare(
+        &self,
+        other: &Self,
+        meter: &RenderMeter,
+    ) -> RenderResult<Option<Ordering>> {
+        meter.charge_step()?;
         match (self, other) {
             (Self::Undefined(missing), _) | (_, Self::Undefined(missing)) => Err(missing.failure()),
             (Self::Str(a), Self::Str(b)) => {
-                meter.work(a.len().min(b.len()))?;
+                meter.charge_work(a.len().min(b.len()))?;
                 Ok(Some(a.cmp(b)))
             }
             (Self::List(a), Self::List(b)) if a.tuple == b.tuple => {
@@ -268,43 +272,47 @@ impl Value {
             (a, b) if a.is_number() && b.is_number() => Ok(compare_numbers(a, b)),
             (a, b) => {
                 let (a, b) = (a.kind(), b.kind());
-                refused(format!("'<' not supported between instances of '{a}' and '{b}'"))
+                refuse_operation(format!("'<' not supported between instances of '{a}' and '{b}'"))
             }
         }
     }
 }
 
 /// Returns the order of two numbers; `None` with a NaN.
-fn compare_numbers(a: &Value, b: &Value) -> Option<Ordering> {
+fn compare_numbers(a: &TemplateValue, b: &TemplateValue) -> Option<Ordering> {
     match (a.as_int(), b.as_int()) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
         _ => a.as_float()?.partial_cmp(&b.as_float()?),
     }
 }
 
-impl Missing {
+impl MissingValue {
     /// Returns the failure of using the value.
-    pub(crate) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self) -> RenderFailure {
         let reason = match self {
             Self::Name(name) => format!("'{name}' is undefined"),
             Self::Of(kind, name) => format!("'{kind}' has no '{name:.60}'"),
         };
-        Failure { reason, remedy: None }
+        RenderFailure { reason, remedy: None }
     }
 }
 
 impl List {
     /// Creates a list or a tuple of items that are already charged.
-    pub(crate) fn new(items: Vec<Value>, tuple: bool) -> Outcome<Arc<Self>> {
-        let depth = depth_above(items.iter().map(Value::depth))?;
+    pub(crate) fn new(items: Vec<TemplateValue>, tuple: bool) -> RenderResult<Arc<Self>> {
+        let depth = depth_above(items.iter().map(TemplateValue::depth))?;
         Ok(Arc::new(Self { items, tuple, depth }))
     }
 }
 
 impl Dict {
     /// Returns the value of a key. Dictionaries of templates are small, so the search is linear.
-    pub(crate) fn get(&self, key: &Value, meter: &Meter) -> Outcome<Option<&Value>> {
-        if let Value::Str(name) = key {
+    pub(crate) fn get(
+        &self,
+        key: &TemplateValue,
+        meter: &RenderMeter,
+    ) -> RenderResult<Option<&TemplateValue>> {
+        if let TemplateValue::Str(name) = key {
             return self.get_text(name, meter);
         }
         check_hashable(key)?;
@@ -317,13 +325,17 @@ impl Dict {
     }
 
     /// Returns the value of a text key.
-    pub(crate) fn get_text(&self, key: &str, meter: &Meter) -> Outcome<Option<&Value>> {
-        meter.work(self.entries.len().saturating_mul(16))?;
+    pub(crate) fn get_text(
+        &self,
+        key: &str,
+        meter: &RenderMeter,
+    ) -> RenderResult<Option<&TemplateValue>> {
+        meter.charge_work(self.entries.len().saturating_mul(16))?;
         for (found, value) in &self.entries {
             let Some(found) = found.as_str().filter(|found| found.len() == key.len()) else {
                 continue;
             };
-            meter.work(key.len())?;
+            meter.charge_work(key.len())?;
             if found == key {
                 return Ok(Some(value));
             }
@@ -333,21 +345,23 @@ impl Dict {
 }
 
 /// Returns an error if a value cannot be a key.
-pub(crate) fn check_hashable(key: &Value) -> Outcome<()> {
+pub(crate) fn check_hashable(key: &TemplateValue) -> RenderResult<()> {
     match key {
-        Value::List(list) if list.tuple => list.items.iter().try_for_each(check_hashable),
-        Value::List(_) | Value::Dict(_) => refused(format!("unhashable type: '{}'", key.kind())),
+        TemplateValue::List(list) if list.tuple => list.items.iter().try_for_each(check_hashable),
+        TemplateValue::List(_) | TemplateValue::Dict(_) => {
+            refuse_operation(format!("unhashable type: '{}'", key.kind()))
+        }
         _ => Ok(()),
     }
 }
 
 /// Sets a key in the entries of a dictionary.
 pub(crate) fn set_entry(
-    entries: &mut Vec<(Value, Value)>,
-    key: Value,
-    value: Value,
-    meter: &Meter,
-) -> Outcome<()> {
+    entries: &mut Vec<(TemplateValue, TemplateValue)>,
+    key: TemplateValue,
+    value: TemplateValue,
+    meter: &RenderMeter,
+) -> RenderResult<()> {
     check_hashable(&key)?;
     for (found, old) in entries.iter_mut() {
         if found.equals(&key, meter)? {
@@ -355,16 +369,16 @@ pub(crate) fn set_entry(
             return Ok(());
         }
     }
-    meter.product(2, size_of::<Value>())?;
+    meter.charge_product(2, size_of::<TemplateValue>())?;
     entries.push((key, value));
     Ok(())
 }
 
 /// Returns the depth of a container whose parts have these depths.
-fn depth_above(parts: impl Iterator<Item = u32>) -> Outcome<u32> {
+fn depth_above(parts: impl Iterator<Item = u32>) -> RenderResult<u32> {
     let depth = parts.max().map_or(0, |depth| depth + 1);
     if depth > DEPTH {
-        return refused("a value nested too deeply");
+        return refuse_operation("a value nested too deeply");
     }
     Ok(depth)
 }

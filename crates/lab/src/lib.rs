@@ -15,7 +15,7 @@ pub mod teach;
 use std::path::{Path, PathBuf};
 
 /// Returns the folder of the examples.
-pub fn examples() -> PathBuf {
+pub fn examples_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 

@@ -19,11 +19,11 @@ use maverl::{Purpose, Sources, check};
 
 /// Score of each task, by source and id.
 #[derive(Clone, Default)]
-pub struct Scores(BTreeMap<(String, String), f64>);
+pub struct TaskScores(BTreeMap<(String, String), f64>);
 
-impl Scores {
+impl TaskScores {
     /// Returns the scores of episodes, one per task; unscored ones are left out.
-    pub fn of(episodes: &[Episode]) -> Self {
+    pub fn from_episodes(episodes: &[Episode]) -> Self {
         let scored = episodes.iter().filter_map(|episode| {
             let key = (episode.task.source.clone(), episode.task.id.clone());
             Some((key, f64::from(u8::from(episode.score()?.solved))))
@@ -32,7 +32,7 @@ impl Scores {
     }
 
     /// Returns the number of tasks.
-    pub fn tasks(&self) -> usize {
+    pub fn task_count(&self) -> usize {
         self.0.len()
     }
 
@@ -42,27 +42,27 @@ impl Scores {
     }
 
     /// Returns the gain of each task, in the order of the tasks.
-    pub fn gains(&self, after: &Self) -> Vec<f64> {
+    pub fn task_gains(&self, after: &Self) -> Vec<f64> {
         self.0.iter().filter_map(|(task, before)| Some(after.0.get(task)? - before)).collect()
     }
 }
 
 /// A successful run.
-pub struct Trained {
+pub struct TrainedRun {
     /// Completed steps.
     pub steps: u64,
     /// Duration of the steps.
     pub seconds: f64,
     /// Scores of the starting weights on the test split.
-    pub before: Scores,
+    pub before: TaskScores,
     /// Scores of the last weights on the test split.
-    pub after: Scores,
+    pub after: TaskScores,
 }
 
-impl Trained {
+impl TrainedRun {
     /// Returns the mean gain with its 95 % interval over pairs: the difficulty of a task cancels.
-    pub fn gain(&self) -> Interval {
-        paired(&self.before.gains(&self.after))
+    pub fn mean_gain(&self) -> Interval {
+        paired(&self.before.task_gains(&self.after))
     }
 }
 
@@ -71,7 +71,7 @@ impl Trained {
 /// # Errors
 ///
 /// The problems, one per line.
-pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
+pub fn resolve_plan(sources: &Sources, registry: &Registry) -> Result<Plan> {
     check(sources, registry, Purpose::Train).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         anyhow!(problems.join("\n"))
@@ -83,14 +83,20 @@ pub fn planned(sources: &Sources, registry: &Registry) -> Result<Plan> {
 /// # Errors
 ///
 /// See [`maverl::train::TrainError`].
-pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Result<Scores> {
+pub async fn evaluate_test_split(
+    plan: &Plan,
+    registry: &Registry,
+    weights: &Weights,
+) -> Result<TaskScores> {
     let spec = EvalSpec {
         split: plan.config.eval.test_split.clone(),
         samples: 1,
         temperature: None,
         ask: None,
     };
-    Ok(Scores::of(&maverl::train::play(plan, registry, weights, &spec, &silent()).await?))
+    Ok(TaskScores::from_episodes(
+        &maverl::train::play(plan, registry, weights, &spec, &silent()).await?,
+    ))
 }
 
 /// Trains into a directory, which is replaced, until the time limit or the last step, and returns the scores before and
@@ -99,13 +105,13 @@ pub async fn solved(plan: &Plan, registry: &Registry, weights: &Weights) -> Resu
 /// # Errors
 ///
 /// If the run fails, or another number of tasks was scored after it than before.
-pub async fn train(
+pub async fn train_until(
     plan: &Plan,
     registry: &Registry,
     dir: &Path,
     seconds: f64,
-    before: Scores,
-) -> Result<Trained> {
+    before: TaskScores,
+) -> Result<TrainedRun> {
     if dir.exists() {
         fs::remove_dir_all(dir)?;
     }
@@ -118,11 +124,12 @@ pub async fn train(
     let report = maverl::train(plan, registry, options).await;
     timer.abort();
     let (steps, seconds) = (report?.summary.steps, start.elapsed().as_secs_f64());
-    let after = solved(plan, registry, &Weights::Run(dir.to_owned(), Which::Last)).await?;
-    if before.tasks() != after.tasks() {
-        bail!("{} tasks were scored before and {} after", before.tasks(), after.tasks());
+    let after =
+        evaluate_test_split(plan, registry, &Weights::Run(dir.to_owned(), Which::Last)).await?;
+    if before.task_count() != after.task_count() {
+        bail!("{} tasks were scored before and {} after", before.task_count(), after.task_count());
     }
-    Ok(Trained { steps, seconds, before, after })
+    Ok(TrainedRun { steps, seconds, before, after })
 }
 
 /// Returns the result of a run, with a panic as an error.
@@ -130,7 +137,7 @@ pub async fn train(
 /// # Errors
 ///
 /// Those of the run, and its panic.
-pub fn attempt<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn catch_panic<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         Err(anyhow!("it panicked: {}", text.unwrap_or_default()))

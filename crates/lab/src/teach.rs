@@ -11,7 +11,7 @@ use maverl::trajectory::Turn;
 
 /// Settings of supervised training.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct TeachingStage {
     /// Optimizer steps.
     pub steps: usize,
     /// Rows per step.
@@ -24,9 +24,9 @@ pub struct Stage {
     pub seed: u64,
 }
 
-impl Stage {
+impl TeachingStage {
     /// Returns the number of rows of all steps.
-    pub fn rows(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.steps * self.rows_per_step
     }
 
@@ -36,9 +36,9 @@ impl Stage {
     ///
     /// If the model cannot be loaded, trained or saved.
     pub async fn teach(&self, dir: &Path, turns: &[Turn]) -> Result<()> {
-        let runtime = start(dir)?;
+        let runtime = start_runtime(dir)?;
         let policy = runtime.policies()[0].clone();
-        let row = |turn: &Turn| row(&policy, turn, self.whole);
+        let row = |turn: &Turn| training_row(&policy, turn, self.whole);
         let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
         SplitMix64::new(self.seed).shuffle(&mut rows);
         let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
@@ -47,7 +47,7 @@ impl Stage {
             let batch = Batch {
                 rows: rows.to_vec(),
                 objective: Objective::Supervised,
-                lr: self.lr * shape(step as f64 / self.steps as f64),
+                lr: self.lr * schedule_factor(step as f64 / self.steps as f64),
                 ..Batch::default()
             };
             let stats = policy.update(batch).await?;
@@ -71,7 +71,7 @@ impl Stage {
 /// # Errors
 ///
 /// If one is missing, or cannot be written.
-pub fn copy(from: &Path, to: &Path) -> Result<()> {
+pub fn copy_model(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for file in builtin::FILES {
         std::fs::copy(from.join(file), to.join(file))
@@ -81,11 +81,11 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Returns the learning rate schedule: linear warm-up over a twentieth of the steps, then a half cosine.
-fn shape(progress: f64) -> f64 {
+fn schedule_factor(progress: f64) -> f64 {
     (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }
 
-fn start(model: &Path) -> Result<Runtime> {
+fn start_runtime(model: &Path) -> Result<Runtime> {
     let mut worker = WorkerSpec::new("tiny", ModelSource::Directory(model.to_owned()));
     for policy in &mut worker.policies {
         policy.optim.betas = (0.9, 0.98);
@@ -93,7 +93,7 @@ fn start(model: &Path) -> Result<Runtime> {
     Ok(Runtime::start(&[worker], &RuntimeOptions::default())?)
 }
 
-fn row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
+fn training_row(policy: &Policy, turn: &Turn, whole: bool) -> Result<Row> {
     let tokenizer = policy.tokenizer();
     let mut ids = tokenizer.encode_rendered(&render_turn(tokenizer, turn)?)?;
     let asked = if whole { 1 } else { ids.len() };

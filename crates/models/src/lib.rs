@@ -49,17 +49,17 @@ macro_rules! shipped {
 static SHIPPED: [Shipped; 2] = [shipped!("tiny"), shipped!("generalist")];
 
 /// Returns the content of a file of a model; `None` for a model or a file that there is not.
-pub fn file(model: &str, name: &str) -> Option<&'static [u8]> {
+pub fn model_file(model: &str, name: &str) -> Option<&'static [u8]> {
     let index = FILES.iter().position(|file| *file == name)?;
-    Some(shipped(model)?.files[index])
+    Some(find_shipped(model)?.files[index])
 }
 
 /// Returns the card of a model in Markdown: its shape, and how it was made from which texts.
-pub fn origin(model: &str) -> Option<&'static str> {
-    Some(shipped(model)?.card)
+pub fn model_card(model: &str) -> Option<&'static str> {
+    Some(find_shipped(model)?.card)
 }
 
-fn shipped(model: &str) -> Option<&'static Shipped> {
+fn find_shipped(model: &str) -> Option<&'static Shipped> {
     SHIPPED.get(NAMES.iter().position(|name| *name == model)?)
 }
 
@@ -73,24 +73,28 @@ mod tests {
     fn every_model_has_its_files_and_says_where_it_is_from() {
         for name in NAMES {
             for file_name in FILES {
-                assert!(!file(name, file_name).unwrap().is_empty(), "{name}/{file_name}");
+                assert!(!model_file(name, file_name).unwrap().is_empty(), "{name}/{file_name}");
             }
-            let origin = origin(name).unwrap();
+            let origin = model_card(name).unwrap();
             assert!(origin.starts_with(&format!("# `builtin:{name}`\n")), "{origin}");
             assert!(origin.contains(&format!("License: {LICENSE}")), "{origin}");
         }
-        assert_ne!(file("tiny", "model.safetensors"), file("generalist", "model.safetensors"));
+        assert_ne!(
+            model_file("tiny", "model.safetensors"),
+            model_file("generalist", "model.safetensors")
+        );
     }
 
     #[test]
     fn there_is_nothing_of_other_names() {
-        assert_eq!((file("small", "config.json"), origin("small")), (None, None));
-        assert_eq!(file("tiny", "README.md"), None);
+        assert_eq!((model_file("small", "config.json"), model_card("small")), (None, None));
+        assert_eq!(model_file("tiny", "README.md"), None);
     }
 
     #[test]
     fn what_is_published_stays_below_the_limit_of_the_registry() {
-        let sizes = NAMES.iter().flat_map(|name| FILES.iter().filter_map(|part| file(name, part)));
+        let sizes =
+            NAMES.iter().flat_map(|name| FILES.iter().filter_map(|part| model_file(name, part)));
         assert!(sizes.map(<[u8]>::len).sum::<usize>() < 8_000_000);
     }
 }

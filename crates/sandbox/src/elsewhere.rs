@@ -1,6 +1,6 @@
 //! Stub for systems other than Linux, which have no sandbox.
 
-use crate::{Cover, Exam, Limits, Missing, Output, Report, SandboxError};
+use crate::{Cover, Exam, ExamReport, MissingLayer, Output, ProgramLimits, SandboxError};
 
 /// See the crate's documentation; this system has no sandbox.
 #[derive(Debug)]
@@ -19,17 +19,17 @@ impl Sandbox {
     }
 
     /// Returns the layers that this machine lacks.
-    pub fn missing(&self) -> &[Missing] {
+    pub fn missing_layers(&self) -> &[MissingLayer] {
         match self.never {}
     }
 
     /// Returns the active layers.
-    pub fn layers(&self) -> Vec<Cover> {
+    pub fn active_layers(&self) -> Vec<Cover> {
         match self.never {}
     }
 
     /// Returns the gaps of the protection.
-    pub fn warnings(&self) -> Vec<String> {
+    pub fn protection_gaps(&self) -> Vec<String> {
         match self.never {}
     }
 
@@ -38,7 +38,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// Never returns: a value of this type does not exist.
-    pub fn run(&self, _: &str, _: &[u8], _: &Limits) -> Result<Output, SandboxError> {
+    pub fn run(&self, _: &str, _: &[u8], _: &ProgramLimits) -> Result<Output, SandboxError> {
         match self.never {}
     }
 
@@ -52,7 +52,7 @@ impl Sandbox {
         _: &str,
         _: &str,
         _: &[u8],
-        _: &Limits,
+        _: &ProgramLimits,
     ) -> Result<Output, SandboxError> {
         match self.never {}
     }
@@ -62,7 +62,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// Never returns: a value of this type does not exist.
-    pub fn examine(&self, _: &Exam<'_>, _: &Limits) -> Result<Report, SandboxError> {
+    pub fn examine(&self, _: &Exam<'_>, _: &ProgramLimits) -> Result<ExamReport, SandboxError> {
         match self.never {}
     }
 }

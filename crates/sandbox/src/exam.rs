@@ -17,7 +17,7 @@ pub struct Exam<'a> {
     /// Code that runs before the program if that reads names which nothing defines.
     pub preamble: &'a str,
     /// Tests in order.
-    pub tests: &'a [Test],
+    pub tests: &'a [ExamTest],
     /// Difference by which a returned number that is not whole may miss the expected one: as a share of it if that is
     /// above 1. `None` wants equality.
     pub tolerance: Option<f64>,
@@ -26,14 +26,14 @@ pub struct Exam<'a> {
 impl Exam<'_> {
     /// Returns the seed of the tests' and the candidate's `random`. It depends on the tests, and not on the program.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // there is nothing to seed
-    pub(crate) fn seed(&self) -> serde_json::Result<u64> {
-        Ok(seed(&serde_json::to_vec(&(self.entry, self.setup, self.tests))?))
+    pub(crate) fn random_seed(&self) -> serde_json::Result<u64> {
+        Ok(hash_seed(&serde_json::to_vec(&(self.entry, self.setup, self.tests))?))
     }
 }
 
 /// Returns the hash of bytes (FNV-1a, 64 bits), as a seed.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-pub(crate) fn seed(bytes: &[u8]) -> u64 {
+pub(crate) fn hash_seed(bytes: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
@@ -41,7 +41,7 @@ pub(crate) fn seed(bytes: &[u8]) -> u64 {
 /// A test of a candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Test {
+pub enum ExamTest {
     /// Code that defines `check(candidate)`, as in HumanEval: one point for every assertion in it, and one for its end.
     Check {
         /// The code.
@@ -66,26 +66,26 @@ pub enum Test {
 
 /// Result of an [`Exam`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct ExamReport {
     /// Points reached.
     pub points: u32,
     /// Maximum number of points; at least one for each test.
     pub of: u32,
     /// First failure: the test and its error. May quote expected values, so it is only for readers who may see the
     /// tests.
-    pub failure: Option<Failure>,
+    pub failure: Option<ExamFailure>,
 }
 
 /// First failure of an exam.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ExamFailure {
     /// Index of the test, from 0; `None` if defining the candidate failed.
     pub test: Option<usize>,
     /// Kind and text of the error.
     pub text: String,
 }
 
-impl Report {
+impl ExamReport {
     /// Returns true if every point was reached.
     pub fn passed(&self) -> bool {
         self.failure.is_none()
@@ -93,62 +93,62 @@ impl Report {
 
     /// Reads the output of the tests' process, considering the endings of both processes.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // there is nothing to read
-    pub(crate) fn read(
+    pub(crate) fn from_outputs(
         exam: &Exam<'_>,
         tests: &Output,
         candidate: &Output,
     ) -> Result<Self, SandboxError> {
         let said = String::from_utf8_lossy(&tests.stdout);
         // A truncated last line is ignored.
-        let lines: Vec<Line> =
+        let lines: Vec<OutputLine> =
             said.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
         let mut report = Self { points: 0, of: 0, failure: None };
         let (mut done, mut ended) = (0, false);
         for line in lines {
             match line {
-                Line::Undefined { undefined } => report.fail(None, undefined),
-                Line::Test { points, of, text } => {
+                OutputLine::Undefined { undefined } => report.record_failure(None, undefined),
+                OutputLine::Test { points, of, text } => {
                     report.points += points;
                     report.of += of;
                     if points < of {
-                        report.fail(Some(done), text);
+                        report.record_failure(Some(done), text);
                     }
                     done += 1;
                 }
-                Line::Broken { broken } => return Err(SandboxError::Tests(broken)),
-                Line::End { .. } => ended = true,
+                OutputLine::Broken { broken } => return Err(SandboxError::Tests(broken)),
+                OutputLine::End { .. } => ended = true,
             }
         }
         if !ended {
             // Only the candidate's replies can end the tests' process early.
-            report.fail(Some(done), format!("the tests {}", tests.ending));
+            report.record_failure(Some(done), format!("the tests {}", tests.ending));
         }
         report.of += exam.tests.len().saturating_sub(done) as u32;
-        let gone = |failure: &&mut Failure| {
+        let gone = |failure: &&mut ExamFailure| {
             failure.text.starts_with("Gone") || failure.text.starts_with("the tests ")
         };
         if let Some(failure) = report.failure.as_mut().filter(gone)
-            && limited(candidate.ending)
+            && exceeded_limit(candidate.ending)
         {
             failure.text = format!("the candidate {}", candidate.ending);
         }
         Ok(report)
     }
 
-    fn fail(&mut self, test: Option<usize>, text: String) {
-        self.failure.get_or_insert(Failure { test, text });
+    fn record_failure(&mut self, test: Option<usize>, text: String) {
+        self.failure.get_or_insert(ExamFailure { test, text });
     }
 }
 
 /// Returns true if a program was killed for exceeding a limit.
-fn limited(ending: Ending) -> bool {
+fn exceeded_limit(ending: Ending) -> bool {
     matches!(ending, Ending::CpuLimit | Ending::OutputLimit | Ending::WallLimit)
 }
 
 /// Line of the tests' process's output.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum OutputLine {
     Test {
         points: u32,
         of: u32,

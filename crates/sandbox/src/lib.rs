@@ -4,17 +4,18 @@
 //! files except the interpreter's (read-only) and a private `/tmp` in memory. Time, memory and output are limited.
 //! Several mechanisms, each in a file of its own, overlap, so that no single one is critical:
 //!
-//! - *namespaces* ([`Layer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that
+//! - *namespaces* ([`ProtectionLayer::Namespaces`]): own users, processes, mounts, network, IPC and host name, and a root that
 //!   holds nothing else;
-//! - *Landlock* ([`Layer::Landlock`]): the same file access, and no TCP ports, independent of mounts;
-//! - *seccomp* ([`Layer::Seccomp`]): an allow-list of system calls and their arguments. It excludes all calls that
+//! - *Landlock* ([`ProtectionLayer::Landlock`]): the same file access, and no TCP ports, independent of mounts;
+//! - *seccomp* ([`ProtectionLayer::Seccomp`]): an allow-list of system calls and their arguments. It excludes all calls that
 //!   create a process, a mount or a named socket, and all that reach a process or an inode outside by its owner;
-//! - a *thread count* ([`Layer::Threads`]) in the parent, which is asked before a thread starts;
+//! - a *thread count* ([`ProtectionLayer::Threads`]) in the parent, which is asked before a thread starts;
 //! - *resource limits*, and a parent that watches the clock, counts output and kills programs that exceed their limits.
 //!
 //! A machine may lack some of them. [`Sandbox::new`] tries each and reports missing ones; with `strict`, anything
-//! missing is an error. [`Sandbox::layers`] lists the active protection, and [`Sandbox::warnings`] the gaps and the
-//! protection by a single layer. Without seccomp, or with neither namespaces nor Landlock, there is no sandbox.
+//! missing is an error. [`Sandbox::active_layers`] lists the active protection, and [`Sandbox::protection_gaps`] the
+//! gaps and the protection by a single layer. Without seccomp, or with neither namespaces nor Landlock, there is no
+//! sandbox.
 //!
 //! Tests of a candidate run in a second process ([`Sandbox::examine`]). Only plain values (numbers, texts, lists,
 //! dictionaries, sets, bytes) cross between the two. A candidate can therefore neither see the tests nor modify their
@@ -33,12 +34,12 @@ mod linux;
 use std::fmt;
 use std::time::Duration;
 
-pub use exam::{Exam, Report, Test};
+pub use exam::{Exam, ExamReport, ExamTest};
 pub use linux::Sandbox;
 
 /// Resource limits of a program.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct ProgramLimits {
     /// Wall-clock time.
     pub wall: Duration,
     /// CPU time, rounded up to seconds.
@@ -53,7 +54,7 @@ pub struct Limits {
     pub threads: u64,
 }
 
-impl Default for Limits {
+impl Default for ProgramLimits {
     /// Three seconds as in HumanEval, 512 MiB, 1 MiB of output, 16 MiB of files, 16 threads.
     fn default() -> Self {
         let seconds = Duration::from_secs(3);
@@ -70,7 +71,7 @@ impl Default for Limits {
 
 /// A mechanism that confines a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum ProtectionLayer {
     /// Own users, processes, mounts, network, IPC and host name.
     Namespaces,
     /// Rules about files and ports that hold for a process and its descendants.
@@ -81,7 +82,7 @@ pub enum Layer {
     Threads,
 }
 
-impl fmt::Display for Layer {
+impl fmt::Display for ProtectionLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Namespaces => "namespaces",
@@ -94,14 +95,14 @@ impl fmt::Display for Layer {
 
 /// A mechanism that this machine does not offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingLayer {
     /// The mechanism.
-    pub layer: Layer,
+    pub layer: ProtectionLayer,
     /// Error of the system.
     pub why: String,
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.layer, self.why)
     }
@@ -111,7 +112,7 @@ impl fmt::Display for Missing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cover {
     /// The mechanism.
-    pub layer: Layer,
+    pub layer: ProtectionLayer,
     /// Resources that it protects or limits.
     pub what: String,
 }
@@ -129,11 +130,11 @@ pub enum Ending {
     Exited(i32),
     /// Killed by a signal, most often for an invalid memory access.
     Signal(i32),
-    /// Killed after [`Limits::wall`].
+    /// Killed after [`ProgramLimits::wall`].
     WallLimit,
-    /// Killed after [`Limits::cpu`].
+    /// Killed after [`ProgramLimits::cpu`].
     CpuLimit,
-    /// Killed after more output than [`Limits::output`].
+    /// Killed after more output than [`ProgramLimits::output`].
     OutputLimit,
 }
 
@@ -154,7 +155,7 @@ impl fmt::Display for Ending {
 pub struct Output {
     /// Ending of the program.
     pub ending: Ending,
-    /// Standard output, up to [`Limits::output`].
+    /// Standard output, up to [`ProgramLimits::output`].
     pub stdout: Vec<u8>,
     /// Standard error; contains a traceback if the program failed.
     pub stderr: Vec<u8>,
@@ -182,10 +183,10 @@ pub enum SandboxError {
         why: String,
     },
     /// A required mechanism is missing, or any mechanism in strict mode.
-    #[error("this machine lacks {}; {wanted}", list(missing))]
+    #[error("this machine lacks {}; {wanted}", list_missing(missing))]
     Lacking {
         /// Missing mechanisms.
-        missing: Vec<Missing>,
+        missing: Vec<MissingLayer>,
         /// Remedy.
         wanted: &'static str,
     },
@@ -208,6 +209,6 @@ pub enum SandboxError {
     Unsupported,
 }
 
-fn list(missing: &[Missing]) -> String {
-    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join(", ")
+fn list_missing(missing: &[MissingLayer]) -> String {
+    missing.iter().map(MissingLayer::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 /// Sorts a list stably.
 pub(crate) fn sort_by<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
-    let mut ranks = ranks(list.len(), &|a, b| by(&list[a], &list[b]));
+    let mut ranks = sorted_ranks(list.len(), &|a, b| by(&list[a], &list[b]));
     for i in 0..list.len() {
         // Each swap brings one element to its rank.
         while ranks[i] != i {
@@ -17,14 +17,14 @@ pub(crate) fn sort_by<T>(list: &mut [T], by: impl Fn(&T, &T) -> Ordering) {
 }
 
 /// Returns the map or set of all items.
-pub(crate) fn collected<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
+pub(crate) fn collect_into<C: Default + Extend<T>, T>(items: impl IntoIterator<Item = T>) -> C {
     let mut found = C::default();
     found.extend(items);
     found
 }
 
 /// Returns the rank of each of `n` elements after sorting.
-fn ranks(n: usize, by: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
+fn sorted_ranks(n: usize, by: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| by(*a, *b));
     let mut ranks = vec![0; n];

@@ -1,6 +1,6 @@
 //! Parts of a run in the formats of other programs: CSV, JSON lines, Parquet, Chrome trace, logs of Inspect.
 //!
-//! A new format is a variant of [`Format`], its writer here or in a file of the folder, and its help in
+//! A new format is a variant of [`ExtractFormat`], its writer here or in a file of the folder, and its help in
 //! `crates/cli/src/view.rs`.
 
 mod columns;
@@ -18,15 +18,15 @@ use maverl::run_dir::{EpisodeRow, RunDir, SampleRecord, StepSamples, read_rollou
 use maverl::trajectory::{Episode, Message};
 use serde_json::{Map, Value, json};
 
-use self::columns::Columns;
+use self::columns::TableColumns;
 pub use self::error::ExtractError;
-use crate::report::analyses::trace::events;
+use crate::report::analyses::trace::trace_events;
 use crate::report::reading::files::RunFiles;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 
 /// Part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum ExtractPart {
     /// A row per step: metrics and times.
     Metrics,
     /// A row per episode.
@@ -41,7 +41,7 @@ pub enum Part {
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExtractFormat {
     /// Numbers and names, separated by commas. Without the texts of models.
     Csv,
     /// An object per line, with all texts.
@@ -52,16 +52,16 @@ pub enum Format {
     Json,
 }
 
-impl Format {
+impl ExtractFormat {
     /// Returns the format of a part by the end of a file's name; `Err` with the ends that there are.
     ///
     /// # Errors
     ///
     /// If the part has no such format.
-    pub fn of(part: Part, path: &Path) -> Result<Self, String> {
+    pub fn from_path(part: ExtractPart, path: &Path) -> Result<Self, String> {
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         let known: &[(&str, Self)] = match part {
-            Part::Trace | Part::Inspect => &[("json", Self::Json)],
+            ExtractPart::Trace | ExtractPart::Inspect => &[("json", Self::Json)],
             _ => &[("csv", Self::Csv), ("jsonl", Self::Jsonl), ("parquet", Self::Parquet)],
         };
         let found = known.iter().find(|(name, _)| *name == end).map(|(_, format)| *format);
@@ -72,62 +72,64 @@ impl Format {
 
 /// Writes a part of a run, and returns the number of rows.
 ///
-/// `evaluation` names the evaluation of [`Part::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
+/// `evaluation` names the evaluation of [`ExtractPart::Inspect`]: `before`, `before-greedy`, `after`, `after-greedy`, or
 /// `step-000010` for a validation.
 ///
 /// # Errors
 ///
 /// If the run has no such part, or a file cannot be read or written.
-pub fn extract(
+pub fn extract_part(
     dir: &Path,
-    (part, format): (Part, Format),
+    (part, format): (ExtractPart, ExtractFormat),
     evaluation: &str,
     out: &Path,
 ) -> Result<usize, ExtractError> {
     let run = RunDir::open(dir)?;
     match part {
-        Part::Inspect => {
-            let (log, samples) = inspect::log(&run, evaluation)?;
-            json(&log, out)?;
+        ExtractPart::Inspect => {
+            let (log, samples) = inspect::inspect_log(&run, evaluation)?;
+            write_json(&log, out)?;
             Ok(samples)
         }
-        Part::Trace => trace(dir, out),
-        Part::Metrics => write(&metrics(dir)?, format, out),
-        Part::Episodes => write(&episodes(&run)?, format, out),
-        Part::Turns => write(&turns(&run)?, format, out),
+        ExtractPart::Trace => write_trace(dir, out),
+        ExtractPart::Metrics => write_rows(&metric_rows(dir)?, format, out),
+        ExtractPart::Episodes => write_rows(&episode_rows(&run)?, format, out),
+        ExtractPart::Turns => write_rows(&turn_rows(&run)?, format, out),
     }
 }
 
-fn failed(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
+fn write_failure(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
     |reason| ExtractError::Output { path: out.display().to_string(), reason }
 }
 
 /// Writes rows.
-fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usize, ExtractError> {
-    let error = failed(out);
+fn write_rows(
+    rows: &[Map<String, Value>],
+    format: ExtractFormat,
+    out: &Path,
+) -> Result<usize, ExtractError> {
+    let error = write_failure(out);
     let create = || File::create(out).map_err(|e| error(e.to_string()));
     match format {
-        Format::Csv => {
-            let table = Columns::of(rows, false);
+        ExtractFormat::Csv => {
+            let table = TableColumns::from_rows(rows, false);
             let mut file = BufWriter::new(create()?);
-            table.csv(&mut file).and_then(|()| file.flush()).map_err(|e| error(e.to_string()))?;
+            table
+                .write_csv(&mut file)
+                .and_then(|()| file.flush())
+                .map_err(|e| error(e.to_string()))?;
         }
-        Format::Jsonl | Format::Json => {
+        ExtractFormat::Jsonl | ExtractFormat::Json => {
             let mut file = BufWriter::new(create()?);
-            let line = |row: &Map<String, Value>| -> std::io::Result<()> {
-                serde_json::to_writer(&mut file, row)?;
-                file.write_all(b"\n")
-            };
-            rows.iter().try_for_each(line).map_err(|e| error(e.to_string()))?;
-            file.flush().map_err(|e| error(e.to_string()))?;
+            write_lines(rows, &mut file).map_err(|e| error(e.to_string()))?;
         }
         #[cfg(feature = "parquet")]
-        Format::Parquet => {
-            let table = Columns::of(rows, true);
-            parquet::write(&table, create()?).map_err(|e| error(e.to_string()))?;
+        ExtractFormat::Parquet => {
+            let table = TableColumns::from_rows(rows, true);
+            parquet::write_parquet(&table, create()?).map_err(|e| error(e.to_string()))?;
         }
         #[cfg(not(feature = "parquet"))]
-        Format::Parquet => {
+        ExtractFormat::Parquet => {
             let reason = maverl::lacks_feature!("parquet", "maverl-cli");
             return Err(error(reason.to_owned()));
         }
@@ -135,26 +137,38 @@ fn write(rows: &[Map<String, Value>], format: Format, out: &Path) -> Result<usiz
     Ok(rows.len())
 }
 
+/// Writes a row of JSON on each line.
+fn write_lines(rows: &[Map<String, Value>], file: &mut impl Write) -> std::io::Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut *file, row)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()
+}
+
 /// Returns the metrics and times of each step; a row has all names.
-fn metrics(dir: &Path) -> Result<Vec<Map<String, Value>>, ExtractError> {
-    let run = Run::new(dir.to_owned(), String::new());
-    let all = run.now().series.columns(&[], 0, usize::MAX);
+fn metric_rows(dir: &Path) -> Result<Vec<Map<String, Value>>, ExtractError> {
+    let run = ReportedRun::new(dir.to_owned(), String::new());
+    let all = run.lock_content().series.select_columns(&[], 0, usize::MAX);
     let steps = all["steps"].as_array().cloned().unwrap_or_default();
     let columns = all["columns"].as_object().cloned().unwrap_or_default();
     if steps.is_empty() {
         let path = dir.display().to_string();
         return Err(ExtractError::Missing { path, part: "metrics", reason: "it has done no step" });
     }
-    let row = |(i, step): (usize, &Value)| {
-        let mut row = Map::from_iter([("step".to_owned(), step.clone())]);
-        row.extend(columns.iter().map(|(name, values)| (name.clone(), values[i].clone())));
-        row
-    };
-    Ok(steps.iter().enumerate().map(row).collect())
+    Ok(steps
+        .iter()
+        .enumerate()
+        .map(|(i, step): (usize, &Value)| {
+            let mut row = Map::from_iter([("step".to_owned(), step.clone())]);
+            row.extend(columns.iter().map(|(name, values)| (name.clone(), values[i].clone())));
+            row
+        })
+        .collect())
 }
 
 /// Returns the rows of `episodes.jsonl`, with a column for each count of each seat.
-fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+fn episode_rows(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
     let path = run.path().join("episodes.jsonl");
     let text = std::fs::read_to_string(&path).map_err(|_| ExtractError::Missing {
         path: run.path().display().to_string(),
@@ -163,10 +177,10 @@ fn episodes(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
     })?;
     let rows =
         text.lines().filter_map(|line| serde_json::from_slice::<EpisodeRow>(line.as_bytes()).ok());
-    Ok(rows.map(|row| episode(&row)).collect())
+    Ok(rows.map(|row| episode_row(&row)).collect())
 }
 
-fn episode(row: &EpisodeRow) -> Map<String, Value> {
+fn episode_row(row: &EpisodeRow) -> Map<String, Value> {
     let mut object = object(&object!({
         "step": row.step, "stage": row.stage, "n": row.n, "source": row.source, "task": row.task,
         "index": row.index, "solved": row.solved, "score": row.score, "fault": row.fault,
@@ -186,7 +200,7 @@ fn episode(row: &EpisodeRow) -> Map<String, Value> {
 }
 
 /// Returns a row for each turn of each training step.
-fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
+fn turn_rows(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
     let mut rows = Vec::new();
     for step in run.rollout_steps()? {
         let path = run.samples(step);
@@ -195,7 +209,7 @@ fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
             let its = samples.as_ref().map(|samples: &StepSamples| samples.of_episode(n));
             for i in 0..episode.turns.len() {
                 let sample = its.as_ref().and_then(|its| its.get(&i).copied());
-                rows.push(turn(step, (n, i), episode, sample));
+                rows.push(turn_row(step, (n, i), episode, sample));
             }
         }
     }
@@ -209,7 +223,7 @@ fn turns(run: &RunDir) -> Result<Vec<Map<String, Value>>, ExtractError> {
     Ok(rows)
 }
 
-fn turn(
+fn turn_row(
     step: u64,
     (n, i): (usize, usize),
     episode: &Episode,
@@ -238,7 +252,7 @@ fn turn(
 }
 
 /// Writes all steps as a Chrome trace, and returns the number of events.
-fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
+fn write_trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
     let run = RunFiles::new(dir.to_owned());
     let rows = run.read_spans();
     let missing =
@@ -252,14 +266,14 @@ fn trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
         let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
         steps.push((row, turns.unwrap_or_default()));
     }
-    let events = events(&steps);
-    json(&object!({ "traceEvents": events }), out)?;
+    let events = trace_events(&steps);
+    write_json(&object!({ "traceEvents": events }), out)?;
     Ok(events.len())
 }
 
 /// Writes one object.
-fn json(value: &Value, out: &Path) -> Result<(), ExtractError> {
-    let error = failed(out);
+fn write_json(value: &Value, out: &Path) -> Result<(), ExtractError> {
+    let error = write_failure(out);
     let mut file = BufWriter::new(File::create(out).map_err(|e| error(e.to_string()))?);
     serde_json::to_writer(&mut file, value).map_err(|e| error(e.to_string()))?;
     file.flush().map_err(|e| error(e.to_string()))

@@ -7,17 +7,17 @@ use serde_json::{Map, Value};
 /// Makes an object of JSON: `object!({ "key": value, .. })`.
 macro_rules! object {
     ({ $($key:tt : $value:expr),* $(,)? }) => {
-        $crate::json::object(&[$(($key, &$value as &dyn $crate::json::Part)),*])
+        $crate::json::object(&[$(($key, &$value as &dyn $crate::json::ToJson)),*])
     };
 }
 
 /// Value of a field. Without the type of the value, an object is made by one function for all types.
-pub(crate) trait Part {
+pub(crate) trait ToJson {
     /// Returns the value as JSON.
     fn json(&self) -> Value;
 }
 
-impl<T: Serialize> Part for T {
+impl<T: Serialize> ToJson for T {
     #[inline(never)]
     fn json(&self) -> Value {
         value(self)
@@ -31,7 +31,7 @@ pub(crate) fn value<T: Serialize + ?Sized>(of: &T) -> Value {
 
 /// Returns an object of keys and values.
 #[inline(never)]
-pub(crate) fn object(parts: &[(&str, &dyn Part)]) -> Value {
+pub(crate) fn object(parts: &[(&str, &dyn ToJson)]) -> Value {
     let parts = parts.iter().map(|(key, value)| ((*key).to_owned(), value.json()));
     Value::Object(parts.collect::<Map<String, Value>>())
 }

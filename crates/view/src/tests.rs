@@ -359,7 +359,7 @@ fn send(viewer: &Arc<Viewer>, method: &str, target: &str, host: &str) -> Respons
 
 /// Sends a request to the interface, and returns status and JSON; a list for lines of JSON.
 fn ask(viewer: &Arc<Viewer>, path: &str) -> (u16, Value) {
-    let response = send(viewer, "GET", &format!("{}{path}", viewer.path()), "localhost");
+    let response = send(viewer, "GET", &format!("{}{path}", viewer.secret_path()), "localhost");
     let status = response.status().as_u16();
     let is_stream = response.headers()["content-type"] == "application/x-ndjson";
     let body = RUNTIME.block_on(axum::body::to_bytes(response.into_body(), usize::MAX)).unwrap();
@@ -561,7 +561,7 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
                 char::from(letters[(seed >> 33) as usize % letters.len()])
             })
             .collect();
-        let target = format!("{}{target}", viewer.path());
+        let target = format!("{}{target}", viewer.secret_path());
         if target.parse::<axum::http::Uri>().is_err() {
             continue;
         }
@@ -579,7 +579,7 @@ fn what_does_not_exist_is_refused_and_no_path_leaves_the_run() {
 fn every_response_forbids_scripts_of_others() {
     let viewer = viewer_of(Vec::new());
     for path in ["", "main.js", "api/runs", "api/x", "api/events"] {
-        let target = format!("{}{path}", viewer.path());
+        let target = format!("{}{path}", viewer.secret_path());
         for host in ["localhost", "evil.example"] {
             let response = send(&viewer, "GET", &target, host);
             assert_eq!(response.status() == 403, host != "localhost", "{path}");
@@ -593,11 +593,11 @@ fn every_response_forbids_scripts_of_others() {
             assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
         }
     }
-    let head = send(&viewer, "HEAD", &viewer.path(), "localhost");
+    let head = send(&viewer, "HEAD", &viewer.secret_path(), "localhost");
     let status = head.status();
     let body = RUNTIME.block_on(axum::body::to_bytes(head.into_body(), usize::MAX)).unwrap();
     assert!(status == 200 && body.is_empty(), "{status}");
-    let posted = send(&viewer, "POST", &viewer.path(), "localhost");
+    let posted = send(&viewer, "POST", &viewer.secret_path(), "localhost");
     assert_eq!(
         (posted.status().as_u16(), &posted.headers()["allow"]),
         (405, &"GET, HEAD".parse().unwrap())
@@ -609,7 +609,7 @@ fn events_tell_of_new_rows_and_of_rows_that_were_cut_back() {
     let home = tempfile::tempdir().unwrap();
     let mut written = run(&home.path().join("a"));
     let viewer = viewer_of(vec![home.path().to_owned()]);
-    let mut parts = event_stream(viewer.runs(), None).unwrap();
+    let mut parts = event_stream(viewer.watched_runs(), None).unwrap();
     let mut next = || String::from_utf8(parts.find(|part| !part.is_empty()).unwrap()).unwrap();
     let first = next();
     assert!(first.starts_with("id: 0:") && first.contains("event: rows"), "{first}");

@@ -12,15 +12,15 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Segment, attention, attention_bwd,
         attention_cached,
     },
     embedding,
     logprob::LmHead,
     matmul::{PackedWeight, Precision},
     mlp, norm,
-    rope::{RopeTable, rope},
-    sample::{self, Filter},
+    rope::{RopeTable, apply_rope},
+    sample::{self, SamplingFilter},
 };
 
 struct Shape {
@@ -56,7 +56,7 @@ const SHAPES: [Shape; 2] = [
 ];
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n).map(|i| (sample::uniform(seed, i as u64) * 2.0 - 1.0) as f32).collect()
+    (0..n).map(|i| (sample::uniform_number(seed, i as u64) * 2.0 - 1.0) as f32).collect()
 }
 
 fn time(c: &mut Criterion, shape: &Shape, name: &str, work: usize, mut f: impl FnMut()) {
@@ -111,10 +111,10 @@ fn elementwise(c: &mut Criterion) {
         });
         let table = RopeTable::new(&random(4, heads.dim / 2), shape.row);
         let positions: Vec<u32> = (0..n).map(|i| (i % shape.row) as u32).collect();
-        time(c, shape, "rope", n * d, || rope(&mut y, &positions, heads.q, &table));
+        time(c, shape, "rope", n * d, || apply_rope(&mut y, &positions, heads.q, &table));
         let ids: Vec<u32> = (0..n).map(|i| (i * i % vocab) as u32).collect();
         let mut embeddings = random(5, vocab * d);
-        time(c, shape, "gather", n * d, || embedding::gather(&embeddings, &ids, d, &mut y));
+        time(c, shape, "gather", n * d, || embedding::gather_rows(&embeddings, &ids, d, &mut y));
         time(c, shape, "scatter_add", n * d, || {
             embedding::scatter_add(&dy, &ids, d, &mut embeddings)
         });
@@ -141,7 +141,7 @@ fn attentions(c: &mut Criterion) {
             (random(1, n * d), random(2, n * kv), random(3, n * kv), random(4, n * d));
         let mut offsets: Vec<usize> = (0..n).step_by(row).collect();
         offsets.push(n);
-        let packing = Packing::of(&offsets);
+        let packing = Packing::from_offsets(&offsets);
         let mut out = vec![0.0; n * d];
         let work = n * d * row;
         time(c, shape, "attention", work, || attention(&q, &k, &v, packing, heads, &mut out));
@@ -158,7 +158,7 @@ fn decode(c: &mut Criterion, shape: &Shape, k: &[f32]) {
     let Shape { n, d, heads, row, .. } = *shape;
     let (layers, kv, per_row) = (4, heads.kv * heads.dim, row.div_ceil(BLOCK_TOKENS));
     let part = BLOCK_TOKENS * kv;
-    let storage: Vec<Block> =
+    let storage: Vec<CacheBlock> =
         k.chunks_exact(part).map(|keys| keys.repeat(2 * layers).into()).collect();
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
     let segments: Vec<Segment<'_>> = ids
@@ -170,8 +170,11 @@ fn decode(c: &mut Criterion, shape: &Shape, k: &[f32]) {
     assert_eq!(segments.len(), n / row);
     let mut layer = 0;
     time(c, shape, "attention_decode", 2 * m * row, || {
-        let blocks =
-            Blocks { storage: &storage, keys: layer * 2 * part, values: (layer * 2 + 1) * part };
+        let blocks = CacheBlocks {
+            storage: &storage,
+            keys: layer * 2 * part,
+            values: (layer * 2 + 1) * part,
+        };
         attention_cached(&q, blocks, &segments, heads, &mut out);
         layer = (layer + 1) % layers;
     });
@@ -202,16 +205,16 @@ fn heads(c: &mut Criterion) {
                 out.into_iter().for_each(|out| out.copy_from_slice(&grads[at.clone()]));
                 Ok::<_, ()>(())
             };
-            head.loss(&offsets, loss, &mut dh, Some(&mut dw)).ok();
+            head.loss_gradients(&offsets, loss, &mut dh, Some(&mut dw)).ok();
         });
         let logits = random(4, vocab);
-        let plain = Filter { temperature: 0.8, ..Filter::default() };
-        let filtered = Filter { top_k: 50, top_p: 0.9, ..plain };
+        let plain = SamplingFilter { temperature: 0.8, ..SamplingFilter::default() };
+        let filtered = SamplingFilter { top_k: 50, top_p: 0.9, ..plain };
         time(c, shape, "sample", vocab, || {
-            black_box(sample::sample(&logits, &plain, 0.7)).ok();
+            black_box(sample::sample_token(&logits, &plain, 0.7)).ok();
         });
         time(c, shape, "sample_filtered", vocab, || {
-            black_box(sample::sample(&logits, &filtered, 0.7)).ok();
+            black_box(sample::sample_token(&logits, &filtered, 0.7)).ok();
         });
     }
 }

@@ -76,11 +76,11 @@ fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let threads = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let paths = match std::env::var_os(simd::VARIABLE) {
-        Some(_) => vec![simd::select().unwrap_or_else(|refused| panic!("{refused}"))],
-        None => simd::available(),
+        Some(_) => vec![simd::select_path().unwrap_or_else(|refused| panic!("{refused}"))],
+        None => simd::available_paths(),
     };
     for path in paths {
-        simd::force(path, threads, || print(path, &filter));
+        simd::run_on_path(path, threads, || print(path, &filter));
     }
 }
 

@@ -5,14 +5,14 @@ use std::hint::black_box;
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, Block, Blocks, Heads, Packing, Segment, attention, attention_bwd,
+        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Segment, attention, attention_bwd,
         attention_cached,
     },
     embedding,
     logprob::logprobs,
     mlp, norm,
-    rope::{RopeTable, rope},
-    sample::{self, Filter},
+    rope::{RopeTable, apply_rope},
+    sample::{self, SamplingFilter},
 };
 
 use super::{Operation, limits::Traffic};
@@ -70,7 +70,7 @@ pub(super) fn each(f: Each<'_>) {
 }
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n).map(|i| (sample::uniform(seed, i as u64) * 2.0 - 1.0) as f32).collect()
+    (0..n).map(|i| (sample::uniform_number(seed, i as u64) * 2.0 - 1.0) as f32).collect()
 }
 
 fn traffic(read: usize, written: usize, updated: usize, len: usize) -> Option<Traffic> {
@@ -117,7 +117,7 @@ fn rotations(shape: &Shape, f: Each<'_>) {
     let positions: Vec<u32> = (0..n).map(|i| (i % row) as u32).collect();
     let mut x = random(1, len);
     f(shape.operation("rope", len, 3.5, traffic(0, 0, 1, len), || {
-        rope(&mut x, &positions, heads.q, &table);
+        apply_rope(&mut x, &positions, heads.q, &table);
     }));
 }
 
@@ -142,7 +142,7 @@ fn lookups(shape: &Shape, f: Each<'_>) {
     let (mut table, dy, mut y) = (random(1, vocab * d), random(2, len), vec![0.0; len]);
     let ids: Vec<u32> = (0..n).map(|i| (i * i % vocab) as u32).collect();
     f(shape.operation("gather", len, 0.0, traffic(1, 1, 0, len), || {
-        embedding::gather(&table, &ids, d, &mut y);
+        embedding::gather_rows(&table, &ids, d, &mut y);
     }));
     f(shape.operation("scatter_add", len, 1.0, traffic(1, 0, 1, len), || {
         embedding::scatter_add(&dy, &ids, d, &mut table);
@@ -170,7 +170,7 @@ fn attentions(shape: &Shape, f: Each<'_>) {
     let (q, k, v, dout) =
         (random(1, n * d), random(2, n * kv), random(3, n * kv), random(4, n * d));
     let offsets: Vec<usize> = (0..=n).step_by(row).collect();
-    let packing = Packing::of(&offsets);
+    let packing = Packing::from_offsets(&offsets);
     let mut out = vec![0.0; n * d];
     // Pairs of a query and a key.
     let pairs = n * heads.q * (row + 1) / 2;
@@ -190,7 +190,7 @@ fn decoding(shape: &Shape, f: Each<'_>) {
     let &Shape { d, heads, row, .. } = shape;
     let (layers, sequences, kv) = (4, 32, heads.kv * heads.dim);
     let (part, per_row) = (BLOCK_TOKENS * kv, row.div_ceil(BLOCK_TOKENS));
-    let storage: Vec<Block> = (0..sequences * per_row)
+    let storage: Vec<CacheBlock> = (0..sequences * per_row)
         .map(|block| random(block as u64, 2 * layers * part).into())
         .collect();
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
@@ -205,7 +205,7 @@ fn decoding(shape: &Shape, f: Each<'_>) {
     f(shape.operation("attention_cached", layers * pairs, arithmetic, memory, || {
         for layer in 0..layers {
             let (keys, values) = (layer * 2 * part, (layer * 2 + 1) * part);
-            let blocks = Blocks { storage: &storage, keys, values };
+            let blocks = CacheBlocks { storage: &storage, keys, values };
             attention_cached(&q, blocks, &segments, heads, &mut out);
         }
     }));
@@ -226,17 +226,17 @@ fn rows(shape: &Shape, f: Each<'_>) {
 fn samples(shape: &Shape, f: Each<'_>) {
     let &Shape { vocab, .. } = shape;
     let logits = random(4, vocab);
-    let plain = Filter { temperature: 0.8, ..Filter::default() };
+    let plain = SamplingFilter { temperature: 0.8, ..SamplingFilter::default() };
     let filters = [
         ("sample", plain),
-        ("sample greedy", Filter { temperature: 0.0, ..plain }),
-        ("sample top_k", Filter { top_k: 50, ..plain }),
-        ("sample top_p", Filter { top_p: 0.9, ..plain }),
-        ("sample min_p", Filter { min_p: 0.05, ..plain }),
+        ("sample greedy", SamplingFilter { temperature: 0.0, ..plain }),
+        ("sample top_k", SamplingFilter { top_k: 50, ..plain }),
+        ("sample top_p", SamplingFilter { top_p: 0.9, ..plain }),
+        ("sample min_p", SamplingFilter { min_p: 0.05, ..plain }),
     ];
     for (name, filter) in filters {
         f(shape.operation(name, vocab, EXP + 9.0, None, || {
-            black_box(sample::sample(&logits, &filter, 0.7)).ok();
+            black_box(sample::sample_token(&logits, &filter, 0.7)).ok();
         }));
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Segments, same};
+use super::{Segments, assert_same_length};
 use crate::par;
 
 /// Count, mean, and sum of squared distances to the mean.
@@ -33,7 +33,7 @@ impl Moments {
     }
 
     /// Moments of values with weights, in two passes. A value of weight 0 is left out, whatever it is.
-    fn of(values: &(impl Iterator<Item = (f64, f64)> + Clone)) -> Self {
+    fn from_weighted(values: &(impl Iterator<Item = (f64, f64)> + Clone)) -> Self {
         let counted = || values.clone().filter(|(_, weight)| *weight > 0.0);
         let (mut n, mut mean) = (0.0, 0.0);
         for (value, weight) in counted() {
@@ -54,8 +54,8 @@ impl Moments {
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn moments(values: &[f64], by: &Segments) -> Vec<Moments> {
-    same("moments", values.len(), by.len());
+pub fn group_moments(values: &[f64], by: &Segments) -> Vec<Moments> {
+    assert_same_length("moments", values.len(), by.len());
     weighted_moments(by, |row| (values[row], 1.0))
 }
 
@@ -66,9 +66,10 @@ pub(super) fn weighted_moments(
     by: &Segments,
     at: impl Fn(usize) -> (f64, f64) + Sync,
 ) -> Vec<Moments> {
-    let group = |g: usize| Moments::of(&by.group(g).map(|place| at(by.row(place))));
+    let group =
+        |g: usize| Moments::from_weighted(&by.range_of_group(g).map(|place| at(by.row_at(place))));
     match par::worth_it(by.len()) {
-        true => (0..by.groups()).into_par_iter().with_min_len(32).map(group).collect(),
-        false => (0..by.groups()).map(group).collect(),
+        true => (0..by.group_count()).into_par_iter().with_min_len(32).map(group).collect(),
+        false => (0..by.group_count()).map(group).collect(),
     }
 }

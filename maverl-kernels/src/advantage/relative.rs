@@ -1,7 +1,7 @@
 //! Advantages relative to a group.
 
-use super::moments::{moments, weighted_moments};
-use super::{Grouping, Moments, Singleton, same};
+use super::moments::{group_moments, weighted_moments};
+use super::{Grouping, Moments, Singleton, assert_same_length};
 
 /// Reference that a unit's value is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Baseline {
     SecondBest,
 }
 
-/// Options of [`relative`].
+/// Options of [`relative_advantages`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Relative {
     /// Reference that a unit's value is compared with.
@@ -29,16 +29,16 @@ pub struct Relative {
     pub singleton: Singleton,
 }
 
-/// The value of each row's unit `[N]`, and the moments of each group over its units, `[groups]`: the terms of [`relative`].
+/// The value of each row's unit `[N]`, and the moments of each group over its units, `[groups]`: the terms of [`relative_advantages`].
 ///
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn units(values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
-    same("units", values.len(), by.len());
+pub fn unit_values(values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
+    assert_same_length("units", values.len(), by.len());
     let units = unit_means(values, by);
-    let stats = moments(&units, &by.groups);
-    ((0..values.len()).map(|row| units[by.unit(row)]).collect(), stats)
+    let stats = group_moments(&units, &by.groups);
+    ((0..values.len()).map(|row| units[by.unit_of_row(row)]).collect(), stats)
 }
 
 /// The advantage of each row `[N]`, and the moments of each group over its units, `[groups]`.
@@ -64,36 +64,36 @@ pub fn units(values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn relative(
+pub fn relative_advantages(
     values: &[f64],
     by: &Grouping,
     deviation: Option<&Grouping>,
     options: &Relative,
 ) -> (Vec<f64>, Vec<Moments>) {
-    same("relative", values.len(), by.len());
+    assert_same_length("relative", values.len(), by.len());
     let units = unit_means(values, by);
-    let stats = moments(&units, &by.groups);
+    let stats = group_moments(&units, &by.groups);
     let scales = deviation.map(|other| {
-        same("relative", values.len(), other.len());
-        (other, moments(&unit_means(values, other), &other.groups))
+        assert_same_length("relative", values.len(), other.len());
+        (other, group_moments(&unit_means(values, other), &other.groups))
     });
     let leads = match options.baseline {
-        Baseline::SecondBest => leads(&units, by),
+        Baseline::SecondBest => unit_leads(&units, by),
         _ => Vec::new(),
     };
     let advantages = (0..values.len()).map(|row| {
-        let unit = by.unit(row);
-        let own = &stats[by.ids()[row] as usize];
+        let unit = by.unit_of_row(row);
+        let own = &stats[by.group_ids()[row] as usize];
         let lead = leads.get(unit).copied().unwrap_or(0.0);
-        let scale = scales.as_ref().map(|(by, stats)| &stats[by.ids()[row] as usize]);
-        options.advantage(units[unit], lead, own, scale)
+        let scale = scales.as_ref().map(|(by, stats)| &stats[by.group_ids()[row] as usize]);
+        options.unit_advantage(units[unit], lead, own, scale)
     });
     (advantages.collect(), stats)
 }
 
 impl Relative {
     /// The advantage of a unit of this value. `scale` is the group of the deviation, where it is another one.
-    fn advantage(&self, value: f64, lead: f64, own: &Moments, scale: Option<&Moments>) -> f64 {
+    fn unit_advantage(&self, value: f64, lead: f64, own: &Moments, scale: Option<&Moments>) -> f64 {
         let alone = own.n == 1.0 && self.baseline != Baseline::None;
         if alone && self.singleton == Singleton::Zero {
             return 0.0;
@@ -132,11 +132,11 @@ fn unit_means(values: &[f64], by: &Grouping) -> Vec<f64> {
 }
 
 /// Lead of the best unit of each group over the second best; 0 for the others. `[units]`
-fn leads(units: &[f64], by: &Grouping) -> Vec<f64> {
+fn unit_leads(units: &[f64], by: &Grouping) -> Vec<f64> {
     let mut leads = vec![0.0; units.len()];
-    for group in 0..by.groups.groups() {
+    for group in 0..by.groups.group_count() {
         let (mut best, mut second): (Option<usize>, Option<f64>) = (None, None);
-        for unit in by.groups.group(group).map(|place| by.groups.row(place)) {
+        for unit in by.groups.range_of_group(group).map(|place| by.groups.row_at(place)) {
             match best {
                 Some(first) if units[unit] <= units[first] => {
                     second = Some(second.map_or(units[unit], |second| second.max(units[unit])));

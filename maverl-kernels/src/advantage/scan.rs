@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::same;
+use super::assert_same_length;
 use super::segments::MOST;
 use crate::par;
 
@@ -45,7 +45,7 @@ impl RaggedRows {
     /// # Panics
     ///
     /// If there are 2³¹ rows or places, or more.
-    pub fn rows(lengths: &[usize]) -> Self {
+    pub fn from_lengths(lengths: &[usize]) -> Self {
         let (rows, places) = (lengths.len(), lengths.iter().sum::<usize>());
         assert!(rows.max(places) <= MOST, "RaggedRows: {rows} rows, {places} places: not 31 bits");
         let mut end = 0;
@@ -61,16 +61,16 @@ impl RaggedRows {
     /// # Panics
     ///
     /// If there are 2³¹ rows or places, or more.
-    pub fn chains<R: AsRef<[usize]>>(replies: &[R]) -> Self {
+    pub fn from_chains<R: AsRef<[usize]>>(replies: &[R]) -> Self {
         let lengths: Vec<usize> = replies.iter().map(|chain| chain.as_ref().iter().sum()).collect();
         let all = replies.iter().flat_map(|chain| chain.as_ref());
         let last = all.flat_map(|&n| (1..=n).map(move |place| u8::from(place == n))).collect();
-        Self { last: Some(last), ..Self::rows(&lengths) }
+        Self { last: Some(last), ..Self::from_lengths(&lengths) }
     }
 
     /// Values of all rows.
     pub fn len(&self) -> usize {
-        self.offsets[self.count()] as usize
+        self.offsets[self.row_count()] as usize
     }
 
     /// True if there are no places.
@@ -79,7 +79,7 @@ impl RaggedRows {
     }
 
     /// Rows.
-    pub fn count(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.offsets.len() - 1
     }
 
@@ -91,13 +91,13 @@ impl RaggedRows {
 
     /// 1 at the last place of each reply, for chains.
     #[cfg(feature = "cuda")]
-    pub(crate) fn last(&self) -> Option<&[u8]> {
+    pub(crate) fn reply_ends(&self) -> Option<&[u8]> {
         self.last.as_deref()
     }
 
     /// Calls `f(row, first place, part of out)` for each row, in parallel where that is faster.
-    fn each(&self, out: &mut [[f64; 2]], f: impl Fn(usize, usize, &mut [[f64; 2]]) + Sync) {
-        let (mut rest, mut parts) = (out, Vec::with_capacity(self.count()));
+    fn for_each_row(&self, out: &mut [[f64; 2]], f: impl Fn(usize, usize, &mut [[f64; 2]]) + Sync) {
+        let (mut rest, mut parts) = (out, Vec::with_capacity(self.row_count()));
         for (row, pair) in self.offsets.windows(2).enumerate() {
             let (part, more) = rest.split_at_mut((pair[1] - pair[0]) as usize);
             parts.push((row, pair[0] as usize, part));
@@ -126,18 +126,18 @@ impl RaggedRows {
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn gae(
+pub fn gae_advantages(
     rewards: &[f64],
     values: &[f64],
     after: &[f64],
     places: &RaggedRows,
     steps: GaeSteps,
 ) -> (Vec<f64>, Vec<f64>) {
-    same("gae", rewards.len(), places.len());
-    same("gae", values.len(), places.len());
-    same("gae", after.len(), places.count());
+    assert_same_length("gae", rewards.len(), places.len());
+    assert_same_length("gae", values.len(), places.len());
+    assert_same_length("gae", after.len(), places.row_count());
     let mut out = vec![[0.0; 2]; places.len()];
-    places.each(&mut out, |row, first, part| {
+    places.for_each_row(&mut out, |row, first, part| {
         let (mut next, mut running) = (after[row], 0.0);
         for (t, out) in part.iter_mut().enumerate().rev() {
             let (reward, value) = (rewards[first + t], values[first + t]);
@@ -162,7 +162,14 @@ pub fn gae(
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn returns(rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
-    let (values, after) = (vec![0.0; rewards.len()], vec![0.0; places.count()]);
-    gae(rewards, &values, &after, places, GaeSteps::all(GaeParams { gamma, lambda: 1.0 })).0
+pub fn discounted_returns(rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
+    let (values, after) = (vec![0.0; rewards.len()], vec![0.0; places.row_count()]);
+    gae_advantages(
+        rewards,
+        &values,
+        &after,
+        places,
+        GaeSteps::all(GaeParams { gamma, lambda: 1.0 }),
+    )
+    .0
 }

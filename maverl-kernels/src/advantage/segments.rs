@@ -37,7 +37,7 @@ impl Segments {
     /// # Panics
     ///
     /// If there are 2³¹ rows or groups, or more.
-    pub fn of(group: &[usize]) -> Self {
+    pub fn from_groups(group: &[usize]) -> Self {
         let (n, highest) = (group.len(), group.iter().max().copied().unwrap_or(0));
         assert!(
             n.max(highest + 1) <= MOST,
@@ -52,14 +52,14 @@ impl Segments {
         for g in 0..groups {
             offsets[g + 1] += offsets[g];
         }
-        let rows = (!group.is_sorted()).then(|| sorted(&group, &offsets));
-        let pieces = cut(&offsets);
+        let rows = (!group.is_sorted()).then(|| sort_rows(&group, &offsets));
+        let pieces = cut_pieces(&offsets);
         Self { group, offsets, rows, pieces }
     }
 
     /// One group of `n` rows.
-    pub fn one(n: usize) -> Self {
-        Self::of(&vec![0; n])
+    pub fn single_group(n: usize) -> Self {
+        Self::from_groups(&vec![0; n])
     }
 
     /// Rows.
@@ -73,45 +73,45 @@ impl Segments {
     }
 
     /// Groups, empty ones included.
-    pub fn groups(&self) -> usize {
+    pub fn group_count(&self) -> usize {
         self.offsets.len() - 1
     }
 
     /// The group of each row, `[N]`.
-    pub(crate) fn ids(&self) -> &[u32] {
+    pub(crate) fn group_ids(&self) -> &[u32] {
         &self.group
     }
 
     /// The row at each place of the order; none if that is the place itself.
     #[cfg(feature = "cuda")]
-    pub(crate) fn rows(&self) -> Option<&[u32]> {
+    pub(crate) fn row_order(&self) -> Option<&[u32]> {
         self.rows.as_deref()
     }
 
     /// Where each piece begins in the order.
     #[cfg(feature = "cuda")]
-    pub(crate) fn starts(&self) -> &[u32] {
+    pub(crate) fn piece_starts(&self) -> &[u32] {
         self.pieces.as_ref().map_or(&self.offsets, |pieces| &pieces.starts)
     }
 
     /// The pieces of each group; none if each is one piece.
     #[cfg(feature = "cuda")]
-    pub(crate) fn pieces(&self) -> Option<&[u32]> {
+    pub(crate) fn group_pieces(&self) -> Option<&[u32]> {
         self.pieces.as_ref().map(|pieces| pieces.offsets.as_slice())
     }
 
     /// The row at a place of the order.
-    pub(crate) fn row(&self, place: usize) -> usize {
+    pub(crate) fn row_at(&self, place: usize) -> usize {
         self.rows.as_ref().map_or(place, |rows| rows[place] as usize)
     }
 
     /// The places of a group in the order.
-    pub(crate) fn group(&self, group: usize) -> Range<usize> {
+    pub(crate) fn range_of_group(&self, group: usize) -> Range<usize> {
         self.offsets[group] as usize..self.offsets[group + 1] as usize
     }
 }
 
-fn sorted(group: &[u32], offsets: &[u32]) -> Vec<u32> {
+fn sort_rows(group: &[u32], offsets: &[u32]) -> Vec<u32> {
     let mut next = offsets.to_vec();
     let mut rows = vec![0; group.len()];
     for (row, &id) in (0..).zip(group) {
@@ -122,7 +122,7 @@ fn sorted(group: &[u32], offsets: &[u32]) -> Vec<u32> {
     rows
 }
 
-fn cut(offsets: &[u32]) -> Option<Pieces> {
+fn cut_pieces(offsets: &[u32]) -> Option<Pieces> {
     let size = |pair: &[u32]| (pair[1] - pair[0]) as usize;
     if offsets.windows(2).all(|pair| size(pair) <= PIECE) {
         return None;
@@ -156,8 +156,8 @@ impl From<Segments> for Grouping {
 
 impl Grouping {
     /// Every row is a unit; `group` is `[N]`.
-    pub fn rows(group: &[usize]) -> Self {
-        Segments::of(group).into()
+    pub fn from_row_groups(group: &[usize]) -> Self {
+        Segments::from_groups(group).into()
     }
 
     /// Rows of units `unit` in groups `group`, both `[N]`. Ids of units may have gaps.
@@ -165,7 +165,7 @@ impl Grouping {
     /// # Panics
     ///
     /// If the lengths differ, or a unit lies in two groups.
-    pub fn units(unit: &[usize], group: &[usize]) -> Self {
+    pub fn from_units(unit: &[usize], group: &[usize]) -> Self {
         let n = group.len();
         assert_eq!(unit.len(), n, "Grouping: {} units of {n} rows", unit.len());
         let mut of: Vec<Option<usize>> = vec![None; unit.iter().max().map_or(0, |u| u + 1)];
@@ -184,7 +184,11 @@ impl Grouping {
         let units: Vec<usize> = unit.iter().map(|&u| dense[u]).collect();
         let groups: Vec<usize> = of.into_iter().flatten().collect();
         let group = group.iter().map(|&g| g as u32).collect();
-        Self { units: Some(Segments::of(&units)), groups: Segments::of(&groups), group }
+        Self {
+            units: Some(Segments::from_groups(&units)),
+            groups: Segments::from_groups(&groups),
+            group,
+        }
     }
 
     /// Rows.
@@ -198,12 +202,12 @@ impl Grouping {
     }
 
     /// The unit of a row.
-    pub(crate) fn unit(&self, row: usize) -> usize {
-        self.units.as_ref().map_or(row, |units| units.ids()[row] as usize)
+    pub(crate) fn unit_of_row(&self, row: usize) -> usize {
+        self.units.as_ref().map_or(row, |units| units.group_ids()[row] as usize)
     }
 
     /// The group of each row, `[N]`.
-    pub(crate) fn ids(&self) -> &[u32] {
-        if self.units.is_some() { &self.group } else { self.groups.ids() }
+    pub(crate) fn group_ids(&self) -> &[u32] {
+        if self.units.is_some() { &self.group } else { self.groups.group_ids() }
     }
 }

@@ -1,7 +1,7 @@
 //! Estimators over a whole step: whitening, and averages that move from step to step.
 
 use super::moments::weighted_moments;
-use super::{Segments, same};
+use super::{Segments, assert_same_length};
 
 /// Added to the variance when whitening, as in the reference implementations.
 pub(crate) const WHITEN_EPS: f64 = 1e-8;
@@ -18,11 +18,11 @@ pub(crate) const WHITEN_EPS: f64 = 1e-8;
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn whiten(values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
-    same("whiten", values.len(), by.len());
-    same("whiten", tokens.len(), by.len());
+pub fn whiten_groups(values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
+    assert_same_length("whiten", values.len(), by.len());
+    assert_same_length("whiten", tokens.len(), by.len());
     let groups = weighted_moments(by, |row| (values[row], f64::from(tokens[row])));
-    let whitened = by.ids().iter().zip(values).map(|(&group, value)| {
+    let whitened = by.group_ids().iter().zip(values).map(|(&group, value)| {
         let own = &groups[group as usize];
         (value - own.mean) / (own.variance() + WHITEN_EPS).sqrt()
     });
@@ -39,16 +39,21 @@ pub fn whiten(values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
 /// # Panics
 ///
 /// If the lengths differ, or a seat has no average.
-pub fn ema(rewards: &[f64], seats: &Segments, momentum: f64, averages: &mut [f64]) -> Vec<f64> {
-    same("ema", rewards.len(), seats.len());
-    assert!(seats.groups() <= averages.len(), "ema: one average per seat");
+pub fn subtract_average(
+    rewards: &[f64],
+    seats: &Segments,
+    momentum: f64,
+    averages: &mut [f64],
+) -> Vec<f64> {
+    assert_same_length("ema", rewards.len(), seats.len());
+    assert!(seats.group_count() <= averages.len(), "ema: one average per seat");
     let of = |(&seat, reward): (&u32, &f64)| reward - averages[seat as usize];
-    let advantages = seats.ids().iter().zip(rewards).map(of).collect();
-    for (seat, average) in averages.iter_mut().enumerate().take(seats.groups()) {
-        let places = seats.group(seat);
+    let advantages = seats.group_ids().iter().zip(rewards).map(of).collect();
+    for (seat, average) in averages.iter_mut().enumerate().take(seats.group_count()) {
+        let places = seats.range_of_group(seat);
         let rows = places.len();
         if rows > 0 {
-            let sum = places.fold(0.0, |sum, place| sum + rewards[seats.row(place)]);
+            let sum = places.fold(0.0, |sum, place| sum + rewards[seats.row_at(place)]);
             *average = momentum * *average + (1.0 - momentum) * sum / rows as f64;
         }
     }

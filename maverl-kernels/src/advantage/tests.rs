@@ -19,7 +19,7 @@ fn group_relative(
     group: &[usize],
     options: &Relative,
 ) -> (Vec<f64>, Vec<Moments>) {
-    relative(values, &Grouping::units(unit, group), None, options)
+    relative_advantages(values, &Grouping::from_units(unit, group), None, options)
 }
 
 /// Advantage of the better of two rows, 1 and 0, by the reference implementation.

@@ -5,10 +5,11 @@ use std::ops::Range;
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::forward::join;
-use super::rows::Rows;
+use super::forward::join_prefix;
+use super::rows::SequenceValues;
+use super::shapes::Heads;
+use super::vector;
 use super::weighted::{self, Weighted};
-use super::{Heads, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 
 /// Queries whose probabilities are held at once, so that a key's gradient is read and written once for all of them.
@@ -16,7 +17,7 @@ const QUERIES: usize = 16;
 
 /// Inputs of one row's gradient.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct GradientRow<'a> {
     /// Queries `[tokens, heads.q * dim]`; `out` and `dout` have the same shape.
     pub(super) q: &'a [f32],
     /// Keys `[tokens, heads.kv * dim]`; `v` has the same shape. With the prefix joined: `[prefix + tokens, ..]`.
@@ -29,40 +30,40 @@ pub(super) struct Row<'a> {
 }
 
 /// A row and the slices of its gradients, by queries, keys and values.
-pub(super) struct Task<'a> {
-    pub(super) row: Row<'a>,
+pub(super) struct BackwardTask<'a> {
+    pub(super) row: GradientRow<'a>,
     pub(super) grads: [&'a mut [f32]; 3],
 }
 
 /// Overwrites the gradients of a row, then of the rows that share it as prefix. Those add to its gradients of keys and
 /// values. `by_head` runs the heads in parallel, with the same sums in the same order.
-pub(super) fn run(family: Vec<Task<'_>>, heads: Heads, by_head: bool) {
+pub(super) fn run_family(family: Vec<BackwardTask<'_>>, heads: Heads, by_head: bool) {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut family = family.into_iter();
     let Some(mut first) = family.next() else { return };
-    first.row.run(heads, by_head, &mut first.grads, None);
+    first.row.run_row(heads, by_head, &mut first.grads, None);
     let [_, dk, dv] = &mut first.grads;
-    for Task { row, mut grads } in family {
-        let k = join(&mut keys, row.prefix[0], row.k);
-        let v = join(&mut values, row.prefix[1], row.v);
-        let row = Row { k, v, prefix: [&[], &[]], ..row };
-        row.run(heads, by_head, &mut grads, Some([dk, dv]));
+    for BackwardTask { row, mut grads } in family {
+        let k = join_prefix(&mut keys, row.prefix[0], row.k);
+        let v = join_prefix(&mut values, row.prefix[1], row.v);
+        let row = GradientRow { k, v, prefix: [&[], &[]], ..row };
+        row.run_row(heads, by_head, &mut grads, Some([dk, dv]));
     }
 }
 
-impl Row<'_> {
+impl GradientRow<'_> {
     /// Overwrites the gradients of this row and adds to those of its prefix.
-    fn run(
+    fn run_row(
         self,
         heads: Heads,
         by_head: bool,
         grads: &mut [&mut [f32]; 3],
         mut prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let head = |head| lanes::run(HeadView { row: self, heads, head });
+        let head = |head| lanes::run_kernel(HeadView { row: self, heads, head });
         let mut store = |at: usize, found: Grads| {
             let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
-            found.store(heads, at, grads, prefix);
+            found.store_head(heads, at, grads, prefix);
         };
         if by_head {
             let found: Vec<Grads> = (0..heads.kv).into_par_iter().map(head).collect();
@@ -85,32 +86,39 @@ struct Grads {
 
 impl Grads {
     /// Copies the gradients to the columns of this head. Those of the prefix are added.
-    fn store(
+    fn store_head(
         self,
         heads: Heads,
         head: usize,
         [dq, dk, dv]: &mut [&mut [f32]; 3],
         prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let (dim, wide, kvw) = (heads.dim, vector::padded(heads.dim), heads.kv_width());
-        let members = heads.group() * dim;
+        let (dim, wide, kvw) = (heads.dim, vector::padded_dim(heads.dim), heads.kv_width());
+        let members = heads.group_size() * dim;
         let put = |to: &mut [f32], from: &[f32]| to.copy_from_slice(from);
         let add = |to: &mut [f32], from: &[f32]| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         };
-        rows(&self.dq, members, dq, heads.q_width(), head * members..(head + 1) * members, put);
+        copy_columns(
+            &self.dq,
+            members,
+            dq,
+            heads.q_width(),
+            head * members..(head + 1) * members,
+            put,
+        );
         let [to_k, to_v] = prefix.unwrap_or_default();
         let before = to_k.len() / kvw * wide;
         for (found, to, own) in [(&self.dk, to_k, dk), (&self.dv, to_v, dv)] {
             let (of_prefix, of_own) = found.split_at(before);
-            rows(of_prefix, wide, to, kvw, head * dim..(head + 1) * dim, add);
-            rows(of_own, wide, own, kvw, head * dim..(head + 1) * dim, put);
+            copy_columns(of_prefix, wide, to, kvw, head * dim..(head + 1) * dim, add);
+            copy_columns(of_own, wide, own, kvw, head * dim..(head + 1) * dim, put);
         }
     }
 }
 
 /// Copies the first elements of rows of `pitch` to columns of the rows of `to`.
-fn rows(
+fn copy_columns(
     from: &[f32],
     pitch: usize,
     to: &mut [f32],
@@ -124,13 +132,13 @@ fn rows(
 }
 
 struct HeadView<'a> {
-    row: Row<'a>,
+    row: GradientRow<'a>,
     heads: Heads,
     head: usize,
 }
 
 /// Buffers reused for every block of queries.
-struct Scratch {
+struct BackwardScratch {
     /// Scaled queries and output gradients, `[QUERIES, padded dim]`.
     q: Vec<f32>,
     dout: Vec<f32>,
@@ -143,31 +151,31 @@ impl Kernel for HeadView<'_> {
     type Output = Grads;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
         let Self { row, heads, head } = self;
         let (dim, kvw) = (heads.dim, heads.kv_width());
         let (tokens, queries) = (row.k.len() / kvw, row.q.len() / heads.q_width());
         let first = tokens - queries;
-        let wide = vector::padded(dim);
+        let wide = vector::padded_dim(dim);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
-            vector::transpose(x, kvw, head * dim, dim, tokens, out);
+            vector::transpose_head(x, kvw, head * dim, dim, tokens, out);
         }
-        let size = QUERIES * vector::padded(tokens);
-        let mut scratch = Scratch {
+        let size = QUERIES * vector::padded_dim(tokens);
+        let mut scratch = BackwardScratch {
             q: vec![0.0; QUERIES * wide],
             dout: vec![0.0; QUERIES * wide],
             p: vec![0.0; size],
             ds: vec![0.0; size],
         };
         let mut grads = Grads {
-            dq: vec![0.0; queries * heads.group() * dim],
+            dq: vec![0.0; queries * heads.group_size() * dim],
             dk: vec![0.0; tokens * wide],
             dv: vec![0.0; tokens * wide],
         };
         for start in (first..tokens).step_by(QUERIES) {
-            for member in 0..heads.group() {
-                let block = Block {
+            for member in 0..heads.group_size() {
+                let block = QueryBlock {
                     head: &self,
                     keys: &keys,
                     values: &values,
@@ -176,7 +184,7 @@ impl Kernel for HeadView<'_> {
                     end: tokens.min(start + QUERIES),
                     member,
                 };
-                block.run(lanes, &mut scratch, &mut grads);
+                block.run_block(lanes, &mut scratch, &mut grads);
             }
         }
         grads
@@ -184,7 +192,7 @@ impl Kernel for HeadView<'_> {
 }
 
 /// A block of queries of one query head.
-struct Block<'a> {
+struct QueryBlock<'a> {
     head: &'a HeadView<'a>,
     /// Transposed keys.
     keys: &'a [f32],
@@ -197,53 +205,56 @@ struct Block<'a> {
     member: usize,
 }
 
-impl Block<'_> {
+impl QueryBlock<'_> {
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(
+    fn run_block<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
-        scratch: &mut Scratch,
+        scratch: &mut BackwardScratch,
         grads: &mut Grads,
     ) {
-        let (wide, pitch) = (vector::padded(self.head.heads.dim), vector::padded(self.end));
-        self.load(wide, scratch);
+        let (wide, pitch) = (vector::padded_dim(self.head.heads.dim), vector::padded_dim(self.end));
+        self.load_queries(wide, scratch);
         let rows = self.end - self.start;
-        let Scratch { q, dout, p, ds } = scratch;
+        let BackwardScratch { q, dout, p, ds } = scratch;
         let (q, dout) = (&q[..rows * wide], &dout[..rows * wide]);
         let (p, ds) = (&mut p[..rows * pitch], &mut ds[..rows * pitch]);
         for (from, keys, to) in [(q, self.keys, &mut *p), (dout, self.values, &mut *ds)] {
-            self.products(lanes, from, keys, to, pitch);
+            self.multiply_rows(lanes, from, keys, to, pitch);
         }
-        self.scores(lanes, dout, p, ds, pitch);
-        self.queries(lanes, ds, pitch, grads);
+        self.score_gradients(lanes, dout, p, ds, pitch);
+        self.query_gradients(lanes, ds, pitch, grads);
         for (weights, x, acc) in [(&*ds, q, &mut grads.dk), (&*p, dout, &mut grads.dv)] {
             let acc = &mut acc[..self.end * wide];
-            lanes.call(weighted::Accumulate { weights, pitch, x, width: wide, acc });
+            lanes.call_part(weighted::Accumulate { weights, pitch, x, width: wide, acc });
         }
     }
 
     /// Returns the index of a query of this group member in arrays of queries.
     #[inline(always)]
-    fn at(&self, query: usize) -> usize {
+    fn query_index(&self, query: usize) -> usize {
         let HeadView { heads, head, .. } = *self.head;
-        (query - self.first) * heads.q_width() + (head * heads.group() + self.member) * heads.dim
+        (query - self.first) * heads.q_width()
+            + (head * heads.group_size() + self.member) * heads.dim
     }
 
     /// Scales queries and copies output gradients to rows of `wide`.
     #[inline(always)]
-    fn load(&self, wide: usize, scratch: &mut Scratch) {
+    fn load_queries(&self, wide: usize, scratch: &mut BackwardScratch) {
         let HeadView { row, heads, .. } = *self.head;
         let rows = scratch.q.chunks_exact_mut(wide).zip(scratch.dout.chunks_exact_mut(wide));
         for (i, (q, dout)) in (self.start..self.end).zip(rows) {
-            let here = self.at(i)..self.at(i) + heads.dim;
-            q.iter_mut().zip(&row.q[here.clone()]).for_each(|(to, q)| *to = q * heads.scale());
+            let here = self.query_index(i)..self.query_index(i) + heads.dim;
+            q.iter_mut()
+                .zip(&row.q[here.clone()])
+                .for_each(|(to, q)| *to = q * heads.score_scale());
             dout[..heads.dim].copy_from_slice(&row.dout[here]);
         }
     }
 
     /// Computes the products of rows with the keys or values that they attend to.
     #[inline(always)]
-    fn products<S: Simd, const N: usize>(
+    fn multiply_rows<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         from: &[f32],
@@ -252,17 +263,18 @@ impl Block<'_> {
         pitch: usize,
     ) {
         let dim = self.head.heads.dim;
-        let x = vector::Vectors { data: from, pitch: vector::padded(dim), dim };
+        let x = vector::PitchedRows { data: from, pitch: vector::padded_dim(dim), dim };
         for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
             // Earlier queries attend to none of these keys.
             let first = (i * LANES).saturating_sub(self.start);
-            vector::Products { x, first, keys, out: to, pitch, at: i * LANES }.run(lanes);
+            vector::KeyProducts { x, first, keys, out: to, pitch, at: i * LANES }
+                .compute_products(lanes);
         }
     }
 
     /// Replaces scores by probabilities, and products with output gradients by gradients of the scores.
     #[inline(always)]
-    fn scores<S: Simd, const N: usize>(
+    fn score_gradients<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         dout: &[f32],
@@ -272,14 +284,14 @@ impl Block<'_> {
     ) {
         let HeadView { row, heads, .. } = *self.head;
         let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
-        let douts = dout.chunks_exact(vector::padded(heads.dim));
+        let douts = dout.chunks_exact(vector::padded_dim(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
-            let seen = vector::padded(i + 1);
+            let seen = vector::padded_dim(i + 1);
             let softmax = vector::Softmax { scores: &mut p[..seen], keys: i + 1 };
-            let inverse = lanes.splat(lanes.call(softmax));
-            let out = &row.out[self.at(i)..][..heads.dim];
+            let inverse = lanes.splat(lanes.call_part(softmax));
+            let out = &row.out[self.query_index(i)..][..heads.dim];
             let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
-            lanes.each(
+            lanes.map_lanes(
                 [],
                 [&mut p[..seen], &mut ds[..seen]],
                 #[inline(always)]
@@ -295,7 +307,7 @@ impl Block<'_> {
 
     /// Computes the gradients of queries.
     #[inline(always)]
-    fn queries<S: Simd, const N: usize>(
+    fn query_gradients<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         ds: &[f32],
@@ -303,20 +315,20 @@ impl Block<'_> {
         grads: &mut Grads,
     ) {
         let HeadView { row, heads, head } = *self.head;
-        let (dim, members) = (heads.dim, heads.group() * heads.dim);
+        let (dim, members) = (heads.dim, heads.group_size() * heads.dim);
         let mut counts = [0; QUERIES];
         counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);
         let weighted = Weighted {
             weights: ds,
             pitch,
             counts: &counts[..self.end - self.start],
-            scales: &[heads.scale(); QUERIES],
-            x: Rows::Whole(row.k),
+            scales: &[heads.score_scale(); QUERIES],
+            x: SequenceValues::Whole(row.k),
             width: heads.kv_width(),
             at: head * dim,
             dim,
         };
         let dq = &mut grads.dq[(self.start - self.first) * members + self.member * dim..];
-        weighted.run(lanes, dq, members);
+        weighted.compute_sums(lanes, dq, members);
     }
 }

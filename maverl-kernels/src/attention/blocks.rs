@@ -8,14 +8,14 @@ pub const BLOCK_TOKENS: usize = crate::lanes::LANES;
 
 /// Keys and values of at most [`BLOCK_TOKENS`] consecutive tokens of a sequence.
 #[derive(Debug, Default)]
-pub struct Block {
+pub struct CacheBlock {
     numbers: Box<[UnsafeCell<f32>]>,
 }
 
-// SAFETY: a shared block is only read, except through `Block::write`, whose caller keeps every other reference away.
-unsafe impl Sync for Block {}
+// SAFETY: a shared block is only read, except through `CacheBlock::write`, whose caller keeps every other reference away.
+unsafe impl Sync for CacheBlock {}
 
-impl Block {
+impl CacheBlock {
     /// Creates a block of `len` zeros.
     pub fn new(len: usize) -> Self {
         vec![0.0; len].into()
@@ -25,7 +25,7 @@ impl Block {
     #[inline(always)]
     pub fn read(&self) -> &[f32] {
         let Self { numbers } = self;
-        // SAFETY: an `UnsafeCell<f32>` has the layout of an `f32`, and nobody writes meanwhile (`Block::write`).
+        // SAFETY: an `UnsafeCell<f32>` has the layout of an `f32`, and nobody writes meanwhile (`CacheBlock::write`).
         unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
     }
 
@@ -49,7 +49,7 @@ impl Block {
     }
 }
 
-impl From<Vec<f32>> for Block {
+impl From<Vec<f32>> for CacheBlock {
     fn from(numbers: Vec<f32>) -> Self {
         Self { numbers: numbers.into_iter().map(UnsafeCell::new).collect() }
     }
@@ -57,9 +57,9 @@ impl From<Vec<f32>> for Block {
 
 /// Keys and values of many sequences, in blocks of [`BLOCK_TOKENS`] tokens.
 #[derive(Debug, Clone, Copy)]
-pub struct Blocks<'a> {
+pub struct CacheBlocks<'a> {
     /// Storage of all blocks.
-    pub storage: &'a [Block],
+    pub storage: &'a [CacheBlock],
     /// Offset of the keys `[kv * dim, BLOCK_TOKENS]` in a block.
     pub keys: usize,
     /// Offset of the values `[BLOCK_TOKENS, kv * dim]` in a block.

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use pulp::Simd;
 
-use super::rows::{Keys, Rows};
+use super::rows::{SequenceKeys, SequenceValues};
+use super::shapes::Heads;
+use super::vector;
 use super::weighted::Weighted;
-use super::{Heads, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 
 /// Maximum number of rows of scores held at once; a row belongs to one query and head.
@@ -15,12 +16,12 @@ const ROWS: usize = 16;
 const SCORES: usize = 4096;
 
 /// Consecutive queries of one row, with keys and values up to at least the last query.
-pub(super) struct Task<'a> {
+pub(super) struct ForwardTask<'a> {
     /// Queries `[queries, heads.q * dim]`.
     pub(super) q: &'a [f32],
-    pub(super) k: Keys<'a>,
+    pub(super) k: SequenceKeys<'a>,
     /// Values `[.., heads.kv * dim]`.
-    pub(super) v: Rows<'a>,
+    pub(super) v: SequenceValues<'a>,
     /// Keys and values of the prefix. With a prefix, `k` and `v` are consecutive rows.
     pub(super) prefix: Option<[&'a [f32]; 2]>,
     /// Index of the first query in the row, prefix included.
@@ -31,7 +32,7 @@ pub(super) struct Task<'a> {
 
 /// Buffers of a task. Each thread keeps its own.
 #[derive(Default)]
-struct Scratch {
+struct ForwardScratch {
     transposed: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -52,56 +53,59 @@ struct RowScratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<ForwardScratch> = RefCell::default();
 }
 
-impl Task<'_> {
-    pub(super) fn run(self, heads: Heads) {
-        SCRATCH.with_borrow_mut(|scratch| lanes::run(Forward { task: self, heads, scratch }));
+impl ForwardTask<'_> {
+    pub(super) fn run_task(self, heads: Heads) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            lanes::run_kernel(AttentionForward { task: self, heads, scratch })
+        });
     }
 }
 
-struct Forward<'a> {
-    task: Task<'a>,
+struct AttentionForward<'a> {
+    task: ForwardTask<'a>,
     heads: Heads,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut ForwardScratch,
 }
 
-impl Kernel for Forward<'_> {
+impl Kernel for AttentionForward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { task, heads, scratch } = self;
-        let Scratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
-        let Task { q, k, v, prefix, first, out } = task;
+        let ForwardScratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
+        let ForwardTask { q, k, v, prefix, first, out } = task;
         let (k, v) = match (prefix, k, v) {
-            (Some([keys, values]), Keys::Rows(k), Rows::Whole(v)) => {
-                (Keys::Rows(join(all_keys, keys, k)), Rows::Whole(join(all_values, values, v)))
-            }
+            (Some([keys, values]), SequenceKeys::Rows(k), SequenceValues::Whole(v)) => (
+                SequenceKeys::Rows(join_prefix(all_keys, keys, k)),
+                SequenceValues::Whole(join_prefix(all_values, values, v)),
+            ),
             _ => (k, v),
         };
         let (qw, kvw) = (heads.q_width(), heads.kv_width());
         let tokens = first + q.len() / qw;
-        let most_rows = (SCORES / vector::padded(tokens)).clamp(4, ROWS);
-        let most_queries = (most_rows / heads.group()).max(1);
+        let most_rows = (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS);
+        let most_queries = (most_rows / heads.group_size()).max(1);
         for head in 0..heads.kv {
-            if let Keys::Rows(k) = k {
-                vector::transpose(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
+            if let SequenceKeys::Rows(k) = k {
+                vector::transpose_head(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
             }
-            let group = Group { k, v, transposed, heads, head, alone: q.len() == qw };
+            let group = HeadGroup { k, v, transposed, heads, head, alone: q.len() == qw };
             let blocks = q.chunks(most_queries * qw).zip(out.chunks_mut(most_queries * qw));
             for (i, (q, out)) in blocks.enumerate() {
-                group.attend(lanes, q, first + i * most_queries, rows, out);
+                group.attend_queries(lanes, q, first + i * most_queries, rows, out);
             }
         }
     }
 }
 
 /// A key head with its values.
-struct Group<'a> {
-    k: Keys<'a>,
-    v: Rows<'a>,
+struct HeadGroup<'a> {
+    k: SequenceKeys<'a>,
+    v: SequenceValues<'a>,
     /// Transposed keys of this head, if `k` has rows.
     transposed: &'a [f32],
     heads: Heads,
@@ -110,10 +114,10 @@ struct Group<'a> {
     alone: bool,
 }
 
-impl Group<'_> {
+impl HeadGroup<'_> {
     /// Computes the heads of this group for some consecutive queries. The first of them attends to `first + 1` keys.
     #[inline(always)]
-    fn attend<S: Simd, const N: usize>(
+    fn attend_queries<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         q: &[f32],
@@ -122,40 +126,41 @@ impl Group<'_> {
         out: &mut [f32],
     ) {
         let Self { k, v, heads, head, .. } = *self;
-        let (dim, group, qw) = (heads.dim, heads.group(), heads.q_width());
+        let (dim, group, qw) = (heads.dim, heads.group_size(), heads.q_width());
         let (kvw, at) = (heads.kv_width(), head * dim);
         let members = head * group * dim..(head + 1) * group * dim;
         let RowScratch { queries, out: found, scores, counts, scales } = scratch;
         queries.clear();
         counts.clear();
         for (i, q) in q.chunks_exact(qw).enumerate() {
-            queries.extend(q[members.clone()].iter().map(|q| q * heads.scale()));
+            queries.extend(q[members.clone()].iter().map(|q| q * heads.score_scale()));
             counts.extend(std::iter::repeat_n(first + i + 1, group));
         }
         let rows = counts.len();
-        let pitch = vector::padded(first + rows / group);
+        let pitch = vector::padded_dim(first + rows / group);
         scores.resize((rows * pitch).max(scores.len()), 0.0);
         let scores = &mut scores[..rows * pitch];
-        let x = vector::Vectors { data: queries, pitch: dim, dim };
+        let x = vector::PitchedRows { data: queries, pitch: dim, dim };
         for i in 0..pitch / LANES {
             if self.alone {
-                k.prefetch(i + 1, at * LANES..(at + dim) * LANES);
-                v.prefetch(i, kvw, at..at + dim);
+                k.prefetch_keys(i + 1, at * LANES..(at + dim) * LANES);
+                v.prefetch_values(i, kvw, at..at + dim);
             }
             // Earlier queries attend to none of these keys.
             let from = (i * LANES).saturating_sub(first) * group;
-            let (keys, at) = (self.keys(i), i * LANES);
-            vector::Products { x, first: from, keys, out: scores, pitch, at }.run(lanes);
+            let (keys, at) = (self.key_group(i), i * LANES);
+            vector::KeyProducts { x, first: from, keys, out: scores, pitch, at }
+                .compute_products(lanes);
         }
         scales.clear();
         for (scores, &keys) in scores.chunks_exact_mut(pitch).zip(&*counts) {
-            let scores = &mut scores[..vector::padded(keys)];
-            scales.push(lanes.call(vector::Softmax { scores, keys }));
+            let scores = &mut scores[..vector::padded_dim(keys)];
+            scales.push(lanes.call_part(vector::Softmax { scores, keys }));
         }
         found.resize((rows * dim).max(found.len()), 0.0);
         let weighted =
             Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
-        weighted.run(lanes, &mut found[..rows * dim], dim);
+        weighted.compute_sums(lanes, &mut found[..rows * dim], dim);
         for (out, found) in out.chunks_exact_mut(qw).zip(found.chunks_exact(group * dim)) {
             out[members.clone()].copy_from_slice(found);
         }
@@ -163,12 +168,12 @@ impl Group<'_> {
 
     /// Returns the `i`-th group of sixteen keys, `[dim, 16]`.
     #[inline(always)]
-    fn keys(&self, i: usize) -> &[f32] {
+    fn key_group(&self, i: usize) -> &[f32] {
         let Self { k, heads, head, .. } = *self;
         let size = heads.dim * LANES;
         match k {
-            Keys::Rows(_) => &self.transposed[i * size..][..size],
-            Keys::Blocks { storage, ids, at } => {
+            SequenceKeys::Rows(_) => &self.transposed[i * size..][..size],
+            SequenceKeys::Blocks { storage, ids, at } => {
                 &storage[ids[i] as usize].read()[at + head * size..][..size]
             }
         }
@@ -176,7 +181,7 @@ impl Group<'_> {
 }
 
 /// Concatenates the prefix and the row's own part.
-pub(super) fn join<'a>(whole: &'a mut Vec<f32>, prefix: &[f32], own: &[f32]) -> &'a [f32] {
+pub(super) fn join_prefix<'a>(whole: &'a mut Vec<f32>, prefix: &[f32], own: &[f32]) -> &'a [f32] {
     whole.clear();
     whole.extend_from_slice(prefix);
     whole.extend_from_slice(own);

@@ -2,74 +2,82 @@
 
 use std::ops::Range;
 
-use super::{Block, Blocks};
+use super::blocks::{CacheBlock, CacheBlocks};
 use crate::lanes::LANES;
-use crate::matmul::prefetch;
+use crate::matmul::prefetch_line;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
 
 /// Keys of one sequence.
 #[derive(Clone, Copy)]
-pub(super) enum Keys<'a> {
+pub(super) enum SequenceKeys<'a> {
     /// Consecutive rows.
     Rows(&'a [f32]),
     /// Blocks `ids` of `storage`; the keys of each block begin at `at`.
-    Blocks { storage: &'a [Block], ids: &'a [u32], at: usize },
+    Blocks { storage: &'a [CacheBlock], ids: &'a [u32], at: usize },
 }
 
-impl<'a> Keys<'a> {
-    pub(super) fn of(blocks: &Blocks<'a>, ids: &'a [u32]) -> Self {
+impl<'a> SequenceKeys<'a> {
+    pub(super) fn from_blocks(blocks: &CacheBlocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
     }
 
     /// Prefetches a part of the keys of a block, if the block exists. Loading a block from memory takes longer than one
     /// query computes on it.
     #[inline(always)]
-    pub(super) fn prefetch(self, block: usize, part: Range<usize>) {
+    pub(super) fn prefetch_keys(self, block: usize, part: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
         let Some(block) = ids.get(block).map(|&id| storage[id as usize].read().as_ptr()) else {
             return;
         };
-        part.step_by(LINE).for_each(|i| prefetch(block.wrapping_add(at + i)));
+        part.step_by(LINE).for_each(|i| prefetch_line(block.wrapping_add(at + i)));
     }
 }
 
 /// Rows of values of one sequence, consecutive or in blocks.
 #[derive(Clone, Copy)]
-pub(super) enum Rows<'a> {
+pub(super) enum SequenceValues<'a> {
     Whole(&'a [f32]),
     /// Blocks `ids` of `storage`; the rows of each block begin at `at`.
     Blocks {
-        storage: &'a [Block],
+        storage: &'a [CacheBlock],
         ids: &'a [u32],
         at: usize,
     },
 }
 
-impl<'a> Rows<'a> {
+impl<'a> SequenceValues<'a> {
     /// Returns the values of a sequence.
-    pub(super) fn of(blocks: &Blocks<'a>, ids: &'a [u32]) -> Self {
+    pub(super) fn from_blocks(blocks: &CacheBlocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.values }
     }
 
-    /// Prefetches some columns of the rows of `width`, like [`Keys::prefetch`].
+    /// Prefetches some columns of the rows of `width`, like [`SequenceKeys::prefetch_keys`].
     #[inline(always)]
-    pub(super) fn prefetch(self, block: usize, width: usize, columns: Range<usize>) {
+    pub(super) fn prefetch_values(self, block: usize, width: usize, columns: Range<usize>) {
         let Self::Blocks { storage, ids, at } = self else { return };
         let Some(block) = ids.get(block).map(|&id| storage[id as usize].read().as_ptr()) else {
             return;
         };
         for row in 0..LANES {
             let start = at + row * width;
-            columns.clone().step_by(LINE).for_each(|i| prefetch(block.wrapping_add(start + i)));
+            columns
+                .clone()
+                .step_by(LINE)
+                .for_each(|i| prefetch_line(block.wrapping_add(start + i)));
         }
     }
 
     /// Returns the rows of `width` from row `first` on, up to row `end`, that are contiguous in memory, and their number.
     /// In blocks, `first` is the first row of one.
     #[inline(always)]
-    pub(super) fn run(self, first: usize, end: usize, width: usize) -> (&'a [f32], usize) {
+    pub(super) fn contiguous_rows(
+        self,
+        first: usize,
+        end: usize,
+        width: usize,
+    ) -> (&'a [f32], usize) {
         match self {
             Self::Whole(rows) => (&rows[first * width..end * width], end - first),
             Self::Blocks { storage, ids, at } => {
@@ -81,7 +89,7 @@ impl<'a> Rows<'a> {
 
     /// Returns a row of `width`.
     #[inline(always)]
-    pub(super) fn row(self, row: usize, width: usize) -> &'a [f32] {
+    pub(super) fn row_at(self, row: usize, width: usize) -> &'a [f32] {
         match self {
             Self::Whole(rows) => &rows[row * width..][..width],
             Self::Blocks { storage, ids, at } => {

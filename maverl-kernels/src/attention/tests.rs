@@ -43,7 +43,7 @@ fn case(n: usize, heads: Heads) -> Case {
 
 fn forward(c: &Case, offsets: &[usize], heads: Heads) -> Vec<f32> {
     let mut out = vec![f32::NAN; c.q.len()];
-    attention(&c.q, &c.k, &c.v, Packing::of(offsets), heads, &mut out);
+    attention(&c.q, &c.k, &c.v, Packing::from_offsets(offsets), heads, &mut out);
     out
 }
 
@@ -51,7 +51,7 @@ fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32
     let out = forward(c, offsets, heads);
     let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
     let [dq, dk, dv] = &mut grads;
-    let packing = Packing::of(offsets);
+    let packing = Packing::from_offsets(offsets);
     attention_bwd(&c.q, &c.k, &c.v, &out, dout, packing, heads, dq, dk, dv);
     grads
 }
@@ -94,7 +94,7 @@ fn backward_agrees_with_central_differences_on_ragged_rows() {
 /// Sequences in blocks of sixteen tokens in arbitrary order. Slots that no token wrote are NaN.
 #[derive(Default)]
 struct Store {
-    storage: Vec<Block>,
+    storage: Vec<CacheBlock>,
 }
 
 impl Store {
@@ -115,7 +115,7 @@ impl Store {
             }
             values[..at.len()].copy_from_slice(&c.v[at]);
             self.storage.push(block.into());
-            self.storage.push(Block::default());
+            self.storage.push(CacheBlock::default());
             ids.insert(0, self.storage.len() as u32 - 2);
         }
         // First tokens of the last block.
@@ -125,9 +125,9 @@ impl Store {
         ids
     }
 
-    fn blocks(&self, heads: Heads) -> Blocks<'_> {
+    fn blocks(&self, heads: Heads) -> CacheBlocks<'_> {
         let values = Self::TOKENS * heads.kv_width();
-        Blocks { storage: &self.storage, keys: 0, values }
+        CacheBlocks { storage: &self.storage, keys: 0, values }
     }
 }
 
@@ -248,7 +248,7 @@ fn one_long_row_by_head_has_the_bits_of_one_thread() {
 #[should_panic(expected = "k has 8 elements, not [3, 4]")]
 fn wrong_shapes_are_named() {
     let heads = Heads { q: 1, kv: 1, dim: 4 };
-    let packing = Packing::of(&[0, 3]);
+    let packing = Packing::from_offsets(&[0, 3]);
     attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], packing, heads, &mut [0.0; 12]);
 }
 

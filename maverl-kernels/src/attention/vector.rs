@@ -6,14 +6,14 @@ use pulp::Simd;
 use crate::lanes::{Kernel, LANES, Lanes, Sixteen};
 
 /// Returns `dim` rounded up to whole groups of lanes. The padding is zero.
-pub(super) fn padded(dim: usize) -> usize {
+pub(super) fn padded_dim(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
 }
 
 /// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into groups of sixteen
 /// tokens: `[tokens / 16, dim, 16]`, with zeros past the last token.
 #[inline(always)]
-pub(super) fn transpose(
+pub(super) fn transpose_head(
     x: &[f32],
     width: usize,
     at: usize,
@@ -35,13 +35,13 @@ pub(super) fn transpose(
 
 /// Rows of `dim` elements at a distance of `pitch`.
 #[derive(Clone, Copy)]
-pub(super) struct Vectors<'a> {
+pub(super) struct PitchedRows<'a> {
     pub(super) data: &'a [f32],
     pub(super) pitch: usize,
     pub(super) dim: usize,
 }
 
-impl<'a> Vectors<'a> {
+impl<'a> PitchedRows<'a> {
     #[inline(always)]
     fn row(self, i: usize) -> &'a [f32] {
         &self.data[i * self.pitch..][..self.dim]
@@ -54,8 +54,8 @@ pub(super) const fn is_scalar<S: Simd>() -> bool {
 }
 
 /// Products of rows with the sixteen keys of a group.
-pub(super) struct Products<'a> {
-    pub(super) x: Vectors<'a>,
+pub(super) struct KeyProducts<'a> {
+    pub(super) x: PitchedRows<'a>,
     /// Index of the first row.
     pub(super) first: usize,
     /// Keys `[dim, 16]`.
@@ -66,29 +66,29 @@ pub(super) struct Products<'a> {
     pub(super) at: usize,
 }
 
-impl Products<'_> {
+impl KeyProducts<'_> {
     /// Computes the products. Each is summed in lane order, with the bits of [`Lanes::dot`].
     #[inline(always)]
-    pub(super) fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    pub(super) fn compute_products<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         // The usual head sizes are constants, so that the compiler unrolls the loops.
         match self.x.dim {
-            _ if is_scalar::<S>() => lanes.call(OfSize::<0>(self)),
-            32 => lanes.call(OfSize::<32>(self)),
-            64 => lanes.call(OfSize::<64>(self)),
-            128 => lanes.call(OfSize::<128>(self)),
-            _ => lanes.call(OfSize::<0>(self)),
+            _ if is_scalar::<S>() => lanes.call_part(OfSize::<0>(self)),
+            32 => lanes.call_part(OfSize::<32>(self)),
+            64 => lanes.call_part(OfSize::<64>(self)),
+            128 => lanes.call_part(OfSize::<128>(self)),
+            _ => lanes.call_part(OfSize::<0>(self)),
         }
     }
 }
 
 /// Products of rows of `D` elements, or of any number if `D` is zero.
-struct OfSize<'a, const D: usize>(Products<'a>);
+struct OfSize<'a, const D: usize>(KeyProducts<'a>);
 
 impl<const D: usize> Kernel for OfSize<'_, D> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
         let rows = self.0.out.len() / self.0.pitch;
         // As many rows at once as registers can hold partial sums for.
         let most = match N {
@@ -99,15 +99,15 @@ impl<const D: usize> Kernel for OfSize<'_, D> {
         };
         let mut row = self.0.first;
         while most >= 4 && row + 4 <= rows {
-            self.rows::<S, N, 4>(lanes, row);
+            self.multiply_rows::<S, N, 4>(lanes, row);
             row += 4;
         }
         while most >= 2 && row + 2 <= rows {
-            self.rows::<S, N, 2>(lanes, row);
+            self.multiply_rows::<S, N, 2>(lanes, row);
             row += 2;
         }
         while row < rows {
-            self.rows::<S, N, 1>(lanes, row);
+            self.multiply_rows::<S, N, 1>(lanes, row);
             row += 1;
         }
     }
@@ -116,8 +116,12 @@ impl<const D: usize> Kernel for OfSize<'_, D> {
 impl<const D: usize> OfSize<'_, D> {
     /// Computes the products of `M` rows from `row` on.
     #[inline(always)]
-    fn rows<S: Simd, const N: usize, const M: usize>(&mut self, lanes: Lanes<S, N>, row: usize) {
-        let Products { x, keys, ref mut out, pitch, at, .. } = self.0;
+    fn multiply_rows<S: Simd, const N: usize, const M: usize>(
+        &mut self,
+        lanes: Lanes<S, N>,
+        row: usize,
+    ) {
+        let KeyProducts { x, keys, ref mut out, pitch, at, .. } = self.0;
         let mut q = [<&[f32]>::default(); M];
         for (m, q) in q.iter_mut().enumerate() {
             *q = x.row(row + m);
@@ -125,7 +129,7 @@ impl<const D: usize> OfSize<'_, D> {
                 *q = &q[..D];
             }
         }
-        for (m, products) in tree(lanes, q, keys).into_iter().enumerate() {
+        for (m, products) in sum_tree(lanes, q, keys).into_iter().enumerate() {
             let out = &mut out[(row + m) * pitch + at..][..LANES];
             S::as_mut_simd_f32s(out).0.copy_from_slice(&products);
         }
@@ -133,15 +137,15 @@ impl<const D: usize> OfSize<'_, D> {
 }
 
 /// Sums of `M` rows for sixteen keys.
-type Sums<S, const N: usize, const M: usize> = [Sixteen<S, N>; M];
+type LaneSums<S, const N: usize, const M: usize> = [Sixteen<S, N>; M];
 
 /// Yields lane by lane in the order in which [`Lanes::sum`] adds them, so that few registers hold the sums.
 #[inline(always)]
-fn tree<S: Simd, const N: usize, const M: usize>(
+fn sum_tree<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
     q: [&[f32]; M],
     keys: &[f32],
-) -> Sums<S, N, M> {
+) -> LaneSums<S, N, M> {
     let keys = S::as_simd_f32s(&keys[..q[0].len() * LANES]).0;
     let mut halves = [[lanes.splat(0.0); M]; 2];
     for (half, i) in halves.iter_mut().zip([0, 1]) {
@@ -152,33 +156,33 @@ fn tree<S: Simd, const N: usize, const M: usize>(
         for q in &mut q {
             *q = &q[i..][..len];
         }
-        let low = four(lanes, q, keys, 0);
-        *half = add(lanes, low, four(lanes, q, keys, 2));
+        let low = sum_four_lanes(lanes, q, keys, 0);
+        *half = add_sums(lanes, low, sum_four_lanes(lanes, q, keys, 2));
     }
-    add(lanes, halves[0], halves[1])
+    add_sums(lanes, halves[0], halves[1])
 }
 
 /// Returns the sums of lanes `i`, `i + 4`, `i + 8` and `i + 12`.
 #[inline(always)]
-fn four<S: Simd, const N: usize, const M: usize>(
+fn sum_four_lanes<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
     q: [&[f32]; M],
     keys: &[S::f32s],
     i: usize,
-) -> Sums<S, N, M> {
-    let low = add(lanes, lane(lanes, q, keys, i), lane(lanes, q, keys, i + 8));
-    let high = add(lanes, lane(lanes, q, keys, i + 4), lane(lanes, q, keys, i + 12));
-    add(lanes, low, high)
+) -> LaneSums<S, N, M> {
+    let low = add_sums(lanes, sum_lane(lanes, q, keys, i), sum_lane(lanes, q, keys, i + 8));
+    let high = add_sums(lanes, sum_lane(lanes, q, keys, i + 4), sum_lane(lanes, q, keys, i + 12));
+    add_sums(lanes, low, high)
 }
 
 /// Returns the sums of one lane.
 #[inline(always)]
-fn lane<S: Simd, const N: usize, const M: usize>(
+fn sum_lane<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
     q: [&[f32]; M],
     keys: &[S::f32s],
     lane: usize,
-) -> Sums<S, N, M> {
+) -> LaneSums<S, N, M> {
     let mut sums = [lanes.splat(0.0); M];
     let mut d = lane;
     while d < q[0].len() {
@@ -194,11 +198,11 @@ fn lane<S: Simd, const N: usize, const M: usize>(
 }
 
 #[inline(always)]
-fn add<S: Simd, const N: usize, const M: usize>(
+fn add_sums<S: Simd, const N: usize, const M: usize>(
     lanes: Lanes<S, N>,
-    mut a: Sums<S, N, M>,
-    b: Sums<S, N, M>,
-) -> Sums<S, N, M> {
+    mut a: LaneSums<S, N, M>,
+    b: LaneSums<S, N, M>,
+) -> LaneSums<S, N, M> {
     for m in 0..M {
         a[m] = lanes.add(a[m], b[m]);
     }
@@ -207,7 +211,7 @@ fn add<S: Simd, const N: usize, const M: usize>(
 
 /// Scores of the keys that one query attends to.
 pub(super) struct Softmax<'a> {
-    /// Scores of [`padded`] length. The padding is set to zero.
+    /// Scores of [`padded_dim`] length. The padding is set to zero.
     pub(super) scores: &'a mut [f32],
     pub(super) keys: usize,
 }
@@ -217,7 +221,7 @@ impl Kernel for Softmax<'_> {
 
     /// Replaces the scores by `exp(s − max)` and returns the inverse of their sum.
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
         let Self { scores, keys } = self;
         scores[keys..].fill(f32::NEG_INFINITY);
         let max = lanes.splat(lanes.max(scores));

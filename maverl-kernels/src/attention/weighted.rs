@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use pulp::{Scalar, Simd};
 
-use super::rows::Rows;
+use super::rows::SequenceValues;
 use super::vector::is_scalar;
 use crate::lanes::{Kernel, Lanes};
 
@@ -19,7 +19,7 @@ pub(super) struct Weighted<'a> {
     pub(super) counts: &'a [usize],
     /// Factor of each row's sum.
     pub(super) scales: &'a [f32],
-    pub(super) x: Rows<'a>,
+    pub(super) x: SequenceValues<'a>,
     /// Elements of a row of `x`; the columns `at..at + dim` of them are summed.
     pub(super) width: usize,
     pub(super) at: usize,
@@ -30,7 +30,7 @@ impl Weighted<'_> {
     /// Overwrites the first `dim` elements of each row of `out` (of `pitch`) by `scales[m] Σⱼ weights[m][j] x[j]`, as
     /// four sums of every fourth `j` each.
     #[inline(always)]
-    pub(super) fn run<S: Simd, const N: usize>(
+    pub(super) fn compute_sums<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         out: &mut [f32],
@@ -41,25 +41,25 @@ impl Weighted<'_> {
         // As many columns at once as registers can hold sums for.
         let most = if has_many_registers::<S>() || self.counts.len() < 4 { 4 } else { 2 };
         while !is_scalar::<S>() && most >= 4 && col + 4 * size <= dim {
-            lanes.call(Columns::<4> { sums: self, col, out, pitch });
+            lanes.call_part(WeightedColumns::<4> { sums: self, col, out, pitch });
             col += 4 * size;
         }
         while !is_scalar::<S>() && col + 2 * size <= dim {
-            lanes.call(Columns::<2> { sums: self, col, out, pitch });
+            lanes.call_part(WeightedColumns::<2> { sums: self, col, out, pitch });
             col += 2 * size;
         }
         while col + size <= dim {
-            lanes.call(Columns::<1> { sums: self, col, out, pitch });
+            lanes.call_part(WeightedColumns::<1> { sums: self, col, out, pitch });
             col += size;
         }
         for col in col..dim {
-            Columns::<1> { sums: self, col, out, pitch }.all_rows(Scalar::new());
+            WeightedColumns::<1> { sums: self, col, out, pitch }.all_rows(Scalar::new());
         }
     }
 
     /// Computes `M` rows from `row` on. At least eight sums are taken at once, which hides the latency of additions.
     #[inline(always)]
-    fn tile<S: Simd, const V: usize, const M: usize>(
+    fn compute_tile<S: Simd, const V: usize, const M: usize>(
         &self,
         simd: S,
         col: usize,
@@ -83,7 +83,7 @@ impl Weighted<'_> {
         };
         for (m, weights) in weights.into_iter().enumerate() {
             for (j, &weight) in weights.iter().enumerate().skip(common) {
-                let x = S::as_simd_f32s(&self.x.row(j, self.width)[columns.clone()]).0;
+                let x = S::as_simd_f32s(&self.x.row_at(j, self.width)[columns.clone()]).0;
                 let weight = simd.splat_f32s(weight);
                 for v in 0..V {
                     sums[j % 4][m][v] = simd.mul_add_f32s(weight, x[v], sums[j % 4][m][v]);
@@ -112,14 +112,14 @@ impl Weighted<'_> {
     ) -> [[[S::f32s; V]; M]; 4] {
         let mut sums = [[[simd.splat_f32s(0.0); V]; M]; 4];
         for (pass, sums) in sums.as_chunks_mut::<C>().0.iter_mut().enumerate() {
-            *sums = self.chains(simd, columns, weights, common, pass * C);
+            *sums = self.sum_chains(simd, columns, weights, common, pass * C);
         }
         sums
     }
 
     /// Computes the sums of every fourth row of `x` from `first` on, and of the `C - 1` rows after each.
     #[inline(always)]
-    fn chains<S: Simd, const V: usize, const M: usize, const C: usize>(
+    fn sum_chains<S: Simd, const V: usize, const M: usize, const C: usize>(
         &self,
         simd: S,
         columns: &Range<usize>,
@@ -131,7 +131,7 @@ impl Weighted<'_> {
         let mut sums = [[[simd.splat_f32s(0.0); V]; M]; C];
         let mut done = 0;
         while done < common {
-            let (mut run, rows) = x.run(done, common, width);
+            let (mut run, rows) = x.contiguous_rows(done, common, width);
             let mut here = [<&[[f32; 4]]>::default(); M];
             for m in 0..M {
                 here[m] = &weights[m][done..].as_chunks().0[..rows / 4];
@@ -156,23 +156,23 @@ impl Weighted<'_> {
 }
 
 /// `V` vectors of columns from `col` on, for all rows of `out` (of `pitch`).
-struct Columns<'a, const V: usize> {
+struct WeightedColumns<'a, const V: usize> {
     sums: &'a Weighted<'a>,
     col: usize,
     out: &'a mut [f32],
     pitch: usize,
 }
 
-impl<const V: usize> Kernel for Columns<'_, V> {
+impl<const V: usize> Kernel for WeightedColumns<'_, V> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         self.all_rows(lanes.simd);
     }
 }
 
-impl<const V: usize> Columns<'_, V> {
+impl<const V: usize> WeightedColumns<'_, V> {
     /// Computes the columns of all rows. The part of `x` that they read stays in the L1 cache.
     #[inline(always)]
     fn all_rows<S: Simd>(self, simd: S) {
@@ -180,15 +180,15 @@ impl<const V: usize> Columns<'_, V> {
         let rows = sums.counts.len();
         let mut row = 0;
         while !is_scalar::<S>() && (V < 4 || has_many_registers::<S>()) && row + 4 <= rows {
-            sums.tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
+            sums.compute_tile::<S, V, 4>(simd, col, row, &mut out[row * pitch..], pitch);
             row += 4;
         }
         while !is_scalar::<S>() && row + 2 <= rows {
-            sums.tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
+            sums.compute_tile::<S, V, 2>(simd, col, row, &mut out[row * pitch..], pitch);
             row += 2;
         }
         while row < rows {
-            sums.tile::<S, V, 1>(simd, col, row, &mut out[row * pitch..], pitch);
+            sums.compute_tile::<S, V, 1>(simd, col, row, &mut out[row * pitch..], pitch);
             row += 1;
         }
     }
@@ -215,19 +215,19 @@ impl Kernel for Accumulate<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(mut self, lanes: Lanes<S, N>) {
         let (simd, size) = (lanes.simd, S::F32_LANES);
         let mut col = 0;
         while has_many_registers::<S>() && col + 4 * size <= self.width {
-            self.columns::<S, 4>(simd, col);
+            self.add_to_columns::<S, 4>(simd, col);
             col += 4 * size;
         }
         while col + 2 * size <= self.width {
-            self.columns::<S, 2>(simd, col);
+            self.add_to_columns::<S, 2>(simd, col);
             col += 2 * size;
         }
         while col < self.width {
-            self.columns::<S, 1>(simd, col);
+            self.add_to_columns::<S, 1>(simd, col);
             col += size;
         }
     }
@@ -236,26 +236,31 @@ impl Kernel for Accumulate<'_> {
 impl Accumulate<'_> {
     /// Adds to `V` vectors of columns from `col` on.
     #[inline(always)]
-    fn columns<S: Simd, const V: usize>(&mut self, simd: S, col: usize) {
+    fn add_to_columns<S: Simd, const V: usize>(&mut self, simd: S, col: usize) {
         let keys = self.acc.len() / self.width;
         let mut key = 0;
         while has_many_registers::<S>() && V < 4 && key + 8 <= keys {
-            self.tile::<S, V, 8>(simd, key, col);
+            self.add_to_keys::<S, V, 8>(simd, key, col);
             key += 8;
         }
         while !is_scalar::<S>() && key + 4 <= keys {
-            self.tile::<S, V, 4>(simd, key, col);
+            self.add_to_keys::<S, V, 4>(simd, key, col);
             key += 4;
         }
         while key < keys {
-            self.tile::<S, V, 1>(simd, key, col);
+            self.add_to_keys::<S, V, 1>(simd, key, col);
             key += 1;
         }
     }
 
     /// Adds to `K` keys from `key` on.
     #[inline(always)]
-    fn tile<S: Simd, const V: usize, const K: usize>(&mut self, simd: S, key: usize, col: usize) {
+    fn add_to_keys<S: Simd, const V: usize, const K: usize>(
+        &mut self,
+        simd: S,
+        key: usize,
+        col: usize,
+    ) {
         let Self { weights, pitch, x, width, ref mut acc } = *self;
         let size = V * S::F32_LANES;
         let mut sums = [[simd.splat_f32s(0.0); V]; K];

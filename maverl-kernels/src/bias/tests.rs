@@ -4,7 +4,7 @@ use crate::testing::{random, same_bits, threads};
 #[test]
 fn the_bias_is_added_to_every_row() {
     let mut y = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-    add(&[10.0, 20.0], &mut y);
+    add_bias(&[10.0, 20.0], &mut y);
     assert_eq!(y, [10.0, 21.0, 12.0, 23.0, 14.0, 25.0]);
 }
 
@@ -28,5 +28,5 @@ fn its_gradient_sums_rows_in_order_on_any_number_of_threads() {
 #[test]
 #[should_panic(expected = "7 elements are not rows of 3")]
 fn rows_of_another_length_are_refused() {
-    add(&[0.0; 3], &mut [0.0; 7]);
+    add_bias(&[0.0; 3], &mut [0.0; 7]);
 }

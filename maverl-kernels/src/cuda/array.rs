@@ -4,23 +4,23 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::recording::Lease;
-use super::usage::Held;
-use super::{Element, Kernels, Machine};
+use super::recording::RangeLease;
+use super::usage::HeldBytes;
+use super::{DeviceElement, Kernels, Machine};
 
 /// Array in a machine's memory.
-pub struct DeviceArray<M: Machine, T: Element> {
-    room: Room<M, T>,
+pub struct DeviceArray<M: Machine, T: DeviceElement> {
+    room: ArrayMemory<M, T>,
     at: u64,
     len: usize,
 }
 
 /// Memory of an array.
-enum Room<M: Machine, T: Element> {
+enum ArrayMemory<M: Machine, T: DeviceElement> {
     /// An allocation of the machine.
-    Own(M::Array<T>, #[expect(dead_code, reason = "counts until it is dropped")] Held),
+    Own(M::Array<T>, #[expect(dead_code, reason = "counts until it is dropped")] HeldBytes),
     /// A place in the workspace of a recording.
-    Recorded(#[expect(dead_code, reason = "is free when it is dropped")] Option<Lease>),
+    Recorded(#[expect(dead_code, reason = "is free when it is dropped")] Option<RangeLease>),
 }
 
 /// Numbers in a machine's memory that a kernel reads.
@@ -52,10 +52,10 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If launches are recorded.
-    pub fn array_of<T: Element>(&self, host: &[T]) -> Result<DeviceArray<M, T>, M::Error> {
+    pub fn array_of<T: DeviceElement>(&self, host: &[T]) -> Result<DeviceArray<M, T>, M::Error> {
         assert!(self.recorder.is_none(), "a copy from the host cannot be recorded");
-        let array = self.machine.upload(host)?;
-        Ok(self.counted(array, host.len()))
+        let array = self.machine.upload_array(host)?;
+        Ok(self.counted_array(array, host.len()))
     }
 
     /// Allocates an array of arbitrary content.
@@ -63,13 +63,17 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
-    pub fn array<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+    pub fn new_array<T: DeviceElement>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
         if let Some(recorder) = &self.recorder {
-            let lease = recorder.lease((len * size_of::<T>()) as u64);
-            return Ok(DeviceArray { at: lease.at(), len, room: Room::Recorded(Some(lease)) });
+            let lease = recorder.lease_bytes((len * size_of::<T>()) as u64);
+            return Ok(DeviceArray {
+                at: lease.leased_address(),
+                len,
+                room: ArrayMemory::Recorded(Some(lease)),
+            });
         }
-        let array = self.machine.space(len.max(1))?;
-        Ok(self.counted(array, len))
+        let array = self.machine.allocate_array(len.max(1))?;
+        Ok(self.counted_array(array, len))
     }
 
     /// Allocates an array of zeros.
@@ -81,16 +85,19 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If launches are recorded.
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
+    pub fn zeroed_array<T: DeviceElement>(
+        &self,
+        len: usize,
+    ) -> Result<DeviceArray<M, T>, M::Error> {
         assert!(self.recorder.is_none(), "an array of zeros cannot be recorded");
-        let array = self.machine.zeros(len.max(1))?;
-        Ok(self.counted(array, len))
+        let array = self.machine.allocate_zeros(len.max(1))?;
+        Ok(self.counted_array(array, len))
     }
 
-    fn counted<T: Element>(&self, array: M::Array<T>, len: usize) -> DeviceArray<M, T> {
-        let at = self.machine.address(&array);
-        let held = self.usage.hold(len * size_of::<T>());
-        DeviceArray { room: Room::Own(array, held), at, len }
+    fn counted_array<T: DeviceElement>(&self, array: M::Array<T>, len: usize) -> DeviceArray<M, T> {
+        let at = self.machine.array_address(&array);
+        let held = self.usage.hold_bytes(len * size_of::<T>());
+        DeviceArray { room: ArrayMemory::Own(array, held), at, len }
     }
 
     /// Overwrites the front of an array by numbers of the host, after everything launched before has finished.
@@ -102,15 +109,15 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the array is shorter, or a place of a recording.
-    pub fn write<T: Element>(
+    pub fn write_array<T: DeviceElement>(
         &self,
         to: &mut DeviceArray<M, T>,
         host: &[T],
     ) -> Result<(), M::Error> {
         assert!(host.len() <= to.len, "{} elements to an array of {}", host.len(), to.len);
         match &mut to.room {
-            Room::Own(array, _) => self.machine.write(array, host),
-            Room::Recorded(_) => panic!("{RECORDED}"),
+            ArrayMemory::Own(array, _) => self.machine.overwrite_array(array, host),
+            ArrayMemory::Recorded(_) => panic!("{RECORDED}"),
         }
     }
 
@@ -123,15 +130,15 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If there are fewer, or the array is a place of a recording.
-    pub fn read_front<T: Element>(
+    pub fn read_front<T: DeviceElement>(
         &self,
         array: &DeviceArray<M, T>,
         n: usize,
     ) -> Result<Vec<T>, M::Error> {
         assert!(n <= array.len, "{n} elements of an array of {}", array.len);
         match &array.room {
-            Room::Own(array, _) => self.machine.download(array, n),
-            Room::Recorded(_) => panic!("{RECORDED}"),
+            ArrayMemory::Own(array, _) => self.machine.download_array(array, n),
+            ArrayMemory::Recorded(_) => panic!("{RECORDED}"),
         }
     }
 
@@ -144,7 +151,10 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the array is a place of a recording.
-    pub fn read<T: Element>(&self, array: &DeviceArray<M, T>) -> Result<Vec<T>, M::Error> {
+    pub fn read_array<T: DeviceElement>(
+        &self,
+        array: &DeviceArray<M, T>,
+    ) -> Result<Vec<T>, M::Error> {
         self.read_front(array, array.len)
     }
 }
@@ -152,22 +162,22 @@ impl<M: Machine> Kernels<M> {
 impl<M: Machine> Kernels<M> {
     /// Copies an array to the host, after a point in the device's work. What was launched after the point does not write
     /// it, and need not have finished.
-    pub(super) fn read_at<T: Element>(
+    pub(super) fn read_at<T: DeviceElement>(
         &self,
         at: &M::Event,
         array: &DeviceArray<M, T>,
     ) -> Result<Vec<T>, M::Error> {
         match &array.room {
-            Room::Own(own, _) => self.machine.download_at(at, own, array.len),
-            Room::Recorded(_) => panic!("{RECORDED}"),
+            ArrayMemory::Own(own, _) => self.machine.download_at(at, own, array.len),
+            ArrayMemory::Recorded(_) => panic!("{RECORDED}"),
         }
     }
 }
 
-impl<M: Machine, T: Element> DeviceArray<M, T> {
+impl<M: Machine, T: DeviceElement> DeviceArray<M, T> {
     /// Creates an array at a place that a recording gets an address for.
-    pub(super) fn at(at: u64, len: usize) -> Self {
-        Self { room: Room::Recorded(None), at, len }
+    pub(super) fn at_address(at: u64, len: usize) -> Self {
+        Self { room: ArrayMemory::Recorded(None), at, len }
     }
 
     /// Returns the number of elements.
@@ -181,7 +191,7 @@ impl<M: Machine, T: Element> DeviceArray<M, T> {
     }
 
     /// Returns the whole array for reading.
-    pub fn slice(&self) -> Slice<'_, T> {
+    pub fn as_slice(&self) -> Slice<'_, T> {
         Slice { at: self.at, len: self.len, of: PhantomData }
     }
 
@@ -191,7 +201,7 @@ impl<M: Machine, T: Element> DeviceArray<M, T> {
     }
 }
 
-impl<M: Machine, T: Element> fmt::Debug for DeviceArray<M, T> {
+impl<M: Machine, T: DeviceElement> fmt::Debug for DeviceArray<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} elements at {:#x}", self.len, self.at)
     }
@@ -207,7 +217,7 @@ impl<T> Copy for Slice<'_, T> {}
 
 impl<'a, T> Slice<'a, T> {
     /// Returns the slice as bytes.
-    pub fn bytes(self) -> Slice<'a, u8> {
+    pub fn as_bytes(self) -> Slice<'a, u8> {
         Slice { at: self.at, len: self.len * size_of::<T>(), of: PhantomData }
     }
 
@@ -243,15 +253,15 @@ impl<'a, T> Slice<'a, T> {
     ///
     /// If the range is not within the slice, or does not begin at a multiple of 16 bytes.
     #[must_use]
-    pub fn part(self, range: Range<usize>) -> Self {
-        let (at, len) = part::<T>(self.at, self.len, range);
+    pub fn sub_slice(self, range: Range<usize>) -> Self {
+        let (at, len) = part_range::<T>(self.at, self.len, range);
         Self { at, len, ..self }
     }
 }
 
 impl<'a, T> SliceMut<'a, T> {
     /// Returns the slice as bytes.
-    pub fn bytes(self) -> SliceMut<'a, u8> {
+    pub fn as_bytes(self) -> SliceMut<'a, u8> {
         SliceMut { at: self.at, len: self.len * size_of::<T>(), of: PhantomData }
     }
 
@@ -265,8 +275,8 @@ impl<'a, T> SliceMut<'a, T> {
     /// # Panics
     ///
     /// If it is not within the slice, or is not at a multiple of 16 bytes.
-    pub fn split(self, element: usize) -> (Self, Self) {
-        let (at, len) = part::<T>(self.at, self.len, element..self.len);
+    pub fn split_at(self, element: usize) -> (Self, Self) {
+        let (at, len) = part_range::<T>(self.at, self.len, element..self.len);
         (Self { len: element, ..self }, Self { at, len, of: PhantomData })
     }
 
@@ -286,23 +296,23 @@ impl<'a, T> SliceMut<'a, T> {
     ///
     /// If the range is not within the slice, or does not begin at a multiple of 16 bytes.
     #[must_use]
-    pub fn part(self, range: Range<usize>) -> Self {
-        let (at, len) = part::<T>(self.at, self.len, range);
+    pub fn sub_slice(self, range: Range<usize>) -> Self {
+        let (at, len) = part_range::<T>(self.at, self.len, range);
         Self { at, len, ..self }
     }
 
     /// Borrows the slice again, for one more kernel.
-    pub fn again(&mut self) -> SliceMut<'_, T> {
+    pub fn reborrow(&mut self) -> SliceMut<'_, T> {
         SliceMut { at: self.at, len: self.len, of: PhantomData }
     }
 
     /// Borrows the slice for reading.
-    pub fn read(&self) -> Slice<'_, T> {
+    pub fn as_slice(&self) -> Slice<'_, T> {
         Slice { at: self.at, len: self.len, of: PhantomData }
     }
 }
 
-fn part<T>(at: u64, len: usize, range: Range<usize>) -> (u64, usize) {
+fn part_range<T>(at: u64, len: usize, range: Range<usize>) -> (u64, usize) {
     assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} elements");
     let begin = range.start * size_of::<T>();
     assert!(begin.is_multiple_of(16), "kernels read 16 bytes: {range:?} does not begin at them");
@@ -332,7 +342,7 @@ impl<A: Arg> Arg for Option<A> {
     }
 }
 
-impl<M: Machine, T: Element> Arg for DeviceArray<M, T> {
+impl<M: Machine, T: DeviceElement> Arg for DeviceArray<M, T> {
     fn bits(&self) -> u64 {
         self.at
     }
@@ -387,6 +397,6 @@ pub fn from_bf16(x: &[u16]) -> Vec<f32> {
 
 /// Asserts the length of an array of a kernel.
 #[track_caller]
-pub(super) fn expect(kernel: &str, name: &str, len: usize, want: usize) {
+pub(super) fn expect_length(kernel: &str, name: &str, len: usize, want: usize) {
     assert_eq!(len, want, "{kernel}: {name} has {len} elements, not {want}");
 }

@@ -4,14 +4,14 @@ use super::cubins::Cubins;
 use super::{CudaError, Module, nvrtc};
 
 /// Origin of the machine code of kernels.
-pub(super) enum Code {
+pub(super) enum KernelCode {
     /// A file, and the architecture in it.
     File(Cubins, String),
     /// NVRTC, for an architecture.
     Compiler(String),
 }
 
-impl Code {
+impl KernelCode {
     /// Finds the code for a device of a compute capability: in a file, else by NVRTC.
     pub(super) fn find(capability: (i32, i32)) -> Result<Self, CudaError> {
         let cubins = Cubins::find()?;
@@ -20,19 +20,20 @@ impl Code {
         match (cubins, arch) {
             (Some(cubins), Some(arch)) => Ok(Self::File(cubins, arch)),
             (cubins, _) => {
-                let lacks = |missing| cubins.map_or(missing, |cubins| cubins.lacks(capability));
-                nvrtc::load().map_err(lacks)?;
+                let lacks =
+                    |missing| cubins.map_or(missing, |cubins| cubins.missing_code(capability));
+                nvrtc::load_nvrtc().map_err(lacks)?;
                 Ok(Self::Compiler(format!("sm_{}{}", capability.0, capability.1)))
             }
         }
     }
 
-    pub(super) fn of(&self, module: &Module) -> Result<Vec<u8>, CudaError> {
+    pub(super) fn code_of(&self, module: &Module) -> Result<Vec<u8>, CudaError> {
         match self {
-            Self::Compiler(arch) => Ok(nvrtc::compile(module, arch)?.code),
-            Self::File(cubins, arch) => match cubins.code(module, arch) {
+            Self::Compiler(arch) => Ok(nvrtc::compile_module(module, arch)?.code),
+            Self::File(cubins, arch) => match cubins.module_code(module, arch) {
                 Some(code) => Ok(code.to_vec()),
-                None => Ok(nvrtc::compile(module, arch)?.code),
+                None => Ok(nvrtc::compile_module(module, arch)?.code),
             },
         }
     }

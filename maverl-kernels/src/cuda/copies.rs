@@ -33,7 +33,7 @@ impl Copies {
     /// # Safety
     ///
     /// As many numbers are at the address from the point on, until this returns.
-    pub(super) unsafe fn read<T>(
+    pub(super) unsafe fn read_from<T>(
         &self,
         at: &CudaEvent,
         address: u64,

@@ -3,75 +3,88 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use super::machine::{Element, Launch, Machine, Recorded};
+use super::machine::{DeviceElement, LaunchShape, Machine, RecordedLaunch};
 
 /// A machine whose arrays hold nothing and whose kernels do nothing: what runs on it shows how much memory it takes on
 /// others. Numbers that are read from it are 0.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counted;
+pub struct CountingMachine;
 
-/// Array of a [`Counted`] machine.
+/// Array of a [`CountingMachine`] machine.
 #[derive(Debug)]
 pub struct NoArray<T>(PhantomData<T>);
 
-impl Machine for Counted {
+impl Machine for CountingMachine {
     type Error = Infallible;
-    type Array<T: Element> = NoArray<T>;
+    type Array<T: DeviceElement> = NoArray<T>;
     type Event = ();
     type Graph = ();
 
-    fn upload<T: Element>(&self, _: &[T]) -> Result<NoArray<T>, Infallible> {
+    fn upload_array<T: DeviceElement>(&self, _: &[T]) -> Result<NoArray<T>, Infallible> {
         Ok(NoArray(PhantomData))
     }
 
-    fn space<T: Element>(&self, _: usize) -> Result<NoArray<T>, Infallible> {
+    fn allocate_array<T: DeviceElement>(&self, _: usize) -> Result<NoArray<T>, Infallible> {
         Ok(NoArray(PhantomData))
     }
 
-    fn zeros<T: Element>(&self, _: usize) -> Result<NoArray<T>, Infallible> {
+    fn allocate_zeros<T: DeviceElement>(&self, _: usize) -> Result<NoArray<T>, Infallible> {
         Ok(NoArray(PhantomData))
     }
 
-    fn download<T: Element>(&self, _: &NoArray<T>, n: usize) -> Result<Vec<T>, Infallible> {
+    fn download_array<T: DeviceElement>(
+        &self,
+        _: &NoArray<T>,
+        n: usize,
+    ) -> Result<Vec<T>, Infallible> {
         Ok(vec![T::default(); n])
     }
 
-    fn write<T: Element>(&self, _: &mut NoArray<T>, _: &[T]) -> Result<(), Infallible> {
+    fn overwrite_array<T: DeviceElement>(
+        &self,
+        _: &mut NoArray<T>,
+        _: &[T],
+    ) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn address<T: Element>(&self, _: &NoArray<T>) -> u64 {
+    fn array_address<T: DeviceElement>(&self, _: &NoArray<T>) -> u64 {
         0
     }
 
     #[allow(unsafe_code)]
-    unsafe fn launch(&self, _: &'static str, _: Launch, _: &[u64]) -> Result<(), Infallible> {
+    unsafe fn launch_kernel(
+        &self,
+        _: &'static str,
+        _: LaunchShape,
+        _: &[u64],
+    ) -> Result<(), Infallible> {
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn graph(&self, _: &[Recorded]) -> Result<(), Infallible> {
+    unsafe fn create_graph(&self, _: &[RecordedLaunch]) -> Result<(), Infallible> {
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn replay(&self, (): &()) -> Result<(), Infallible> {
+    unsafe fn replay_graph(&self, (): &()) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn record(&self) -> Result<(), Infallible> {
+    fn record_event(&self) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn reached(&self, (): &()) -> Result<bool, Infallible> {
+    fn is_reached(&self, (): &()) -> Result<bool, Infallible> {
         Ok(true)
     }
 
-    fn stream(&self) -> Result<u64, Infallible> {
+    fn stream_handle(&self) -> Result<u64, Infallible> {
         Ok(0)
     }
 
-    fn elapsed(&self, (): &(), (): &()) -> Result<f32, Infallible> {
+    fn elapsed_millis(&self, (): &(), (): &()) -> Result<f32, Infallible> {
         Ok(0.0)
     }
 }

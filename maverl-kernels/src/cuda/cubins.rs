@@ -1,6 +1,6 @@
 //! Machine code of the kernels in a file, for machines that have a driver and no NVRTC.
 //!
-//! [`file()`] compiles the kernels, which needs NVRTC and no GPU. [`Cubins::find`] looks for such a file where
+//! [`compile_file()`] compiles the kernels, which needs NVRTC and no GPU. [`Cubins::find`] looks for such a file where
 //! `MAVERL_KERNELS` says, then beside the program ([`FILE`]). The file begins with lines of text, a manifest, and ends
 //! with the machine code:
 //!
@@ -76,10 +76,10 @@ impl Arch {
 }
 
 /// Returns the SHA-256 of the sources of all kernels and of the options of their compiler.
-pub fn sources() -> String {
+pub fn hash_sources() -> String {
     let mut hash = Sha256::new();
-    for module in modules() {
-        for part in [module.name, &module.text()] {
+    for module in all_modules() {
+        for part in [module.name, &module.source_text()] {
             hash.update(part.as_bytes());
             hash.update([0]);
         }
@@ -88,14 +88,14 @@ pub fn sources() -> String {
         hash.update(option.as_bytes());
         hash.update([0]);
     }
-    hex(&hash.finalize())
+    hex_digits(&hash.finalize())
 }
 
-fn modules() -> impl Iterator<Item = Module> {
+fn all_modules() -> impl Iterator<Item = Module> {
     [ADVANTAGES].into_iter().chain(MODEL)
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -105,17 +105,18 @@ fn hex(bytes: &[u8]) -> String {
 /// # Errors
 ///
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
-pub fn file(
+pub fn compile_file(
     architectures: &[&str],
     mut done: impl FnMut(&str, usize),
 ) -> Result<Vec<u8>, CudaError> {
-    let mut manifest = format!("{FIRST}\nsources {}\n", sources());
+    let mut manifest = format!("{FIRST}\nsources {}\n", hash_sources());
     let mut code = Vec::new();
     for arch in architectures {
         let before = code.len();
-        for module in modules() {
-            let cubin = nvrtc::compile(&module, arch)?.code;
-            let (name, bytes, hash) = (module.name, cubin.len(), hex(&Sha256::digest(&cubin)));
+        for module in all_modules() {
+            let cubin = nvrtc::compile_module(&module, arch)?.code;
+            let (name, bytes, hash) =
+                (module.name, cubin.len(), hex_digits(&Sha256::digest(&cubin)));
             manifest.push_str(&format!("cubin {arch} {name} {bytes} {hash}\n"));
             code.extend(cubin);
         }
@@ -133,10 +134,10 @@ impl Cubins {
     /// [`CudaError::Cubins`] if the file cannot be read, is damaged, or was made from other sources.
     pub fn find() -> Result<Option<Self>, CudaError> {
         if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-            return Self::read(Path::new(&path)).map(Some);
+            return Self::read_file(Path::new(&path)).map(Some);
         }
         let beside = env::current_exe().ok().map(|program| program.with_file_name(FILE));
-        beside.filter(|path| path.is_file()).map(|path| Self::read(&path)).transpose()
+        beside.filter(|path| path.is_file()).map(|path| Self::read_file(&path)).transpose()
     }
 
     /// Reads a file.
@@ -144,10 +145,10 @@ impl Cubins {
     /// # Errors
     ///
     /// [`CudaError::Cubins`] if the file cannot be read, is damaged, or was made from other sources.
-    pub fn read(path: &Path) -> Result<Self, CudaError> {
+    pub fn read_file(path: &Path) -> Result<Self, CudaError> {
         let refused = |reason: String| CudaError::Cubins { path: path.to_owned(), reason };
         let bytes = fs::read(path).map_err(|error| refused(error.to_string()))?;
-        let cubins = parse(&bytes).map_err(refused)?;
+        let cubins = parse_manifest(&bytes).map_err(refused)?;
         Ok(Self { path: path.to_owned(), bytes, cubins })
     }
 
@@ -171,14 +172,14 @@ impl Cubins {
     }
 
     /// Returns the code of a module for an architecture of the file.
-    pub fn code(&self, module: &Module, arch: &str) -> Option<&[u8]> {
+    pub fn module_code(&self, module: &Module, arch: &str) -> Option<&[u8]> {
         let is = |cubin: &&Cubin| cubin.arch == arch && cubin.module == module.name;
         let cubin = self.cubins.iter().find(is)?;
         Some(&self.bytes[cubin.place.clone()])
     }
 
     /// Returns the error of a file without code for a device.
-    pub(super) fn lacks(&self, (major, minor): (i32, i32)) -> CudaError {
+    pub(super) fn missing_code(&self, (major, minor): (i32, i32)) -> CudaError {
         let reason = format!(
             "it has code for {}, none of which runs on compute capability {major}.{minor}; write it again with `maverl gpu \
              compile --arch sm_{major}{minor}`",
@@ -189,7 +190,7 @@ impl Cubins {
 }
 
 /// Reads the manifest of a file, and compares the code with it.
-fn parse(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
+fn parse_manifest(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
     let damaged = |what: &str| format!("{what}; write it again with `maverl gpu compile`");
     let end = bytes.windows(2).position(|pair| pair == b"\n\n");
     let manifest = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok());
@@ -200,14 +201,14 @@ fn parse(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
     if lines.next() != Some(FIRST) {
         return Err(damaged(&format!("its first line is not `{FIRST}`")));
     }
-    let own = sources();
+    let own = hash_sources();
     let found = lines.next().and_then(|line| line.strip_prefix("sources "));
     if found != Some(&own) {
         let found = found.unwrap_or("unknown");
         return Err(damaged(&format!(
             "it was made from other sources ({}) than those of this program ({})",
-            short(found),
-            short(&own)
+            short_hash(found),
+            short_hash(&own)
         )));
     }
     let mut at = end + 2;
@@ -223,7 +224,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
         else {
             return Err(damaged(&format!("it ends within {module} for {arch}")));
         };
-        if hex(&Sha256::digest(code)) != hash {
+        if hex_digits(&Sha256::digest(code)) != hash {
             return Err(damaged(&format!("its {module} for {arch} is damaged")));
         }
         at = place.end;
@@ -232,7 +233,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
     if at == bytes.len() { Ok(cubins) } else { Err(damaged("it is longer than its manifest says")) }
 }
 
-fn short(hash: &str) -> &str {
+fn short_hash(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
@@ -246,9 +247,9 @@ mod tests {
     fn made(sources: &str, architectures: &[&str]) -> Vec<u8> {
         let (mut manifest, mut code) = (format!("{FIRST}\nsources {sources}\n"), Vec::new());
         for arch in architectures {
-            for module in modules() {
+            for module in all_modules() {
                 let cubin = format!("{arch} {}\n\n", module.name).into_bytes();
-                let hash = hex(&Sha256::digest(&cubin));
+                let hash = hex_digits(&Sha256::digest(&cubin));
                 manifest.push_str(&format!(
                     "cubin {arch} {} {} {hash}\n",
                     module.name,
@@ -261,12 +262,13 @@ mod tests {
     }
 
     fn opened(bytes: Vec<u8>) -> Cubins {
-        Cubins { path: "k".into(), cubins: parse(&bytes).unwrap(), bytes }
+        Cubins { path: "k".into(), cubins: parse_manifest(&bytes).unwrap(), bytes }
     }
 
     #[test]
     fn a_device_gets_the_newest_code_that_it_runs() {
-        let cubins = opened(made(&sources(), &["sm_80", "sm_86", "sm_90", "sm_90a", "sm_100"]));
+        let cubins =
+            opened(made(&hash_sources(), &["sm_80", "sm_86", "sm_90", "sm_90a", "sm_100"]));
         assert_eq!(cubins.architectures(), ["sm_80", "sm_86", "sm_90", "sm_90a", "sm_100"]);
         let of = |major, minor| cubins.arch_for((major, minor));
         assert_eq!([of(8, 0), of(8, 6), of(8, 9)], [Some("sm_80"), Some("sm_86"), Some("sm_86")]);
@@ -275,21 +277,21 @@ mod tests {
             [Some("sm_90a"), Some("sm_100"), Some("sm_100")]
         );
         assert_eq!([of(7, 5), of(12, 0)], [None, None]);
-        let error = cubins.lacks((12, 0)).to_string();
+        let error = cubins.missing_code((12, 0)).to_string();
         assert!(
             error.contains("compute capability 12.0") && error.contains("--arch sm_120"),
             "{error}"
         );
-        for module in modules() {
-            let code = cubins.code(&module, "sm_90").unwrap();
+        for module in all_modules() {
+            let code = cubins.module_code(&module, "sm_90").unwrap();
             assert_eq!(code, format!("sm_90 {}\n\n", module.name).as_bytes());
         }
     }
 
     #[test]
     fn a_file_that_is_stale_or_damaged_is_refused_with_the_reason() {
-        let good = made(&sources(), &["sm_80"]);
-        let told = |bytes: &[u8]| parse(bytes).unwrap_err();
+        let good = made(&hash_sources(), &["sm_80"]);
+        let told = |bytes: &[u8]| parse_manifest(bytes).unwrap_err();
         let stale = told(&made("0123456789abcdef", &["sm_80"]));
         assert!(stale.starts_with("it was made from other sources (0123456789ab) than"), "{stale}");
         assert!(stale.contains("maverl gpu compile"), "{stale}");
@@ -300,7 +302,8 @@ mod tests {
         assert!(told(&[&good[..], b"x"].concat()).contains("longer than its manifest"));
         assert!(told(b"hello").contains("no manifest"));
         assert!(told(b"hello\n\n").contains("its first line"));
-        let missing = Cubins::read(Path::new("/nowhere/maverl.cubins")).unwrap_err().to_string();
+        let missing =
+            Cubins::read_file(Path::new("/nowhere/maverl.cubins")).unwrap_err().to_string();
         assert!(
             missing.starts_with("the kernels in `/nowhere/maverl.cubins` cannot be used"),
             "{missing}"
@@ -309,19 +312,20 @@ mod tests {
 
     #[test]
     fn the_kernels_are_compiled_into_a_file_that_is_read_again() {
-        if let Err(missing) = nvrtc::load() {
+        if let Err(missing) = nvrtc::load_nvrtc() {
             assert!(env::var_os("MAVERL_REQUIRE_NVRTC").is_none(), "{missing}");
             return eprintln!("skipped: {missing}");
         }
         let mut told = Vec::new();
-        let bytes = file(&["sm_90"], |arch, bytes| told.push((arch.to_owned(), bytes))).unwrap();
+        let bytes =
+            compile_file(&["sm_90"], |arch, bytes| told.push((arch.to_owned(), bytes))).unwrap();
         println!("{told:?}: a file of {} bytes", bytes.len());
         assert_eq!(told[0].0, "sm_90");
         // Far below what a program with the code of all architectures may have.
         assert!(bytes.len() < 4 << 20, "{} bytes", bytes.len());
         let cubins = opened(bytes);
-        for module in modules() {
-            assert_eq!(&cubins.code(&module, "sm_90").unwrap()[..4], b"\x7fELF");
+        for module in all_modules() {
+            assert_eq!(&cubins.module_code(&module, "sm_90").unwrap()[..4], b"\x7fELF");
         }
     }
 }

@@ -17,22 +17,23 @@
 //! is missing, and tests replace the table by a library in C++.
 #![allow(unsafe_code)] // for the library's C interface; the status of every call is checked
 
+mod error;
 mod functions;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
-use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+pub use error::CublasLtError;
 pub(crate) use functions::Functions;
 use functions::{
-    Algorithm, COMPUTE_32F, CONFIG_REDUCTION_SCHEME, DESC_TRANSA, DESC_TRANSB, Heuristic,
-    INVALID_VALUE, NOT_SUPPORTED, OP_N, OP_T, PREF_MAX_WORKSPACE_BYTES, PREF_MIN_ALIGNMENT,
-    PREF_REDUCTION_SCHEME_MASK, Pointer, R_16BF, R_32F, REDUCTION_COMPUTE_TYPE, REDUCTION_NONE,
-    SUCCESS, Status,
+    Algorithm, COMPUTE_32F, CONFIG_REDUCTION_SCHEME, CublasStatus, DESC_TRANSA, DESC_TRANSB,
+    Heuristic, INVALID_VALUE, NOT_SUPPORTED, OP_N, OP_T, PREF_MAX_WORKSPACE_BYTES,
+    PREF_MIN_ALIGNMENT, PREF_REDUCTION_SCHEME_MASK, Pointer, R_16BF, R_32F, REDUCTION_COMPUTE_TYPE,
+    REDUCTION_NONE, SUCCESS,
 };
 
 /// Bytes of the workspace, as NVIDIA recommends for sm_90.
@@ -44,51 +45,9 @@ const ALIGNMENT: u32 = 16;
 /// Proposals of the heuristics that are considered.
 const PROPOSALS: usize = 8;
 
-/// Reason for which the library is not used, or a call of it that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CublasLtError {
-    /// The library was not found.
-    #[error(
-        "no cuBLASLt: libcublasLt is neither on the library path nor in {searched:?}; backward products are those of \
-         maverl's own kernels, which are slower; install a CUDA toolkit, or `pip install nvidia-cublas` and name the \
-         folder in `MAVERL_SITE_PACKAGES`"
-    )]
-    Missing {
-        /// Folders searched in addition to the library path.
-        searched: Vec<PathBuf>,
-    },
-    /// A library lacks a function.
-    #[error(
-        "`{}` has no function `{function}`; backward products are those of maverl's own kernels; install cuBLAS 12 or newer",
-        path.display()
-    )]
-    Lacks {
-        /// Path of the library.
-        path: PathBuf,
-        /// Name of the function.
-        function: String,
-    },
-    /// The library is switched off.
-    #[error(
-        "switched off by `MAVERL_CUBLASLT=off`; backward products are those of maverl's own kernels"
-    )]
-    Off,
-    /// The machine has no use for the library.
-    #[error("not used: no backward product runs on this machine")]
-    Unused,
-    /// A call failed.
-    #[error("{call} of cuBLASLt failed with status {status}")]
-    Failed {
-        /// Name of the function.
-        call: &'static str,
-        /// Status of the library.
-        status: u32,
-    },
-}
-
 /// Which gradient a product of a backward pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gradient {
+pub enum ProductGradient {
     /// Of the input: `dy [m, k] · w [k, n]`.
     Input,
     /// Of the weight: `dyᵀ · x`, with `dy [k, m]` and `x [k, n]`.
@@ -99,7 +58,7 @@ pub enum Gradient {
 #[derive(Debug, Clone, Copy)]
 pub struct LibraryProduct {
     /// Which gradient it computes.
-    pub of: Gradient,
+    pub of: ProductGradient,
     /// Address of `dy`.
     pub dy: u64,
     /// Address of the weight, or of the input.
@@ -117,14 +76,14 @@ pub struct LibraryProduct {
 }
 
 /// Properties of a product that decide its algorithm.
-type Key = (Gradient, [usize; 3], bool);
+type AlgorithmKey = (ProductGradient, [usize; 3], bool);
 
 /// The library on a device.
 pub struct CublasLt {
     functions: Functions,
     handle: Pointer,
     /// Algorithm of each shape; none if the library has no suitable one.
-    chosen: Mutex<BTreeMap<Key, Option<Algorithm>>>,
+    chosen: Mutex<BTreeMap<AlgorithmKey, Option<Algorithm>>>,
     computed: AtomicU64,
 }
 
@@ -142,7 +101,7 @@ impl fmt::Debug for CublasLt {
 /// An object of the library, destroyed when it is dropped.
 struct Object {
     at: Pointer,
-    destroy: unsafe extern "C" fn(Pointer) -> Status,
+    destroy: unsafe extern "C" fn(Pointer) -> CublasStatus,
 }
 
 impl Drop for Object {
@@ -153,12 +112,12 @@ impl Drop for Object {
 }
 
 /// Description of a product, with the layouts of `A`, `B` and `D`.
-struct Described {
+struct DescribedProduct {
     product: Object,
     layouts: [Object; 3],
 }
 
-fn done(call: &'static str, status: Status) -> Result<(), CublasLtError> {
+fn check_status(call: &'static str, status: CublasStatus) -> Result<(), CublasLtError> {
     match status {
         SUCCESS => Ok(()),
         status => Err(CublasLtError::Failed { call, status }),
@@ -170,7 +129,7 @@ impl CublasLt {
     pub(super) fn new(functions: Functions) -> Result<Self, CublasLtError> {
         let mut handle = ptr::null_mut();
         // SAFETY: the library writes the handle.
-        done("cublasLtCreate", unsafe { (functions.create)(&raw mut handle) })?;
+        check_status("cublasLtCreate", unsafe { (functions.create)(&raw mut handle) })?;
         let chosen = Mutex::default();
         Ok(Self { functions, handle, chosen, computed: AtomicU64::new(0) })
     }
@@ -181,7 +140,7 @@ impl CublasLt {
     }
 
     /// Returns the number of products that the library has computed.
-    pub fn computed(&self) -> u64 {
+    pub fn product_count(&self) -> u64 {
         self.computed.load(Ordering::Relaxed)
     }
 
@@ -191,7 +150,7 @@ impl CublasLt {
     ///
     /// The memory at each address is as long as the shape says and lives until the product has been computed. The
     /// workspace has [`WORKSPACE`] bytes, and only products of this stream use it.
-    pub(super) unsafe fn multiply(
+    pub(super) unsafe fn queue_product(
         &self,
         product: &LibraryProduct,
         workspace: u64,
@@ -200,9 +159,9 @@ impl CublasLt {
         if !product.is_aligned() {
             return Ok(false);
         }
-        let Some(algorithm) = self.algorithm(product)? else { return Ok(false) };
-        let described = self.describe(product.of, product.shape, product.bf16)?;
-        let Described { product: description, layouts: [a, b, d] } = &described;
+        let Some(algorithm) = self.find_algorithm(product)? else { return Ok(false) };
+        let described = self.describe_product(product.of, product.shape, product.bf16)?;
+        let DescribedProduct { product: description, layouts: [a, b, d] } = &described;
         let (alpha, beta) = (product.scale, if product.onto == 0 { 0.0_f32 } else { 1.0 });
         let onto = if product.onto == 0 { product.to } else { product.onto };
         let at = |address: u64| address as *mut c_void;
@@ -232,7 +191,7 @@ impl CublasLt {
             // The algorithm was chosen for more tokens.
             NOT_SUPPORTED | INVALID_VALUE => Ok(false),
             status => {
-                done("cublasLtMatmul", status)?;
+                check_status("cublasLtMatmul", status)?;
                 self.computed.fetch_add(1, Ordering::Relaxed);
                 Ok(true)
             }
@@ -240,30 +199,31 @@ impl CublasLt {
     }
 
     /// Returns the algorithm of products of this shape, which is chosen once.
-    fn algorithm(&self, product: &LibraryProduct) -> Result<Option<Algorithm>, CublasLtError> {
+    fn find_algorithm(&self, product: &LibraryProduct) -> Result<Option<Algorithm>, CublasLtError> {
         let &LibraryProduct { of, shape: [m, n, k], bf16, .. } = product;
         let shape = match of {
-            Gradient::Input => [m.next_multiple_of(TOKENS), n, k],
-            Gradient::Weight => [m, n, k.next_multiple_of(TOKENS)],
+            ProductGradient::Input => [m.next_multiple_of(TOKENS), n, k],
+            ProductGradient::Weight => [m, n, k.next_multiple_of(TOKENS)],
         };
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = chosen.get(&(of, shape, bf16)) {
             return Ok(*found);
         }
-        let found = self.choose(of, shape, bf16)?;
+        let found = self.choose_algorithm(of, shape, bf16)?;
         chosen.insert((of, shape, bf16), found);
         Ok(found)
     }
 
     /// Asks the library for algorithms, and takes the first whose results repeat to the bit.
-    fn choose(
+    fn choose_algorithm(
         &self,
-        of: Gradient,
+        of: ProductGradient,
         shape: [usize; 3],
         bf16: bool,
     ) -> Result<Option<Algorithm>, CublasLtError> {
-        let preference = self.preference()?;
-        let Described { product, layouts: [a, b, d] } = self.describe(of, shape, bf16)?;
+        let preference = self.create_preference()?;
+        let DescribedProduct { product, layouts: [a, b, d] } =
+            self.describe_product(of, shape, bf16)?;
         let mut found = [Heuristic::default(); PROPOSALS];
         let mut count = 0;
         // SAFETY: the objects are alive, and the array has so many elements.
@@ -284,16 +244,16 @@ impl CublasLt {
         if status == NOT_SUPPORTED {
             return Ok(None);
         }
-        done("cublasLtMatmulAlgoGetHeuristic", status)?;
+        check_status("cublasLtMatmulAlgoGetHeuristic", status)?;
         let fits = |of: &&Heuristic| {
-            of.status == SUCCESS && of.workspace <= WORKSPACE && self.repeats(&of.algorithm)
+            of.status == SUCCESS && of.workspace <= WORKSPACE && self.is_repeatable(&of.algorithm)
         };
         let proposals = &found[..usize::try_from(count).unwrap_or(0).min(PROPOSALS)];
         Ok(proposals.iter().find(fits).map(|of| of.algorithm))
     }
 
     /// Returns true if an algorithm adds parts of sums in a fixed order.
-    fn repeats(&self, algorithm: &Algorithm) -> bool {
+    fn is_repeatable(&self, algorithm: &Algorithm) -> bool {
         let (mut scheme, mut written) = (u32::MAX, 0);
         // SAFETY: the library writes at most four bytes.
         let status = unsafe {
@@ -303,19 +263,19 @@ impl CublasLt {
         status == SUCCESS && [REDUCTION_NONE, REDUCTION_COMPUTE_TYPE].contains(&scheme)
     }
 
-    fn preference(&self) -> Result<Object, CublasLtError> {
+    fn create_preference(&self) -> Result<Object, CublasLtError> {
         let Functions { preference_create, preference_set, preference_destroy, .. } =
             self.functions;
         let mut at = ptr::null_mut();
         // SAFETY: the library writes the object.
-        done("cublasLtMatmulPreferenceCreate", unsafe { preference_create(&raw mut at) })?;
+        check_status("cublasLtMatmulPreferenceCreate", unsafe { preference_create(&raw mut at) })?;
         let preference = Object { at, destroy: preference_destroy };
         let bytes = WORKSPACE as u64;
         let words = PREF_MIN_ALIGNMENT.map(|of| (of, ALIGNMENT));
         let set = |of: u32, value: *const c_void, size: usize| {
             // SAFETY: the value has this size, as the attribute's type in the header.
             let status = unsafe { preference_set(preference.at, of, value, size) };
-            done("cublasLtMatmulPreferenceSetAttribute", status)
+            check_status("cublasLtMatmulPreferenceSetAttribute", status)
         };
         set(PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
         for (of, word) in
@@ -326,43 +286,46 @@ impl CublasLt {
         Ok(preference)
     }
 
-    fn describe(
+    fn describe_product(
         &self,
-        of: Gradient,
+        of: ProductGradient,
         [m, n, k]: [usize; 3],
         bf16: bool,
-    ) -> Result<Described, CublasLtError> {
+    ) -> Result<DescribedProduct, CublasLtError> {
         let Functions { description_create, description_set, description_destroy, .. } =
             self.functions;
         let mut at = ptr::null_mut();
         // SAFETY: the library writes the object.
         let status = unsafe { description_create(&raw mut at, COMPUTE_32F, R_32F) };
-        done("cublasLtMatmulDescCreate", status)?;
+        check_status("cublasLtMatmulDescCreate", status)?;
         let product = Object { at, destroy: description_destroy };
         let (transposed, dy) = match of {
-            Gradient::Input => (OP_N, [k, m]),
-            Gradient::Weight => (OP_T, [m, k]),
+            ProductGradient::Input => (OP_N, [k, m]),
+            ProductGradient::Weight => (OP_T, [m, k]),
         };
         for (of, operation) in [(DESC_TRANSA, OP_N), (DESC_TRANSB, transposed)] {
             // SAFETY: an operation is four bytes.
             let status =
                 unsafe { description_set(product.at, of, (&raw const operation).cast(), 4) };
-            done("cublasLtMatmulDescSetAttribute", status)?;
+            check_status("cublasLtMatmulDescSetAttribute", status)?;
         }
         let result = if bf16 { R_16BF } else { R_32F };
-        let layouts =
-            [self.layout(R_16BF, [n, k])?, self.layout(R_16BF, dy)?, self.layout(result, [n, m])?];
-        Ok(Described { product, layouts })
+        let layouts = [
+            self.create_layout(R_16BF, [n, k])?,
+            self.create_layout(R_16BF, dy)?,
+            self.create_layout(result, [n, m])?,
+        ];
+        Ok(DescribedProduct { product, layouts })
     }
 
     /// Makes the layout of a column-major matrix without gaps.
-    fn layout(&self, of: u32, [rows, columns]: [usize; 2]) -> Result<Object, CublasLtError> {
+    fn create_layout(&self, of: u32, [rows, columns]: [usize; 2]) -> Result<Object, CublasLtError> {
         let Functions { layout_create, layout_destroy, .. } = self.functions;
         let mut at = ptr::null_mut();
         let (rows, columns, leading) = (rows as u64, columns as u64, rows as i64);
         // SAFETY: the library writes the object.
         let status = unsafe { layout_create(&raw mut at, of, rows, columns, leading) };
-        done("cublasLtMatrixLayoutCreate", status)?;
+        check_status("cublasLtMatrixLayoutCreate", status)?;
         Ok(Object { at, destroy: layout_destroy })
     }
 }
@@ -378,7 +341,7 @@ impl LibraryProduct {
     /// Returns true if addresses and rows begin at multiples of 16 bytes, which algorithms are chosen for.
     fn is_aligned(&self) -> bool {
         let [m, n, k] = self.shape;
-        let leading = if self.of == Gradient::Input { k } else { m };
+        let leading = if self.of == ProductGradient::Input { k } else { m };
         let rows = [n, leading].iter().all(|width| width.is_multiple_of(8));
         let addresses = [self.dy, self.right, self.onto, self.to];
         rows && addresses.iter().all(|at| at.is_multiple_of(u64::from(ALIGNMENT)))

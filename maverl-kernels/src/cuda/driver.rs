@@ -13,10 +13,12 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
-use super::code::Code;
+use super::code::KernelCode;
 use super::copies::Copies;
 use super::cublaslt::{CublasLt, CublasLtError, Functions, LibraryProduct, WORKSPACE};
-use super::{ADVANTAGES, Element, Kernels, Launch, Machine, Module, Recorded, nvrtc};
+use super::{
+    ADVANTAGES, DeviceElement, Kernels, LaunchShape, Machine, Module, RecordedLaunch, nvrtc,
+};
 
 /// Error of opening or using a GPU.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -85,13 +87,13 @@ pub struct Driver {
     pub(super) stream: Arc<CudaStream>,
     functions: Arc<BTreeMap<&'static str, CudaFunction>>,
     /// Library of the products of backward passes, or why there is none.
-    library: Arc<Result<Products, CublasLtError>>,
+    library: Arc<Result<ProductLibrary, CublasLtError>>,
     copies: Arc<Copies>,
 }
 
 /// cuBLASLt with its workspace.
 #[derive(Debug)]
-struct Products {
+struct ProductLibrary {
     library: CublasLt,
     workspace: CudaSlice<u8>,
 }
@@ -141,7 +143,7 @@ impl Driver {
     /// # Errors
     ///
     /// If NVRTC is missing or fails, or the driver does.
-    pub fn on(stream: Arc<CudaStream>) -> Result<Self, CudaError> {
+    pub fn on_stream(stream: Arc<CudaStream>) -> Result<Self, CudaError> {
         Self::with_modules(stream, &[ADVANTAGES])
     }
 
@@ -153,14 +155,14 @@ impl Driver {
     /// If there is neither code in a file nor NVRTC, NVRTC fails, or the driver does.
     pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
-        let code = Code::find(context.compute_capability()?)?;
+        let code = KernelCode::find(context.compute_capability()?)?;
         let library = match modules.iter().any(|module| module.kernels.contains(&PRODUCT)) {
-            true => Products::open(&stream),
+            true => ProductLibrary::open(&stream),
             false => Err(CublasLtError::Unused),
         };
         let mut functions = BTreeMap::new();
         for module in modules {
-            let loaded = context.load_module(Ptx::from_binary(code.of(module)?))?;
+            let loaded = context.load_module(Ptx::from_binary(code.code_of(module)?))?;
             for name in module.kernels {
                 functions.insert(*name, loaded.load_function(name)?);
             }
@@ -196,7 +198,7 @@ impl Driver {
     }
 
     /// Allows a kernel so much dynamic shared memory.
-    fn allow(function: &CudaFunction, shared: u32) -> Result<(), CudaError> {
+    fn allow_shared_memory(function: &CudaFunction, shared: u32) -> Result<(), CudaError> {
         if shared > SHARED {
             let attribute =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -206,7 +208,7 @@ impl Driver {
     }
 }
 
-impl Products {
+impl ProductLibrary {
     /// Opens the library for the device of a stream.
     fn open(stream: &Arc<CudaStream>) -> Result<Self, CublasLtError> {
         let functions = Functions::find()?;
@@ -223,27 +225,31 @@ impl Products {
 
 impl Machine for Driver {
     type Error = CudaError;
-    type Array<T: Element> = CudaSlice<T>;
+    type Array<T: DeviceElement> = CudaSlice<T>;
     type Event = CudaEvent;
     type Graph = DriverGraph;
 
-    fn upload<T: Element>(&self, host: &[T]) -> Result<CudaSlice<T>, CudaError> {
+    fn upload_array<T: DeviceElement>(&self, host: &[T]) -> Result<CudaSlice<T>, CudaError> {
         match host {
-            [] => self.space(1),
+            [] => self.allocate_array(1),
             host => Ok(self.stream.clone_htod(host)?),
         }
     }
 
-    fn space<T: Element>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
+    fn allocate_array<T: DeviceElement>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
         // SAFETY: any bits are a valid element, and kernels write all elements that are read later.
         Ok(unsafe { self.stream.alloc(n) }?)
     }
 
-    fn zeros<T: Element>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
+    fn allocate_zeros<T: DeviceElement>(&self, n: usize) -> Result<CudaSlice<T>, CudaError> {
         Ok(self.stream.alloc_zeros(n)?)
     }
 
-    fn download<T: Element>(&self, array: &CudaSlice<T>, n: usize) -> Result<Vec<T>, CudaError> {
+    fn download_array<T: DeviceElement>(
+        &self,
+        array: &CudaSlice<T>,
+        n: usize,
+    ) -> Result<Vec<T>, CudaError> {
         let mut host = vec![T::default(); n];
         if n > 0 {
             self.stream.memcpy_dtoh(&array.slice(..n), &mut host)?;
@@ -252,7 +258,7 @@ impl Machine for Driver {
         Ok(host)
     }
 
-    fn download_at<T: Element>(
+    fn download_at<T: DeviceElement>(
         &self,
         at: &CudaEvent,
         array: &CudaSlice<T>,
@@ -261,29 +267,33 @@ impl Machine for Driver {
         assert!(n <= array.len(), "{n} elements of an array of {}", array.len());
         let mut host = vec![T::default(); n];
         // SAFETY: the array is as long, and is borrowed until the copy has ended.
-        unsafe { self.copies.read(at, self.address(array), &mut host) }?;
+        unsafe { self.copies.read_from(at, self.array_address(array), &mut host) }?;
         Ok(host)
     }
 
-    fn write<T: Element>(&self, to: &mut CudaSlice<T>, host: &[T]) -> Result<(), CudaError> {
+    fn overwrite_array<T: DeviceElement>(
+        &self,
+        to: &mut CudaSlice<T>,
+        host: &[T],
+    ) -> Result<(), CudaError> {
         Ok(self.stream.memcpy_htod(host, to)?)
     }
 
-    fn address<T: Element>(&self, array: &CudaSlice<T>) -> u64 {
+    fn array_address<T: DeviceElement>(&self, array: &CudaSlice<T>) -> u64 {
         array.device_ptr(&self.stream).0
     }
 
-    unsafe fn launch(
+    unsafe fn launch_kernel(
         &self,
         kernel: &'static str,
-        shape: Launch,
+        shape: LaunchShape,
         args: &[u64],
     ) -> Result<(), CudaError> {
         if shape.is_empty() {
             return Ok(());
         }
         let function = &self.functions[kernel];
-        Self::allow(function, shape.shared)?;
+        Self::allow_shared_memory(function, shape.shared)?;
         let mut launch = self.stream.launch_builder(function);
         // The low bytes of an argument are the argument, on a little-endian host.
         for arg in args {
@@ -298,16 +308,18 @@ impl Machine for Driver {
         Ok(())
     }
 
-    unsafe fn graph(&self, launches: &[Recorded]) -> Result<DriverGraph, CudaError> {
+    unsafe fn create_graph(&self, launches: &[RecordedLaunch]) -> Result<DriverGraph, CudaError> {
         self.stream.context().bind_to_thread()?;
         let mut graph = ptr::null_mut();
         // SAFETY: the driver writes the graph.
         unsafe { sys::cuGraphCreate(&raw mut graph, 0) }.result()?;
         let nodes = Nodes(graph);
         let mut last: sys::CUgraphNode = ptr::null_mut();
-        for Recorded { kernel, shape, args } in launches.iter().filter(|of| !of.shape.is_empty()) {
+        for RecordedLaunch { kernel, shape, args } in
+            launches.iter().filter(|of| !of.shape.is_empty())
+        {
             let function = &self.functions[kernel];
-            Self::allow(function, shape.shared)?;
+            Self::allow_shared_memory(function, shape.shared)?;
             // The low bytes of an argument are the argument, on a little-endian host.
             let mut args: Vec<*mut c_void> =
                 args.iter().map(|arg| ptr::from_ref(arg).cast_mut().cast()).collect();
@@ -349,38 +361,40 @@ impl Machine for Driver {
         Ok(DriverGraph { graph, stream, _functions: functions })
     }
 
-    unsafe fn replay(&self, graph: &DriverGraph) -> Result<(), CudaError> {
+    unsafe fn replay_graph(&self, graph: &DriverGraph) -> Result<(), CudaError> {
         self.stream.context().bind_to_thread()?;
         // SAFETY: the graph lives until its launches have ended, and the caller's promise.
         Ok(unsafe { sys::cuGraphLaunch(graph.graph, self.stream.cu_stream()) }.result()?)
     }
 
-    fn library(&self) -> Option<&CublasLt> {
+    fn product_library(&self) -> Option<&CublasLt> {
         self.library.as_ref().as_ref().ok().map(|of| &of.library)
     }
 
-    unsafe fn multiply(&self, product: &LibraryProduct) -> Result<bool, CudaError> {
-        let Ok(Products { library, workspace }) = self.library.as_ref() else { return Ok(false) };
+    unsafe fn multiply_by_library(&self, product: &LibraryProduct) -> Result<bool, CudaError> {
+        let Ok(ProductLibrary { library, workspace }) = self.library.as_ref() else {
+            return Ok(false);
+        };
         self.stream.context().bind_to_thread()?;
         let workspace = workspace.device_ptr(&self.stream).0;
         // SAFETY: the caller's promise; all products are on this stream.
-        Ok(unsafe { library.multiply(product, workspace, self.stream.cu_stream().cast()) }?)
+        Ok(unsafe { library.queue_product(product, workspace, self.stream.cu_stream().cast()) }?)
     }
 
-    fn record(&self) -> Result<CudaEvent, CudaError> {
+    fn record_event(&self) -> Result<CudaEvent, CudaError> {
         Ok(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT))?)
     }
 
-    fn reached(&self, event: &CudaEvent) -> Result<bool, CudaError> {
+    fn is_reached(&self, event: &CudaEvent) -> Result<bool, CudaError> {
         Ok(event.try_is_complete()?)
     }
 
-    fn stream(&self) -> Result<u64, CudaError> {
+    fn stream_handle(&self) -> Result<u64, CudaError> {
         self.stream.context().bind_to_thread()?;
         Ok(self.stream.cu_stream() as u64)
     }
 
-    fn elapsed(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f32, CudaError> {
+    fn elapsed_millis(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f32, CudaError> {
         Ok(from.elapsed_ms(to)?)
     }
 }

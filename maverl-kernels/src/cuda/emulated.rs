@@ -11,8 +11,8 @@ use rayon::prelude::*;
 #[cfg(test)]
 use super::cublaslt::WORKSPACE;
 use super::cublaslt::{CublasLt, LibraryProduct};
-use super::machine::{Element, Launch, Machine, Module, Recorded};
-use crate::emulate::{EmulateError, Library, Settings};
+use super::machine::{DeviceElement, LaunchShape, Machine, Module, RecordedLaunch};
+use crate::emulate::{EmulateError, KernelLibrary, ThreadSchedule};
 
 /// Bytes before and after each array that no kernel may write.
 const GUARD: usize = 512;
@@ -22,8 +22,8 @@ const POISON: u8 = 0xff;
 /// Kernels as C++ on the CPU. Arrays begin as NaN; a kernel that writes beside one is an error when it is read.
 #[derive(Debug, Clone)]
 pub struct Emulated {
-    libraries: Vec<(Module, Library)>,
-    settings: Arc<Mutex<Settings>>,
+    libraries: Vec<(Module, KernelLibrary)>,
+    settings: Arc<Mutex<ThreadSchedule>>,
     /// Library of products, with its workspace.
     products: Option<Arc<(CublasLt, HostArray<u8>)>>,
 }
@@ -38,9 +38,9 @@ pub struct HostArray<T> {
 
 // SAFETY: the array owns its memory, which is written through addresses by launches alone. Who launches a kernel promises
 // that nobody reads what it writes meanwhile.
-unsafe impl<T: Element> Send for HostArray<T> {}
+unsafe impl<T: DeviceElement> Send for HostArray<T> {}
 // SAFETY: as above.
-unsafe impl<T: Element> Sync for HostArray<T> {}
+unsafe impl<T: DeviceElement> Sync for HostArray<T> {}
 
 impl Emulated {
     /// Builds modules with the C++ compiler.
@@ -49,39 +49,42 @@ impl Emulated {
     ///
     /// If there is no compiler, or it fails.
     pub fn build(modules: &[Module]) -> Result<Self, EmulateError> {
-        Self::by(modules, |module| Library::build(&module.text(), module.kernels))
+        Self::build_by(modules, |module| {
+            KernelLibrary::build(&module.source_text(), module.kernels)
+        })
     }
 
-    fn by(
+    fn build_by(
         modules: &[Module],
-        build: fn(&Module) -> Result<Library, EmulateError>,
+        build: fn(&Module) -> Result<KernelLibrary, EmulateError>,
     ) -> Result<Self, EmulateError> {
-        let built: Vec<Result<Library, EmulateError>> = modules.par_iter().map(build).collect();
+        let built: Vec<Result<KernelLibrary, EmulateError>> =
+            modules.par_iter().map(build).collect();
         let named = modules.iter().zip(built).map(|(module, library)| Ok((*module, library?)));
-        Ok(Self::of(named.collect::<Result<_, EmulateError>>()?))
+        Ok(Self::from_libraries(named.collect::<Result<_, EmulateError>>()?))
     }
 
-    /// Creates a machine of modules that are built once ([`Library::cached`]).
+    /// Creates a machine of modules that are built once ([`KernelLibrary::open_cached`]).
     ///
     /// # Errors
     ///
     /// If there is no compiler, or it failed.
-    pub fn shared(modules: &'static [Module]) -> Result<Self, String> {
-        type Built = Result<Vec<(Module, Library)>, String>;
+    pub fn shared_machine(modules: &'static [Module]) -> Result<Self, String> {
+        type Built = Result<Vec<(Module, KernelLibrary)>, String>;
         static BUILT: Mutex<BTreeMap<&str, Built>> = Mutex::new(BTreeMap::new());
-        let Some(first) = modules.first() else { return Ok(Self::of(Vec::new())) };
+        let Some(first) = modules.first() else { return Ok(Self::from_libraries(Vec::new())) };
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached: fn(&Module) -> Result<Library, EmulateError> =
-            |module| Library::cached(&module.text(), module.kernels);
-        let build = || match Self::by(modules, cached) {
+        let cached: fn(&Module) -> Result<KernelLibrary, EmulateError> =
+            |module| KernelLibrary::open_cached(&module.source_text(), module.kernels);
+        let build = || match Self::build_by(modules, cached) {
             Ok(machine) => Ok(machine.libraries),
             Err(error) => Err(error.to_string()),
         };
-        built.entry(first.name).or_insert_with(build).clone().map(Self::of)
+        built.entry(first.name).or_insert_with(build).clone().map(Self::from_libraries)
     }
 
     /// Creates a machine of libraries that are built.
-    pub fn of(libraries: Vec<(Module, Library)>) -> Self {
+    pub fn from_libraries(libraries: Vec<(Module, KernelLibrary)>) -> Self {
         Self { libraries, settings: Arc::default(), products: None }
     }
 
@@ -92,12 +95,12 @@ impl Emulated {
     }
 
     /// Sets the order of threads and the time of asynchronous copies.
-    pub fn set(&self, settings: Settings) {
+    pub fn apply_settings(&self, settings: ThreadSchedule) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 }
 
-impl<T: Element> HostArray<T> {
+impl<T: DeviceElement> HostArray<T> {
     fn new(len: usize) -> Self {
         let bytes = (len * size_of::<T>()).next_multiple_of(16) + 2 * GUARD;
         let layout = Layout::from_size_align(bytes, GUARD).expect("an array fits the memory");
@@ -129,22 +132,26 @@ impl<T> Drop for HostArray<T> {
 
 impl Machine for Emulated {
     type Error = EmulateError;
-    type Array<T: Element> = HostArray<T>;
+    type Array<T: DeviceElement> = HostArray<T>;
     type Event = Instant;
-    type Graph = Vec<Recorded>;
+    type Graph = Vec<RecordedLaunch>;
 
-    fn upload<T: Element>(&self, host: &[T]) -> Result<HostArray<T>, EmulateError> {
+    fn upload_array<T: DeviceElement>(&self, host: &[T]) -> Result<HostArray<T>, EmulateError> {
         let array = HostArray::new(host.len());
         // SAFETY: the array is as long, and new.
         unsafe { std::ptr::copy_nonoverlapping(host.as_ptr(), array.at, host.len()) };
         Ok(array)
     }
 
-    fn space<T: Element>(&self, n: usize) -> Result<HostArray<T>, EmulateError> {
+    fn allocate_array<T: DeviceElement>(&self, n: usize) -> Result<HostArray<T>, EmulateError> {
         Ok(HostArray::new(n))
     }
 
-    fn download<T: Element>(&self, array: &HostArray<T>, n: usize) -> Result<Vec<T>, EmulateError> {
+    fn download_array<T: DeviceElement>(
+        &self,
+        array: &HostArray<T>,
+        n: usize,
+    ) -> Result<Vec<T>, EmulateError> {
         assert!(n <= array.len, "{n} elements of an array of {}", array.len);
         if !array.guards_whole() {
             let what = format!("a kernel writes beside an array of {} elements", array.len);
@@ -154,69 +161,76 @@ impl Machine for Emulated {
         Ok(unsafe { std::slice::from_raw_parts(array.at, n) }.to_vec())
     }
 
-    fn write<T: Element>(&self, to: &mut HostArray<T>, host: &[T]) -> Result<(), EmulateError> {
+    fn overwrite_array<T: DeviceElement>(
+        &self,
+        to: &mut HostArray<T>,
+        host: &[T],
+    ) -> Result<(), EmulateError> {
         assert!(host.len() <= to.len, "{} elements to an array of {}", host.len(), to.len);
         // SAFETY: the array is as long, and launches have returned.
         unsafe { std::ptr::copy_nonoverlapping(host.as_ptr(), to.at, host.len()) };
         Ok(())
     }
 
-    fn address<T: Element>(&self, array: &HostArray<T>) -> u64 {
+    fn array_address<T: DeviceElement>(&self, array: &HostArray<T>) -> u64 {
         array.at as u64
     }
 
-    unsafe fn launch(
+    unsafe fn launch_kernel(
         &self,
         kernel: &'static str,
-        shape: Launch,
+        shape: LaunchShape,
         args: &[u64],
     ) -> Result<(), EmulateError> {
         if shape.is_empty() {
             return Ok(());
         }
-        let of = |(module, _): &&(Module, Library)| module.kernels.contains(&kernel);
+        let of = |(module, _): &&(Module, KernelLibrary)| module.kernels.contains(&kernel);
         let Some((_, library)) = self.libraries.iter().find(of) else {
             return Err(EmulateError::Launch(format!("no module with the kernel {kernel}")));
         };
-        library.set(*self.settings.lock().unwrap_or_else(PoisonError::into_inner));
-        let Launch { grid, threads, shared } = shape;
+        library.apply_settings(*self.settings.lock().unwrap_or_else(PoisonError::into_inner));
+        let LaunchShape { grid, threads, shared } = shape;
         // SAFETY: the caller's promise.
-        unsafe { library.launch(kernel, grid, threads, shared, args) }
+        unsafe { library.launch_kernel(kernel, grid, threads, shared, args) }
     }
 
-    unsafe fn graph(&self, launches: &[Recorded]) -> Result<Vec<Recorded>, EmulateError> {
+    unsafe fn create_graph(
+        &self,
+        launches: &[RecordedLaunch],
+    ) -> Result<Vec<RecordedLaunch>, EmulateError> {
         Ok(launches.to_vec())
     }
 
-    unsafe fn replay(&self, graph: &Vec<Recorded>) -> Result<(), EmulateError> {
+    unsafe fn replay_graph(&self, graph: &Vec<RecordedLaunch>) -> Result<(), EmulateError> {
         // SAFETY: the caller's promise.
-        graph.iter().try_for_each(|of| unsafe { self.launch(of.kernel, of.shape, &of.args) })
+        graph.iter().try_for_each(|of| unsafe { self.launch_kernel(of.kernel, of.shape, &of.args) })
     }
 
-    fn library(&self) -> Option<&CublasLt> {
+    fn product_library(&self) -> Option<&CublasLt> {
         self.products.as_deref().map(|(library, _)| library)
     }
 
-    unsafe fn multiply(&self, product: &LibraryProduct) -> Result<bool, EmulateError> {
+    unsafe fn multiply_by_library(&self, product: &LibraryProduct) -> Result<bool, EmulateError> {
         let Some((library, workspace)) = self.products.as_deref() else { return Ok(false) };
         // SAFETY: the caller's promise; products are computed one after the other.
-        unsafe { library.multiply(product, workspace.at as u64, std::ptr::null_mut()) }
+        unsafe { library.queue_product(product, workspace.at as u64, std::ptr::null_mut()) }
             .map_err(|error| EmulateError::Launch(error.to_string()))
     }
 
-    fn record(&self) -> Result<Instant, EmulateError> {
+    fn record_event(&self) -> Result<Instant, EmulateError> {
         Ok(Instant::now())
     }
 
-    fn reached(&self, _: &Instant) -> Result<bool, EmulateError> {
+    fn is_reached(&self, _: &Instant) -> Result<bool, EmulateError> {
         Ok(true)
     }
 
-    fn stream(&self) -> Result<u64, EmulateError> {
+    fn stream_handle(&self) -> Result<u64, EmulateError> {
         Ok(0)
     }
 
-    fn elapsed(&self, from: &Instant, to: &Instant) -> Result<f32, EmulateError> {
+    fn elapsed_millis(&self, from: &Instant, to: &Instant) -> Result<f32, EmulateError> {
         Ok(to.duration_since(*from).as_secs_f32() * 1e3)
     }
 }

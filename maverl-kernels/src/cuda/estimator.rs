@@ -3,8 +3,8 @@
 
 use std::cell::RefCell;
 
-use super::{CudaError, Driver, Emulated, Gpu, Launch, Machine, Module};
-use crate::emulate::{EmulateError, KERNEL, Library, StepArrays};
+use super::{CudaError, Driver, Emulated, Gpu, LaunchShape, Machine, Module};
+use crate::emulate::{EmulateError, KERNEL, KernelLibrary, StepArrays};
 
 /// The kernel in the source of an estimator, which is compiled at run time and has no static source.
 const ESTIMATOR: Module = Module { name: "estimator.cu", source: &[], kernels: &[KERNEL] };
@@ -22,8 +22,8 @@ impl StepKernel<Emulated> {
     ///
     /// If there is no C++ compiler, or it fails.
     pub fn build(source: &str) -> Result<Self, EmulateError> {
-        let library = Library::cached(source, ESTIMATOR.kernels)?;
-        Ok(Self { machine: Emulated::of(vec![(ESTIMATOR, library)]) })
+        let library = KernelLibrary::open_cached(source, ESTIMATOR.kernels)?;
+        Ok(Self { machine: Emulated::from_libraries(vec![(ESTIMATOR, library)]) })
     }
 }
 
@@ -50,39 +50,40 @@ impl<M: Machine> StepKernel<M> {
     /// # Panics
     ///
     /// If a field of the step has another length than the rewards.
-    pub fn run(&self, step: &StepArrays, places: usize) -> Result<Vec<f32>, M::Error> {
-        let (machine, packed) = (&self.machine, step.packed());
+    pub fn run_step(&self, step: &StepArrays, places: usize) -> Result<Vec<f32>, M::Error> {
+        let (machine, packed) = (&self.machine, step.pack_arrays());
         // The arrays live until the result is read.
         let (mut numbers, mut ids) = (Vec::new(), Vec::new());
         let failure = RefCell::new(None);
-        let fields = step.fields(
+        let fields = step.field_values(
             &packed,
-            |host| place(machine, host, &mut numbers, &failure),
-            |host| place(machine, host, &mut ids, &failure),
+            |host| upload_array(machine, host, &mut numbers, &failure),
+            |host| upload_array(machine, host, &mut ids, &failure),
         );
         if let Some(error) = failure.into_inner() {
             return Err(error);
         }
-        let (fields, out) = (machine.upload(&fields)?, machine.upload(&vec![f32::NAN; places])?);
+        let (fields, out) =
+            (machine.upload_array(&fields)?, machine.upload_array(&vec![f32::NAN; places])?);
         let threads = places.max(step.rewards.len()).max(1);
-        let args = [machine.address(&fields), machine.address(&out)];
+        let args = [machine.array_address(&fields), machine.array_address(&out)];
         // SAFETY: the fields are those of `Rewarded`, of the lengths it states, and live until the result is read. The
         // kernel is code of the crate that declares it, trusted to stay within them as its Rust code is.
-        unsafe { machine.launch(KERNEL, Launch::threads(threads), &args) }?;
-        machine.download(&out, places)
+        unsafe { machine.launch_kernel(KERNEL, LaunchShape::of_threads(threads), &args) }?;
+        machine.download_array(&out, places)
     }
 }
 
 /// Uploads an array and returns its address; 0 after an error, which is kept.
-fn place<M: Machine, T: super::Element>(
+fn upload_array<M: Machine, T: super::DeviceElement>(
     machine: &M,
     host: &[T],
     held: &mut Vec<M::Array<T>>,
     failure: &RefCell<Option<M::Error>>,
 ) -> u64 {
-    match machine.upload(host) {
+    match machine.upload_array(host) {
         Ok(array) => {
-            let address = machine.address(&array);
+            let address = machine.array_address(&array);
             held.push(array);
             address
         }
@@ -132,9 +133,9 @@ mod tests {
             units: vec![0, 1, 2],
             groups: ids(),
         };
-        let got = StepKernel::build(&source).unwrap().run(&step, 3).unwrap();
+        let got = StepKernel::build(&source).unwrap().run_step(&step, 3).unwrap();
         assert_eq!(&got[..2], [6.75, 5.0]);
         assert!(got[2].is_nan(), "a place that is not written");
-        assert_eq!(got[..2], host.run(&step, 3, ORDERS[0])[..2]);
+        assert_eq!(got[..2], host.run_step(&step, 3, ORDERS[0])[..2]);
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const WHEELS: [&str; 3] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cublas/lib"];
 
 /// Returns the folders for the libraries of kernels and products.
-pub(super) fn folders() -> Vec<PathBuf> {
+pub(super) fn kernel_library_folders() -> Vec<PathBuf> {
     library_folders(&WHEELS)
 }
 
@@ -28,13 +28,13 @@ pub fn library_folders(wheels: &[&str]) -> Vec<PathBuf> {
     let wheels = |packages: &PathBuf| -> Vec<PathBuf> {
         wheels.iter().map(|folder| packages.join(folder)).collect()
     };
-    let found = pythons().flat_map(|python| site_packages(&python));
+    let found = python_roots().flat_map(|python| site_packages(&python));
     let found = found.flat_map(|packages| wheels(&packages)).filter(|folder| folder.is_dir());
     libraries.chain(named.iter().flat_map(wheels)).chain(found).collect()
 }
 
 /// Returns the roots of the virtual environment and of the first `python3` on `PATH`.
-fn pythons() -> impl Iterator<Item = PathBuf> {
+fn python_roots() -> impl Iterator<Item = PathBuf> {
     let active = env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let paths = env::var_os("PATH").unwrap_or_default();
     let first = env::split_paths(&paths).find(|folder| folder.join("python3").is_file());
@@ -54,7 +54,7 @@ fn site_packages(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the files in a folder whose names begin so, in the order of their names.
-pub(super) fn files(folder: &Path, starts: &[&str]) -> Vec<PathBuf> {
+pub(super) fn files_in(folder: &Path, starts: &[&str]) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let of = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -67,7 +67,7 @@ pub(super) fn files(folder: &Path, starts: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Opens a library, after which it is found by name. Returns null if it does not open.
-pub(super) fn open(path: &Path) -> *mut c_void {
+pub(super) fn open_library(path: &Path) -> *mut c_void {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return std::ptr::null_mut() };
     // SAFETY: opening a library runs its initializers; those of CUDA touch no memory of this program.
     unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) }
@@ -90,9 +90,9 @@ mod tests {
         }
         assert_eq!(site_packages(&root), [packages]);
         assert!(site_packages(&root.join("lib")).is_empty());
-        let found = files(&libraries, &["libcublasLt.so"]);
+        let found = files_in(&libraries, &["libcublasLt.so"]);
         assert_eq!(found, ["12", "13"].map(|end| libraries.join(format!("libcublasLt.so.{end}"))));
-        assert!(open(&found[0]).is_null());
+        assert!(open_library(&found[0]).is_null());
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -33,7 +33,7 @@ pub struct LibraryInfo {
 }
 
 /// Returns an error if there is no driver.
-pub(super) fn driver() -> Result<(), CudaError> {
+pub(super) fn check_driver() -> Result<(), CudaError> {
     // SAFETY: opening a library runs its initializers; those of the driver touch no memory of this program.
     if unsafe { sys::is_culib_present() } { Ok(()) } else { Err(CudaError::NoDriver) }
 }
@@ -43,10 +43,10 @@ pub(super) fn driver() -> Result<(), CudaError> {
 /// # Errors
 ///
 /// If there is no driver, or it fails.
-pub fn gpus() -> Result<Vec<GpuInfo>, CudaError> {
+pub fn find_gpus() -> Result<Vec<GpuInfo>, CudaError> {
     use sys::CUdevice_attribute as Attribute;
 
-    driver()?;
+    check_driver()?;
     let count = CudaContext::device_count()?;
     (0..count)
         .map(|number| {
@@ -64,7 +64,7 @@ pub fn gpus() -> Result<Vec<GpuInfo>, CudaError> {
 }
 
 /// Returns the libraries that devices use: the driver, NVRTC or a file of cubins, and cuBLASLt.
-pub fn libraries() -> Vec<LibraryInfo> {
+pub fn find_libraries() -> Vec<LibraryInfo> {
     let told = |error: CudaError| error.to_string();
     let cubins = match Cubins::find() {
         Ok(Some(cubins)) => {
@@ -74,8 +74,14 @@ pub fn libraries() -> Vec<LibraryInfo> {
         Err(error) => Err(told(error)),
     };
     vec![
-        LibraryInfo { name: "driver", found: driver().map(|()| driver_version()).map_err(told) },
-        LibraryInfo { name: "NVRTC", found: nvrtc::load().map(|()| nvrtc_version()).map_err(told) },
+        LibraryInfo {
+            name: "driver",
+            found: check_driver().map(|()| driver_version()).map_err(told),
+        },
+        LibraryInfo {
+            name: "NVRTC",
+            found: nvrtc::load_nvrtc().map(|()| nvrtc_version()).map_err(told),
+        },
         LibraryInfo { name: "cubins", found: cubins },
         LibraryInfo {
             name: "cuBLASLt",
@@ -115,12 +121,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_has_a_reason() {
-        let libraries = libraries();
+        let libraries = find_libraries();
         assert_eq!(
             libraries.iter().map(|of| of.name).collect::<Vec<_>>(),
             ["driver", "NVRTC", "cubins", "cuBLASLt"]
         );
-        if let Err(error) = gpus() {
+        if let Err(error) = find_gpus() {
             let reason = libraries[0].found.clone();
             println!("{error}");
             assert!(reason.is_ok() || reason == Err(error.to_string()));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
-use super::code::Code;
+use super::code::KernelCode;
 use super::cublaslt::CublasLtError;
-use super::kernels::{Add, Scan};
+use super::kernels::{ScanArguments, SumBase};
 use super::{ADVANTAGES, CudaError, Driver, Gpu, GroupingOn, Module, PlacesOn, SegmentsOn, found};
-use crate::advantage::{GaeSteps, Relative, same};
+use crate::advantage::{GaeSteps, Relative, assert_same_length};
 
 impl Gpu {
     /// Opens the device of this number, for advantages.
@@ -27,7 +27,7 @@ impl Gpu {
     ///
     /// If the device is missing, there is neither code in a file nor NVRTC, or one of them fails.
     pub fn with_modules(device: usize, modules: &[Module]) -> Result<Self, CudaError> {
-        found::driver()?;
+        found::check_driver()?;
         let context = CudaContext::new(device)?;
         Ok(Self::new(Driver::with_modules(context.default_stream(), modules)?))
     }
@@ -37,9 +37,9 @@ impl Gpu {
     /// # Errors
     ///
     /// If the device is missing, or there is neither code in a file nor NVRTC.
-    pub fn code(device: usize) -> Result<String, CudaError> {
-        found::driver()?;
-        Ok(Code::find(CudaContext::new(device)?.compute_capability()?)?.name())
+    pub fn code_origin(device: usize) -> Result<String, CudaError> {
+        found::check_driver()?;
+        Ok(KernelCode::find(CudaContext::new(device)?.compute_capability()?)?.name())
     }
 
     /// Returns the free and the total bytes of the device's memory.
@@ -47,7 +47,7 @@ impl Gpu {
     /// # Errors
     ///
     /// If the driver fails.
-    pub fn memory(&self) -> Result<[u64; 2], CudaError> {
+    pub fn memory_bytes(&self) -> Result<[u64; 2], CudaError> {
         let (free, total) = self.machine.stream.context().mem_get_info()?;
         Ok([free as u64, total as u64])
     }
@@ -66,7 +66,7 @@ impl Gpu {
     /// # Errors
     ///
     /// If the library is missing or failed, or no module has products.
-    pub fn library(&self) -> Result<String, CublasLtError> {
+    pub fn library_version(&self) -> Result<String, CublasLtError> {
         self.machine.library_state()
     }
 
@@ -75,7 +75,8 @@ impl Gpu {
         &self.machine.stream
     }
 
-    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::relative_advantages`](crate::advantage::Arithmetic::relative_advantages) of `values` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -91,15 +92,15 @@ impl Gpu {
         options: &Relative,
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
-        same("relative_into", values.len(), by.len());
-        same("relative_into", out.len(), by.len());
+        assert_same_length("relative_into", values.len(), by.len());
+        assert_same_length("relative_into", out.len(), by.len());
         let (values, _read) = values.device_ptr(self.stream());
         let (out, _write) = out.device_ptr_mut(self.stream());
-        self.relative_at(values, by, options, Add::NOTHING, out)
+        self.relative_at(values, by, options, SumBase::NOTHING, out)
     }
 
-    /// Writes [`Arithmetic::relative`](crate::advantage::Arithmetic::relative) of `values` to `out`, both
-    /// `[N]`.
+    /// Writes [`Arithmetic::relative_advantages`](crate::advantage::Arithmetic::relative_advantages) of `values` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -117,11 +118,11 @@ impl Gpu {
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
         for len in [mean.len(), deviation.len(), out.len()] {
-            same("relative_apart_into", len, values.len());
+            assert_same_length("relative_apart_into", len, values.len());
         }
         let (values, _read) = values.device_ptr(self.stream());
         let (out, _write) = out.device_ptr_mut(self.stream());
-        self.relative_rows(values, mean, Some(deviation), options, Add::NOTHING, out)
+        self.relative_rows(values, mean, Some(deviation), options, SumBase::NOTHING, out)
     }
 
     /// Computes the second half of [`Arithmetic::step_groups`](crate::advantage::Arithmetic::step_groups): writes
@@ -145,16 +146,16 @@ impl Gpu {
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
         for len in [episodes.len(), returns.len(), out.len()] {
-            same("step_groups_into", len, anchors.len);
+            assert_same_length("step_groups_into", len, anchors.len);
         }
         let (to, _episodes) = episodes.device_ptr(self.stream());
         let (returns, _returns) = returns.device_ptr(self.stream());
         let (out, _write) = out.device_ptr_mut(self.stream());
-        self.relative_segments(returns, anchors, options, Add { to, weight }, out)
+        self.relative_segments(returns, anchors, options, SumBase { to, weight }, out)
     }
 
-    /// Writes [`Arithmetic::gae`](crate::advantage::Arithmetic::gae) of `rewards` and `values` to `advantages` and
-    /// `returns`, all `[N]`; `after` is `[rows]`.
+    /// Writes [`Arithmetic::gae_advantages`](crate::advantage::Arithmetic::gae_advantages) of `rewards` and `values` to
+    /// `advantages` and `returns`, all `[N]`; `after` is `[rows]`.
     ///
     /// # Errors
     ///
@@ -171,19 +172,20 @@ impl Gpu {
         [advantages, returns]: [&mut CudaSlice<f32>; 2],
     ) -> Result<(), CudaError> {
         for len in [rewards.len(), values.len(), advantages.len(), returns.len()] {
-            same("gae_into", len, places.len);
+            assert_same_length("gae_into", len, places.len);
         }
-        same("gae_into", after.len(), places.count);
+        assert_same_length("gae_into", after.len(), places.count);
         let stream = self.stream();
         let (rewards, _rewards) = rewards.device_ptr(stream);
         let (values, _values) = values.device_ptr(stream);
         let (after, _after) = after.device_ptr(stream);
         let (advantages, _advantages) = advantages.device_ptr_mut(stream);
         let (returns, _returns) = returns.device_ptr_mut(stream);
-        self.scan_at(&Scan { rewards, values, after, hops, advantages, returns }, places)
+        self.scan_at(&ScanArguments { rewards, values, after, hops, advantages, returns }, places)
     }
 
-    /// Writes [`Arithmetic::returns`](crate::advantage::Arithmetic::returns) of `rewards` to `out`, both `[N]`.
+    /// Writes [`Arithmetic::discounted_returns`](crate::advantage::Arithmetic::discounted_returns) of `rewards` to
+    /// `out`, both `[N]`.
     ///
     /// # Errors
     ///
@@ -199,14 +201,14 @@ impl Gpu {
         gamma: f64,
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
-        same("returns_into", rewards.len(), places.len);
-        same("returns_into", out.len(), places.len);
+        assert_same_length("returns_into", rewards.len(), places.len);
+        assert_same_length("returns_into", out.len(), places.len);
         let (rewards, _read) = rewards.device_ptr(self.stream());
         let (out, _write) = out.device_ptr_mut(self.stream());
-        self.scan_at(&Scan::returns(rewards, gamma, out), places)
+        self.scan_at(&ScanArguments::for_returns(rewards, gamma, out), places)
     }
 
-    /// Writes [`Arithmetic::whiten`](crate::advantage::Arithmetic::whiten) of `values` to `out`; all `[N]`.
+    /// Writes [`Arithmetic::whiten_groups`](crate::advantage::Arithmetic::whiten_groups) of `values` to `out`; all `[N]`.
     ///
     /// # Errors
     ///
@@ -223,7 +225,7 @@ impl Gpu {
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
         for len in [values.len(), tokens.len(), out.len()] {
-            same("whiten_into", len, by.len);
+            assert_same_length("whiten_into", len, by.len);
         }
         let (values, _values) = values.device_ptr(self.stream());
         let (tokens, _tokens) = tokens.device_ptr(self.stream());
@@ -231,8 +233,8 @@ impl Gpu {
         self.whiten_at(values, tokens, by, out)
     }
 
-    /// Writes [`Arithmetic::ema`](crate::advantage::Arithmetic::ema) of `rewards` to `out`, both `[N]`. The averages
-    /// `[seats]` stay in the device's memory from step to step.
+    /// Writes [`Arithmetic::subtract_average`](crate::advantage::Arithmetic::subtract_average) of `rewards` to `out`,
+    /// both `[N]`. The averages `[seats]` stay in the device's memory from step to step.
     ///
     /// # Errors
     ///
@@ -249,8 +251,8 @@ impl Gpu {
         averages: &mut impl DevicePtrMut<f64>,
         out: &mut impl DevicePtrMut<f32>,
     ) -> Result<(), CudaError> {
-        same("ema_into", rewards.len(), seats.len);
-        same("ema_into", out.len(), seats.len);
+        assert_same_length("ema_into", rewards.len(), seats.len);
+        assert_same_length("ema_into", out.len(), seats.len);
         assert!(seats.groups <= averages.len(), "ema_into: one average per seat");
         let (rewards, _read) = rewards.device_ptr(self.stream());
         let (averages, _averages) = averages.device_ptr_mut(self.stream());

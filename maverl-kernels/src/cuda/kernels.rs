@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use super::recording::Recorder;
-use super::{BLOCK, Element, GroupingOn, Launch, Machine, PlacesOn, SegmentsOn, Usage};
+use super::recording::LaunchRecorder;
+use super::{
+    BLOCK, DeviceElement, GroupingOn, LaunchShape, Machine, MemoryUsage, PlacesOn, SegmentsOn,
+};
 use crate::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, RaggedRows, Relative, Segments, Singleton, WHITEN_EPS,
 };
@@ -20,26 +22,26 @@ pub(super) const NONE: u64 = 0;
 #[derive(Debug, Clone)]
 pub struct Kernels<M> {
     pub(super) machine: M,
-    pub(super) usage: Arc<Usage>,
+    pub(super) usage: Arc<MemoryUsage>,
     /// Where launches go in place of the machine.
-    pub(super) recorder: Option<Arc<Recorder>>,
+    pub(super) recorder: Option<Arc<LaunchRecorder>>,
     /// True if the machine's library computes no products.
     pub(super) own_products: bool,
 }
 
 /// Base of a sum `add + weight · A`. An address of 0 omits `add`.
 #[derive(Clone, Copy)]
-pub(super) struct Add {
+pub(super) struct SumBase {
     pub(super) to: u64,
     pub(super) weight: f64,
 }
 
-impl Add {
+impl SumBase {
     pub(super) const NOTHING: Self = Self { to: NONE, weight: 1.0 };
 }
 
 /// Arguments of a scan. An address of 0 omits an argument.
-pub(super) struct Scan {
+pub(super) struct ScanArguments {
     pub(super) rewards: u64,
     pub(super) values: u64,
     pub(super) after: u64,
@@ -80,7 +82,7 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Returns the count of the bytes of arrays. Temporary ones of estimators are not counted.
-    pub const fn usage(&self) -> &Arc<Usage> {
+    pub const fn usage(&self) -> &Arc<MemoryUsage> {
         &self.usage
     }
 
@@ -94,7 +96,7 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
-    pub fn segments(&self, segments: &Segments) -> Result<SegmentsOn<M>, M::Error> {
+    pub fn upload_segments(&self, segments: &Segments) -> Result<SegmentsOn<M>, M::Error> {
         SegmentsOn::new(&self.machine, segments)
     }
 
@@ -103,7 +105,7 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
-    pub fn grouping(&self, grouping: &Grouping) -> Result<GroupingOn<M>, M::Error> {
+    pub fn upload_grouping(&self, grouping: &Grouping) -> Result<GroupingOn<M>, M::Error> {
         GroupingOn::new(&self.machine, grouping)
     }
 
@@ -112,42 +114,54 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
-    pub fn places(&self, places: &RaggedRows) -> Result<PlacesOn<M>, M::Error> {
+    pub fn upload_rows(&self, places: &RaggedRows) -> Result<PlacesOn<M>, M::Error> {
         PlacesOn::new(&self.machine, places)
     }
 
-    pub(super) fn at<T: Element>(&self, array: &M::Array<T>) -> u64 {
-        self.machine.address(array)
+    pub(super) fn address_of<T: DeviceElement>(&self, array: &M::Array<T>) -> u64 {
+        self.machine.array_address(array)
     }
 
-    fn maybe<T: Element>(&self, array: Option<&M::Array<T>>) -> u64 {
-        array.map_or(NONE, |array| self.at(array))
+    fn address_or_null<T: DeviceElement>(&self, array: Option<&M::Array<T>>) -> u64 {
+        array.map_or(NONE, |array| self.address_of(array))
     }
 
     /// Runs a kernel with at least `threads` threads. Zero threads launch nothing.
-    fn launch(&self, kernel: &'static str, threads: usize, args: &[u64]) -> Result<(), M::Error> {
+    fn launch_threads(
+        &self,
+        kernel: &'static str,
+        threads: usize,
+        args: &[u64],
+    ) -> Result<(), M::Error> {
         assert!(self.recorder.is_none(), "the kernels of estimators are not recorded");
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, with
         // counts of the groupings; public functions assert that slices have these lengths.
-        unsafe { self.machine.launch(kernel, Launch::threads(threads), args) }
+        unsafe { self.machine.launch_kernel(kernel, LaunchShape::of_threads(threads), args) }
     }
 
     /// Computes the moments of each group, three numbers each.
-    pub(super) fn measure(
+    pub(super) fn measure_moments(
         &self,
         kernel: &'static str,
         values: u64,
         weights: u64,
         by: &SegmentsOn<M>,
     ) -> Result<M::Array<f64>, M::Error> {
-        let rows = self.maybe(by.rows.as_ref());
-        let pieces = self.machine.space(3 * by.pieces.max(1))?;
-        let args = [values, weights, rows, self.at(&by.starts), by.pieces as u64, self.at(&pieces)];
-        self.launch(kernel, by.pieces * LANES, &args)?;
+        let rows = self.address_or_null(by.rows.as_ref());
+        let pieces = self.machine.allocate_array(3 * by.pieces.max(1))?;
+        let args = [
+            values,
+            weights,
+            rows,
+            self.address_of(&by.starts),
+            by.pieces as u64,
+            self.address_of(&pieces),
+        ];
+        self.launch_threads(kernel, by.pieces * LANES, &args)?;
         let Some(offsets) = &by.offsets else { return Ok(pieces) };
-        let groups = self.machine.space(3 * by.groups)?;
-        let args = [self.at(&pieces), self.at(offsets), self.at(&groups)];
-        self.launch("merge", by.groups * BLOCK as usize, &args)?;
+        let groups = self.machine.allocate_array(3 * by.groups)?;
+        let args = [self.address_of(&pieces), self.address_of(offsets), self.address_of(&groups)];
+        self.launch_threads("merge", by.groups * BLOCK as usize, &args)?;
         Ok(groups)
     }
 
@@ -158,14 +172,15 @@ impl<M: Machine> Kernels<M> {
         by: &GroupingOn<M>,
     ) -> Result<Measured<M>, M::Error> {
         let Some(units) = &by.units else {
-            let groups = self.measure("moments_f32", values, NONE, &by.groups)?;
+            let groups = self.measure_moments("moments_f32", values, NONE, &by.groups)?;
             return Ok(Measured { units: None, groups });
         };
-        let measured = self.measure("moments_f32", values, NONE, units)?;
-        let means = self.machine.space::<f64>(units.groups.max(1))?;
-        let args = [self.at(&measured), units.groups as u64, self.at(&means)];
-        self.launch("means", units.groups, &args)?;
-        let groups = self.measure("moments_f64", self.at(&means), NONE, &by.groups)?;
+        let measured = self.measure_moments("moments_f32", values, NONE, units)?;
+        let means = self.machine.allocate_array::<f64>(units.groups.max(1))?;
+        let args = [self.address_of(&measured), units.groups as u64, self.address_of(&means)];
+        self.launch_threads("means", units.groups, &args)?;
+        let groups =
+            self.measure_moments("moments_f64", self.address_of(&means), NONE, &by.groups)?;
         Ok(Measured { units: Some(measured), groups })
     }
 
@@ -176,7 +191,7 @@ impl<M: Machine> Kernels<M> {
         values: u64,
         by: &GroupingOn<M>,
         options: &Relative,
-        add: Add,
+        add: SumBase,
         out: u64,
     ) -> Result<(), M::Error> {
         if by.units.is_some() {
@@ -191,13 +206,13 @@ impl<M: Machine> Kernels<M> {
         values: u64,
         by: &SegmentsOn<M>,
         options: &Relative,
-        add: Add,
+        add: SumBase,
         out: u64,
     ) -> Result<(), M::Error> {
         if by.offsets.is_some() {
-            let groups = self.measure("moments_f32", values, NONE, by)?;
-            let (group, groups) = (self.at(&by.group), self.at(&groups));
-            return self.rows(
+            let groups = self.measure_moments("moments_f32", values, NONE, by)?;
+            let (group, groups) = (self.address_of(&by.group), self.address_of(&groups));
+            return self.write_advantages(
                 values,
                 [NONE; 2],
                 [group, groups],
@@ -207,12 +222,12 @@ impl<M: Machine> Kernels<M> {
                 out,
             );
         }
-        let rows = self.maybe(by.rows.as_ref());
-        let (starts, groups) = (self.at(&by.starts), by.groups as u64);
+        let rows = self.address_or_null(by.rows.as_ref());
+        let (starts, groups) = (self.address_of(&by.starts), by.groups as u64);
         let (add, weight) = (add.to, add.weight.to_bits());
         let eps = options.eps.to_bits();
-        let args = [values, rows, starts, groups, add, weight, bits(options), eps, out];
-        self.launch("relative_groups", by.groups * LANES, &args)
+        let args = [values, rows, starts, groups, add, weight, encode_options(options), eps, out];
+        self.launch_threads("relative_groups", by.groups * LANES, &args)
     }
 
     /// Writes advantages to `out`, with the deviation of the groups of `scale`.
@@ -222,18 +237,19 @@ impl<M: Machine> Kernels<M> {
         by: &GroupingOn<M>,
         scale: Option<&GroupingOn<M>>,
         options: &Relative,
-        add: Add,
+        add: SumBase,
         out: u64,
     ) -> Result<(), M::Error> {
         let own = self.measure_units(values, by)?;
         let other = scale.map(|scale| self.measure_units(values, scale)).transpose()?;
-        let group = |by: &GroupingOn<M>| self.at(by.group.as_ref().unwrap_or(&by.groups.group));
-        let unit = self.maybe(by.units.as_ref().map(|units| &units.group));
-        let scales = self.maybe(other.as_ref().map(|other| &other.groups));
-        self.rows(
+        let group =
+            |by: &GroupingOn<M>| self.address_of(by.group.as_ref().unwrap_or(&by.groups.group));
+        let unit = self.address_or_null(by.units.as_ref().map(|units| &units.group));
+        let scales = self.address_or_null(other.as_ref().map(|other| &other.groups));
+        self.write_advantages(
             values,
-            [unit, self.maybe(own.units.as_ref())],
-            [group(by), self.at(&own.groups)],
+            [unit, self.address_or_null(own.units.as_ref())],
+            [group(by), self.address_of(&own.groups)],
             [scale.map_or(NONE, group), scales],
             (options, add),
             by.len(),
@@ -243,30 +259,35 @@ impl<M: Machine> Kernels<M> {
 
     /// Writes the advantages of rows. Each pair is group ids by row, and moments by id.
     #[expect(clippy::too_many_arguments, reason = "the arguments of the kernel")]
-    fn rows(
+    fn write_advantages(
         &self,
         values: u64,
         unit: [u64; 2],
         group: [u64; 2],
         scale: [u64; 2],
-        (options, add): (&Relative, Add),
+        (options, add): (&Relative, SumBase),
         n: usize,
         out: u64,
     ) -> Result<(), M::Error> {
         let ids = [values, unit[0], unit[1], group[0], group[1], scale[0], scale[1]];
-        let numbers = [add.to, add.weight.to_bits(), bits(options), options.eps.to_bits()];
-        self.launch("relative_rows", n, &[&ids[..], &numbers, &[n as u64, out]].concat())
+        let numbers =
+            [add.to, add.weight.to_bits(), encode_options(options), options.eps.to_bits()];
+        self.launch_threads("relative_rows", n, &[&ids[..], &numbers, &[n as u64, out]].concat())
     }
 
-    pub(super) fn scan_at(&self, scan: &Scan, places: &PlacesOn<M>) -> Result<(), M::Error> {
+    pub(super) fn scan_at(
+        &self,
+        scan: &ScanArguments,
+        places: &PlacesOn<M>,
+    ) -> Result<(), M::Error> {
         let fade = |hop: GaeParams| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()];
         let (within, between) = (fade(scan.hops.within), fade(scan.hops.between));
-        let last = self.maybe(places.last.as_ref());
-        let (offsets, rows) = (self.at(&places.offsets), places.count as u64);
+        let last = self.address_or_null(places.last.as_ref());
+        let (offsets, rows) = (self.address_of(&places.offsets), places.count as u64);
         let from = [scan.rewards, scan.values, scan.after, last, offsets, rows];
         let to = [scan.advantages, scan.returns];
         let args = [&from[..], &within, &between, &to].concat();
-        self.launch("gae", places.count * WARP, &args)
+        self.launch_threads("gae", places.count * WARP, &args)
     }
 
     pub(super) fn whiten_at(
@@ -276,10 +297,10 @@ impl<M: Machine> Kernels<M> {
         by: &SegmentsOn<M>,
         out: u64,
     ) -> Result<(), M::Error> {
-        let groups = self.measure("moments_f32", values, tokens, by)?;
-        let (group, groups) = (self.at(&by.group), self.at(&groups));
+        let groups = self.measure_moments("moments_f32", values, tokens, by)?;
+        let (group, groups) = (self.address_of(&by.group), self.address_of(&groups));
         let args = [values, group, groups, WHITEN_EPS.to_bits(), by.len as u64, out];
-        self.launch("whiten_rows", by.len, &args)
+        self.launch_threads("whiten_rows", by.len, &args)
     }
 
     pub(super) fn ema_at(
@@ -290,24 +311,28 @@ impl<M: Machine> Kernels<M> {
         averages: u64,
         out: u64,
     ) -> Result<(), M::Error> {
-        let groups = self.measure("moments_f32", rewards, NONE, seats)?;
-        let group = self.at(&seats.group);
-        self.launch("ema_rows", seats.len, &[rewards, group, averages, seats.len as u64, out])?;
-        let args = [self.at(&groups), momentum.to_bits(), seats.groups as u64, averages];
-        self.launch("ema_move", seats.groups, &args)
+        let groups = self.measure_moments("moments_f32", rewards, NONE, seats)?;
+        let group = self.address_of(&seats.group);
+        self.launch_threads(
+            "ema_rows",
+            seats.len,
+            &[rewards, group, averages, seats.len as u64, out],
+        )?;
+        let args = [self.address_of(&groups), momentum.to_bits(), seats.groups as u64, averages];
+        self.launch_threads("ema_move", seats.groups, &args)
     }
 }
 
-impl Scan {
+impl ScanArguments {
     /// Returns the arguments for discounted returns: advantages with values of 0 and lambda 1.
-    pub(super) fn returns(rewards: u64, gamma: f64, out: u64) -> Self {
+    pub(super) fn for_returns(rewards: u64, gamma: f64, out: u64) -> Self {
         let hops = GaeSteps::all(GaeParams { gamma, lambda: 1.0 });
         Self { rewards, values: NONE, after: NONE, hops, advantages: out, returns: NONE }
     }
 }
 
 /// Encodes `Relative` in the bits that `advantage` in the source reads.
-fn bits(options: &Relative) -> u64 {
+fn encode_options(options: &Relative) -> u64 {
     let baseline = match options.baseline {
         Baseline::None => 0,
         Baseline::Mean => 1,

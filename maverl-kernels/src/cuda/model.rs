@@ -22,11 +22,13 @@ pub use elementwise::{HeadNorm, Positions, RopeTables};
 pub use embedding::EmbeddingLayout;
 pub use head::HeadInput;
 pub use optimizer::Master;
-pub use products::{AdapterTerms, Destination, LinearOutput, MapOutput, pieces, together};
+pub use products::{
+    AdapterTerms, Destination, LinearOutput, MapOutput, count_pieces, fit_one_launch,
+};
 pub use rows::RowSources;
 pub use softmax::{FROM_HOST, LogProbabilities, SampledTokens, SoftmaxRows};
 
-use super::{Kernels, Launch, Machine, Module, Recorded};
+use super::{Kernels, LaunchShape, Machine, Module, RecordedLaunch};
 
 const DEVICE: &str = include_str!("device.cuh");
 
@@ -109,14 +111,19 @@ pub const MODEL: [Module; 4] = [
 impl<M: Machine> Kernels<M> {
     /// Runs a kernel of [`MODEL`].
     #[allow(unsafe_code)]
-    fn run(&self, kernel: &'static str, shape: Launch, args: &[u64]) -> Result<(), M::Error> {
+    fn run_model_kernel(
+        &self,
+        kernel: &'static str,
+        shape: LaunchShape,
+        args: &[u64],
+    ) -> Result<(), M::Error> {
         if let Some(recorder) = &self.recorder {
-            recorder.add(Recorded { kernel, shape, args: args.to_vec() });
+            recorder.add_launch(RecordedLaunch { kernel, shape, args: args.to_vec() });
             return Ok(());
         }
         // SAFETY: all callers are in this module. They pass the arguments that the kernel of that name declares, and
         // assert that slices are as long as its shapes say; indices in arrays are checked where those are made.
-        unsafe { self.machine.launch(kernel, shape, args) }
+        unsafe { self.machine.launch_kernel(kernel, shape, args) }
     }
 }
 

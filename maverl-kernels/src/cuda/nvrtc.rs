@@ -21,7 +21,7 @@ pub(super) const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--ptxas-o
 
 /// Machine code, and what the compiler printed.
 #[derive(Debug, Clone)]
-pub struct Compiled {
+pub struct CompiledModule {
     /// Machine code.
     pub code: Vec<u8>,
     /// Log of the compiler.
@@ -39,7 +39,7 @@ pub struct Resources {
     pub spilled: u32,
 }
 
-impl Compiled {
+impl CompiledModule {
     /// Reads the registers and spills of each kernel from the log.
     pub fn resources(&self) -> Vec<Resources> {
         let mut found: Vec<Resources> = Vec::new();
@@ -69,27 +69,31 @@ impl Compiled {
 /// # Errors
 ///
 /// [`CudaError::NoNvrtc`] with the folders that were searched.
-pub fn load() -> Result<(), CudaError> {
+pub fn load_nvrtc() -> Result<(), CudaError> {
     static LOOKED: Once = Once::new();
     LOOKED.call_once(|| {
-        if !present() {
-            folders::folders().iter().for_each(|folder| open(folder));
+        if !is_present() {
+            folders::kernel_library_folders().iter().for_each(|folder| open_folder(folder));
         }
     });
-    if present() { Ok(()) } else { Err(CudaError::NoNvrtc { searched: folders::folders() }) }
+    if is_present() {
+        Ok(())
+    } else {
+        Err(CudaError::NoNvrtc { searched: folders::kernel_library_folders() })
+    }
 }
 
-fn present() -> bool {
+fn is_present() -> bool {
     // SAFETY: opening a library runs its initializers; those of NVRTC touch no memory of this program.
     unsafe { sys::is_culib_present() }
 }
 
 /// Opens NVRTC from a folder, after which it is found by name. The built-ins are opened first, because NVRTC loads them
 /// by name.
-fn open(folder: &Path) {
-    for path in folders::files(folder, &["libnvrtc-builtins.so", "libnvrtc.so"]) {
-        // A library that does not open is reported by `present`.
-        folders::open(&path);
+fn open_folder(folder: &Path) {
+    for path in folders::files_in(folder, &["libnvrtc-builtins.so", "libnvrtc.so"]) {
+        // A library that does not open is reported by `is_present`.
+        folders::open_library(&path);
     }
 }
 
@@ -98,8 +102,8 @@ fn open(folder: &Path) {
 /// # Errors
 ///
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
-pub fn compile(module: &Module, arch: &str) -> Result<Compiled, CudaError> {
-    compile_source(module.name, &module.text(), arch)
+pub fn compile_module(module: &Module, arch: &str) -> Result<CompiledModule, CudaError> {
+    compile_source(module.name, &module.source_text(), arch)
 }
 
 /// Compiles a source for an architecture such as `sm_90`. `name` is its name in messages.
@@ -107,8 +111,8 @@ pub fn compile(module: &Module, arch: &str) -> Result<Compiled, CudaError> {
 /// # Errors
 ///
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
-pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<Compiled, CudaError> {
-    load()?;
+pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<CompiledModule, CudaError> {
+    load_nvrtc()?;
     let failed = |why: String| CudaError::Compile { arch: arch.to_owned(), why };
     let code = |error: result::NvrtcError| failed(format!("{:?}", error.0));
     let source = CString::new(source).map_err(|error| failed(error.to_string()))?;
@@ -120,10 +124,13 @@ pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<Compiled, 
     unsafe {
         let compiled = result::compile_program(program, &options);
         let out = match compiled {
-            Ok(()) => {
-                (|| Ok(Compiled { code: cubin(program)?, log: log(program)? }))().map_err(code)
+            Ok(()) => (|| {
+                Ok(CompiledModule { code: program_code(program)?, log: program_log(program)? })
+            })()
+            .map_err(code),
+            Err(error) => {
+                Err(failed(program_log(program).unwrap_or_else(|_| format!("{:?}", error.0))))
             }
-            Err(error) => Err(failed(log(program).unwrap_or_else(|_| format!("{:?}", error.0)))),
         };
         result::destroy_program(program).map_err(code)?;
         out
@@ -135,7 +142,7 @@ pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<Compiled, 
 /// # Safety
 ///
 /// The program is compiled and not destroyed.
-unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
+unsafe fn program_code(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     let mut size = 0;
     // SAFETY: the buffer has the size that NVRTC reports.
     unsafe {
@@ -151,7 +158,7 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcErro
 /// # Safety
 ///
 /// The program is not destroyed.
-unsafe fn log(program: sys::nvrtcProgram) -> Result<String, result::NvrtcError> {
+unsafe fn program_log(program: sys::nvrtcProgram) -> Result<String, result::NvrtcError> {
     // SAFETY: the log ends with a zero byte.
     unsafe {
         let log = result::get_program_log(program)?;

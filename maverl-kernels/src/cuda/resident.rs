@@ -18,15 +18,15 @@ pub struct SegmentsOn<M: Machine> {
 
 impl<M: Machine> SegmentsOn<M> {
     pub(super) fn new(machine: &M, segments: &Segments) -> Result<Self, M::Error> {
-        let upload = |ids: &[u32]| machine.upload(ids);
+        let upload = |ids: &[u32]| machine.upload_array(ids);
         Ok(Self {
             len: segments.len(),
-            groups: segments.groups(),
-            group: upload(segments.ids())?,
-            rows: segments.rows().map(upload).transpose()?,
-            starts: upload(segments.starts())?,
-            pieces: segments.starts().len() - 1,
-            offsets: segments.pieces().map(upload).transpose()?,
+            groups: segments.group_count(),
+            group: upload(segments.group_ids())?,
+            rows: segments.row_order().map(upload).transpose()?,
+            starts: upload(segments.piece_starts())?,
+            pieces: segments.piece_starts().len() - 1,
+            offsets: segments.group_pieces().map(upload).transpose()?,
         })
     }
 }
@@ -43,7 +43,8 @@ impl<M: Machine> GroupingOn<M> {
     pub(super) fn new(machine: &M, grouping: &Grouping) -> Result<Self, M::Error> {
         let units =
             grouping.units.as_ref().map(|units| SegmentsOn::new(machine, units)).transpose()?;
-        let group = units.is_some().then(|| machine.upload(grouping.ids())).transpose()?;
+        let group =
+            units.is_some().then(|| machine.upload_array(grouping.group_ids())).transpose()?;
         Ok(Self { units, groups: SegmentsOn::new(machine, &grouping.groups)?, group })
     }
 
@@ -65,9 +66,9 @@ impl<M: Machine> PlacesOn<M> {
     pub(super) fn new(machine: &M, places: &RaggedRows) -> Result<Self, M::Error> {
         Ok(Self {
             len: places.len(),
-            count: places.count(),
-            offsets: machine.upload(places.offsets())?,
-            last: places.last().map(|last| machine.upload(last)).transpose()?,
+            count: places.row_count(),
+            offsets: machine.upload_array(places.offsets())?,
+            last: places.reply_ends().map(|last| machine.upload_array(last)).transpose()?,
         })
     }
 }

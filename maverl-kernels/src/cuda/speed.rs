@@ -2,16 +2,16 @@
 
 use super::array::args;
 use super::{
-    AdapterTerms, BLOCK, CublasLt, Destination, Kernels, KvShape, Launch, LinearOutput, Machine,
-    Master, to_bf16,
+    AdapterTerms, BLOCK, CublasLt, Destination, Kernels, KvShape, LaunchShape, LinearOutput,
+    Machine, Master, to_bf16,
 };
 use crate::adamw::AdamW;
 use crate::attention::{BLOCK_TOKENS, Heads, Packing, Segment};
-use crate::sample::{Draw, uniform};
+use crate::sample::{TokenDraw, uniform_number};
 
 /// Sizes of a model whose kernels are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
+pub struct LayerSizes {
     /// Name of the model.
     pub name: &'static str,
     /// Width of the residual stream.
@@ -67,20 +67,20 @@ impl Speed {
 }
 
 /// Measures operations of a machine.
-pub struct Bench<'k, M: Machine> {
+pub struct KernelBench<'k, M: Machine> {
     kernels: &'k Kernels<M>,
     amounts: Amounts,
     report: Box<dyn FnMut(Speed) + 'k>,
 }
 
-impl<'k, M: Machine + Clone> Bench<'k, M> {
+impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// Creates a bench. `report` gets each measurement when it is done.
     pub fn new(kernels: &'k Kernels<M>, amounts: Amounts, report: impl FnMut(Speed) + 'k) -> Self {
         Self { kernels, amounts, report: Box::new(report) }
     }
 
     /// Measures a call: one that is not counted, then as many as fill the time.
-    fn measure(
+    fn measure_call(
         &mut self,
         name: impl Into<String>,
         [bytes, flop]: [f64; 2],
@@ -88,10 +88,10 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     ) -> Result<Speed, M::Error> {
         let machine = self.kernels.machine();
         let mut over = |calls: usize| {
-            let start = machine.record()?;
+            let start = machine.record_event()?;
             (0..calls).try_for_each(|_| call())?;
-            let end = machine.record()?;
-            Ok(f64::from(machine.elapsed(&start, &end)?) / calls as f64)
+            let end = machine.record_event()?;
+            Ok(f64::from(machine.elapsed_millis(&start, &end)?) / calls as f64)
         };
         over(1)?;
         let once = over(1)?.max(1e-3);
@@ -101,9 +101,9 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
         Ok(speed)
     }
 
-    fn random(&self, n: usize) -> Vec<u16> {
+    fn random_numbers(&self, n: usize) -> Vec<u16> {
         // A period that no shape divides.
-        let some: Vec<f32> = (0..8191).map(|i| uniform(1, i) as f32 - 0.5).collect();
+        let some: Vec<f32> = (0..8191).map(|i| uniform_number(1, i) as f32 - 0.5).collect();
         to_bf16(&some).into_iter().cycle().take(n).collect()
     }
 
@@ -112,11 +112,11 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn copy(&mut self) -> Result<Speed, M::Error> {
+    pub fn measure_copy(&mut self) -> Result<Speed, M::Error> {
         let (kernels, n) = (self.kernels, self.amounts.parameters.next_multiple_of(8));
-        let (x, mut y) = (kernels.zeros::<u16>(n)?, kernels.array::<u16>(n)?);
-        self.measure(format!("copy of {n} bf16"), [4.0 * n as f64, 0.0], || {
-            kernels.copy(x.slice(), y.slice_mut())
+        let (x, mut y) = (kernels.zeroed_array::<u16>(n)?, kernels.new_array::<u16>(n)?);
+        self.measure_call(format!("copy of {n} bf16"), [4.0 * n as f64, 0.0], || {
+            kernels.copy_to_front(x.as_slice(), y.slice_mut())
         })
     }
 
@@ -125,18 +125,26 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn optimizer(&mut self) -> Result<(), M::Error> {
+    pub fn measure_optimizer(&mut self) -> Result<(), M::Error> {
         let (kernels, n) = (self.kernels, self.amounts.parameters);
-        let (mut high, mut low) = (kernels.zeros::<u16>(n)?, kernels.zeros::<u16>(n)?);
-        let mut grad = kernels.zeros::<f32>(n)?;
-        let (mut m, mut v) = (kernels.zeros::<f32>(n)?, kernels.zeros::<f32>(n)?);
+        let (mut high, mut low) =
+            (kernels.zeroed_array::<u16>(n)?, kernels.zeroed_array::<u16>(n)?);
+        let mut grad = kernels.zeroed_array::<f32>(n)?;
+        let (mut m, mut v) = (kernels.zeroed_array::<f32>(n)?, kernels.zeroed_array::<f32>(n)?);
         let cfg = AdamW { lr: 1e-5, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.01 };
-        self.measure(format!("adamw of {n} parameters"), [32.0 * n as f64, 0.0], || {
+        self.measure_call(format!("adamw of {n} parameters"), [32.0 * n as f64, 0.0], || {
             let master = Master { high: high.slice_mut(), low: low.slice_mut() };
-            kernels.adamw(&cfg, 1, 1.0, master, grad.slice_mut(), [m.slice_mut(), v.slice_mut()])
+            kernels.adamw_step(
+                &cfg,
+                1,
+                1.0,
+                master,
+                grad.slice_mut(),
+                [m.slice_mut(), v.slice_mut()],
+            )
         })?;
-        self.measure(format!("squares of {n}"), [4.0 * n as f64, 0.0], || {
-            kernels.sum_of_squares(grad.slice()).map(drop)
+        self.measure_call(format!("squares of {n}"), [4.0 * n as f64, 0.0], || {
+            kernels.sum_of_squares(grad.as_slice()).map(drop)
         })?;
         Ok(())
     }
@@ -146,48 +154,51 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn elementwise(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+    pub fn measure_elementwise(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
         let (kernels, n) = (self.kernels, self.amounts.tokens);
-        let Sizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
-        let mut x = kernels.zeros::<f32>(n * d)?;
-        let (mut y, w) = (kernels.array::<u16>(n * d)?, kernels.array_of(&self.random(d))?);
+        let LayerSizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
+        let mut x = kernels.zeroed_array::<f32>(n * d)?;
+        let (mut y, w) =
+            (kernels.new_array::<u16>(n * d)?, kernels.array_of(&self.random_numbers(d))?);
         let of = |bytes: usize, width: usize| [(bytes * n * width) as f64, 0.0];
-        self.measure(format!("rms_norm {n} x {d}"), of(6, d), || {
-            kernels.rms_norm(x.slice(), w.slice(), 1e-6, y.slice_mut())
+        self.measure_call(format!("rms_norm {n} x {d}"), of(6, d), || {
+            kernels.rms_norm(x.as_slice(), w.as_slice(), 1e-6, y.slice_mut())
         })?;
-        let dy = kernels.array_of(&self.random(n * d))?;
-        let (mut dx, mut dw) = (kernels.zeros::<f32>(n * d)?, kernels.zeros::<f32>(d)?);
-        self.measure(format!("rms_norm_back {n} x {d}"), of(14, d), || {
-            let (x, w, dw) = (x.slice(), w.slice(), Some(dw.slice_mut()));
-            kernels.rms_norm_back(x, w, 1e-6, dy.slice(), true, dx.slice_mut(), None, dw)
+        let dy = kernels.array_of(&self.random_numbers(n * d))?;
+        let (mut dx, mut dw) =
+            (kernels.zeroed_array::<f32>(n * d)?, kernels.zeroed_array::<f32>(d)?);
+        self.measure_call(format!("rms_norm_back {n} x {d}"), of(14, d), || {
+            let (x, w, dw) = (x.as_slice(), w.as_slice(), Some(dw.slice_mut()));
+            kernels.rms_norm_back(x, w, 1e-6, dy.as_slice(), true, dx.slice_mut(), None, dw)
         })?;
-        self.measure(format!("round_to_bf16 {n} x {d}"), of(6, d), || {
-            kernels.round_to_bf16(dx.slice(), y.slice_mut())
+        self.measure_call(format!("round_to_bf16 {n} x {d}"), of(6, d), || {
+            kernels.round_to_bf16(dx.as_slice(), y.slice_mut())
         })?;
         let rows: Vec<u32> = (0..n as u32).rev().collect();
         let sources = kernels.selected_rows(&rows)?;
-        self.measure(format!("combine_rows {n} x {d}"), of(4, d), || {
-            kernels.combine_rows(dy.slice(), &sources, d, y.slice_mut())
+        self.measure_call(format!("combine_rows {n} x {d}"), of(4, d), || {
+            kernels.combine_rows(dy.as_slice(), &sources, d, y.slice_mut())
         })?;
-        let table = kernels.array_of(&self.random(vocab * d))?;
+        let table = kernels.array_of(&self.random_numbers(vocab * d))?;
         let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % vocab) as u32).collect();
         let ids = kernels.embedding_layout(&ids)?;
-        self.measure(format!("gather {n} x {d}"), of(6, d), || {
-            kernels.gather(table.slice(), &ids, d, x.slice_mut())
+        self.measure_call(format!("gather {n} x {d}"), of(6, d), || {
+            kernels.gather_rows(table.as_slice(), &ids, d, x.slice_mut())
         })?;
-        let mut dtable = kernels.zeros::<f32>(vocab * d)?;
-        self.measure(format!("scatter_add {n} x {d}"), of(12, d), || {
-            kernels.scatter_add(dx.slice(), &ids, d, dtable.slice_mut())
+        let mut dtable = kernels.zeroed_array::<f32>(vocab * d)?;
+        self.measure_call(format!("scatter_add {n} x {d}"), of(12, d), || {
+            kernels.scatter_add(dx.as_slice(), &ids, d, dtable.slice_mut())
         })?;
         drop((table, dtable));
-        let [gate, up, dact] = [(); 3].map(|()| kernels.array_of(&self.random(n * f)));
+        let [gate, up, dact] = [(); 3].map(|()| kernels.array_of(&self.random_numbers(n * f)));
         let (gate, up, dact) = (gate?, up?, dact?);
-        let (mut dgate, mut dup) = (kernels.array::<u16>(n * f)?, kernels.array::<u16>(n * f)?);
-        self.measure(format!("swiglu {n} x {f}"), of(6, f), || {
-            kernels.swiglu(gate.slice(), up.slice(), dgate.slice_mut())
+        let (mut dgate, mut dup) =
+            (kernels.new_array::<u16>(n * f)?, kernels.new_array::<u16>(n * f)?);
+        self.measure_call(format!("swiglu {n} x {f}"), of(6, f), || {
+            kernels.swiglu(gate.as_slice(), up.as_slice(), dgate.slice_mut())
         })?;
-        self.measure(format!("swiglu_back {n} x {f}"), of(10, f), || {
-            let given = [gate.slice(), up.slice(), dact.slice()];
+        self.measure_call(format!("swiglu_back {n} x {f}"), of(10, f), || {
+            let given = [gate.as_slice(), up.as_slice(), dact.as_slice()];
             kernels.swiglu_back(given, [dgate.slice_mut(), dup.slice_mut()], None)
         })?;
         Ok(())
@@ -199,8 +210,8 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn products(&mut self, sizes: &Sizes, rows: &[usize]) -> Result<(), M::Error> {
-        let Sizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
+    pub fn measure_products(&mut self, sizes: &LayerSizes, rows: &[usize]) -> Result<(), M::Error> {
+        let LayerSizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
         let weights = [
             ("q", q * dim, d),
             ("k", kv * dim, d),
@@ -210,11 +221,11 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
         ];
         for (name, n, k) in weights {
             for &m in rows {
-                self.product(&format!("{} {name}", sizes.name), [m, n, k])?;
+                self.measure_product(&format!("{} {name}", sizes.name), [m, n, k])?;
             }
             self.product_back(&format!("{} {name}", sizes.name), [self.amounts.tokens, n, k])?;
         }
-        self.product(&format!("{} head", sizes.name), [self.amounts.logits, sizes.vocab, d])
+        self.measure_product(&format!("{} head", sizes.name), [self.amounts.logits, sizes.vocab, d])
     }
 
     /// Measures `x wᵀ`, with `x [m, k]` and `w [n, k]`.
@@ -222,17 +233,17 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn product(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
+    pub fn measure_product(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
         let kernels = self.kernels;
-        let x = kernels.array_of(&self.random(m * k))?;
-        let w = kernels.array_of(&self.random(n * k))?;
-        let mut y = kernels.array::<u16>(m * n)?;
+        let x = kernels.array_of(&self.random_numbers(m * k))?;
+        let w = kernels.array_of(&self.random_numbers(n * k))?;
+        let mut y = kernels.new_array::<u16>(m * n)?;
         let bytes = 2.0 * (m * k + n * k + m * n) as f64;
         let flop = 2.0 * (m * n) as f64 * k as f64;
-        self.measure(format!("{name} {m} x {n} x {k}"), [bytes, flop], || {
+        self.measure_call(format!("{name} {m} x {n} x {k}"), [bytes, flop], || {
             let to = Destination::Bf16(y.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear(x.slice(), w.slice(), [m, n, k], None::<AdapterTerms<'_>>, out)
+            kernels.linear(x.as_slice(), w.as_slice(), [m, n, k], None::<AdapterTerms<'_>>, out)
         })?;
         Ok(())
     }
@@ -244,20 +255,21 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// If the device fails.
     pub fn product_back(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
         let own = self.kernels.with_own_products();
-        let [x, dy, w] = [m * k, m * n, n * k].map(|len| own.array_of(&self.random(len)));
+        let [x, dy, w] = [m * k, m * n, n * k].map(|len| own.array_of(&self.random_numbers(len)));
         let (x, dy, w) = (x?, dy?, w?);
-        let (mut dx, mut dw) = (own.array::<u16>(m * k)?, own.zeros::<f32>(n * k)?);
+        let (mut dx, mut dw) = (own.new_array::<u16>(m * k)?, own.zeroed_array::<f32>(n * k)?);
         let mut input = |kernels: &Kernels<M>| {
             let to = Destination::Bf16(dx.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear_back(dy.slice(), w.slice(), [m, k, n], None, out)
+            kernels.linear_back(dy.as_slice(), w.as_slice(), [m, k, n], None, out)
         };
         let mut weight = |kernels: &Kernels<M>| {
             let to = Destination::Add(dw.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear_back_weight(dy.slice(), x.slice(), [n, k, m], out)
+            kernels.linear_back_weight(dy.as_slice(), x.as_slice(), [n, k, m], out)
         };
-        let computed = || self.kernels.machine().library().map_or(0, CublasLt::computed);
+        let computed =
+            || self.kernels.machine().product_library().map_or(0, CublasLt::product_count);
         let before = computed();
         input(self.kernels)?;
         weight(self.kernels)?;
@@ -269,9 +281,9 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
             let name_of = |what: &str, of: [usize; 3]| {
                 format!("{name} {what} gradient {} x {} x {}{by}", of[0], of[1], of[2])
             };
-            self.measure(name_of("input", [m, k, n]), amounts, || input(kernels))?;
+            self.measure_call(name_of("input", [m, k, n]), amounts, || input(kernels))?;
             let amounts = [2.0 * terms as f64 + 8.0 * (n * k) as f64, flop];
-            self.measure(name_of("weight", [n, k, m]), amounts, || weight(kernels))?;
+            self.measure_call(name_of("weight", [n, k, m]), amounts, || weight(kernels))?;
         }
         Ok(())
     }
@@ -281,7 +293,7 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn attention(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+    pub fn measure_attention(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
         let Heads { q, kv, dim } = heads;
         let Amounts { tokens, row, .. } = self.amounts;
@@ -291,56 +303,57 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
         let packing = Packing { offsets: &offsets, prefixes: &prefixes };
         let (forward, back) =
             (kernels.attention_layout(packing)?, kernels.backward_layout(packing)?);
-        let of = |width: usize| kernels.array_of(&self.random(n * width));
+        let of = |width: usize| kernels.array_of(&self.random_numbers(n * width));
         let (qs, dout, ks, vs) = (of(q * dim)?, of(q * dim)?, of(kv * dim)?, of(kv * dim)?);
-        let mut out = kernels.array::<u16>(n * q * dim)?;
-        let mut lse = kernels.array::<f32>(n * q)?;
+        let mut out = kernels.new_array::<u16>(n * q * dim)?;
+        let mut lse = kernels.new_array::<f32>(n * q)?;
         let name = format!("{} {rows} rows of {row}", sizes.name);
         // Two products over half of the square of a row.
         let flop = 2.0 * (n * row * q * dim) as f64;
         let bytes = 2.0 * (2 * n * (q + kv) * dim) as f64;
-        self.measure(format!("attend {name}"), [bytes, flop], || {
-            let qkv = [qs.slice(), ks.slice(), vs.slice()];
-            kernels.attend(qkv, &forward, heads, out.slice_mut(), lse.slice_mut())
+        self.measure_call(format!("attend {name}"), [bytes, flop], || {
+            let qkv = [qs.as_slice(), ks.as_slice(), vs.as_slice()];
+            kernels.attend_packed(qkv, &forward, heads, out.slice_mut(), lse.slice_mut())
         })?;
-        let mut dq = kernels.array::<u16>(n * q * dim)?;
+        let mut dq = kernels.new_array::<u16>(n * q * dim)?;
         let (mut dk, mut dv) =
-            (kernels.array::<u16>(n * kv * dim)?, kernels.array::<u16>(n * kv * dim)?);
-        self.measure(format!("attend_back {name}"), [2.5 * bytes, 2.5 * flop], || {
-            let (qkv, outs) = ([qs.slice(), ks.slice(), vs.slice()], [out.slice(), dout.slice()]);
+            (kernels.new_array::<u16>(n * kv * dim)?, kernels.new_array::<u16>(n * kv * dim)?);
+        self.measure_call(format!("attend_back {name}"), [2.5 * bytes, 2.5 * flop], || {
+            let (qkv, outs) =
+                ([qs.as_slice(), ks.as_slice(), vs.as_slice()], [out.as_slice(), dout.as_slice()]);
             let to = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
-            kernels.attend_back(qkv, outs, lse.slice(), &back, heads, to)
+            kernels.attend_back(qkv, outs, lse.as_slice(), &back, heads, to)
         })?;
-        self.decoding(sizes)
+        self.measure_decoding(sizes)
     }
 
-    fn decoding(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+    fn measure_decoding(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
         let Heads { q, kv, dim } = heads;
         let Amounts { rows, row, .. } = self.amounts;
         let each = row.div_ceil(BLOCK_TOKENS);
         let shape = KvShape { layers: 1, heads: kv, dim };
-        let mut blocks = kernels.array_of(&self.random(rows * each * shape.block()))?;
+        let mut blocks = kernels.array_of(&self.random_numbers(rows * each * shape.block_len()))?;
         let tables: Vec<Vec<u32>> = (0..rows)
             .map(|i| (0..each).map(|j| ((j * rows + i) % (rows * each)) as u32).collect())
             .collect();
         let segments: Vec<Segment<'_>> =
             tables.iter().map(|blocks| Segment { new_tokens: 1, len: row, blocks }).collect();
         let tables = kernels.block_tables(&segments)?;
-        let qs = kernels.array_of(&self.random(rows * q * dim))?;
-        let ks = kernels.array_of(&self.random(rows * kv * dim))?;
-        let mut out = kernels.array::<u16>(rows * q * dim)?;
+        let qs = kernels.array_of(&self.random_numbers(rows * q * dim))?;
+        let ks = kernels.array_of(&self.random_numbers(rows * kv * dim))?;
+        let mut out = kernels.new_array::<u16>(rows * q * dim)?;
         let name = format!("{} {rows} rows of {row}", sizes.name);
         let new = (4 * rows * kv * dim) as f64;
-        self.measure(format!("append {name}"), [2.0 * new, 0.0], || {
-            let new = [ks.slice(), ks.slice()];
-            kernels.append(new, &tables, shape, 0, blocks.slice_mut())
+        self.measure_call(format!("append {name}"), [2.0 * new, 0.0], || {
+            let new = [ks.as_slice(), ks.as_slice()];
+            kernels.append_tokens(new, &tables, shape, 0, blocks.slice_mut())
         })?;
         let bytes = (4 * rows * row * kv * dim) as f64;
         let flop = 4.0 * (rows * row * q * dim) as f64;
-        self.measure(format!("decode {name}"), [bytes, flop], || {
+        self.measure_call(format!("decode {name}"), [bytes, flop], || {
             let to = out.slice_mut();
-            kernels.attend_cached(qs.slice(), blocks.slice(), &tables, shape, 0, heads, to)
+            kernels.attend_cached(qs.as_slice(), blocks.as_slice(), &tables, shape, 0, heads, to)
         })?;
         Ok(())
     }
@@ -350,25 +363,25 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn softmax(&mut self, sizes: &Sizes) -> Result<(), M::Error> {
+    pub fn measure_softmax(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
         let (kernels, n, vocab) = (self.kernels, self.amounts.logits, sizes.vocab);
-        let logits = kernels.zeros::<f32>(n * vocab)?;
+        let logits = kernels.zeroed_array::<f32>(n * vocab)?;
         let name = format!("{n} x {vocab}");
         let bytes = (n * vocab) as f64;
         let rows = kernels.softmax_rows(&vec![0; n], &vec![1.0; n])?;
-        self.measure(format!("log_probabilities {name}"), [4.0 * bytes, 0.0], || {
-            kernels.log_probabilities(logits.slice(), &rows).map(drop)
+        self.measure_call(format!("log_probabilities {name}"), [4.0 * bytes, 0.0], || {
+            kernels.log_probabilities(logits.as_slice(), &rows).map(drop)
         })?;
-        let found = kernels.log_probabilities(logits.slice(), &rows)?;
-        let mut dlogits = kernels.array::<u16>(n * vocab)?;
+        let found = kernels.log_probabilities(logits.as_slice(), &rows)?;
+        let mut dlogits = kernels.new_array::<u16>(n * vocab)?;
         let ones = vec![1.0; n];
-        self.measure(format!("logit_gradients {name}"), [6.0 * bytes, 0.0], || {
+        self.measure_call(format!("logit_gradients {name}"), [6.0 * bytes, 0.0], || {
             let by = [&ones[..], &ones];
-            kernels.logit_gradients(logits.slice(), &rows, &found, by, dlogits.slice_mut())
+            kernels.logit_gradients(logits.as_slice(), &rows, &found, by, dlogits.slice_mut())
         })?;
-        let draws = vec![Draw { temperature: 1.0, seed: 1, counter: 1 }; n];
-        self.measure(format!("choose {name}"), [4.0 * bytes, 0.0], || {
-            kernels.choose(logits.slice(), &draws).map(drop)
+        let draws = vec![TokenDraw { temperature: 1.0, seed: 1, counter: 1 }; n];
+        self.measure_call(format!("choose {name}"), [4.0 * bytes, 0.0], || {
+            kernels.choose_tokens(logits.as_slice(), &draws).map(drop)
         })?;
         Ok(())
     }
@@ -379,13 +392,13 @@ impl<'k, M: Machine + Clone> Bench<'k, M> {
     ///
     /// If the device fails.
     #[allow(unsafe_code)]
-    pub fn launch(&mut self) -> Result<(), M::Error> {
+    pub fn measure_launch(&mut self) -> Result<(), M::Error> {
         let kernels = self.kernels;
-        let (x, y) = (kernels.zeros::<f32>(8)?, kernels.array::<u16>(8)?);
-        let shape = Launch { grid: [1, 1, 1], threads: BLOCK, shared: 0 };
-        self.measure("a launch", [0.0, 0.0], || {
+        let (x, y) = (kernels.zeroed_array::<f32>(8)?, kernels.new_array::<u16>(8)?);
+        let shape = LaunchShape { grid: [1, 1, 1], threads: BLOCK, shared: 0 };
+        self.measure_call("a launch", [0.0, 0.0], || {
             // SAFETY: the arguments are those of `round_to_bf16`, and both arrays have 8 elements.
-            unsafe { kernels.machine().launch("round_to_bf16", shape, args![x, 8_usize, y]) }
+            unsafe { kernels.machine().launch_kernel("round_to_bf16", shape, args![x, 8_usize, y]) }
         })?;
         Ok(())
     }
@@ -400,23 +413,23 @@ mod tests {
 
     #[test]
     fn every_operation_is_measured() {
-        if let Err(error) = crate::emulate::compiler() {
+        if let Err(error) = crate::emulate::check_compiler() {
             return eprintln!("skipped: {error}");
         }
-        let kernels = Kernels::new(Emulated::shared(&MODEL).unwrap());
+        let kernels = Kernels::new(Emulated::shared_machine(&MODEL).unwrap());
         let heads = Heads { q: 2, kv: 1, dim: 32 };
-        let sizes = Sizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
+        let sizes = LayerSizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
         let amounts =
             Amounts { tokens: 18, row: 9, rows: 2, logits: 3, parameters: 1000, milliseconds: 0.0 };
         let mut found = Vec::new();
-        let mut bench = Bench::new(&kernels, amounts, |speed| found.push(speed));
-        bench.launch().unwrap();
-        bench.copy().unwrap();
-        bench.optimizer().unwrap();
-        bench.elementwise(&sizes).unwrap();
-        bench.products(&sizes, &[1, 17]).unwrap();
-        bench.attention(&sizes).unwrap();
-        bench.softmax(&sizes).unwrap();
+        let mut bench = KernelBench::new(&kernels, amounts, |speed| found.push(speed));
+        bench.measure_launch().unwrap();
+        bench.measure_copy().unwrap();
+        bench.measure_optimizer().unwrap();
+        bench.measure_elementwise(&sizes).unwrap();
+        bench.measure_products(&sizes, &[1, 17]).unwrap();
+        bench.measure_attention(&sizes).unwrap();
+        bench.measure_softmax(&sizes).unwrap();
         drop(bench);
         assert!(found.iter().all(|speed| speed.milliseconds > 0.0), "{found:?}");
         assert_eq!(found[1].bytes, 4000.0);

@@ -8,7 +8,7 @@ use super::nvrtc::Resources;
 use super::*;
 use crate::advantage::checks::agrees_with_the_cpu;
 use crate::advantage::{Arithmetic, Baseline, Grouping, Relative, Singleton};
-use crate::emulate::{EmulateError, Library, ORDERS, Settings};
+use crate::emulate::{EmulateError, KernelLibrary, ORDERS, ThreadSchedule};
 use crate::testing::{random, same_bits};
 
 /// Architectures that every kernel compiles for.
@@ -16,24 +16,25 @@ const ARCHITECTURES: [&str; 4] = ["sm_80", "sm_90", "sm_90a", "sm_100"];
 
 /// The kernels' C++ build; made once, none without a C++ compiler.
 fn emulated() -> Option<Kernels<Emulated>> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    let built =
-        LIBRARY.get_or_init(|| match Library::build(&ADVANTAGES.text(), ADVANTAGES.kernels) {
+    static LIBRARY: OnceLock<Option<KernelLibrary>> = OnceLock::new();
+    let built = LIBRARY.get_or_init(|| {
+        match KernelLibrary::build(&ADVANTAGES.source_text(), ADVANTAGES.kernels) {
             Ok(library) => Some(library),
             Err(error @ EmulateError::NoCompiler(_)) => {
                 eprintln!("skipped: {error}");
                 None
             }
             Err(error) => panic!("{error}"),
-        });
-    built.map(|library| Kernels::new(Emulated::of(vec![(ADVANTAGES, library)])))
+        }
+    });
+    built.map(|library| Kernels::new(Emulated::from_libraries(vec![(ADVANTAGES, library)])))
 }
 
 #[test]
 fn the_kernels_agree_with_the_cpu_in_every_order_of_threads() {
     let Some(kernels) = emulated() else { return };
     for order in ORDERS {
-        kernels.machine().set(Settings { order, ..Settings::default() });
+        kernels.machine().apply_settings(ThreadSchedule { order, ..ThreadSchedule::default() });
         agrees_with_the_cpu(&kernels);
     }
 }
@@ -49,7 +50,9 @@ fn a_group_has_the_same_bits_by_every_way_to_compute_it() {
     };
     let values: Vec<f64> = random(3, 900).into_iter().map(f64::from).collect();
     let of = |values: &[f64], group: &[usize]| -> Vec<f32> {
-        let (found, _) = kernels.relative(values, &Grouping::rows(group), None, &options).unwrap();
+        let (found, _) = kernels
+            .relative_advantages(values, &Grouping::from_row_groups(group), None, &options)
+            .unwrap();
         found.into_iter().map(|advantage| advantage as f32).collect()
     };
     // Alone the group is computed in one kernel, beside a group of several pieces in three.
@@ -82,7 +85,7 @@ fn every_kernel_has_a_budget_and_every_budget_a_kernel() {
 
 #[test]
 fn every_kernel_compiles_for_every_architecture_within_its_budget_without_spills() {
-    if let Err(missing) = nvrtc::load() {
+    if let Err(missing) = nvrtc::load_nvrtc() {
         assert!(std::env::var_os("MAVERL_REQUIRE_NVRTC").is_none(), "{missing}");
         eprintln!("skipped: {missing}");
         return;
@@ -90,7 +93,8 @@ fn every_kernel_compiles_for_every_architecture_within_its_budget_without_spills
     let (budget, mut problems) = (budget(), Vec::new());
     for module in [ADVANTAGES].iter().chain(&MODEL) {
         for arch in ARCHITECTURES {
-            let compiled = nvrtc::compile(module, arch).unwrap_or_else(|error| panic!("{error}"));
+            let compiled =
+                nvrtc::compile_module(module, arch).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(&compiled.code[..4], b"\x7fELF", "{arch}");
             let resources = compiled.resources();
             for &name in module.kernels {
@@ -113,11 +117,11 @@ fn every_kernel_compiles_for_every_architecture_within_its_budget_without_spills
 
 #[test]
 fn an_architecture_that_is_none_is_an_error_that_says_so() {
-    if nvrtc::load().is_err() {
+    if nvrtc::load_nvrtc().is_err() {
         eprintln!("skipped: no NVRTC");
         return;
     }
-    let error = nvrtc::compile(&ADVANTAGES, "sm_1").unwrap_err().to_string();
+    let error = nvrtc::compile_module(&ADVANTAGES, "sm_1").unwrap_err().to_string();
     assert!(error.starts_with("the kernels do not compile for sm_1: "), "{error}");
 }
 

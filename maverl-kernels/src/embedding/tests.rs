@@ -4,7 +4,7 @@ use crate::testing::{random, same_bits, threads};
 #[test]
 fn gather_copies_rows() {
     let mut out = [0.0; 6];
-    gather(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], &[2, 0, 2], 2, &mut out);
+    gather_rows(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], &[2, 0, 2], 2, &mut out);
     assert_eq!(out, [4.0, 5.0, 0.0, 1.0, 4.0, 5.0]);
 }
 
@@ -30,5 +30,5 @@ fn scatter_add_sums_in_token_order_on_any_number_of_threads() {
 #[test]
 #[should_panic(expected = "id 3 of a table of 3")]
 fn an_id_beyond_the_table_is_refused() {
-    gather(&[0.0; 6], &[3], 2, &mut [0.0; 2]);
+    gather_rows(&[0.0; 6], &[3], 2, &mut [0.0; 2]);
 }

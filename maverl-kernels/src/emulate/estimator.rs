@@ -1,6 +1,6 @@
 //! Kernels of estimators that other crates declare.
 
-use super::{EmulateError, Library, Settings};
+use super::{EmulateError, KernelLibrary, ThreadSchedule};
 
 /// Declarations that a kernel of an estimator is compiled after.
 pub const PRELUDE: &str = include_str!("estimator.cuh");
@@ -45,7 +45,7 @@ pub struct StepArrays {
 /// A kernel of an estimator, built for the CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimator {
-    library: Library,
+    library: KernelLibrary,
 }
 
 impl Estimator {
@@ -55,7 +55,7 @@ impl Estimator {
     ///
     /// See [`EmulateError`].
     pub fn build(source: &str) -> Result<Self, EmulateError> {
-        Ok(Self { library: Library::build(source, &[KERNEL])? })
+        Ok(Self { library: KernelLibrary::build(source, &[KERNEL])? })
     }
 
     /// Advantages of a step `[places]`, with threads in an order of [`ORDERS`](super::ORDERS). A place that the kernel does not
@@ -64,18 +64,21 @@ impl Estimator {
     /// # Panics
     ///
     /// If a field of the step has another length than the rewards, or the threads of the kernel wait for each other forever.
-    pub fn run(&self, step: &StepArrays, places: usize, order: &'static str) -> Vec<f32> {
-        let (packed, n) = (step.packed(), step.rewards.len());
-        let fields =
-            step.fields(&packed, |numbers| numbers.as_ptr() as u64, |ids| ids.as_ptr() as u64);
+    pub fn run_step(&self, step: &StepArrays, places: usize, order: &'static str) -> Vec<f32> {
+        let (packed, n) = (step.pack_arrays(), step.rewards.len());
+        let fields = step.field_values(
+            &packed,
+            |numbers| numbers.as_ptr() as u64,
+            |ids| ids.as_ptr() as u64,
+        );
         let mut out = vec![f32::NAN; places];
         let blocks = places.max(n).max(1).div_ceil(BLOCK as usize) as u32;
-        self.library.set(Settings { order, ..Settings::default() });
+        self.library.apply_settings(ThreadSchedule { order, ..ThreadSchedule::default() });
         let args = [fields.as_ptr() as u64, out.as_mut_ptr() as u64];
         // SAFETY: the fields are those of `Rewarded`, of the lengths it states, and outlive the launch. The kernel is
         // code of the crate that declares it, trusted to stay within them as its Rust code is.
         #[allow(unsafe_code)]
-        let run = unsafe { self.library.launch(KERNEL, [blocks, 1, 1], BLOCK, 0, &args) };
+        let run = unsafe { self.library.launch_kernel(KERNEL, [blocks, 1, 1], BLOCK, 0, &args) };
         run.unwrap_or_else(|error| panic!("{error}"));
         out
     }
@@ -91,7 +94,7 @@ pub(crate) struct PackedStep {
 }
 
 impl StepArrays {
-    fn ids(&self) -> [&[u32]; 7] {
+    fn id_arrays(&self) -> [&[u32]; 7] {
         let Self { seats, turns, tasks, episodes, lengths, units, groups, .. } = self;
         [seats, turns, tasks, episodes, lengths, units, groups].map(Vec::as_slice)
     }
@@ -101,21 +104,21 @@ impl StepArrays {
     /// # Panics
     ///
     /// If a field has another length than the rewards.
-    pub(crate) fn packed(&self) -> PackedStep {
+    pub(crate) fn pack_arrays(&self) -> PackedStep {
         let n = self.rewards.len();
-        assert!(self.ids().iter().all(|ids| ids.len() == n), "every id has {n} rows");
+        assert!(self.id_arrays().iter().all(|ids| ids.len() == n), "every id has {n} rows");
         assert!(self.parts.iter().all(|part| part.len() == n), "every part has {n} rows");
         let values = self.values.as_ref().map(|values| {
             assert_eq!(values.len(), n, "values of each row");
-            (values.concat(), begins(values.iter().map(|row| row.len() as u32)))
+            (values.concat(), begin_offsets(values.iter().map(|row| row.len() as u32)))
         });
-        let (group_begin, group_rows) = sorted(&self.groups);
-        let token_begin = begins(self.lengths.iter().copied());
+        let (group_begin, group_rows) = sort_by_group(&self.groups);
+        let token_begin = begin_offsets(self.lengths.iter().copied());
         PackedStep { parts: self.parts.concat(), values, token_begin, group_begin, group_rows }
     }
 
     /// Returns the fields of `Rewarded` in [`PRELUDE`]: counts, and the addresses of the arrays.
-    pub(crate) fn fields(
+    pub(crate) fn field_values(
         &self,
         packed: &PackedStep,
         mut numbers: impl FnMut(&[f32]) -> u64,
@@ -130,7 +133,7 @@ impl StepArrays {
         };
         let mut fields = vec![n as u64, tokens, groups, self.parts.len() as u64];
         fields.extend([numbers(&self.rewards), numbers(&packed.parts), values, begin]);
-        fields.extend(self.ids().map(&mut ids));
+        fields.extend(self.id_arrays().map(&mut ids));
         let PackedStep { token_begin, group_begin, group_rows, .. } = packed;
         fields.extend([token_begin, group_begin, group_rows].map(|of| ids(of)));
         fields
@@ -138,7 +141,7 @@ impl StepArrays {
 }
 
 /// Beginning of each of some lengths, and the end of the last.
-fn begins(lengths: impl Iterator<Item = u32>) -> Vec<u32> {
+fn begin_offsets(lengths: impl Iterator<Item = u32>) -> Vec<u32> {
     let mut end = 0;
     let ends = lengths.map(|length| {
         end += length;
@@ -148,10 +151,10 @@ fn begins(lengths: impl Iterator<Item = u32>) -> Vec<u32> {
 }
 
 /// Beginning of each group, and the rows of each in ascending order.
-fn sorted(groups: &[u32]) -> (Vec<u32>, Vec<u32>) {
+fn sort_by_group(groups: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let count = groups.iter().max().map_or(0, |&group| group + 1);
     let mut rows: Vec<u32> = (0..groups.len() as u32).collect();
     rows.sort_by_key(|&row| groups[row as usize]);
     let size = |group: u32| groups.iter().filter(|&&of| of == group).count() as u32;
-    (begins((0..count).map(size)), rows)
+    (begin_offsets((0..count).map(size)), rows)
 }

@@ -49,9 +49,9 @@ const KERNELS: [&str; 8] = [
     "does_not_wait",
 ];
 
-fn library() -> Option<Library> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    *LIBRARY.get_or_init(|| match Library::build(SOURCE, &KERNELS) {
+fn library() -> Option<KernelLibrary> {
+    static LIBRARY: OnceLock<Option<KernelLibrary>> = OnceLock::new();
+    *LIBRARY.get_or_init(|| match KernelLibrary::build(SOURCE, &KERNELS) {
         Ok(library) => Some(library),
         Err(error @ EmulateError::NoCompiler(_)) => {
             eprintln!("skipped: {error}");
@@ -62,9 +62,9 @@ fn library() -> Option<Library> {
 }
 
 /// Runs a kernel with 64 bytes of dynamic shared memory.
-fn run(library: Library, kernel: &str, grid: [u32; 3], threads: u32, args: &[u64]) -> String {
+fn run(library: KernelLibrary, kernel: &str, grid: [u32; 3], threads: u32, args: &[u64]) -> String {
     // SAFETY: the kernels above have these arguments, and read and write arrays of the tests alone.
-    match unsafe { library.launch(kernel, grid, threads, 64, args) } {
+    match unsafe { library.launch_kernel(kernel, grid, threads, 64, args) } {
         Ok(()) => String::new(),
         Err(error) => error.to_string(),
     }
@@ -101,9 +101,9 @@ fn a_compiler_that_checks_sizes_and_keeps_the_order_of_variables_builds_kernels_
         return;
     }
     let checks = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-fno-toplevel-reorder"];
-    let dir = scratch(&env::temp_dir()).unwrap();
-    let built = compile(&dir, SOURCE, &KERNELS, &[&FLAGS[..], &checks].concat());
-    let library = built.and_then(|library| open(&library)).unwrap();
+    let dir = scratch_dir(&env::temp_dir()).unwrap();
+    let built = compile_library(&dir, SOURCE, &KERNELS, &[&FLAGS[..], &checks].concat());
+    let library = built.and_then(|library| open_library(&library)).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let mut out = vec![0.0_f32; 16];
     assert_eq!(run(library, "unwritten", [2, 1, 1], 4, &[out.as_mut_ptr() as u64]), "");
@@ -137,19 +137,19 @@ fn copies_are_made_at_their_wait_or_at_once() {
     let Some(library) = library() else { return };
     let from = [5_u128; 1];
     for copies_at_once in [false, true] {
-        library.set(Settings { copies_at_once, ..Settings::default() });
+        library.apply_settings(ThreadSchedule { copies_at_once, ..ThreadSchedule::default() });
         let mut to = [0_u32; 2];
         let args = [from.as_ptr() as u64, to.as_mut_ptr() as u64];
         assert_eq!(run(library, "does_not_wait", [1, 1, 1], 1, &args), "");
         assert_eq!((to[0] == 5, to[1]), (copies_at_once, 5));
     }
-    library.set(Settings::default());
+    library.apply_settings(ThreadSchedule::default());
 }
 
 #[test]
 fn atomics_on_floats_do_not_compile() {
     let source = "extern \"C\" __global__ void add(float* x) { atomicAdd(x, 1.0f); }";
-    match Library::build(source, &["add"]) {
+    match KernelLibrary::build(source, &["add"]) {
         Err(EmulateError::NoCompiler(_)) => eprintln!("skipped: no C++ compiler"),
         Err(EmulateError::Compile(log)) => assert!(log.contains("atomics on integers alone")),
         other => panic!("{other:?}"),

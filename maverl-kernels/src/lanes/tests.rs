@@ -11,12 +11,12 @@ macro_rules! on_lanes {
             impl Kernel for Op {
                 type Output = $output;
                 #[inline(always)]
-                fn run<S: Simd, const N: usize>(self, $lanes: Lanes<S, N>) -> $output {
+                fn run_with_lanes<S: Simd, const N: usize>(self, $lanes: Lanes<S, N>) -> $output {
                     let $input = self.0;
                     $body
                 }
             }
-            run(Op($input))
+            run_kernel(Op($input))
         }
     };
 }
@@ -32,7 +32,7 @@ on_lanes!(dot(x: Pair) -> f32, lanes => lanes.dot(&x.0, &x.1));
 on_lanes!(dot3(x: Pair) -> f32, lanes => lanes.dot3(&x.0, &x.1, &x.0));
 on_lanes!(wide_sum(x: Vec<f32>) -> f64, lanes => lanes.wide_sum(&x));
 on_lanes!(squares(x: [f32; LANES]) -> [f64; LANES], lanes => {
-    let x = lanes.widen(lanes.load(&x));
+    let x = lanes.to_wide(lanes.load(&x));
     lanes.wide_array(lanes.mul_wide(x, x))
 });
 on_lanes!(extremes(x: [[f32; LANES]; 2]) -> [[f32; LANES]; 2], lanes => {
@@ -42,7 +42,7 @@ on_lanes!(extremes(x: [[f32; LANES]; 2]) -> [[f32; LANES]; 2], lanes => {
 on_lanes!(each(x: Pair) -> Pair, lanes => {
     let (read, mut written) = x;
     let mut other = written.clone();
-    lanes.each(
+    lanes.map_lanes(
         [&read],
         [&mut written, &mut other],
         #[inline(always)]
@@ -55,8 +55,8 @@ on_lanes!(each(x: Pair) -> Pair, lanes => {
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "results are written where they are expected")]
 fn on_every_path<R: PartialEq + std::fmt::Debug + Send + Sync>(want: R, f: impl Fn() -> R + Sync) {
-    for path in simd::available() {
-        assert_eq!(simd::force(path, 1, &f), want, "{path}");
+    for path in simd::available_paths() {
+        assert_eq!(simd::run_on_path(path, 1, &f), want, "{path}");
     }
 }
 
@@ -131,13 +131,13 @@ proptest! {
         on_every_path(want, || dot3((a.clone(), b.clone())).to_bits());
         let most = a.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         on_every_path(most, || max(a.clone()));
-        for path in simd::available() {
-            let (sums, differences) = simd::force(path, 1, || each((a.clone(), b.clone())));
+        for path in simd::available_paths() {
+            let (sums, differences) = simd::run_on_path(path, 1, || each((a.clone(), b.clone())));
             let pairs = || a.iter().zip(&b);
             same_bits(&sums, &pairs().map(|(x, y)| x.mul_add(*y, *y)).collect::<Vec<_>>());
             same_bits(&differences, &pairs().map(|(x, y)| x - y).collect::<Vec<_>>());
             let wide = a.iter().map(|&x| f64::from(x)).sum::<f64>();
-            let found = simd::force(path, 1, || wide_sum(a.clone()));
+            let found = simd::run_on_path(path, 1, || wide_sum(a.clone()));
             assert!((found - wide).abs() < 1e-13, "{path}: {found}, not {wide}");
         }
     }

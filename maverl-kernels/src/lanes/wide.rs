@@ -37,10 +37,10 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     }
 
     #[inline(always)]
-    pub(crate) fn widen(self, x: Sixteen<S, N>) -> Wide<S, N> {
+    pub(crate) fn to_wide(self, x: Sixteen<S, N>) -> Wide<S, N> {
         let mut out = self.splat_wide(0.0);
         for i in 0..N {
-            out[i] = widen(self.simd, x[i]);
+            out[i] = widen_vector(self.simd, x[i]);
         }
         out
     }
@@ -63,11 +63,11 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
         let (pairs, last) = body.as_chunks::<2>();
         for pair in pairs {
             for i in 0..2 {
-                sums[i] = self.add_wide(sums[i], self.widen(self.load(&pair[i])));
+                sums[i] = self.add_wide(sums[i], self.to_wide(self.load(&pair[i])));
             }
         }
         for x in last {
-            sums[0] = self.add_wide(sums[0], self.widen(self.load(x)));
+            sums[0] = self.add_wide(sums[0], self.to_wide(self.load(x)));
         }
         let [a, b] = sums;
         let ordered = self.wide_array(self.add_wide(a, b)).iter().sum::<f64>();
@@ -77,7 +77,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
 
 /// Converts the elements of a vector to f64. The vector types have no common instruction for it.
 #[inline(always)]
-fn widen<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
+fn widen_vector<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
     let _any: &dyn Any = &simd;
     #[cfg(target_arch = "x86_64")]
     {

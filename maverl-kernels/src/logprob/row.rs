@@ -11,7 +11,7 @@ const FAR: f32 = -100.0;
 
 /// Sums of one row's softmax.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Row {
+pub(crate) struct LogitRow {
     inverse: f32,
     /// Maximum of the scaled logits.
     pub(super) max: f32,
@@ -21,15 +21,15 @@ pub(crate) struct Row {
     moment: f64,
 }
 
-impl Row {
+impl LogitRow {
     /// Computes the sums of `logits * inverse`.
     #[inline(always)]
-    pub(crate) fn of<S: Simd, const N: usize>(
+    pub(crate) fn from_logits<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
         logits: &[f32],
         inverse: f32,
     ) -> Self {
-        Self::sums(
+        Self::sum_logits(
             lanes,
             logits,
             inverse,
@@ -38,7 +38,7 @@ impl Row {
         )
     }
 
-    /// Computes [`Row::of`] and stores `exp(z − max)` of each logit.
+    /// Computes [`LogitRow::from_logits`] and stores `exp(z − max)` of each logit.
     #[inline(always)]
     pub(crate) fn with_weights<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
@@ -47,7 +47,7 @@ impl Row {
         weights: &mut [f32],
     ) -> Self {
         let (body, tail) = weights[..logits.len()].as_chunks_mut();
-        Self::sums(
+        Self::sum_logits(
             lanes,
             logits,
             inverse,
@@ -61,7 +61,7 @@ impl Row {
 
     /// Computes the sums. `exp` gets the exponentials of each sixteen logits.
     #[inline(always)]
-    fn sums<S: Simd, const N: usize>(
+    fn sum_logits<S: Simd, const N: usize>(
         lanes: Lanes<S, N>,
         logits: &[f32],
         inverse: f32,
@@ -74,7 +74,7 @@ impl Row {
             let (mut sums, mut moments) = (lanes.splat(0.0), lanes.splat(0.0));
             let (body, tail) = logits.as_chunks();
             for (i, z) in body.iter().enumerate() {
-                let far = distances.at(lanes, lanes.load(z));
+                let far = distances.clamped_distance(lanes, lanes.load(z));
                 let e = lanes.exp(far);
                 sums = lanes.add(sums, e);
                 moments = lanes.mul_add(e, far, moments);
@@ -83,7 +83,7 @@ impl Row {
             if !tail.is_empty() {
                 // Lanes without a logit hold negative infinity and add exactly zero.
                 let z = lanes.load_first(tail, f32::NEG_INFINITY);
-                let far = distances.at(lanes, z);
+                let far = distances.clamped_distance(lanes, z);
                 let e = lanes.exp(far);
                 sums = lanes.add(sums, e);
                 moments = lanes.mul_add(e, far, moments);
@@ -107,7 +107,7 @@ impl Row {
 
     /// Replaces the logits of this row by their gradient.
     #[inline(always)]
-    pub(super) fn gradient<S: Simd, const N: usize>(
+    pub(super) fn write_gradient<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         logits: &mut [f32],
@@ -121,12 +121,12 @@ impl Row {
         let distances = Distances::of(lanes, self.inverse, self.max);
         let falling = lanes.splat(-self.inverse);
         let (by_logp, by_entropy) = (lanes.splat(dlogp), lanes.splat(dentropy));
-        lanes.each(
+        lanes.map_lanes(
             [],
             [&mut *logits],
             #[inline(always)]
             |[], [z]| {
-                let far = distances.at(lanes, z);
+                let far = distances.clamped_distance(lanes, z);
                 let p = lanes.mul(lanes.exp(far), scale);
                 let grad = lanes.mul_add(by_entropy, lanes.add(far, offset), by_logp);
                 [lanes.mul(lanes.mul(falling, p), grad)]
@@ -151,7 +151,7 @@ impl<S: Simd, const N: usize> Distances<S, N> {
 
     /// Returns a value in [`FAR`]`..=0`.
     #[inline(always)]
-    fn at(&self, lanes: Lanes<S, N>, logits: Sixteen<S, N>) -> Sixteen<S, N> {
+    fn clamped_distance(&self, lanes: Lanes<S, N>, logits: Sixteen<S, N>) -> Sixteen<S, N> {
         lanes.larger(self.far, lanes.sub(lanes.mul(logits, self.inverse), self.max))
     }
 }

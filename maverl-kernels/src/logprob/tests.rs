@@ -65,7 +65,7 @@ fn backward(c: &Case, offsets: &[usize], [dlogp, dentropy]: [&[f32]; 2]) -> [Vec
             out[1].copy_from_slice(&dentropy[at]);
             Ok::<_, ()>(())
         };
-        assert_eq!(head(c).loss(offsets, loss, dh, dw), Ok(()));
+        assert_eq!(head(c).loss_gradients(offsets, loss, dh, dw), Ok(()));
         assert_eq!(next, offsets.len() - 1);
     };
     run(&mut dh, Some(&mut dw));
@@ -113,7 +113,7 @@ fn sums_over_a_large_vocabulary_agree_with_f64() {
         let (want_logp, want_entropy) = reference_row(&wide(&logits), 123);
         close(&logp, &[want_logp], 1e-6);
         close(&entropy, &[want_entropy], 1e-6);
-        let row = lanes::run(RowOf { logits: &logits, inverse: 1.0 });
+        let row = lanes::run_kernel(RowOf { logits: &logits, inverse: 1.0 });
         let max = f64::from(row.max);
         let sum: f64 = wide(&logits).iter().map(|z| (z - max).exp()).sum();
         assert!((row.sum / sum - 1.0).abs() < 1e-6);
@@ -188,5 +188,5 @@ fn how_rows_are_divided_into_sequences_does_not_change_a_row() {
 fn an_error_of_the_loss_is_returned() {
     let c = case(4, 8, 5);
     let mut dh = vec![0.0; c.h.len()];
-    assert_eq!(head(&c).loss(&[0, 4], |_, _, _| Err("no"), &mut dh, None), Err("no"));
+    assert_eq!(head(&c).loss_gradients(&[0, 4], |_, _, _| Err("no"), &mut dh, None), Err("no"));
 }

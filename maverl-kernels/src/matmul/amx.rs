@@ -1,6 +1,6 @@
 //! The kernel in AMX tiles: 16 x 16 sums of 32 `bf16` terms by one instruction.
 //!
-//! A thread uses tiles from [`Tiles::enter`] until the returned guard is dropped. The processor reads a tile as rows of
+//! A thread uses tiles from [`Tiles::configure_tiles`] until the returned guard is dropped. The processor reads a tile as rows of
 //! 64 bytes at a stride, so tiles and panels are read in place.
 #![allow(unsafe_code)]
 
@@ -8,15 +8,15 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
-use super::kernel::Sums;
-use super::layout::{BLOCK, PANEL, Panel, Tile};
+use super::part::TileSums;
+use super::tiles::{BLOCK, PANEL, Panel, Tile};
 
 /// Words of a tile's row.
 const ROW: usize = 16;
 
 /// Returns true if the processor has AMX for `bf16` and the operating system lets this process use it. The first call
 /// requests it.
-pub(super) fn works() -> bool {
+pub(super) fn is_available() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| is_x86_feature_detected!("avx512f") && in_processor() && permitted())
 }
@@ -58,17 +58,17 @@ impl Tiles {
     /// # Panics
     ///
     /// If AMX is unavailable.
-    pub(super) fn enter() -> Self {
+    pub(super) fn configure_tiles() -> Self {
         #[repr(C, align(64))]
-        struct Config {
+        struct TileConfig {
             palette: u8,
             start_row: u8,
             reserved: [u8; 14],
             row_bytes: [u16; 16],
             rows: [u8; 16],
         }
-        assert!(works(), "the AMX path is for processors that have it");
-        let mut config = Config {
+        assert!(is_available(), "the AMX path is for processors that have it");
+        let mut config = TileConfig {
             palette: 1,
             start_row: 0,
             reserved: [0; 14],
@@ -97,22 +97,28 @@ impl Drop for Tiles {
 /// # Panics
 ///
 /// If the shapes differ from that.
-pub(super) fn kernel(_: &Tiles, tile: Tile<'_>, panel: Panel<'_>, rows: usize, sums: &mut Sums) {
+pub(super) fn multiply_rows(
+    _: &Tiles,
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    rows: usize,
+    sums: &mut TileSums,
+) {
     let Panel { stride, half, depth, .. } = panel;
     assert!(depth > 0 && depth.is_multiple_of(ROW), "a depth of {depth} words");
     assert_eq!((stride, half), (PANEL, BLOCK), "a panel of whole lines");
-    panel.check();
+    panel.assert_words();
     assert_eq!(tile.word, 1, "the words of a row are read together");
-    tile.check(rows, depth);
+    tile.assert_shape(rows, depth);
     match rows {
-        16 => sixteen(tile, panel, sums),
+        16 => multiply_sixteen(tile, panel, sums),
         32 => thirty_two(tile, panel, sums),
         _ => unreachable!("a tile of {rows} rows"),
     }
 }
 
 /// Computes two tiles of sums: 16 rows, 32 columns.
-fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
+fn multiply_sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut TileSums) {
     // SAFETY: a `Tiles` is alive, so the tiles are configured. Each of `depth / 16` steps reads 16 rows of 64 bytes
     // from `tile`, `tile.row` words apart, and 16 lines of `panel`; both have them. The sums are written to 16 rows of
     // `sums`.
@@ -145,8 +151,8 @@ fn sixteen(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
 }
 
 /// Computes four tiles of sums: 32 rows, 32 columns.
-fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut Sums) {
-    // SAFETY: as in `sixteen`, with 32 rows of `tile` and `sums`.
+fn thirty_two(tile: Tile<'_>, panel: Panel<'_>, sums: &mut TileSums) {
+    // SAFETY: as in `multiply_sixteen`, with 32 rows of `tile` and `sums`.
     unsafe {
         asm!(
             "tilezero tmm0",

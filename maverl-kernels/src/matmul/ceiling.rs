@@ -5,9 +5,9 @@ use std::hint::black_box;
 use pulp::{Scalar, Simd};
 
 use super::Precision;
-use super::layout::{Bf16, F32};
-use super::path::Path;
-use super::vectors::{Vectors, Work};
+use super::element::{Bf16, F32};
+use super::path::ProductPath;
+use super::vectors::{VectorWork, Vectors};
 
 /// Multiplies and adds registers on every thread of the current pool, `steps` times each, with the instructions that
 /// products of this precision use on the path in use. Returns the number of multiply-adds.
@@ -16,30 +16,30 @@ use super::vectors::{Vectors, Work};
 /// enough of them to keep every execution unit busy.
 pub fn multiply_add_registers(precision: Precision, steps: usize) -> usize {
     let path = match precision {
-        Precision::F32 => Path::current::<F32>(),
-        Precision::Bf16 => Path::current::<Bf16>(),
+        Precision::F32 => ProductPath::current::<F32>(),
+        Precision::Bf16 => ProductPath::current::<Bf16>(),
     };
     let done = rayon::broadcast(|_| match path.inner {
         #[cfg(target_arch = "x86_64")]
-        super::path::Inner::Dot => super::x86::dot_registers(steps),
+        super::path::InnerLoop::Dot => super::x86::dot_registers(steps),
         #[cfg(target_arch = "x86_64")]
-        super::path::Inner::Amx => {
-            super::amx::multiply_registers(&super::amx::Tiles::enter(), steps)
+        super::path::InnerLoop::Amx => {
+            super::amx::multiply_registers(&super::amx::Tiles::configure_tiles(), steps)
         }
-        _ => path.run(Registers { steps }),
+        _ => path.run(RegisterLoop { steps }),
     });
     done.into_iter().sum()
 }
 
-struct Registers {
+struct RegisterLoop {
     steps: usize,
 }
 
-impl Work for Registers {
+impl VectorWork for RegisterLoop {
     type Output = usize;
 
     #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) -> usize {
+    fn run_with_vectors<V: Vectors>(self, simd: V) -> usize {
         // Enough sums for two units with a latency of up to six cycles, or for four units with four where registers
         // suffice.
         if V::REGISTER_COUNT < 32 || V::F32_LANES == Scalar::F32_LANES {

@@ -15,18 +15,20 @@ use std::{cell::RefCell, ops::Range};
 
 use rayon::prelude::*;
 
-pub(super) use super::kernel::Then;
-use super::kernel::{Ahead, Kernel, MOST_ROWS, Places, Sums};
-use super::layout::{
-    BLOCK, Element, GAP, Line, MOST_WORDS, Matrix, PANEL, Packed, Panel, Panels, Tile,
-};
-use super::path::Path;
+use super::element::Element;
+use super::kernel::TileKernel;
+use super::layout::{PackedPanels, Panels};
+use super::matrix::{GAP, MOST_WORDS, Matrix};
+use super::part::{MOST_ROWS, OutputRows, Then, TileSums};
+use super::path::ProductPath;
+use super::prefetch::Ahead;
+use super::tiles::{BLOCK, PANEL, Panel, PanelLine, Tile};
 use crate::par;
-pub(super) use out::Out;
+pub(super) use out::ProductOutput;
 use view::View;
 
 /// Tiles that are packed at once at most, so that each panel is read once for all of them. With few rows, panels come
-/// from a far cache. With more rows, the path decides ([`Path::tiles_at_once`]).
+/// from a far cache. With more rows, the path decides ([`ProductPath::tiles_at_once`]).
 const FEW_TILES: usize = 8;
 /// Rows that repay packing the columns of a task, where threads suffice.
 const LEAST_ROWS: usize = 256;
@@ -36,33 +38,33 @@ const GRAIN: usize = 1 << 19;
 const TASKS: usize = 4;
 
 /// A product `out (+)= a · b`.
-pub(super) struct Product<'a, E> {
+pub(super) struct MatrixProduct<'a, E> {
     pub(super) a: Matrix<'a, E>,
     pub(super) b: Panels<'a, E>,
-    pub(super) out: Out<'a>,
+    pub(super) out: ProductOutput<'a>,
     pub(super) then: Then,
-    pub(super) path: Path,
+    pub(super) path: ProductPath,
 }
 
 /// Buffers for one tile and the panels of one piece. Each thread keeps its own.
 #[derive(Default)]
-struct Scratch {
+struct TaskScratch {
     tile: Vec<u32>,
-    panels: Vec<Line>,
+    panels: Vec<PanelLine>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<TaskScratch> = RefCell::default();
 }
 
-impl<E: Element> Product<'_, E> {
+impl<E: Element> MatrixProduct<'_, E> {
     /// Computes the product in the current pool.
-    pub(super) fn run(self) {
+    pub(super) fn compute_product(self) {
         let (m, n) = (self.a.indices, self.b.columns());
         if m == 0 || n == 0 {
             return;
         }
-        match self.blocks() {
+        match self.block_sizes() {
             Some(blocks) => self.run_blocks(&blocks),
             None => self.run_tasks(),
         }
@@ -71,13 +73,13 @@ impl<E: Element> Product<'_, E> {
     /// Computes the product task by task.
     fn run_tasks(&self) {
         let (m, n) = (self.a.indices, self.b.columns());
-        let (rows, across) = self.cut();
+        let (rows, across) = self.cut_tasks();
         let panels = n.div_ceil(PANEL);
         let column = |part: usize| n.min(part * panels / across * PANEL);
         let tasks = m.div_ceil(rows) * across;
         let task = |i: usize| {
             let (row, part) = (i / across * rows, i % across);
-            self.task(row..m.min(row + rows), column(part)..column(part + 1));
+            self.compute_task(row..m.min(row + rows), column(part)..column(part + 1));
         };
         match tasks {
             1 => task(0),
@@ -88,17 +90,17 @@ impl<E: Element> Product<'_, E> {
     /// Returns the rows of a task and the number of parts of the columns. Columns are split before rows, because each
     /// task packs its own columns. A task has at least enough columns to repay reading the rows and, if every thread has
     /// a task, enough rows to repay packing or reading the columns.
-    fn cut(&self) -> (usize, usize) {
+    fn cut_tasks(&self) -> (usize, usize) {
         let (m, n) = (self.a.indices, self.b.columns());
         let panels = n.div_ceil(PANEL);
-        let most = TASKS * par::threads();
-        let tasks = match par::threads() {
+        let most = TASKS * par::thread_count();
+        let tasks = match par::thread_count() {
             1 => 1,
             _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
         };
         // Tiles are packed once for each part of the columns.
         let packs_rows = m >= n && !self.a.has_tiles_in_place();
-        let least_panels = if m <= 4 * self.path.rows::<E>() {
+        let least_panels = if m <= 4 * self.path.max_tile_rows::<E>() {
             1
         } else if packs_rows {
             self.path.panels_at_once()
@@ -106,9 +108,10 @@ impl<E: Element> Product<'_, E> {
             8
         };
         let across = tasks.min(panels.div_ceil(least_panels));
-        let enough = m.div_ceil(LEAST_ROWS).max(par::threads().div_ceil(across));
-        let down = tasks.div_ceil(across).min(enough).min(m.div_ceil(self.path.rows::<E>()));
-        let rows = m.div_ceil(down).next_multiple_of(self.path.rows::<E>());
+        let enough = m.div_ceil(LEAST_ROWS).max(par::thread_count().div_ceil(across));
+        let down =
+            tasks.div_ceil(across).min(enough).min(m.div_ceil(self.path.max_tile_rows::<E>()));
+        let rows = m.div_ceil(down).next_multiple_of(self.path.max_tile_rows::<E>());
         (rows, across)
     }
 
@@ -119,33 +122,33 @@ impl<E: Element> Product<'_, E> {
     }
 
     /// Computes some rows and columns of the product.
-    fn task(&self, rows: Range<usize>, columns: Range<usize>) {
-        let mut kernel = Kernel::of(self.path);
-        SCRATCH.with_borrow_mut(|Scratch { tile, panels }| {
+    fn compute_task(&self, rows: Range<usize>, columns: Range<usize>) {
+        let mut kernel = TileKernel::of(self.path);
+        SCRATCH.with_borrow_mut(|TaskScratch { tile, panels }| {
             let most = self.columns_at_once();
             for start in columns.clone().step_by(most) {
                 let columns = start..columns.end.min(start + most);
                 if self.a.words() == 0 && self.then == Then::Set {
                     rows.clone().for_each(|row| {
                         // SAFETY: rows and columns of different tasks are disjoint.
-                        unsafe { self.out.row(row, columns.clone()) }.fill(0.0);
+                        unsafe { self.out.row_columns(row, columns.clone()) }.fill(0.0);
                     });
                 }
-                for words in pieces(self.a.words()) {
-                    let panels = self.panels(rows.len(), columns.clone(), words, panels);
-                    self.piece(&mut kernel, &rows, &panels, tile);
+                for words in split_pieces(self.a.words()) {
+                    let panels = self.view_panels(rows.len(), columns.clone(), words, panels);
+                    self.compute_piece(&mut kernel, &rows, &panels, tile);
                 }
             }
         });
     }
 
     /// Returns the panels of some columns and words: in place, or packed into `scratch` if `rows` repay it.
-    fn panels<'s>(
+    fn view_panels<'s>(
         &'s self,
         rows: usize,
         columns: Range<usize>,
         words: Range<usize>,
-        scratch: &'s mut Vec<Line>,
+        scratch: &'s mut Vec<PanelLine>,
     ) -> View<'s, E> {
         let depth = words.len();
         let matrix = match &self.b {
@@ -160,21 +163,21 @@ impl<E: Element> Product<'_, E> {
         let skipped = if in_place.is_some() { columns.len() / PANEL * PANEL } else { 0 };
         let starts = (columns.start + skipped..columns.end).step_by(PANEL);
         if scratch.len() < starts.len() * depth {
-            scratch.resize(starts.len() * depth, Line::default());
+            scratch.resize(starts.len() * depth, PanelLine::default());
         }
         for (start, out) in starts.zip(scratch.chunks_exact_mut(depth)) {
             let columns = start..columns.end.min(start + PANEL);
-            matrix.panel(columns, words.clone(), out, self.path);
+            matrix.pack_panel(columns, words.clone(), out, self.path);
         }
         let packed = columns.start + skipped..columns.end;
-        let packed = Packed { lines: scratch, columns: packed, words: words.clone() };
+        let packed = PackedPanels { lines: scratch, columns: packed, words: words.clone() };
         View { columns, words, in_place, packed, prefetches: false, path: self.path }
     }
 
     /// Computes one piece of the sums of some rows and columns.
-    fn piece(
+    fn compute_piece(
         &self,
-        kernel: &mut Kernel,
+        kernel: &mut TileKernel,
         rows: &Range<usize>,
         panels: &View<'_, E>,
         scratch: &mut Vec<u32>,
@@ -182,7 +185,7 @@ impl<E: Element> Product<'_, E> {
         let (columns, words) = (&panels.columns, &panels.words);
         let then = if words.start == 0 { self.then } else { Then::Add };
         // Tiles of sizes as equal as possible.
-        let tiles = rows.len().div_ceil(self.path.rows::<E>());
+        let tiles = rows.len().div_ceil(self.path.max_tile_rows::<E>());
         let size = rows.len().div_ceil(tiles);
         let at_once = match tiles {
             _ if tiles <= FEW_TILES => size * tiles,
@@ -191,69 +194,71 @@ impl<E: Element> Product<'_, E> {
             }
         };
         let len = words.len() * self.path.tile_words::<E>();
-        let room = (self.path.rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
-        let scratch = aligned(scratch, room * at_once.div_ceil(size));
-        let (first, loops) = (rows.start, at_once.div_ceil(size) * self.path.loops::<E>(size));
+        let room =
+            (self.path.max_tile_rows::<E>().max(BLOCK) + 1) * (len + GAP).next_multiple_of(BLOCK);
+        let scratch = aligned_words(scratch, room * at_once.div_ceil(size));
+        let (first, loops) =
+            (rows.start, at_once.div_ceil(size) * self.path.kernel_loops::<E>(size));
         for start in rows.clone().step_by(at_once) {
             let next = rows.end.min(start + at_once)..rows.end.min(start + 2 * at_once);
             let rows = start..next.start;
             let mut tiles = [Tile::default(); FEW_TILES];
             let place = (&mut *scratch, room);
-            self.a.tiles(rows.clone(), size, words.clone(), place, self.path, &mut tiles);
+            self.a.pack_tiles(rows.clone(), size, words.clone(), place, self.path, &mut tiles);
             let panel_starts = columns.clone().step_by(PANEL);
             let parts = panel_starts.len();
             for (part, column) in panel_starts.enumerate() {
-                self.a.prefetch(&next, words, part, parts);
-                let panel = panels.panel(column);
+                self.a.prefetch_part(&next, words, part, parts);
+                let panel = panels.panel_at(column);
                 // Later tiles find the panels in the cache.
                 let mut ahead = match start == first {
-                    true => panels.ahead(column, loops),
+                    true => panels.prefetch_after(column, loops),
                     false => Ahead::none(),
                 };
                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
                     let rows = start..rows.end.min(start + size);
-                    self.kernel(kernel, (*tile, rows), (panel, column), &mut ahead, then);
+                    self.multiply_panel(kernel, (*tile, rows), (panel, column), &mut ahead, then);
                 }
             }
         }
     }
 
     /// Multiplies a tile and the panel that begins at a column.
-    fn kernel(
+    fn multiply_panel(
         &self,
-        kernel: &mut Kernel,
+        kernel: &mut TileKernel,
         (tile, rows): (Tile<'_>, Range<usize>),
         (panel, column): (Panel<'_>, usize),
         ahead: &mut Ahead,
         then: Then,
     ) {
-        self.out.prefetch(&rows, column);
+        self.out.prefetch_output(&rows, column);
         let columns = column..self.out.columns().min(column + PANEL);
         if columns.len() == PANEL {
             // SAFETY: rows and columns of different tasks are disjoint.
-            let out = unsafe { self.out.places(rows, column) };
-            return kernel.multiply::<E>(tile, panel, ahead, out, then);
+            let out = unsafe { self.out.panel_columns(rows, column) };
+            return kernel.multiply_tile::<E>(tile, panel, ahead, out, then);
         }
-        let mut sums: Sums = [[0.0; PANEL]; MOST_ROWS];
-        let places = Places::of(&mut sums, rows.len());
-        kernel.multiply::<E>(tile, panel, ahead, places, Then::Set);
+        let mut sums: TileSums = [[0.0; PANEL]; MOST_ROWS];
+        let places = OutputRows::from_sums(&mut sums, rows.len());
+        kernel.multiply_tile::<E>(tile, panel, ahead, places, Then::Set);
         for (row, sums) in rows.zip(&sums) {
             // SAFETY: rows and columns of different tasks are disjoint.
-            let out = unsafe { self.out.row(row, columns.clone()) };
-            then.put(&sums[..columns.len()], out);
+            let out = unsafe { self.out.row_columns(row, columns.clone()) };
+            then.store_sums(&sums[..columns.len()], out);
         }
     }
 }
 
 /// Splits a sum into pieces, as equal as steps allow.
-fn pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
+fn split_pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
     let steps = words.div_ceil(BLOCK);
     let size = steps.div_ceil(words.div_ceil(MOST_WORDS).max(1)).max(1) * BLOCK;
     (0..words).step_by(size).map(move |start| start..words.min(start + size))
 }
 
 /// Returns the first `len` words of `scratch` from the start of a cache line on.
-fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
+fn aligned_words(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
     if scratch.len() < len + BLOCK {
         scratch.resize(len + BLOCK, 0);
     }
@@ -262,13 +267,17 @@ fn aligned(scratch: &mut Vec<u32>, len: usize) -> &mut [u32] {
 }
 
 /// Packs all panels of a matrix, `[panels, words, PANEL]`.
-pub(super) fn pack<E: Element>(matrix: &Matrix<'_, E>, lines: &mut [Line], path: Path) {
+pub(super) fn pack_panels<E: Element>(
+    matrix: &Matrix<'_, E>,
+    lines: &mut [PanelLine],
+    path: ProductPath,
+) {
     let words = matrix.words();
     if words == 0 {
         return;
     }
     lines.par_chunks_exact_mut(words).enumerate().for_each(|(panel, out)| {
         let start = panel * PANEL;
-        matrix.panel(start..matrix.indices.min(start + PANEL), 0..words, out, path);
+        matrix.pack_panel(start..matrix.indices.min(start + PANEL), 0..words, out, path);
     });
 }

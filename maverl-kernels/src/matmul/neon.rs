@@ -3,23 +3,25 @@
 use pulp::Simd;
 use pulp::aarch64::Neon;
 
-use super::kernel::{Part, multiply_rows};
-use super::layout::{BLOCK, Element};
-use super::vectors::{Block, Vectors, nearest, rows};
+use super::element::Element;
+use super::multiply::{multiply_rows, rows};
+use super::part::TilePart;
+use super::tiles::BLOCK;
+use super::vectors::{Vectors, WordBlock, nearest_bits};
 
 impl Vectors for Neon {
     #[inline(always)]
-    fn rows<E: Element>() -> usize {
+    fn register_rows<E: Element>() -> usize {
         6
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_>) {
+    fn multiply_part<E: Element>(self, part: TilePart<'_>) {
         rows!(self, part, E, 1 x 8, 2 x 8, 3 x 4, 4 x 4, 5 x 4, 6 x 4);
     }
 
     #[inline(always)]
-    fn transpose(self, block: &mut Block) {
+    fn transpose_block(self, block: &mut WordBlock) {
         let lines = *block;
         for i in 0..BLOCK / 4 {
             for j in 0..BLOCK / 4 {
@@ -39,13 +41,13 @@ impl Vectors for Neon {
     }
 
     #[inline(always)]
-    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         let (terms, _) = Self::as_simd_f32s(terms);
         let (words, _) = Self::as_mut_simd_u32s(words);
         for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
             let [low, high] = self.deinterleave_shfl_f32s(*terms);
-            let low = self.wrapping_dyn_shr_u32s(nearest(self, low), self.splat_u32s(16));
-            *words = self.or_u32s(low, nearest(self, high));
+            let low = self.wrapping_dyn_shr_u32s(nearest_bits(self, low), self.splat_u32s(16));
+            *words = self.or_u32s(low, nearest_bits(self, high));
         }
     }
 }

@@ -4,33 +4,25 @@
 use pulp::x86::V3;
 use pulp::{Arch, Scalar};
 
-use super::layout::{BLOCK, Element, PANEL};
+use super::element::Element;
+use super::tiles::{BLOCK, PANEL};
+use super::vectors::VectorWork;
 #[cfg(target_arch = "x86_64")]
 use super::vectors::Vectors;
-use super::vectors::Work;
 use crate::simd;
-
-/// Prefetches a cache line. Any address is allowed.
-#[inline(always)]
-pub(crate) fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    super::x86::prefetch(address.cast());
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
 
 /// Instructions of a product.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Path {
+pub(super) struct ProductPath {
     /// Vectors of everything around the inner loop.
     vectors: Arch,
     /// Instructions of the inner loop.
-    pub(super) inner: Inner,
+    pub(super) inner: InnerLoop,
 }
 
 /// Instructions that multiply a tile and a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inner {
+pub(super) enum InnerLoop {
     /// Fused multiply-adds of `f32` vectors. `bf16` terms are widened.
     Vectors,
     /// AVX-512's dot product of `bf16` pairs.
@@ -39,38 +31,38 @@ pub(super) enum Inner {
     /// AMX tiles of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
     Amx,
-    /// Tiles with the blocking of [`Inner::Amx`], on every processor.
+    /// Tiles with the blocking of [`InnerLoop::Amx`], on every processor.
     #[cfg(test)]
     Tiles,
 }
 
-impl Path {
+impl ProductPath {
     /// Returns the instructions of the path in use.
     pub(super) fn current<E: Element>() -> Self {
-        Self::on::<E>(simd::path())
+        Self::for_path::<E>(simd::current_path())
     }
 
     /// Returns the instructions of a path that this processor has.
-    pub(super) fn on<E: Element>(path: simd::Path) -> Self {
+    pub(super) fn for_path<E: Element>(path: simd::Path) -> Self {
         let inner = match path {
             #[cfg(target_arch = "x86_64")]
-            simd::Path::Amx if E::TERMS == 2 => Inner::Amx,
+            simd::Path::Amx if E::TERMS == 2 => InnerLoop::Amx,
             #[cfg(target_arch = "x86_64")]
-            simd::Path::Avx512 if E::TERMS == 2 && super::x86::has_dot() => Inner::Dot,
-            _ => Inner::Vectors,
+            simd::Path::Avx512 if E::TERMS == 2 && super::x86::has_dot() => InnerLoop::Dot,
+            _ => InnerLoop::Vectors,
         };
-        Self { vectors: path.arch(), inner }
+        Self { vectors: path.compiled_arch(), inner }
     }
 
     /// Returns the same vectors with another inner loop.
     #[cfg(test)]
-    pub(super) fn with(self, inner: Inner) -> Self {
+    pub(super) fn with(self, inner: InnerLoop) -> Self {
         Self { inner, ..self }
     }
 
     /// Returns the maximum number of rows of a tile: as many as the registers hold at once, or two or three times that.
-    /// Widened rows are packed in each use, [`super::layout::BLOCK`] at a time: fifteen rows leave one of them unused.
-    pub(super) fn rows<E: Element>(self) -> usize {
+    /// Widened rows are packed in each use, [`BLOCK`] at a time: fifteen rows leave one of them unused.
+    pub(super) fn max_tile_rows<E: Element>(self) -> usize {
         match self.vectors {
             _ if self.reads_rows() => 32,
             #[cfg(target_arch = "x86_64")]
@@ -114,16 +106,16 @@ impl Path {
     /// far apart, often by a power of two, so that they share few sets of a level-1 cache: each loop over them reads
     /// them from the next cache.
     pub(super) fn in_place_rows<E: Element>(self) -> usize {
-        if self.reads_halves() { self.rows::<E>() } else { 128 }
+        if self.reads_halves() { self.max_tile_rows::<E>() } else { 128 }
     }
 
     /// Returns the number of loops over the words of a panel that a kernel of some rows takes.
-    pub(super) fn loops<E: Element>(self, rows: usize) -> usize {
+    pub(super) fn kernel_loops<E: Element>(self, rows: usize) -> usize {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = rows;
         match self.vectors {
             #[cfg(target_arch = "x86_64")]
-            Arch::V3(_) if rows > 3 => 2 * rows.div_ceil(V3::rows::<E>()),
+            Arch::V3(_) if rows > 3 => 2 * rows.div_ceil(V3::register_rows::<E>()),
             _ => 1,
         }
     }
@@ -133,7 +125,7 @@ impl Path {
         match self.vectors {
             #[cfg(target_arch = "x86_64")]
             Arch::V4(_) => false,
-            _ => self.inner == Inner::Vectors,
+            _ => self.inner == InnerLoop::Vectors,
         }
     }
 
@@ -147,31 +139,31 @@ impl Path {
     pub(super) fn reads_rows(self) -> bool {
         match self.inner {
             #[cfg(target_arch = "x86_64")]
-            Inner::Amx => true,
+            InnerLoop::Amx => true,
             #[cfg(test)]
-            Inner::Tiles => true,
+            InnerLoop::Tiles => true,
             _ => false,
         }
     }
 
     /// Returns the number of words of a tile for each word of a sum. A tile of widened terms stores each as an `f32`.
     pub(super) fn tile_words<E: Element>(self) -> usize {
-        if self.inner == Inner::Vectors { E::TERMS } else { 1 }
+        if self.inner == InnerLoop::Vectors { E::TERMS } else { 1 }
     }
 
     /// Runs `work` compiled for the vectors of the path.
     #[inline(always)]
-    pub(super) fn run<W: Work>(self, work: W) -> W::Output {
+    pub(super) fn run<W: VectorWork>(self, work: W) -> W::Output {
         match self.vectors {
             #[cfg(target_arch = "x86_64")]
             Arch::V4(simd) => simd.vectorize(
                 #[inline(always)]
-                || work.run(simd),
+                || work.run_with_vectors(simd),
             ),
             #[cfg(target_arch = "x86_64")]
             Arch::V3(simd) => simd.vectorize(
                 #[inline(always)]
-                || work.run(simd),
+                || work.run_with_vectors(simd),
             ),
             #[cfg(target_arch = "aarch64")]
             Arch::Neon(simd) => pulp::Simd::vectorize(
@@ -179,7 +171,7 @@ impl Path {
                 #[inline(always)]
                 || work.run(simd),
             ),
-            _ => work.run(Scalar),
+            _ => work.run_with_vectors(Scalar),
         }
     }
 }

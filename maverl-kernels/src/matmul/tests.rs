@@ -1,7 +1,8 @@
 use half::bf16;
 
-use super::layout::{Panel, Tile};
-use super::path::Inner;
+use super::part::OutputRows;
+use super::path::InnerLoop;
+use super::tiles::{Panel, Tile};
 use super::*;
 use crate::simd;
 use crate::testing::{close, random, same_bits, threads};
@@ -59,25 +60,25 @@ impl Random for Bf16 {
 }
 
 /// Returns the paths of this processor, with every inner loop that works on their vectors.
-fn paths<E: Element>() -> Vec<Path> {
+fn paths<E: Element>() -> Vec<ProductPath> {
     let mut paths = Vec::new();
-    for path in simd::available() {
-        let path = Path::on::<E>(path);
+    for path in simd::available_paths() {
+        let path = ProductPath::for_path::<E>(path);
         paths.push(path);
-        if path.inner != Inner::Vectors {
-            paths.push(path.with(Inner::Vectors));
+        if path.inner != InnerLoop::Vectors {
+            paths.push(path.with(InnerLoop::Vectors));
         }
     }
-    let tiles = paths.last().map(|path| path.with(Inner::Tiles));
+    let tiles = paths.last().map(|path| path.with(InnerLoop::Tiles));
     paths.extend(tiles);
     paths
 }
 
-/// Defines [`Inner::Tiles`]: words one after the other, the terms of a word one after the other.
+/// Defines [`InnerLoop::Tiles`]: words one after the other, the terms of a word one after the other.
 pub(super) fn multiply_tile<E: Element>(
     tile: Tile<'_>,
     panel: Panel<'_>,
-    out: &mut kernel::Places<'_>,
+    out: &mut OutputRows<'_>,
     then: Then,
 ) {
     for row in 0..out.len() {
@@ -87,7 +88,7 @@ pub(super) fn multiply_tile<E: Element>(
                 let a = tile.words[row * tile.row + p * tile.word];
                 let b = panel.words[p * panel.stride + column];
                 for term in 0..E::TERMS {
-                    let of = |word| E::term(pulp::Scalar, word, term);
+                    let of = |word| E::unpack_term(pulp::Scalar, word, term);
                     sum = of(a).mul_add(of(b), sum);
                 }
             }
@@ -96,16 +97,37 @@ pub(super) fn multiply_tile<E: Element>(
     }
 }
 
-fn nt<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
-    run::<E>((a, m, Order::Terms), (b, n, Order::Terms), out, k, Then::Set, path);
+fn nt<E: Element>(path: ProductPath, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run_product::<E>(
+        (a, m, MemoryOrder::Terms),
+        (b, n, MemoryOrder::Terms),
+        out,
+        k,
+        Then::Set,
+        path,
+    );
 }
 
-fn nn<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
-    run::<E>((a, m, Order::Terms), (b, n, Order::Indices), out, k, Then::Set, path);
+fn nn<E: Element>(path: ProductPath, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run_product::<E>(
+        (a, m, MemoryOrder::Terms),
+        (b, n, MemoryOrder::Indices),
+        out,
+        k,
+        Then::Set,
+        path,
+    );
 }
 
-fn tn<E: Element>(path: Path, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
-    run::<E>((a, m, Order::Indices), (b, n, Order::Indices), out, k, Then::Add, path);
+fn tn<E: Element>(path: ProductPath, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
+    run_product::<E>(
+        (a, m, MemoryOrder::Indices),
+        (b, n, MemoryOrder::Indices),
+        out,
+        k,
+        Then::Add,
+        path,
+    );
 }
 
 fn every_path_agrees_with_f64<E: Random>() {
@@ -139,8 +161,8 @@ fn every_path_agrees_with_f64_in_bf16() {
 }
 
 /// Returns true if a path adds the terms one after the other, as `f32` always does.
-fn adds_in_order(path: &Path) -> bool {
-    matches!(path.inner, Inner::Vectors | Inner::Tiles)
+fn adds_in_order(path: &ProductPath) -> bool {
+    matches!(path.inner, InnerLoop::Vectors | InnerLoop::Tiles)
 }
 
 fn every_path_that_adds_in_order_has_the_same_bits<E: Random>() {
@@ -250,7 +272,8 @@ fn threads_do_not_change_bits_in_bf16() {
 }
 
 fn shared_blocks_give_the_bits_of_one_thread<E: Random>() {
-    let shares = |path: &Path| path.inner == Inner::Vectors && path.tiles_of_blocks().is_some();
+    let shares =
+        |path: &ProductPath| path.inner == InnerLoop::Vectors && path.tiles_of_blocks().is_some();
     for path in paths::<E>().into_iter().filter(shares) {
         for (m, n, k) in BLOCKS {
             let (a, b) = (E::random(5, m * k), E::random(6, n * k));
@@ -315,9 +338,9 @@ fn rounding_to_bf16_is_that_of_half() {
         }),
     );
     for x in x {
-        let got = layout::nearest_bf16(x.to_bits());
+        let got = element::nearest_bf16(x.to_bits());
         assert_eq!(got, u32::from(bf16::from_f32(x).to_bits()) << 16, "{x:e}");
-        assert_eq!(Bf16::word(x, 1.0), 0x3f80_0000 | got >> 16);
+        assert_eq!(Bf16::pack_word(x, 1.0), 0x3f80_0000 | got >> 16);
     }
 }
 

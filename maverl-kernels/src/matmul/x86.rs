@@ -8,27 +8,23 @@ use pulp::Simd;
 use pulp::bytemuck::cast;
 use pulp::x86::{V3, V4};
 
-use super::kernel::{Ahead, Part, Places, STEPS, Then, multiply_rows};
-use super::layout::{BLOCK, Element, Panel, Tile};
-use super::vectors::{Block, Vectors, nearest, rows};
-
-/// Prefetches a cache line.
-#[inline(always)]
-pub(super) fn prefetch(address: *const i8) {
-    // SAFETY: a prefetch reads nothing that the program sees and does not fault, whatever the address.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(address) }
-}
+use super::element::Element;
+use super::multiply::{multiply_rows, rows};
+use super::part::{OutputRows, Then, TilePart};
+use super::prefetch::{Ahead, STEPS};
+use super::tiles::{BLOCK, Panel, Tile};
+use super::vectors::{Vectors, WordBlock, nearest_bits};
 
 /// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
 impl Vectors for V3 {
     /// Returns fewer rows than without widening, which uses the registers of a row.
     #[inline(always)]
-    fn rows<E: Element>() -> usize {
+    fn register_rows<E: Element>() -> usize {
         if E::TERMS == 1 { 6 } else { 5 }
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_>) {
+    fn multiply_part<E: Element>(self, part: TilePart<'_>) {
         if E::TERMS == 1 {
             rows!(self, part, E, 1 x 4, 2 x 4, 3 x 4, 4 x 2, 5 x 2, 6 x 2);
         } else {
@@ -37,7 +33,7 @@ impl Vectors for V3 {
     }
 
     #[inline(always)]
-    fn transpose(self, block: &mut Block) {
+    fn transpose_block(self, block: &mut WordBlock) {
         let lines = *block;
         for i in 0..2 {
             for j in 0..2 {
@@ -53,13 +49,13 @@ impl Vectors for V3 {
     }
 
     #[inline(always)]
-    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         let (terms, _) = Self::as_simd_f32s(terms);
         let (words, _) = Self::as_mut_simd_u32s(words);
         for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
             let mut halves = [self.avx._mm256_setzero_si256(); 2];
             for (half, &terms) in halves.iter_mut().zip(terms) {
-                *half = self.avx2._mm256_srli_epi32::<16>(cast(nearest(self, terms)));
+                *half = self.avx2._mm256_srli_epi32::<16>(cast(nearest_bits(self, terms)));
             }
             // Packing takes four words of each operand in turn.
             let packed = self.avx2._mm256_packus_epi32(halves[0], halves[1]);
@@ -96,12 +92,12 @@ fn eight_by_eight(V3 { avx, .. }: V3, rows: [__m256; 8]) -> [__m256; 8] {
 /// Vectors of sixteen lanes, 32 registers.
 impl Vectors for V4 {
     #[inline(always)]
-    fn rows<E: Element>() -> usize {
+    fn register_rows<E: Element>() -> usize {
         12
     }
 
     #[inline(always)]
-    fn multiply<E: Element>(self, part: Part<'_>) {
+    fn multiply_part<E: Element>(self, part: TilePart<'_>) {
         rows!(
             self, part, E, 1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2, 7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2
         );
@@ -109,7 +105,7 @@ impl Vectors for V4 {
 
     /// Transposes pairs of rows, then fours, then the quarters of the vectors.
     #[inline(always)]
-    fn transpose(self, block: &mut Block) {
+    fn transpose_block(self, block: &mut WordBlock) {
         let V4 { avx512f, .. } = self;
         let mut rows = [avx512f._mm512_setzero_si512(); BLOCK];
         for (row, words) in rows.iter_mut().zip(&*block) {
@@ -143,7 +139,7 @@ impl Vectors for V4 {
     }
 
     #[inline(always)]
-    fn pairs(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         const HIGH_HALVES: [u16; 32] = {
             let mut halves = [0; 32];
             let mut i = 0;
@@ -154,12 +150,12 @@ impl Vectors for V4 {
             halves
         };
         let (terms, _) = Self::as_simd_f32s(terms);
-        let (low, high) = (cast(nearest(self, terms[0])), cast(nearest(self, terms[1])));
+        let (low, high) = (cast(nearest_bits(self, terms[0])), cast(nearest_bits(self, terms[1])));
         *words = cast(self.avx512bw._mm512_permutex2var_epi16(low, cast(HIGH_HALVES), high));
     }
 }
 
-/// Returns true if the processor has the instructions of [`dot`].
+/// Returns true if the processor has the instructions of [`dot_pairs`].
 pub(super) fn has_dot() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
 }
@@ -169,11 +165,11 @@ pub(super) fn has_dot() -> bool {
 /// # Panics
 ///
 /// If the processor lacks the instructions, or the shapes differ.
-pub(super) fn dot(
+pub(super) fn dot_pairs(
     tile: Tile<'_>,
     panel: Panel<'_>,
     ahead: &mut Ahead,
-    out: &mut Places<'_>,
+    out: &mut OutputRows<'_>,
     then: Then,
 ) {
     assert!(has_dot(), "the dot product is for processors that have it");
@@ -183,7 +179,13 @@ pub(super) fn dot(
 
 /// Selects a kernel for each number of rows, so that all sums stay in registers.
 #[target_feature(enable = "avx512f,avx512bf16")]
-fn dot_rows(tile: Tile<'_>, panel: Panel<'_>, ahead: &mut Ahead, out: &mut Places<'_>, then: Then) {
+fn dot_rows(
+    tile: Tile<'_>,
+    panel: Panel<'_>,
+    ahead: &mut Ahead,
+    out: &mut OutputRows<'_>,
+    then: Then,
+) {
     match out.len() {
         0 => {}
         1 => some_dot_rows::<1>(tile, panel, ahead, out, then),
@@ -207,17 +209,17 @@ fn some_dot_rows<const R: usize>(
     tile: Tile<'_>,
     panel: Panel<'_>,
     ahead: &mut Ahead,
-    out: &mut Places<'_>,
+    out: &mut OutputRows<'_>,
     then: Then,
 ) {
     let Panel { words, stride, half, depth } = panel;
-    tile.check(R, depth);
-    panel.check();
+    tile.assert_shape(R, depth);
+    panel.assert_words();
     assert_eq!((out.len(), half), (R, BLOCK), "a kernel for its rows, a panel of whole lines");
     let mut acc = [[_mm512_setzero_ps(); 2]; R];
     let mut next = *ahead;
     for step in (0..depth).step_by(STEPS) {
-        next.step();
+        next.prefetch_due();
         for p in step..depth.min(step + STEPS) {
             // SAFETY: the last line ends within `words`, by the last assertion.
             let b = unsafe {

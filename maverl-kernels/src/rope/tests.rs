@@ -23,7 +23,7 @@ fn reference(x: &[f64], positions: &[u32], heads: usize, inv_freq: &[f32]) -> Ve
 
 fn turned(x: &[f32], positions: &[u32], heads: usize, table: &RopeTable, out: &mut [f32]) {
     out.copy_from_slice(x);
-    rope(out, positions, heads, table);
+    apply_rope(out, positions, heads, table);
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn positions_cost_memory_when_they_are_used() {
     let table = RopeTable::new(&frequencies(32), 1 << 30);
     let (x, mut short, mut again) = (random(4, 64), vec![0.0; 64], vec![0.0; 64]);
     turned(&x, &[5], 1, &table, &mut short);
-    assert_eq!(table.rows(0).cos.len(), 8 * 32);
+    assert_eq!(table.table_rows(0).cos.len(), 8 * 32);
     turned(&x, &[1000], 1, &table, &mut again);
-    assert_eq!(table.rows(0).cos.len(), 1024 * 32);
+    assert_eq!(table.table_rows(0).cos.len(), 1024 * 32);
     turned(&x, &[5], 1, &table, &mut again);
     same_bits(&short, &again);
 }
@@ -73,5 +73,5 @@ fn positions_cost_memory_when_they_are_used() {
 #[test]
 #[should_panic(expected = "position 4 of a table of 4")]
 fn a_position_beyond_the_table_is_refused() {
-    rope(&mut [0.0; 2], &[4], 1, &RopeTable::new(&[1.0], 4));
+    apply_rope(&mut [0.0; 2], &[4], 1, &RopeTable::new(&[1.0], 4));
 }

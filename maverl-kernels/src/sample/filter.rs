@@ -4,35 +4,59 @@ use std::cell::RefCell;
 
 use pulp::Simd;
 
-use super::Filter;
 use crate::lanes::{self, Kernel, LANES, Lanes};
-use crate::logprob::Row;
+use crate::logprob::LogitRow;
 
 /// Blocks of weights that are summed before the sums are compared with the target.
 const MOST_BLOCKS: usize = 128;
 /// Number of weights that are sorted first.
 const FIRST_SORTED: usize = 256;
 
+/// Temperature, and the filters applied after it, in the order of Hugging Face.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingFilter {
+    /// Divisor of the logits. 0 is greedy; values between 0 and 1e-6 count as 1e-6.
+    pub temperature: f32,
+    /// Number of largest logits to keep; ties with the last one are kept too. 0 is off.
+    pub top_k: usize,
+    /// Probability mass to keep: the most probable tokens are kept until their mass reaches it, at least one. 1 is off.
+    /// Of equally probable tokens the lower id comes first.
+    pub top_p: f32,
+    /// Smallest kept probability relative to that of the most probable token; 0 is off.
+    pub min_p: f32,
+}
+
+impl Default for SamplingFilter {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 }
+    }
+}
+
 thread_local! {
     static WEIGHTS: RefCell<Vec<f32>> = RefCell::default();
 }
 
 /// Returns the softmax of `logits * inverse`, and an id sampled from it after the filters.
-pub(super) fn draw(logits: &[f32], inverse: f32, filter: &Filter, u: f64) -> (Row, usize) {
+pub(super) fn draw_filtered(
+    logits: &[f32],
+    inverse: f32,
+    filter: &SamplingFilter,
+    u: f64,
+) -> (LogitRow, usize) {
     WEIGHTS.with_borrow_mut(|weights| {
         weights.resize(logits.len(), 0.0);
-        let row = lanes::run(Weigh { logits, inverse, weights });
+        let row = lanes::run_kernel(Weigh { logits, inverse, weights });
         top_k(weights, logits, filter.top_k);
         top_p(weights, filter.top_p);
         if filter.min_p > 0.0 {
             // The largest weight is 1 and passes every filter.
-            lanes::run(DropBelow { least: filter.min_p, weights });
+            lanes::run_kernel(DropBelow { least: filter.min_p, weights });
         }
-        (row, invert(weights, u))
+        (row, invert_sum(weights, u))
     })
 }
 
-/// Computes [`Row::with_weights`].
+/// Computes [`LogitRow::with_weights`].
 struct Weigh<'a> {
     logits: &'a [f32],
     inverse: f32,
@@ -40,11 +64,11 @@ struct Weigh<'a> {
 }
 
 impl Kernel for Weigh<'_> {
-    type Output = Row;
+    type Output = LogitRow;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Row {
-        Row::with_weights(lanes, self.logits, self.inverse, self.weights)
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> LogitRow {
+        LogitRow::with_weights(lanes, self.logits, self.inverse, self.weights)
     }
 }
 
@@ -58,9 +82,9 @@ impl Kernel for DropBelow<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let zero = lanes.splat(0.0);
-        lanes.each(
+        lanes.map_lanes(
             [],
             [self.weights],
             #[inline(always)]
@@ -86,7 +110,7 @@ fn top_p(weights: &mut [f32], p: f32) {
     if p >= 1.0 {
         return;
     }
-    let (total, p) = (total(weights), f64::from(p));
+    let (total, p) = (total_weight(weights), f64::from(p));
     // All tokens up to this weight together have at most 1 − p of the mass, so they are dropped without sorting.
     let sure = (1.0 - p) * total / weights.len() as f64;
     // Weights are not negative, so their bits sort like their values: the largest first, and the lower id first of
@@ -96,7 +120,7 @@ fn top_p(weights: &mut [f32], p: f32) {
         .filter(|&(_, &weight)| f64::from(weight) > sure || weight == 1.0)
         .map(|(id, &weight)| key(id, weight))
         .collect();
-    let kept = kept(&mut keys, p * total);
+    let kept = prefix_of_mass(&mut keys, p * total);
     let old = kept.iter().map(|&key| (key as u32 as usize, f32::from_bits(!(key >> 32) as u32)));
     weights.fill(0.0);
     old.for_each(|(id, weight)| weights[id] = weight);
@@ -104,7 +128,7 @@ fn top_p(weights: &mut [f32], p: f32) {
 
 /// Returns the shortest prefix of the sorted keys that reaches `mass`. A few keys are usually enough, so the sorted
 /// part starts small and doubles.
-fn kept(keys: &mut [u64], mass: f64) -> &[u64] {
+fn prefix_of_mass(keys: &mut [u64], mass: f64) -> &[u64] {
     let (mut before, mut sorted) = (0.0, 0);
     while sorted < keys.len() {
         let next = keys.len().min((2 * sorted).max(FIRST_SORTED));
@@ -125,13 +149,13 @@ fn kept(keys: &mut [u64], mass: f64) -> &[u64] {
 }
 
 /// Returns the first id at which the running sum exceeds `u` of the total. Ids of weight zero are skipped.
-fn invert(weights: &[f32], u: f64) -> usize {
-    lanes::run(Guess { weights, u }).unwrap_or_else(|| invert_in_order(weights, u))
+fn invert_sum(weights: &[f32], u: f64) -> usize {
+    lanes::run_kernel(Guess { weights, u }).unwrap_or_else(|| invert_in_order(weights, u))
 }
 
-/// Computes [`invert`] with sums in ascending order, each of which depends on the one before.
+/// Computes [`invert_sum`] with sums in ascending order, each of which depends on the one before.
 fn invert_in_order(weights: &[f32], u: f64) -> usize {
-    let target = u * total(weights);
+    let target = u * total_weight(weights);
     let (mut sum, mut last) = (0.0, 0);
     for (i, &weight) in weights.iter().enumerate() {
         if weight > 0.0 {
@@ -160,7 +184,7 @@ impl Kernel for Guess<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
-    fn run<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Option<usize> {
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Option<usize> {
         let Self { weights, u } = self;
         let mut sums = [0.0; MOST_BLOCKS];
         let size = weights.len().div_ceil(MOST_BLOCKS).max(1).next_multiple_of(4 * LANES);
@@ -185,7 +209,7 @@ impl Kernel for Guess<'_> {
 }
 
 /// Returns the sum of the weights, in ascending order.
-fn total(weights: &[f32]) -> f64 {
+fn total_weight(weights: &[f32]) -> f64 {
     weights.iter().map(|&w| f64::from(w)).sum()
 }
 

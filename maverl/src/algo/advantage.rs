@@ -121,7 +121,7 @@ pub(crate) fn advantages(
     }
     if algorithm.whiten {
         let tokens: Vec<u32> = samples.iter().map(|sample| sample.tokens as u32).collect();
-        values = estimators.whiten(&values, &tokens, &Segments::one(values.len()));
+        values = estimators.whiten(&values, &tokens, &Segments::single_group(values.len()));
     }
     Advantages { values, groups, terms }
 }
@@ -195,7 +195,7 @@ struct RowIds {
 
 impl RowIds {
     fn grouping(&self) -> Grouping {
-        Grouping::units(&self.unit, &self.group)
+        Grouping::from_units(&self.unit, &self.group)
     }
 }
 

@@ -4,7 +4,7 @@ mod turns;
 
 pub use turns::{MixedTurn, SeatValues, mixed_turns};
 
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 
 /// Function that combines the values of agents into the value of the team.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +96,7 @@ impl Monotone {
         let mut params = Vec::new();
         let mut block = |n: usize, middle: f64, spread: f64| {
             let seed = derive_seed(seed, params.len() as u64);
-            let draw = |i: usize| middle + spread * (2.0 * uniform(seed, i as u64) - 1.0);
+            let draw = |i: usize| middle + spread * (2.0 * uniform_number(seed, i as u64) - 1.0);
             params.extend((0..n).map(|i| draw(i) as f32));
         };
         let linear =
@@ -227,7 +227,7 @@ mod tests {
     use crate::config::Credit;
 
     fn numbers(seed: u64, n: usize) -> Vec<f64> {
-        (0..n as u64).map(|i| 4.0 * uniform(seed, i) - 2.0).collect()
+        (0..n as u64).map(|i| 4.0 * uniform_number(seed, i) - 2.0).collect()
     }
 
     /// Creates a network with parameters far from their initialization.

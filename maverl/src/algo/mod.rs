@@ -5,14 +5,14 @@
 //! | [`samples`] | which turns are trained on | | `sample.rs` |
 //! | [`flat_tasks`] | tasks whose episodes all earned the same | DAPO, [2503.14476] §3.2 | `sample.rs` |
 //! | `advantages` | its parts, as the algorithm names them | | `advantage.rs` |
-//! | [`relative`](maverl_kernels::advantage::relative()), by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | kernels |
+//! | [`relative_advantages`](maverl_kernels::advantage::relative_advantages()), by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | kernels |
 //! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | kernels |
 //! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | kernels |
 //! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | kernels |
-//! | [`whiten`](maverl_kernels::advantage::whiten()) | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | kernels |
-//! | [`returns`](maverl_kernels::advantage::returns()) | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | kernels, `advantage/anchor.rs` |
-//! | [`gae`](maverl_kernels::advantage::gae()) | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | kernels |
-//! | over [`chains`](maverl_kernels::advantage::RaggedRows::chains) | the same, from agent to agent | MARFT, [2504.16129] | kernels |
+//! | [`whiten_groups`](maverl_kernels::advantage::whiten_groups()) | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | kernels |
+//! | [`discounted_returns`](maverl_kernels::advantage::discounted_returns()) | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | kernels, `advantage/anchor.rs` |
+//! | [`gae_advantages`](maverl_kernels::advantage::gae_advantages()) | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | kernels |
+//! | over [chains](maverl_kernels::advantage::RaggedRows::from_chains) | the same, from agent to agent | MARFT, [2504.16129] | kernels |
 //! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use maverl_kernels::advantage::{
-    Arithmetic, Cpu, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, moments, units,
+    Arithmetic, CpuArithmetic, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments,
+    group_moments, unit_values,
 };
 use maverl_kernels::emulate::StepArrays;
 
@@ -82,7 +83,7 @@ impl Estimators {
     fn arithmetic(&self) -> &dyn Arithmetic {
         match &self.device {
             Some((_, device)) => &**device,
-            None => &Cpu,
+            None => &CpuArithmetic,
         }
     }
 
@@ -93,7 +94,7 @@ impl Estimators {
         }
     }
 
-    /// See [`Arithmetic::relative`].
+    /// See [`Arithmetic::relative_advantages`].
     pub(crate) fn relative(
         &self,
         values: &[f64],
@@ -101,21 +102,21 @@ impl Estimators {
         deviation: Option<&Grouping>,
         options: &Relative,
     ) -> (Vec<f64>, Vec<Moments>) {
-        let nan = || (not_a_number(values), units(values, by).1);
-        self.or_nan(self.arithmetic().relative(values, by, deviation, options), nan)
+        let nan = || (not_a_number(values), unit_values(values, by).1);
+        self.or_nan(self.arithmetic().relative_advantages(values, by, deviation, options), nan)
     }
 
-    /// See [`Arithmetic::units`].
+    /// See [`Arithmetic::unit_values`].
     pub(crate) fn units(&self, values: &[f64], by: &Grouping) -> (Vec<f64>, Vec<Moments>) {
-        self.or_nan(self.arithmetic().units(values, by), || units(values, by))
+        self.or_nan(self.arithmetic().unit_values(values, by), || unit_values(values, by))
     }
 
-    /// See [`Arithmetic::moments`].
+    /// See [`Arithmetic::group_moments`].
     pub(crate) fn moments(&self, values: &[f64], by: &Segments) -> Vec<Moments> {
-        self.or_nan(self.arithmetic().moments(values, by), || moments(values, by))
+        self.or_nan(self.arithmetic().group_moments(values, by), || group_moments(values, by))
     }
 
-    /// See [`Arithmetic::gae`].
+    /// See [`Arithmetic::gae_advantages`].
     pub(crate) fn gae(
         &self,
         rewards: &[f64],
@@ -124,23 +125,23 @@ impl Estimators {
         places: &RaggedRows,
         steps: GaeSteps,
     ) -> (Vec<f64>, Vec<f64>) {
-        let found = self.arithmetic().gae(rewards, values, after, places, steps);
+        let found = self.arithmetic().gae_advantages(rewards, values, after, places, steps);
         self.or_nan(found, || (not_a_number(rewards), not_a_number(rewards)))
     }
 
-    /// See [`Arithmetic::returns`].
+    /// See [`Arithmetic::discounted_returns`].
     pub(crate) fn returns(&self, rewards: &[f64], places: &RaggedRows, gamma: f64) -> Vec<f64> {
-        let found = self.arithmetic().returns(rewards, places, gamma);
+        let found = self.arithmetic().discounted_returns(rewards, places, gamma);
         self.or_nan(found, || not_a_number(rewards))
     }
 
-    /// See [`Arithmetic::whiten`].
+    /// See [`Arithmetic::whiten_groups`].
     pub(crate) fn whiten(&self, values: &[f64], tokens: &[u32], by: &Segments) -> Vec<f64> {
-        let found = self.arithmetic().whiten(values, tokens, by);
+        let found = self.arithmetic().whiten_groups(values, tokens, by);
         self.or_nan(found, || not_a_number(values))
     }
 
-    /// See [`Arithmetic::ema`].
+    /// See [`Arithmetic::subtract_average`].
     pub(crate) fn ema(
         &self,
         rewards: &[f64],
@@ -148,7 +149,7 @@ impl Estimators {
         momentum: f64,
         averages: &mut [f64],
     ) -> Vec<f64> {
-        let found = self.arithmetic().ema(rewards, seats, momentum, averages);
+        let found = self.arithmetic().subtract_average(rewards, seats, momentum, averages);
         self.or_nan(found, || not_a_number(rewards))
     }
 

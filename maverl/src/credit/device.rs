@@ -12,6 +12,6 @@ where
     M: Machine<Error: Display> + Send + Sync,
 {
     fn run(&self, step: &StepArrays, places: usize) -> Result<Vec<f32>, String> {
-        Self::run(self, step, places).map_err(|error| error.to_string())
+        Self::run_step(self, step, places).map_err(|error| error.to_string())
     }
 }

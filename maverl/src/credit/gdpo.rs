@@ -43,7 +43,7 @@ impl Advantage for Gdpo {
                 *out += weight * advantage;
             }
         }
-        let all = Segments::one(out.len()).into();
+        let all = Segments::single_group(out.len()).into();
         out.copy_from_slice(&step.relative(out, &all, None, &options).0);
     }
 

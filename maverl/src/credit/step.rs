@@ -91,13 +91,13 @@ impl<'a> Rewarded<'a> {
         self.lengths.iter().sum()
     }
 
-    /// Units and groups, as [`relative`](super::relative()) takes them.
+    /// Units and groups, as [`relative_advantages`](super::relative_advantages()) takes them.
     pub fn grouping(&self) -> Grouping {
-        Grouping::units(self.units, self.groups)
+        Grouping::from_units(self.units, self.groups)
     }
 
-    /// [`relative`](super::relative()) where the run computes advantages: on the CPU the function, in f64; on a device
-    /// (`runtime.device`) its kernel, with inputs and results in f32.
+    /// [`relative_advantages`](super::relative_advantages()) where the run computes advantages: on the CPU the
+    /// function, in f64; on a device (`runtime.device`) its kernel, with inputs and results in f32.
     ///
     /// # Panics
     ///
@@ -112,7 +112,7 @@ impl<'a> Rewarded<'a> {
         self.estimators.relative(values, by, deviation, options)
     }
 
-    /// [`moments`](super::moments()) where the run computes advantages, as [`relative`](Self::relative).
+    /// [`group_moments`](super::group_moments()) where the run computes advantages, as [`relative`](Self::relative).
     ///
     /// # Panics
     ///
@@ -121,7 +121,7 @@ impl<'a> Rewarded<'a> {
         self.estimators.moments(values, by)
     }
 
-    /// [`gae`](super::gae()) where the run computes advantages, as [`relative`](Self::relative).
+    /// [`gae_advantages`](super::gae_advantages()) where the run computes advantages, as [`relative`](Self::relative).
     ///
     /// # Panics
     ///
@@ -137,7 +137,7 @@ impl<'a> Rewarded<'a> {
         self.estimators.gae(rewards, values, after, places, steps)
     }
 
-    /// [`returns`](super::returns()) where the run computes advantages, as [`relative`](Self::relative).
+    /// [`discounted_returns`](super::discounted_returns()) where the run computes advantages, as [`relative`](Self::relative).
     ///
     /// # Panics
     ///
@@ -146,7 +146,7 @@ impl<'a> Rewarded<'a> {
         self.estimators.returns(rewards, places, gamma)
     }
 
-    /// [`whiten`](super::whiten()) where the run computes advantages, as [`relative`](Self::relative).
+    /// [`whiten_groups`](super::whiten_groups()) where the run computes advantages, as [`relative`](Self::relative).
     ///
     /// # Panics
     ///

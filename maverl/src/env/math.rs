@@ -5,8 +5,8 @@
 use std::path::Path;
 
 #[doc(inline)]
-pub use maverl_answers::{AnswerVerdict, compare};
-use maverl_answers::{answer, is_readable, judge, reference};
+pub use maverl_answers::{AnswerVerdict, compare_answers};
+use maverl_answers::{answer_or_guess, is_readable, judge_answer, reference_answer};
 use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
@@ -96,14 +96,14 @@ impl Environment for MathEnvironment {
 impl MathEnvironment {
     /// Returns the marked answer, else the last number if `last_number` is set, else the whole reply.
     fn answer<'a>(&self, reply: &'a str) -> Option<&'a str> {
-        answer(reply, self.last_number)
+        answer_or_guess(reply, self.last_number)
     }
 }
 
 /// Checks that every task has a reference answer.
 fn answered(tasks: &[Task]) -> Result<(), EnvError> {
     let blank =
-        |task: &&Task| references(task).iter().all(|text| reference(text).trim().is_empty());
+        |task: &&Task| references(task).iter().all(|text| reference_answer(text).trim().is_empty());
     match tasks.iter().find(blank) {
         Some(task) => Err(EnvError::new(format!(
             "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
@@ -117,12 +117,14 @@ fn answered(tasks: &[Task]) -> Result<(), EnvError> {
 fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
     let all =
         tasks.iter().flat_map(|task| references(task).into_iter().map(move |text| (task, text)));
-    all.map(|(task, text)| (task, reference(text))).filter(|(_, text)| !is_readable(text)).collect()
+    all.map(|(task, text)| (task, reference_answer(text)))
+        .filter(|(_, text)| !is_readable(text))
+        .collect()
 }
 
 /// Returns the best verdict over the references of a task.
 fn verdict(answer: &str, task: &Task) -> AnswerVerdict {
-    judge(answer, &references(task)).verdict
+    judge_answer(answer, &references(task)).verdict
 }
 
 fn references(task: &Task) -> Vec<&str> {

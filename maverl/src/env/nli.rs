@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use maverl_answers::{extract, whole};
+use maverl_answers::{marked_answer, whole_reply};
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
@@ -99,7 +99,7 @@ const REACH: usize = 4;
 /// ```
 #[doc(hidden)]
 pub fn label(reply: &str) -> Option<Label> {
-    let text = extract(reply).map(claim).or_else(|| whole(reply))?;
+    let text = marked_answer(reply).map(claim).or_else(|| whole_reply(reply))?;
     if let Some(label) = lettered(text) {
         return Some(label);
     }

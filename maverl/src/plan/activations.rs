@@ -41,7 +41,7 @@ pub fn activation_bytes(
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
     let back = n * (d + 2 * f + 2 * k + queries);
 
-    let head = PackedWeight::bytes(precision, shape.vocab_size, shape.hidden_size) as u128
+    let head = PackedWeight::packed_bytes(precision, shape.vocab_size, shape.hidden_size) as u128
         / u128::from(NUMBER);
     let logits = m.min(((1 << 21) / v).clamp(128, 512)) * v;
     let under_head = there + 2 * m * d + (n * d).max(logits + head);
@@ -54,6 +54,7 @@ pub fn activation_bytes(
 pub fn packed_bytes(shape: &HfConfig, precision: Precision) -> u64 {
     let maps = shape.layers.iter().flat_map(|layer| layer.linears());
     let dims = maps.map(|map| [map.output, map.input]);
-    let bytes = |[output, input]: [usize; 2]| PackedWeight::bytes(precision, output, input) as u64;
+    let bytes =
+        |[output, input]: [usize; 2]| PackedWeight::packed_bytes(precision, output, input) as u64;
     dims.chain([[shape.vocab_size, shape.hidden_size]]).map(bytes).sum()
 }

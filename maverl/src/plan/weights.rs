@@ -36,7 +36,7 @@ pub fn parameters(source: &ModelSource) -> Result<u64, String> {
 pub fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
     match source {
         ModelSource::Builtin(name) => {
-            let bytes = builtin::file(name, "model.safetensors")
+            let bytes = builtin::model_file(name, "model.safetensors")
                 .ok_or_else(|| format!("builtin:{name} has no weights"))?;
             Ok(vec![header(bytes, bytes.len() as u64)?])
         }

@@ -270,7 +270,7 @@ pub(super) fn devices(runtime: &Runtime) -> String {
 /// that is another; then each worker group that is on another device.
 fn device(runtime: &Runtime) -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
-    let simd = maverl_kernels::simd::select()
+    let simd = maverl_kernels::simd::select_path()
         .map_or_else(|error| error.to_string(), |path| path.to_string());
     let cpu = format!("cpu {arch} {os}, {simd}");
     let other = |of: &&WorkerDevice| of.device != runtime.resolved_device();

@@ -1,8 +1,8 @@
 //! Pairs of every kind that is easily misjudged, generated from a seed: correct answers in another notation, and wrong
 //! answers close to them.
 
-use crate::draw::Draw;
-use crate::{AnswerVerdict, compare, reference};
+use crate::draw::RandomNumbers;
+use crate::{AnswerVerdict, compare_answers, reference_answer};
 
 /// Pairs of each kind.
 const PAIRS: usize = 30;
@@ -11,7 +11,7 @@ const PAIRS: usize = 30;
 type Pair = (String, String);
 
 /// A kind of pairs, and its generator.
-type Kind = (&'static str, fn(&mut Draw) -> Pair);
+type Kind = (&'static str, fn(&mut RandomNumbers) -> Pair);
 
 #[expect(clippy::needless_pass_by_value, reason = "texts and numbers alike")]
 fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
@@ -19,30 +19,30 @@ fn pair(answer: impl ToString, truth: impl ToString) -> Pair {
 }
 
 /// Samples one of several texts.
-fn one(texts: &[String], draw: &mut Draw) -> String {
-    texts[draw.index(texts.len())].clone()
+fn one(texts: &[String], draw: &mut RandomNumbers) -> String {
+    texts[draw.sample_index(texts.len())].clone()
 }
 
 /// Samples a whole number.
-fn whole(draw: &mut Draw) -> i64 {
-    2 + draw.index(998) as i64
+fn whole(draw: &mut RandomNumbers) -> i64 {
+    2 + draw.sample_index(998) as i64
 }
 
 /// Samples a whole number other than a given one.
-fn other(than: i64, draw: &mut Draw) -> i64 {
+fn other(than: i64, draw: &mut RandomNumbers) -> i64 {
     let near = [than + 1, than - 1, than + 10, 10 * than, than + 2];
-    draw.pick(&near)
+    draw.sample_item(&near)
 }
 
 /// Samples a number as references have them: whole, negative, a fraction, a root.
-fn number(draw: &mut Draw) -> String {
-    let (a, b) = (1 + draw.index(40), 2 + draw.index(40));
-    let root = draw.pick(&[2, 3, 5, 6, 7, 10, 11, 13]);
-    match draw.index(5) {
+fn number(draw: &mut RandomNumbers) -> String {
+    let (a, b) = (1 + draw.sample_index(40), 2 + draw.sample_index(40));
+    let root = draw.sample_item(&[2, 3, 5, 6, 7, 10, 11, 13]);
+    match draw.sample_index(5) {
         0 => format!("-{a}"),
         1 => format!("\\frac{{{a}}}{{{b}}}"),
         2 => format!("{a}\\sqrt{{{root}}}"),
-        3 => format!("{}.{}", a, 1 + draw.index(9)),
+        3 => format!("{}.{}", a, 1 + draw.sample_index(9)),
         _ => whole(draw).to_string(),
     }
 }
@@ -94,12 +94,12 @@ const UNITS: [&[&str]; 30] = [
 /// Correct pairs that were judged wrong at some time.
 const RIGHT: &[Kind] = &[
     ("a unit left out", |draw| {
-        let (n, units) = (number(draw), draw.pick(&UNITS));
-        pair(&n, format!("{n}{}", draw.pick(units)))
+        let (n, units) = (number(draw), draw.sample_item(&UNITS));
+        pair(&n, format!("{n}{}", draw.sample_item(units)))
     }),
     ("a unit written otherwise", |draw| {
-        let (n, units) = (whole(draw), draw.pick(&UNITS));
-        pair(format!("{n}{}", draw.pick(units)), format!("{n}{}", draw.pick(units)))
+        let (n, units) = (whole(draw), draw.sample_item(&UNITS));
+        pair(format!("{n}{}", draw.sample_item(units)), format!("{n}{}", draw.sample_item(units)))
     }),
     ("a sum of money", |draw| {
         let n = whole(draw);
@@ -110,12 +110,12 @@ const RIGHT: &[Kind] = &[
         (one(&all, draw), one(&all, draw))
     }),
     ("a base left out", |draw| {
-        let (n, base) = (whole(draw), 2 + draw.index(8) as i64);
+        let (n, base) = (whole(draw), 2 + draw.sample_index(8) as i64);
         pair(digits(n, base), format!("{}_{base}", digits(n, base)))
     }),
     ("a base written otherwise", |draw| {
         let names = ["four", "five", "six", "seven", "eight", "nine"];
-        let at = draw.index(names.len());
+        let at = draw.sample_index(names.len());
         let (base, name) = (at as i64 + 4, names[at]);
         let digits = digits(whole(draw), base);
         let ways = [
@@ -130,35 +130,35 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("{digits}_{base}"))
     }),
     ("the value in another base", |draw| {
-        let (n, base) = (whole(draw), 2 + draw.index(8) as i64);
+        let (n, base) = (whole(draw), 2 + draw.sample_index(8) as i64);
         pair(format!("{n}_{{10}}"), format!("{}_{base}", digits(n, base)))
     }),
     ("the name of a segment or polygon", |draw| {
         let n = number(draw);
         let names = ["AB", "BC", "PQ", "[ABC]", "|AB|", "\\overline{AB}", "ABCD", "\\triangle ABC"];
-        pair(format!("{} = {n}", draw.pick(&names)), n)
+        pair(format!("{} = {n}", draw.sample_item(&names)), n)
     }),
     ("the value of a function", |draw| {
-        let (n, k) = (number(draw), 2 + draw.index(20));
+        let (n, k) = (number(draw), 2 + draw.sample_index(20));
         let names = ["f", "g", "h", "P", "f'", "f^{-1}"];
-        pair(format!("{}({k}) = {n}", draw.pick(&names)), n)
+        pair(format!("{}({k}) = {n}", draw.sample_item(&names)), n)
     }),
     ("a member of a sequence", |draw| {
-        let (n, k) = (number(draw), 2 + draw.index(90));
+        let (n, k) = (number(draw), 2 + draw.sample_index(90));
         let names = [format!("a_{{{k}}}"), format!("a_{}", k % 10), format!("S_{{{k}}}")];
-        (format!("{}={n}", names[draw.index(3)]), n)
+        (format!("{}={n}", names[draw.sample_index(3)]), n)
     }),
     ("the sum of variables", |draw| {
         let n = whole(draw);
         let sums = ["m+n", "a + b + c", "p + q", "m - n", "100m + n", "x + y", "a^2 + b^2", "mn"];
-        pair(format!("{} = {n}", draw.pick(&sums)), n)
+        pair(format!("{} = {n}", draw.sample_item(&sums)), n)
     }),
     ("a name in words", |draw| {
         let n = number(draw);
         let names = ["\\text{Area}", "\\text{Total cost}", "Area", "Answer", "\\text{Perimeter}"];
         let more = ["\\text{Volume of the box}", "\\text{Answer}", "\\mathrm{Area}", "\\angle A"];
         let all = [&names[..], &more[..]].concat();
-        pair(format!("{} = {n}", draw.pick(&all)), n)
+        pair(format!("{} = {n}", draw.sample_item(&all)), n)
     }),
     ("a point with names", |draw| {
         let (a, b) = (whole(draw), -whole(draw));
@@ -173,7 +173,7 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("({a}, {b})"))
     }),
     ("solutions with a name", |draw| {
-        let (a, b) = (1 + draw.index(99), 100 + draw.index(900));
+        let (a, b) = (1 + draw.sample_index(99), 100 + draw.sample_index(900));
         let ways = [
             format!("x={a},{b}"),
             format!("x = {a} \\text{{ or }} x = {b}"),
@@ -221,12 +221,12 @@ const RIGHT: &[Kind] = &[
             "\\text{Answer: } #",
             "\\(#\\)",
         ];
-        (draw.pick(&wrappers).replace('#', &n), n)
+        (draw.sample_item(&wrappers).replace('#', &n), n)
     }),
     ("a text that is a number", |draw| {
         let n = whole(draw);
         let wrappers = ["\\text{#}", "\\textbf{#}", "\\mbox{#}", "\\text{-#}", "\\text{#/7}"];
-        let wrapper = draw.pick(&wrappers);
+        let wrapper = draw.sample_item(&wrappers);
         let inside = wrapper.split_once('{').map_or("", |(_, rest)| rest).trim_end_matches('}');
         (wrapper.replace('#', &n.to_string()), inside.replace('#', &n.to_string()))
     }),
@@ -237,14 +237,15 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("\\frac{{{a}}}{{{b}}}"))
     }),
     ("a box without braces", |draw| {
-        let n = draw.pick(&["2", "42", "-3", "\\frac{1}{2}", "\\pi", "1,234", "(1, 2)", "x^2"]);
+        let n =
+            draw.sample_item(&["2", "42", "-3", "\\frac{1}{2}", "\\pi", "1,234", "(1, 2)", "x^2"]);
         let ways =
             [format!("\\boxed {n}"), format!("so $\\boxed {n}$."), format!("\\boxed {n} is it.")];
         let boxed = one(&ways, draw);
         if draw.gen_bool(0.5) { (n.to_owned(), boxed) } else { (boxed, n.to_owned()) }
     }),
     ("a root in plain text", |draw| {
-        let (k, n) = (2 + draw.index(30), 2 + draw.index(90));
+        let (k, n) = (2 + draw.sample_index(30), 2 + draw.sample_index(90));
         let ways = [
             format!("{k}√{n}"),
             format!("{k}sqrt{n}"),
@@ -257,7 +258,7 @@ const RIGHT: &[Kind] = &[
         let ways = ["\\mathbb{R}", "\\mathbb R", "ℝ", "x \\in \\mathbb{R}", "(-\\infty,\\infty)"];
         let more = ["\\text{all real numbers}", "-\\infty < x < \\infty", "(-∞, ∞)", "\\R"];
         let all = [&ways[..], &more[..]].concat();
-        pair(draw.pick(&all), draw.pick(&all))
+        pair(draw.sample_item(&all), draw.sample_item(&all))
     }),
     ("all but some", |draw| {
         let n = whole(draw);
@@ -298,7 +299,8 @@ const RIGHT: &[Kind] = &[
         (one(&ways, draw), format!("({a},{b}]"))
     }),
     ("thousands and lists", |draw| {
-        let (a, b, c) = (1 + draw.index(9), 100 + draw.index(900), 100 + draw.index(900));
+        let (a, b, c) =
+            (1 + draw.sample_index(9), 100 + draw.sample_index(900), 100 + draw.sample_index(900));
         let together =
             [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{a},\\!{b},\\!{c}")];
         let apart = [format!("{a},{b},{c}"), format!("x={a},{b},{c}"), format!("{c}, {a}, {b}")];
@@ -309,7 +311,7 @@ const RIGHT: &[Kind] = &[
         }
     }),
     ("a reference with thousands", |draw| {
-        let (a, b) = (1 + draw.index(99), 100 + draw.index(900));
+        let (a, b) = (1 + draw.sample_index(99), 100 + draw.sample_index(900));
         let ways =
             [format!("{a}{b}"), format!("{a},{b}"), format!("{a}, {b}"), format!("{a}\\,{b}")];
         (one(&ways, draw), format!("{a},{b}"))
@@ -334,7 +336,7 @@ const RIGHT: &[Kind] = &[
             "because ...",
             "— because it must be",
         ];
-        (format!("The answer is {n} {}", draw.pick(&reasons)), n)
+        (format!("The answer is {n} {}", draw.sample_item(&reasons)), n)
     }),
 ];
 
@@ -342,24 +344,27 @@ const RIGHT: &[Kind] = &[
 const WRONG: &[Kind] = &[
     ("a unit of another kind", |draw| {
         let n = number(draw);
-        let at = draw.index(UNITS.len());
-        let next = (at + 1 + draw.index(UNITS.len() - 1)) % UNITS.len();
-        pair(format!("{n}{}", draw.pick(UNITS[at])), format!("{n}{}", draw.pick(UNITS[next])))
+        let at = draw.sample_index(UNITS.len());
+        let next = (at + 1 + draw.sample_index(UNITS.len() - 1)) % UNITS.len();
+        pair(
+            format!("{n}{}", draw.sample_item(UNITS[at])),
+            format!("{n}{}", draw.sample_item(UNITS[next])),
+        )
     }),
     ("a length for an area or volume", |draw| {
-        let (n, unit) = (whole(draw), draw.pick(&["m", "cm", "in", "ft", "units"]));
+        let (n, unit) = (whole(draw), draw.sample_item(&["m", "cm", "in", "ft", "units"]));
         let powers = [
             format!("\\text{{ {unit}}}"),
             format!("\\text{{ {unit}}}^2"),
             format!("\\text{{ {unit}}}^3"),
         ];
-        let at = draw.index(3);
-        let next = (at + 1 + draw.index(2)) % 3;
+        let at = draw.sample_index(3);
+        let next = (at + 1 + draw.sample_index(2)) % 3;
         (format!("{n}{}", powers[at]), format!("{n}{}", powers[next]))
     }),
     ("degrees for radians", |draw| {
         let n = number(draw);
-        let (degrees, radians) = (draw.pick(UNITS[21]), draw.pick(UNITS[22]));
+        let (degrees, radians) = (draw.sample_item(UNITS[21]), draw.sample_item(UNITS[22]));
         if draw.gen_bool(0.5) {
             pair(format!("{n}{degrees}"), format!("{n}{radians}"))
         } else {
@@ -367,23 +372,26 @@ const WRONG: &[Kind] = &[
         }
     }),
     ("a unit with another number", |draw| {
-        let (n, units) = (whole(draw), draw.pick(&UNITS));
+        let (n, units) = (whole(draw), draw.sample_item(&UNITS));
         let wrong = other(n, draw);
-        pair(format!("{wrong}{}", draw.pick(units)), format!("{n}{}", draw.pick(units)))
+        pair(
+            format!("{wrong}{}", draw.sample_item(units)),
+            format!("{n}{}", draw.sample_item(units)),
+        )
     }),
     ("a percentage or a sum of money for another unit", |draw| {
         let n = whole(draw);
         let marks = [format!("{n}\\%"), format!("\\${n}"), format!("{n} percent"), format!("€{n}")];
-        let kind = draw.index(27);
-        let unit = draw.pick(UNITS[kind]);
+        let kind = draw.sample_index(27);
+        let unit = draw.sample_item(UNITS[kind]);
         (one(&marks, draw), format!("{n}{unit}"))
     }),
     ("a magnitude that is missing", |draw| {
-        let (n, words) = (whole(draw), draw.pick(&["million", "thousand", "billion"]));
+        let (n, words) = (whole(draw), draw.sample_item(&["million", "thousand", "billion"]));
         pair(format!("{n} \\text{{ {words}}}"), n)
     }),
     ("a base for a decimal number", |draw| {
-        let (n, base) = (10 + whole(draw), 2 + draw.index(8) as i64);
+        let (n, base) = (10 + whole(draw), 2 + draw.sample_index(8) as i64);
         let written = digits(n, base);
         let ways = [
             format!("{written}_{base}"),
@@ -394,19 +402,19 @@ const WRONG: &[Kind] = &[
         (one(&ways, draw), truth)
     }),
     ("another base", |draw| {
-        let (n, base) = (20 + whole(draw), 2 + draw.index(7) as i64);
+        let (n, base) = (20 + whole(draw), 2 + draw.sample_index(7) as i64);
         let written = digits(n, base);
         pair(format!("{written}_{}", base + 1), format!("{written}_{base}"))
     }),
     ("a decimal number for digits in a base", |draw| {
-        let (n, base) = (10 + whole(draw), 2 + draw.index(8) as i64);
+        let (n, base) = (10 + whole(draw), 2 + draw.sample_index(8) as i64);
         pair(n, format!("{}_{base}", digits(n, base)))
     }),
     ("a named result with another value", |draw| {
         let n = whole(draw);
         let names =
             ["AB", "f(2)", "a_5", "m+n", "\\text{Area}", "x", "\\angle ABC", "P(A)", "Answer"];
-        pair(format!("{} = {}", draw.pick(&names), other(n, draw)), n)
+        pair(format!("{} = {}", draw.sample_item(&names), other(n, draw)), n)
     }),
     ("a number in the name", |draw| {
         let n = whole(draw);
@@ -445,11 +453,11 @@ const WRONG: &[Kind] = &[
             "2\\angle A",
             "5x - 7y + 4",
         ];
-        pair(format!("{} = {n}", draw.pick(&left)), n)
+        pair(format!("{} = {n}", draw.sample_item(&left)), n)
     }),
     ("sides that contradict each other", |draw| {
         let (a, b) = (whole(draw), whole(draw));
-        let (n, m) = (a + b, a + b + 1 + draw.index(9) as i64);
+        let (n, m) = (a + b, a + b + 1 + draw.sample_index(9) as i64);
         let ways = [
             format!("{a}+{b}={m}"),
             format!("{n}={m}"),
@@ -475,7 +483,7 @@ const WRONG: &[Kind] = &[
     ("solutions that are too many or too few", |draw| {
         let a = whole(draw);
         let b = other(a, draw);
-        match draw.index(4) {
+        match draw.sample_index(4) {
             0 => pair(format!("x = {a}, {b}"), a),
             1 => pair(format!("x = {a}"), format!("{a}, {b}")),
             2 => pair(format!("x = {a} \\text{{ or }} {b}"), b),
@@ -484,8 +492,13 @@ const WRONG: &[Kind] = &[
     }),
     ("another variable", |draw| {
         let n = whole(draw);
-        let (a, b) =
-            draw.pick(&[("x", "y"), ("a_1", "a_2"), ("f(1)", "f(2)"), ("AB", "CD"), ("m", "n")]);
+        let (a, b) = draw.sample_item(&[
+            ("x", "y"),
+            ("a_1", "a_2"),
+            ("f(1)", "f(2)"),
+            ("AB", "CD"),
+            ("m", "n"),
+        ]);
         pair(format!("{a} = {n}"), format!("{b} = {n}"))
     }),
     ("a wrapper around another number", |draw| {
@@ -513,7 +526,7 @@ const WRONG: &[Kind] = &[
             "@ \\text{ or maybe not}",
             "Answer = #",
         ];
-        let wrapper = draw.pick(&wrappers);
+        let wrapper = draw.sample_item(&wrappers);
         (wrapper.replace('#', &m.to_string()).replace('@', &n.to_string()), n.to_string())
     }),
     ("a fraction of other parts", |draw| {
@@ -527,7 +540,7 @@ const WRONG: &[Kind] = &[
         (one(&ways, draw), format!("\\frac{{{a}}}{{{b}}}"))
     }),
     ("a root of another number", |draw| {
-        let (k, n) = (2 + draw.index(8), draw.pick(&[13, 17, 19, 23, 29, 31]));
+        let (k, n) = (2 + draw.sample_index(8), draw.sample_item(&[13, 17, 19, 23, 29, 31]));
         let ways = [
             format!("{k}√{}", n + 1),
             format!("√{}", n * k),
@@ -552,7 +565,8 @@ const WRONG: &[Kind] = &[
             format!("\\mathbb{{R}} \\setminus \\{{{n}\\}}"),
             "\\mathbb{R}^+".to_owned(),
         ];
-        let all = draw.pick(&["\\mathbb{R}", "(-\\infty,\\infty)", "\\text{all real numbers}"]);
+        let all =
+            draw.sample_item(&["\\mathbb{R}", "(-\\infty,\\infty)", "\\text{all real numbers}"]);
         let set = one(&sets, draw);
         if draw.gen_bool(0.5) { (set, all.to_owned()) } else { (all.to_owned(), set) }
     }),
@@ -586,7 +600,7 @@ const WRONG: &[Kind] = &[
         (one(&ways, draw), format!("({a},{b}]"))
     }),
     ("a list for a number with thousands", |draw| {
-        let (a, b) = (1 + draw.index(9), 100 + draw.index(900));
+        let (a, b) = (1 + draw.sample_index(9), 100 + draw.sample_index(900));
         let ways = [
             (format!("{a}, {b}"), format!("{a}{b}")),
             (format!("{a}{b}"), format!("{a}, {b}")),
@@ -598,7 +612,7 @@ const WRONG: &[Kind] = &[
             (format!("{a},{b}"), format!("({a}, {b})")),
             (format!("{a}.{b}"), format!("{a},{b}")),
         ];
-        ways[draw.index(ways.len())].clone()
+        ways[draw.sample_index(ways.len())].clone()
     }),
     ("another set than that of one", |draw| {
         let n = whole(draw);
@@ -631,15 +645,15 @@ const WRONG: &[Kind] = &[
 
 /// Returns the verdict of `maverl grade math`.
 fn verdict((answer, truth): &Pair) -> AnswerVerdict {
-    crate::answer(answer, false)
-        .map_or(AnswerVerdict::Undecided, |answer| compare(answer, reference(truth)))
+    crate::answer_or_guess(answer, false)
+        .map_or(AnswerVerdict::Undecided, |answer| compare_answers(answer, reference_answer(truth)))
 }
 
 /// Returns the pairs of the kinds with an unexpected verdict.
 fn misjudged(kinds: &[Kind], right: bool) -> Vec<(&'static str, Pair)> {
     let mut wrong = Vec::new();
     for (at, (name, make)) in kinds.iter().enumerate() {
-        let mut draw = Draw::new(at as u64);
+        let mut draw = RandomNumbers::new(at as u64);
         let pairs: Vec<Pair> = (0..PAIRS).map(|_| make(&mut draw)).collect();
         let before = wrong.len();
         for pair in pairs {

@@ -108,7 +108,7 @@ pub(crate) fn is_letter(word: &str) -> bool {
 }
 
 /// Returns the power of length in a unit of length, area or volume; `None` for other units.
-pub(crate) fn dimension(name: &str) -> Option<i32> {
+pub(crate) fn length_power(name: &str) -> Option<i32> {
     match name {
         "mm" | "cm" | "dm" | "m" | "km" | "nm" | "in" | "ft" | "yd" | "mi" | "unit" => Some(1),
         "acre" | "ha" => Some(2),
@@ -118,12 +118,14 @@ pub(crate) fn dimension(name: &str) -> Option<i32> {
 }
 
 /// Returns the unit that a word names: first case-sensitively, then case-insensitively.
-pub(crate) fn lookup(word: &str) -> Option<Powers> {
+pub(crate) fn lookup_unit(word: &str) -> Option<Powers> {
     let word = word.trim_end_matches('.');
-    let find = |word: &str| {
-        let has = |names: &str| names.split(' ').any(|name| name == word);
-        KNOWN.iter().find(|(names, _)| has(names)).map(|(_, powers)| *powers)
-    };
     // `M` is not a meter.
-    find(word).or_else(|| find(&word.to_lowercase()).filter(|_| word.len() > 1))
+    find_exactly(word).or_else(|| find_exactly(&word.to_lowercase()).filter(|_| word.len() > 1))
+}
+
+/// Returns the unit that a word names in this case.
+fn find_exactly(word: &str) -> Option<Powers> {
+    let has = |names: &str| names.split(' ').any(|name| name == word);
+    KNOWN.iter().find(|(names, _)| has(names)).map(|(_, powers)| *powers)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 use serde_json::Value;
 
 use super::setup::{BenchDtype, BenchSize, Setup};
@@ -129,7 +129,7 @@ impl BenchFixture {
 
 /// Returns random token ids of a vocabulary.
 pub fn ids(seed: u64, len: usize, vocab: usize) -> Vec<u32> {
-    (0..len as u64).map(|i| (uniform(seed, i) * vocab as f64) as u32).collect()
+    (0..len as u64).map(|i| (uniform_number(seed, i) * vocab as f64) as u32).collect()
 }
 
 /// Works in a directory of temporary files: they are read when the work is done, or not needed after an error.

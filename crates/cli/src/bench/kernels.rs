@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use maverl_kernels::matmul::{PackedWeight, Precision, multiply_add_registers};
-use maverl_kernels::sample::uniform;
-use maverl_kernels::sum;
+use maverl_kernels::sample::uniform_number;
+use maverl_kernels::sum_numbers;
 use rayon::prelude::*;
 
 use super::measure::median;
@@ -123,7 +123,7 @@ fn product(
     repeats: usize,
 ) -> Figure {
     let random = |seed, len: usize| -> Vec<f32> {
-        (0..len as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
+        (0..len as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
     let weight = (form == Form::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
@@ -158,7 +158,7 @@ fn memory(repeats: usize) -> [Figure; 2] {
         parts.for_each(|(to, from)| to.copy_from_slice(black_box(from)));
     });
     let read = seconds(repeats, || {
-        black_box(from.par_chunks(part).map(|part| sum(black_box(part))).sum::<f32>());
+        black_box(from.par_chunks(part).map(|part| sum_numbers(black_box(part))).sum::<f32>());
     });
     let gigabytes = ARRAY as f64 / 1e9;
     [

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
+use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative_advantages};
 use maverl_kernels::sample::derive_seed;
 
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
@@ -86,7 +86,8 @@ pub(super) async fn grpo(setup: &Setup) -> Result<Vec<Figure>, Failure> {
         let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
         let rewards: Vec<f64> =
             replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
-        let (advantages, _) = relative(&rewards, &Grouping::rows(&groups), None, &GRPO);
+        let (advantages, _) =
+            relative_advantages(&rewards, &Grouping::from_row_groups(&groups), None, &GRPO);
         let learned =
             prompts.iter().zip(replies).zip(advantages).map(|((prompt, reply), advantage)| {
                 row(prompt.clone(), reply.ids, reply.logprobs, advantage as f32)

@@ -98,7 +98,8 @@ impl BenchReport {
             figure.share = figure.gflops.zip(matmul_gflops).map(|(reached, limit)| reached / limit);
         }
         let (size, dtype, threads) = (setup.size, setup.dtype, rayon::current_num_threads());
-        let simd = maverl_kernels::simd::select().map_or_else(|e| e.to_string(), |p| p.to_string());
+        let simd =
+            maverl_kernels::simd::select_path().map_or_else(|e| e.to_string(), |p| p.to_string());
         Self {
             part,
             size,

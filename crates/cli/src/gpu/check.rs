@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use maverl_kernels::cuda::{Gpu, libraries};
+use maverl_kernels::cuda::{Gpu, find_libraries};
 
 use super::args::{CheckArgs, GpuPart};
 use super::checked::Checked;
@@ -85,15 +85,15 @@ impl Checked<'_> {
         let version = format!("maverl {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), sources());
         self.report.add(part, &Line::note("program", version));
         self.report.add(part, &Line::note("device", name));
-        for library in libraries() {
+        for library in find_libraries() {
             let state = library.found.unwrap_or_else(|missing| missing);
             self.report.add(part, &Line::note(library.name, state));
         }
         if let DeviceChoice::Cuda(number) = self.args.device {
-            self.report.add(part, &Line::note("code", Gpu::code(number)?));
+            self.report.add(part, &Line::note("code", Gpu::code_origin(number)?));
         }
         if let DeviceKernels::Cuda(gpu) = &self.kernels {
-            let by = gpu.library().map(|version| format!("by cuBLASLt {version}"));
+            let by = gpu.library_version().map(|version| format!("by cuBLASLt {version}"));
             let by = by.unwrap_or_else(|missing| missing.to_string());
             self.report.add(part, &Line::note("backward products", by));
         }
@@ -111,5 +111,5 @@ impl Checked<'_> {
 }
 
 fn sources() -> String {
-    maverl_kernels::cuda::cubins::sources()
+    maverl_kernels::cuda::cubins::hash_sources()
 }

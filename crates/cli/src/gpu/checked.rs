@@ -20,7 +20,7 @@ impl Checked<'_> {
     /// Returns the free and total bytes of the memory of a GPU.
     pub(super) fn memory(&self) -> Result<Option<[u64; 2]>, Failure> {
         match &self.kernels {
-            DeviceKernels::Cuda(gpu) => Ok(Some(gpu.memory()?)),
+            DeviceKernels::Cuda(gpu) => Ok(Some(gpu.memory_bytes()?)),
             _ => Ok(None),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use maverl_kernels::cuda::cubins::{ARCHITECTURES, FILE, VARIABLE, file};
+use maverl_kernels::cuda::cubins::{ARCHITECTURES, FILE, VARIABLE, compile_file};
 
 use super::args::CompileArgs;
 use crate::{Failure, print};
@@ -22,7 +22,7 @@ pub(super) fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
             ARCHITECTURES[1]
         )));
     }
-    let bytes = file(&arch, |arch, bytes| {
+    let bytes = compile_file(&arch, |arch, bytes| {
         maverl::train::tell(format_args!("{arch}: {bytes} bytes"));
     })?;
     let out = if args.out.is_dir() { args.out.join(FILE) } else { args.out.clone() };

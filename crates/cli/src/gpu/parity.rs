@@ -32,7 +32,7 @@ pub(super) fn parity(checked: &mut Checked<'_>) -> Result<(), Failure> {
             one(ESTIMATORS, report, || agrees_with_the_cpu(&gpu));
         }
         _ => {
-            let machine = Emulated::shared(&ADVANTAGES_MODULES).map_err(Failure)?;
+            let machine = Emulated::shared_machine(&ADVANTAGES_MODULES).map_err(Failure)?;
             let emulated = Kernels::new(machine);
             one(ESTIMATORS, report, || agrees_with_the_cpu(&emulated));
         }

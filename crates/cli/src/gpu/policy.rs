@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 
 use super::args::{GpuPart, ModelSize};
 use super::checked::Checked;
@@ -58,7 +58,7 @@ impl Fixture {
 
     /// Returns random token ids.
     pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
-        (0..len as u64).map(|i| (uniform(seed, i) * self.vocab as f64) as u32).collect()
+        (0..len as u64).map(|i| (uniform_number(seed, i) * self.vocab as f64) as u32).collect()
     }
 
     /// Returns the rows of a training step that is measured.
@@ -189,7 +189,7 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let size = checked.args.sizes.first().copied().unwrap_or(ModelSize::Half);
     in_blank(size, |source| {
         let ids = |seed, len: usize| -> Vec<u32> {
-            (0..len as u64).map(|i| (uniform(seed, i) * 1e5) as u32).collect()
+            (0..len as u64).map(|i| (uniform_number(seed, i) * 1e5) as u32).collect()
         };
         let rows: Vec<Row> = (0..2)
             .map(|i| {

@@ -1,6 +1,6 @@
 //! Speed of every kernel, beside that of a copy and the peak of products.
 
-use maverl_kernels::cuda::speed::{Amounts, Bench, Speed};
+use maverl_kernels::cuda::speed::{Amounts, KernelBench, Speed};
 use maverl_kernels::cuda::{Kernels, Machine};
 
 use super::args::{GpuPart, ModelSize};
@@ -42,8 +42,10 @@ pub(super) fn bandwidth(checked: &mut Checked<'_>) -> Result<f64, Failure> {
         return Ok(copy);
     }
     let speed = match &checked.kernels {
-        DeviceKernels::Cuda(gpu) => Bench::new(gpu, AMOUNTS, drop).copy()?,
-        DeviceKernels::Emulated(emulated) => Bench::new(emulated, AMOUNTS, drop).copy()?,
+        DeviceKernels::Cuda(gpu) => KernelBench::new(gpu, AMOUNTS, drop).measure_copy()?,
+        DeviceKernels::Emulated(emulated) => {
+            KernelBench::new(emulated, AMOUNTS, drop).measure_copy()?
+        }
     };
     let found = speed.bandwidth() * 1e9;
     checked.copy = Some(found);
@@ -56,21 +58,21 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
     peak: Option<f64>,
     report: &mut GpuReport,
 ) -> Result<f64, Failure> {
-    let copy = Bench::new(kernels, AMOUNTS, drop).copy()?;
+    let copy = KernelBench::new(kernels, AMOUNTS, drop).measure_copy()?;
     let bandwidth = copy.bandwidth() * 1e9;
     report.add(GpuPart::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
-    type Group<M> = fn(&mut Bench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
+    type Group<M> = fn(&mut KernelBench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
     let once: [Group<M>; 4] = [
-        |bench, _| bench.launch(),
-        |bench, _| bench.product("square", [8192; 3]),
+        |bench, _| bench.measure_launch(),
+        |bench, _| bench.measure_product("square", [8192; 3]),
         |bench, _| bench.product_back("square", [8192; 3]),
-        |bench, _| bench.optimizer(),
+        |bench, _| bench.measure_optimizer(),
     ];
     let of_size: [Group<M>; 4] = [
-        |bench, size| bench.products(&size.sizes(), &ROWS),
-        |bench, size| bench.attention(&size.sizes()),
-        |bench, size| bench.elementwise(&size.sizes()),
-        |bench, size| bench.softmax(&size.sizes()),
+        |bench, size| bench.measure_products(&size.sizes(), &ROWS),
+        |bench, size| bench.measure_attention(&size.sizes()),
+        |bench, size| bench.measure_elementwise(&size.sizes()),
+        |bench, size| bench.measure_softmax(&size.sizes()),
     ];
     let first = sizes.first().copied().unwrap_or(ModelSize::Half);
     let once = once.into_iter().map(|group| (group, first));
@@ -83,7 +85,7 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
             );
             break;
         }
-        let mut bench = Bench::new(kernels, AMOUNTS, |speed| {
+        let mut bench = KernelBench::new(kernels, AMOUNTS, |speed| {
             report.add(GpuPart::Kernels, &line(&speed, bandwidth, peak));
         });
         group(&mut bench, size)?;

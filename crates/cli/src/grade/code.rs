@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use maverl_sandbox::{Limits, SandboxError};
+use maverl_sandbox::{ProgramLimits, SandboxError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -49,10 +49,10 @@ pub(super) fn graded(
         return Err(Failure(format!("`--seconds` is {seconds}; write {least} to {most}")));
     }
     let time = Duration::from_secs_f64(seconds);
-    let limits = Limits { wall: time, cpu: time, ..Limits::default() };
+    let limits = ProgramLimits { wall: time, cpu: time, ..ProgramLimits::default() };
     let judge = Judge::new(python, strict, limits, true)
         .map_err(|error: SandboxError| Failure(error.to_string()))?;
-    for warning in judge.sandbox().warnings() {
+    for warning in judge.sandbox().protection_gaps() {
         tell(format_args!("the sandbox of programs {warning}"));
     }
     Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())

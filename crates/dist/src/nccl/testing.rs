@@ -55,7 +55,7 @@ impl Fake {
 }
 
 fn build() -> Option<Vec<u8>> {
-    if let Err(error) = emulate::compiler() {
+    if let Err(error) = emulate::check_compiler() {
         eprintln!("skipped: {error}");
         return None;
     }

@@ -143,7 +143,7 @@ pub fn blank_model(
 
 /// Returns a file of `builtin:tiny`, whose tokenizer blank models have.
 fn tiny(name: &str) -> Result<&'static [u8], ModelError> {
-    builtin::file("tiny", name)
+    builtin::model_file("tiny", name)
         .ok_or_else(|| ModelError::new(ModelErrorKind::NotFound, builtin::unknown("tiny")))
 }
 

@@ -1,7 +1,7 @@
 //! Models that ship with the library: those of the crate `maverl-models`, with the feature `models`.
 
 #[cfg(any(test, feature = "models"))]
-pub use maverl_models::{FILES, NAMES, file};
+pub use maverl_models::{FILES, NAMES, model_file};
 
 /// Names that `path = "builtin:NAME"` may have.
 #[cfg(not(any(test, feature = "models")))]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -189,7 +189,7 @@ pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
 
 /// Generates a standard normal number (Box & Muller, 1958).
 fn normal(seed: u64, counter: u64) -> f32 {
-    let (u, v) = (1.0 - uniform(seed, 2 * counter), uniform(seed, 2 * counter + 1));
+    let (u, v) = (1.0 - uniform_number(seed, 2 * counter), uniform_number(seed, 2 * counter + 1));
     ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
 }
 

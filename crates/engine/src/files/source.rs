@@ -100,7 +100,7 @@ impl ModelFiles {
     pub fn read(&self, name: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
         let dir = match &self.source {
             ModelSource::Builtin(model) => {
-                return Ok(builtin::file(model, name).map(Cow::Borrowed));
+                return Ok(builtin::model_file(model, name).map(Cow::Borrowed));
             }
             ModelSource::Directory(dir) => dir,
             ModelSource::Hub(snapshot) => &snapshot.dir,

@@ -1,7 +1,7 @@
 //! Key-value cache in blocks of a few tokens, so that sequences can share a prefix.
 #![allow(unsafe_code)] // threads append to different sequences of one store
 
-use maverl_kernels::attention::{BLOCK_TOKENS, Block, Blocks, Segment};
+use maverl_kernels::attention::{BLOCK_TOKENS, CacheBlock, CacheBlocks, Segment};
 
 use crate::files::HfConfig;
 
@@ -11,7 +11,7 @@ use crate::files::HfConfig;
 /// `[TOKENS, Hkv * head_dim]`.
 #[derive(Debug)]
 pub struct KvStore {
-    blocks: Vec<Block>,
+    blocks: Vec<CacheBlock>,
     layers: usize,
     /// Elements of a token's keys, or values, in a layer.
     width: usize,
@@ -44,7 +44,7 @@ impl KvStore {
 
     /// Adds a block and returns its number; numbers count up from 0.
     pub fn add(&mut self) -> u32 {
-        self.blocks.push(Block::new(self.block()));
+        self.blocks.push(CacheBlock::new(self.block()));
         self.blocks.len() as u32 - 1
     }
 
@@ -74,9 +74,9 @@ impl KvStore {
     }
 
     /// Returns the blocks for attention in one layer.
-    pub(super) fn layer(&self, layer: usize) -> Blocks<'_> {
+    pub(super) fn layer(&self, layer: usize) -> CacheBlocks<'_> {
         let keys = 2 * layer * self.part();
-        Blocks { storage: &self.blocks, keys, values: keys + self.part() }
+        CacheBlocks { storage: &self.blocks, keys, values: keys + self.part() }
     }
 
     /// Writes a layer's new keys and values `[N, width]` to the end of each segment.

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maverl_kernels::matmul::Precision;
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 
 pub use config::{CONFIG_FILE, LoraConfig, LoraTarget, WEIGHTS_FILE, is_adapter, linear_names};
 
@@ -105,7 +105,7 @@ impl Adapter {
             if matches!(part, Part::A) {
                 let bound = (target.input as f64).sqrt().recip();
                 let stream = derive_seed(seed, index as u64);
-                let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
+                let draw = |i| (bound * (2.0 * uniform_number(stream, i) - 1.0)) as f32;
                 values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
             }
             Ok(())

@@ -236,8 +236,9 @@ pub trait Transfer: Debug + Send + Sync {
     fn size(&self) -> usize;
 
     /// Sends bytes to each other process, and receives bytes from each, on a stream
-    /// ([`Machine::stream`](maverl_kernels::cuda::Machine::stream)). Both arrays have an element for each process; that of
-    /// this one is empty. `done` returns true when the stream has done all that was launched before its first call.
+    /// ([`Machine::stream_handle`](maverl_kernels::cuda::Machine::stream_handle)). Both arrays have an element for each
+    /// process; that of this one is empty. `done` returns true when the stream has done all that was launched before
+    /// its first call.
     ///
     /// # Errors
     ///

@@ -164,7 +164,7 @@ impl Model {
     pub fn logits(&self, ids: &[u32]) -> Result<Vec<f32>, ModelError> {
         let positions: Vec<u32> = (0..ids.len() as u32).collect();
         let (context, mut pool) = ([0, ids.len()], Pool::default());
-        let context = Context::Packed(Packing::of(&context));
+        let context = Context::Packed(Packing::from_offsets(&context));
         let hidden = self.decoder.forward(ids, &positions, context, &mut pool)?;
         Ok(self.decoder.logits(&hidden, &mut pool))
     }

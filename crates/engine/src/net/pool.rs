@@ -69,7 +69,7 @@ impl Pool {
     /// Returns a buffer with a copy of these numbers.
     pub fn copy(&mut self, values: &[f32]) -> Vec<f32> {
         let mut buffer = self.take(values.len());
-        maverl_kernels::copy(values, &mut buffer);
+        maverl_kernels::copy_numbers(values, &mut buffer);
         buffer
     }
 }

@@ -365,7 +365,7 @@ mod tests {
             let before = &ids[..ids.len() - 1];
             let positions: Vec<u32> = (0..before.len() as u32).collect();
             let (mut pool, whole) = (Pool::default(), [0, before.len()]);
-            let context = Context::Packed(Packing::of(&whole));
+            let context = Context::Packed(Packing::from_offsets(&whole));
             let decoder = &model.model.decoder;
             let hidden = decoder.forward(before, &positions, context, &mut pool).unwrap();
             let ones = vec![1.0; before.len()];

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use maverl_kernels::attention::{Packing, Segment};
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 use serde_json::{Value, json};
 
 use super::*;
@@ -183,7 +183,7 @@ pub(super) fn made(config: &Value) -> Model {
             shape => (0.0, 1.7 / (shape[1] as f64).sqrt()),
         };
         let n = shape.iter().product::<usize>() as u64;
-        let draw = |i| center + width * (2.0 * uniform(derive_seed(7, tensor), i) - 1.0);
+        let draw = |i| center + width * (2.0 * uniform_number(derive_seed(7, tensor), i) - 1.0);
         (0..n).map(|i| draw(i) as f32).collect()
     });
     Model::new(config, weights.unwrap(), Vec::new()).unwrap()
@@ -191,7 +191,8 @@ pub(super) fn made(config: &Value) -> Model {
 
 /// Computes the logits of packed rows, `[N, V]`.
 pub(super) fn logits_of(decoder: &Decoder, packed: &PackedRows) -> Vec<f32> {
-    let (context, mut pool) = (Context::Packed(Packing::of(&packed.offsets)), Pool::default());
+    let (context, mut pool) =
+        (Context::Packed(Packing::from_offsets(&packed.offsets)), Pool::default());
     let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
     decoder.logits(&hidden, &mut pool)
 }
@@ -213,7 +214,7 @@ pub(super) fn gradients_of<'m>(
     let rows = Rows {
         ids: &packed.ids,
         positions: &packed.positions,
-        packing: Packing::of(&packed.offsets),
+        packing: Packing::from_offsets(&packed.offsets),
     };
     let tape = Tape::record(&model.decoder, rows, false, &mut pool).unwrap();
     let (decoder, offsets) = (&model.decoder, [0, targets.len()]);

@@ -150,7 +150,7 @@ impl<O: Backend> Critic<O> {
             let ids = &text.ids[..=text.ids.len() - text.places];
             let positions: Vec<u32> = (0..ids.len() as u32).collect();
             let whole = [0, ids.len()];
-            let context = Context::Packed(Packing::of(&whole));
+            let context = Context::Packed(Packing::from_offsets(&whole));
             let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
             let last = ops.pick(&hidden, hidden.len() / ids.len(), &[ids.len() as u32 - 1])?;
             let state = ops.read(&last)?.into_owned();

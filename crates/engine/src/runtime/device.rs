@@ -148,14 +148,15 @@ impl OpenDevice {
         let number = match choice {
             DeviceChoice::Cpu | DeviceChoice::Auto => return Err("it has no kernels".to_owned()),
             DeviceChoice::Emulated => {
-                let emulated = Emulated::shared(&MODEL)?;
+                let emulated = Emulated::shared_machine(&MODEL)?;
                 return Ok((DeviceKernels::Emulated(Kernels::new(emulated)), choice.to_string()));
             }
             DeviceChoice::Cuda(number) => number,
         };
         let failed = |error: maverl_kernels::cuda::CudaError| error.to_string();
         let gpu = Gpu::with_modules(number, &MODEL).map_err(failed)?;
-        let by = gpu.library().map_or_else(|_| String::new(), |of| format!(", cuBLASLt {of}"));
+        let by =
+            gpu.library_version().map_or_else(|_| String::new(), |of| format!(", cuBLASLt {of}"));
         let name = format!("{choice} ({}{by})", gpu.name().map_err(failed)?);
         Ok((DeviceKernels::Cuda(gpu), name))
     }
@@ -319,7 +320,7 @@ fn shape(_: &HfConfig) -> Vec<String> {
 
 #[cfg(feature = "cuda")]
 fn gpu_unavailable(number: usize) -> Option<[String; 2]> {
-    let error = Gpu::code(number).err()?;
+    let error = Gpu::code_origin(number).err()?;
     let (whole, remedy) = (error.to_string(), error.remedy().unwrap_or_default());
     let reason = whole.strip_suffix(remedy).unwrap_or(&whole).trim_end_matches("; ");
     Some([reason.to_owned(), remedy.to_owned()])
@@ -332,7 +333,7 @@ fn gpu_unavailable(_: usize) -> Option<[String; 2]> {
 
 #[cfg(feature = "cuda")]
 fn gpu_memory(number: usize) -> Option<u64> {
-    let gpus = maverl_kernels::cuda::gpus().ok()?;
+    let gpus = maverl_kernels::cuda::find_gpus().ok()?;
     Some(gpus.get(number)?.memory.saturating_sub(1 << 30))
 }
 
@@ -343,7 +344,7 @@ fn gpu_memory(_: usize) -> Option<u64> {
 
 #[cfg(feature = "cuda")]
 fn emulation_unavailable() -> Option<[String; 2]> {
-    emulate::compiler().err().map(|error| [error.to_string(), String::new()])
+    emulate::check_compiler().err().map(|error| [error.to_string(), String::new()])
 }
 
 #[cfg(not(feature = "cuda"))]

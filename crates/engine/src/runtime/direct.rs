@@ -71,7 +71,7 @@ pub fn score(model: &Model, rows: &[Vec<u32>]) -> Result<Vec<Scores>, ModelError
         offsets.push(positions.len());
     }
     let (ids, even) = (rows.concat(), vec![1.0; positions.len()]);
-    let (context, mut pool) = (Context::Packed(Packing::of(&offsets)), Pool::default());
+    let (context, mut pool) = (Context::Packed(Packing::from_offsets(&offsets)), Pool::default());
     let hidden = model.decoder.forward(&ids, &positions, context, &mut pool)?;
     let (logprobs, entropy) = model.decoder.logprobs(&hidden, &targets, &even)?;
     let scores = offsets.windows(2).map(|row| Scores {

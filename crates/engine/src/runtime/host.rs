@@ -78,7 +78,7 @@ impl Host {
             let reason = "models are served on the CPU alone: write `runtime.device = \"cpu\"`";
             return Err(refused(KEY, options.device, reason.to_owned()));
         }
-        maverl_kernels::simd::select()?;
+        maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
         let engine = Engine::new(

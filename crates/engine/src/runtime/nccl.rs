@@ -31,7 +31,7 @@ impl Peers {
             return Ok(self.clone());
         };
         // Makes the device the one of this thread.
-        let bound = device.kernels().machine().stream();
+        let bound = device.kernels().machine().stream_handle();
         bound.map_err(|error| ModelError::new(ModelErrorKind::Device, error.to_string()))?;
         let (rank, size) = (channel.rank(), channel.size());
         let nccl = Nccl::join(channel, nccl).map_err(lost)?;

@@ -1,12 +1,12 @@
 //! Memory of a device that a worker group takes, predicted without the device and without weights.
 //!
 //! The prediction runs the code of worker groups on a machine whose arrays hold nothing
-//! ([`Counted`](maverl_kernels::cuda::Counted)), and reads the high-water mark. It therefore equals that of a device, for
+//! ([`CountingMachine`](maverl_kernels::cuda::CountingMachine)), and reads the high-water mark. It therefore equals that of a device, for
 //! the same work.
 
 use std::sync::Arc;
 
-use maverl_kernels::cuda::{Counted, Kernels};
+use maverl_kernels::cuda::{CountingMachine, Kernels};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::engine::Engine;
@@ -130,7 +130,7 @@ pub fn predict(
     workload: &Workload,
 ) -> Result<MemoryPlan, RuntimeError> {
     let failed = |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
-    let ops = Device::new(Kernels::new(Counted)).with_graphs(options.graphs);
+    let ops = Device::new(Kernels::new(CountingMachine)).with_graphs(options.graphs);
     let usage = Arc::clone(ops.kernels().usage());
     let loaded = Model::shaped(config.clone()).map_err(failed)?;
     let base = base(&ops, worker, &loaded).map_err(failed)?;
@@ -149,7 +149,7 @@ pub fn predict(
     for at in 0..owned.len() {
         engine.forget(at);
     }
-    usage.restart();
+    usage.restart_peak();
     for (policy, owned) in worker.policies.iter().zip(&mut owned) {
         if !policy.trained {
             continue;
@@ -174,14 +174,14 @@ pub fn predict(
 }
 
 /// Returns the bytes of an array of gradients of a policy.
-fn sums(owned: &OwnedModels<Device<Counted>>) -> u64 {
+fn sums(owned: &OwnedModels<Device<CountingMachine>>) -> u64 {
     (4 * owned.model.trainable().elements() as u64).max(1).next_multiple_of(512)
 }
 
 /// Completes the prompts at once.
 fn complete(
-    engine: &mut Engine<Device<Counted>>,
-    owned: &[OwnedModels<Device<Counted>>],
+    engine: &mut Engine<Device<CountingMachine>>,
+    owned: &[OwnedModels<Device<CountingMachine>>],
     config: &HfConfig,
     workload: &Workload,
 ) -> Result<(), RuntimeError> {

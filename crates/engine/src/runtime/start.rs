@@ -46,7 +46,7 @@ impl Runtime {
         ranks: Option<&Ranks>,
     ) -> Result<Self, RuntimeError> {
         distinct(workers)?;
-        maverl_kernels::simd::select()?;
+        maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
         let devices = Devices::open(options.device, workers)?;

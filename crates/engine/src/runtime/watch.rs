@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use maverl_kernels::sample::likelihood;
+use maverl_kernels::sample::token_likelihood;
 use tokio::sync::mpsc;
 
 use crate::files::{ModelError, ModelErrorKind};
@@ -92,7 +92,9 @@ impl Watch {
         let Some(steps) = &self.steps else { return };
         let top = match self.top_logprobs {
             0 => Vec::new(),
-            n => likelihood(logits, temperature, id, n).map(|found| found.top).unwrap_or_default(),
+            n => token_likelihood(logits, temperature, id, n)
+                .map(|found| found.top)
+                .unwrap_or_default(),
         };
         // The send fails only if nobody listens any more.
         let _ = steps.send(Step { id, logprob, top });
@@ -105,7 +107,7 @@ impl Watch {
         logits: &[f32],
         temperature: f32,
     ) -> Result<(), ModelError> {
-        let found = likelihood(logits, temperature, id, self.top_logprobs)
+        let found = token_likelihood(logits, temperature, id, self.top_logprobs)
             .map_err(|error| ModelError::new(ModelErrorKind::Numeric, error.to_string()))?;
         if let Some(steps) = &self.steps {
             let _ = steps.send(Step { id, logprob: found.logprob, top: found.top });

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 #[cfg(feature = "cuda")]
-use maverl_kernels::cuda::Usage;
+use maverl_kernels::cuda::MemoryUsage;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::perturb;
@@ -261,7 +261,7 @@ pub(crate) struct Worker {
     pub(crate) queue: WorkerQueue<Member>,
     /// Bytes in the memory of a device.
     #[cfg(feature = "cuda")]
-    pub(crate) usage: Option<Arc<Usage>>,
+    pub(crate) usage: Option<Arc<MemoryUsage>>,
 }
 
 impl Worker {

@@ -1,27 +1,27 @@
 //! Parser of expressions, with Jinja's operator precedence.
 
-use super::{Parsed, Parser};
-use crate::ast::{Arguments, Comparison, Expr, Operator, Postfix};
+use super::{Parsed, TemplateParser};
+use crate::ast::{ArgumentList, ComparisonOperator, Operator, Postfix, TemplateExpr};
 use crate::lexer::TokenKind;
-use crate::value::Value;
+use crate::value::TemplateValue;
 
 /// Maximum number of consecutive conditions without `else`: `a if b if c`.
 const CONDITIONS: usize = 16;
 
-impl Parser {
+impl TemplateParser {
     /// Parses expressions between commas; without a comma, the expression itself. With `conditions`, each may be
     /// `a if b else c`.
-    pub(super) fn tuple(&mut self, conditions: bool) -> Parsed<Expr> {
+    pub(super) fn parse_tuple(&mut self, conditions: bool) -> Parsed<TemplateExpr> {
         let mut items = Vec::new();
         loop {
             if !items.is_empty() && self.ends_tuple() {
-                return Ok(Expr::Tuple(items));
+                return Ok(TemplateExpr::Tuple(items));
             }
-            items.push(if conditions { self.expression()? } else { self.operators()? });
+            items.push(if conditions { self.parse_expression()? } else { self.parse_operators()? });
             if !self.take_sign(",") {
                 return Ok(match (items.len(), items.pop()) {
                     (1, Some(only)) => only,
-                    (_, last) => Expr::Tuple(items.into_iter().chain(last).collect()),
+                    (_, last) => TemplateExpr::Tuple(items.into_iter().chain(last).collect()),
                 });
             }
         }
@@ -33,69 +33,69 @@ impl Parser {
     }
 
     /// Parses `a`, or `a if b else c`.
-    pub(super) fn expression(&mut self) -> Parsed<Expr> {
-        let mut value = self.operators()?;
+    pub(super) fn parse_expression(&mut self) -> Parsed<TemplateExpr> {
+        let mut value = self.parse_operators()?;
         for _ in 0..CONDITIONS {
             if !self.take_name("if") {
                 return Ok(value);
             }
-            let condition = self.operators()?;
+            let condition = self.parse_operators()?;
             let mut other = None;
             if self.take_name("else") {
-                other = Some(self.nested(Self::expression)?);
+                other = Some(self.parse_nested(Self::parse_expression)?);
             }
-            value = Expr::If(Box::new((value, condition, other)));
+            value = TemplateExpr::If(Box::new((value, condition, other)));
         }
         self.error(format!("more than {CONDITIONS} conditions behind each other"))
     }
 
     /// Parses operands with operators between them. What waits for its last operand is in a list, ordered by
     /// precedence.
-    fn operators(&mut self) -> Parsed<Expr> {
-        let mut waiting: Vec<Waiting> = Vec::new();
+    fn parse_operators(&mut self) -> Parsed<TemplateExpr> {
+        let mut waiting: Vec<WaitingOperator> = Vec::new();
         loop {
-            let negations = self.count(|parser| parser.take_name("not"));
+            let negations = self.count_taken(|parser| parser.take_name("not"));
             if negations > 0 {
-                waiting.push(Waiting::Not(negations));
+                waiting.push(WaitingOperator::Not(negations));
             }
-            let mut operand = self.unary()?;
-            let next = self.operator();
+            let mut operand = self.parse_unary()?;
+            let next = self.next_operator();
             let rank = next.map_or(0, rank_of);
             while let Some(last) = waiting.pop_if(|last| last.rank() > rank) {
                 operand = last.finish(operand);
             }
             let Some(next) = next else { return Ok(operand) };
             self.next();
-            if next == Operator::Compare(Comparison::NotIn) {
+            if next == Operator::Compare(ComparisonOperator::NotIn) {
                 self.next();
             }
             match waiting.last_mut() {
-                Some(Waiting::Chain(_, others, last)) if rank_of(*last) == rank => {
+                Some(WaitingOperator::Chain(_, others, last)) if rank_of(*last) == rank => {
                     others.push((*last, operand));
                     *last = next;
                 }
-                _ => waiting.push(Waiting::Chain(operand, Vec::new(), next)),
+                _ => waiting.push(WaitingOperator::Chain(operand, Vec::new(), next)),
             }
         }
     }
 
     /// Returns the operator that follows.
-    fn operator(&self) -> Option<Operator> {
+    fn next_operator(&self) -> Option<Operator> {
         Some(match self.peek() {
             TokenKind::Name(name) => match &**name {
                 "or" => Operator::Or,
                 "and" => Operator::And,
-                "in" => Operator::Compare(Comparison::In),
-                "not" if self.follows_in() => Operator::Compare(Comparison::NotIn),
+                "in" => Operator::Compare(ComparisonOperator::In),
+                "not" if self.follows_in() => Operator::Compare(ComparisonOperator::NotIn),
                 _ => return None,
             },
             TokenKind::Sign(sign) => match *sign {
-                "==" => Operator::Compare(Comparison::Equal),
-                "!=" => Operator::Compare(Comparison::NotEqual),
-                "<" => Operator::Compare(Comparison::Less),
-                "<=" => Operator::Compare(Comparison::LessOrEqual),
-                ">" => Operator::Compare(Comparison::Greater),
-                ">=" => Operator::Compare(Comparison::GreaterOrEqual),
+                "==" => Operator::Compare(ComparisonOperator::Equal),
+                "!=" => Operator::Compare(ComparisonOperator::NotEqual),
+                "<" => Operator::Compare(ComparisonOperator::Less),
+                "<=" => Operator::Compare(ComparisonOperator::LessOrEqual),
+                ">" => Operator::Compare(ComparisonOperator::Greater),
+                ">=" => Operator::Compare(ComparisonOperator::GreaterOrEqual),
                 "+" => Operator::Add,
                 "-" => Operator::Subtract,
                 "~" => Operator::Concat,
@@ -113,7 +113,7 @@ impl Parser {
     }
 
     /// Returns how often `take` takes a token.
-    fn count(&mut self, take: impl Fn(&mut Self) -> bool) -> usize {
+    fn count_taken(&mut self, take: impl Fn(&mut Self) -> bool) -> usize {
         let mut times = 0;
         while take(self) {
             times += 1;
@@ -122,33 +122,33 @@ impl Parser {
     }
 
     /// Parses an operand with its signs, attributes, calls, filters and tests.
-    fn unary(&mut self) -> Parsed<Expr> {
-        let signs = self.count(|parser| parser.take_sign("-"));
-        let operand = self.primary()?;
-        let parts = self.attributes()?;
-        let mut operand = postfix(operand, parts);
+    fn parse_unary(&mut self) -> Parsed<TemplateExpr> {
+        let signs = self.count_taken(|parser| parser.take_sign("-"));
+        let operand = self.parse_primary()?;
+        let parts = self.parse_attributes()?;
+        let mut operand = with_postfix(operand, parts);
         if signs > 0 {
-            operand = Expr::Negative(signs, Box::new(operand));
+            operand = TemplateExpr::Negative(signs, Box::new(operand));
         }
         let mut parts = Vec::new();
         loop {
             if self.take_sign("|") {
-                parts.push(self.filter()?);
+                parts.push(self.parse_filter()?);
             } else if self.take_name("is") {
-                parts.push(self.test()?);
+                parts.push(self.parse_test()?);
             } else if self.is_sign("(") {
-                parts.push(self.call()?);
+                parts.push(self.parse_call()?);
             } else {
-                return Ok(postfix(operand, parts));
+                return Ok(with_postfix(operand, parts));
             }
         }
     }
 
-    fn primary(&mut self) -> Parsed<Expr> {
+    fn parse_primary(&mut self) -> Parsed<TemplateExpr> {
         let value = match self.peek() {
-            TokenKind::Name(_) => return self.variable(),
-            TokenKind::Int(number) => Value::Int(*number),
-            TokenKind::Float(number) => Value::Float(*number),
+            TokenKind::Name(_) => return self.parse_variable(),
+            TokenKind::Int(number) => TemplateValue::Int(*number),
+            TokenKind::Float(number) => TemplateValue::Float(*number),
             TokenKind::Str(_) => {
                 let mut text = String::new();
                 while matches!(self.peek(), TokenKind::Str(_)) {
@@ -156,48 +156,54 @@ impl Parser {
                         text.push_str(&part);
                     }
                 }
-                return Ok(Expr::Constant(Value::str(text)));
+                return Ok(TemplateExpr::Constant(TemplateValue::str(text)));
             }
             TokenKind::Sign("(") => {
                 self.next();
                 if self.take_sign(")") {
-                    return Ok(Expr::Tuple(Vec::new()));
+                    return Ok(TemplateExpr::Tuple(Vec::new()));
                 }
-                let inside = self.nested(|parser| parser.tuple(true))?;
+                let inside = self.parse_nested(|parser| parser.parse_tuple(true))?;
                 self.expect_sign(")")?;
                 return Ok(inside);
             }
             TokenKind::Sign("[") => {
                 self.next();
-                return Ok(Expr::List(self.items("]", Self::expression)?));
+                return Ok(TemplateExpr::List(self.parse_items("]", Self::parse_expression)?));
             }
             TokenKind::Sign("{") => {
                 self.next();
-                let entry = |parser: &mut Self| {
-                    let key = parser.expression()?;
-                    parser.expect_sign(":")?;
-                    Ok((key, parser.expression()?))
-                };
-                return Ok(Expr::Dict(self.items("}", entry)?));
+                return Ok(TemplateExpr::Dict(self.parse_items("}", Self::parse_entry)?));
             }
-            _ => return self.unexpected("a value"),
+            _ => return self.unexpected_token("a value"),
         };
         self.next();
-        Ok(Expr::Constant(value))
+        Ok(TemplateExpr::Constant(value))
     }
 
-    fn variable(&mut self) -> Parsed<Expr> {
-        let name = self.name()?;
+    /// Parses `key: value`.
+    fn parse_entry(&mut self) -> Parsed<(TemplateExpr, TemplateExpr)> {
+        let key = self.parse_expression()?;
+        self.expect_sign(":")?;
+        Ok((key, self.parse_expression()?))
+    }
+
+    fn parse_variable(&mut self) -> Parsed<TemplateExpr> {
+        let name = self.parse_name()?;
         Ok(match &*name {
-            "true" | "True" => Expr::Constant(Value::Bool(true)),
-            "false" | "False" => Expr::Constant(Value::Bool(false)),
-            "none" | "None" => Expr::Constant(Value::None),
-            _ => Expr::Name(name),
+            "true" | "True" => TemplateExpr::Constant(TemplateValue::Bool(true)),
+            "false" | "False" => TemplateExpr::Constant(TemplateValue::Bool(false)),
+            "none" | "None" => TemplateExpr::Constant(TemplateValue::None),
+            _ => TemplateExpr::Name(name),
         })
     }
 
     /// Parses parts between commas up to a closing bracket, and the bracket.
-    fn items<T>(&mut self, end: &str, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    fn parse_items<T>(
+        &mut self,
+        end: &str,
+        item: impl Fn(&mut Self) -> Parsed<T>,
+    ) -> Parsed<Vec<T>> {
         let mut items = Vec::new();
         loop {
             if self.take_sign(end) {
@@ -209,28 +215,28 @@ impl Parser {
                     return Ok(items);
                 }
             }
-            items.push(self.nested(&item)?);
+            items.push(self.parse_nested(&item)?);
         }
     }
 
     /// Parses attributes, items and calls after an operand.
-    fn attributes(&mut self) -> Parsed<Vec<Postfix>> {
+    fn parse_attributes(&mut self) -> Parsed<Vec<Postfix>> {
         let mut parts = Vec::new();
         loop {
             if self.take_sign(".") {
                 parts.push(match self.peek() {
                     TokenKind::Int(index) => {
-                        let index = Value::Int(*index);
+                        let index = TemplateValue::Int(*index);
                         self.next();
-                        Postfix::Item(Expr::Constant(index))
+                        Postfix::Item(TemplateExpr::Constant(index))
                     }
-                    _ => Postfix::Attribute(self.name()?),
+                    _ => Postfix::Attribute(self.parse_name()?),
                 });
             } else if self.take_sign("[") {
-                parts.push(self.nested(Self::subscript)?);
+                parts.push(self.parse_nested(Self::parse_subscript)?);
                 self.expect_sign("]")?;
             } else if self.is_sign("(") {
-                parts.push(self.call()?);
+                parts.push(self.parse_call()?);
             } else {
                 return Ok(parts);
             }
@@ -238,38 +244,38 @@ impl Parser {
     }
 
     /// Parses an item, or a slice `a:b:c`.
-    fn subscript(&mut self) -> Parsed<Postfix> {
+    fn parse_subscript(&mut self) -> Parsed<Postfix> {
         let mut bounds = [None, None, None];
         let mut colons = 0;
         loop {
             if self.take_sign(":") {
                 colons += 1;
                 if colons > 2 {
-                    return self.unexpected("`]`");
+                    return self.unexpected_token("`]`");
                 }
             } else if self.is_sign("]") {
                 break;
             } else if bounds[colons].is_none() {
-                bounds[colons] = Some(self.expression()?);
+                bounds[colons] = Some(self.parse_expression()?);
             } else {
-                return self.unexpected("`]`");
+                return self.unexpected_token("`]`");
             }
         }
         match bounds {
             [Some(item), None, None] if colons == 0 => Ok(Postfix::Item(item)),
-            [None, None, None] if colons == 0 => self.unexpected("an item"),
+            [None, None, None] if colons == 0 => self.unexpected_token("an item"),
             bounds => Ok(Postfix::Slice(Box::new(bounds))),
         }
     }
 
-    fn call(&mut self) -> Parsed<Postfix> {
+    fn parse_call(&mut self) -> Parsed<Postfix> {
         let line = self.line();
-        Ok(Postfix::Call(line, self.arguments()?))
+        Ok(Postfix::Call(line, self.parse_arguments()?))
     }
 
-    fn arguments(&mut self) -> Parsed<Arguments> {
+    fn parse_arguments(&mut self) -> Parsed<ArgumentList> {
         self.expect_sign("(")?;
-        let mut arguments = Arguments::default();
+        let mut arguments = ArgumentList::default();
         let mut first = true;
         while !self.take_sign(")") {
             if !std::mem::take(&mut first) {
@@ -278,22 +284,22 @@ impl Parser {
                     break;
                 }
             }
-            self.nested(|parser| parser.argument(&mut arguments))?;
+            self.parse_nested(|parser| parser.parse_argument(&mut arguments))?;
         }
         Ok(arguments)
     }
 
-    fn argument(&mut self, arguments: &mut Arguments) -> Parsed<()> {
+    fn parse_argument(&mut self, arguments: &mut ArgumentList) -> Parsed<()> {
         if self.take_sign("*") {
-            arguments.items = Some(Box::new(self.expression()?));
+            arguments.items = Some(Box::new(self.parse_expression()?));
         } else if self.names_argument() {
-            let name = self.name()?;
+            let name = self.parse_name()?;
             self.expect_sign("=")?;
-            arguments.named.push((name, self.expression()?));
+            arguments.named.push((name, self.parse_expression()?));
         } else if !arguments.named.is_empty() {
-            return self.unexpected("an argument with a name, after one that has one");
+            return self.unexpected_token("an argument with a name, after one that has one");
         } else {
-            arguments.positional.push(self.expression()?);
+            arguments.positional.push(self.parse_expression()?);
         }
         Ok(())
     }
@@ -304,17 +310,18 @@ impl Parser {
     }
 
     /// Parses a filter after its `|`.
-    fn filter(&mut self) -> Parsed<Postfix> {
-        let name = self.name()?;
-        let arguments = if self.is_sign("(") { self.arguments()? } else { Arguments::default() };
+    fn parse_filter(&mut self) -> Parsed<Postfix> {
+        let name = self.parse_name()?;
+        let arguments =
+            if self.is_sign("(") { self.parse_arguments()? } else { ArgumentList::default() };
         Ok(Postfix::Filter(name, arguments))
     }
 
     /// Parses a test after its `is`.
-    fn test(&mut self) -> Parsed<Postfix> {
+    fn parse_test(&mut self) -> Parsed<Postfix> {
         let fails = self.take_name("not");
-        let name = self.name()?;
-        let mut arguments = Arguments::default();
+        let name = self.parse_name()?;
+        let mut arguments = ArgumentList::default();
         let operand = match self.peek() {
             TokenKind::Name(name) => {
                 !matches!(&**name, "else" | "or" | "and" | "if" | "in" | "not")
@@ -324,26 +331,26 @@ impl Parser {
             _ => false,
         };
         if self.is_sign("(") {
-            arguments = self.arguments()?;
+            arguments = self.parse_arguments()?;
         } else if self.is_name("is") {
             return self.error("tests cannot follow each other; put the first in brackets");
         } else if operand {
-            let operand = self.primary()?;
-            let parts = self.attributes()?;
-            arguments.positional.push(postfix(operand, parts));
+            let operand = self.parse_primary()?;
+            let parts = self.parse_attributes()?;
+            arguments.positional.push(with_postfix(operand, parts));
         }
         Ok(Postfix::Test(name, arguments, fails))
     }
 }
 
 /// Operators whose last operand is not parsed yet.
-enum Waiting {
+enum WaitingOperator {
     Not(usize),
     /// First operand, the others with the operators before them, and the last operator.
-    Chain(Expr, Vec<(Operator, Expr)>, Operator),
+    Chain(TemplateExpr, Vec<(Operator, TemplateExpr)>, Operator),
 }
 
-impl Waiting {
+impl WaitingOperator {
     fn rank(&self) -> u32 {
         match self {
             Self::Not(_) => 3,
@@ -352,12 +359,12 @@ impl Waiting {
     }
 
     /// Completes the expression.
-    fn finish(self, operand: Expr) -> Expr {
+    fn finish(self, operand: TemplateExpr) -> TemplateExpr {
         match self {
-            Self::Not(times) => Expr::Not(times, Box::new(operand)),
+            Self::Not(times) => TemplateExpr::Not(times, Box::new(operand)),
             Self::Chain(first, mut others, last) => {
                 others.push((last, operand));
-                Expr::Chain(Box::new(first), others)
+                TemplateExpr::Chain(Box::new(first), others)
             }
         }
     }
@@ -375,6 +382,6 @@ fn rank_of(operator: Operator) -> u32 {
     }
 }
 
-fn postfix(operand: Expr, parts: Vec<Postfix>) -> Expr {
-    if parts.is_empty() { operand } else { Expr::Postfix(Box::new(operand), parts) }
+fn with_postfix(operand: TemplateExpr, parts: Vec<Postfix>) -> TemplateExpr {
+    if parts.is_empty() { operand } else { TemplateExpr::Postfix(Box::new(operand), parts) }
 }

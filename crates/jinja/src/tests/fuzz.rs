@@ -87,7 +87,7 @@ fn damaged_templates_are_errors_or_render() {
         let Ok(template) = Template::parse(&source) else { continue };
         parsed += 1;
         let outcome =
-            template.render(file["variables"].as_object().unwrap(), now, Limits::default());
+            template.render(file["variables"].as_object().unwrap(), now, RenderLimits::default());
         rendered += usize::from(outcome.is_ok());
     }
     println!("{} damaged templates: {parsed} parse, {rendered} render", cases());

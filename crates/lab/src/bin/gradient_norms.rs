@@ -21,7 +21,7 @@ use serde_json::Value;
 
 /// Draws gradient norms of three baselines.
 #[derive(Parser)]
-struct Arguments {
+struct NormArguments {
     /// Steps of each run.
     #[arg(long, default_value_t = 30)]
     steps: u64,
@@ -103,24 +103,24 @@ const AGENTS: [&str; 3] = ["verifier", "searcher", "answerer"];
 type Norms = [Vec<f64>; 3];
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = NormArguments::parse();
     let mut all = Vec::new();
     for (at, (name, setting, _)) in BASELINES.iter().enumerate() {
         let dir = arguments.runs.join(at.to_string());
-        train(&arguments, setting, &dir)?;
-        let norms = norms(&dir)?;
+        train_setting(&arguments, setting, &dir)?;
+        let norms = read_norms(&dir)?;
         for (agent, norms) in AGENTS.iter().zip(&norms) {
             let (median, most) = (quantile(norms, 0.5), quantile(norms, 1.0));
             println!("{name}, {agent}: median {median:.3}, largest {most:.3}");
         }
         all.push(norms);
     }
-    fs::write(&arguments.out, drawing(&all))?;
+    fs::write(&arguments.out, draw_norms(&all))?;
     println!("wrote {}", arguments.out.display());
     Ok(())
 }
 
-fn train(arguments: &Arguments, setting: &str, dir: &Path) -> Result<()> {
+fn train_setting(arguments: &NormArguments, setting: &str, dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir)?;
     }
@@ -141,7 +141,7 @@ fn train(arguments: &Arguments, setting: &str, dir: &Path) -> Result<()> {
 }
 
 /// Reads the gradient norms of a run from its metrics.
-fn norms(run: &Path) -> Result<Norms> {
+fn read_norms(run: &Path) -> Result<Norms> {
     let text = fs::read_to_string(run.join("metrics.jsonl"))?;
     let mut norms = Norms::default();
     for line in text.lines() {
@@ -165,7 +165,7 @@ const HEIGHT: f64 = 180.0;
 const MARGIN: f64 = 46.0;
 
 /// Draws a panel for each agent with a line for each baseline, on one scale.
-fn drawing(all: &[Norms]) -> String {
+fn draw_norms(all: &[Norms]) -> String {
     let most = all.iter().flatten().flatten().copied().fold(1e-9, f64::max);
     let steps = all.iter().flatten().map(Vec::len).max().unwrap_or(1);
     let (width, height) = (3.0 * (WIDTH + MARGIN) + MARGIN, HEIGHT + 110.0);
@@ -175,7 +175,7 @@ fn drawing(all: &[Norms]) -> String {
     );
     for (agent, name) in AGENTS.iter().enumerate() {
         let left = MARGIN + agent as f64 * (WIDTH + MARGIN);
-        panel(&mut svg, name, left, most, steps);
+        draw_panel(&mut svg, name, left, most, steps);
         for (norms, (_, _, colour)) in all.iter().zip(BASELINES) {
             let x =
                 |step: usize| left + WIDTH * step as f64 / steps.saturating_sub(1).max(1) as f64;
@@ -208,7 +208,7 @@ fn drawing(all: &[Norms]) -> String {
 }
 
 /// Draws a frame with its name and the ends of both axes.
-fn panel(svg: &mut String, name: &str, left: f64, most: f64, steps: usize) {
+fn draw_panel(svg: &mut String, name: &str, left: f64, most: f64, steps: usize) {
     let bottom = 30.0 + HEIGHT;
     let _ = writeln!(
         svg,

@@ -10,11 +10,11 @@ use clap::Parser;
 use maverl::builtin::facts;
 use maverl::files::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
-use maverl_lab::teach::{Stage, copy};
+use maverl_lab::teach::{TeachingStage, copy_model};
 
 /// Generates the built-in model.
 #[derive(Parser)]
-struct Arguments {
+struct TinyArguments {
     /// Output directory.
     #[arg(long, default_value = "crates/models/tiny")]
     out: PathBuf,
@@ -40,7 +40,7 @@ struct Arguments {
 
 /// Data and settings of a training phase.
 struct Phase {
-    stage: Stage,
+    stage: TeachingStage,
     /// Share of wrong decisions in the demonstrations.
     noise: f64,
 }
@@ -57,17 +57,17 @@ const SIZE: Size = Size {
 };
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    tokio::runtime::Runtime::new()?.block_on(make(&arguments))
+    let arguments = TinyArguments::parse();
+    tokio::runtime::Runtime::new()?.block_on(make_model(&arguments))
 }
 
-async fn make(arguments: &Arguments) -> Result<()> {
-    let Arguments { out, seed, .. } = arguments;
+async fn make_model(arguments: &TinyArguments) -> Result<()> {
+    let TinyArguments { out, seed, .. } = arguments;
     match &arguments.from {
-        Some(from) => copy(from, out)?,
+        Some(from) => copy_model(from, out)?,
         None => {
             let reading = Phase {
-                stage: Stage {
+                stage: TeachingStage {
                     steps: arguments.reading_steps,
                     rows_per_step: 64,
                     lr: 3e-3,
@@ -76,13 +76,13 @@ async fn make(arguments: &Arguments) -> Result<()> {
                 },
                 noise: 0.0,
             };
-            let turns = reading.turns().await?;
-            let texts = texts(&turns[..turns.len().min(20_000)]);
+            let turns = reading.phase_turns().await?;
+            let texts = turn_texts(&turns[..turns.len().min(20_000)]);
             let tokenizer = byte_level_bpe(&texts, SIZE.vocab_size, facts::pieces)?;
             random_model(out, SIZE, &tokenizer, *seed)?;
             reading.stage.teach(out, &turns).await?;
             let flawless = Phase {
-                stage: Stage {
+                stage: TeachingStage {
                     steps: arguments.reply_steps,
                     rows_per_step: 128,
                     lr: 1.5e-3,
@@ -91,11 +91,11 @@ async fn make(arguments: &Arguments) -> Result<()> {
                 },
                 noise: 0.0,
             };
-            flawless.stage.teach(out, &flawless.turns().await?).await?;
+            flawless.stage.teach(out, &flawless.phase_turns().await?).await?;
         }
     }
     let imperfect = Phase {
-        stage: Stage {
+        stage: TeachingStage {
             steps: arguments.imperfect_steps,
             rows_per_step: 128,
             lr: 5e-4,
@@ -104,40 +104,40 @@ async fn make(arguments: &Arguments) -> Result<()> {
         },
         noise: arguments.noise,
     };
-    imperfect.stage.teach(out, &imperfect.turns().await?).await?;
+    imperfect.stage.teach(out, &imperfect.phase_turns().await?).await?;
     println!("wrote {}", out.display());
     Ok(())
 }
 
 impl Phase {
     /// Returns the turns of the phase, in the order of the demonstrations.
-    async fn turns(&self) -> Result<Vec<Turn>> {
+    async fn phase_turns(&self) -> Result<Vec<Turn>> {
         // Three times as many as are used, so that there are enough of each agent.
-        let rows = self.stage.rows();
+        let rows = self.stage.row_count();
         let seed = self.stage.seed;
         let turns = orchestras::search::demonstrations(seed, 3 * rows, self.noise).await?;
-        Ok(balanced(turns, rows))
+        Ok(balance_turns(turns, rows))
     }
 }
 
 /// Returns `rows` turns, half of them of the answerer, whose task is hardest.
-fn balanced(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
+fn balance_turns(turns: Vec<Turn>, rows: usize) -> Vec<Turn> {
     let (mut answers, mut others) = (rows / 2, rows - rows / 2);
-    let keep = |turn: &Turn| {
+    let turns = turns.into_iter().filter(|turn| {
         let left = if turn.seat.agent == "search/answerer" { &mut answers } else { &mut others };
-        let keep = *left > 0;
+        let has_room = *left > 0;
         *left = left.saturating_sub(1);
-        keep
-    };
-    turns.into_iter().filter(keep).collect()
+        has_room
+    });
+    turns.collect()
 }
 
-fn texts(turns: &[Turn]) -> Vec<String> {
-    let said = |turn: &Turn| {
-        let asked = turn.prompt.iter().map(|message| message.content.clone());
-        asked.chain([turn.reply.clone()]).collect::<Vec<_>>()
-    };
+fn turn_texts(turns: &[Turn]) -> Vec<String> {
+    let texts = turns.iter().flat_map(|turn| {
+        let prompt = turn.prompt.iter().map(|message| message.content.clone());
+        prompt.chain([turn.reply.clone()])
+    });
     let roles = ["user\n", "assistant\n"].map(str::to_owned);
     let documents = facts::corpus().into_iter().map(|document| document.line());
-    turns.iter().flat_map(said).chain(roles).chain(documents).collect()
+    texts.chain(roles).chain(documents).collect()
 }

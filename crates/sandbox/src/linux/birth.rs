@@ -4,7 +4,7 @@
 //! process, which may contain gigabytes of weights that a `fork` would have to map again. The calling thread waits
 //! until `execve`. Other threads continue, so the new process is restricted before `execve`:
 //!
-//! - It allocates nothing, takes no lock and cannot panic. All its data is in [`Steps`] before it starts, and it only
+//! - It allocates nothing, takes no lock and cannot panic. All its data is in [`BirthSteps`] before it starts, and it only
 //!   makes system calls.
 //! - It calls no function of the C library that communicates with other threads, such as `setuid`.
 //! - Every signal is blocked, in it and in the calling thread, so none of our handlers runs in it. Signals stay
@@ -26,13 +26,13 @@ use rustix::process::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
-use super::filter::Filter;
+use super::filter::CallFilter;
 use super::landlock::Landlock;
-use super::python::Python;
+use super::python::PythonInterpreter;
 use super::root::{FLAGS, Root};
-use super::threads::{Asking, Threads};
-use super::watch::Running;
-use crate::{Layer, Limits};
+use super::threads::{NotifyingFilter, ThreadListener};
+use super::watch::RunningProcess;
+use crate::{ProgramLimits, ProtectionLayer};
 
 /// Bytes of stack until `execve`.
 const STACK: usize = 256 << 10;
@@ -45,21 +45,21 @@ const OURS: RawFd = 16;
 
 /// Description of a new process.
 pub(super) struct Birth<'a> {
-    pub(super) python: &'a Python,
+    pub(super) python: &'a PythonInterpreter,
     /// Program that the interpreter runs.
     pub(super) launcher: &'a str,
-    pub(super) limits: &'a Limits,
-    pub(super) filter: Option<&'a Filter>,
+    pub(super) limits: &'a ProgramLimits,
+    pub(super) filter: Option<&'a CallFilter>,
     pub(super) landlock: Option<&'a Landlock>,
     pub(super) root: Option<&'a Root>,
-    pub(super) asking: Option<&'a Asking>,
+    pub(super) asking: Option<&'a NotifyingFilter>,
     /// True if the system counts the threads of this process's user alone.
     pub(super) bounded: bool,
 }
 
 /// Step of a new process before `execve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum BirthStep {
     Clone,
     Session,
     Identity,
@@ -73,14 +73,14 @@ pub(super) enum Step {
     Execute,
 }
 
-impl Step {
+impl BirthStep {
     /// Returns the layer of this step.
-    pub(super) fn layer(self) -> Option<Layer> {
+    pub(super) fn layer(self) -> Option<ProtectionLayer> {
         match self {
-            Self::Clone | Self::Identity | Self::Root => Some(Layer::Namespaces),
-            Self::Landlock => Some(Layer::Landlock),
-            Self::Threads => Some(Layer::Threads),
-            Self::Seccomp => Some(Layer::Seccomp),
+            Self::Clone | Self::Identity | Self::Root => Some(ProtectionLayer::Namespaces),
+            Self::Landlock => Some(ProtectionLayer::Landlock),
+            Self::Threads => Some(ProtectionLayer::Threads),
+            Self::Seccomp => Some(ProtectionLayer::Seccomp),
             _ => None,
         }
     }
@@ -105,13 +105,13 @@ impl Step {
 
 /// The failed step, and the error.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) step: Step,
+pub(super) struct BirthFailure {
+    pub(super) step: BirthStep,
     pub(super) error: io::Error,
 }
 
 /// A [`Birth`] in the form that the new process reads.
-struct Steps<'a> {
+struct BirthSteps<'a> {
     birth: &'a Birth<'a>,
     descriptors: [RawFd; DESCRIPTORS],
     handover: RawFd,
@@ -119,19 +119,19 @@ struct Steps<'a> {
     tmp: CString,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
-    failure: Option<Failure>,
+    failure: Option<BirthFailure>,
 }
 
 impl Birth<'_> {
     /// Starts the process. The outer error is of this process; the inner one names the failed step of the new process.
-    pub(super) fn start(
+    pub(super) fn start_process(
         &self,
         stdin: &[u8],
         wire: OwnedFd,
-    ) -> io::Result<Result<Running, Failure>> {
-        let (input, to) = pipe()?;
-        let (from, output) = pipe()?;
-        let (from_errors, errors) = pipe()?;
+    ) -> io::Result<Result<RunningProcess, BirthFailure>> {
+        let (input, to) = create_pipe()?;
+        let (from, output) = create_pipe()?;
+        let (from_errors, errors) = create_pipe()?;
         let (near, far) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let ends = [input, output, errors, wire, far].map(|end| fcntl_dupfd_cloexec(&end, OURS));
@@ -141,46 +141,46 @@ impl Birth<'_> {
         let python: &CStr = &self.python.executable;
         let arguments = [python, c"-s", c"-S", c"-B", c"-c", &launcher];
         let environment = [c"HOME=/tmp", c"LANG=C.UTF-8", c"PYTHONUTF8=1", c"PYTHONHASHSEED=0"];
-        let mut steps = Steps {
+        let mut steps = BirthSteps {
             birth: self,
             descriptors: [0, 1, 2, 3].map(|end: usize| ends[end].as_raw_fd()),
             handover: ends[DESCRIPTORS].as_raw_fd(),
-            limits: resources(self.limits, self.bounded),
+            limits: resource_limits(self.limits, self.bounded),
             tmp: text(&format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
-            arguments: pointers(&arguments),
-            environment: pointers(&environment),
+            arguments: c_pointers(&arguments),
+            environment: c_pointers(&environment),
             failure: None,
         };
         let (pid, handle) = match clone(&mut steps) {
             Ok(born) => born,
-            Err(error) => return Ok(Err(Failure { step: Step::Clone, error })),
+            Err(error) => return Ok(Err(BirthFailure { step: BirthStep::Clone, error })),
         };
-        let mut running = Running::new(pid, handle, self.limits);
+        let mut running = RunningProcess::new(pid, handle, self.limits);
         if let Some(failure) = steps.failure {
             // Dropping the process waits for it.
             return Ok(Err(failure));
         }
         if self.asking.is_some() {
-            running.count(Threads::receive(&near, self.limits.threads)?);
+            running.attach_listener(ThreadListener::receive_listener(&near, self.limits.threads)?);
         }
-        running.gather(from, from_errors)?;
-        running.feed(to, stdin)?;
+        running.gather_output(from, from_errors)?;
+        running.feed_input(to, stdin)?;
         Ok(Ok(running))
     }
 }
 
 /// Creates a pipe whose ends no program inherits.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+fn create_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 /// Converts a list to C form.
-fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
+fn c_pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
 /// Returns the resource limits. The system counts threads per user, so their limit needs a user of the sandbox's own.
-fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
+fn resource_limits(limits: &ProgramLimits, own_user: bool) -> Vec<(Resource, u64)> {
     let seconds = limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0);
     let mut resources = vec![
         (Resource::As, limits.memory),
@@ -198,14 +198,14 @@ fn resources(limits: &Limits, own_user: bool) -> Vec<(Resource, u64)> {
 }
 
 /// Creates the process. Returns its id, and a handle that stays valid if the id is reused.
-fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
+fn clone(steps: &mut BirthSteps<'_>) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     let namespaces = if steps.birth.root.is_some() { FLAGS } else { 0 };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
     let mut handle: c_int = -1;
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
-    let steps: *mut Steps<'_> = steps;
-    // SAFETY: the signal sets are plain data that the calls fill in. `enter` gets the pointer it expects, and a stack
+    let steps: *mut BirthSteps<'_> = steps;
+    // SAFETY: the signal sets are plain data that the calls fill in. `enter_process` gets the pointer it expects, and a stack
     // of its own of which `top` is the aligned upper end. Steps, stack and handle outlive the process's use of them,
     // because this thread waits until it has run `execve` or has ended. The restrictions on it are listed at the head
     // of this file.
@@ -214,7 +214,7 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let pid = libc::clone(enter, top, flags, steps.cast::<c_void>(), &raw mut handle);
+        let pid = libc::clone(enter_process, top, flags, steps.cast::<c_void>(), &raw mut handle);
         let error = io::Error::last_os_error();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
         (pid, error)
@@ -226,45 +226,46 @@ fn clone(steps: &mut Steps<'_>) -> io::Result<(Pid, OwnedFd)> {
 }
 
 /// Runs as the first function of the new process.
-extern "C" fn enter(steps: *mut c_void) -> c_int {
+extern "C" fn enter_process(steps: *mut c_void) -> c_int {
     // SAFETY: `clone` passes its argument on, and the thread that owns it waits.
-    let steps = unsafe { &mut *steps.cast::<Steps<'_>>() };
-    let Err(failure) = steps.take();
+    let steps = unsafe { &mut *steps.cast::<BirthSteps<'_>>() };
+    let Err(failure) = steps.run_steps();
     steps.failure = Some(failure);
     127
 }
 
-impl Steps<'_> {
+impl BirthSteps<'_> {
     /// Executes the steps in order, up to `execve`.
-    fn take(&self) -> Result<Infallible, Failure> {
+    fn run_steps(&self) -> Result<Infallible, BirthFailure> {
         let Birth { root, landlock, filter, asking, .. } = *self.birth;
-        fn at(step: Step) -> impl Fn(io::Error) -> Failure {
-            move |error| Failure { step, error }
+        fn failure_at(step: BirthStep) -> impl Fn(io::Error) -> BirthFailure {
+            move |error| BirthFailure { step, error }
         }
         // Detached from the terminal, and killed with the thread that waits for it.
-        setsid().map_err(|error| at(Step::Session)(error.into()))?;
+        setsid().map_err(|error| failure_at(BirthStep::Session)(error.into()))?;
         set_parent_process_death_signal(Some(Signal::KILL))
-            .map_err(|error| at(Step::Session)(error.into()))?;
+            .map_err(|error| failure_at(BirthStep::Session)(error.into()))?;
         if let Some(root) = root {
-            root.identify().map_err(at(Step::Identity))?;
-            root.build(&self.tmp).map_err(at(Step::Root))?;
+            root.map_users().map_err(failure_at(BirthStep::Identity))?;
+            root.build(&self.tmp).map_err(failure_at(BirthStep::Root))?;
         }
-        self.take_descriptors().map_err(at(Step::Descriptors))?;
+        self.take_descriptors().map_err(failure_at(BirthStep::Descriptors))?;
         for (resource, limit) in &self.limits {
             let limit = Rlimit { current: Some(*limit), maximum: Some(*limit) };
-            setrlimit(*resource, limit).map_err(|error| at(Step::Limits)(error.into()))?;
+            setrlimit(*resource, limit)
+                .map_err(|error| failure_at(BirthStep::Limits)(error.into()))?;
         }
-        self.drop_privileges().map_err(at(Step::Privileges))?;
+        self.drop_privileges().map_err(failure_at(BirthStep::Privileges))?;
         if let Some(landlock) = landlock {
-            landlock.apply(root.is_some()).map_err(at(Step::Landlock))?;
+            landlock.apply(root.is_some()).map_err(failure_at(BirthStep::Landlock))?;
         }
         if let Some(asking) = asking {
             // SAFETY: `take_descriptors` has opened it, and nothing closes it before `execve`.
             let parent = unsafe { BorrowedFd::borrow_raw(HANDOVER) };
-            asking.apply(parent).map_err(at(Step::Threads))?;
+            asking.apply(parent).map_err(failure_at(BirthStep::Threads))?;
         }
         if let Some(filter) = filter {
-            filter.apply().map_err(at(Step::Seccomp))?;
+            filter.apply().map_err(failure_at(BirthStep::Seccomp))?;
         }
         // SAFETY: the path and both lists are C strings that live until `execve` replaces the memory.
         unsafe {
@@ -274,7 +275,7 @@ impl Steps<'_> {
                 self.environment.as_ptr(),
             );
         }
-        Err(at(Step::Execute)(io::Error::last_os_error()))
+        Err(failure_at(BirthStep::Execute)(io::Error::last_os_error()))
     }
 
     /// Drops every capability, and forbids gaining one by executing a file.

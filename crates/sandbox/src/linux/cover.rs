@@ -3,29 +3,34 @@
 use std::collections::BTreeSet;
 
 use super::Sandbox;
-use crate::{Cover, Layer, Missing};
+use crate::{Cover, MissingLayer, ProtectionLayer};
 
 impl Sandbox {
     /// Returns the active layers on this machine, with the coverage of each.
-    pub fn layers(&self) -> Vec<Cover> {
+    pub fn active_layers(&self) -> Vec<Cover> {
         let mut layers = Vec::new();
         let mut holds = |layer, what: String| layers.push(Cover { layer, what });
         if self.root.is_some() {
             let what = "files, users, processes, signals, mounts, network, IPC and host name";
-            holds(Layer::Namespaces, what.to_owned());
+            holds(ProtectionLayer::Namespaces, what.to_owned());
         }
         if let Some(landlock) = &self.landlock {
-            let leaves = landlock.leaves();
+            let leaves = landlock.uncovered_gaps();
             let what = ["files", "TCP ports", "signals"];
             let what: Vec<&str> = what.into_iter().filter(|what| !leaves.contains(what)).collect();
-            holds(Layer::Landlock, format!("{} (version {})", what.join(", "), landlock.abi()));
+            holds(
+                ProtectionLayer::Landlock,
+                format!("{} (version {})", what.join(", "), landlock.abi_version()),
+            );
         }
         if self.filter.is_some() {
-            holds(Layer::Seccomp, "system calls and their arguments".to_owned());
+            holds(ProtectionLayer::Seccomp, "system calls and their arguments".to_owned());
         }
         match (&self.asking, self.bounded) {
-            (Some(_), _) => holds(Layer::Threads, "threads, counted when one starts".to_owned()),
-            (None, true) => holds(Layer::Threads, "threads, counted by user".to_owned()),
+            (Some(_), _) => {
+                holds(ProtectionLayer::Threads, "threads, counted when one starts".to_owned())
+            }
+            (None, true) => holds(ProtectionLayer::Threads, "threads, counted by user".to_owned()),
             (None, false) => {}
         }
         layers
@@ -33,32 +38,34 @@ impl Sandbox {
 
     /// Returns the gaps of the protection on this machine, and protection by a single layer: a sentence for each
     /// missing layer.
-    pub fn warnings(&self) -> Vec<String> {
-        let lacks = |missing: &Missing| format!("lacks {missing}: {}", self.without(missing.layer));
+    pub fn protection_gaps(&self) -> Vec<String> {
+        let lacks = |missing: &MissingLayer| {
+            format!("lacks {missing}: {}", self.describe_missing(missing.layer))
+        };
         self.missing.iter().map(lacks).collect()
     }
 
     /// Describes the consequence of a missing layer.
-    fn without(&self, layer: Layer) -> String {
+    fn describe_missing(&self, layer: ProtectionLayer) -> String {
         match layer {
-            Layer::Namespaces => {
+            ProtectionLayer::Namespaces => {
                 let landlock = self.landlock.as_ref();
                 let mut alone: BTreeSet<&str> =
-                    landlock.map(|landlock| landlock.leaves()).into_iter().flatten().collect();
+                    landlock.map(|landlock| landlock.uncovered_gaps()).into_iter().flatten().collect();
                 alone.insert("the network");
                 let alone = alone.into_iter().collect::<Vec<_>>().join(", ");
                 format!(
                     "programs have no /tmp and see names and sizes of files; seccomp alone keeps them from {alone}"
                 )
             }
-            Layer::Landlock => {
+            ProtectionLayer::Landlock => {
                 "a program can execute others of the machine in the directories of libraries, such as those of /usr/lib; \
                  namespaces alone keep programs from files"
                     .to_owned()
             }
-            Layer::Seccomp => "there is no sandbox".to_owned(),
-            Layer::Threads if self.bounded => "the namespace alone bounds threads".to_owned(),
-            Layer::Threads => {
+            ProtectionLayer::Seccomp => "there is no sandbox".to_owned(),
+            ProtectionLayer::Threads if self.bounded => "the namespace alone bounds threads".to_owned(),
+            ProtectionLayer::Threads => {
                 "a program may start threads until its memory or time is over".to_owned()
             }
         }

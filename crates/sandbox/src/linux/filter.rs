@@ -124,14 +124,14 @@ const DONE: &[libc::c_long] = &[libc::SYS_fsync, libc::SYS_fdatasync];
 
 /// The filter in the kernel's form, in parts with one action each. Of several results the strictest wins.
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(super) struct CallFilter {
     parts: [BpfProgram; 3],
 }
 
-impl Filter {
+impl CallFilter {
     /// Builds the filter for this machine.
     pub(super) fn new() -> Result<Self, String> {
-        build().map_err(|error| error.to_string())
+        build_filter().map_err(|error| error.to_string())
     }
 
     /// Installs the filter on this thread; it cannot be removed. Does not allocate.
@@ -145,7 +145,7 @@ impl Filter {
     }
 }
 
-fn build() -> Result<Filter, BackendError> {
+fn build_filter() -> Result<CallFilter, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = |number: i32| SeccompAction::Errno(number as u32);
     let allow = SeccompAction::Allow;
@@ -154,12 +154,12 @@ fn build() -> Result<Filter, BackendError> {
     };
     let absent = always(&[libc::SYS_clone3]);
     let mut done = always(DONE);
-    done.insert(libc::SYS_fcntl, arguments::locks()?);
+    done.insert(libc::SYS_fcntl, arguments::lock_rules()?);
     let mut allowed = always(ALLOWED);
     allowed.extend(always(OLDER));
     allowed.extend(always(DONE));
-    allowed.extend(arguments::rules()?);
-    Ok(Filter {
+    allowed.extend(arguments::argument_rules()?);
+    Ok(CallFilter {
         parts: [
             SeccompFilter::new(absent, allow.clone(), errno(libc::ENOSYS), arch)?.try_into()?,
             SeccompFilter::new(done, allow.clone(), errno(0), arch)?.try_into()?,

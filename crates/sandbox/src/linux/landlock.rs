@@ -11,7 +11,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::python::Python;
+use super::paths::c_path;
+use super::python::PythonInterpreter;
 use super::root::{DEVICES, is_device};
 
 const VERSION: u32 = 1;
@@ -58,7 +59,7 @@ pub(super) struct Landlock {
 impl Landlock {
     /// Creates rules under which an interpreter's files are readable, its programs executable, `/tmp` of a private root
     /// is writable, and nothing else is accessible.
-    pub(super) fn new(python: &Python) -> io::Result<Self> {
+    pub(super) fn new(python: &PythonInterpreter) -> io::Result<Self> {
         let nothing = std::ptr::null::<Handled>();
         // SAFETY: with this flag the call takes no structure; it returns a version.
         let version =
@@ -70,7 +71,7 @@ impl Landlock {
     }
 
     /// Creates the rules for a kernel with this Landlock version.
-    pub(super) fn of_abi(python: &Python, abi: u32) -> io::Result<Self> {
+    pub(super) fn of_abi(python: &PythonInterpreter, abi: u32) -> io::Result<Self> {
         let files = match abi {
             ..=1 => (1 << 13) - 1,
             2 => (1 << 14) - 1,
@@ -82,7 +83,7 @@ impl Landlock {
             4 | 5 => 16,
             _ => 24,
         };
-        let read = python.paths.iter().map(|path| Ok((c_path(path)?, rights(path))));
+        let read = python.paths.iter().map(|path| Ok((c_path(path)?, path_rights(path))));
         let run = python.programs.iter().map(|path| Ok((c_path(path)?, EXECUTE | READ_FILE)));
         let mut paths: Vec<(CString, u64)> = read.chain(run).collect::<io::Result<_>>()?;
         let device = |device: &CStr| (device.to_owned(), READ_FILE | WRITE_FILE);
@@ -92,13 +93,13 @@ impl Landlock {
     }
 
     /// Returns the gaps of the rules of this version that other layers must cover.
-    pub(super) fn leaves(&self) -> Vec<&'static str> {
+    pub(super) fn uncovered_gaps(&self) -> Vec<&'static str> {
         let since = [(3, "cutting files"), (4, "TCP ports"), (6, "signals")];
         since.iter().filter(|(abi, _)| self.abi < *abi).map(|(_, what)| *what).collect()
     }
 
     /// Returns the Landlock version.
-    pub(super) fn abi(&self) -> u32 {
+    pub(super) fn abi_version(&self) -> u32 {
         self.abi
     }
 
@@ -115,10 +116,10 @@ impl Landlock {
             OwnedFd::from_raw_fd(ruleset as i32)
         };
         for (path, rights) in &self.paths {
-            allow(&ruleset, path, *rights)?;
+            allow_path(&ruleset, path, *rights)?;
         }
         if own_tmp {
-            allow(&ruleset, c"/tmp", self.handled.files & !EXECUTE & !MAKE_DEVICES)?;
+            allow_path(&ruleset, c"/tmp", self.handled.files & !EXECUTE & !MAKE_DEVICES)?;
         }
         // SAFETY: the descriptor is a ruleset.
         let done =
@@ -127,7 +128,7 @@ impl Landlock {
     }
 }
 
-fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
+fn allow_path(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
     let parent = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let beneath = Beneath { allowed, parent: parent.as_raw_fd() };
     // SAFETY: both descriptors are open, and the structure matches the kind of rule.
@@ -140,11 +141,6 @@ fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
 }
 
 /// Returns the rights on a path of the interpreter.
-fn rights(path: &Path) -> u64 {
+fn path_rights(path: &Path) -> u64 {
     if path.is_dir() { READ_FILE | READ_DIR } else { READ_FILE }
-}
-
-/// Converts a path to a C string.
-pub(super) fn c_path(path: &Path) -> Result<CString, std::ffi::NulError> {
-    CString::new(path.as_os_str().as_encoded_bytes())
 }

@@ -8,6 +8,7 @@ mod birth;
 mod cover;
 mod filter;
 mod landlock;
+mod paths;
 mod python;
 mod root;
 mod threads;
@@ -21,14 +22,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::Serialize;
 
 use self::birth::Birth;
-use self::filter::Filter;
+use self::filter::CallFilter;
 use self::landlock::Landlock;
-use self::python::Python;
+use self::python::PythonInterpreter;
 use self::root::Root;
-use self::threads::Asking;
-use self::watch::{Running, watch};
-use crate::exam::seed;
-use crate::{Exam, Layer, Limits, Missing, Output, Report, SandboxError};
+use self::threads::NotifyingFilter;
+use self::watch::{RunningProcess, watch_processes};
+use crate::exam::hash_seed;
+use crate::{Exam, ExamReport, MissingLayer, Output, ProgramLimits, ProtectionLayer, SandboxError};
 
 /// Launcher of one program.
 const PROGRAM: &str =
@@ -57,14 +58,14 @@ os._exit(0)
 /// used from any number of threads; each call blocks until its program ends.
 #[derive(Debug)]
 pub struct Sandbox {
-    python: Python,
-    filter: Option<Filter>,
+    python: PythonInterpreter,
+    filter: Option<CallFilter>,
     landlock: Option<Landlock>,
     root: Option<Root>,
-    asking: Option<Asking>,
+    asking: Option<NotifyingFilter>,
     /// True if the system's thread count per user is effective because the user is the sandbox's own.
     bounded: bool,
-    missing: Vec<Missing>,
+    missing: Vec<MissingLayer>,
 }
 
 impl Sandbox {
@@ -75,43 +76,43 @@ impl Sandbox {
     /// If the interpreter is not usable; if the machine lacks seccomp, or both namespaces and Landlock; if it lacks any
     /// layer and `strict` is set.
     pub fn new(python: &str, strict: bool) -> Result<Self, SandboxError> {
-        let python = Python::find(python)?;
-        let (filter, landlock) = (Filter::new(), Landlock::new(&python));
+        let python = PythonInterpreter::find(python)?;
+        let (filter, landlock) = (CallFilter::new(), Landlock::new(&python));
         let root = Root::new(&python.paths);
         let mut sandbox = Self {
             python,
             filter: None,
             landlock: None,
             root: None,
-            asking: Some(Asking::new()),
+            asking: Some(NotifyingFilter::new()),
             bounded: false,
             missing: Vec::new(),
         };
         match filter {
             Ok(filter) => sandbox.filter = Some(filter),
-            Err(why) => sandbox.lacks(Layer::Seccomp, why),
+            Err(why) => sandbox.record_missing(ProtectionLayer::Seccomp, why),
         }
         match landlock {
             Ok(landlock) => sandbox.landlock = Some(landlock),
-            Err(error) => sandbox.lacks(Layer::Landlock, error.to_string()),
+            Err(error) => sandbox.record_missing(ProtectionLayer::Landlock, error.to_string()),
         }
         match root {
             Ok(root) => (sandbox.root, sandbox.bounded) = (Some(root), true),
-            Err(why) => sandbox.lacks(Layer::Namespaces, why),
+            Err(why) => sandbox.record_missing(ProtectionLayer::Namespaces, why),
         }
         loop {
-            match sandbox.trial()? {
-                Ok(threads) if sandbox.counts(threads) => break,
+            match sandbox.run_trial()? {
+                Ok(threads) if sandbox.check_thread_count(threads) => break,
                 Ok(_) => {}
                 Err(failure) => sandbox.give_up(&failure)?,
             }
         }
-        sandbox.enough(strict)?;
+        sandbox.check_protection(strict)?;
         Ok(sandbox)
     }
 
     /// Returns the layers that this machine lacks.
-    pub fn missing(&self) -> &[Missing] {
+    pub fn missing_layers(&self) -> &[MissingLayer] {
         &self.missing
     }
 
@@ -120,7 +121,12 @@ impl Sandbox {
     /// # Errors
     ///
     /// If no process can be started or watched; never because of the program.
-    pub fn run(&self, source: &str, stdin: &[u8], limits: &Limits) -> Result<Output, SandboxError> {
+    pub fn run(
+        &self,
+        source: &str,
+        stdin: &[u8],
+        limits: &ProgramLimits,
+    ) -> Result<Output, SandboxError> {
         self.run_after("", source, stdin, limits)
     }
 
@@ -134,13 +140,13 @@ impl Sandbox {
         preamble: &str,
         source: &str,
         stdin: &[u8],
-        limits: &Limits,
+        limits: &ProgramLimits,
     ) -> Result<Output, SandboxError> {
-        let (near, far) = wire()?;
+        let (near, far) = create_connection()?;
         let until = Instant::now() + limits.wall;
-        let mut program = self.start(PROGRAM, stdin, far, limits)?;
-        program.feed(near, launched(preamble, source, seed(stdin)).as_bytes())?;
-        let [output] = watch([program], until)?;
+        let mut program = self.start_program(PROGRAM, stdin, far, limits)?;
+        program.feed_input(near, launcher_input(preamble, source, hash_seed(stdin)).as_bytes())?;
+        let [output] = watch_processes([program], until)?;
         Ok(output)
     }
 
@@ -150,36 +156,43 @@ impl Sandbox {
     ///
     /// If no process can be started or watched, or if the tests fail before they have called the candidate; never
     /// because of the candidate.
-    pub fn examine(&self, exam: &Exam<'_>, limits: &Limits) -> Result<Report, SandboxError> {
-        let [tests, candidate] = self.outputs(exam, limits)?;
-        Report::read(exam, &tests, &candidate)
+    pub fn examine(
+        &self,
+        exam: &Exam<'_>,
+        limits: &ProgramLimits,
+    ) -> Result<ExamReport, SandboxError> {
+        let [tests, candidate] = self.examine_outputs(exam, limits)?;
+        ExamReport::from_outputs(exam, &tests, &candidate)
     }
 
     /// Returns the outputs of the tests' process and of the candidate's process.
-    fn outputs(&self, exam: &Exam<'_>, limits: &Limits) -> Result<[Output; 2], SandboxError> {
-        let (near, far) = wire()?;
-        let seed = exam.seed().map_err(io::Error::from)?;
+    fn examine_outputs(
+        &self,
+        exam: &Exam<'_>,
+        limits: &ProgramLimits,
+    ) -> Result<[Output; 2], SandboxError> {
+        let (near, far) = create_connection()?;
+        let seed = exam.random_seed().map_err(io::Error::from)?;
         let text = serde_json::to_vec(&Seeded { exam, seed }).map_err(io::Error::from)?;
         let until = Instant::now() + limits.wall;
-        let candidate = self.start(CANDIDATE, &[], far, limits)?;
-        let tests = self.start(TESTS, &text, near, limits)?;
-        Ok(watch([tests, candidate], until)?)
+        let candidate = self.start_program(CANDIDATE, &[], far, limits)?;
+        let tests = self.start_program(TESTS, &text, near, limits)?;
+        Ok(watch_processes([tests, candidate], until)?)
     }
 
-    fn start(
+    fn start_program(
         &self,
         launcher: &str,
         stdin: &[u8],
         wire: OwnedFd,
-        limits: &Limits,
-    ) -> Result<Running, SandboxError> {
-        self.birth(launcher, limits).start(stdin, wire)?.map_err(|failure| SandboxError::Start {
-            step: failure.step.name(),
-            source: failure.error,
+        limits: &ProgramLimits,
+    ) -> Result<RunningProcess, SandboxError> {
+        self.prepare_birth(launcher, limits).start_process(stdin, wire)?.map_err(|failure| {
+            SandboxError::Start { step: failure.step.name(), source: failure.error }
         })
     }
 
-    fn birth<'a>(&'a self, launcher: &'a str, limits: &'a Limits) -> Birth<'a> {
+    fn prepare_birth<'a>(&'a self, launcher: &'a str, limits: &'a ProgramLimits) -> Birth<'a> {
         let Self { python, filter, landlock, root, asking, bounded, .. } = self;
         Birth {
             python,
@@ -195,18 +208,18 @@ impl Sandbox {
 
     /// Runs a program that starts threads, and returns their number. The inner error names the step that the machine
     /// does not support.
-    fn trial(&self) -> Result<Result<u64, birth::Failure>, SandboxError> {
+    fn run_trial(&self) -> Result<Result<u64, birth::BirthFailure>, SandboxError> {
         // Stacks and heaps of threads must not be the limiting factor.
         let (wall, memory) = (std::time::Duration::from_secs(20), 64 << 30);
-        let limits = Limits { wall, memory, ..Limits::default() };
-        let (near, far) = wire()?;
+        let limits = ProgramLimits { wall, memory, ..ProgramLimits::default() };
+        let (near, far) = create_connection()?;
         let until = Instant::now() + limits.wall;
-        let mut program = match self.birth(PROGRAM, &limits).start(&[], far)? {
+        let mut program = match self.prepare_birth(PROGRAM, &limits).start_process(&[], far)? {
             Ok(program) => program,
             Err(failure) => return Ok(Err(failure)),
         };
-        program.feed(near, launched("", TRIAL, 0).as_bytes())?;
-        let [output] = watch([program], until)?;
+        program.feed_input(near, launcher_input("", TRIAL, 0).as_bytes())?;
+        let [output] = watch_processes([program], until)?;
         let said = String::from_utf8_lossy(&output.stdout);
         let threads = said.strip_prefix("ready ").and_then(|threads| threads.trim().parse().ok());
         if let Some(threads) = threads.filter(|_| output.succeeded()) {
@@ -220,8 +233,8 @@ impl Sandbox {
 
     /// Checks the result of the trial with this number of threads. Disables a thread count that does not work, and
     /// returns false in that case.
-    fn counts(&mut self, threads: u64) -> bool {
-        let limit = Limits::default().threads;
+    fn check_thread_count(&mut self, threads: u64) -> bool {
+        let limit = ProgramLimits::default().threads;
         if threads < limit && self.bounded {
             // Before Linux 5.14 the user's other processes are counted too.
             self.bounded = false;
@@ -229,7 +242,10 @@ impl Sandbox {
         }
         if threads != limit && self.asking.take().is_some() {
             self.bounded = self.root.is_some();
-            self.lacks(Layer::Threads, format!("{threads} threads were counted as {limit}"));
+            self.record_missing(
+                ProtectionLayer::Threads,
+                format!("{threads} threads were counted as {limit}"),
+            );
             return false;
         }
         self.bounded &= threads == limit;
@@ -237,18 +253,22 @@ impl Sandbox {
     }
 
     /// Continues without the layer of a failed step.
-    fn give_up(&mut self, failure: &birth::Failure) -> Result<(), SandboxError> {
+    fn give_up(&mut self, failure: &birth::BirthFailure) -> Result<(), SandboxError> {
         let why = format!("{}: {}", failure.step.name(), failure.error);
         match failure.step.layer() {
-            Some(layer @ Layer::Namespaces) if self.root.take().is_some() => {
+            Some(layer @ ProtectionLayer::Namespaces) if self.root.take().is_some() => {
                 self.bounded = false;
-                self.lacks(layer, why);
+                self.record_missing(layer, why);
             }
-            Some(layer @ Layer::Landlock) if self.landlock.take().is_some() => {
-                self.lacks(layer, why);
+            Some(layer @ ProtectionLayer::Landlock) if self.landlock.take().is_some() => {
+                self.record_missing(layer, why);
             }
-            Some(layer @ Layer::Threads) if self.asking.take().is_some() => self.lacks(layer, why),
-            Some(layer @ Layer::Seccomp) if self.filter.take().is_some() => self.lacks(layer, why),
+            Some(layer @ ProtectionLayer::Threads) if self.asking.take().is_some() => {
+                self.record_missing(layer, why)
+            }
+            Some(layer @ ProtectionLayer::Seccomp) if self.filter.take().is_some() => {
+                self.record_missing(layer, why)
+            }
             _ => {
                 let source = io::Error::from(failure.error.kind());
                 return Err(SandboxError::Start { step: failure.step.name(), source });
@@ -257,12 +277,12 @@ impl Sandbox {
         Ok(())
     }
 
-    fn lacks(&mut self, layer: Layer, why: String) {
-        self.missing.push(Missing { layer, why });
+    fn record_missing(&mut self, layer: ProtectionLayer, why: String) {
+        self.missing.push(MissingLayer { layer, why });
     }
 
     /// Checks that the remaining layers confine a program.
-    fn enough(&self, strict: bool) -> Result<(), SandboxError> {
+    fn check_protection(&self, strict: bool) -> Result<(), SandboxError> {
         let wanted = if self.filter.is_none() {
             "without seccomp there is no sandbox"
         } else if self.root.is_none() && self.landlock.is_none() {
@@ -286,12 +306,12 @@ struct Seeded<'e> {
 
 /// Returns a program in the form that its launcher reads: a line with the seed and the length of the preamble in bytes,
 /// the preamble, and the program.
-fn launched(preamble: &str, source: &str, seed: u64) -> String {
+fn launcher_input(preamble: &str, source: &str, seed: u64) -> String {
     format!("{seed} {}\n{preamble}{source}", preamble.len())
 }
 
 /// Creates both ends of a connection between two processes.
-fn wire() -> io::Result<(OwnedFd, OwnedFd)> {
+fn create_connection() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 

@@ -35,7 +35,7 @@ const SYSTEM: [&str; 7] = [
 
 /// An interpreter.
 #[derive(Debug, Clone)]
-pub(super) struct Python {
+pub(super) struct PythonInterpreter {
     /// Name as given by the user.
     pub(super) name: String,
     /// The executable itself, not a link or a shell script.
@@ -53,7 +53,7 @@ struct Who {
     mapped: Vec<PathBuf>,
 }
 
-impl Python {
+impl PythonInterpreter {
     /// Finds an interpreter by running it. It is trusted: it only runs the sandbox's own code here.
     pub(super) fn find(name: &str) -> Result<Self, SandboxError> {
         let failed = |why: String| SandboxError::Python { python: name.to_owned(), why };
@@ -68,7 +68,7 @@ impl Python {
         let who: Who =
             serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
         let executable =
-            super::landlock::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
+            super::paths::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
         let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         // Libraries may be anywhere. The prefix itself may be `/usr`, with every program of the machine.
         let directories = who.mapped.iter().filter(|file| **file != who.executable);
@@ -77,7 +77,7 @@ impl Python {
         let mut programs: BTreeSet<PathBuf> =
             who.mapped.into_iter().filter(|file| is_loader(file)).collect();
         programs.insert(who.executable);
-        Ok(Self { name: name.to_owned(), executable, paths: outermost(&paths), programs })
+        Ok(Self { name: name.to_owned(), executable, paths: outermost_paths(&paths), programs })
     }
 }
 
@@ -87,7 +87,7 @@ fn is_loader(file: &Path) -> bool {
 }
 
 /// Returns the existing paths that are inside no other listed path.
-fn outermost(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+fn outermost_paths(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let there = |path: &Path| path.exists() && path.parent().is_some();
     let inside =
         |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above) && there(above));

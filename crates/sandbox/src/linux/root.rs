@@ -18,7 +18,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, getegid, geteuid, pivot_root};
 
-use super::landlock::c_path;
+use super::paths::c_path;
 
 /// Namespaces of a sandboxed process.
 pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
@@ -69,11 +69,11 @@ impl Root {
             devices: Vec::new(),
         };
         for path in paths {
-            root.add(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            root.add_path(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         for device in DEVICES.iter().filter(|device| is_device(device)) {
             let path = Path::new(OsStr::from_bytes(device.to_bytes()));
-            root.add(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            root.add_path(path).map_err(|error| format!("{}: {error}", path.display()))?;
             root.devices.push((*device).to_owned());
         }
         root.directories.sort();
@@ -81,7 +81,7 @@ impl Root {
         Ok(root)
     }
 
-    fn add(&mut self, path: &Path) -> io::Result<()> {
+    fn add_path(&mut self, path: &Path) -> io::Result<()> {
         let inside = |path: &Path| c_path(path.strip_prefix("/").unwrap_or(path));
         let above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
         for above in above {
@@ -99,10 +99,10 @@ impl Root {
     }
 
     /// Maps the user of the outside to `nobody`.
-    pub(super) fn identify(&self) -> io::Result<()> {
-        write(c"/proc/self/setgroups", b"deny")?;
-        write(c"/proc/self/uid_map", self.users.as_bytes())?;
-        write(c"/proc/self/gid_map", self.groups.as_bytes())
+    pub(super) fn map_users(&self) -> io::Result<()> {
+        write_file(c"/proc/self/setgroups", b"deny")?;
+        write_file(c"/proc/self/uid_map", self.users.as_bytes())?;
+        write_file(c"/proc/self/gid_map", self.groups.as_bytes())
     }
 
     /// Builds the root and changes to its `/tmp`. Does not allocate.
@@ -138,7 +138,7 @@ impl Root {
     }
 }
 
-fn write(path: &CStr, text: &[u8]) -> io::Result<()> {
+fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text)?;
     Ok(())

@@ -8,14 +8,14 @@ mod humaneval;
 use std::sync::OnceLock;
 
 use super::*;
-use crate::{Ending, Test};
+use crate::{Ending, ExamTest};
 
 /// Returns one sandbox for all tests, with every layer of this machine.
 fn sandbox() -> Option<&'static Sandbox> {
     static SANDBOX: OnceLock<Option<Sandbox>> = OnceLock::new();
     let made = SANDBOX.get_or_init(|| match Sandbox::new("python3", false) {
         Ok(sandbox) => {
-            for missing in sandbox.missing() {
+            for missing in sandbox.missing_layers() {
                 eprintln!("this machine lacks {missing}");
             }
             Some(sandbox)
@@ -37,7 +37,7 @@ fn stride(n: usize) -> usize {
 #[test]
 fn strict_mode_refuses_what_is_lacking() {
     let Some(sandbox) = sandbox() else { return };
-    match (sandbox.missing(), Sandbox::new("python3", true)) {
+    match (sandbox.missing_layers(), Sandbox::new("python3", true)) {
         ([], strict) => assert!(strict.is_ok()),
         (missing, strict) => {
             let error = strict.unwrap_err().to_string();
@@ -46,27 +46,28 @@ fn strict_mode_refuses_what_is_lacking() {
         }
     }
     let lacking = |root: Option<Root>, landlock, filter| {
-        let python = Python::find("python3").unwrap();
-        let missing = vec![Missing { layer: Layer::Seccomp, why: "made up".to_owned() }];
+        let python = PythonInterpreter::find("python3").unwrap();
+        let missing =
+            vec![MissingLayer { layer: ProtectionLayer::Seccomp, why: "made up".to_owned() }];
         Sandbox { python, filter, landlock, root, asking: None, bounded: false, missing }
-            .enough(false)
+            .check_protection(false)
     };
     let paths = &sandbox.python.paths;
     let error = lacking(Root::new(paths).ok(), None, None).unwrap_err().to_string();
     assert!(error.contains("without seccomp there is no sandbox"), "{error}");
-    let error = lacking(None, None, Filter::new().ok()).unwrap_err().to_string();
+    let error = lacking(None, None, CallFilter::new().ok()).unwrap_err().to_string();
     assert!(error.contains("one of namespaces and Landlock"), "{error}");
-    assert!(lacking(Root::new(paths).ok(), None, Filter::new().ok()).is_ok());
+    assert!(lacking(Root::new(paths).ok(), None, CallFilter::new().ok()).is_ok());
 }
 
 fn run(source: &str, stdin: &str) -> Option<Output> {
-    Some(sandbox()?.run(source, stdin.as_bytes(), &Limits::default()).unwrap())
+    Some(sandbox()?.run(source, stdin.as_bytes(), &ProgramLimits::default()).unwrap())
 }
 
-fn check(source: &str, entry: &str, test: &str) -> Option<Report> {
-    let tests = [Test::Check { check: test.to_owned() }];
+fn check(source: &str, entry: &str, test: &str) -> Option<ExamReport> {
+    let tests = [ExamTest::Check { check: test.to_owned() }];
     let exam = Exam { source, entry, setup: "", tests: &tests, ..Exam::default() };
-    Some(sandbox()?.examine(&exam, &Limits::default()).unwrap())
+    Some(sandbox()?.examine(&exam, &ProgramLimits::default()).unwrap())
 }
 
 #[test]
@@ -102,7 +103,7 @@ with tempfile.TemporaryDirectory() as d:
         eprintln!("skipped: without namespaces there is no /tmp");
         return;
     }
-    let output = sandbox.run(source, b"", &Limits::default()).unwrap();
+    let output = sandbox.run(source, b"", &ProgramLimits::default()).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "x [0, 1, 2, 3]\n", "{output:?}");
 }
 
@@ -160,7 +161,7 @@ def check(f):
 fn tests_that_are_broken_are_nobodys_failure() {
     let Some(sandbox) = sandbox() else { return };
     for broken in ["import no_such_module\ndef check(f):\n    pass", "def check(f)"] {
-        let tests = [Test::Check { check: broken.to_owned() }];
+        let tests = [ExamTest::Check { check: broken.to_owned() }];
         let exam = Exam {
             source: "def f():\n    pass",
             entry: "f",
@@ -168,7 +169,7 @@ fn tests_that_are_broken_are_nobodys_failure() {
             tests: &tests,
             ..Exam::default()
         };
-        let error = sandbox.examine(&exam, &Limits::default()).unwrap_err();
+        let error = sandbox.examine(&exam, &ProgramLimits::default()).unwrap_err();
         assert!(matches!(error, SandboxError::Tests(_)), "{error}");
     }
 }
@@ -186,12 +187,13 @@ fn an_interpreter_that_is_none_is_named() {
 
 #[test]
 fn without_landlock_the_warning_says_that_other_programs_can_be_executed() {
-    let Ok(python) = Python::find("python3") else { return };
-    let missing = vec![Missing { layer: Layer::Landlock, why: "made up".to_owned() }];
+    let Ok(python) = PythonInterpreter::find("python3") else { return };
+    let missing =
+        vec![MissingLayer { layer: ProtectionLayer::Landlock, why: "made up".to_owned() }];
     let (root, landlock) = (Root::new(&python.paths).ok(), None);
     let sandbox =
         Sandbox { python, filter: None, landlock, root, asking: None, bounded: false, missing };
-    let warnings = sandbox.warnings();
+    let warnings = sandbox.protection_gaps();
     assert!(
         warnings[0]
             .starts_with("lacks Landlock (made up): a program can execute others of the machine"),

@@ -27,11 +27,11 @@ const RETURNED: u64 = 5;
 
 /// The notifying filter in the kernel's form.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct NotifyingFilter {
     program: [libc::sock_filter; 4],
 }
 
-impl Asking {
+impl NotifyingFilter {
     pub(super) fn new() -> Self {
         let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let answer = libc::BPF_RET | libc::BPF_K;
@@ -81,17 +81,17 @@ impl Asking {
 
 /// Listener and thread count of a process.
 #[derive(Debug)]
-pub(super) struct Threads {
+pub(super) struct ThreadListener {
     listener: OwnedFd,
     limit: u64,
     /// Thread whose `clone` was granted and may not have ended, as it was when it asked.
-    granted: Option<(u32, Task)>,
+    granted: Option<(u32, ThreadState)>,
     requests: u32,
 }
 
-impl Threads {
+impl ThreadListener {
     /// Receives the listener from a new process, if it was sent.
-    pub(super) fn receive(from: &OwnedFd, limit: u64) -> io::Result<Option<Self>> {
+    pub(super) fn receive_listener(from: &OwnedFd, limit: u64) -> io::Result<Option<Self>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut message = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -105,36 +105,36 @@ impl Threads {
     }
 
     /// Returns the listener; `None` while requests wait for the end of a granted call.
-    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn pending_listener(&self) -> Option<BorrowedFd<'_>> {
         self.granted.is_none().then(|| self.listener.as_fd())
     }
 
     /// Returns true if no granted call of a process may still start a thread.
-    pub(super) fn settled(&mut self, process: i32) -> bool {
+    pub(super) fn is_settled(&mut self, process: i32) -> bool {
         self.granted.take_if(|(thread, before)| {
-            Task::of(process, *thread).is_none_or(|now| now.returned_since(before))
+            ThreadState::read_state(process, *thread).is_none_or(|now| now.returned_since(before))
         });
         self.granted.is_none()
     }
 
     /// Answers the pending request, if there still is one. Returns true if there may be more.
-    pub(super) fn answer(&mut self, process: i32) -> io::Result<bool> {
+    pub(super) fn answer_request(&mut self, process: i32) -> io::Result<bool> {
         // SAFETY: both structures are plain data, which the kernel reads and fills in by their sizes.
         unsafe {
             let mut request: libc::seccomp_notif = std::mem::zeroed();
             let listener = self.listener.as_raw_fd();
             if libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut request) < 0 {
-                return gone();
+                return sender_gone();
             }
             let mut response: libc::seccomp_notif_resp = std::mem::zeroed();
             response.id = request.id;
-            if self.grants(process, request.pid) {
+            if self.may_start_thread(process, request.pid) {
                 response.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
             } else {
                 response.error = -libc::EAGAIN;
             }
             if libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut response) < 0 {
-                return gone();
+                return sender_gone();
             }
         }
         self.requests += 1;
@@ -142,8 +142,9 @@ impl Threads {
     }
 
     /// Returns true if a thread of a process may start another. A thread that the system does not tell of may not.
-    fn grants(&mut self, process: i32, thread: u32) -> bool {
-        let task = Task::of(process, thread).filter(|task| task.threads < self.limit);
+    fn may_start_thread(&mut self, process: i32, thread: u32) -> bool {
+        let task =
+            ThreadState::read_state(process, thread).filter(|task| task.threads < self.limit);
         self.granted = task.map(|task| (thread, task));
         self.granted.is_some()
     }
@@ -151,7 +152,7 @@ impl Threads {
 
 /// State of a thread in `/proc/PID/task/TID/stat`.
 #[derive(Debug)]
-struct Task {
+struct ThreadState {
     /// True if the thread waits for an event, where a signal would wake it.
     sleeps: bool,
     /// Processor time in clock ticks.
@@ -160,14 +161,14 @@ struct Task {
     threads: u64,
 }
 
-impl Task {
+impl ThreadState {
     /// Reads the state of a thread of a process; `None` if it is gone or cannot be read.
-    fn of(process: i32, thread: u32) -> Option<Self> {
-        Self::parse(&std::fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?)
+    fn read_state(process: i32, thread: u32) -> Option<Self> {
+        Self::parse_stat(&std::fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?)
     }
 
     /// Parses a line of `stat`. The name in it may contain any character.
-    fn parse(stat: &[u8]) -> Option<Self> {
+    fn parse_stat(stat: &[u8]) -> Option<Self> {
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let after = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let fields: Vec<&str> = after.split_whitespace().collect();
@@ -187,7 +188,7 @@ impl Task {
 }
 
 /// Interprets a failed request: `Ok(true)` if its sender is gone, else an error.
-fn gone() -> io::Result<bool> {
+fn sender_gone() -> io::Result<bool> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EINTR | libc::EINPROGRESS) => Ok(true),
@@ -200,9 +201,9 @@ fn gone() -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn task(state: char, time: u64, threads: u64) -> Task {
+    fn task(state: char, time: u64, threads: u64) -> ThreadState {
         let stat = format!("7 (a) R) {state} 1 7 7 0 -1 0 0 0 0 0 {time} 2 9 9 20 0 {threads} 0 5");
-        Task::parse(stat.as_bytes()).unwrap()
+        ThreadState::parse_stat(stat.as_bytes()).unwrap()
     }
 
     #[test]
@@ -226,9 +227,9 @@ mod tests {
     #[test]
     fn the_state_of_a_thread_is_that_of_the_system_and_none_of_one_that_is_gone() {
         let (process, thread) = (std::process::id() as i32, rustix::thread::gettid());
-        let own = Task::of(process, thread.as_raw_nonzero().get() as u32).unwrap();
+        let own = ThreadState::read_state(process, thread.as_raw_nonzero().get() as u32).unwrap();
         assert!(!own.sleeps && own.threads > 0, "{own:?}");
-        assert!(Task::of(process, 0).is_none());
-        assert!(Task::parse(b"7 (cut").is_none());
+        assert!(ThreadState::read_state(process, 0).is_none());
+        assert!(ThreadState::parse_stat(b"7 (cut").is_none());
     }
 }

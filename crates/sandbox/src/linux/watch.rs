@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
-use super::threads::Threads;
-use crate::{Ending, Limits, Output};
+use super::threads::ThreadListener;
+use crate::{Ending, Output, ProgramLimits};
 
 /// Size of a read in bytes.
 const CHUNK: usize = 64 << 10;
@@ -20,13 +20,13 @@ const STEP: Duration = Duration::from_millis(1);
 
 /// A process that has not been waited for. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningProcess {
     pid: Pid,
     handle: OwnedFd,
     feeds: Vec<Feed>,
     gathers: Vec<Gather>,
     /// Answers requests for threads.
-    threads: Option<Threads>,
+    threads: Option<ThreadListener>,
     cpu_limit: Duration,
     output_limit: usize,
     /// Reason for killing the process.
@@ -52,15 +52,15 @@ struct Gather {
 
 /// Purpose of a polled descriptor.
 #[derive(Clone, Copy)]
-enum Part {
+enum PolledPart {
     End,
     Feed(usize),
     Gather(usize),
     Threads,
 }
 
-impl Running {
-    pub(super) fn new(pid: Pid, handle: OwnedFd, limits: &Limits) -> Self {
+impl RunningProcess {
+    pub(super) fn new(pid: Pid, handle: OwnedFd, limits: &ProgramLimits) -> Self {
         Self {
             pid,
             handle,
@@ -75,7 +75,7 @@ impl Running {
     }
 
     /// Writes bytes to a descriptor while the process runs, and closes it.
-    pub(super) fn feed(&mut self, to: OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn feed_input(&mut self, to: OwnedFd, bytes: &[u8]) -> io::Result<()> {
         ioctl_fionbio(&to, true)?;
         if !bytes.is_empty() {
             self.feeds.push(Feed { to, bytes: bytes.to_owned(), written: 0 });
@@ -84,12 +84,12 @@ impl Running {
     }
 
     /// Attaches the listener of the process's thread requests.
-    pub(super) fn count(&mut self, threads: Option<Threads>) {
+    pub(super) fn attach_listener(&mut self, threads: Option<ThreadListener>) {
         self.threads = threads;
     }
 
     /// Reads output and errors while the process runs.
-    pub(super) fn gather(&mut self, output: OwnedFd, errors: OwnedFd) -> io::Result<()> {
+    pub(super) fn gather_output(&mut self, output: OwnedFd, errors: OwnedFd) -> io::Result<()> {
         for from in [output, errors] {
             ioctl_fionbio(&from, true)?;
             self.gathers.push(Gather { from: Some(from), bytes: Vec::new() });
@@ -113,7 +113,7 @@ impl Running {
     }
 
     /// Waits for a process that has ended or is about to end.
-    fn wait(&mut self) {
+    fn wait_for_end(&mut self) {
         if self.ended.is_some() {
             return;
         }
@@ -142,47 +142,48 @@ impl Running {
         self.threads = None;
     }
 
-    fn over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.ended.is_some() && self.gathers.iter().all(|gather| gather.from.is_none())
     }
 
     /// Returns the descriptors to poll.
-    fn parts(&self) -> impl Iterator<Item = (Part, PollFd<'_>)> {
-        let end = self.ended.is_none().then_some((Part::End, &self.handle, PollFlags::IN));
+    fn polled_parts(&self) -> impl Iterator<Item = (PolledPart, PollFd<'_>)> {
+        let end = self.ended.is_none().then_some((PolledPart::End, &self.handle, PollFlags::IN));
         let feeds = self.feeds.iter().enumerate();
-        let feeds = feeds.map(|(i, feed)| (Part::Feed(i), &feed.to, PollFlags::OUT));
+        let feeds = feeds.map(|(i, feed)| (PolledPart::Feed(i), &feed.to, PollFlags::OUT));
         let gathers = self.gathers.iter().enumerate().filter_map(|(i, gather)| {
-            Some((Part::Gather(i), gather.from.as_ref()?, PollFlags::IN))
+            Some((PolledPart::Gather(i), gather.from.as_ref()?, PollFlags::IN))
         });
         // Feeds in reverse order, so that removing one does not move those still to come.
         let parts = gathers.chain(feeds.rev()).chain(end).map(|(part, descriptor, flags)| {
             (part, PollFd::from_borrowed_fd(descriptor.as_fd(), flags))
         });
-        let listener = self.threads.as_ref().and_then(Threads::listener);
-        let threads = listener
-            .map(|listener| (Part::Threads, PollFd::from_borrowed_fd(listener, PollFlags::IN)));
+        let listener = self.threads.as_ref().and_then(ThreadListener::pending_listener);
+        let threads = listener.map(|listener| {
+            (PolledPart::Threads, PollFd::from_borrowed_fd(listener, PollFlags::IN))
+        });
         parts.chain(threads)
     }
 
     /// Returns true if no granted request for a thread is in progress.
-    fn settled(&mut self) -> bool {
+    fn is_settled(&mut self) -> bool {
         let process = self.pid.as_raw_nonzero().get();
-        self.threads.as_mut().is_none_or(|threads| threads.settled(process))
+        self.threads.as_mut().is_none_or(|threads| threads.is_settled(process))
     }
 
     /// Handles a ready descriptor.
-    fn advance(&mut self, part: Part, ready: PollFlags) -> io::Result<()> {
+    fn handle_ready(&mut self, part: PolledPart, ready: PollFlags) -> io::Result<()> {
         match part {
-            Part::End => self.wait(),
-            Part::Threads => {
+            PolledPart::End => self.wait_for_end(),
+            PolledPart::Threads => {
                 let Some(threads) = &mut self.threads else { return Ok(()) };
                 let process = self.pid.as_raw_nonzero().get();
                 // Without a request, the process that could make one is gone.
-                if !ready.contains(PollFlags::IN) || !threads.answer(process)? {
+                if !ready.contains(PollFlags::IN) || !threads.answer_request(process)? {
                     self.threads = None;
                 }
             }
-            Part::Feed(i) => {
+            PolledPart::Feed(i) => {
                 let feed = &mut self.feeds[i];
                 match write(&feed.to, &feed.bytes[feed.written..]) {
                     Ok(n) => feed.written += n,
@@ -195,7 +196,7 @@ impl Running {
                     self.feeds.remove(i);
                 }
             }
-            Part::Gather(i) => {
+            PolledPart::Gather(i) => {
                 let gather = &mut self.gathers[i];
                 let Some(from) = &gather.from else { return Ok(()) };
                 let mut chunk = [0; CHUNK];
@@ -216,7 +217,7 @@ impl Running {
         Ok(())
     }
 
-    fn output(&mut self) -> Output {
+    fn take_output(&mut self) -> Output {
         let (ending, cpu) = self.ended.expect("a process is asked for its output when it is over");
         let mut bytes = self.gathers.iter_mut().map(|gather| std::mem::take(&mut gather.bytes));
         let (stdout, stderr) = (bytes.next().unwrap_or_default(), bytes.next().unwrap_or_default());
@@ -224,41 +225,45 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         self.kill(Ending::WallLimit);
-        self.wait();
+        self.wait_for_end();
     }
 }
 
 /// Runs processes until the first of them ends, and kills the others; kills all at `until`.
-pub(super) fn watch<const N: usize>(
-    mut processes: [Running; N],
+pub(super) fn watch_processes<const N: usize>(
+    mut processes: [RunningProcess; N],
     until: Instant,
 ) -> io::Result<[Output; N]> {
-    while !processes.iter().all(Running::over) {
+    while !processes.iter().all(RunningProcess::is_over) {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             processes.iter_mut().for_each(|process| process.kill(Ending::WallLimit));
         }
-        if processes[0].over() {
+        if processes[0].is_over() {
             let others = processes.iter_mut().skip(1);
             others.for_each(|process| process.kill(Ending::Signal(libc::SIGKILL)));
         }
-        let granted = processes.iter_mut().map(Running::settled).filter(|settled| !settled).count();
+        let granted =
+            processes.iter_mut().map(RunningProcess::is_settled).filter(|settled| !settled).count();
         let left = if granted == 0 { left } else { left.min(STEP) };
-        for (process, part, ready) in ready(&processes, left)? {
-            processes[process].advance(part, ready)?;
+        for (process, part, ready) in poll_ready(&processes, left)? {
+            processes[process].handle_ready(part, ready)?;
         }
     }
-    Ok(processes.each_mut().map(Running::output))
+    Ok(processes.each_mut().map(RunningProcess::take_output))
 }
 
 /// Polls until a descriptor is ready or the time is over; after the deadline, waits for the pending ends.
-fn ready(processes: &[Running], left: Duration) -> io::Result<Vec<(usize, Part, PollFlags)>> {
+fn poll_ready(
+    processes: &[RunningProcess],
+    left: Duration,
+) -> io::Result<Vec<(usize, PolledPart, PollFlags)>> {
     let parts = processes.iter().enumerate();
-    let parts = parts.flat_map(|(i, process)| process.parts().map(move |part| (i, part)));
-    let (whose, mut waited): (Vec<(usize, Part)>, Vec<PollFd<'_>>) =
+    let parts = parts.flat_map(|(i, process)| process.polled_parts().map(move |part| (i, part)));
+    let (whose, mut waited): (Vec<(usize, PolledPart)>, Vec<PollFd<'_>>) =
         parts.map(|(i, (part, descriptor))| ((i, part), descriptor)).unzip();
     let left = if left.is_zero() { Duration::from_millis(100) } else { left };
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };

@@ -13,7 +13,7 @@ const TEXTS: [&str; 4] = ["answer", "prompt", "reply", "error"];
 
 /// Values of a column; `None` where a row has none.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Column {
+pub(crate) enum TableColumn {
     Bool(Vec<Option<bool>>),
     Int(Vec<Option<i64>>),
     Float(Vec<Option<f64>>),
@@ -22,14 +22,14 @@ pub(crate) enum Column {
 
 /// Columns by name: the keys of rows first, then all others by name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Columns {
+pub(crate) struct TableColumns {
     pub(crate) rows: usize,
-    pub(crate) columns: Vec<(String, Column)>,
+    pub(crate) columns: Vec<(String, TableColumn)>,
 }
 
-impl Columns {
+impl TableColumns {
     /// Returns the columns of rows, with or without the texts of models.
-    pub(crate) fn of(rows: &[Map<String, Value>], texts: bool) -> Self {
+    pub(crate) fn from_rows(rows: &[Map<String, Value>], texts: bool) -> Self {
         let mut names: Vec<&str> = Vec::new();
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for name in rows.iter().flat_map(Map::keys) {
@@ -41,26 +41,26 @@ impl Columns {
         let keys = ["step", "stage", "n", "source", "task", "index", "turn", "path", "seat"];
         let rank = |name: &&str| keys.iter().position(|key| key == name).unwrap_or(keys.len());
         sort_by(&mut names, |a, b| (rank(a), a).cmp(&(rank(b), b)));
-        let column = |name: &str| Column::of(rows.iter().map(|row| row.get(name)));
+        let column = |name: &str| TableColumn::from_values(rows.iter().map(|row| row.get(name)));
         let columns = names.into_iter().map(|name| (name.to_owned(), column(name))).collect();
         Self { rows: rows.len(), columns }
     }
 
     /// Writes CSV (RFC 4180) with a line of names.
-    pub(crate) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
-        let names: Vec<String> = self.columns.iter().map(|(name, _)| quoted(name)).collect();
+    pub(crate) fn write_csv(&self, out: &mut impl Write) -> io::Result<()> {
+        let names: Vec<String> = self.columns.iter().map(|(name, _)| quote_cell(name)).collect();
         writeln!(out, "{}", names.join(","))?;
         for row in 0..self.rows {
             let cells: Vec<String> =
-                self.columns.iter().map(|(_, column)| column.cell(row)).collect();
+                self.columns.iter().map(|(_, column)| column.csv_cell(row)).collect();
             writeln!(out, "{}", cells.join(","))?;
         }
         Ok(())
     }
 }
 
-impl Column {
-    fn of<'v>(values: impl Iterator<Item = Option<&'v Value>> + Clone) -> Self {
+impl TableColumn {
+    fn from_values<'v>(values: impl Iterator<Item = Option<&'v Value>> + Clone) -> Self {
         let values = values.map(|value| value.filter(|value| !value.is_null()));
         let all = |is: fn(&Value) -> bool| values.clone().flatten().all(is);
         match () {
@@ -73,30 +73,30 @@ impl Column {
             () if all(Value::is_number) => {
                 Self::Float(values.map(|value| value.and_then(Value::as_f64)).collect())
             }
-            () => Self::Text(values.map(|value| value.map(text)).collect()),
+            () => Self::Text(values.map(|value| value.map(value_text)).collect()),
         }
     }
 
     /// Returns a value as CSV; nothing if the row has none.
-    fn cell(&self, row: usize) -> String {
+    fn csv_cell(&self, row: usize) -> String {
         let found = match self {
             Self::Bool(values) => values[row].map(|value| value.to_string()),
             Self::Int(values) => values[row].map(|value| value.to_string()),
             // As JSON writes it: the shortest text of the same number.
             Self::Float(values) => values[row].map(|value| Value::from(value).to_string()),
-            Self::Text(values) => values[row].as_deref().map(quoted),
+            Self::Text(values) => values[row].as_deref().map(quote_cell),
         };
         found.unwrap_or_default()
     }
 }
 
-fn text(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Quotes a text if it needs quotes. A text that spreadsheets would take for a formula begins with an apostrophe. Hidden
 /// characters are marked, as in a terminal.
-fn quoted(text: &str) -> String {
+fn quote_cell(text: &str) -> String {
     let text = visible(text).into_owned();
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t']);
     let text = if is_formula { format!("'{text}") } else { text };
@@ -121,14 +121,14 @@ mod tests {
         ];
         let rows: Vec<_> = rows.iter().map(|row| row.as_object().unwrap().clone()).collect();
         let mut out = Vec::new();
-        Columns::of(&rows, false).csv(&mut out).unwrap();
+        TableColumns::from_rows(&rows, false).write_csv(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let expected = "step,seat,good,loss,\"n\"\"x\"\n1,\"a,b\",true,1.0,\n2,'=1+1,,0.1,1e-9\n3,a<U+001B>[2J<U+202E><U+000D>,,0.2,\n";
         assert_eq!(text, expected);
-        let all = Columns::of(&rows, true);
+        let all = TableColumns::from_rows(&rows, true);
         let of = |name: &str| all.columns.iter().find(|(of, _)| of == name).unwrap().1.clone();
-        assert_eq!(of("step"), Column::Int(vec![Some(1), Some(2), Some(3)]));
-        assert_eq!(of("good"), Column::Bool(vec![Some(true), None, None]));
-        assert_eq!(of("reply"), Column::Text(vec![Some("secret".to_owned()), None, None]));
+        assert_eq!(of("step"), TableColumn::Int(vec![Some(1), Some(2), Some(3)]));
+        assert_eq!(of("good"), TableColumn::Bool(vec![Some(true), None, None]));
+        assert_eq!(of("reply"), TableColumn::Text(vec![Some("secret".to_owned()), None, None]));
     }
 }

@@ -17,7 +17,7 @@ const VERSION: u32 = 2;
 const TARGETS: [&str; 4] = ["answers", "answer", "target", "label"];
 
 /// Returns the log of an evaluation and its number of samples. `name` is that of its file of episodes.
-pub(crate) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractError> {
+pub(crate) fn inspect_log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractError> {
     let path = run.evaluation_episodes(name);
     if !path.is_file() {
         return Err(ExtractError::Missing {
@@ -33,10 +33,10 @@ pub(crate) fn log(run: &RunDir, name: &str) -> Result<(Value, usize), ExtractErr
     let summary: Value = read_json(&run.path().join("summary.json")).unwrap_or_default();
     let measure = summary["measure"].as_str().unwrap_or("solved").to_owned();
     let at = std::fs::metadata(&path).and_then(|found| found.modified()).unwrap_or(UNIX_EPOCH);
-    let at = timestamp(at);
+    let at = format_timestamp(at);
     let seconds = object!({ "started_at": at, "completed_at": at });
-    let lines: Vec<Value> = episodes.iter().map(|one| sample(one, &measure, &at)).collect();
-    let results = report.as_ref().map(|report| results(report, &measure, episodes.len()));
+    let lines: Vec<Value> = episodes.iter().map(|one| log_sample(one, &measure, &at)).collect();
+    let results = report.as_ref().map(|report| log_results(report, &measure, episodes.len()));
     let value = object!({
         "version": VERSION,
         "status": "success",
@@ -65,15 +65,11 @@ fn spec_of(
     policies.sort_unstable();
     policies.dedup();
     let run_name = maverl::run_dir::disk::name(run.path());
-    let id = |part: &str| {
-        let hash = Sha256::digest(format!("{run_name}/{name}/{part}"));
-        hash.iter().take(11).map(|byte| format!("{byte:02x}")).collect::<String>()
-    };
     let orchestra = config.orchestra.name.clone().unwrap_or_else(|| "maverl".to_owned());
     Ok(object!({
-        "eval_id": id("eval"),
-        "run_id": id("run"),
-        "task_id": id("task"),
+        "eval_id": short_hash(&[&run_name, name, "eval"]),
+        "run_id": short_hash(&[&run_name, name, "run"]),
+        "task_id": short_hash(&[&run_name, name, "task"]),
         "created": at,
         "task": format!("{orchestra} {name}"),
         "task_version": 0,
@@ -89,7 +85,7 @@ fn spec_of(
 }
 
 /// Returns the statistics: means over tasks.
-fn results(report: &EvalReport, measure: &str, all: usize) -> Value {
+fn log_results(report: &EvalReport, measure: &str, all: usize) -> Value {
     let metric =
         |name: &str, value: f64| object!({ "name": name, "value": value, "params": object!({}) });
     let overall = &report.overall;
@@ -113,19 +109,19 @@ fn results(report: &EvalReport, measure: &str, all: usize) -> Value {
 }
 
 /// Returns an episode.
-fn sample(episode: &Episode, measure: &str, at: &str) -> Value {
+fn log_sample(episode: &Episode, measure: &str, at: &str) -> Value {
     let Episode { task, index, answer, outcome, .. } = episode;
     let answer = answer.as_deref().unwrap_or_default();
     let mut value = object!({
         "id": format!("{}/{}", task.source, task.id),
         "epoch": index + 1,
         "input": task.question,
-        "target": target(&task.data),
-        "messages": messages(episode),
-        "output": output("maverl", answer, Finish::Stop),
+        "target": reference_answers(&task.data),
+        "messages": conversation_messages(episode),
+        "output": model_output("maverl", answer, Finish::Stop),
         "metadata": object!({ "seed": episode.seed, "data": task.data, "rewards": episode.rewards }),
         "store": object!({}),
-        "events": events(episode, at),
+        "events": log_events(episode, at),
         "model_usage": object!({}),
         "attachments": object!({}),
     });
@@ -146,7 +142,7 @@ fn sample(episode: &Episode, measure: &str, at: &str) -> Value {
 }
 
 /// Returns the reference answers of a task; empty if its data has none that is known.
-fn target(data: &Map<String, Value>) -> Value {
+fn reference_answers(data: &Map<String, Value>) -> Value {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match TARGETS.iter().find_map(|key| data.get(*key)) {
         Some(Value::Array(values)) => values.iter().map(text).collect::<Vec<_>>().into(),
@@ -156,20 +152,19 @@ fn target(data: &Map<String, Value>) -> Value {
 }
 
 /// Returns the turns as one conversation: of each prompt its last message, with the name of the seat.
-fn messages(episode: &Episode) -> Vec<Value> {
-    let of = |turn: &Turn| {
+fn conversation_messages(episode: &Episode) -> Vec<Value> {
+    episode.turns.iter().flat_map(|turn: &Turn| {
         let given = turn.prompt.last().map_or("", |message| message.content.as_str());
         let seat = format!("[{}]", turn.seat);
         [
             object!({ "role": "user", "content": format!("{seat}\n{given}") }),
             object!({ "role": "assistant", "content": format!("{seat}\n{}", turn.reply), "model": turn.policy }),
         ]
-    };
-    episode.turns.iter().flat_map(of).collect()
+    }).collect()
 }
 
 /// Returns the turns and the actions, in the order of their paths: an action is before the turn that was asked next.
-fn events(episode: &Episode, at: &str) -> Vec<Value> {
+fn log_events(episode: &Episode, at: &str) -> Vec<Value> {
     let mut acts = episode.acts.iter().peekable();
     let mut events = Vec::new();
     for (i, turn) in episode.turns.iter().enumerate() {
@@ -195,7 +190,7 @@ fn act_event(act: &Act, at: &str) -> Value {
 
 fn turn_event(episode: &Episode, i: usize, turn: &Turn, at: &str) -> Value {
     let finish = turn.tokens.as_ref().map_or(Finish::Stop, |tokens| tokens.finish);
-    let mut output = output(&turn.policy, &turn.reply, finish);
+    let mut output = model_output(&turn.policy, &turn.reply, finish);
     let config = match &turn.tokens {
         Some(tokens) => {
             let (given, sampled) = (tokens.prompt.len(), tokens.completion.len());
@@ -227,7 +222,7 @@ fn turn_event(episode: &Episode, i: usize, turn: &Turn, at: &str) -> Value {
     })
 }
 
-fn output(model: &str, text: &str, finish: Finish) -> Value {
+fn model_output(model: &str, text: &str, finish: Finish) -> Value {
     let reason = if finish == Finish::Length { "max_tokens" } else { "stop" };
     let message =
         object!({ "role": "assistant", "content": text, "source": "generate", "model": model });
@@ -240,7 +235,7 @@ fn output(model: &str, text: &str, finish: Finish) -> Value {
 
 /// Returns a time as ISO 8601 in UTC. Days are counted in eras of 400 years from March 1st, so that a leap day is the
 /// last day of its year.
-fn timestamp(time: SystemTime) -> String {
+fn format_timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -254,6 +249,12 @@ fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}+00:00")
 }
 
+/// Returns the beginning of the hash of some texts, as an id.
+fn short_hash(parts: &[&str]) -> String {
+    let hash = Sha256::digest(parts.join("/"));
+    hash.iter().take(11).map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_time_is_written_as_its_date() {
-        let text = |seconds| timestamp(UNIX_EPOCH + Duration::from_secs(seconds));
+        let text = |seconds| format_timestamp(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(text(0), "1970-01-01T00:00:00+00:00");
         assert_eq!(text(951_782_400), "2000-02-29T00:00:00+00:00");
         assert_eq!(text(1_709_251_199), "2024-02-29T23:59:59+00:00");

@@ -10,14 +10,14 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::columns::{Column, Columns};
+use super::columns::{TableColumn, TableColumns};
 
 /// Writes columns as one row group, compressed with zstd.
-pub(crate) fn write(table: &Columns, file: File) -> Result<(), ParquetError> {
+pub(crate) fn write_parquet(table: &TableColumns, file: File) -> Result<(), ParquetError> {
     let fields: Vec<TypePtr> = table
         .columns
         .iter()
-        .map(|(name, column)| field(name, column).map(Arc::new))
+        .map(|(name, column)| column_type(name, column).map(Arc::new))
         .collect::<Result<_, _>>()?;
     let schema = Arc::new(Type::group_type_builder("rows").with_fields(fields).build()?);
     let compression = Compression::ZSTD(ZstdLevel::default());
@@ -27,11 +27,19 @@ pub(crate) fn write(table: &Columns, file: File) -> Result<(), ParquetError> {
     for (_, column) in &table.columns {
         let Some(mut out) = group.next_column()? else { break };
         match column {
-            Column::Bool(values) => batch::<BoolType, _>(&mut out, values, |value| *value)?,
-            Column::Int(values) => batch::<Int64Type, _>(&mut out, values, |value| *value)?,
-            Column::Float(values) => batch::<DoubleType, _>(&mut out, values, |value| *value)?,
-            Column::Text(values) => {
-                batch::<ByteArrayType, _>(&mut out, values, |text| ByteArray::from(text.as_str()))?;
+            TableColumn::Bool(values) => {
+                write_batch::<BoolType, _>(&mut out, values, |value| *value)?
+            }
+            TableColumn::Int(values) => {
+                write_batch::<Int64Type, _>(&mut out, values, |value| *value)?
+            }
+            TableColumn::Float(values) => {
+                write_batch::<DoubleType, _>(&mut out, values, |value| *value)?
+            }
+            TableColumn::Text(values) => {
+                write_batch::<ByteArrayType, _>(&mut out, values, |text| {
+                    ByteArray::from(text.as_str())
+                })?;
             }
         }
         out.close()?;
@@ -40,19 +48,19 @@ pub(crate) fn write(table: &Columns, file: File) -> Result<(), ParquetError> {
     writer.close().map(drop)
 }
 
-fn field(name: &str, column: &Column) -> Result<Type, ParquetError> {
+fn column_type(name: &str, column: &TableColumn) -> Result<Type, ParquetError> {
     let (physical, converted) = match column {
-        Column::Bool(_) => (Physical::BOOLEAN, ConvertedType::NONE),
-        Column::Int(_) => (Physical::INT64, ConvertedType::NONE),
-        Column::Float(_) => (Physical::DOUBLE, ConvertedType::NONE),
-        Column::Text(_) => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+        TableColumn::Bool(_) => (Physical::BOOLEAN, ConvertedType::NONE),
+        TableColumn::Int(_) => (Physical::INT64, ConvertedType::NONE),
+        TableColumn::Float(_) => (Physical::DOUBLE, ConvertedType::NONE),
+        TableColumn::Text(_) => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
     };
     let field = Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
     field.with_converted_type(converted).build()
 }
 
 /// Writes the values of a column. Definition level 0 is a row without a value.
-fn batch<T: DataType, V>(
+fn write_batch<T: DataType, V>(
     out: &mut SerializedColumnWriter<'_>,
     values: &[Option<V>],
     convert: impl Fn(&V) -> T::T,

@@ -17,12 +17,12 @@ use serde_json::Value;
 
 pub use self::tokens::Detail;
 use crate::compact::sort_by;
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
 
 /// Episodes to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownEpisodes {
     /// The episode of this name, `STEP/[SOURCE/]TASK/INDEX`.
     Named(String),
     /// The episodes of a step with the lowest scores, so many.
@@ -51,21 +51,27 @@ impl From<RunDirError> for ShowError {
 /// # Errors
 ///
 /// See [`ShowError`].
-pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<String, ShowError> {
+pub fn show_episodes(
+    dir: &Path,
+    shown: &ShownEpisodes,
+    detail: Detail,
+    width: usize,
+) -> Result<String, ShowError> {
     let run = RunDir::open(dir)?;
     let files = RunFiles::new(dir.to_owned());
     let mut parts = Vec::new();
-    for (step, n, episode) in &chosen(&run, shown)? {
-        let samples = samples(&run, *step)?;
+    for (step, n, episode) in &chosen_episodes(&run, shown)? {
+        let samples = step_samples(&run, *step)?;
         let tokens = match detail {
             Detail::Turns => Vec::new(),
             Detail::Tokens => {
                 let turns = episode.turns.iter().enumerate();
-                let lines = turns.map(|(i, turn)| tokens::lines(&files, *step, (*n, i), turn));
-                lines.collect::<Result<_, _>>().map_err(unreadable)?
+                let lines =
+                    turns.map(|(i, turn)| tokens::token_lines(&files, *step, (*n, i), turn));
+                lines.collect::<Result<_, _>>().map_err(unreadable_tokens)?
             }
         };
-        parts.push(text((*step, *n, episode), samples.as_ref(), &tokens, width));
+        parts.push(episode_text((*step, *n, episode), samples.as_ref(), &tokens, width));
     }
     Ok(visible(&parts.join("\n")).into_owned())
 }
@@ -75,39 +81,46 @@ pub fn show(dir: &Path, shown: &Shown, detail: Detail, width: usize) -> Result<S
 /// # Errors
 ///
 /// See [`ShowError`].
-pub fn show_json(dir: &Path, shown: &Shown, detail: Detail) -> Result<Value, ShowError> {
+pub fn show_json(dir: &Path, shown: &ShownEpisodes, detail: Detail) -> Result<Value, ShowError> {
     let run = RunDir::open(dir)?;
     let files = RunFiles::new(dir.to_owned());
     let mut found = Vec::new();
-    for (step, n, episode) in &chosen(&run, shown)? {
-        let samples = samples(&run, *step)?;
+    for (step, n, episode) in &chosen_episodes(&run, shown)? {
+        let samples = step_samples(&run, *step)?;
         let its = samples.as_ref().map(|samples| samples.of_episode(*n));
-        let value = tokens::json(&files, (*step, *n, episode), its.as_ref(), detail);
-        found.push(value.map_err(unreadable)?);
+        let value = tokens::episode_json(&files, (*step, *n, episode), its.as_ref(), detail);
+        found.push(value.map_err(unreadable_tokens)?);
     }
     Ok(found.into())
 }
 
 /// Returns the error of tokens that cannot be read.
-fn unreadable(problem: Problem) -> ShowError {
+fn unreadable_tokens(problem: ReportProblem) -> ShowError {
     ShowError::Tokens(problem.reason)
 }
 
 /// Returns the chosen episodes with their step and their index in it.
-fn chosen(run: &RunDir, shown: &Shown) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
+fn chosen_episodes(
+    run: &RunDir,
+    shown: &ShownEpisodes,
+) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
     Ok(match shown {
-        Shown::Named(name) => {
+        ShownEpisodes::Named(name) => {
             let Recorded { step, episode } = Recorded::read(run, name)?;
             let all = read_rollouts(&run.rollouts(step))?;
             let n = all.iter().position(|other| *other == episode).unwrap_or(0);
             vec![(step, n, episode)]
         }
-        Shown::Worst(step, count) => worst(run, *step, *count)?,
+        ShownEpisodes::Worst(step, count) => worst_episodes(run, *step, *count)?,
     })
 }
 
 /// Returns the episodes of a step with the lowest scores; unscored ones are last.
-fn worst(run: &RunDir, step: u64, count: usize) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
+fn worst_episodes(
+    run: &RunDir,
+    step: u64,
+    count: usize,
+) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
     if !run.rollout_steps()?.contains(&step) {
         // The error names the steps that there are.
         Recorded::read(run, &step.to_string())?;
@@ -119,14 +132,14 @@ fn worst(run: &RunDir, step: u64, count: usize) -> Result<Vec<(u64, usize, Episo
     Ok(all.into_iter().take(count).map(|(n, episode)| (step, n, episode)).collect())
 }
 
-fn samples(run: &RunDir, step: u64) -> Result<Option<StepSamples>, RunDirError> {
+fn step_samples(run: &RunDir, step: u64) -> Result<Option<StepSamples>, RunDirError> {
     let path = run.samples(step);
     if path.is_file() { read_samples(&path).map(Some) } else { Ok(None) }
 }
 
 /// Formats an episode: turns and actions in their order, with rewards and advantages, and the lines of the tokens of each
 /// turn.
-fn text(
+fn episode_text(
     (step, n, episode): (u64, usize, &Episode),
     samples: Option<&StepSamples>,
     tokens: &[String],
@@ -134,7 +147,7 @@ fn text(
 ) -> String {
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
     let mut text = format!("episode {name}\n");
-    text += &block("question", &episode.task.question, width);
+    text += &labeled_block("question", &episode.task.question, width);
     let its = samples.map(|samples| samples.of_episode(n)).unwrap_or_default();
     for (i, turn) in episode.turns.iter().enumerate() {
         for act in episode.acts.iter().filter(|act| act.path == turn.path) {
@@ -147,7 +160,7 @@ fn text(
     for act in episode.acts.iter().filter(|act| !last.clone().any(|path| *path == act.path)) {
         text += &of_act(act, width);
     }
-    text += &block("answer", episode.answer.as_deref().unwrap_or("(none)"), width);
+    text += &labeled_block("answer", episode.answer.as_deref().unwrap_or("(none)"), width);
     let end = match &episode.outcome {
         Outcome::Scored(score) => {
             let solved = if score.solved { "solved" } else { "not solved" };
@@ -155,7 +168,7 @@ fn text(
         }
         Outcome::Unscored(fault) => format!("unscored: {fault}"),
     };
-    text + &block("outcome", &end, width)
+    text + &labeled_block("outcome", &end, width)
 }
 
 fn of_turn(
@@ -178,11 +191,11 @@ fn of_turn(
     }
     let mut text = head + "\n";
     if let Some(last) = turn.prompt.last() {
-        text += &block("prompt", &last.content, width);
+        text += &labeled_block("prompt", &last.content, width);
     }
-    text += &block("reply", &turn.reply, width);
+    text += &labeled_block("reply", &turn.reply, width);
     if let Some(error) = &turn.error {
-        text += &block("error", error, width);
+        text += &labeled_block("error", error, width);
     }
     text
 }
@@ -193,12 +206,12 @@ fn of_act(act: &Act, width: usize) -> String {
         Action::Tool { name, arguments } => format!("{name}({arguments})"),
     };
     let name = act.environment.as_deref().unwrap_or("environment");
-    let text = format!("\n{name}\n{}", block("action", &what, width));
-    text + &block("observed", &act.observation, width)
+    let text = format!("\n{name}\n{}", labeled_block("action", &what, width));
+    text + &labeled_block("observed", &act.observation, width)
 }
 
 /// Formats a label and its text, wrapped.
-fn block(label: &str, text: &str, width: usize) -> String {
+fn labeled_block(label: &str, text: &str, width: usize) -> String {
     let lines = paragraphs(&visible(text.trim_end()), width.saturating_sub(12).max(20));
     let mut block = String::new();
     for (i, line) in lines.lines().enumerate() {
@@ -240,8 +253,13 @@ mod tests {
             samples.samples.push(sample);
         }
         run.write_samples(12, &samples).unwrap();
-        let named =
-            show(run.path(), &Shown::Named("12/train-1/3".into()), Detail::Turns, 80).unwrap();
+        let named = show_episodes(
+            run.path(),
+            &ShownEpisodes::Named("12/train-1/3".into()),
+            Detail::Turns,
+            80,
+        )
+        .unwrap();
         let parts = [
             "0  t/a  small  R 0.000  A -0.500",
             "action    capital of Peru",
@@ -257,10 +275,12 @@ mod tests {
             named.contains("error     no block") && named.ends_with("not solved, score 0\n"),
             "{named}"
         );
-        let worst = show(run.path(), &Shown::Worst(12, 1), Detail::Turns, 80).unwrap();
+        let worst =
+            show_episodes(run.path(), &ShownEpisodes::Worst(12, 1), Detail::Turns, 80).unwrap();
         assert_eq!(worst, named);
-        let error =
-            show(run.path(), &Shown::Worst(13, 1), Detail::Turns, 80).unwrap_err().to_string();
+        let error = show_episodes(run.path(), &ShownEpisodes::Worst(13, 1), Detail::Turns, 80)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("its steps are 12 to 12"), "{error}");
     }
 }

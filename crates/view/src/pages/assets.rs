@@ -45,24 +45,24 @@ pub(crate) const STATIC: &str = "static.js";
 /// Returns the type and the text of a file; `None` if there is none of this name.
 pub(crate) fn find_file(name: &str) -> Option<(&'static str, String)> {
     let (_, content_type) = FILES.iter().find(|(file, _)| *file == name)?;
-    Some((content_type, text(name)))
+    Some((content_type, sent_text(name)))
 }
 
 /// Returns the text of a file as it is sent: without comments, which hold the types, without indentation, and styles without
 /// spaces that mean nothing. Commands in it have the name of this program.
-pub(crate) fn text(name: &str) -> String {
-    let text = source(if name.is_empty() { "index.html" } else { name });
+pub(crate) fn sent_text(name: &str) -> String {
+    let text = written_text(if name.is_empty() { "index.html" } else { name });
     match name.rsplit('.').next() {
-        Some("js") => own(&short(&text)).into_owned(),
+        Some("js") => own(&minify_text(&text)).into_owned(),
         Some("css") => [": ", " {", "{ ", ", ", "; "]
             .into_iter()
-            .fold(short(&text), |text, part| text.replace(part, part.trim())),
+            .fold(minify_text(&text), |text, part| text.replace(part, part.trim())),
         _ => text.into_owned(),
     }
 }
 
 /// Returns a script or style without comments, indentation and empty lines.
-fn short(text: &str) -> String {
+fn minify_text(text: &str) -> String {
     let mut parts = text.split("/**");
     let mut rest = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -84,19 +84,19 @@ static PACKED: LazyLock<String> = LazyLock::new(|| {
 
 /// Returns the text of a file as it is written.
 #[cfg(not(test))]
-fn source(name: &str) -> Cow<'static, str> {
-    Cow::Borrowed(packed(name))
+fn written_text(name: &str) -> Cow<'static, str> {
+    Cow::Borrowed(packed_text(name))
 }
 
 /// Tests read the files themselves, so that a page can be changed without compiling.
 #[cfg(test)]
-fn source(name: &str) -> Cow<'static, str> {
+fn written_text(name: &str) -> Cow<'static, str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
     let read = std::fs::read_to_string(std::path::Path::new(path).join(name));
-    read.map_or_else(|_| Cow::Borrowed(packed(name)), Cow::Owned)
+    read.map_or_else(|_| Cow::Borrowed(packed_text(name)), Cow::Owned)
 }
 
-fn packed(name: &str) -> &'static str {
+fn packed_text(name: &str) -> &'static str {
     let mut parts = PACKED.split('\0');
     while let (Some(file), Some(text)) = (parts.next(), parts.next()) {
         if file == name {
@@ -126,7 +126,7 @@ mod tests {
             "srcdoc",
         ];
         for name in FILES.iter().map(|(name, _)| *name).chain([STATIC]) {
-            let text = source(if name.is_empty() { "index.html" } else { name });
+            let text = written_text(if name.is_empty() { "index.html" } else { name });
             for word in never {
                 assert!(!text.contains(word), "{name}: {word}");
             }
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn scripts_are_sent_without_types_and_indentation() {
         let text = "/**\n * @param {any} x\n */\nfunction f(x) {\n  // A line.\n  return /** @type {any} */ (x) + \"//\";\n}\n";
-        assert_eq!(short(text), "function f(x) {\nreturn (x) + \"//\";\n}\n");
+        assert_eq!(minify_text(text), "function f(x) {\nreturn (x) + \"//\";\n}\n");
         for (name, _) in FILES.iter().filter(|(name, _)| name.ends_with(".js")) {
-            let text = source(name);
+            let text = written_text(name);
             let odd = text.lines().find(|line| line.matches('`').count() % 2 == 1);
             assert_eq!(odd, None, "{name}: a text of several lines would lose its indentation");
         }
@@ -152,14 +152,17 @@ mod tests {
     fn the_program_has_the_files_as_they_are() {
         for name in FILES.iter().map(|(name, _)| *name).chain([STATIC]) {
             let name = if name.is_empty() { "index.html" } else { name };
-            assert!(!packed(name).is_empty() && packed(name) == source(name), "{name}");
+            assert!(
+                !packed_text(name).is_empty() && packed_text(name) == written_text(name),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn every_import_is_a_file() {
         for (name, _) in FILES.iter().filter(|(name, _)| name.ends_with(".js")) {
-            for import in source(name).lines().filter(|line| line.starts_with("import ")) {
+            for import in written_text(name).lines().filter(|line| line.starts_with("import ")) {
                 let from = import.rsplit("\"./").next().unwrap_or_default();
                 let from = from.trim_end_matches(['"', ';']);
                 assert!(FILES.iter().any(|(file, _)| *file == from), "{name}: {import}");

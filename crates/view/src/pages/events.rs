@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::answer::Parts;
-use crate::report::problem::Problem;
+use super::answer::BodyParts;
+use crate::report::problem::ReportProblem;
 use crate::report::rows::run::INTERVAL;
 use crate::report::watched::WatchedRun;
 
@@ -19,7 +19,7 @@ const QUIET: u32 = 20;
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Changes of all runs, one part for each look at the files.
-struct Events {
+struct RunEvents {
     runs: Vec<Arc<WatchedRun>>,
     /// Lengths, state and progress of each run at the last look.
     seen: BTreeMap<usize, (String, String)>,
@@ -31,31 +31,32 @@ struct Events {
 pub(crate) fn event_stream(
     runs: Vec<Arc<WatchedRun>>,
     last: Option<&str>,
-) -> Result<Parts, Problem> {
+) -> Result<BodyParts, ReportProblem> {
     if LISTENING.fetch_add(1, Ordering::SeqCst) >= LISTENERS {
         LISTENING.fetch_sub(1, Ordering::SeqCst);
-        return Err(Problem::busy("too many pages listen; close some"));
+        return Err(ReportProblem::busy("too many pages listen; close some"));
     }
-    let seen = last.map(parsed).unwrap_or_default();
-    Ok(Box::new(Events { runs, seen, quiet: 0, first: true }))
+    let seen = last.map(parse_id).unwrap_or_default();
+    Ok(Box::new(RunEvents { runs, seen, quiet: 0, first: true }))
 }
 
 /// Parses an id: lengths of runs, as `0:12-34-0-0;1:..`.
-fn parsed(id: &str) -> BTreeMap<usize, (String, String)> {
-    let one = |part: &str| {
-        let (r, lengths) = part.split_once(':')?;
-        Some((r.parse().ok()?, (lengths.to_owned(), String::new())))
-    };
-    id.split(';').filter_map(one).collect()
+fn parse_id(id: &str) -> BTreeMap<usize, (String, String)> {
+    id.split(';')
+        .filter_map(|part: &str| {
+            let (r, lengths) = part.split_once(':')?;
+            Some((r.parse().ok()?, (lengths.to_owned(), String::new())))
+        })
+        .collect()
 }
 
-impl Drop for Events {
+impl Drop for RunEvents {
     fn drop(&mut self) {
         LISTENING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Iterator for Events {
+impl Iterator for RunEvents {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
@@ -64,9 +65,9 @@ impl Iterator for Events {
         }
         let mut text = String::new();
         for (r, run) in self.runs.iter().enumerate() {
-            let line = run.line();
-            let content = run.run.now();
-            let lengths = content.lengths().map(|n| n.to_string()).join("-");
+            let line = run.list_line();
+            let content = run.run.lock_content();
+            let lengths = content.content_lengths().map(|n| n.to_string()).join("-");
             let state = json!([line["state"], line["progress"], line["after"]]).to_string();
             let known = self.seen.insert(r, (lengths.clone(), state.clone()));
             let (old_lengths, old_state) = known.unwrap_or_default();

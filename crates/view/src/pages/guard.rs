@@ -14,7 +14,7 @@ use axum::response::Response;
 use maverl::train::own;
 use maverl_serve::{Guard, Keys};
 
-use super::answer::refusal;
+use super::answer::refusal_response;
 
 /// Content security policy of every response. No inline script or style runs, and no string becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
@@ -39,13 +39,13 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// Returns a router that refuses requests without a key in their path, and those of other pages. `Host` is checked by the
 /// guard of the servers.
 pub(crate) fn protect_pages(router: Router, keys: Keys) -> Router {
-    let router = router.layer(from_fn_with_state(Arc::new(keys), check));
+    let router = router.layer(from_fn_with_state(Arc::new(keys), check_request));
     let guard = Guard { local: true, ..Guard::default() };
     guard.protect(router).layer(map_response(add_headers))
 }
 
-async fn check(State(keys): State<Arc<Keys>>, request: Request, next: Next) -> Response {
-    match admit(&keys, request.method(), request.uri(), request.headers()) {
+async fn check_request(State(keys): State<Arc<Keys>>, request: Request, next: Next) -> Response {
+    match admit_request(&keys, request.method(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => *refusal,
     }
@@ -56,16 +56,16 @@ async fn check(State(keys): State<Arc<Keys>>, request: Request, next: Next) -> R
 /// - The first part of its path is a key: other users of the machine can reach the port, too.
 /// - `Origin`, if there, is that of the page itself.
 /// - Everything but the page itself is fetched by the page itself.
-fn admit(
+fn admit_request(
     keys: &Keys,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Box<Response>> {
-    let refuse = |status, reason: &str| Err(Box::new(refusal(status, reason)));
+    let refuse = |status, reason: &str| Err(Box::new(refusal_response(status, reason)));
     if ![Method::GET, Method::HEAD].contains(method) {
         let mut response =
-            refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+            refusal_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Err(Box::new(response));
     }
@@ -113,7 +113,7 @@ mod tests {
             all.append(HeaderName::from_static(name), value.parse().unwrap());
         }
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let refused = admit(&keys, &method, &target.parse().unwrap(), &all);
+        let refused = admit_request(&keys, &method, &target.parse().unwrap(), &all);
         refused.map_or_else(|refusal| refusal.status().as_u16(), |()| 200)
     }
 

@@ -20,12 +20,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use self::blocks::{Blocks, packed};
+use self::blocks::{PageBlocks, pack_answers};
 use self::error::LARGEST_PAGE;
 pub use self::error::PageError;
 pub use self::run_blocks::PageChoice;
 use self::run_blocks::{add_answer, add_run};
-use super::api::compared;
+use super::api::compare_watched;
 use super::assets;
 use super::viewer::Viewer;
 use crate::compact::sort_by;
@@ -65,22 +65,22 @@ impl Viewer {
         choice: &PageChoice,
         out: &Path,
     ) -> Result<PageSummary, PageError> {
-        let runs = self.runs();
+        let runs = self.watched_runs();
         if runs.is_empty() {
             return Err(PageError::NoRun);
         }
-        let mut blocks = Blocks::default();
-        add_answer(&mut blocks, ("all", ""), "runs", Ok(self.lines()))?;
-        for subset in subsets(runs.len()) {
+        let mut blocks = PageBlocks::default();
+        add_answer(&mut blocks, ("all", ""), "runs", Ok(self.run_lines()))?;
+        for subset in run_subsets(runs.len()) {
             let mut given: Vec<_> = subset.iter().map(|i| Arc::clone(&runs[*i])).collect();
             sort_by(&mut given, |a, b| a.run.id.cmp(&b.run.id));
             let ids: Vec<&str> = given.iter().map(|run| &*run.run.id).collect();
             let path = format!("compare?runs={}", ids.join(","));
-            add_answer(&mut blocks, ("all", ""), &path, Ok(compared(&given)))?;
+            add_answer(&mut blocks, ("all", ""), &path, Ok(compare_watched(&given)))?;
         }
         for run in &runs {
             // Rows of an old run are made in the background.
-            while run.run.now().scanning.is_some() {
+            while run.run.lock_content().scanning.is_some() {
                 std::thread::sleep(WAIT);
             }
             add_run(&mut blocks, run, choice)?;
@@ -89,7 +89,7 @@ impl Viewer {
         blocks.blocks.entry("all".to_owned()).or_default().insert("contents".to_owned(), contents);
         let failed = |source| PageError::Output { path: out.display().to_string(), source };
         let bytes = if out.extension().is_some_and(|end| end == "html") {
-            let page = html(&blocks.blocks);
+            let page = page_html(&blocks.blocks);
             if page.len() > most {
                 let share = most as f64 / page.len() as f64 * 0.9;
                 let fits = (blocks.episodes as f64 * share / runs.len() as f64) as usize;
@@ -98,7 +98,7 @@ impl Viewer {
             std::fs::write(out, &page).map_err(failed)?;
             page.len()
         } else {
-            folder::write(&blocks.blocks, out).map_err(failed)?
+            folder::write_folder(&blocks.blocks, out).map_err(failed)?
         };
         let runs = runs.len();
         Ok(PageSummary { runs, episodes: blocks.episodes, of: blocks.of, bytes })
@@ -106,7 +106,7 @@ impl Viewer {
 }
 
 /// Returns the selections of runs that can be compared: all of few runs, else all runs.
-fn subsets(runs: usize) -> Vec<Vec<usize>> {
+fn run_subsets(runs: usize) -> Vec<Vec<usize>> {
     if runs > COMPARED {
         return vec![(0..runs).collect()];
     }
@@ -115,8 +115,8 @@ fn subsets(runs: usize) -> Vec<Vec<usize>> {
 }
 
 /// Returns the page.
-fn html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
-    let (script, style) = (bundle::script(), assets::text("style.css"));
+fn page_html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
+    let (script, style) = (bundle::bundle_script(), assets::sent_text("style.css"));
     let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; \
@@ -130,11 +130,11 @@ fn html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
         let _ = writeln!(
             scripts,
             "    <script type=\"application/octet-stream\" id=\"block-{name}\">{}</script>",
-            packed(answers)
+            pack_answers(answers)
         );
     }
     let meta = format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
-    let page = assets::text("");
+    let page = assets::sent_text("");
     let page =
         page.replace("<meta charset=\"utf-8\">", &format!("<meta charset=\"utf-8\">\n    {meta}"));
     let link = "<link rel=\"stylesheet\" href=\"style.css\">";
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn few_runs_can_be_compared_in_every_selection() {
-        assert_eq!(subsets(1), Vec::<Vec<usize>>::new());
-        assert_eq!(subsets(3), [vec![0, 1], vec![0, 2], vec![1, 2], vec![0, 1, 2]]);
-        assert_eq!(subsets(5), [[0, 1, 2, 3, 4]]);
+        assert_eq!(run_subsets(1), Vec::<Vec<usize>>::new());
+        assert_eq!(run_subsets(3), [vec![0, 1], vec![0, 2], vec![1, 2], vec![0, 1, 2]]);
+        assert_eq!(run_subsets(5), [[0, 1, 2, 3, 4]]);
     }
 }

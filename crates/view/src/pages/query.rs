@@ -2,57 +2,51 @@
 
 use std::str::FromStr;
 
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 
 /// Parameters of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
+impl QueryParameters {
     /// Decodes the parameters of a query.
-    pub(crate) fn new(text: &str) -> Result<Self, Problem> {
-        let pair = |pair: &str| {
+    pub(crate) fn new(text: &str) -> Result<Self, ReportProblem> {
+        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((decoded(name)?, decoded(value)?))
-        };
-        let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(pair);
+            Some((decode_percent(name)?, decode_percent(value)?))
+        });
         let pairs: Option<Vec<_>> = pairs.collect();
-        pairs.map(Self).ok_or_else(|| Problem::invalid("the query is not encoded text"))
+        pairs.map(Self).ok_or_else(|| ReportProblem::invalid("the query is not encoded text"))
     }
 
     /// Returns the value of a parameter that is not empty.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text_value(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(given, value)| given == name && !value.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 
     /// Returns the value of a parameter; `Err` if it cannot be parsed.
-    pub(crate) fn parse<T: FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        let refusal = |_| Problem::invalid(format!("`{name}` cannot be `{text}`"));
+    pub(crate) fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>, ReportProblem> {
+        let Some(text) = self.text_value(name) else { return Ok(None) };
+        let refusal = |_| ReportProblem::invalid(format!("`{name}` cannot be `{text}`"));
         text.parse().map(Some).map_err(refusal)
     }
 
     /// Returns the ends of a range written `A..B`, either of which may be missing, or one value for both.
-    pub(crate) fn range<T>(&self, name: &str) -> Result<(Option<T>, Option<T>), Problem>
+    pub(crate) fn range_value<T>(&self, name: &str) -> Result<(Option<T>, Option<T>), ReportProblem>
     where
         T: FromStr + Copy,
     {
-        let Some(text) = self.text(name) else { return Ok((None, None)) };
-        let refusal = || Problem::invalid(format!("`{name}` cannot be `{text}`"));
-        let end = |text: &str| match text {
-            "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| refusal()),
-        };
+        let Some(text) = self.text_value(name) else { return Ok((None, None)) };
         match text.split_once("..") {
-            Some((low, high)) => Ok((end(low)?, end(high)?)),
-            None => end(text).map(|value| (value, value)),
+            Some((low, high)) => Ok((parse_end(name, text, low)?, parse_end(name, text, high)?)),
+            None => parse_end(name, text, text).map(|value| (value, value)),
         }
     }
 }
 
 /// Decodes `%XX` and `+`; `None` if the result is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
+fn decode_percent(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut found = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -68,6 +62,15 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(found).ok()
 }
 
+/// Parses an end of a range, which is open if it is empty.
+fn parse_end<T: FromStr>(name: &str, range: &str, end: &str) -> Result<Option<T>, ReportProblem> {
+    if end.is_empty() {
+        return Ok(None);
+    }
+    let refusal = |_| ReportProblem::invalid(format!("`{name}` cannot be `{range}`"));
+    end.parse().map(Some).map_err(refusal)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -77,14 +80,18 @@ mod tests {
 
     #[test]
     fn queries_are_decoded_or_refused() {
-        let found = Query::new("q=a%20b+%C3%A4&step=3..&limit=7&empty=").unwrap();
-        assert_eq!(found.text("q"), Some("a b ä"));
-        assert_eq!(found.text("empty"), None);
-        assert_eq!(found.range::<u64>("step").unwrap(), (Some(3), None));
-        assert_eq!(found.parse::<u64>("limit").unwrap(), Some(7));
-        assert_eq!(found.parse::<u64>("q").unwrap_err().kind, ProblemKind::Invalid);
+        let found = QueryParameters::new("q=a%20b+%C3%A4&step=3..&limit=7&empty=").unwrap();
+        assert_eq!(found.text_value("q"), Some("a b ä"));
+        assert_eq!(found.text_value("empty"), None);
+        assert_eq!(found.range_value::<u64>("step").unwrap(), (Some(3), None));
+        assert_eq!(found.parse_value::<u64>("limit").unwrap(), Some(7));
+        assert_eq!(found.parse_value::<u64>("q").unwrap_err().kind, ProblemKind::Invalid);
         for query in ["q=%", "q=%f", "q=%zz", "q=%ff", "%ff=1"] {
-            assert_eq!(Query::new(query).unwrap_err().kind, ProblemKind::Invalid, "{query}");
+            assert_eq!(
+                QueryParameters::new(query).unwrap_err().kind,
+                ProblemKind::Invalid,
+                "{query}"
+            );
         }
     }
 }

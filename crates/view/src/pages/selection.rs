@@ -1,8 +1,8 @@
 //! The selection of rows of episodes by the parameters of a request.
 
-use super::query::Query;
-use crate::report::problem::Problem;
-use crate::report::rows::selection::{Flag, Key, Selection};
+use super::query::QueryParameters;
+use crate::report::problem::ReportProblem;
+use crate::report::rows::selection::{Flag, Selection, SortKey};
 
 /// Maximum number of rows of an answer.
 const MOST: usize = 500;
@@ -10,48 +10,49 @@ const MOST: usize = 500;
 const ROWS: usize = 100;
 
 /// Reads a selection from the parameters of a request.
-pub(crate) fn read_selection(query: &Query) -> Result<Selection, Problem> {
-    let wrong = |name: &str, given: &str, known: &str| {
-        let message = format!("`{name}` cannot be `{given}`; it is one of {known}");
-        Problem::invalid(message)
-    };
-    let solved = match query.text("solved") {
+pub(crate) fn read_selection(query: &QueryParameters) -> Result<Selection, ReportProblem> {
+    let solved = match query.text_value("solved") {
         None => None,
         Some("1") => Some(true),
         Some("0") => Some(false),
-        Some(other) => return Err(wrong("solved", other, "0, 1")),
+        Some(other) => return Err(wrong_choice("solved", other, "0, 1")),
     };
-    let flag = match query.text("flag") {
+    let flag = match query.text_value("flag") {
         None => None,
         Some("malformed") => Some(Flag::Malformed),
         Some("truncated") => Some(Flag::Truncated),
         Some("unscored") => Some(Flag::Unscored),
-        Some(other) => return Err(wrong("flag", other, "malformed, truncated, unscored")),
+        Some(other) => return Err(wrong_choice("flag", other, "malformed, truncated, unscored")),
     };
-    let sort = query.text("sort").unwrap_or("step");
+    let sort = query.text_value("sort").unwrap_or("step");
     let (name, descending) = match sort.strip_prefix('-') {
         Some(name) => (name, true),
         None => (sort, false),
     };
     let key = match name {
-        "step" => Key::Step,
-        "score" => Key::Score,
-        "turns" => Key::Turns,
-        "tokens" => Key::Tokens,
-        "reward" => Key::Reward,
-        other => return Err(wrong("sort", other, "step, score, turns, tokens, reward")),
+        "step" => SortKey::Step,
+        "score" => SortKey::Score,
+        "turns" => SortKey::Turns,
+        "tokens" => SortKey::Tokens,
+        "reward" => SortKey::Reward,
+        other => return Err(wrong_choice("sort", other, "step, score, turns, tokens, reward")),
     };
-    let text = |name| query.text(name).map(str::to_owned);
+    let text = |name| query.text_value(name).map(str::to_owned);
     Ok(Selection {
-        steps: query.range("step")?,
-        score: query.range("score")?,
+        steps: query.range_value("step")?,
+        score: query.range_value("score")?,
         stage: text("stage"),
         seat: text("seat"),
         task: text("task"),
         solved,
         flag,
         sort: (key, descending),
-        offset: query.parse("offset")?.unwrap_or(0),
-        limit: query.parse("limit")?.unwrap_or(ROWS).min(MOST),
+        offset: query.parse_value("offset")?.unwrap_or(0),
+        limit: query.parse_value("limit")?.unwrap_or(ROWS).min(MOST),
     })
+}
+
+/// Returns the problem of a parameter that has none of the known values.
+fn wrong_choice(name: &str, given: &str, known: &str) -> ReportProblem {
+    ReportProblem::invalid(format!("`{name}` cannot be `{given}`; it is one of {known}"))
 }

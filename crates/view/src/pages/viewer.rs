@@ -13,7 +13,7 @@ use maverl_serve::Keys;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 use crate::report::rows::scan::start_scan;
 use crate::report::watched::WatchedRun;
 
@@ -62,30 +62,30 @@ impl Viewer {
     }
 
     /// Returns the path of the first page. It is secret: other users of the machine can reach the port, too.
-    pub fn path(&self) -> String {
+    pub fn secret_path(&self) -> String {
         format!("/{}/", self.key)
     }
 
     /// Returns the keys that a path may begin with.
-    pub(crate) fn keys(&self) -> Keys {
+    pub(crate) fn path_keys(&self) -> Keys {
         self.keys.clone()
     }
 
     /// Lists the runs.
-    pub(crate) fn lines(&self) -> Value {
-        self.runs().iter().map(|run| run.line()).collect::<Vec<Value>>().into()
+    pub(crate) fn run_lines(&self) -> Value {
+        self.watched_runs().iter().map(|run| run.list_line()).collect::<Vec<Value>>().into()
     }
 
     /// Returns the runs, with those that appeared since the last call.
-    pub(crate) fn runs(&self) -> Vec<Arc<WatchedRun>> {
+    pub(crate) fn watched_runs(&self) -> Vec<Arc<WatchedRun>> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if runs.searched.is_none_or(|at| at.elapsed() >= SEARCH) {
-            for (dir, found) in self.dirs.iter().flat_map(|dir| self.found(dir)) {
+            for (dir, found) in self.dirs.iter().flat_map(|dir| self.found_runs(dir)) {
                 if !runs.all.iter().any(|run| run.run.path() == found) {
-                    let name = self.name(dir, &found);
+                    let name = self.run_name(dir, &found);
                     let taken = |id: &str| runs.all.iter().any(|run| run.run.id == id);
                     let id = address_name(&name, &found, taken);
-                    let run = Arc::new(WatchedRun::new(Run::new(found, name).with_id(id)));
+                    let run = Arc::new(WatchedRun::new(ReportedRun::new(found, name).with_id(id)));
                     start_scan(&run.run, self.cache.as_deref());
                     runs.all.push(run);
                 }
@@ -95,14 +95,14 @@ impl Viewer {
         runs.all.clone()
     }
 
-    fn found<'p>(&self, dir: &'p Path) -> Vec<(&'p Path, PathBuf)> {
+    fn found_runs<'p>(&self, dir: &'p Path) -> Vec<(&'p Path, PathBuf)> {
         let mut found = Vec::new();
-        find(dir, DEPTH, &mut found);
+        collect_runs(dir, DEPTH, &mut found);
         found.into_iter().map(|run| (dir, run)).collect()
     }
 
     /// Returns the name of a run in lists: relative to the only directory, else as the user wrote it.
-    fn name(&self, dir: &Path, run: &Path) -> String {
+    fn run_name(&self, dir: &Path, run: &Path) -> String {
         let inside = run.strip_prefix(dir).ok().filter(|inside| !inside.as_os_str().is_empty());
         let last = || run.file_name().map(Path::new).unwrap_or(run);
         let short = match self.dirs.len() {
@@ -114,8 +114,8 @@ impl Viewer {
     }
 
     /// Returns a run by its name in addresses, or else by its number.
-    pub(crate) fn run(&self, name: &str) -> Option<Arc<WatchedRun>> {
-        let runs = self.runs();
+    pub(crate) fn find_run(&self, name: &str) -> Option<Arc<WatchedRun>> {
+        let runs = self.watched_runs();
         let named = runs.iter().find(|run| run.run.id == name);
         named.or_else(|| runs.get(name.parse::<usize>().ok()?)).cloned()
     }
@@ -139,7 +139,7 @@ pub(crate) fn address_name(name: &str, path: &Path, taken: impl Fn(&str) -> bool
 }
 
 /// Finds the run directories in a directory and below it, sorted. What cannot be read has none.
-fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+fn collect_runs(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     if dir.join(MANIFEST).is_file() {
         found.push(dir.to_owned());
     } else if depth > 0 {
@@ -148,7 +148,7 @@ fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
         };
         for path in inner.into_iter().filter(|path| path.is_dir() && !hidden(path)) {
-            find(&path, depth - 1, found);
+            collect_runs(&path, depth - 1, found);
         }
     }
 }

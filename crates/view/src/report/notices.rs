@@ -67,28 +67,27 @@ fn no_gain(gain: &Interval) -> Option<Notice> {
 /// Returns every notice on a run.
 pub(crate) fn find_notices(series: &Series, evidence: &Evidence<'_>) -> Vec<Notice> {
     let mut found = Vec::new();
-    found.extend(unscored(series));
-    found.extend(seats(series));
-    found.extend(fall(evidence.fall.as_ref()));
-    found.extend(evidence.hacked.iter().map(hacked));
-    found.extend(unearned(series));
-    found.extend(verifiers(series));
-    found.extend(groups(series));
-    found.extend(slow(series));
-    found.extend(policies(series));
+    found.extend(unscored_notice(series));
+    found.extend(seat_notices(series));
+    found.extend(fall_notice(evidence.fall.as_ref()));
+    found.extend(evidence.hacked.iter().map(hacked_notice));
+    found.extend(unearned_notices(series));
+    found.extend(verifier_notices(series));
+    found.extend(group_notices(series));
+    found.extend(slow_notice(series));
+    found.extend(policy_notices(series));
     found.extend(evidence.gain.as_ref().and_then(no_gain));
-    found.extend(preemptions(series));
-    let warning = |row: &Value| {
+    found.extend(preemption_notices(series));
+    found.extend(evidence.warnings.iter().filter_map(|row: &Value| {
         let text = row["text"].as_str()?.to_owned();
         Some(Notice { level: "warning", text, step: row["step"].as_u64(), link: None })
-    };
-    found.extend(evidence.warnings.iter().filter_map(warning));
-    found.extend(fine(series));
+    }));
+    found.extend(fine_notices(series));
     found
 }
 
-fn unscored(series: &Series) -> Option<Notice> {
-    let values = series.values("rollout/unscored");
+fn unscored_notice(series: &Series) -> Option<Notice> {
+    let values = series.values_of("rollout/unscored");
     let sum: f64 = values.iter().map(|(_, value)| value).sum();
     let (first, _) = values.iter().find(|(_, value)| *value > 0.0)?;
     let episodes = if sum == 1.0 { "episode" } else { "episodes" };
@@ -97,7 +96,7 @@ fn unscored(series: &Series) -> Option<Notice> {
 }
 
 /// Returns the longest tail of values above a threshold, if it has at least `n` steps.
-fn lasting(values: &[(u64, f64)], n: usize, above: f64) -> Option<(u64, u64, f64)> {
+fn lasting_tail(values: &[(u64, f64)], n: usize, above: f64) -> Option<(u64, u64, f64)> {
     let start = values.iter().rposition(|(_, value)| *value <= above).map_or(0, |at| at + 1);
     let tail = &values[start..];
     let (first, last) = (tail.first()?, tail.last()?);
@@ -106,36 +105,35 @@ fn lasting(values: &[(u64, f64)], n: usize, above: f64) -> Option<(u64, u64, f64
 }
 
 /// Returns notices on malformed and truncated replies of each seat.
-fn seats(series: &Series) -> Vec<Notice> {
+fn seat_notices(series: &Series) -> Vec<Notice> {
     let rules = [
         ("/reply_error_rate", 0.2, "of the replies are malformed", "malformed"),
         ("/truncated_rate", 0.1, "of the replies are truncated", "truncated"),
     ];
-    let of = |(end, above, what, flag): (&str, f64, &str, &str)| {
-        let names = series.names().filter_map(move |name| {
-            Some((name.to_owned(), name.strip_prefix("rollout/")?.strip_suffix(end)?.to_owned()))
-        });
-        let notice = |(name, seat): (String, String)| {
-            let (first, last, mean) = lasting(&series.values(&name), 5, above)?;
+    let mut found = Vec::new();
+    for (end, above, what, flag) in rules {
+        for name in series.column_names() {
+            let seat = name.strip_prefix("rollout/").and_then(|name| name.strip_suffix(end));
+            let tail = seat.and_then(|_| lasting_tail(&series.values_of(name), 5, above));
+            let (Some(seat), Some((first, last, mean))) = (seat, tail) else { continue };
             let percent = 100.0 * mean;
             let text = format!("{seat}: {percent:.0} % {what} in steps {first} to {last}");
             let link = format!("episodes?step={first}..{last}&flag={flag}&seat={seat}");
-            Some(Notice::problem(text, Some(first), Some(link)))
-        };
-        names.filter_map(notice).collect::<Vec<_>>()
-    };
-    rules.into_iter().flat_map(of).collect()
+            found.push(Notice::problem(text, Some(first), Some(link)));
+        }
+    }
+    found
 }
 
 /// Returns a notice on the largest fall of the score, if it needs attention.
-fn fall(fall: Option<&Fall>) -> Option<Notice> {
+fn fall_notice(fall: Option<&Fall>) -> Option<Notice> {
     let Fall { step, before, scores: [old, new], .. } = *fall.filter(|fall| fall.is_problem())?;
     let text = format!("the score fell from {old:.3} in step {before} to {new:.3} in step {step}");
     Some(Notice::problem(text, Some(step.into()), Some(format!("step?step={step}"))))
 }
 
 /// Returns a notice on a seat whose reward is hacked in the last steps.
-fn hacked(HackedReward { seat, steps: [first, last] }: &HackedReward) -> Notice {
+fn hacked_notice(HackedReward { seat, steps: [first, last] }: &HackedReward) -> Notice {
     let text = format!(
         "the reward of {seat} is hacked: in steps {first} to {last} it replies the same whatever is right, and reward parts \
          pay it"
@@ -145,37 +143,53 @@ fn hacked(HackedReward { seat, steps: [first, last] }: &HackedReward) -> Notice 
 }
 
 /// Returns notices on seats whose reward rises from the first to the last third of the run while solved tasks do not.
-fn unearned(series: &Series) -> Vec<Notice> {
-    let ends = |name: &str| {
-        let values = series.values(name);
-        let third = values.len() / 3;
-        let mean = |part: &[(u64, f64)]| part.iter().map(|v| v.1).sum::<f64>() / third as f64;
-        let (first, last) = (values.get(..third)?, values.get(values.len() - third..)?);
-        let steps = |part: &[(u64, f64)]| [part[0].0, part[third - 1].0];
-        (third >= 3).then(|| (mean(first), mean(last), steps(first), steps(last)))
-    };
-    let Some((solved, solved_last, ..)) = ends("rollout/solved") else { return Vec::new() };
-    let notice = |name: &str| {
-        let seat = name.strip_prefix("rollout/")?.strip_suffix("/reward_mean")?;
-        let (reward, reward_last, [start, end], [first, last]) = ends(name)?;
-        let rises = reward_last - reward > 0.1 && solved_last - solved < 0.02;
-        let text = format!(
-            "{seat}: from steps {start} to {end} to steps {first} to {last}, its reward rose from {reward:.3} to \
-             {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: it is rewarded for something else",
-            100.0 * solved,
-            100.0 * solved_last
-        );
-        let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
-        rises.then(|| Notice::problem(text, Some(first), Some(link)))
-    };
-    series.names().filter_map(notice).collect()
+fn unearned_notices(series: &Series) -> Vec<Notice> {
+    let Some(solved) = outer_thirds(series, "rollout/solved") else { return Vec::new() };
+    series.column_names().filter_map(|name| unearned_notice(series, name, &solved)).collect()
+}
+
+/// Means and steps of the first and the last third of some values.
+struct OuterThirds {
+    means: [f64; 2],
+    /// First and last step of each.
+    steps: [[u64; 2]; 2],
+}
+
+/// Returns the first and the last third of a column; `None` if they have fewer than three steps.
+fn outer_thirds(series: &Series, name: &str) -> Option<OuterThirds> {
+    let values = series.values_of(name);
+    let third = values.len() / 3;
+    if third < 3 {
+        return None;
+    }
+    let parts = [&values[..third], &values[values.len() - third..]];
+    Some(OuterThirds {
+        means: parts.map(|part| part.iter().map(|v| v.1).sum::<f64>() / third as f64),
+        steps: parts.map(|part| [part[0].0, part[third - 1].0]),
+    })
+}
+
+/// Returns a notice on a column, if it is the reward of a seat that rises while solved tasks do not.
+fn unearned_notice(series: &Series, name: &str, solved: &OuterThirds) -> Option<Notice> {
+    let seat = name.strip_prefix("rollout/")?.strip_suffix("/reward_mean")?;
+    let OuterThirds { means, steps: [[start, end], [first, last]] } = outer_thirds(series, name)?;
+    let ([reward, reward_last], [solved, solved_last]) = (means, solved.means);
+    let rises = reward_last - reward > 0.1 && solved_last - solved < 0.02;
+    let text = format!(
+        "{seat}: from steps {start} to {end} to steps {first} to {last}, its reward rose from {reward:.3} to \
+         {reward_last:.3}, and solved tasks went from {:.1} to {:.1} %: it is rewarded for something else",
+        100.0 * solved,
+        100.0 * solved_last
+    );
+    let link = format!("episodes?step={first}..{last}&solved=0&sort=-reward&seat={seat}");
+    rises.then(|| Notice::problem(text, Some(first), Some(link)))
 }
 
 /// Returns notices on verifiers whose values do not separate right from wrong answers of this run.
-fn verifiers(series: &Series) -> Vec<Notice> {
-    let names = series.names().filter(|name| name.starts_with("verifier/live_auc/"));
-    let blind = |name: &str| {
-        let values = series.values(name);
+fn verifier_notices(series: &Series) -> Vec<Notice> {
+    let names = series.column_names().filter(|name| name.starts_with("verifier/live_auc/"));
+    names.filter_map(|name: &str| {
+        let values = series.values_of(name);
         let (first, last) = (values.first()?, values.last()?);
         let part = name.strip_prefix("verifier/live_auc/")?;
         let text = format!(
@@ -184,19 +198,18 @@ fn verifiers(series: &Series) -> Vec<Notice> {
             last.1, last.0, first.1, first.0
         );
         (last.1 < 0.6).then(|| Notice::problem(text, Some(last.0), None))
-    };
-    names.filter_map(blind).collect()
+    }).collect()
 }
 
-fn groups(series: &Series) -> Vec<Notice> {
-    let flat = lasting(&series.values("group/zero_std_frac"), 10, 0.8).map(|(first, last, mean)| {
+fn group_notices(series: &Series) -> Vec<Notice> {
+    let flat = lasting_tail(&series.values_of("group/zero_std_frac"), 10, 0.8).map(|(first, last, mean)| {
         let text = format!(
             "{:.0} % of the groups have equal rewards in steps {first} to {last}: they teach nothing",
             100.0 * mean
         );
         Notice::problem(text, Some(last), Some(format!("groups?step={last}")))
     });
-    let singletons = series.values("group/singletons");
+    let singletons = series.values_of("group/singletons");
     let single = singletons.iter().find(|(_, value)| *value > 0.0).map(|(step, value)| {
         let text = match *value {
             1.0 => format!("step {step} has a group of one, which is compared with nothing"),
@@ -208,10 +221,10 @@ fn groups(series: &Series) -> Vec<Notice> {
 }
 
 /// Returns notices on updates: entropy, clipping, gradient norm, mismatch.
-fn policies(series: &Series) -> Vec<Notice> {
+fn policy_notices(series: &Series) -> Vec<Notice> {
     let mut found = Vec::new();
-    for name in series.names().filter(|name| name.starts_with("policy/")) {
-        let values = series.values(name);
+    for name in series.column_names().filter(|name| name.starts_with("policy/")) {
+        let values = series.values_of(name);
         let Some((policy, quantity)) = name["policy/".len()..].rsplit_once('/') else { continue };
         let problem = |text: String, step: u64| Notice::problem(text, Some(step), None);
         match quantity {
@@ -233,7 +246,7 @@ fn policies(series: &Series) -> Vec<Notice> {
                     problem(text, *step)
                 }));
             }
-            "grad_norm" => found.extend(spike(&values).map(|Spike { step, value, median, n }| {
+            "grad_norm" => found.extend(first_spike(&values).map(|Spike { step, value, median, n }| {
                 let text = format!(
                     "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of the {n} steps \
                      before ({median:.3})"
@@ -255,7 +268,7 @@ struct Spike {
 }
 
 /// Returns the first value above 10 times the median of 5 to 101 values before it.
-fn spike(values: &[(u64, f64)]) -> Option<Spike> {
+fn first_spike(values: &[(u64, f64)]) -> Option<Spike> {
     (5..values.len().min(10_000)).find_map(|at| {
         let before = &values[at.saturating_sub(101)..at];
         let (median, n) = (median(before.iter().map(|v| v.1).collect()), before.len());
@@ -266,26 +279,21 @@ fn spike(values: &[(u64, f64)]) -> Option<Spike> {
 
 /// Returns a notice on the slowest of the steps that take more than 3 times, and a second more than, the median of the up to
 /// 101 steps around them, with the part of the step that grew most.
-fn slow(series: &Series) -> Option<Notice> {
-    let values = series.values("time/step_s");
-    let usual = |of: &[(u64, f64)], step: u64| {
-        let at = of.partition_point(|(other, _)| *other < step);
-        let around = &of[at.saturating_sub(50)..of.len().min(at + 51)];
-        (around.len() > 5).then(|| median(around.iter().map(|v| v.1).collect()))
-    };
-    let longer = |&(step, seconds): &(u64, f64)| {
-        let usual = usual(&values, step)?;
+fn slow_notice(series: &Series) -> Option<Notice> {
+    let values = series.values_of("time/step_s");
+    let slow = values.iter().take(10_000).filter_map(|&(step, seconds)| {
+        let usual = usual_around(&values, step)?;
         (seconds > 3.0 * usual && seconds > usual + 1.0).then_some((step, seconds, usual))
-    };
-    let all: Vec<_> = values.iter().take(10_000).filter_map(longer).collect();
+    });
+    let all: Vec<_> = slow.collect();
     let (step, seconds, median) = *all.iter().max_by(|a, b| (a.1 - a.2).total_cmp(&(b.1 - b.2)))?;
-    let part = |(part, name): (&'static str, &str)| {
-        let values = series.values(name);
-        let (_, seconds) = *values.iter().find(|(other, _)| *other == step)?;
-        Some((part, seconds - usual(&values, step)?))
-    };
     let parts = [("rollout", "time/rollout_s"), ("update", "time/update_s")];
-    let most = parts.into_iter().filter_map(part).max_by(|a, b| a.1.total_cmp(&b.1));
+    let grown = parts.into_iter().filter_map(|(part, name)| {
+        let values = series.values_of(name);
+        let (_, seconds) = *values.iter().find(|(other, _)| *other == step)?;
+        Some((part, seconds - usual_around(&values, step)?))
+    });
+    let most = grown.max_by(|a, b| a.1.total_cmp(&b.1));
     let part =
         most.map_or_else(String::new, |(part, by)| format!(", {by:.1} s of it in the {part}"));
     let others = match all.len() {
@@ -299,10 +307,17 @@ fn slow(series: &Series) -> Option<Notice> {
     Some(Notice::problem(text, Some(step), Some(format!("timeline?step={step}"))))
 }
 
-fn preemptions(series: &Series) -> Vec<Notice> {
-    let names = series.names().filter(|name| name.ends_with("/preemptions"));
-    let rising = |name: &str| {
-        let values = series.values(name);
+/// Returns the median of the up to 101 values around a step; `None` with fewer than six.
+fn usual_around(values: &[(u64, f64)], step: u64) -> Option<f64> {
+    let at = values.partition_point(|(other, _)| *other < step);
+    let around = &values[at.saturating_sub(50)..values.len().min(at + 51)];
+    (around.len() > 5).then(|| median(around.iter().map(|v| v.1).collect()))
+}
+
+fn preemption_notices(series: &Series) -> Vec<Notice> {
+    let names = series.column_names().filter(|name| name.ends_with("/preemptions"));
+    names.filter_map(|name: &str| {
+        let values = series.values_of(name);
         let half = values.len() / 2;
         let sum = |part: &[(u64, f64)]| part.iter().map(|(_, value)| value).sum::<f64>();
         let (first, second) = (sum(&values[..half]), sum(&values[half..]));
@@ -314,20 +329,20 @@ fn preemptions(series: &Series) -> Vec<Notice> {
             );
             Notice::problem(text, values.last().map(|(step, _)| *step), None)
         })
-    };
-    names.filter_map(rising).collect()
+    }).collect()
 }
 
 /// Returns checks that found nothing.
-fn fine(series: &Series) -> Vec<Notice> {
+fn fine_notices(series: &Series) -> Vec<Notice> {
     let mut found = Vec::new();
-    let unscored = series.values("rollout/unscored");
+    let unscored = series.values_of("rollout/unscored");
     if !unscored.is_empty() && unscored.iter().all(|(_, value)| *value == 0.0) {
         found.push(Notice::fine("every training episode was scored".to_owned()));
     }
-    let names =
-        series.names().filter(|name| name.ends_with("/logp_abs_max") && is_measured(series, name));
-    let largest = names.flat_map(|name| series.values(name)).map(|(_, value)| value);
+    let names = series
+        .column_names()
+        .filter(|name| name.ends_with("/logp_abs_max") && is_measured(series, name));
+    let largest = names.flat_map(|name| series.values_of(name)).map(|(_, value)| value);
     if let Some(largest) = largest.max_by(f64::total_cmp) {
         let text = match largest {
             0.0 => "log-probs of rollout and trainer are equal".to_owned(),
@@ -344,7 +359,7 @@ fn fine(series: &Series) -> Vec<Notice> {
 fn is_measured(series: &Series, name: &str) -> bool {
     let policy = name.strip_prefix("mismatch/").and_then(|name| name.strip_suffix("/logp_abs_max"));
     let pairs = policy.map(|policy| format!("policy/{policy}/pair_accuracy"));
-    let has = |name: &str| !series.values(name).is_empty();
+    let has = |name: &str| !series.values_of(name).is_empty();
     has("rollout/episodes") && !pairs.is_some_and(|pairs| has(&pairs))
 }
 
@@ -358,7 +373,7 @@ mod tests {
         let mut series = Series::default();
         for step in 1..=30 {
             let row = serde_json::json!({ "step": step, name: value(step) });
-            series.add(row.to_string().as_bytes());
+            series.add_line(row.to_string().as_bytes());
         }
         series
     }
@@ -409,7 +424,9 @@ mod tests {
             let mut series = series("mismatch/p/logp_abs_max", |_| mismatch);
             for (name, step) in names.iter().flat_map(|name| (1..=30).map(move |step| (name, step)))
             {
-                series.add(serde_json::json!({ "step": step, *name: 1.0 }).to_string().as_bytes());
+                series.add_line(
+                    serde_json::json!({ "step": step, *name: 1.0 }).to_string().as_bytes(),
+                );
             }
             series
         };
@@ -432,7 +449,7 @@ mod tests {
             let row = serde_json::json!({
                 "step": step, "time/rollout_s": rollout, "time/update_s": update,
             });
-            parts.add(row.to_string().as_bytes());
+            parts.add_line(row.to_string().as_bytes());
         }
         let found = problems(&parts);
         assert!(
@@ -451,7 +468,7 @@ mod tests {
                 let row = serde_json::json!({
                     "step": step, "rollout/solved": solved(step), "rollout/a/b/reward_mean": reward,
                 });
-                series.add(row.to_string().as_bytes());
+                series.add_line(row.to_string().as_bytes());
             }
             problems(&series)
         };

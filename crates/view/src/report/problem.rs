@@ -19,12 +19,12 @@ pub(crate) enum ProblemKind {
 
 /// Reason why a question has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ReportProblem {
     pub(crate) kind: ProblemKind,
     pub(crate) reason: String,
 }
 
-impl Problem {
+impl ReportProblem {
     /// Creates the problem of a question that cannot be asked.
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
         Self { kind: ProblemKind::Invalid, reason: reason.into() }

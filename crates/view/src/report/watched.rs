@@ -1,7 +1,7 @@
 //! A watched run: its numbers, and the answers about it that are computed once for the same files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl::run_dir::TRAIN;
@@ -14,15 +14,15 @@ use super::analyses::replies::{ReplyFindings, read_findings};
 use super::analyses::team::last_steps;
 use super::analyses::weights::GroupWeights;
 use super::notices::{Evidence, Notice, find_notices};
-use super::problem::Problem;
-use super::rows::run::Run;
+use super::problem::ReportProblem;
+use super::rows::run::ReportedRun;
 
 /// Lengths of the files of a run, which change whenever there is something new.
 type Lengths = [u64; 4];
 
 /// A run with what was found out about it.
 pub(crate) struct WatchedRun {
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: Arc<ReportedRun>,
     weights: GroupWeights,
     /// Statements on replies, with the lengths of the files that they were read from.
     replies: Mutex<Option<(Lengths, ReplyFindings)>>,
@@ -33,14 +33,14 @@ pub(crate) struct WatchedRun {
 /// Returns the sentence of each notice on the run in a directory that needs attention, most important first, as the overview
 /// of the pages shows them.
 pub fn notices_of(dir: &Path) -> Vec<String> {
-    let run = WatchedRun::new(Run::new(dir.to_owned(), String::new()));
-    let found = run.notices().into_iter().filter(Notice::is_problem);
+    let run = WatchedRun::new(ReportedRun::new(dir.to_owned(), String::new()));
+    let found = run.all_notices().into_iter().filter(Notice::is_problem);
     found.map(|notice| notice.text).collect()
 }
 
 impl WatchedRun {
     /// Watches a run.
-    pub(crate) fn new(run: Run) -> Self {
+    pub(crate) fn new(run: ReportedRun) -> Self {
         Self {
             run: Arc::new(run),
             weights: GroupWeights::default(),
@@ -50,8 +50,8 @@ impl WatchedRun {
     }
 
     /// Returns the statements on the replies of the last steps, read anew if the files have grown.
-    pub(crate) fn replies(&self) -> ReplyFindings {
-        let lengths = self.run.now().lengths();
+    pub(crate) fn reply_findings(&self) -> ReplyFindings {
+        let lengths = self.run.lock_content().content_lengths();
         let mut known = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, found)) = known.as_ref().filter(|(of, _)| *of == lengths) {
             return found.clone();
@@ -62,21 +62,21 @@ impl WatchedRun {
     }
 
     /// Returns what needs attention, most important first. Replies are read only if reward parts pay an agent.
-    pub(crate) fn notices(&self) -> Vec<Notice> {
-        let lengths = self.run.now().lengths();
+    pub(crate) fn all_notices(&self) -> Vec<Notice> {
+        let lengths = self.run.lock_content().content_lengths();
         let known = || self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, notices)) = known().as_ref().filter(|(of, _)| *of == lengths) {
             return notices.clone();
         }
         let paid = {
-            let content = self.run.now();
+            let content = self.run.lock_content();
             let steps = last_steps(&content.index);
-            steps.is_some_and(|steps| parts_pay(&content.index.team(TRAIN, steps)))
+            steps.is_some_and(|steps| parts_pay(&content.index.team_sums(TRAIN, steps)))
         };
-        let hacked = if paid { self.replies().hacked } else { Vec::new() };
+        let hacked = if paid { self.reply_findings().hacked } else { Vec::new() };
         let notices = {
-            let mut content = self.run.now();
-            let gain = content.gain().map(|gain| gain.interval);
+            let mut content = self.run.lock_content();
+            let gain = content.training_gain().map(|gain| gain.interval);
             let fall = largest_fall(&content.index);
             let warnings = &content.warnings;
             find_notices(&content.series, &Evidence { warnings, gain, fall, hacked: &hacked })
@@ -86,73 +86,70 @@ impl WatchedRun {
     }
 
     /// Returns the line of the run in the list of runs.
-    pub(crate) fn line(&self) -> Value {
-        let notices = self.notices();
-        self.run.now().line(&self.run.id, &self.run.name, problems(&notices))
+    pub(crate) fn list_line(&self) -> Value {
+        let notices = self.all_notices();
+        self.run.lock_content().list_line(&self.run.id, &self.run.name, count_problems(&notices))
     }
 
     /// Describes the run.
     pub(crate) fn overview(&self) -> Value {
         let run = &self.run;
-        let validations = run.validations.of(run.path());
-        let notices = self.notices();
-        let mut content = run.now();
-        let gain = content.gain().map(|gain| {
+        let validations = run.validations.of_run(run.path());
+        let notices = self.all_notices();
+        let mut content = run.lock_content();
+        let gain = content.training_gain().map(|gain| {
             let interval = gain.interval;
             object!({ "mean": interval.mean, "low": interval.low, "high": interval.high, "tasks": gain.tasks })
         });
-        let line = content.line(&run.id, &run.name, problems(&notices));
+        let line = content.list_line(&run.id, &run.name, count_problems(&notices));
         let facts = &content.facts;
         let samples = fs::read_dir(run.path().join("samples"));
         let has_samples = samples.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()));
-        let (stages, _) = content.index.names();
+        let (stages, _) = content.index.stages_and_seats();
         object!({
             "run": line,
             "measure": facts.summary["measure"],
             "summary": facts.summary,
             "provenance": facts.provenance,
             "plan": facts.plan,
-            "before": outcome(&facts.before),
-            "after": outcome(&facts.after),
+            "before": evaluation_outcome(&facts.before),
+            "after": evaluation_outcome(&facts.after),
             "gain": gain,
             "notices": notices,
             "validations": validations,
             "episodes": content.index.len(),
-            "forgotten": content.index.forgotten(),
+            "forgotten": content.index.forgotten_rows(),
             "stages": stages,
-            "seats": content.seats(),
+            "seats": content.seat_names(),
             "scanning": content.scanning,
             "holds": object!({ "samples": has_samples, "rows": content.rows_file().exists() }),
         })
     }
 
     /// Returns both configurations as text.
-    pub(crate) fn configurations(&self) -> Value {
-        let text = |file: &str| -> String {
-            let path: PathBuf = self.run.path().join(file);
-            fs::read_to_string(path).unwrap_or_default()
-        };
+    pub(crate) fn configuration_texts(&self) -> Value {
+        let text = |file| fs::read_to_string(self.run.path().join(file)).unwrap_or_default();
         object!({ "given": text("config.toml"), "resolved": text("resolved.toml") })
     }
 
     /// Lists the groups of a step.
-    pub(crate) fn step_groups(&self, step: u64) -> Result<Value, Problem> {
+    pub(crate) fn step_groups(&self, step: u64) -> Result<Value, ReportProblem> {
         step_groups(&self.run, &self.weights, step)
     }
 
     /// Lists the groups of all steps with the largest weights.
-    pub(crate) fn largest_groups(&self) -> Result<Value, Problem> {
+    pub(crate) fn largest_groups(&self) -> Result<Value, ReportProblem> {
         largest_groups(&self.run, &self.weights)
     }
 }
 
 /// Returns the number of notices that need attention.
-fn problems(notices: &[Notice]) -> usize {
+fn count_problems(notices: &[Notice]) -> usize {
     notices.iter().filter(|notice| !notice.is_fine()).count()
 }
 
 /// Returns the result of an evaluation; null without a report.
-fn outcome(report: &Value) -> Value {
+fn evaluation_outcome(report: &Value) -> Value {
     match report {
         Value::Null => Value::Null,
         report => object!({

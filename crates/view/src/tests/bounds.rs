@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::report::analyses::search::Search;
+use crate::report::analyses::search::RunningSearch;
 use crate::report::rows::selection::Selection;
 
 /// Requests of the test of malformed requests.
@@ -36,9 +36,9 @@ fn a_fifth_search_waits_until_one_of_four_has_ended() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
     let viewer = viewer_of(vec![home.path().to_owned()]);
-    let (run, mut running) = (Arc::clone(&viewer.run("0").unwrap().run), Vec::new());
+    let (run, mut running) = (Arc::clone(&viewer.find_run("0").unwrap().run), Vec::new());
     let _alone = SEARCHING.write().unwrap_or_else(PoisonError::into_inner);
-    while let Ok(search) = Search::begin(&run, "Lima", &Selection::default()) {
+    while let Ok(search) = RunningSearch::begin(&run, "Lima", &Selection::default()) {
         running.push(search);
         assert!(running.len() <= 4, "four at once");
     }
@@ -81,7 +81,7 @@ fn events_go_on_after_the_last_one_that_a_page_has_seen() {
     let mut written = run(&home.path().join("a"));
     let viewer = viewer_of(vec![home.path().to_owned()]);
     let first = |last: Option<&str>| {
-        let mut parts = event_stream(viewer.runs(), last).unwrap();
+        let mut parts = event_stream(viewer.watched_runs(), last).unwrap();
         String::from_utf8(parts.next().unwrap()).unwrap()
     };
     let text = first(None);
@@ -156,8 +156,8 @@ fn malformed_requests_in_a_process_of_their_own() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let viewer = viewer_of(vec![home.path().to_owned()]);
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-    let (at, key) = (listener.local_addr().unwrap(), viewer.path());
-    runtime.spawn(serve(listener, viewer, std::future::pending()));
+    let (at, key) = (listener.local_addr().unwrap(), viewer.secret_path());
+    runtime.spawn(serve_pages(listener, viewer, std::future::pending()));
     let good = format!("GET {key}api/runs/0 HTTP/1.1\r\nHost: localhost\r\n{CLOSE}\r\n");
     let works = || {
         let answer = String::from_utf8(sent(at, good.as_bytes())).unwrap();

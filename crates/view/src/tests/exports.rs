@@ -9,10 +9,10 @@ use super::browser::Browser;
 use super::*;
 
 /// Writes a part of the run of the tests, and returns the file.
-pub(super) fn extracted(home: &Path, part: Part, name: &str) -> std::path::PathBuf {
+pub(super) fn extracted(home: &Path, part: ExtractPart, name: &str) -> std::path::PathBuf {
     let out = home.join(name);
-    let format = Format::of(part, &out).unwrap();
-    extract(&home.join("a"), (part, format), "after", &out).unwrap();
+    let format = ExtractFormat::from_path(part, &out).unwrap();
+    extract_part(&home.join("a"), (part, format), "after", &out).unwrap();
     out
 }
 
@@ -32,7 +32,8 @@ fn extracted_metrics_have_more_steps_than_an_answer_of_the_interface() {
     let viewer = viewer_of(vec![home.path().to_owned()]);
     let (_, part) = ask(&viewer, "api/runs/0/series");
     assert!(part["next"].as_u64().is_some_and(|next| next < 1000), "{}", part["next"]);
-    let lines = fs::read_to_string(extracted(home.path(), Part::Metrics, "x.jsonl")).unwrap();
+    let lines =
+        fs::read_to_string(extracted(home.path(), ExtractPart::Metrics, "x.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 1000);
 }
 
@@ -40,7 +41,7 @@ fn extracted_metrics_have_more_steps_than_an_answer_of_the_interface() {
 fn extracted_metrics_are_those_of_the_files() {
     let home = tempfile::tempdir().unwrap();
     let written = run(&home.path().join("a"));
-    let csv = fs::read_to_string(extracted(home.path(), Part::Metrics, "m.csv")).unwrap();
+    let csv = fs::read_to_string(extracted(home.path(), ExtractPart::Metrics, "m.csv")).unwrap();
     let mut lines = csv.lines();
     let names: Vec<&str> = lines.next().unwrap().split(',').collect();
     assert_eq!(names[0], "step");
@@ -56,7 +57,7 @@ fn extracted_metrics_are_those_of_the_files() {
         }
     }
     assert!(seen > 30, "{seen}");
-    let text = fs::read_to_string(extracted(home.path(), Part::Metrics, "m.jsonl")).unwrap();
+    let text = fs::read_to_string(extracted(home.path(), ExtractPart::Metrics, "m.jsonl")).unwrap();
     let row: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&row["step"], &row["time/rollout_s"]), (&json!(3), &json!(3.5)));
 }
@@ -67,9 +68,9 @@ fn extracted_episodes_and_turns_have_all_rows_and_csv_has_no_texts() {
     drop(run(&home.path().join("a")));
     let read = |part, name: &str| fs::read_to_string(extracted(home.path(), part, name)).unwrap();
     let rows = fs::read_to_string(home.path().join("a/episodes.jsonl")).unwrap();
-    let episodes = read(Part::Episodes, "e.jsonl");
+    let episodes = read(ExtractPart::Episodes, "e.jsonl");
     assert_eq!(episodes.lines().count(), rows.lines().count());
-    let turns = read(Part::Turns, "t.jsonl");
+    let turns = read(ExtractPart::Turns, "t.jsonl");
     let turns: Vec<Value> = turns.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(turns.len(), 3 * 8 * 3);
     let of = |step: u64, n: u64, turn: u64| {
@@ -86,14 +87,14 @@ fn extracted_episodes_and_turns_have_all_rows_and_csv_has_no_texts() {
             (&json!(sample.advantage), &json!(sample.reward))
         );
     }
-    for (part, name) in [(Part::Episodes, "e.csv"), (Part::Turns, "t.csv")] {
+    for (part, name) in [(ExtractPart::Episodes, "e.csv"), (ExtractPart::Turns, "t.csv")] {
         let text = read(part, name);
         assert!(!text.contains("onerror") && !text.contains("Lima"), "{name} has texts of models");
         assert!(text.starts_with("step,"), "{name}");
     }
-    let wrong = Format::of(Part::Trace, Path::new("t.csv")).unwrap_err();
+    let wrong = ExtractFormat::from_path(ExtractPart::Trace, Path::new("t.csv")).unwrap_err();
     assert_eq!(wrong, "`t.csv` must end with `.json`");
-    let trace = read(Part::Trace, "t.json");
+    let trace = read(ExtractPart::Trace, "t.json");
     let trace: Value = serde_json::from_str(&trace).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     assert!(events.len() > 3 * 24 * 2);
@@ -105,7 +106,7 @@ fn extracted_episodes_and_turns_have_all_rows_and_csv_has_no_texts() {
 fn a_log_of_inspect_has_the_episodes_of_an_evaluation() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let log = fs::read(extracted(home.path(), Part::Inspect, "after.json")).unwrap();
+    let log = fs::read(extracted(home.path(), ExtractPart::Inspect, "after.json")).unwrap();
     let log: Value = serde_json::from_slice(&log).unwrap();
     let samples = log["samples"].as_array().unwrap();
     assert_eq!((samples.len(), &log["results"]["total_samples"]), (16, &json!(16)));
@@ -114,9 +115,9 @@ fn a_log_of_inspect_has_the_episodes_of_an_evaluation() {
     let accuracy = &log["results"]["scores"][0]["metrics"]["accuracy"]["value"];
     assert_eq!(accuracy, &json!(0.75), "{}", log["results"]);
     assert_eq!(samples[0]["events"][0]["output"]["usage"]["output_tokens"], 2);
-    let missing = extract(
+    let missing = extract_part(
         &home.path().join("a"),
-        (Part::Inspect, Format::Json),
+        (ExtractPart::Inspect, ExtractFormat::Json),
         "step-000009",
         &home.path().join("x.json"),
     );
@@ -129,7 +130,7 @@ fn a_parquet_file_has_the_rows_of_the_json_lines() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    for part in [Part::Metrics, Part::Episodes, Part::Turns] {
+    for part in [ExtractPart::Metrics, ExtractPart::Episodes, ExtractPart::Turns] {
         let lines = fs::read_to_string(extracted(home.path(), part, "x.jsonl")).unwrap();
         let file = fs::File::open(extracted(home.path(), part, "x.parquet")).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
@@ -247,8 +248,8 @@ fn an_episode_is_shown_with_every_token_and_as_json() {
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
     let (dir, one) = (home.path().join("a"), searched(2, 0));
-    let shown = Shown::Named("2/train-0/0".into());
-    let text = show(&dir, &shown, Detail::Tokens, 80).unwrap();
+    let shown = ShownEpisodes::Named("2/train-0/0".into());
+    let text = show_episodes(&dir, &shown, Detail::Tokens, 80).unwrap();
     let of = one.turns[0].tokens.as_ref().unwrap();
     for (i, (id, logprob)) in of.completion.iter().zip(&of.logprobs).enumerate() {
         let line = text.lines().find(|line| line.starts_with(&format!("  {i:<9} "))).unwrap();
@@ -257,7 +258,7 @@ fn an_episode_is_shown_with_every_token_and_as_json() {
         assert_eq!(cells[3], format!("{:.4}", 0.25 * (i % 9) as f64), "the entropy: {line}");
     }
     assert!(text.contains("   logprob  entropy  advantage     moved\n"), "{text}");
-    let plain = show(&dir, &shown, Detail::Turns, 80).unwrap();
+    let plain = show_episodes(&dir, &shown, Detail::Turns, 80).unwrap();
     assert!(!plain.contains("tokens") && plain.lines().all(|line| text.contains(line)), "{plain}");
     let found = show_json(&dir, &shown, Detail::Tokens).unwrap();
     let turn = &found[0]["turns"][0];
@@ -271,6 +272,7 @@ fn an_episode_is_shown_with_every_token_and_as_json() {
     assert_eq!(turn["sample"], json!(samples.samples[0]));
     assert!(show_json(&dir, &shown, Detail::Turns).unwrap()[0]["turns"][0]["completion"].is_null());
     // A long text is complete.
-    let worst = show_json(&dir, &Shown::Named("2/train-1/1".into()), Detail::Turns).unwrap();
+    let worst =
+        show_json(&dir, &ShownEpisodes::Named("2/train-1/1".into()), Detail::Turns).unwrap();
     assert_eq!(worst[0]["turns"][2]["reply"].as_str().unwrap().len(), 1 << 20);
 }

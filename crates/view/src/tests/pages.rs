@@ -20,8 +20,8 @@ impl Visit {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let viewer = viewer_of(vec![place.to_owned()]);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("http://{}{}", listener.local_addr().unwrap(), viewer.path());
-        runtime.spawn(serve(listener, viewer, std::future::pending()));
+        let url = format!("http://{}{}", listener.local_addr().unwrap(), viewer.secret_path());
+        runtime.spawn(serve_pages(listener, viewer, std::future::pending()));
         let browser = Browser::open(&url, width, height)?;
         Some(Self { browser, url, _runtime: runtime })
     }

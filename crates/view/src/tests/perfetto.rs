@@ -54,7 +54,7 @@ fn a_trace_opens_in_perfetto_without_an_error_and_with_all_of_its_slices() {
     };
     let home = tempfile::tempdir().unwrap();
     drop(run(&home.path().join("a")));
-    let text = fs::read_to_string(extracted(home.path(), Part::Trace, "t.json")).unwrap();
+    let text = fs::read_to_string(extracted(home.path(), ExtractPart::Trace, "t.json")).unwrap();
     let trace: Value = serde_json::from_str(&text).unwrap();
     let mut slices: BTreeMap<&str, usize> = BTreeMap::new();
     let mut counts = 0;

@@ -5,14 +5,14 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::CublasLtError;
+use super::error::CublasLtError;
 use crate::cuda::folders;
 
 /// Status of a call.
-pub(super) type Status = u32;
-pub(super) const SUCCESS: Status = 0;
-pub(super) const INVALID_VALUE: Status = 7;
-pub(super) const NOT_SUPPORTED: Status = 15;
+pub(super) type CublasStatus = u32;
+pub(super) const SUCCESS: CublasStatus = 0;
+pub(super) const INVALID_VALUE: CublasStatus = 7;
+pub(super) const NOT_SUPPORTED: CublasStatus = 15;
 
 pub(super) const R_32F: u32 = 0;
 pub(super) const R_16BF: u32 = 14;
@@ -40,17 +40,17 @@ pub(super) type Algorithm = [u64; 8];
 pub(super) struct Heuristic {
     pub(super) algorithm: Algorithm,
     pub(super) workspace: usize,
-    pub(super) status: Status,
+    pub(super) status: CublasStatus,
     waves: f32,
     reserved: [c_int; 4],
 }
 
 pub(super) type Pointer = *mut c_void;
-type Destroy = unsafe extern "C" fn(Pointer) -> Status;
-type SetAttribute = unsafe extern "C" fn(Pointer, u32, *const c_void, usize) -> Status;
-type Create = unsafe extern "C" fn(*mut Pointer) -> Status;
-type DescriptionCreate = unsafe extern "C" fn(*mut Pointer, u32, u32) -> Status;
-type LayoutCreate = unsafe extern "C" fn(*mut Pointer, u32, u64, u64, i64) -> Status;
+type Destroy = unsafe extern "C" fn(Pointer) -> CublasStatus;
+type SetAttribute = unsafe extern "C" fn(Pointer, u32, *const c_void, usize) -> CublasStatus;
+type Create = unsafe extern "C" fn(*mut Pointer) -> CublasStatus;
+type DescriptionCreate = unsafe extern "C" fn(*mut Pointer, u32, u32) -> CublasStatus;
+type LayoutCreate = unsafe extern "C" fn(*mut Pointer, u32, u64, u64, i64) -> CublasStatus;
 type GetHeuristic = unsafe extern "C" fn(
     Pointer,
     Pointer,
@@ -62,10 +62,10 @@ type GetHeuristic = unsafe extern "C" fn(
     c_int,
     *mut Heuristic,
     *mut c_int,
-) -> Status;
+) -> CublasStatus;
 type ConfigGet =
-    unsafe extern "C" fn(*const Algorithm, u32, *mut c_void, usize, *mut usize) -> Status;
-type Matmul = unsafe extern "C" fn(
+    unsafe extern "C" fn(*const Algorithm, u32, *mut c_void, usize, *mut usize) -> CublasStatus;
+type MatmulFunction = unsafe extern "C" fn(
     Pointer,
     Pointer,
     *const c_void,
@@ -82,7 +82,7 @@ type Matmul = unsafe extern "C" fn(
     *mut c_void,
     usize,
     *mut c_void,
-) -> Status;
+) -> CublasStatus;
 
 /// Declares the table of functions, and how it is read from a library.
 macro_rules! functions {
@@ -93,7 +93,7 @@ macro_rules! functions {
 
         impl Functions {
             /// Reads the functions of an open library. The error is the name of one that it lacks.
-            fn of(library: *mut c_void) -> Result<Self, &'static CStr> {
+            fn from_library(library: *mut c_void) -> Result<Self, &'static CStr> {
                 // SAFETY: the library is open, and its functions have these types in NVIDIA's header.
                 unsafe {
                     Ok(Self { $($field: {
@@ -123,7 +123,7 @@ functions! {
     preference_destroy: Destroy = c"cublasLtMatmulPreferenceDestroy",
     heuristic: GetHeuristic = c"cublasLtMatmulAlgoGetHeuristic",
     config_get: ConfigGet = c"cublasLtMatmulAlgoConfigGetAttribute",
-    matmul: Matmul = c"cublasLtMatmul",
+    matmul: MatmulFunction = c"cublasLtMatmul",
 }
 
 /// Variable that switches the library off.
@@ -136,17 +136,17 @@ impl Functions {
     /// Finds the library, once.
     pub(crate) fn find() -> Result<Self, CublasLtError> {
         static FOUND: OnceLock<Result<Functions, CublasLtError>> = OnceLock::new();
-        FOUND.get_or_init(Self::look).clone()
+        FOUND.get_or_init(Self::search_library).clone()
     }
 
-    fn look() -> Result<Self, CublasLtError> {
+    fn search_library() -> Result<Self, CublasLtError> {
         if env::var_os(VARIABLE).is_some_and(|value| value == "off") {
             return Err(CublasLtError::Off);
         }
-        let searched = folders::folders();
+        let searched = folders::kernel_library_folders();
         let files = searched
             .iter()
-            .flat_map(|folder| folders::files(folder, &["libcublasLt.so"]).into_iter().rev());
+            .flat_map(|folder| folders::files_in(folder, &["libcublasLt.so"]).into_iter().rev());
         let mut lacking = None;
         for path in NAMES.iter().map(PathBuf::from).chain(files) {
             match Self::open(&path) {
@@ -160,16 +160,14 @@ impl Functions {
 
     /// Opens a library. A name without a folder is searched for by the dynamic loader.
     pub(crate) fn open(path: &Path) -> Result<Self, CublasLtError> {
-        let library = folders::open(path);
+        let library = folders::open_library(path);
         if library.is_null() {
             return Err(CublasLtError::Missing { searched: vec![path.to_owned()] });
         }
-        let path = path.to_owned();
-        let lacks = |function: &CStr| CublasLtError::Lacks {
-            path,
+        Self::from_library(library).map_err(|function| CublasLtError::Lacks {
+            path: path.to_owned(),
             function: CString::from(function).to_string_lossy().into_owned(),
-        };
-        Self::of(library).map_err(lacks)
+        })
     }
 
     /// Returns the version of the library, such as `13.1.0`.

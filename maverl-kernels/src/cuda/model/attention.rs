@@ -1,8 +1,8 @@
 //! Attention over packed rows, forward and backward.
 
-use super::super::array::{args, expect};
+use super::super::array::{args, expect_length};
 use crate::attention::{Heads, Packing};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Queries of a block.
 pub(super) const QUERIES: usize = 128;
@@ -45,7 +45,7 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the offsets do not rise from 0, or a prefix is not valid.
     pub fn attention_layout(&self, packing: Packing<'_>) -> Result<AttentionLayout<M>, M::Error> {
-        let tokens = packing.check("attention");
+        let tokens = packing.assert_valid("attention");
         Ok(AttentionLayout { tokens, tiles: self.array_of(&query_tiles(packing, QUERIES))? })
     }
 
@@ -59,7 +59,7 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the offsets do not rise from 0, or a prefix is not valid.
     pub fn backward_layout(&self, packing: Packing<'_>) -> Result<BackwardLayout<M>, M::Error> {
-        let tokens = packing.check("attention");
+        let tokens = packing.assert_valid("attention");
         let (keys, steps) = key_tiles(packing);
         let queries = self.array_of(&query_tiles(packing, TILE))?;
         let (keys, steps) = (self.array_of(&keys)?, self.array_of(&steps)?);
@@ -77,7 +77,7 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the lengths differ from the shapes, or heads are not 32, 64 or 128 wide.
-    pub fn attend(
+    pub fn attend_packed(
         &self,
         [q, k, v]: [Slice<'_, u16>; 3],
         layout: &AttentionLayout<M>,
@@ -89,13 +89,13 @@ impl<M: Machine> Kernels<M> {
         let n = layout.tokens;
         check_heads("attend", heads);
         check_packed("attend", n, heads, [q.len(), out.len()], [k.len(), v.len()]);
-        expect("attend", "lse", lse.len(), n * q_heads);
+        expect_length("attend", "lse", lse.len(), n * q_heads);
         let kernel = by_width(dim, ["attend_32", "attend_64", "attend_128"]);
         let args = args![q, k, v, layout.tiles, q_heads, kv, scale2(dim), out, lse];
-        self.run(kernel, attend_shape(layout.tiles.len(), heads), args)
+        self.run_model_kernel(kernel, attend_shape(layout.tiles.len(), heads), args)
     }
 
-    /// Computes the gradients of [`Self::attend`] from its `out` and `lse`. `dq`, `dk` and `dv` are overwritten.
+    /// Computes the gradients of [`Self::attend_packed`] from its `out` and `lse`. `dq`, `dk` and `dv` are overwritten.
     ///
     /// # Errors
     ///
@@ -117,12 +117,12 @@ impl<M: Machine> Kernels<M> {
         check_heads("attend_back", heads);
         let wide = [q.len(), out.len(), dout.len(), dq.len()];
         check_packed("attend_back", n, heads, wide, [k.len(), v.len(), dk.len(), dv.len()]);
-        expect("attend_back", "lse", lse.len(), n * q_heads);
+        expect_length("attend_back", "lse", lse.len(), n * q_heads);
         let rows = n * q_heads;
-        let delta = self.array::<f32>(rows)?;
-        let shape = Launch::blocks(rows.div_ceil(8));
-        self.run("attend_delta", shape, args![dout, out, rows, dim, delta])?;
-        let shape = |tiles: usize, heads: usize| Launch {
+        let delta = self.new_array::<f32>(rows)?;
+        let shape = LaunchShape::of_blocks(rows.div_ceil(8));
+        self.run_model_kernel("attend_delta", shape, args![dout, out, rows, dim, delta])?;
+        let shape = |tiles: usize, heads: usize| LaunchShape {
             grid: [(tiles / TILE_WORDS) as u32, heads as u32, 1],
             threads: BACK_THREADS,
             shared: ((2 * TILE + 4 * STEP) * dim * 2) as u32,
@@ -132,17 +132,17 @@ impl<M: Machine> Kernels<M> {
         let given = args![q, k, v, dout, lse, delta];
         let kernel = by_width(dim, ["attend_dq_32", "attend_dq_64", "attend_dq_128"]);
         let args = [given, args![*queries, q_heads, kv, scale2, scale, dq]].concat();
-        self.run(kernel, shape(queries.len(), q_heads), &args)?;
+        self.run_model_kernel(kernel, shape(queries.len(), q_heads), &args)?;
         let kernel = by_width(dim, ["attend_dkv_32", "attend_dkv_64", "attend_dkv_128"]);
         let args = [given, args![*keys, *steps, q_heads, kv, scale2, scale, dk, dv]].concat();
-        self.run(kernel, shape(keys.len(), kv), &args)
+        self.run_model_kernel(kernel, shape(keys.len(), kv), &args)
     }
 }
 
 /// Lists tiles of at most `most` queries of one row, those that see the most keys first.
 fn query_tiles(packing: Packing<'_>, most: usize) -> Vec<i32> {
     let mut tiles: Vec<[usize; TILE_WORDS]> = Vec::new();
-    for [prefix, own] in packing.rows() {
+    for [prefix, own] in packing.row_ranges() {
         for begin in (0..own.len()).step_by(most) {
             let (query, first) = (own.start + begin, prefix.len() + begin);
             let count = most.min(own.len() - begin);
@@ -161,7 +161,7 @@ pub(super) fn heaviest_first(tiles: &mut [[usize; TILE_WORDS]]) -> Vec<i32> {
 /// Lists tiles of 64 keys of one row, and the steps of 32 queries that see them: of the own row, ascending, then of
 /// each row that has it as prefix.
 fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
-    let rows: Vec<_> = packing.rows().collect();
+    let rows: Vec<_> = packing.row_ranges().collect();
     let (mut tiles, mut steps) = (Vec::new(), Vec::<i32>::new());
     for (r, [prefix, own]) in rows.iter().enumerate() {
         for begin in (0..own.len()).step_by(TILE) {
@@ -174,7 +174,7 @@ fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
             };
             add(own.start, own.len(), prefix.len(), begin);
             for (child, [_, tokens]) in rows.iter().enumerate() {
-                if packing.prefix(child) == Some(r) {
+                if packing.prefix_of_row(child) == Some(r) {
                     add(tokens.start, tokens.len(), own.len(), 0);
                 }
             }
@@ -188,11 +188,11 @@ fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
 }
 
 /// Shape of attention for a list of tiles.
-pub(super) fn attend_shape(words: usize, heads: Heads) -> Launch {
+pub(super) fn attend_shape(words: usize, heads: Heads) -> LaunchShape {
     let dim = heads.dim;
     let queries = if dim > 64 { QUERIES * dim * 2 } else { 0 };
     let grid = [(words / TILE_WORDS) as u32, heads.q as u32, 1];
-    Launch { grid, shared: (4 * TILE * dim * 2 + queries) as u32, ..Launch::blocks(0) }
+    LaunchShape { grid, shared: (4 * TILE * dim * 2 + queries) as u32, ..LaunchShape::of_blocks(0) }
 }
 
 /// Returns the scale of scores, for powers of two.
@@ -220,9 +220,10 @@ fn check_packed<const A: usize, const B: usize>(
     wide: [usize; A],
     narrow: [usize; B],
 ) {
-    wide.iter()
-        .for_each(|&len| expect(kernel, "an array of queries", len, n * heads.q * heads.dim));
+    wide.iter().for_each(|&len| {
+        expect_length(kernel, "an array of queries", len, n * heads.q * heads.dim)
+    });
     narrow
         .iter()
-        .for_each(|&len| expect(kernel, "an array of keys", len, n * heads.kv * heads.dim));
+        .for_each(|&len| expect_length(kernel, "an array of keys", len, n * heads.kv * heads.dim));
 }

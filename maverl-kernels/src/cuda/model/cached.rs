@@ -4,8 +4,8 @@ use super::attention::{
     QUERIES, TILE, attend_shape, by_width, check_heads, heaviest_first, scale2,
 };
 use crate::attention::{BLOCK_TOKENS, Heads, Segment};
-use crate::cuda::array::{args, expect};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Keys that one block of decoding walks; longer sequences have several, merged in order.
 pub(super) const SPAN: usize = 2048;
@@ -25,11 +25,11 @@ pub struct KvShape {
 
 impl KvShape {
     /// Returns the elements of a block.
-    pub fn block(self) -> usize {
-        self.layers * self.layer()
+    pub fn block_len(self) -> usize {
+        self.layers * self.layer_len()
     }
 
-    fn layer(self) -> usize {
+    fn layer_len(self) -> usize {
         2 * self.heads * BLOCK_TOKENS * self.dim
     }
 }
@@ -113,7 +113,7 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the lengths differ from the shapes, or a block does not exist.
-    pub fn append(
+    pub fn append_tokens(
         &self,
         [k, v]: [Slice<'_, u16>; 2],
         tables: &BlockTables<M>,
@@ -122,17 +122,17 @@ impl<M: Machine> Kernels<M> {
         blocks: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let (n, width) = (tables.new_tokens, shape.heads * shape.dim);
-        expect("append", "k", k.len(), n * width);
-        expect("append", "v", v.len(), n * width);
+        expect_length("append", "k", k.len(), n * width);
+        expect_length("append", "v", v.len(), n * width);
         check_blocks("append", tables, shape, layer, blocks.len());
         assert!(width.is_multiple_of(8) && shape.dim.is_multiple_of(8), "append: {shape:?}");
-        let of = blocks.part(layer * shape.layer()..blocks_end(tables, shape));
-        let args = args![k, v, tables.slots, n, shape.heads, shape.dim, shape.block(), of];
-        self.run("append_kv", Launch::threads(n * width / 8), args)
+        let of = blocks.sub_slice(layer * shape.layer_len()..blocks_end(tables, shape));
+        let args = args![k, v, tables.slots, n, shape.heads, shape.dim, shape.block_len(), of];
+        self.run_model_kernel("append_kv", LaunchShape::of_threads(n * width / 8), args)
     }
 
     /// Computes [`attention_cached`](crate::attention::attention_cached): `q`, `out` are `[new, heads.q * dim]`,
-    /// packed in the order of the segments. The bits equal those of [`Self::attend`] on the whole row, however it is
+    /// packed in the order of the segments. The bits equal those of [`Self::attend_packed`] on the whole row, however it is
     /// split into calls and wherever its blocks are.
     ///
     /// # Errors
@@ -159,40 +159,45 @@ impl<M: Machine> Kernels<M> {
         assert!(q_heads / kv <= GROUP, "attend_cached: {q_heads} query heads over {kv}");
         assert_eq!((shape.heads, shape.dim), (kv, dim), "attend_cached: heads of the blocks");
         let width = q_heads * dim;
-        expect("attend_cached", "q", q.len(), tables.new_tokens * width);
-        expect("attend_cached", "out", out.len(), tables.new_tokens * width);
+        expect_length("attend_cached", "q", q.len(), tables.new_tokens * width);
+        expect_length("attend_cached", "out", out.len(), tables.new_tokens * width);
         check_blocks("attend_cached", tables, shape, layer, blocks.len());
-        let of = blocks.part(layer * shape.layer()..blocks_end(tables, shape));
+        let of = blocks.sub_slice(layer * shape.layer_len()..blocks_end(tables, shape));
         let BlockTables { table, most, tiles, single, longest, .. } = tables;
-        let given = args![q, of, *table, *most, shape.block()];
+        let given = args![q, of, *table, *most, shape.block_len()];
         if !tiles.is_empty() {
             let names = ["attend_cached_32", "attend_cached_64", "attend_cached_128"];
             let args = [given, args![*tiles, q_heads, kv, scale2(dim), out]].concat();
             let launch = attend_shape(tiles.len(), heads);
-            self.run(by_width(dim, names), launch, &args)?;
+            self.run_model_kernel(by_width(dim, names), launch, &args)?;
         }
         let (rows, spans) = (single.len() / 4, longest.div_ceil(SPAN));
         if rows == 0 {
             return Ok(());
         }
         let places = rows * kv * spans * GROUP;
-        let (values, sums) = (self.array::<f32>(places * dim)?, self.array::<f32>(places * 2)?);
-        let launch = Launch {
+        let (values, sums) =
+            (self.new_array::<f32>(places * dim)?, self.new_array::<f32>(places * 2)?);
+        let launch = LaunchShape {
             grid: [rows as u32, kv as u32, spans as u32],
             threads: 32,
             shared: (3 * TILE * dim * 2) as u32,
         };
         let args = [given, args![*single, q_heads, kv, scale2(dim), values, sums]].concat();
         let names = ["attend_one_32", "attend_one_64", "attend_one_128"];
-        self.run(by_width(dim, names), launch, &args)?;
+        self.run_model_kernel(by_width(dim, names), launch, &args)?;
         let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, out];
-        self.run("attend_merge", Launch::blocks((rows * q_heads).div_ceil(8)), args)
+        self.run_model_kernel(
+            "attend_merge",
+            LaunchShape::of_blocks((rows * q_heads).div_ceil(8)),
+            args,
+        )
     }
 }
 
 /// Returns the elements of the blocks that tables name.
 fn blocks_end<M: Machine>(tables: &BlockTables<M>, shape: KvShape) -> usize {
-    tables.blocks * shape.block()
+    tables.blocks * shape.block_len()
 }
 
 #[track_caller]
@@ -205,6 +210,6 @@ fn check_blocks<M: Machine>(
 ) {
     let KvShape { layers, .. } = shape;
     assert!(layer < layers, "{kernel}: layer {layer} of {layers}");
-    let (have, want) = (len / shape.block(), tables.blocks);
+    let (have, want) = (len / shape.block_len(), tables.blocks);
     assert!(want <= have, "{kernel}: block {} of {have}", want.max(1) - 1);
 }

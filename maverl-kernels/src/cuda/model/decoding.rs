@@ -24,7 +24,7 @@ pub struct DecodingPass {
 impl DecodingPass {
     /// Returns the smallest pass for these sequences; `None` if one of them has several new tokens, or they are too many
     /// or too long.
-    pub fn of(segments: &[Segment<'_>]) -> Option<Self> {
+    pub fn for_segments(segments: &[Segment<'_>]) -> Option<Self> {
         if segments.is_empty() || segments.iter().any(|segment| segment.new_tokens != 1) {
             return None;
         }
@@ -40,20 +40,20 @@ impl DecodingPass {
     }
 
     /// Blocks of a row of the table.
-    fn most(self) -> usize {
+    fn row_blocks(self) -> usize {
         self.spans * (SPAN / BLOCK_TOKENS)
     }
 
     /// Words of ids, positions, slots, sequences, the table of blocks, and the rows that ids are sampled from.
-    fn inputs(self) -> [usize; 6] {
+    fn input_words(self) -> [usize; 6] {
         let Self { rows, .. } = self;
-        [rows, rows, rows, 4 * rows, rows * self.most(), rows]
+        [rows, rows, rows, 4 * rows, rows * self.row_blocks(), rows]
     }
 
     /// Returns the begins of the inputs in the workspace, and the end of the last.
-    fn begins(self) -> ([usize; 6], usize) {
+    fn input_begins(self) -> ([usize; 6], usize) {
         let mut begin = 0;
-        let begins = self.inputs().map(|words| {
+        let begins = self.input_words().map(|words| {
             let at = begin;
             begin += words.next_multiple_of(STEP);
             at
@@ -67,10 +67,14 @@ impl DecodingPass {
     /// # Panics
     ///
     /// If the pass is not one for these sequences, or a sequence has more tokens than its blocks.
-    pub fn pack(self, [ids, positions, from]: [&[u32]; 3], segments: &[Segment<'_>]) -> Vec<u32> {
+    pub fn pack_inputs(
+        self,
+        [ids, positions, from]: [&[u32]; 3],
+        segments: &[Segment<'_>],
+    ) -> Vec<u32> {
         let n = segments.len();
         assert!(n <= self.rows && ids.len() == n && positions.len() == n, "{n} sequences");
-        let (begins, words) = self.begins();
+        let (begins, words) = self.input_begins();
         let mut all = vec![0; words];
         let [at_ids, at_positions, at_slots, at_rows, at_table, at_from] = begins;
         all[at_from..][..self.rows].fill(FROM_HOST);
@@ -85,10 +89,10 @@ impl DecodingPass {
         for (row, &Segment { len, blocks, .. }) in segments.iter().enumerate() {
             let used = len.div_ceil(BLOCK_TOKENS);
             assert!(
-                len > 0 && used <= blocks.len().min(self.most()),
+                len > 0 && used <= blocks.len().min(self.row_blocks()),
                 "segment {row}: {len} tokens"
             );
-            all[at_table + row * self.most()..][..used].copy_from_slice(&blocks[..used]);
+            all[at_table + row * self.row_blocks()..][..used].copy_from_slice(&blocks[..used]);
             let (block, place) = (blocks[used - 1] as usize, (len - 1) % BLOCK_TOKENS);
             all[at_slots + row] = (block * BLOCK_TOKENS + place) as u32;
         }
@@ -107,17 +111,18 @@ impl<M: Machine> Kernels<M> {
     ///
     /// None: a recording takes no memory.
     pub fn decoding_tokens(&self, pass: DecodingPass) -> Result<DecodingTokens<M>, M::Error> {
-        let [ids, positions, slots, single, table, from] = pass.inputs();
-        let (ids, positions) = (self.array(ids)?, self.array(positions)?);
-        let (slots, single, table) = (self.array(slots)?, self.array(single)?, self.array(table)?);
+        let [ids, positions, slots, single, table, from] = pass.input_words();
+        let (ids, positions) = (self.new_array(ids)?, self.new_array(positions)?);
+        let (slots, single, table) =
+            (self.new_array(slots)?, self.new_array(single)?, self.new_array(table)?);
         // Read before the pass, which may have the place.
-        drop(self.array::<u32>(from)?);
+        drop(self.new_array::<u32>(from)?);
         let tables = BlockTables {
             new_tokens: pass.rows,
             blocks: 1,
             table,
-            most: pass.most(),
-            tiles: self.array(0)?,
+            most: pass.row_blocks(),
+            tiles: self.new_array(0)?,
             single,
             longest: pass.spans * SPAN,
             slots,
@@ -125,7 +130,7 @@ impl<M: Machine> Kernels<M> {
         Ok((self.recorded_ids(ids)?, Positions { array: positions, most: 0 }, tables))
     }
 
-    /// Replaces ids of a pass, whose inputs of [`DecodingPass::pack`] are at the front of a workspace, by those of sampled
+    /// Replaces ids of a pass, whose inputs of [`DecodingPass::pack_inputs`] are at the front of a workspace, by those of sampled
     /// tokens. They are below `vocab`.
     ///
     /// # Errors
@@ -143,9 +148,9 @@ impl<M: Machine> Kernels<M> {
         vocab: usize,
         workspace: SliceMut<'_, u32>,
     ) -> Result<(), M::Error> {
-        tokens.check(from);
-        let ([at_ids, .., at_from], _) = pass.begins();
-        let at = |begin: usize| workspace.read().part(begin..begin + pass.rows).address();
+        tokens.assert_rows(from);
+        let ([at_ids, .., at_from], _) = pass.input_begins();
+        let at = |begin: usize| workspace.as_slice().sub_slice(begin..begin + pass.rows).address();
         self.replace_ids(tokens, [at(at_from), at(at_ids)], pass.rows, vocab)
     }
 }
@@ -160,18 +165,18 @@ mod tests {
     fn a_pass_has_the_least_size_that_fits_and_rows_without_tokens_are_kept_nowhere() {
         let blocks = [5, 9, 7];
         let of = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks };
-        assert_eq!(DecodingPass::of(&[]), None);
-        assert_eq!(DecodingPass::of(&[of(1, 3), of(2, 3)]), None);
-        assert_eq!(DecodingPass::of(&[of(1, 8 * SPAN + 1)]), None);
-        assert_eq!(DecodingPass::of(&vec![of(1, 1); 1025]), None);
+        assert_eq!(DecodingPass::for_segments(&[]), None);
+        assert_eq!(DecodingPass::for_segments(&[of(1, 3), of(2, 3)]), None);
+        assert_eq!(DecodingPass::for_segments(&[of(1, 8 * SPAN + 1)]), None);
+        assert_eq!(DecodingPass::for_segments(&vec![of(1, 1); 1025]), None);
         let size = |segments: &[Segment<'_>]| {
-            DecodingPass::of(segments).map(|pass| [pass.rows, pass.spans]).unwrap()
+            DecodingPass::for_segments(segments).map(|pass| [pass.rows, pass.spans]).unwrap()
         };
         assert_eq!(size(&[of(1, SPAN)]), [1, 1]);
         assert_eq!(size(&vec![of(1, 2 * SPAN + 1); 17]), [24, 4]);
         let segments = [of(1, 17), of(1, 48), of(1, 1)];
-        let pass = DecodingPass::of(&segments).unwrap();
-        let packed = pass.pack([&[1, 2, 3], &[16, 47, 0], &[FROM_HOST, 7, 0]], &segments);
+        let pass = DecodingPass::for_segments(&segments).unwrap();
+        let packed = pass.pack_inputs([&[1, 2, 3], &[16, 47, 0], &[FROM_HOST, 7, 0]], &segments);
         assert_eq!(packed.len(), 4 * STEP + 4 * 128 + STEP);
         assert_eq!(packed[4 * STEP + 4 * 128..][..4], [FROM_HOST, 7, 0, FROM_HOST]);
         assert_eq!(packed[..4], [1, 2, 3, 0]);

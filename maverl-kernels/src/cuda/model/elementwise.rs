@@ -1,7 +1,7 @@
 //! Norm, rope and SwiGLU.
 
-use crate::cuda::array::{args, expect};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 use crate::rope::RopeTable;
 
 /// Rows that a warp's block of eight has.
@@ -56,13 +56,13 @@ impl<M: Machine> Kernels<M> {
         y: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let (d, n) = (w.len(), x.len() / w.len());
-        expect("rms_norm", "x", x.len(), n * d);
-        expect("rms_norm", "y", y.len(), n * d);
+        expect_length("rms_norm", "x", x.len(), n * d);
+        expect_length("rms_norm", "y", y.len(), n * d);
         let args = args![x, w, n, d, eps, y];
         if d > WARP_WIDTH {
-            return self.run("rms_norm_wide", Launch::blocks(n), args);
+            return self.run_model_kernel("rms_norm_wide", LaunchShape::of_blocks(n), args);
         }
-        self.run("rms_norm", Launch::blocks(n.div_ceil(ROWS)), args)
+        self.run_model_kernel("rms_norm", LaunchShape::of_blocks(n.div_ceil(ROWS)), args)
     }
 
     /// Computes the gradients of [`Self::rms_norm`]: `dx` is overwritten, or added to with `add`; that of the weight is
@@ -92,13 +92,13 @@ impl<M: Machine> Kernels<M> {
         for (name, len) in
             [("x", x.len()), ("dy", dy.len()), ("dx", dx.len()), ("again", again_len)]
         {
-            expect("rms_norm_back", name, len, n * d);
+            expect_length("rms_norm_back", name, len, n * d);
         }
         let blocks = n.div_ceil(ROWS_OF_A_SUM);
-        let partials = dw.is_some().then(|| self.array::<f32>(blocks * d)).transpose()?;
-        let of = partials.as_ref().map(DeviceArray::slice);
+        let partials = dw.is_some().then(|| self.new_array::<f32>(blocks * d)).transpose()?;
+        let of = partials.as_ref().map(DeviceArray::as_slice);
         let args = args![x, w, dy, n, d, eps, add, dx, again, of];
-        self.run("rms_norm_back", Launch::blocks(blocks), args)?;
+        self.run_model_kernel("rms_norm_back", LaunchShape::of_blocks(blocks), args)?;
         match (dw, partials) {
             (Some(dw), Some(partials)) => self.add_rows(partials, blocks, d, dw),
             _ => Ok(()),
@@ -113,17 +113,17 @@ impl<M: Machine> Kernels<M> {
         d: usize,
         out: SliceMut<'_, f32>,
     ) -> Result<(), M::Error> {
-        expect("sum_rows", "out", out.len(), d);
+        expect_length("sum_rows", "out", out.len(), d);
         while n > ROWS_OF_A_SUM {
             let fewer = n.div_ceil(ROWS_OF_A_SUM);
-            let sums = self.array::<f32>(fewer * d)?;
-            self.run("sum_rows", sum_shape(fewer, d), args![rows, n, d, false, sums])?;
+            let sums = self.new_array::<f32>(fewer * d)?;
+            self.run_model_kernel("sum_rows", sum_shape(fewer, d), args![rows, n, d, false, sums])?;
             (rows, n) = (sums, fewer);
         }
         if n == 0 {
             return Ok(());
         }
-        self.run("sum_rows", sum_shape(1, d), args![rows, n, d, true, out])
+        self.run_model_kernel("sum_rows", sum_shape(1, d), args![rows, n, d, true, out])
     }
 
     /// Adds the sum of the rows of `x [n, d]` to `out [d]`: the gradient of a bias.
@@ -137,10 +137,10 @@ impl<M: Machine> Kernels<M> {
     /// If the lengths differ from the shapes.
     pub fn sum_rows(&self, x: Slice<'_, u16>, out: SliceMut<'_, f32>) -> Result<(), M::Error> {
         let (d, n) = (out.len(), x.len() / out.len());
-        expect("sum_rows", "x", x.len(), n * d);
+        expect_length("sum_rows", "x", x.len(), n * d);
         let fewer = n.div_ceil(ROWS_OF_A_SUM);
-        let sums = self.array::<f32>(fewer * d)?;
-        self.run("sum_rows_bf16", sum_shape(fewer, d), args![x, n, d, sums])?;
+        let sums = self.new_array::<f32>(fewer * d)?;
+        self.run_model_kernel("sum_rows_bf16", sum_shape(fewer, d), args![x, n, d, sums])?;
         self.add_rows(sums, fewer, d, out)
     }
 
@@ -160,7 +160,7 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<RopeTables<M>, M::Error> {
         let half = table.head_dim() / 2;
         assert!(2 * half <= WIDEST_HEAD, "rope: a head of {}", 2 * half);
-        let [cos, sin] = table.first(positions);
+        let [cos, sin] = table.first_rows(positions);
         Ok(RopeTables { cos: self.array_of(&cos)?, sin: self.array_of(&sin)?, half, positions })
     }
 
@@ -169,12 +169,12 @@ impl<M: Machine> Kernels<M> {
     /// # Errors
     ///
     /// If the device's memory is full, or the device fails.
-    pub fn positions(&self, positions: &[u32]) -> Result<Positions<M>, M::Error> {
+    pub fn upload_positions(&self, positions: &[u32]) -> Result<Positions<M>, M::Error> {
         let most = positions.iter().copied().max().unwrap_or(0);
         Ok(Positions { array: self.array_of(positions)?, most })
     }
 
-    /// Computes [`rope`](crate::rope::rope) in place, after the norm of each head if there is one: `x [n, heads * d]`.
+    /// Computes [`apply_rope`](crate::rope::apply_rope) in place, after the norm of each head if there is one: `x [n, heads * d]`.
     /// Copies what was there to `raw`.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the lengths differ from the shapes, or a position is not in the table.
-    pub fn rope(
+    pub fn apply_rope(
         &self,
         x: SliceMut<'_, u16>,
         heads: usize,
@@ -195,13 +195,13 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         let (n, d) = (at.array.len(), 2 * tables.half);
         check_rope("rope", x.len(), heads, at, tables, norm);
-        expect("rope", "raw", raw.as_ref().map_or(x.len(), SliceMut::len), x.len());
+        expect_length("rope", "raw", raw.as_ref().map_or(x.len(), SliceMut::len), x.len());
         let (w, eps) = (norm.map(|norm| norm.w), norm.map_or(0.0, |norm| norm.eps));
         let args = args![x, at.array, n, heads, d, tables.cos, tables.sin, w, eps, raw];
-        self.run("rope", Launch::blocks((n * heads).div_ceil(ROWS)), args)
+        self.run_model_kernel("rope", LaunchShape::of_blocks((n * heads).div_ceil(ROWS)), args)
     }
 
-    /// Computes the gradients of [`Self::rope`] in place; `norm` is the norm with what rope copied to `raw`. The
+    /// Computes the gradients of [`Self::apply_rope`] in place; `norm` is the norm with what rope copied to `raw`. The
     /// gradient of the norm's weight is added to `dw`.
     ///
     /// # Errors
@@ -224,14 +224,14 @@ impl<M: Machine> Kernels<M> {
         let weight = norm.map(|(norm, _)| norm);
         check_rope("rope_back", dx.len(), heads, at, tables, weight);
         let raw = norm.map(|(_, raw)| raw);
-        expect("rope_back", "raw", raw.map_or(dx.len(), |raw| raw.len()), dx.len());
+        expect_length("rope_back", "raw", raw.map_or(dx.len(), |raw| raw.len()), dx.len());
         let (w, eps) = (weight.map(|norm| norm.w), weight.map_or(0.0, |norm| norm.eps));
         let dw = dw.filter(|_| norm.is_some());
         let blocks = (n * heads).div_ceil(ROWS_OF_A_SUM);
-        let partials = dw.is_some().then(|| self.array::<f32>(blocks * d)).transpose()?;
-        let of = partials.as_ref().map(DeviceArray::slice);
+        let partials = dw.is_some().then(|| self.new_array::<f32>(blocks * d)).transpose()?;
+        let of = partials.as_ref().map(DeviceArray::as_slice);
         let args = args![dx, at.array, n, heads, d, tables.cos, tables.sin, w, eps, raw, of];
-        self.run("rope_back", Launch::blocks(blocks), args)?;
+        self.run_model_kernel("rope_back", LaunchShape::of_blocks(blocks), args)?;
         match (dw, partials) {
             (Some(dw), Some(partials)) => self.add_rows(partials, blocks, d, dw),
             _ => Ok(()),
@@ -254,9 +254,13 @@ impl<M: Machine> Kernels<M> {
         act: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let n = gate.len();
-        expect("swiglu", "up", up.len(), n);
-        expect("swiglu", "act", act.len(), n);
-        self.run("swiglu", Launch::threads(n.div_ceil(8)), args![gate, up, n, act])
+        expect_length("swiglu", "up", up.len(), n);
+        expect_length("swiglu", "act", act.len(), n);
+        self.run_model_kernel(
+            "swiglu",
+            LaunchShape::of_threads(n.div_ceil(8)),
+            args![gate, up, n, act],
+        )
     }
 
     /// Computes the gradients of [`Self::swiglu`], and its result again.
@@ -279,13 +283,13 @@ impl<M: Machine> Kernels<M> {
         let act_len = act.as_ref().map_or(n, SliceMut::len);
         assert!(lens.iter().chain([&act_len]).all(|&len| len == n), "swiglu_back: {lens:?}");
         let args = args![gate, up, dact, n, dgate, dup, act];
-        self.run("swiglu_back", Launch::threads(n.div_ceil(8)), args)
+        self.run_model_kernel("swiglu_back", LaunchShape::of_threads(n.div_ceil(8)), args)
     }
 }
 
 /// Grid of sums of rows into `sums` rows.
-fn sum_shape(sums: usize, d: usize) -> Launch {
-    Launch { grid: [d.div_ceil(256) as u32, sums as u32, 1], ..Launch::blocks(0) }
+fn sum_shape(sums: usize, d: usize) -> LaunchShape {
+    LaunchShape { grid: [d.div_ceil(256) as u32, sums as u32, 1], ..LaunchShape::of_blocks(0) }
 }
 
 #[track_caller]
@@ -298,8 +302,8 @@ fn check_rope<M: Machine>(
     norm: Option<HeadNorm<'_>>,
 ) {
     let (n, d) = (at.array.len(), 2 * tables.half);
-    expect(kernel, "x", len, n * heads * d);
-    expect(kernel, "the norm's weight", norm.map_or(d, |norm| norm.w.len()), d);
+    expect_length(kernel, "x", len, n * heads * d);
+    expect_length(kernel, "the norm's weight", norm.map_or(d, |norm| norm.w.len()), d);
     let most = at.most as usize;
     assert!(
         most < tables.positions || n == 0,

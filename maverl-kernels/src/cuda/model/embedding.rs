@@ -1,8 +1,8 @@
 //! Lookup of tokens' rows in a table, and its gradient.
 
 use super::SampledTokens;
-use crate::cuda::array::{args, expect};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Rows that a block has, of a warp each.
 const ROWS: usize = 8;
@@ -25,7 +25,7 @@ pub struct EmbeddingLayout<M: Machine> {
 
 impl<M: Machine> EmbeddingLayout<M> {
     /// Returns the number of tokens.
-    pub fn tokens(&self) -> usize {
+    pub fn token_count(&self) -> usize {
         self.ids.len()
     }
 }
@@ -84,11 +84,11 @@ impl<M: Machine> Kernels<M> {
         vocab: usize,
     ) -> Result<(), M::Error> {
         let n = at.ids.len();
-        expect("sampled_ids", "rows", from.len(), n);
-        tokens.check(from);
+        expect_length("sampled_ids", "rows", from.len(), n);
+        tokens.assert_rows(from);
         at.most = at.most.max(vocab.max(1) as u32 - 1);
         let from = self.array_of(from)?;
-        let both = [from.slice().address(), at.ids.slice_mut().address()];
+        let both = [from.as_slice().address(), at.ids.slice_mut().address()];
         self.replace_ids(tokens, both, n, vocab)
     }
 
@@ -97,14 +97,14 @@ impl<M: Machine> Kernels<M> {
         &self,
         ids: DeviceArray<M, u32>,
     ) -> Result<EmbeddingLayout<M>, M::Error> {
-        let none = || self.array(0);
+        let none = || self.new_array(0);
         Ok(EmbeddingLayout {
             ids,
             most: 0,
             sorted: none()?,
             starts: none()?,
             piece_ids: none()?,
-            slots: self.array(0)?,
+            slots: self.new_array(0)?,
             merged: [none()?, none()?],
             partials: 0,
         })
@@ -119,7 +119,7 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the lengths differ from the shapes, or an id is out of range.
-    pub fn gather(
+    pub fn gather_rows(
         &self,
         table: Slice<'_, u16>,
         at: &EmbeddingLayout<M>,
@@ -127,9 +127,13 @@ impl<M: Machine> Kernels<M> {
         x: SliceMut<'_, f32>,
     ) -> Result<(), M::Error> {
         let n = at.ids.len();
-        expect("gather", "x", x.len(), n * d);
+        expect_length("gather", "x", x.len(), n * d);
         assert!((at.most as usize + 1) * d <= table.len() || n == 0, "gather: id {}", at.most);
-        self.run("gather", Launch::blocks(n.div_ceil(ROWS)), args![table, at.ids, n, d, x])
+        self.run_model_kernel(
+            "gather",
+            LaunchShape::of_blocks(n.div_ceil(ROWS)),
+            args![table, at.ids, n, d, x],
+        )
     }
 
     /// Adds the rows of `dx [n, d]` to the rows of `table [V, d]` of their tokens, in the order of tokens.
@@ -149,18 +153,18 @@ impl<M: Machine> Kernels<M> {
         table: SliceMut<'_, f32>,
     ) -> Result<(), M::Error> {
         let (n, pieces) = (at.ids.len(), at.piece_ids.len());
-        expect("scatter", "dx", dx.len(), n * d);
+        expect_length("scatter", "dx", dx.len(), n * d);
         assert!((at.most as usize + 1) * d <= table.len() || n == 0, "scatter: id {}", at.most);
-        let partials = self.array::<f32>(at.partials * d)?;
-        let shape = |rows: usize| Launch {
+        let partials = self.new_array::<f32>(at.partials * d)?;
+        let shape = |rows: usize| LaunchShape {
             grid: [rows.div_ceil(ROWS) as u32, d.div_ceil(32) as u32, 1],
-            ..Launch::blocks(0)
+            ..LaunchShape::of_blocks(0)
         };
         let EmbeddingLayout { sorted, starts, piece_ids, slots, .. } = at;
         let arrays = args![dx, *sorted, *starts, *piece_ids, *slots, pieces, d, table, partials];
-        self.run("scatter", shape(pieces), arrays)?;
+        self.run_model_kernel("scatter", shape(pieces), arrays)?;
         let [starts, ids] = &at.merged;
         let arrays = args![partials, *starts, *ids, ids.len(), d, table];
-        self.run("scatter_merge", shape(ids.len()), arrays)
+        self.run_model_kernel("scatter_merge", shape(ids.len()), arrays)
     }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::products::{Destination, LinearOutput};
-use crate::cuda::array::expect;
+use crate::cuda::array::expect_length;
 use crate::cuda::{DeviceArray, Kernels, Machine, Slice, SliceMut, SoftmaxRows};
-use crate::logprob::{chunks, whole};
+use crate::logprob::{group_sequences, split_chunks};
 
 /// Distributions `softmax((h wᵀ) / temperature)` with one target token each.
 #[derive(Debug, Clone, Copy)]
@@ -25,13 +25,13 @@ pub struct HeadInput<'a> {
 impl HeadInput<'_> {
     /// Returns rows, size of the vocabulary and width.
     #[track_caller]
-    fn shape(&self, name: &str) -> [usize; 3] {
+    fn checked_shape(&self, name: &str) -> [usize; 3] {
         let n = self.targets.len();
         let d = self.h.len().checked_div(n).unwrap_or(8);
         assert!(d > 0 && d.is_multiple_of(8) && self.rows_at_once > 0, "{name}: rows of {d}");
-        expect(name, "h", self.h.len(), n * d);
-        expect(name, "w", self.w.len(), self.w.len() / d * d);
-        expect(name, "inverse temperatures", self.inverse_temperatures.len(), n);
+        expect_length(name, "h", self.h.len(), n * d);
+        expect_length(name, "w", self.w.len(), self.w.len() / d * d);
+        expect_length(name, "inverse temperatures", self.inverse_temperatures.len(), n);
         [n, self.w.len() / d, d]
     }
 }
@@ -47,12 +47,12 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the lengths differ from the shapes, or a target is not below `V`.
     pub fn head_log_probabilities(&self, head: &HeadInput<'_>) -> Result<[Vec<f32>; 2], M::Error> {
-        let [n, vocab, _] = head.shape("log-probabilities of a head");
-        let mut logits = self.array(head.rows_at_once.min(n) * vocab)?;
+        let [n, vocab, _] = head.checked_shape("log-probabilities of a head");
+        let mut logits = self.new_array(head.rows_at_once.min(n) * vocab)?;
         let mut all = [Vec::with_capacity(n), Vec::with_capacity(n)];
-        for at in chunks(0..n, head.rows_at_once) {
+        for at in split_chunks(0..n, head.rows_at_once) {
             let rows = self.head_rows(head, at.clone(), &mut logits)?;
-            let of = logits.slice().part(0..at.len() * vocab);
+            let of = logits.as_slice().sub_slice(0..at.len() * vocab);
             let part = self.log_probabilities(of, &rows)?;
             all[0].extend(part.logp);
             all[1].extend(part.entropy);
@@ -61,10 +61,10 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes the gradients of a loss of log-probabilities and entropies, as
-    /// [`LmHead::loss`](crate::logprob::LmHead::loss): `loss` is called for some consecutive sequences at a time,
-    /// sequence `s` being the rows `offsets[s]..offsets[s + 1]`. `dh [n, d]` is overwritten, in bf16; the gradient of
-    /// the weight is added to `dw [V, d]`. The logits of a sequence are held together, also if it has more rows than
-    /// are held at once.
+    /// [`LmHead::loss_gradients`](crate::logprob::LmHead::loss_gradients): `loss` is called for some consecutive
+    /// sequences at a time, sequence `s` being the rows `offsets[s]..offsets[s + 1]`. `dh [n, d]` is overwritten, in
+    /// bf16; the gradient of the weight is added to `dw [V, d]`. The logits of a sequence are held together, also if it
+    /// has more rows than are held at once.
     ///
     /// # Errors
     ///
@@ -81,15 +81,21 @@ impl<M: Machine> Kernels<M> {
         mut dh: SliceMut<'_, u16>,
         mut dw: Option<SliceMut<'_, f32>>,
     ) -> Result<Result<(), E>, M::Error> {
-        let [n, vocab, d] = head.shape("loss of a head");
+        let [n, vocab, d] = head.checked_shape("loss of a head");
         let ends = (offsets.first(), offsets.last());
         assert!(ends == (Some(&0), Some(&n)) && offsets.is_sorted(), "loss of a head: {ends:?}");
-        expect("loss of a head", "dh", dh.len(), n * d);
-        expect("loss of a head", "dw", dw.as_ref().map_or(vocab * d, SliceMut::len), vocab * d);
-        let parts: Vec<Range<usize>> = whole(offsets, head.rows_at_once).collect();
+        expect_length("loss of a head", "dh", dh.len(), n * d);
+        expect_length(
+            "loss of a head",
+            "dw",
+            dw.as_ref().map_or(vocab * d, SliceMut::len),
+            vocab * d,
+        );
+        let parts: Vec<Range<usize>> = group_sequences(offsets, head.rows_at_once).collect();
         let rows_of = |part: &Range<usize>| offsets[part.start]..offsets[part.end];
         let most = parts.iter().map(|part| rows_of(part).len()).max().unwrap_or(0);
-        let (mut logits, mut dlogits) = (self.array(most * vocab)?, self.array(most * vocab)?);
+        let (mut logits, mut dlogits) =
+            (self.new_array(most * vocab)?, self.new_array(most * vocab)?);
         for part in parts {
             let at = rows_of(&part);
             let (count, here) = (at.len(), 0..at.len() * vocab);
@@ -97,22 +103,23 @@ impl<M: Machine> Kernels<M> {
                 continue;
             }
             let rows = self.head_rows(head, at.clone(), &mut logits)?;
-            let of = logits.slice().part(here.clone());
+            let of = logits.as_slice().sub_slice(here.clone());
             let found = self.log_probabilities(of, &rows)?;
             let (mut dlogp, mut dentropy) = (vec![0.0; count], vec![0.0; count]);
             let given = [&found.logp[..], &found.entropy];
             if let Err(error) = loss(part, given, [&mut dlogp, &mut dentropy]) {
                 return Ok(Err(error));
             }
-            let to = dlogits.slice_mut().part(here.clone());
+            let to = dlogits.slice_mut().sub_slice(here.clone());
             self.logit_gradients(of, &rows, &found, [&dlogp, &dentropy], to)?;
-            let (dlogits, span) = (dlogits.slice().part(here), at.start * d..at.end * d);
-            let to = Destination::Bf16(dh.again().part(span.clone()));
+            let (dlogits, span) = (dlogits.as_slice().sub_slice(here), at.start * d..at.end * d);
+            let to = Destination::Bf16(dh.reborrow().sub_slice(span.clone()));
             let out = LinearOutput { scale: 1.0, bias: None, to };
             self.linear_back(dlogits, head.w, [count, d, vocab], None, out)?;
             if let Some(dw) = &mut dw {
-                let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw.again()) };
-                self.linear_back_weight(dlogits, head.h.part(span), [vocab, d, count], out)?;
+                let out =
+                    LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw.reborrow()) };
+                self.linear_back_weight(dlogits, head.h.sub_slice(span), [vocab, d, count], out)?;
             }
         }
         Ok(Ok(()))
@@ -125,9 +132,9 @@ impl<M: Machine> Kernels<M> {
         at: Range<usize>,
         logits: &mut DeviceArray<M, f32>,
     ) -> Result<SoftmaxRows<M>, M::Error> {
-        let [_, vocab, d] = head.shape("logits of a head");
-        let h = head.h.part(at.start * d..at.end * d);
-        let to = Destination::F32(logits.slice_mut().part(0..at.len() * vocab));
+        let [_, vocab, d] = head.checked_shape("logits of a head");
+        let h = head.h.sub_slice(at.start * d..at.end * d);
+        let to = Destination::F32(logits.slice_mut().sub_slice(0..at.len() * vocab));
         let out = LinearOutput { scale: 1.0, bias: None, to };
         self.linear(h, head.w, [at.len(), vocab, d], None, out)?;
         self.softmax_rows(&head.targets[at.clone()], &head.inverse_temperatures[at])

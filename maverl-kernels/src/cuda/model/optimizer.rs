@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::adamw::{AdamW, Rates};
-use crate::cuda::array::{args, expect};
-use crate::cuda::{Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Numbers of one sum of squares.
 const SQUARES: usize = 4096;
@@ -20,14 +20,14 @@ pub struct Master<'a> {
 
 impl Master<'_> {
     /// Splits a weight into its halves.
-    pub fn split(x: f32) -> [u16; 2] {
+    pub fn split_weight(x: f32) -> [u16; 2] {
         let bits = x.to_bits();
         let high = (bits.wrapping_add(0x8000) >> 16) as u16;
         [high, bits.wrapping_sub(u32::from(high) << 16) as u16]
     }
 
     /// Joins the halves of a weight.
-    pub fn join([high, low]: [u16; 2]) -> f32 {
+    pub fn join_weight([high, low]: [u16; 2]) -> f32 {
         f32::from_bits((u32::from(high) << 16).wrapping_add_signed(i32::from(low as i16)))
     }
 }
@@ -43,7 +43,7 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the lengths differ, or `step` is 0: the first step is 1.
-    pub fn adamw(
+    pub fn adamw_step(
         &self,
         cfg: &AdamW,
         step: u64,
@@ -57,10 +57,10 @@ impl<M: Machine> Kernels<M> {
         let lens = [high.len(), low.len(), m.len(), v.len()];
         assert!(lens.iter().all(|&len| len == n), "adamw: {lens:?} elements, {n} gradients");
         let Rates { keep, beta2, gain1, gain2, correction, eps, rate, scale } =
-            cfg.rates(step, grad_scale);
+            cfg.step_rates(step, grad_scale);
         let numbers = args![n, scale, keep, gain1, beta2, gain2, correction, eps, rate];
         let args = [args![high, low, grad, m, v], numbers].concat();
-        self.run("adamw", Launch::threads(n), &args)
+        self.run_model_kernel("adamw", LaunchShape::of_threads(n), &args)
     }
 
     /// Returns `Σ xᵢ²` in f64, in an order that the length alone decides.
@@ -73,15 +73,15 @@ impl<M: Machine> Kernels<M> {
             return Ok(0.0);
         }
         let mut n = x.len().div_ceil(SQUARES);
-        let mut sums = self.array::<f64>(n)?;
-        self.run("squares", Launch::blocks(n), args![x, x.len(), sums])?;
+        let mut sums = self.new_array::<f64>(n)?;
+        self.run_model_kernel("squares", LaunchShape::of_blocks(n), args![x, x.len(), sums])?;
         while n > 1 {
             let fewer = n.div_ceil(SQUARES);
-            let next = self.array::<f64>(fewer)?;
-            self.run("sum_f64", Launch::blocks(fewer), args![sums, n, next])?;
+            let next = self.new_array::<f64>(fewer)?;
+            self.run_model_kernel("sum_f64", LaunchShape::of_blocks(fewer), args![sums, n, next])?;
             (sums, n) = (next, fewer);
         }
-        Ok(self.read(&sums)?[0])
+        Ok(self.read_array(&sums)?[0])
     }
 
     /// Adds arrays in order, element by element: `((x_0 + x_1) + x_2) + ..`. The array at the place `own` is `sum`, which
@@ -109,19 +109,19 @@ impl<M: Machine> Kernels<M> {
         assert!(n.is_multiple_of(4), "sum_in_order: {n} elements");
         if own == 0 {
             return (0..count).try_for_each(|at| {
-                self.axpy(1.0, others.read().part(at * n..(at + 1) * n), sum.again())
+                self.axpy(1.0, others.as_slice().sub_slice(at * n..(at + 1) * n), sum.reborrow())
             });
         }
-        let (mut first, rest) = others.again().split(n);
+        let (mut first, rest) = others.reborrow().split_at(n);
         for at in 1..=count {
             let x = match at.cmp(&own) {
-                Ordering::Less => rest.read().part((at - 1) * n..at * n),
-                Ordering::Equal => sum.read(),
-                Ordering::Greater => rest.read().part((at - 2) * n..(at - 1) * n),
+                Ordering::Less => rest.as_slice().sub_slice((at - 1) * n..at * n),
+                Ordering::Equal => sum.as_slice(),
+                Ordering::Greater => rest.as_slice().sub_slice((at - 2) * n..(at - 1) * n),
             };
-            self.axpy(1.0, x, first.again())?;
+            self.axpy(1.0, x, first.reborrow())?;
         }
-        self.run("copy", Launch::threads(n / 4), args![first, n / 4, sum])
+        self.run_model_kernel("copy", LaunchShape::of_threads(n / 4), args![first, n / 4, sum])
     }
 
     /// Adds `by` times `x` to `y`.
@@ -134,8 +134,8 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the lengths differ.
     pub fn axpy(&self, by: f32, x: Slice<'_, f32>, y: SliceMut<'_, f32>) -> Result<(), M::Error> {
-        expect("axpy", "y", y.len(), x.len());
-        self.run("axpy", Launch::threads(x.len()), args![x, x.len(), by, y])
+        expect_length("axpy", "y", y.len(), x.len());
+        self.run_model_kernel("axpy", LaunchShape::of_threads(x.len()), args![x, x.len(), by, y])
     }
 
     /// Rounds `x` to bf16.
@@ -148,8 +148,8 @@ impl<M: Machine> Kernels<M> {
     ///
     /// If the lengths differ.
     pub fn round_to_bf16(&self, x: Slice<'_, f32>, y: SliceMut<'_, u16>) -> Result<(), M::Error> {
-        expect("round_to_bf16", "y", y.len(), x.len());
-        let shape = Launch::threads(x.len().div_ceil(8));
-        self.run("round_to_bf16", shape, args![x, x.len(), y])
+        expect_length("round_to_bf16", "y", y.len(), x.len());
+        let shape = LaunchShape::of_threads(x.len().div_ceil(8));
+        self.run_model_kernel("round_to_bf16", shape, args![x, x.len(), y])
     }
 }

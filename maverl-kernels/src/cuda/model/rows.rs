@@ -1,7 +1,7 @@
 //! Selection and sums of rows, and copies of whole arrays.
 
-use crate::cuda::array::{args, expect};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Rows that a block has, of a warp each.
 const ROWS: usize = 8;
@@ -79,10 +79,10 @@ impl<M: Machine> Kernels<M> {
         y: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let RowSources { starts, sources, rows, given } = of;
-        expect("combine_rows", "y", y.len(), rows * d);
+        expect_length("combine_rows", "y", y.len(), rows * d);
         assert!(given * d <= x.len(), "combine_rows: row {given} of {}", x.len() / d.max(1));
         let args = args![x, *starts, *sources, *rows, d, y];
-        self.run("combine_rows", Launch::blocks(rows.div_ceil(ROWS)), args)
+        self.run_model_kernel("combine_rows", LaunchShape::of_blocks(rows.div_ceil(ROWS)), args)
     }
 
     /// Copies `x` to the front of `y`.
@@ -94,10 +94,10 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If `y` is shorter, or the length is not a multiple of 8.
-    pub fn copy(&self, x: Slice<'_, u16>, y: SliceMut<'_, u16>) -> Result<(), M::Error> {
+    pub fn copy_to_front(&self, x: Slice<'_, u16>, y: SliceMut<'_, u16>) -> Result<(), M::Error> {
         let (n, room) = (x.len(), y.len());
         assert!(n.is_multiple_of(STEP) && n <= room, "copy: {n} elements to {room}");
-        self.run("copy", Launch::threads(n / STEP), args![x, n / STEP, y])
+        self.run_model_kernel("copy", LaunchShape::of_threads(n / STEP), args![x, n / STEP, y])
     }
 
     /// Copies a part of an array to another part of it.
@@ -119,8 +119,8 @@ impl<M: Machine> Kernels<M> {
         let fits = |at: usize| at.is_multiple_of(STEP) && at + len <= array.len();
         let fit = len.is_multiple_of(STEP) && fits(from) && fits(to);
         assert!(fit, "copy: {len} elements from {from} to {to}");
-        let x = array.read().part(from..from + len);
-        let args = args![x, len / STEP, array.read().part(to..to + len)];
-        self.run("copy", Launch::threads(len / STEP), args)
+        let x = array.as_slice().sub_slice(from..from + len);
+        let args = args![x, len / STEP, array.as_slice().sub_slice(to..to + len)];
+        self.run_model_kernel("copy", LaunchShape::of_threads(len / STEP), args)
     }
 }

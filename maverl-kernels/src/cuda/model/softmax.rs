@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::cuda::array::{args, expect};
-use crate::cuda::{DeviceArray, Kernels, Launch, Machine, Slice, SliceMut};
-use crate::sample::{BadLogits, COLDEST, Draw, Sampled};
+use crate::cuda::array::{args, expect_length};
+use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
+use crate::sample::{BadLogits, COLDEST, Sampled, TokenDraw};
 
 /// Logits of a tile.
 const TILE: usize = 64;
@@ -50,7 +50,7 @@ impl<M: Machine> SampledTokens<M> {
 
     /// Asserts that rows are those of tokens, or [`FROM_HOST`].
     #[track_caller]
-    pub(super) fn check(&self, rows: &[u32]) {
+    pub(super) fn assert_rows(&self, rows: &[u32]) {
         let known = |row: u32| row == FROM_HOST || (row as usize) < self.len();
         let unknown = rows.iter().find(|&&row| !known(row));
         assert!(unknown.is_none(), "row {unknown:?} of {} sampled tokens", self.len());
@@ -83,7 +83,7 @@ impl<M: Machine> Kernels<M> {
         targets: &[u32],
         inverse_temperatures: &[f32],
     ) -> Result<SoftmaxRows<M>, M::Error> {
-        expect("softmax", "inverse temperatures", inverse_temperatures.len(), targets.len());
+        expect_length("softmax", "inverse temperatures", inverse_temperatures.len(), targets.len());
         let most = targets.iter().copied().max().unwrap_or(0);
         let inverses = self.array_of(inverse_temperatures)?;
         Ok(SoftmaxRows { targets: self.array_of(targets)?, inverses, most })
@@ -103,15 +103,19 @@ impl<M: Machine> Kernels<M> {
         logits: Slice<'_, f32>,
         rows: &SoftmaxRows<M>,
     ) -> Result<LogProbabilities<M>, M::Error> {
-        let (n, vocab) = shape("log_probabilities", logits, rows);
-        let (partials, tiles) = self.partials(logits, &rows.inverses, n, vocab)?;
-        let (logp, entropy) = (self.array::<f32>(n)?, self.array::<f32>(n)?);
-        let sums = self.array::<f64>(3 * n)?;
+        let (n, vocab) = checked_shape("log_probabilities", logits, rows);
+        let (partials, tiles) = self.sum_tiles(logits, &rows.inverses, n, vocab)?;
+        let (logp, entropy) = (self.new_array::<f32>(n)?, self.new_array::<f32>(n)?);
+        let sums = self.new_array::<f64>(3 * n)?;
         let SoftmaxRows { targets, inverses, .. } = rows;
         let given = args![logits, *inverses, *targets, partials, n, vocab, tiles];
         let args = [given, args![logp, entropy, sums]].concat();
-        self.run("softmax_rows", Launch::blocks(n.div_ceil(ROWS)), &args)?;
-        Ok(LogProbabilities { logp: self.read(&logp)?, entropy: self.read(&entropy)?, sums })
+        self.run_model_kernel("softmax_rows", LaunchShape::of_blocks(n.div_ceil(ROWS)), &args)?;
+        Ok(LogProbabilities {
+            logp: self.read_array(&logp)?,
+            entropy: self.read_array(&entropy)?,
+            sums,
+        })
     }
 
     /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities and
@@ -132,18 +136,18 @@ impl<M: Machine> Kernels<M> {
         [dlogp, dentropy]: [&[f32]; 2],
         dlogits: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
-        let (n, vocab) = shape("logit_gradients", logits, rows);
-        expect("logit_gradients", "sums", of.sums.len(), 3 * n);
-        expect("logit_gradients", "dlogp", dlogp.len(), n);
-        expect("logit_gradients", "dentropy", dentropy.len(), n);
-        expect("logit_gradients", "dlogits", dlogits.len(), n * vocab);
+        let (n, vocab) = checked_shape("logit_gradients", logits, rows);
+        expect_length("logit_gradients", "sums", of.sums.len(), 3 * n);
+        expect_length("logit_gradients", "dlogp", dlogp.len(), n);
+        expect_length("logit_gradients", "dentropy", dentropy.len(), n);
+        expect_length("logit_gradients", "dlogits", dlogits.len(), n * vocab);
         let (dlogp, dentropy) = (self.array_of(dlogp)?, self.array_of(dentropy)?);
         let SoftmaxRows { targets, inverses, .. } = rows;
         let args = args![logits, *inverses, *targets, of.sums, dlogp, dentropy, vocab, dlogits];
-        self.run("softmax_back", Launch::blocks(n), args)
+        self.run_model_kernel("softmax_back", LaunchShape::of_blocks(n), args)
     }
 
-    /// Samples a token of each row of `logits [n, V]` like [`sample`](crate::sample::sample) without filters: by the
+    /// Samples a token of each row of `logits [n, V]` like [`sample_token`](crate::sample::sample_token) without filters: by the
     /// same random numbers, and the same order of ids.
     ///
     /// # Errors
@@ -153,20 +157,20 @@ impl<M: Machine> Kernels<M> {
     /// # Panics
     ///
     /// If the logits are not as many rows as draws, or a temperature is negative or not finite.
-    pub fn choose(
+    pub fn choose_tokens(
         &self,
         logits: Slice<'_, f32>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
     ) -> Result<Vec<Result<Sampled, BadLogits>>, M::Error> {
         if logits.is_empty() || draws.is_empty() {
             assert!(logits.is_empty(), "choose: {} logits, no rows", logits.len());
             return Ok(vec![Err(BadLogits::Empty); draws.len()]);
         }
         let words = self.launch_choose(logits, draws)?;
-        Ok(self.read(&words)?.chunks_exact(WORDS).map(decode).collect())
+        Ok(self.read_array(&words)?.chunks_exact(WORDS).map(decode_row).collect())
     }
 
-    /// Launches [`Self::choose`] of at least one row of logits. [`Self::sampled`] reads the result.
+    /// Launches [`Self::choose_tokens`] of at least one row of logits. [`Self::read_sampled`] reads the result.
     ///
     /// # Errors
     ///
@@ -174,28 +178,28 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// As [`Self::choose`], or if there are no logits.
-    pub fn sample(
+    /// As [`Self::choose_tokens`], or if there are no logits.
+    pub fn launch_sampling(
         &self,
         logits: Slice<'_, f32>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
     ) -> Result<SampledTokens<M>, M::Error> {
         assert!(!logits.is_empty() && !draws.is_empty(), "sample: no logits");
         let words = self.launch_choose(logits, draws)?;
-        Ok(SampledTokens { words, at: self.machine.record()? })
+        Ok(SampledTokens { words, at: self.machine.record_event()? })
     }
 
-    /// Copies sampled tokens to the host, without waiting for what was launched after [`Self::sample`].
+    /// Copies sampled tokens to the host, without waiting for what was launched after [`Self::launch_sampling`].
     ///
     /// # Errors
     ///
     /// If the device fails. A row whose logits describe no distribution is an error of its own.
-    pub fn sampled(
+    pub fn read_sampled(
         &self,
         tokens: &SampledTokens<M>,
     ) -> Result<Vec<Result<Sampled, BadLogits>>, M::Error> {
         let words = self.read_at(&tokens.at, &tokens.words)?;
-        Ok(words.chunks_exact(WORDS).map(decode).collect())
+        Ok(words.chunks_exact(WORDS).map(decode_row).collect())
     }
 
     /// Replaces ids `[n]` by those of sampled tokens: of the rows `from [n]`, or none where that is [`FROM_HOST`]. They are
@@ -207,34 +211,39 @@ impl<M: Machine> Kernels<M> {
         n: usize,
         vocab: usize,
     ) -> Result<(), M::Error> {
-        self.run("sampled_ids", Launch::threads(n), args![tokens.words, from, n, vocab, ids])
+        self.run_model_kernel(
+            "sampled_ids",
+            LaunchShape::of_threads(n),
+            args![tokens.words, from, n, vocab, ids],
+        )
     }
 
     fn launch_choose(
         &self,
         logits: Slice<'_, f32>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
     ) -> Result<DeviceArray<M, u32>, M::Error> {
         let n = draws.len();
         let vocab = logits.len() / n;
-        expect("choose", "logits", logits.len(), n * vocab);
-        let inverse = |draw: &Draw| {
+        expect_length("choose", "logits", logits.len(), n * vocab);
+        let inverse = |draw: &TokenDraw| {
             let t = draw.temperature;
             assert!(t >= 0.0 && t.is_finite(), "choose: temperature {t}");
             if t == 0.0 { 1.0 } else { 1.0 / t.max(COLDEST) }
         };
         let inverses = self.array_of(&draws.iter().map(inverse).collect::<Vec<f32>>())?;
-        let (partials, tiles) = self.partials(logits, &inverses, n, vocab)?;
-        let words = |draw: &Draw| [draw.seed, draw.counter, u64::from(draw.temperature == 0.0)];
+        let (partials, tiles) = self.sum_tiles(logits, &inverses, n, vocab)?;
+        let words =
+            |draw: &TokenDraw| [draw.seed, draw.counter, u64::from(draw.temperature == 0.0)];
         let draws = self.array_of(&draws.iter().flat_map(words).collect::<Vec<u64>>())?;
-        let drawn = self.array::<u32>(WORDS * n)?;
+        let drawn = self.new_array::<u32>(WORDS * n)?;
         let args = args![logits, inverses, partials, draws, n, vocab, tiles, drawn];
-        self.run("choose", Launch::blocks(n.div_ceil(ROWS)), args)?;
+        self.run_model_kernel("choose", LaunchShape::of_blocks(n.div_ceil(ROWS)), args)?;
         Ok(drawn)
     }
 
     /// Computes the sums of tiles of 64 logits. Returns them and the number of tiles of a row.
-    fn partials(
+    fn sum_tiles(
         &self,
         logits: Slice<'_, f32>,
         inverses: &DeviceArray<M, f32>,
@@ -242,15 +251,19 @@ impl<M: Machine> Kernels<M> {
         vocab: usize,
     ) -> Result<(DeviceArray<M, f32>, usize), M::Error> {
         let tiles = vocab.div_ceil(TILE);
-        let partials = self.array::<f32>(3 * n * tiles)?;
+        let partials = self.new_array::<f32>(3 * n * tiles)?;
         let args = args![logits, *inverses, n, vocab, tiles, partials];
-        self.run("softmax_partials", Launch::blocks((n * tiles).div_ceil(ROWS)), args)?;
+        self.run_model_kernel(
+            "softmax_partials",
+            LaunchShape::of_blocks((n * tiles).div_ceil(ROWS)),
+            args,
+        )?;
         Ok((partials, tiles))
     }
 }
 
 /// Reads what the kernel says of a row.
-fn decode(words: &[u32]) -> Result<Sampled, BadLogits> {
+fn decode_row(words: &[u32]) -> Result<Sampled, BadLogits> {
     let (id, [logprob, entropy]) = (words[0], [words[1], words[2]].map(f32::from_bits));
     match words[3] {
         1 => Err(BadLogits::Nan(id as usize)),
@@ -261,14 +274,14 @@ fn decode(words: &[u32]) -> Result<Sampled, BadLogits> {
 }
 
 #[track_caller]
-fn shape<M: Machine>(
+fn checked_shape<M: Machine>(
     kernel: &str,
     logits: Slice<'_, f32>,
     rows: &SoftmaxRows<M>,
 ) -> (usize, usize) {
     let n = rows.targets.len();
     let vocab = logits.len().checked_div(n).unwrap_or(0);
-    expect(kernel, "logits", logits.len(), n * vocab);
+    expect_length(kernel, "logits", logits.len(), n * vocab);
     assert!(n == 0 || (rows.most as usize) < vocab, "{kernel}: target {} of {vocab}", rows.most);
     (n, vocab)
 }

@@ -18,26 +18,26 @@ mod softmax;
 
 use std::sync::OnceLock;
 
-use super::{Launch, MODEL};
+use super::{LaunchShape, MODEL};
 use crate::cuda::array::Arg;
 use crate::cuda::{Driver, Emulated, Gpu, Kernels, Machine, from_bf16, to_bf16};
-use crate::emulate::{EmulateError, Library, Settings};
+use crate::emulate::{EmulateError, KernelLibrary, ThreadSchedule};
 use crate::testing::random;
 
 /// A machine that the tests run on.
 pub trait Tested: Machine<Error: std::fmt::Debug> + Clone {
     /// Sets the order of threads and the time of copies, where a machine has a choice.
-    fn settings(&self, settings: Settings);
+    fn settings(&self, settings: ThreadSchedule);
 }
 
 impl Tested for Emulated {
-    fn settings(&self, settings: Settings) {
-        self.set(settings);
+    fn settings(&self, settings: ThreadSchedule) {
+        self.apply_settings(settings);
     }
 }
 
 impl Tested for Driver {
-    fn settings(&self, _: Settings) {}
+    fn settings(&self, _: ThreadSchedule) {}
 }
 
 /// A check of the kernels of a machine: it panics where they are wrong.
@@ -140,12 +140,12 @@ tests! {
 
 /// C++ builds of modules, each made once; none without a C++ compiler.
 fn emulated(names: &[&str]) -> Option<Kernels<Emulated>> {
-    static LIBRARIES: [OnceLock<Option<Library>>; MODEL.len()] =
+    static LIBRARIES: [OnceLock<Option<KernelLibrary>>; MODEL.len()] =
         [const { OnceLock::new() }; MODEL.len()];
     let build = |name: &&str| {
         let at = MODEL.iter().position(|module| module.name == *name).unwrap();
         let library = LIBRARIES[at].get_or_init(|| {
-            match Library::build(&MODEL[at].text(), MODEL[at].kernels) {
+            match KernelLibrary::build(&MODEL[at].source_text(), MODEL[at].kernels) {
                 Ok(library) => Some(library),
                 Err(error @ EmulateError::NoCompiler(_)) => {
                     eprintln!("skipped: {error}");
@@ -157,7 +157,7 @@ fn emulated(names: &[&str]) -> Option<Kernels<Emulated>> {
         Some((MODEL[at], (*library)?))
     };
     let libraries = names.iter().map(build).collect::<Option<Vec<_>>>()?;
-    Some(Kernels::new(Emulated::of(libraries)))
+    Some(Kernels::new(Emulated::from_libraries(libraries)))
 }
 
 /// Runs `f` in every order of threads, with both times of copies. All give the same bits.
@@ -167,13 +167,13 @@ fn in_every_order<M: Tested, R: PartialEq>(
     mut f: impl FnMut(&Kernels<M>) -> R,
 ) -> R {
     let mut first = None;
-    for settings in Settings::all() {
+    for settings in ThreadSchedule::every_schedule() {
         kernels.machine().settings(settings);
         let result = f(kernels);
         let first = first.get_or_insert_with(|| f(kernels));
         assert!(*first == result, "other bits by {settings:?}");
     }
-    kernels.machine().settings(Settings::default());
+    kernels.machine().settings(ThreadSchedule::default());
     first.unwrap()
 }
 
@@ -221,9 +221,9 @@ fn bits(x: &[f32]) -> Vec<u32> {
 fn a_kernel_that_writes_beside_an_array_is_an_error() {
     let Some(kernels) = emulated(&["elementwise.cu"]) else { return };
     let x = kernels.array_of(&random(1, 16)).unwrap();
-    let y = kernels.array::<u16>(8).unwrap();
-    let args = [x.slice().bits(), 9, y.slice().bits()];
-    kernels.run("round_to_bf16", Launch::threads(2), &args).unwrap();
-    let error = kernels.read(&y).unwrap_err().to_string();
+    let y = kernels.new_array::<u16>(8).unwrap();
+    let args = [x.as_slice().bits(), 9, y.as_slice().bits()];
+    kernels.run_model_kernel("round_to_bf16", LaunchShape::of_threads(2), &args).unwrap();
+    let error = kernels.read_array(&y).unwrap_err().to_string();
     assert!(error.contains("a kernel writes beside an array of 8 elements"), "{error}");
 }

@@ -9,10 +9,12 @@ use std::{cell::RefCell, ops::Range};
 
 use rayon::prelude::*;
 
-use super::super::kernel::Kernel;
-use super::super::layout::{Element, Line, PANEL, Packed, Panels};
+use super::super::element::Element;
+use super::super::kernel::TileKernel;
+use super::super::layout::{PackedPanels, Panels};
+use super::super::tiles::{PANEL, PanelLine};
 use super::view::View;
-use super::{GRAIN, LEAST_ROWS, Product, SCRATCH, Scratch, TASKS, pieces};
+use super::{GRAIN, LEAST_ROWS, MatrixProduct, SCRATCH, TASKS, TaskScratch, split_pieces};
 use crate::par;
 
 /// Bytes of a block at most. The level-3 cache of a small processor holds them beside the rows and the output of each
@@ -23,46 +25,46 @@ const PART_PANELS: usize = 8;
 
 thread_local! {
     /// Buffer for blocks. The thread that starts a product keeps it.
-    static SHARED: RefCell<Vec<Line>> = RefCell::default();
+    static SHARED: RefCell<Vec<PanelLine>> = RefCell::default();
 }
 
 /// Sizes of a block, of which the last may be smaller, and rows of a task.
-pub(super) struct Blocks {
+pub(super) struct SharedBlocks {
     panels: usize,
     pieces_at_once: usize,
     rows: usize,
 }
 
-impl<E: Element> Product<'_, E> {
+impl<E: Element> MatrixProduct<'_, E> {
     /// Returns the sizes of shared blocks if sharing pays: with many rows, and with tasks of enough work for every thread in
     /// each block. A thread that works alone starts no tasks.
-    pub(super) fn blocks(&self) -> Option<Blocks> {
-        let (m, threads) = (self.a.indices, par::threads());
+    pub(super) fn block_sizes(&self) -> Option<SharedBlocks> {
+        let (m, threads) = (self.a.indices, par::thread_count());
         let tiles = self.path.tiles_of_blocks()?;
         // The first piece is the longest.
-        let mut pieces = pieces(self.a.words());
+        let mut pieces = split_pieces(self.a.words());
         let words = pieces.next()?.len();
-        let most = SHARED_BYTES / size_of::<Line>() / words;
+        let most = SHARED_BYTES / size_of::<PanelLine>() / words;
         let all = self.b.columns().div_ceil(PANEL);
         let panels = all.div_ceil(all.div_ceil(most));
         let pieces_at_once = (1 + pieces.count()).min(most / panels);
         let work = panels * PANEL * pieces_at_once * words;
-        let rows = GRAIN.div_ceil(work).next_multiple_of(tiles * self.path.rows::<E>());
+        let rows = GRAIN.div_ceil(work).next_multiple_of(tiles * self.path.max_tile_rows::<E>());
         let tasks = m.div_ceil(rows) * panels.div_ceil(PART_PANELS);
         let least = TASKS * threads;
         let enough = threads > 1 && m >= LEAST_ROWS && tasks >= least && m * work >= GRAIN * least;
-        enough.then_some(Blocks { panels, pieces_at_once, rows })
+        enough.then_some(SharedBlocks { panels, pieces_at_once, rows })
     }
 
     /// Computes the product block by block.
-    pub(super) fn run_blocks(&self, blocks: &Blocks) {
-        let (n, all) = (self.b.columns(), Vec::from_iter(pieces(self.a.words())));
+    pub(super) fn run_blocks(&self, blocks: &SharedBlocks) {
+        let (n, all) = (self.b.columns(), Vec::from_iter(split_pieces(self.a.words())));
         // Taken, not borrowed: while this thread waits, it may run a job that starts another product.
         let mut scratch = SHARED.take();
         for start in (0..n).step_by(blocks.panels * PANEL) {
             let columns = start..n.min(start + blocks.panels * PANEL);
             for pieces in all.chunks(blocks.pieces_at_once) {
-                let block = self.block(&columns, pieces, &mut scratch);
+                let block = self.packed_block(&columns, pieces, &mut scratch);
                 self.run_block(blocks, &columns, pieces, &block);
             }
         }
@@ -70,12 +72,12 @@ impl<E: Element> Product<'_, E> {
     }
 
     /// Returns a block: packed into `scratch`, or the whole of a packed weight.
-    fn block<'s>(
+    fn packed_block<'s>(
         &'s self,
         columns: &Range<usize>,
         pieces: &[Range<usize>],
-        scratch: &'s mut Vec<Line>,
-    ) -> Packed<'s> {
+        scratch: &'s mut Vec<PanelLine>,
+    ) -> PackedPanels<'s> {
         let matrix = match &self.b {
             Panels::Packed(weight) => return weight.clone(),
             Panels::Of(matrix) => matrix,
@@ -83,36 +85,37 @@ impl<E: Element> Product<'_, E> {
         let words = pieces[0].start..pieces[pieces.len() - 1].end;
         let len = columns.len().div_ceil(PANEL) * words.len();
         if scratch.len() < len {
-            scratch.resize(len, Line::default());
+            scratch.resize(len, PanelLine::default());
         }
         let lines = &mut scratch[..len];
         let panels = lines.par_chunks_exact_mut(words.len()).with_max_len(1);
         panels.enumerate().for_each(|(panel, out)| {
             let start = columns.start + panel * PANEL;
             let columns = start..columns.end.min(start + PANEL);
-            matrix.panel(columns, words.clone(), out, self.path);
+            matrix.pack_panel(columns, words.clone(), out, self.path);
         });
-        Packed { lines, columns: columns.clone(), words }
+        PackedPanels { lines, columns: columns.clone(), words }
     }
 
     /// Multiplies all rows with a block, in tasks of some rows. Where these are too few for the threads, columns are split,
     /// too.
     fn run_block(
         &self,
-        blocks: &Blocks,
+        blocks: &SharedBlocks,
         columns: &Range<usize>,
         pieces: &[Range<usize>],
-        block: &Packed<'_>,
+        block: &PackedPanels<'_>,
     ) {
         let (m, panels) = (self.a.indices, columns.len().div_ceil(PANEL));
         let down = m.div_ceil(blocks.rows);
-        let across = (TASKS * par::threads()).div_ceil(down).clamp(1, panels.div_ceil(PART_PANELS));
+        let across =
+            (TASKS * par::thread_count()).div_ceil(down).clamp(1, panels.div_ceil(PART_PANELS));
         let column = |part: usize| columns.end.min(columns.start + part * panels / across * PANEL);
         (0..down * across).into_par_iter().with_max_len(1).for_each(|i| {
             let (row, part) = (i / across * blocks.rows, i % across);
             let rows = row..m.min(row + blocks.rows);
-            let mut kernel = Kernel::of(self.path);
-            SCRATCH.with_borrow_mut(|Scratch { tile, .. }| {
+            let mut kernel = TileKernel::of(self.path);
+            SCRATCH.with_borrow_mut(|TaskScratch { tile, .. }| {
                 for words in pieces {
                     let view = View {
                         columns: column(part)..column(part + 1),
@@ -123,7 +126,7 @@ impl<E: Element> Product<'_, E> {
                         prefetches: false,
                         path: self.path,
                     };
-                    self.piece(&mut kernel, &rows, &view, tile);
+                    self.compute_piece(&mut kernel, &rows, &view, tile);
                 }
             });
         });

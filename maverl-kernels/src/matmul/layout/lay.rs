@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use super::super::path::{Path, prefetch};
-use super::super::vectors::{Vectors, Work, pair, round};
-use super::{BLOCK, Element, GAP, Matrix, Order, bits};
+use super::super::element::Element;
+use super::super::matrix::{GAP, Matrix, MemoryOrder, term_bits};
+use super::super::path::ProductPath;
+use super::super::prefetch::prefetch_line;
+use super::super::tiles::BLOCK;
+use super::super::vectors::{VectorWork, Vectors, pair_words, round_terms};
 
 /// Packs one tile whose rows are read together, or whose terms are consecutive, on any path.
 pub(super) struct LayTile<'a, 'm, E> {
@@ -13,18 +16,18 @@ pub(super) struct LayTile<'a, 'm, E> {
     pub(super) words: Range<usize>,
     /// Words of a row of the tile.
     pub(super) len: usize,
-    pub(super) path: Path,
+    pub(super) path: ProductPath,
     pub(super) out: &'a mut [u32],
 }
 
-impl<E: Element> Work for LayTile<'_, '_, E> {
+impl<E: Element> VectorWork for LayTile<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) {
+    fn run_with_vectors<V: Vectors>(self, simd: V) {
         let Self { matrix, rows, words, len, path, out } = self;
         let widened = path.tile_words::<E>() > 1;
-        if matrix.order == Order::Terms {
+        if matrix.order == MemoryOrder::Terms {
             for (row, out) in rows.zip(out.chunks_exact_mut(len + GAP)) {
                 if widened {
                     matrix.wide_terms_of(simd, row, words.start, &mut out[..len]);
@@ -47,18 +50,18 @@ pub(super) struct LayTiles<'a, 'm, E> {
     pub(super) rows: Range<usize>,
     pub(super) size: usize,
     pub(super) words: Range<usize>,
-    pub(super) path: Path,
+    pub(super) path: ProductPath,
     pub(super) out: &'a mut [u32],
     pub(super) room: usize,
 }
 
-impl<E: Element> Work for LayTiles<'_, '_, E> {
+impl<E: Element> VectorWork for LayTiles<'_, '_, E> {
     type Output = ();
 
     /// Reads a row of the memory for all tiles before the next one. Rows that are a power of two apart share few sets
     /// of a cache, so that a second visit would not find them there.
     #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) {
+    fn run_with_vectors<V: Vectors>(self, simd: V) {
         let Self { matrix, rows, size, words, path, out, room } = self;
         let ahead = |term: usize| {
             matrix.prefetch_indices(term + AHEAD, &rows);
@@ -85,7 +88,7 @@ impl<E: Element> Work for LayTiles<'_, '_, E> {
     }
 }
 
-/// Packs [`Matrix::panel`] on any path.
+/// Packs [`Matrix::pack_panel`] on any path.
 pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) matrix: &'a Matrix<'m, E>,
     pub(super) columns: Range<usize>,
@@ -95,13 +98,13 @@ pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) strides: (usize, usize),
 }
 
-impl<E: Element> Work for LayPanel<'_, '_, E> {
+impl<E: Element> VectorWork for LayPanel<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Vectors>(self, simd: V) {
+    fn run_with_vectors<V: Vectors>(self, simd: V) {
         let Self { matrix, columns, words, out, strides: (stride, half) } = self;
-        if matrix.order == Order::Terms {
+        if matrix.order == MemoryOrder::Terms {
             return matrix.transposed_panel(simd, columns, words, out, (stride, half));
         }
         let middle = columns.end.min(columns.start + BLOCK);
@@ -124,7 +127,7 @@ impl<E: Element> Matrix<'_, E> {
     fn prefetch_indices(&self, term: usize, indices: &Range<usize>) {
         let start = self.data.as_ptr().wrapping_add(term * self.indices);
         let lines = indices.clone().step_by(BLOCK).chain(indices.clone().last());
-        lines.for_each(|index| prefetch(start.wrapping_add(index)));
+        lines.for_each(|index| prefetch_line(start.wrapping_add(index)));
     }
 
     /// Returns the words of one index from `first` on, if its terms are consecutive.
@@ -138,7 +141,7 @@ impl<E: Element> Matrix<'_, E> {
         copy_words::<E, V>(simd, terms, out);
         if !rest.is_empty() {
             rest.fill(0);
-            rest[0] = last.first().map_or(0, |&last| E::word(last, 0.0));
+            rest[0] = last.first().map_or(0, |&last| E::pack_word(last, 0.0));
         }
     }
 
@@ -148,7 +151,7 @@ impl<E: Element> Matrix<'_, E> {
         let terms = &self.data[index * self.terms..(index + 1) * self.terms];
         let terms = &terms[(first * E::TERMS).min(self.terms)..];
         let (out, rest) = out.split_at_mut(terms.len().min(out.len()));
-        round(simd, &terms[..out.len()], out);
+        round_terms(simd, &terms[..out.len()], out);
         rest.fill(0);
     }
 
@@ -166,7 +169,7 @@ impl<E: Element> Matrix<'_, E> {
         let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         // A copy of known length needs no call.
         if E::TERMS == 1 && indices.len() == BLOCK && low < self.terms {
-            *out = *bits(of(low)).first_chunk().expect("a word for each index");
+            *out = *term_bits(of(low)).first_chunk().expect("a word for each index");
             return;
         }
         let (set, rest) = out.split_at_mut(indices.len());
@@ -175,12 +178,12 @@ impl<E: Element> Matrix<'_, E> {
             return set.fill(0);
         }
         if E::TERMS == 1 {
-            set.copy_from_slice(bits(of(low)));
+            set.copy_from_slice(term_bits(of(low)));
         } else if high < self.terms {
-            pair(simd, of(low), of(high), set);
+            pair_words(simd, of(low), of(high), set);
         } else {
             let ends = of(low).iter();
-            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::word(l, 0.0));
+            set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::pack_word(l, 0.0));
         }
     }
 
@@ -197,7 +200,7 @@ impl<E: Element> Matrix<'_, E> {
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
         if term < self.terms {
-            round(simd, &self.data[term * self.indices..][indices.clone()], set);
+            round_terms(simd, &self.data[term * self.indices..][indices.clone()], set);
         } else {
             set.fill(0);
         }
@@ -223,7 +226,7 @@ impl<E: Element> Matrix<'_, E> {
                 for (line, word) in block.iter_mut().zip(first..words.end) {
                     self.indices_of(simd, word, &rows, line);
                 }
-                simd.transpose(&mut block);
+                simd.transpose_block(&mut block);
                 for (out, turned) in out.chunks_exact_mut(stride).zip(&block[..have]) {
                     // The gap has room for the excess of the last block.
                     out[at..at + BLOCK].copy_from_slice(turned);
@@ -257,7 +260,7 @@ impl<E: Element> Matrix<'_, E> {
                     let terms = &self.data[column * self.terms + start * E::TERMS..];
                     copy_words::<E, V>(simd, &terms[..BLOCK * E::TERMS], line);
                 }
-                simd.transpose(&mut block);
+                simd.transpose_block(&mut block);
                 let places = (place..).step_by(stride);
                 for (place, turned) in places.zip(&block[..words.end.min(start + BLOCK) - start]) {
                     out[place..place + BLOCK].copy_from_slice(turned);
@@ -272,14 +275,14 @@ impl<E: Element> Matrix<'_, E> {
 fn copy_words<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len() * E::TERMS, "terms fill their words");
     if E::TERMS == 1 {
-        return out.copy_from_slice(bits(terms));
+        return out.copy_from_slice(term_bits(terms));
     }
     let (out, last_out) = out.as_chunks_mut::<BLOCK>();
     let (terms, last_terms) = terms.as_chunks::<{ 2 * BLOCK }>();
     for (out, terms) in out.iter_mut().zip(terms) {
-        simd.pairs(terms, out);
+        simd.pair_terms(terms, out);
     }
     for (out, terms) in last_out.iter_mut().zip(last_terms.as_chunks::<2>().0) {
-        *out = E::word(terms[0], terms[1]);
+        *out = E::pack_word(terms[0], terms[1]);
     }
 }

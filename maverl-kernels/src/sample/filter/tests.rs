@@ -20,8 +20,8 @@ proptest! {
         seed in 0_u64..999,
     ) {
         let weights = weights(seed, n, steepness);
-        for path in crate::simd::available() {
-            let found = crate::simd::force(path, 1, || lanes::run(Guess { weights: &weights, u }));
+        for path in crate::simd::available_paths() {
+            let found = crate::simd::run_on_path(path, 1, || lanes::run_kernel(Guess { weights: &weights, u }));
             prop_assert_eq!(found, Some(invert_in_order(&weights, u)), "{}", path);
         }
     }
@@ -35,11 +35,11 @@ proptest! {
         // The sum of these is exact in any order, and so is the target.
         let weights: Vec<f32> = weights(seed, n, 1.0).iter().map(|x| (x * 64.0).round() / 64.0).collect();
         let sum = weights[..at % n].iter().map(|&x| f64::from(x)).sum::<f64>();
-        let u = sum / total(&weights);
-        prop_assume!(sum > 0.0 && u < 1.0 && u * total(&weights) == sum);
-        prop_assert_eq!(lanes::run(Guess { weights: &weights, u }), None);
+        let u = sum / total_weight(&weights);
+        prop_assume!(sum > 0.0 && u < 1.0 && u * total_weight(&weights) == sum);
+        prop_assert_eq!(lanes::run_kernel(Guess { weights: &weights, u }), None);
         let after = weights[at % n..].iter().position(|&weight| weight > 0.0).expect("below one");
-        prop_assert_eq!(invert(&weights, u), at % n + after);
+        prop_assert_eq!(invert_sum(&weights, u), at % n + after);
     }
 
     #[test]
@@ -57,7 +57,7 @@ proptest! {
         }
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
-        let (total, mut before, mut want) = (total(&weights), 0.0, vec![0.0; n]);
+        let (total, mut before, mut want) = (total_weight(&weights), 0.0, vec![0.0; n]);
         for (rank, &id) in order.iter().enumerate() {
             if rank > 0 && before >= f64::from(p) * total {
                 break;

@@ -105,7 +105,7 @@ pub(super) fn returns(step: &Rewarded<'_>, gamma: f64) -> Vec<f64> {
         }
         lengths.push(parts.len());
     }
-    let found = step.returns(&rewards, &RaggedRows::rows(&lengths), gamma);
+    let found = step.returns(&rewards, &RaggedRows::from_lengths(&lengths), gamma);
     let mut first = 0;
     let of = |(row, length): (usize, usize)| {
         first += length;

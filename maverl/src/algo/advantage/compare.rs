@@ -12,7 +12,7 @@ use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded};
 /// Comparison of the rewards of a step.
 ///
 /// ```text
-/// A = (u − b) / (σ + ε)                    u, b: see [`maverl_kernels::advantage::relative()`]
+/// A = (u − b) / (σ + ε)                    u, b: see [`maverl_kernels::advantage::relative_advantages()`]
 /// A = A + w · (R − μ_anchor) / (σ_anchor + ε)     R: discounted rewards from the turn on (GiGPO)
 ///
 /// by task        unit = episode, group = task            (GRPO)

@@ -28,7 +28,7 @@ impl EmaBaseline {
     }
 
     /// The advantages of a step's rows `[N]`, taken before the averages move:
-    /// [`ema`](maverl_kernels::advantage::ema()).
+    /// [`subtract_average`](maverl_kernels::advantage::subtract_average()).
     ///
     /// # Panics
     ///
@@ -39,8 +39,9 @@ impl EmaBaseline {
         seats: &[usize],
         estimators: &Estimators,
     ) -> Vec<f64> {
-        let segments = Segments::of(seats);
-        let mut averages: Vec<f64> = (0..segments.groups()).map(|seat| self.of(seat)).collect();
+        let segments = Segments::from_groups(seats);
+        let mut averages: Vec<f64> =
+            (0..segments.group_count()).map(|seat| self.of(seat)).collect();
         let advantages = estimators.ema(rewards, &segments, self.momentum, &mut averages);
         self.seats.extend(seats.iter().map(|&seat| (seat, averages[seat])));
         advantages

@@ -55,7 +55,7 @@ pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
     let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
     let units = dense(samples.iter().map(|sample| (sample.episode, sample.seat)));
     let groups = dense(samples.iter().map(|sample| (&sample.task, sample.seat)));
-    let (values, moments) = estimators.units(&rewards, &Grouping::units(&units, &groups));
+    let (values, moments) = estimators.units(&rewards, &Grouping::from_units(&units, &groups));
     let mut pairs = Vec::new();
     for (group, moments) in moments.iter().enumerate() {
         let rows = || (0..samples.len()).filter(|&row| groups[row] == group);

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::approx_constant)] // values of the reference, as it prints them
 
-use maverl_kernels::advantage::{GaeParams, GaeSteps, RaggedRows, Relative, gae, relative, whiten};
+use maverl_kernels::advantage::{
+    GaeParams, GaeSteps, RaggedRows, Relative, gae_advantages, relative_advantages, whiten_groups,
+};
 use serde_json::Value;
 
 use super::*;
@@ -135,7 +137,7 @@ fn scored(values: &[Option<f64>], of: impl Fn(&[f64], &[usize]) -> Vec<f64>) -> 
 }
 
 fn normalized(values: &[f64]) -> Vec<f64> {
-    relative(values, &Segments::one(values.len()).into(), None, &TRL).0
+    relative_advantages(values, &Segments::single_group(values.len()).into(), None, &TRL).0
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn group_advantages_of_two_reward_functions_agree_with_trl() {
         .collect();
     let got = scored(&rewards, |values, rows| {
         let groups: Vec<usize> = rows.iter().map(|row| row / size).collect();
-        relative(values, &Grouping::rows(&groups), None, &TRL).0
+        relative_advantages(values, &Grouping::from_row_groups(&groups), None, &TRL).0
     });
     assert_close(name, &got, &numbers(&case["outputs"]["advantages"]), 1e-9);
 }
@@ -163,10 +165,11 @@ fn rewards_normalized_before_they_are_summed_agree_with_trl() {
     let name = "grpo_advantages/normalize_then_sum";
     let case = rl_math(name);
     let (rows, weights) = (matrix(&case["inputs"]["rewards_per_func"]), [1.0, 0.5]);
-    let by_group = Grouping::rows(&(0..rows.len()).map(|row| row / 4).collect::<Vec<_>>());
+    let by_group =
+        Grouping::from_row_groups(&(0..rows.len()).map(|row| row / 4).collect::<Vec<_>>());
     let each = [0, 1].map(|k| {
         let values: Vec<f64> = rows.iter().map(|row| row[k]).collect();
-        relative(&values, &by_group, None, &TRL).0
+        relative_advantages(&values, &by_group, None, &TRL).0
     });
     let sums: Vec<f64> = (0..rows.len())
         .filter_map(|row| weighted_rewards(&[Some(each[0][row]), Some(each[1][row])], &weights))
@@ -199,7 +202,7 @@ fn leave_one_out_of_clipped_missing_and_penalized_rewards_agrees_with_trl() {
             let groups: Vec<usize> = rows.iter().map(|row| row / 4).collect();
             let baseline = kernels::Baseline::LeaveOneOut;
             let options = Relative { baseline, normalize_std: false, ..TRL };
-            relative(values, &Grouping::rows(&groups), None, &options).0
+            relative_advantages(values, &Grouping::from_row_groups(&groups), None, &options).0
         });
         if params["normalize_advantages"] == true {
             got = normalized(&got);
@@ -233,15 +236,17 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
             };
             let mut rewards: Vec<f64> = (0..n).map(penalty).collect();
             rewards[n - 1] += scores[row];
-            let places = RaggedRows::rows(&[n]);
-            let (advantages, returns) = gae(&rewards, &values[row][..n], &[0.0], &places, steps);
+            let places = RaggedRows::from_lengths(&[n]);
+            let (advantages, returns) =
+                gae_advantages(&rewards, &values[row][..n], &[0.0], &places, steps);
             assert_close(&name, &rewards, &out("rewards")[row][..n], 1e-9);
             assert_close(&name, &advantages, &out("advantages_raw")[row][..n], 1e-9);
             assert_close(&name, &returns, &out("returns")[row][..n], 1e-9);
             kept.extend_from_slice(&advantages[..=end]);
             want.extend_from_slice(&out("advantages")[row][..=end]);
         }
-        let whitened = whiten(&kept, &vec![1; kept.len()], &Segments::one(kept.len()));
+        let whitened =
+            whiten_groups(&kept, &vec![1; kept.len()], &Segments::single_group(kept.len()));
         assert_close(&name, &whitened, &want, 1e-9);
     }
 }

@@ -24,7 +24,7 @@ pub struct Valued {
 /// bootstrap team   those of every seat, in the order in which they were given                 (MARFT)
 ///
 /// granularity token  a place is a token              granularity turn   a place is a reply
-/// A, G: see [`gae`], with γ and λ from each place to the next
+/// A, G: see [`gae_advantages`], with γ and λ from each place to the next
 /// ```
 ///
 /// Along a chain of several replies each is paid once: the score and what is for the episode at the end of the chain, what
@@ -53,7 +53,7 @@ pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
         }
         lengths.push(chain.iter().map(|&i| values[i].len()).collect::<Vec<usize>>());
     }
-    let (places, after) = (RaggedRows::chains(&lengths), vec![0.0; chains.len()]);
+    let (places, after) = (RaggedRows::from_chains(&lengths), vec![0.0; chains.len()]);
     let (a, g) = step.gae(&rewards, &predicted, &after, &places, GaeSteps::all(hop));
     let mut advantages = vec![Vec::new(); step.len()];
     let mut returns = vec![Vec::new(); step.len()];

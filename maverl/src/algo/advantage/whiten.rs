@@ -13,10 +13,11 @@ use crate::credit::Estimators;
 const LEAST_SHARE: f64 = 0.1;
 
 /// Gives the values of all tokens `[N][T]` mean 0 and deviation 1; see
-/// [`whiten`](maverl_kernels::advantage::whiten()).
+/// [`whiten_groups`](maverl_kernels::advantage::whiten_groups()).
 pub(crate) fn whiten_tokens(values: &mut [Vec<f64>], estimators: &Estimators) {
     let flat = values.concat();
-    let whitened = estimators.whiten(&flat, &vec![1; flat.len()], &Segments::one(flat.len()));
+    let whitened =
+        estimators.whiten(&flat, &vec![1; flat.len()], &Segments::single_group(flat.len()));
     for (value, whitened) in values.iter_mut().flatten().zip(whitened) {
         *value = whitened;
     }

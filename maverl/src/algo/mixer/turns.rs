@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::algo::Monotone;
     use crate::algo::testing::assert_close;
-    use maverl_kernels::sample::uniform;
+    use maverl_kernels::sample::uniform_number;
 
     const WITH_REWARD: [Credit; 3] = [Credit::Shared, Credit::Weight, Credit::Without];
 
@@ -247,7 +247,7 @@ mod tests {
     fn wild(seats: usize, state: usize, seed: u64) -> Mixing {
         let network = Monotone::new(seats, state, 5, seed);
         let n = Mixing::Monotone(network.clone()).params().len() as u64;
-        let params = (0..n).map(|i| (4.0 * uniform(seed ^ 7, i) - 2.0) as f32).collect();
+        let params = (0..n).map(|i| (4.0 * uniform_number(seed ^ 7, i) - 2.0) as f32).collect();
         Mixing::Monotone(network.with_params(params).unwrap())
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let mut turns = Vec::new();
         for (episode, order) in orders.iter().enumerate() {
             for &seat in *order {
-                let value = |k| 2.0 * uniform(seed, 2 * turns.len() as u64 + k) - 1.0;
+                let value = |k| 2.0 * uniform_number(seed, 2 * turns.len() as u64 + k) - 1.0;
                 turns.push(turn(
                     episode,
                     seat,
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn advantages_have_the_unit_of_rewards_and_no_value_may_move_between_seats_that_all_speak() {
         let everybody = |seed: u64| -> Vec<SeatValues> {
-            let number = |i: usize| 2.0 * uniform(seed, i as u64) - 1.0;
+            let number = |i: usize| 2.0 * uniform_number(seed, i as u64) - 1.0;
             let of = |i: usize| {
                 turn(i / 3, i % 3, number(9 * (i / 3)), [number(3 * i + 1), number(3 * i + 2)])
             };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use maverl_sandbox::{Limits, Test};
+use maverl_sandbox::{ExamTest, ProgramLimits};
 use serde::{Deserialize, Serialize};
 
 use super::judge::Judge;
@@ -45,7 +45,8 @@ pub(super) fn compile(
         return Ok(None);
     }
     let time = Duration::from_secs(60);
-    let limits = Limits { wall: time, cpu: time, memory: 4 << 30, ..Limits::default() };
+    let limits =
+        ProgramLimits { wall: time, cpu: time, memory: 4 << 30, ..ProgramLimits::default() };
     let failed = |error: String| EnvError::new(format!("the tests of the tasks: {error}"));
     let input = serde_json::to_vec(&texts).map_err(|error| failed(error.to_string()))?;
     let output = judge
@@ -104,9 +105,9 @@ fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<Text<'a>> {
     for tests in [Some(&problem.hidden), public].into_iter().flatten() {
         match tests {
             Tests::Calls(tests) => texts.extend(tests.iter().filter_map(|test| match test {
-                Test::Check { check } => Some(text("test", check)),
-                Test::Code { code } => Some(text("tests", code)),
-                Test::Call { .. } => None,
+                ExamTest::Check { check } => Some(text("test", check)),
+                ExamTest::Code { code } => Some(text("tests", code)),
+                ExamTest::Call { .. } => None,
             })),
             Tests::Program(code) => texts.push(text("code", code)),
             Tests::Streams(_) | Tests::Answers(_) => {}

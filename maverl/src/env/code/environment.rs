@@ -51,7 +51,7 @@ impl Environment for CodeEnvironment {
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let problems = understood(tasks)?;
         let judge = self.new_judge()?;
-        let warnings = judge.sandbox().warnings().into_iter();
+        let warnings = judge.sandbox().protection_gaps().into_iter();
         let warnings = warnings.map(|warning| format!("the sandbox of programs {warning}"));
         let unseen = compile(&judge, tasks, &problems)?;
         Ok(warnings.chain(unseen).collect())

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use maverl_answers::AnswerVerdict;
-use maverl_sandbox::{Ending, Exam, Limits, Output, Report, Sandbox, SandboxError};
+use maverl_sandbox::{Ending, Exam, ExamReport, Output, ProgramLimits, Sandbox, SandboxError};
 
 use super::problem::{Problem, Stream, Tests};
 use super::reply::{fenced, program};
@@ -20,7 +20,7 @@ pub const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 #[derive(Debug)]
 pub struct Judge {
     sandbox: Sandbox,
-    limits: Limits,
+    limits: ProgramLimits,
     /// True if every test is run, so that the share of passed tests is known; otherwise the first failure ends the run.
     every: bool,
 }
@@ -106,7 +106,7 @@ impl Judge {
     pub fn new(
         python: &str,
         strict: bool,
-        limits: Limits,
+        limits: ProgramLimits,
         every: bool,
     ) -> Result<Self, SandboxError> {
         Ok(Self { sandbox: Sandbox::new(python, strict)?, limits, every })
@@ -182,7 +182,7 @@ impl Judge {
         for (number, stream) in (1..).zip(streams) {
             // What is longer than expected is wrong in any case.
             let room = self.limits.output.max(2 * stream.output.len());
-            let limits = Limits { output: room, ..self.limits };
+            let limits = ProgramLimits { output: room, ..self.limits };
             let input = stream.input.as_bytes();
             let output = self.sandbox.run_after(problem.preamble, source, input, &limits)?;
             let text = String::from_utf8_lossy(&output.stdout);
@@ -212,7 +212,7 @@ impl Judge {
         let nothing = |detail: &str| Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
         let block = fenced(said);
-        let marked = if block.is_none() { maverl_answers::extract(reply) } else { None };
+        let marked = if block.is_none() { maverl_answers::marked_answer(reply) } else { None };
         let answer = if let Some(marked) = marked {
             marked.to_owned()
         } else {
@@ -230,14 +230,14 @@ impl Judge {
             }
         };
         let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
-        let right = maverl_answers::judge(&answer, &truths).verdict == AnswerVerdict::Equal;
+        let right = maverl_answers::judge_answer(&answer, &truths).verdict == AnswerVerdict::Equal;
         let wrong =
             || CodeVerdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"));
         Ok(if right { CodeVerdict::right(1) } else { wrong() })
     }
 }
 
-fn examined(report: Report) -> CodeVerdict {
+fn examined(report: ExamReport) -> CodeVerdict {
     let Some(failure) = report.failure else { return CodeVerdict::right(report.of) };
     let limit = ["the candidate ", "the tests "].iter().any(|who| failure.text.starts_with(who));
     let reason = match failure.test {
@@ -310,7 +310,7 @@ fn tail(bytes: &[u8]) -> String {
 }
 
 /// Converts the two numbers of the configuration to limits of programs.
-pub(super) fn limits(seconds: f64, memory_mib: u64) -> Limits {
+pub(super) fn limits(seconds: f64, memory_mib: u64) -> ProgramLimits {
     let time = Duration::from_secs_f64(seconds);
-    Limits { wall: time, cpu: time, memory: memory_mib << 20, ..Limits::default() }
+    ProgramLimits { wall: time, cpu: time, memory: memory_mib << 20, ..ProgramLimits::default() }
 }

@@ -1,6 +1,6 @@
 //! Programming problems, parsed from the forms of data sets.
 
-use maverl_sandbox::Test;
+use maverl_sandbox::ExamTest;
 use serde_json::{Map, Value};
 
 use super::entry::{entry, imports, last_defined};
@@ -55,7 +55,7 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tests {
     /// Calls of its function.
-    Calls(Vec<Test>),
+    Calls(Vec<ExamTest>),
     /// Inputs that it reads and outputs that it must write.
     Streams(Vec<Stream>),
     /// Accepted answers: the program writes one, or the reply marks one.
@@ -176,7 +176,7 @@ fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
     Problem {
         entry: Some(entry.to_owned()),
         public: Tests::Calls(given.unwrap_or_else(|| examples(&prompt))),
-        hidden: Tests::Calls(vec![Test::Check { check: test.to_owned() }]),
+        hidden: Tests::Calls(vec![ExamTest::Check { check: test.to_owned() }]),
         setup: prompt.clone(),
         preamble: "",
         tolerance: None,
@@ -185,7 +185,7 @@ fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
 }
 
 /// Returns the examples of a docstring (`>>> f(1)` and its value on the next line) whose value is a literal.
-fn examples(prompt: &str) -> Vec<Test> {
+fn examples(prompt: &str) -> Vec<ExamTest> {
     let lines: Vec<&str> = prompt.lines().map(str::trim).collect();
     let pairs = lines.windows(2).filter_map(|pair| Some((pair[0].strip_prefix(">>> ")?, pair[1])));
     let literal = |value: &str| {
@@ -193,7 +193,9 @@ fn examples(prompt: &str) -> Vec<Test> {
         begins || ["True", "False", "None"].contains(&value)
     };
     let tests = pairs.filter(|(_, value)| literal(value));
-    tests.map(|(call, value)| Test::Code { code: format!("assert {call} == {value}") }).collect()
+    tests
+        .map(|(call, value)| ExamTest::Code { code: format!("assert {call} == {value}") })
+        .collect()
 }
 
 /// Returns code that tests may use: the imports of MBPP (`test_imports`), and other definitions of the row.
@@ -223,10 +225,10 @@ fn setup(data: &Map<String, Value>) -> Result<Vec<String>, String> {
 
 /// Returns the tested function if the row does not name it: the function that its tests call, else the last one that
 /// its solution defines.
-fn tested(tests: &[Test], setup: &str, solution: Option<&str>) -> Result<String, String> {
+fn tested(tests: &[ExamTest], setup: &str, solution: Option<&str>) -> Result<String, String> {
     let statements = tests.iter().filter_map(|test| match test {
-        Test::Code { code } | Test::Check { check: code } => Some(code.as_str()),
-        Test::Call { .. } => None,
+        ExamTest::Code { code } | ExamTest::Check { check: code } => Some(code.as_str()),
+        ExamTest::Call { .. } => None,
     });
     let statements: Vec<&str> = statements.collect();
     let called = entry(&statements, setup, solution)?;
@@ -235,16 +237,16 @@ fn tested(tests: &[Test], setup: &str, solution: Option<&str>) -> Result<String,
     })
 }
 
-/// Reads statements as texts, or objects in the form of [`Test`].
-fn calls(rows: &Value, key: &str) -> Result<Vec<Test>, String> {
+/// Reads statements as texts, or objects in the form of [`ExamTest`].
+fn calls(rows: &Value, key: &str) -> Result<Vec<ExamTest>, String> {
     let rows = rows.as_array().ok_or_else(|| format!("`{key}` is no list"))?;
     let test = |row: &Value| match row {
-        Value::String(code) => Ok(Test::Code { code: code.clone() }),
+        Value::String(code) => Ok(ExamTest::Code { code: code.clone() }),
         row => serde_json::from_value(row.clone()).map_err(|_| {
             format!("`{key}` has {row}; write a statement, or `arguments` and `expected`")
         }),
     };
-    let tests: Vec<Test> = rows.iter().map(test).collect::<Result<_, _>>()?;
+    let tests: Vec<ExamTest> = rows.iter().map(test).collect::<Result<_, _>>()?;
     if tests.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(tests) }
 }
 
@@ -280,7 +282,7 @@ fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests,
             // APPS wraps most values in a list of one item; its own tester accepts both.
             let alternative = output.as_array().and_then(|values| values.first()).cloned();
             let (arguments, expected) = (arguments(input)?, parsed(output));
-            Ok(Test::Call { arguments, expected, alternative })
+            Ok(ExamTest::Call { arguments, expected, alternative })
         });
         return Ok(Tests::Calls(tests.collect::<Result<_, String>>()?));
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use maverl_sandbox::{Limits, SandboxError, Test};
+use maverl_sandbox::{ExamTest, ProgramLimits, SandboxError};
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -18,7 +18,7 @@ fn task(data: Value) -> Task {
 
 /// Returns a judge, unless this machine has no sandbox.
 fn judge(every: bool) -> Option<Judge> {
-    match Judge::new("python3", false, Limits::default(), every) {
+    match Judge::new("python3", false, ProgramLimits::default(), every) {
         Ok(judge) => Some(judge),
         Err(error @ (SandboxError::Lacking { .. } | SandboxError::Unsupported)) => {
             eprintln!("skipped: {error}");
@@ -50,8 +50,8 @@ fn rows_of_every_form_are_understood() {
         Problem { entry: Some(entry), hidden: Tests::Calls(tests), .. } => (entry, tests),
         other => panic!("{other:?}"),
     };
-    let code = |code: &str| Test::Code { code: code.to_owned() };
-    let call = |x: i64, y: i64| Test::Call {
+    let code = |code: &str| ExamTest::Code { code: code.to_owned() };
+    let call = |x: i64, y: i64| ExamTest::Call {
         arguments: vec![json!(x)],
         expected: json!(y),
         alternative: None,
@@ -69,7 +69,7 @@ fn rows_of_every_form_are_understood() {
     assert_eq!(calls(verl), ("f".to_owned(), vec![call(1, 2), call(2, 3)]));
     let listed = json!({"fn_name": "f", "inputs": [[1], [1], "1"], "outputs": [[2], [], "[2]"]});
     let alternatives = calls(listed).1.into_iter().map(|test| match test {
-        Test::Call { alternative, .. } => alternative,
+        ExamTest::Call { alternative, .. } => alternative,
         other => panic!("{other:?}"),
     });
     assert_eq!(alternatives.collect::<Vec<_>>(), [Some(json!(2)), None, None]);
@@ -152,7 +152,8 @@ fn streams_are_compared_line_by_line() {
     let cheap = verdict("print(3)");
     assert_eq!((cheap.reason, cheap.points, cheap.of), (Reason::Wrong, 1, 3));
     assert!(cheap.detail.contains("it writes\n3\nand must write\n7"), "{}", cheap.detail);
-    let looping = Limits { wall: std::time::Duration::from_millis(300), ..Limits::default() };
+    let looping =
+        ProgramLimits { wall: std::time::Duration::from_millis(300), ..ProgramLimits::default() };
     let hasty = Judge::new("python3", false, looping, false).unwrap();
     assert_eq!(hasty.judge(&problem, "while True: pass").unwrap().reason, Reason::Limit);
     assert_eq!(verdict("").reason, Reason::Nothing);

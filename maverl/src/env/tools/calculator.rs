@@ -1,6 +1,6 @@
 //! The calculator.
 
-use maverl_answers::calculate;
+use maverl_answers::calculate_exactly;
 use maverl_macros::tool;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,5 +13,5 @@ struct Expression {
 /// The exact value of numbers with + - * / ^ ( ).
 #[tool]
 fn calculator(Expression { expression }: Expression) -> Result<String, &'static str> {
-    calculate(&expression)
+    calculate_exactly(&expression)
 }

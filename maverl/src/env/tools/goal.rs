@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maverl_answers::{AnswerVerdict, calculate, compare};
+use maverl_answers::{AnswerVerdict, calculate_exactly, compare_answers};
 use serde_json::{Map, Value};
 
 use super::files::check_clean;
@@ -81,7 +81,8 @@ impl<'t> Goal<'t> {
 
     /// Checks that some end of an episode satisfies all conditions.
     pub(super) fn can_be_reached(&self) -> Result<(), String> {
-        let never = |answer: &&&str| normalize(answer).is_empty() && calculate(answer).is_err();
+        let never =
+            |answer: &&&str| normalize(answer).is_empty() && calculate_exactly(answer).is_err();
         if let Some(answer) = self.answers.iter().find(never) {
             return Err(format!(
                 "`answer` is {answer:?}, which nothing that is said can be; write a number or words"
@@ -180,13 +181,13 @@ fn first_word(sql: &str) -> &str {
 /// Returns true if an answer equals the reference: as a number if the reference is one, else word for word.
 fn says(answer: &str, reference: &str) -> bool {
     let answer = answer.trim();
-    if calculate(reference).is_err() {
+    if calculate_exactly(reference).is_err() {
         return !answer.is_empty() && exact_match(answer, reference);
     }
     // An unevaluated expression with the right value only repeats the question.
     let literal = answer.strip_prefix(['-', '+']).unwrap_or(answer);
     let literal = literal.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
-    answer == reference || (literal && compare(answer, reference) == AnswerVerdict::Equal)
+    answer == reference || (literal && compare_answers(answer, reference) == AnswerVerdict::Equal)
 }
 
 #[cfg(test)]

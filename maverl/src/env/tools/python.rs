@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use maverl_sandbox::{Limits, Output, Sandbox, SandboxError};
+use maverl_sandbox::{Output, ProgramLimits, Sandbox, SandboxError};
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
@@ -20,7 +20,7 @@ const LINES: usize = 8;
 /// A sandbox with a limit on concurrent programs.
 pub(super) struct Python {
     sandbox: Arc<Sandbox>,
-    limits: Limits,
+    limits: ProgramLimits,
     places: Arc<Semaphore>,
 }
 
@@ -43,12 +43,12 @@ impl Python {
 
     /// Returns the warnings about missing layers of this machine's sandbox, and their consequences.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let warnings = self.sandbox.warnings().into_iter();
+        let warnings = self.sandbox.protection_gaps().into_iter();
         warnings.map(|warning| format!("the sandbox of `python` {warning}")).collect()
     }
 }
 
-fn limits(options: &PythonOptions) -> Result<Limits, EnvError> {
+fn limits(options: &PythonOptions) -> Result<ProgramLimits, EnvError> {
     let PythonOptions { seconds, memory_mib, .. } = *options;
     if !(seconds.is_finite() && (0.01..=3600.0).contains(&seconds)) {
         let message = format!("`python.seconds` is {seconds}; write 0.01 to 3600");
@@ -60,7 +60,7 @@ fn limits(options: &PythonOptions) -> Result<Limits, EnvError> {
     }
     let time = Duration::from_secs_f64(seconds);
     let memory = memory_mib << 20;
-    Ok(Limits { wall: time, cpu: time, memory, output: OUTPUT, ..Limits::default() })
+    Ok(ProgramLimits { wall: time, cpu: time, memory, output: OUTPUT, ..ProgramLimits::default() })
 }
 
 impl ToolProvider for Python {

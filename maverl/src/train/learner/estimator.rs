@@ -56,7 +56,7 @@ fn open_device(
     let failed = |reason: String| TrainError::Estimators { device: name.clone(), reason };
     let opened = match device {
         DeviceChoice::Emulated => {
-            let machine = Emulated::shared(&MODULES).map_err(failed)?;
+            let machine = Emulated::shared_machine(&MODULES).map_err(failed)?;
             let opened = Estimators::on(name.clone(), Box::new(Kernels::new(machine)));
             let Some(declared) = declared else { return Ok(opened) };
             match StepKernel::build(&declared.text) {
@@ -274,7 +274,7 @@ pub(crate) mod tests {
             eprintln!("skipped: {reason}");
             return None;
         }
-        let machine = Emulated::shared(&MODULES).unwrap();
+        let machine = Emulated::shared_machine(&MODULES).unwrap();
         Some(Estimators::on("emulated".to_owned(), Box::new(Kernels::new(machine))))
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use maverl_kernels::adamw::adamw_step;
-use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae};
+use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae_advantages};
 use maverl_kernels::sample::derive_seed;
 
 use crate::algo::loss::{ValueLoss, value_loss};
@@ -200,7 +200,13 @@ fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
     if let Some(last) = rewards.last_mut() {
         *last += earned;
     }
-    gae(&rewards, values, &[0.0], &RaggedRows::rows(&[values.len()]), GaeSteps::all(critic.into()))
+    gae_advantages(
+        &rewards,
+        values,
+        &[0.0],
+        &RaggedRows::from_lengths(&[values.len()]),
+        GaeSteps::all(critic.into()),
+    )
 }
 
 /// Computes the loss of the first value of a reply against its last one, and adds its derivative to `grads`.

@@ -8,8 +8,8 @@
 
 use std::mem;
 
-use maverl_kernels::alone;
 use maverl_kernels::attention::Segment;
+use maverl_kernels::run_alone;
 use rayon::prelude::*;
 
 use super::{Decoder, Saved};
@@ -166,7 +166,9 @@ fn each<O: Ops>(
 ) -> Result<(), ModelError> {
     match shares {
         [share] => f(share),
-        shares => shares.par_iter_mut().with_max_len(1).try_for_each(|share| alone(|| f(share))),
+        shares => {
+            shares.par_iter_mut().with_max_len(1).try_for_each(|share| run_alone(|| f(share)))
+        }
     }
 }
 

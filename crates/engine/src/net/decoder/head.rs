@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use maverl_kernels::sample::Draw;
+use maverl_kernels::sample::TokenDraw;
 
 use super::Decoder;
 use crate::files::{ModelError, ModelErrorKind};
@@ -57,7 +57,7 @@ impl<O: Backend> Decoder<O> {
         &self,
         hidden: &O::Act,
         rows: &[u32],
-        draws: &[Draw],
+        draws: &[TokenDraw],
         pool: &mut Pool<O>,
     ) -> Result<O::Drawn, ModelError> {
         self.ops.draw(hidden, rows, &self.head, draws, pool)

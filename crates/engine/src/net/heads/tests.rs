@@ -1,13 +1,13 @@
 #![allow(clippy::unwrap_used)]
 
 use maverl_kernels::attention::Packing;
-use maverl_kernels::sample::uniform;
+use maverl_kernels::sample::uniform_number;
 
 use super::*;
 use crate::files::{ModelFiles, ModelSource};
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
+    (0..n as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
 }
 
 fn tiny() -> Model {
@@ -96,7 +96,7 @@ fn every_weight_of_a_critic_gets_a_gradient_and_it_is_saved_whole() {
     let head = head(HeadKind::Value, model.config.hidden_size);
     let critic = ValueModel { model, head };
     let (ids, positions): (Vec<u32>, Vec<u32>) = ((1..20).collect(), (0..19).collect());
-    let rows = Rows { ids: &ids, positions: &positions, packing: Packing::of(&[0, 19]) };
+    let rows = Rows { ids: &ids, positions: &positions, packing: Packing::from_offsets(&[0, 19]) };
     let mut pool = Pool::default();
     let (tape, values) = critic.values(rows, &mut pool).unwrap();
     let mut trunk = Gradients::new(critic.model.trainable());

@@ -32,7 +32,8 @@ fn trained(base: &Model, seed: u64) -> Model {
     let adapter = Adapter::new(&base.config, config(base), seed).unwrap();
     for (index, (_, var)) in adapter.vars().iter().enumerate() {
         let n = var.elem_count() as u64;
-        let values = (0..n).map(|i| 0.2 * uniform(derive_seed(seed, index as u64), i) as f32 - 0.1);
+        let values =
+            (0..n).map(|i| 0.2 * uniform_number(derive_seed(seed, index as u64), i) as f32 - 0.1);
         var.set(&values.collect::<Vec<_>>()).unwrap();
     }
     base.with_adapter(adapter)

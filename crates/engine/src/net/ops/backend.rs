@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-use maverl_kernels::sample::{BadLogits, Draw, Sampled};
+use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 
 use super::{Done, Ops};
 use crate::files::HfConfig;
@@ -30,7 +30,7 @@ pub trait TokenChoice: Send {
     fn row(&self) -> Option<usize>;
 
     /// Returns the draw that samples the token; `None` if it depends on all logits.
-    fn draw(&self) -> Option<Draw>;
+    fn draw(&self) -> Option<TokenDraw>;
 
     /// Samples the token from logits.
     ///
@@ -171,7 +171,7 @@ pub trait Backend: Ops<Kv: KvCache> {
         hidden: &Self::Act,
         rows: &[u32],
         head: &Linear<Self>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
         pool: &mut Pool<Self>,
     ) -> Done<Self::Drawn>;
 

@@ -10,7 +10,7 @@ use maverl_kernels::attention::{Heads, attention, attention_bwd, attention_cache
 use maverl_kernels::logprob::LmHead;
 use maverl_kernels::matmul::PackedWeight;
 use maverl_kernels::norm::{rms_norm, rms_norm_bwd, rms_norm_bwd_add};
-use maverl_kernels::rope::{RopeTable, rope, rope_bwd};
+use maverl_kernels::rope::{RopeTable, apply_rope, rope_bwd};
 use maverl_kernels::{embedding, mlp};
 
 pub(crate) use linear::project;
@@ -54,7 +54,7 @@ impl Ops for Cpu {
     fn parts<'l>(&self, tokens: usize, maps: impl Iterator<Item = &'l Linear<Self>>) -> usize {
         let sizes = maps.map(|map| {
             let (outputs, inputs) = map.dims();
-            PackedWeight::bytes(self.precision, outputs, inputs)
+            PackedWeight::packed_bytes(self.precision, outputs, inputs)
         });
         let bytes: usize = sizes.sum();
         let least = if bytes <= CACHED_WEIGHTS { LEAST_ROWS } else { MANY_ROWS };
@@ -85,7 +85,7 @@ impl Ops for Cpu {
     fn gather(&self, table: &Param, at: &Placed<'_>, pool: &mut Pool) -> Done<Vec<f32>> {
         let width = table.dims()[1];
         let mut x = pool.take(at.ids.len() * width);
-        embedding::gather(&table.values(), &at.ids, width, &mut x);
+        embedding::gather_rows(&table.values(), &at.ids, width, &mut x);
         Ok(x)
     }
 
@@ -180,7 +180,7 @@ impl Ops for Cpu {
             None => (x, None),
             Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
         };
-        rope(&mut x, at.positions, turn.heads, turn.rope);
+        apply_rope(&mut x, at.positions, turn.heads, turn.rope);
         Ok((x, raw))
     }
 
@@ -292,7 +292,7 @@ impl Ops for Cpu {
     ) -> Done<Vec<f32>> {
         let mut dhidden = vec![0.0; hidden.len()];
         let dw = sums.of(head.slot());
-        self.head(hidden, &head.values(), of).loss(offsets, loss, &mut dhidden, dw)?;
+        self.head(hidden, &head.values(), of).loss_gradients(offsets, loss, &mut dhidden, dw)?;
         Ok(dhidden)
     }
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::{
-    self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout,
-    Kernels, Machine, Positions, Slice, SliceMut,
+    self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, DeviceElement,
+    EmbeddingLayout, Kernels, Machine, Positions, Slice, SliceMut,
 };
 
 pub use backend::DeviceKv;
@@ -53,7 +53,7 @@ pub struct Device<M: Runner> {
 }
 
 /// Numbers in a machine's memory. The default is an empty one.
-pub struct Numbers<M: Runner, T: Element>(Option<DeviceArray<M, T>>);
+pub struct Numbers<M: Runner, T: DeviceElement>(Option<DeviceArray<M, T>>);
 
 /// Tokens of a pass, or all of them again.
 pub enum Placed<'a, M: Runner> {
@@ -88,27 +88,27 @@ impl<M: Runner> Debug for Device<M> {
     }
 }
 
-impl<M: Runner, T: Element> Debug for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Debug for Numbers<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Numbers").field(&self.0).finish()
     }
 }
 
-impl<M: Runner, T: Element> Default for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Default for Numbers<M, T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<M: Runner, T: Element> Buffer for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Buffer for Numbers<M, T> {
     fn len(&self) -> usize {
         self.0.as_ref().map_or(0, DeviceArray::len)
     }
 }
 
-impl<M: Runner, T: Element> Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Numbers<M, T> {
     fn read(&self) -> Done<Slice<'_, T>> {
-        self.0.as_ref().map(DeviceArray::slice).ok_or_else(empty)
+        self.0.as_ref().map(DeviceArray::as_slice).ok_or_else(empty)
     }
 
     fn write(&mut self) -> Done<SliceMut<'_, T>> {
@@ -215,16 +215,16 @@ impl<M: Runner> Device<M> {
     }
 
     /// Allocates numbers of arbitrary content.
-    fn take<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
-        Ok(Numbers(Some(self.kernels.array(len).map_err(failed)?)))
+    fn take<T: DeviceElement>(&self, len: usize) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.new_array(len).map_err(failed)?)))
     }
 
     /// Allocates zeros.
-    fn zeros<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
-        Ok(Numbers(Some(self.kernels.zeros(len).map_err(failed)?)))
+    fn zeros<T: DeviceElement>(&self, len: usize) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.zeroed_array(len).map_err(failed)?)))
     }
 
-    fn upload<T: Element>(&self, host: &[T]) -> Done<Numbers<M, T>> {
+    fn upload<T: DeviceElement>(&self, host: &[T]) -> Done<Numbers<M, T>> {
         Ok(Numbers(Some(self.kernels.array_of(host).map_err(failed)?)))
     }
 }
@@ -235,7 +235,7 @@ fn with<M: Runner, R>(
     f: impl FnOnce(Slice<'_, u16>) -> Done<R>,
 ) -> Done<R> {
     let (weights, place) = param.read();
-    f(weights.high.read()?.part(place))
+    f(weights.high.read()?.sub_slice(place))
 }
 
 /// Returns the sum of a weight's gradients, if it is trained.
@@ -244,5 +244,5 @@ fn sum<'s, M: Runner>(
     param: &Param<Device<M>>,
 ) -> Done<Option<SliceMut<'s, f32>>> {
     let Some((sums, place)) = sums.place(param.slot()) else { return Ok(None) };
-    Ok(Some(sums.write()?.part(place)))
+    Ok(Some(sums.write()?.sub_slice(place)))
 }

@@ -93,7 +93,7 @@ fn every_parameter_of_every_kind_gets_a_gradient() {
 #[test]
 fn a_position_beyond_the_longest_sequence_is_an_error() {
     let model = made(&made_configs()[0]);
-    let context = || Context::Packed(Packing::of(&[0, 1]));
+    let context = || Context::Packed(Packing::from_offsets(&[0, 1]));
     let forward = |id, at| model.decoder.forward(&[id], &[at], context(), &mut Pool::default());
     let error = forward(1, 256).unwrap_err();
     assert!(error.to_string().contains("position 256"), "{error}");

@@ -39,8 +39,8 @@ impl Tested for Device<Emulated> {
 /// Returns the kernels as C++ on the CPU; none without a C++ compiler.
 #[cfg(feature = "cuda")]
 pub(super) fn emulated() -> Option<Device<Emulated>> {
-    match emulate::compiler() {
-        Ok(()) => Some(Device::new(Kernels::new(Emulated::shared(&MODEL).unwrap()))),
+    match emulate::check_compiler() {
+        Ok(()) => Some(Device::new(Kernels::new(Emulated::shared_machine(&MODEL).unwrap()))),
         Err(error) => {
             eprintln!("skipped: {error}");
             None
@@ -132,7 +132,7 @@ impl Next {
 
     fn rows(&self) -> Rows<'_> {
         let PackedRows { ids, positions, offsets } = &self.packed;
-        Rows { ids, positions, packing: Packing::of(offsets) }
+        Rows { ids, positions, packing: Packing::from_offsets(offsets) }
     }
 
     /// Computes the log-probs of the targets, and the gradients of the loss by trained parameters.
@@ -202,7 +202,7 @@ fn a_row_has_the_same_bits_alone_packed_and_in_chunks_from_a_cache<O: Tested>(op
         let mut pool = Pool::default();
         let mut packed = |rows: &[Vec<u32>]| {
             let PackedRows { ids, positions, offsets } = pack(rows);
-            let context = Context::Packed(Packing::of(&offsets));
+            let context = Context::Packed(Packing::from_offsets(&offsets));
             let hidden = decoder.forward(&ids, &positions, context, &mut pool).unwrap();
             ops.read(&hidden).unwrap().into_owned()
         };
@@ -298,7 +298,7 @@ fn gradients_of_an_adapter_are_those_of_the_merged_weights<O: Tested>(ops: &O) {
         [(format!("{name}.a"), vec![RANK, i]), (format!("{name}.b"), vec![o, RANK])]
     });
     let host = Params::new(shapes, |index, values| {
-        let draw = |i| 0.4 * uniform(derive_seed(9, index as u64), i) as f32 - 0.2;
+        let draw = |i| 0.4 * uniform_number(derive_seed(9, index as u64), i) as f32 - 0.2;
         let draw = |i| bf16::from_f32(draw(i)).to_f32();
         values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
         Ok(())

@@ -135,7 +135,7 @@ fn change(ops: &Device<Emulated>, params: &Params<Device<Emulated>>, host: &Para
         return params.assign(ops, host).unwrap();
     }
     let n = params.elements();
-    let gradients: Vec<f32> = (0..n as u64).map(|i| uniform(3, i) as f32 - 0.5).collect();
+    let gradients: Vec<f32> = (0..n as u64).map(|i| uniform_number(3, i) as f32 - 0.5).collect();
     let mut gradients = ops.sums_of(gradients).unwrap();
     let (mut m, mut v) = (ops.sums(n).unwrap(), ops.sums(n).unwrap());
     let cfg = AdamW { lr: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.01 };
@@ -182,7 +182,7 @@ fn a_decoder_with_an_adapter_has_recordings_of_its_own() {
     let width = model.config.hidden_size;
     let shapes = [("a".to_owned(), vec![8, width]), ("b".to_owned(), vec![width, 8])];
     let host = Params::new(shapes, |index, values| {
-        let draw = |i| bf16::from_f32(uniform(index as u64, i) as f32 - 0.5).to_f32();
+        let draw = |i| bf16::from_f32(uniform_number(index as u64, i) as f32 - 0.5).to_f32();
         values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
         Ok(())
     });

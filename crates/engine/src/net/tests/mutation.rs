@@ -53,7 +53,7 @@ pub(crate) fn mutated(file: &[u8], case: u64) -> Vec<u8> {
     let mut lot = 0;
     let mut below = |n: usize| {
         lot += 1;
-        (uniform(derive_seed(11, case), lot) * n as f64) as usize
+        (uniform_number(derive_seed(11, case), lot) * n as f64) as usize
     };
     let mut file = file.to_vec();
     for _ in 0..=below(4) {

@@ -59,7 +59,7 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
             let targets = rows.iter().flat_map(|row| row.iter().copied().skip(1).chain([0]));
             let targets: Vec<u32> = targets.collect();
             let (even, mut pool) = (vec![1.0; targets.len()], Pool::default());
-            let context = Context::Packed(Packing::of(&packed.offsets));
+            let context = Context::Packed(Packing::from_offsets(&packed.offsets));
             let decoder = &model.decoder;
             let hidden =
                 decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
@@ -100,7 +100,7 @@ fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
         dlogp.push(0.0);
     }
     let (even, mut pool) = (vec![1.0; targets.len()], Pool::default());
-    let context = Context::Packed(Packing::of(&packed.offsets));
+    let context = Context::Packed(Packing::from_offsets(&packed.offsets));
     let decoder = &model.decoder;
     let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
     let (logp, _) = decoder.logprobs(&hidden, &targets, &even).unwrap();

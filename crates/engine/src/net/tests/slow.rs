@@ -191,7 +191,7 @@ fn train_fused(model: &Model, rows: &[Vec<u32>]) -> Vec<f32> {
         }
     }
     let (mut pool, even) = (Pool::default(), vec![1.0; targets.len()]);
-    let context = Context::Packed(Packing::of(&packed.offsets));
+    let context = Context::Packed(Packing::from_offsets(&packed.offsets));
     let hidden = model.decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
     model.decoder.logprobs(&hidden, &targets, &even).unwrap().0
 }

@@ -22,7 +22,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
-use maverl_kernels::sample::Draw;
+use maverl_kernels::sample::TokenDraw;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::files::{HfConfig, ModelError};
@@ -64,7 +64,7 @@ struct Pass<O: Backend> {
     /// Row of each token among those that were not read, or [`FROM_HOST`].
     rows: Vec<u32>,
     /// Draws of the requests that sample a token.
-    draws: Vec<Draw>,
+    draws: Vec<TokenDraw>,
     /// Segments; empty between passes.
     segments: Vec<Segment<'static>>,
     pool: Pool<O>,

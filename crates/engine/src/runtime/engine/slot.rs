@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, likelihood, sample_fresh, uniform};
+use maverl_kernels::sample::{
+    BadLogits, Sampled, SamplingFilter, TokenDraw, sample_fresh, token_likelihood, uniform_number,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::cache::BlockTable;
@@ -157,9 +159,9 @@ impl RequestSlot {
     }
 
     /// Returns temperature and filters.
-    fn filter(&self) -> Filter {
+    fn filter(&self) -> SamplingFilter {
         let Sampling { temperature, top_k, top_p, min_p, .. } = *self.sampling;
-        Filter { temperature, top_k: top_k as usize, top_p, min_p }
+        SamplingFilter { temperature, top_k: top_k as usize, top_p, min_p }
     }
 
     /// Returns the logits that the grammar leaves, if there is one.
@@ -184,24 +186,25 @@ impl TokenChoice for RequestSlot {
         self.row
     }
 
-    fn draw(&self) -> Option<Draw> {
-        let Filter { temperature, .. } = self.filter();
-        let unfiltered = Filter { temperature, ..Filter::default() };
+    fn draw(&self) -> Option<TokenDraw> {
+        let SamplingFilter { temperature, .. } = self.filter();
+        let unfiltered = SamplingFilter { temperature, ..SamplingFilter::default() };
         let plain = self.filter() == unfiltered && self.sampling.repetition_penalty == 1.0;
-        let draw = Draw { temperature, seed: self.seed, counter: self.drawn_so_far() as u64 };
+        let draw = TokenDraw { temperature, seed: self.seed, counter: self.drawn_so_far() as u64 };
         let watched = self.watch.as_ref().is_some_and(Watch::sends_steps);
         (plain && !watched && self.grammar.is_none()).then_some(draw)
     }
 
     fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
-        let u = uniform(self.seed, self.sampled() as u64);
+        let u = uniform_number(self.seed, self.sampled() as u64);
         let (filter, penalty) = (self.filter(), self.sampling.repetition_penalty);
         let sampled = match self.masked(logits) {
             None => sample_fresh(logits, &self.tokens, penalty, &filter, u).map_err(blown_up)?,
             Some(Ok(masked)) => {
                 let sampled = sample_fresh(&masked, &self.tokens, penalty, &filter, u);
                 let Sampled { id, entropy, .. } = sampled.map_err(blown_up)?;
-                let of_model = likelihood(logits, filter.temperature, id, 0).map_err(blown_up)?;
+                let of_model =
+                    token_likelihood(logits, filter.temperature, id, 0).map_err(blown_up)?;
                 Sampled { id, logprob: of_model.logprob, entropy }
             }
             Some(Err(problem)) => {

@@ -7,7 +7,7 @@ use crate::net::HeadKind;
 
 /// Returns false without a C++ compiler.
 fn compiles() -> bool {
-    let found = emulate::compiler();
+    let found = emulate::check_compiler();
     if let Err(error) = &found {
         eprintln!("skipped: {error}");
     }

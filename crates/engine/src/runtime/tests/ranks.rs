@@ -190,7 +190,7 @@ fn sums_over_nccl_have_the_bits_of_those_over_tcp() {
 #[cfg(feature = "cuda")]
 #[test]
 fn ranks_on_devices_have_their_part_of_the_moments() {
-    if let Err(error) = maverl_kernels::emulate::compiler() {
+    if let Err(error) = maverl_kernels::emulate::check_compiler() {
         eprintln!("skipped: {error}");
         return;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::civil::{DateTime, date};
-use maverl_jinja::{Limits, Template};
+use maverl_jinja::{RenderLimits, Template};
 use serde_json::Map;
 
 use crate::text::TokenizerError;
@@ -70,7 +70,7 @@ impl Templates {
     ///
     /// # Errors
     ///
-    /// If the template fails or raises, or reaches a limit of [`Limits`].
+    /// If the template fails or raises, or reaches a limit of [`RenderLimits`].
     pub(super) fn render(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Templates {
             .templates
             .get(name)
             .ok_or_else(|| TokenizerError::Template(format!("no chat template `{name}`")))?;
-        let rendered = template.render(variables, self.now, Limits::default());
+        let rendered = template.render(variables, self.now, RenderLimits::default());
         rendered.map_err(|error| failed(name, &error))
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::future::{BoxFuture, join_all, ready, try_join_all};
 use serde_json::{Map, Value, json};
 
-use crate::pace::paced;
+use crate::pace::measure_pace;
 use maverl::agent::AskError;
 use maverl::cli::Failure;
 use maverl::client::Client;
@@ -37,9 +37,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Measures the milliseconds of a call of one program, and the calls per second of 64 programs at once. The model takes no
 /// time, so they are those of the gateway. Programs and gateway share the machine.
-pub(crate) async fn gateway(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn measure_gateway(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let programs = Programs::start()?;
-    let pace = paced(setup.repeats, PROGRAMS, async |clients| programs.play(clients).await).await?;
+    let pace = measure_pace(setup.repeats, PROGRAMS, async |clients| {
+        programs.play_episodes(clients).await
+    })
+    .await?;
     Ok(vec![
         Figure::new("a call beside the model, p50", "ms", pace.p50),
         Figure::new("a call beside the model, p99", "ms", pace.p99),
@@ -55,13 +58,13 @@ struct Programs {
 
 impl Programs {
     fn start() -> Result<Self, Failure> {
-        let gateway = Gateway::bind(options(), Path::new("")).map_err(Failure)?;
+        let gateway = Gateway::bind(program_options(), Path::new("")).map_err(Failure)?;
         gateway.admit(KEY);
         let (url, seat) = (gateway.url().to_owned(), Seat::only("bench/agent"));
-        let member = Member { agent: Arc::new(()), backend: Arc::new(AtOnce) };
+        let member = Member { agent: Arc::new(()), backend: Arc::new(ImmediateBackend) };
         let runner = EpisodeRunner {
             members: Arc::new(BTreeMap::from([(seat.clone(), member)])),
-            orchestra: Arc::new(Orchestra { gateway, seat }),
+            orchestra: Arc::new(ProgramOrchestra { gateway, seat }),
             environment: Arc::new(Reported::default()),
             environments: Arc::default(),
             rewards: Vec::new(),
@@ -73,13 +76,13 @@ impl Programs {
     }
 
     /// Plays an episode of each of so many programs at once. Returns the milliseconds of every call, ascending.
-    async fn play(&self, programs: usize) -> Result<Vec<f64>, Failure> {
+    async fn play_episodes(&self, programs: usize) -> Result<Vec<f64>, Failure> {
         let episodes = (0..programs).map(|index| {
             let runner = Arc::clone(&self.runner);
-            tokio::spawn(async move { runner.play(request(index)).await })
+            tokio::spawn(async move { runner.play(episode_request(index)).await })
         });
         let episodes: Vec<_> = episodes.collect();
-        let calls = try_join_all((0..programs).map(|_| self.program())).await?;
+        let calls = try_join_all((0..programs).map(|_| self.play_program())).await?;
         for episode in join_all(episodes).await {
             let episode = episode?;
             if episode.score().is_none() || episode.turns.len() != CALLS {
@@ -92,12 +95,12 @@ impl Programs {
     }
 
     /// Plays one episode as a program. Returns the milliseconds of its calls.
-    async fn program(&self) -> Result<Vec<f64>, Failure> {
-        let claimed = post(&self.url, "/claim", KEY, json!({"wait_s": 20})).await?;
+    async fn play_program(&self) -> Result<Vec<f64>, Failure> {
+        let claimed = post_body(&self.url, "/claim", KEY, json!({"wait_s": 20})).await?;
         let episode = &claimed["episodes"][0];
         let text = |key: &str| episode[key].as_str().unwrap_or_default().to_owned();
         let (base, key) = (text("base_url"), text("api_key"));
-        let chat = client(&format!("{base}/chat/completions"), &key);
+        let chat = connect_client(&format!("{base}/chat/completions"), &key);
         let mut messages = vec![json!({"role": "user", "content": "What comes after 3, 4?"})];
         let mut latencies = Vec::with_capacity(CALLS);
         for _ in 0..CALLS {
@@ -110,12 +113,12 @@ impl Programs {
             messages.push(json!({"role": "user", "content": "And then?"}));
         }
         let episode = base.strip_suffix("/v1").unwrap_or(&base);
-        post(episode, "/finish", &key, json!({"reward": 1.0})).await?;
+        post_body(episode, "/finish", &key, json!({"reward": 1.0})).await?;
         Ok(latencies)
     }
 }
 
-fn request(index: usize) -> EpisodeRequest {
+fn episode_request(index: usize) -> EpisodeRequest {
     let task = Task {
         id: index.to_string(),
         source: "bench".to_owned(),
@@ -126,7 +129,7 @@ fn request(index: usize) -> EpisodeRequest {
 }
 
 /// Returns the options of programs that attach.
-fn options() -> ProgramOptions {
+fn program_options() -> ProgramOptions {
     ProgramOptions {
         mode: Mode::Worker,
         lease_s: TIMEOUT.as_secs_f64(),
@@ -137,20 +140,20 @@ fn options() -> ProgramOptions {
     }
 }
 
-fn client(url: &str, key: &str) -> Arc<Client> {
+fn connect_client(url: &str, key: &str) -> Arc<Client> {
     Arc::new(Client::new(url.to_owned(), Some(key.to_owned()), TIMEOUT, 0, 1))
 }
 
 /// Sends a body to a path, and returns the answer.
-async fn post(url: &str, path: &str, key: &str, body: Value) -> Result<Value, Failure> {
-    let answer = client(&format!("{url}{path}"), key).post(&Arc::new(body)).await;
+async fn post_body(url: &str, path: &str, key: &str, body: Value) -> Result<Value, Failure> {
+    let answer = connect_client(&format!("{url}{path}"), key).post(&Arc::new(body)).await;
     Ok(serde_json::from_str(&answer.body.map_err(Failure)?)?)
 }
 
 /// A model that takes no time.
-struct AtOnce;
+struct ImmediateBackend;
 
-impl ChatBackend for AtOnce {
+impl ChatBackend for ImmediateBackend {
     fn name(&self) -> &str {
         "bench"
     }
@@ -167,12 +170,12 @@ impl ChatBackend for AtOnce {
 }
 
 /// Episodes that programs play.
-struct Orchestra {
+struct ProgramOrchestra {
     gateway: Gateway,
     seat: Seat,
 }
 
-impl DynOrchestra for Orchestra {
+impl DynOrchestra for ProgramOrchestra {
     fn members(&self) -> Vec<Seat> {
         vec![self.seat.clone()]
     }
@@ -206,7 +209,8 @@ mod tests {
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_call_of_every_program_is_answered() {
-        let figures = gateway(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        let figures =
+            measure_gateway(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }

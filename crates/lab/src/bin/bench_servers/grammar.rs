@@ -8,7 +8,7 @@ use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
 use crate::host::host_with_stop_ids;
-use crate::server::Server;
+use crate::server::LocalServer;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl_cli::bench::fixture::ROWS;
@@ -26,19 +26,19 @@ const LONGEST: u64 = 600;
 
 /// Measures new tokens per second of 64 clients whose replies have forms, and of as many whose replies have none and are as long.
 /// Server and clients share the machine.
-pub(crate) async fn grammar(setup: &Setup) -> Result<Vec<Figure>, Failure> {
-    let served = Served::start(setup).await?;
+pub(crate) async fn measure_grammar(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let served = GrammarServer::start(setup).await?;
     let (mut formed, mut free) = (Vec::new(), Vec::new());
     let (mut ends, mut valid) = (Vec::new(), Vec::new());
     for repeat in 0..=setup.repeats.get() as u64 {
         let begin = Instant::now();
-        let replies = served.ask(derive_seed(repeat, 0), |i| served.form(i)).await?;
-        let with = rate(&replies, begin);
+        let replies = served.ask_all(derive_seed(repeat, 0), |i| served.form_fields(i)).await?;
+        let with = token_rate(&replies, begin);
         let begin = Instant::now();
         let others = served
-            .ask(derive_seed(repeat, 1), |i| json!({"max_tokens": replies[i].tokens}))
+            .ask_all(derive_seed(repeat, 1), |i| json!({"max_tokens": replies[i].tokens}))
             .await?;
-        let without = rate(&others, begin);
+        let without = token_rate(&others, begin);
         if repeat > 0 {
             formed.push(with);
             free.push(without);
@@ -60,25 +60,25 @@ pub(crate) async fn grammar(setup: &Setup) -> Result<Vec<Figure>, Failure> {
 }
 
 /// A reply.
-struct Reply {
+struct TimedReply {
     tokens: u64,
     /// True if it ended by itself.
     ended: bool,
     is_json: bool,
 }
 
-fn rate(replies: &[Reply], begin: Instant) -> f64 {
+fn token_rate(replies: &[TimedReply], begin: Instant) -> f64 {
     replies.iter().map(|reply| reply.tokens).sum::<u64>() as f64 / begin.elapsed().as_secs_f64()
 }
 
 /// A server of a model that enforces forms.
-struct Served {
+struct GrammarServer {
     client: Arc<Client>,
     forms: Vec<Value>,
-    _server: Server,
+    _server: LocalServer,
 }
 
-impl Served {
+impl GrammarServer {
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let host = host_with_stop_ids(setup)?;
         let health = Health::default();
@@ -87,7 +87,7 @@ impl Served {
         let server = ModelServer::new(settings, health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
         let metrics = server.metrics().clone();
-        let running = Server::start(base(server.router(), "model", health, metrics)).await?;
+        let running = LocalServer::start(base(server.router(), "model", health, metrics)).await?;
         let url = format!("{}/v1/chat/completions", running.url);
         let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);
         let forms = serde_json::from_str(FORMS)?;
@@ -95,7 +95,7 @@ impl Served {
     }
 
     /// Returns the fields of a request for a form.
-    fn form(&self, i: usize) -> Value {
+    fn form_fields(&self, i: usize) -> Value {
         let schema = &self.forms[i % self.forms.len()];
         let format =
             json!({"type": "json_schema", "json_schema": {"name": "form", "schema": schema}});
@@ -103,7 +103,11 @@ impl Served {
     }
 
     /// Sends the requests of all clients at once, with these fields.
-    async fn ask(&self, seed: u64, fields: impl Fn(usize) -> Value) -> Result<Vec<Reply>, Failure> {
+    async fn ask_all(
+        &self,
+        seed: u64,
+        fields: impl Fn(usize) -> Value,
+    ) -> Result<Vec<TimedReply>, Failure> {
         let answers = (0..ROWS).map(|i| {
             let seed = derive_seed(seed, i as u64);
             let mut body = fields(i);
@@ -113,20 +117,20 @@ impl Served {
             body["seed"] = seed.into();
             async move {
                 let answer = self.client.post(&Arc::new(body)).await.body.map_err(Failure)?;
-                reply(&serde_json::from_str(&answer)?)
+                parse_reply(&serde_json::from_str(&answer)?)
             }
         });
         try_join_all(answers).await
     }
 }
 
-fn reply(answer: &Value) -> Result<Reply, Failure> {
+fn parse_reply(answer: &Value) -> Result<TimedReply, Failure> {
     let tokens = answer["usage"]["completion_tokens"].as_u64();
     let tokens = tokens.ok_or_else(|| Failure(format!("an answer has no usage: {answer}")))?;
     let choice = &answer["choices"][0];
     let text = choice["message"]["content"].as_str().unwrap_or_default();
     let ended = choice["finish_reason"] == "stop";
-    Ok(Reply { tokens, ended, is_json: serde_json::from_str::<Value>(text).is_ok() })
+    Ok(TimedReply { tokens, ended, is_json: serde_json::from_str::<Value>(text).is_ok() })
 }
 
 #[cfg(test)]
@@ -137,7 +141,8 @@ mod tests {
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]
     async fn replies_of_every_form_that_end_are_json() {
-        let figures = grammar(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        let figures =
+            measure_grammar(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use serde_json::{Map, json};
 
-use crate::pace::paced;
-use crate::server::Server;
+use crate::pace::measure_pace;
+use crate::server::LocalServer;
 use maverl::cli::Failure;
 use maverl::env::grpc::GrpcEnvironment;
 use maverl::env::{DynEnvironment, EnvError, Environment, Session};
@@ -32,9 +32,12 @@ const SEEN: &str =
 
 /// Measures the milliseconds of a step of one session, and the steps per second of 64 sessions at once. The environment takes no
 /// time, so they are those of client and server, which share the machine.
-pub(crate) async fn grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> {
-    let sessions = Sessions::start().await?;
-    let pace = paced(setup.repeats, SESSIONS, async |clients| sessions.play(clients).await).await?;
+pub(crate) async fn measure_grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let sessions = GrpcSessions::start().await?;
+    let pace = measure_pace(setup.repeats, SESSIONS, async |clients| {
+        sessions.play_sessions(clients).await
+    })
+    .await?;
     Ok(vec![
         Figure::new("a step, p50", "ms", pace.p50),
         Figure::new("a step, p99", "ms", pace.p99),
@@ -43,13 +46,13 @@ pub(crate) async fn grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> {
 }
 
 /// A server, and the environment that plays in it as a run does.
-struct Sessions {
+struct GrpcSessions {
     remote: Box<dyn DynEnvironment>,
     task: Task,
-    _server: Server,
+    _server: LocalServer,
 }
 
-impl Sessions {
+impl GrpcSessions {
     async fn start() -> Result<Self, Failure> {
         let task = Task {
             id: "0".to_owned(),
@@ -62,12 +65,12 @@ impl Sessions {
         let server = EnvironmentServer::new(settings, Health::default());
         server.open(ServedEnvironment {
             name: "bench".to_owned(),
-            environment: Arc::new(AtOnce),
+            environment: Arc::new(ImmediateEnvironment),
             acts: true,
             actions: vec!["act".to_owned()],
             tasks: TaskSet(vec![("train".to_owned(), vec![task.clone()])]),
         });
-        let running = Server::start(server.router()?).await?;
+        let running = LocalServer::start(server.router()?).await?;
         let options = json!({"url": running.url});
         let mut remote: GrpcEnvironment = serde_json::from_value(options)?;
         let started = tokio::task::spawn_blocking(move || {
@@ -77,14 +80,14 @@ impl Sessions {
     }
 
     /// Plays so many sessions at once. Returns the milliseconds of every step, ascending.
-    async fn play(&self, sessions: usize) -> Result<Vec<f64>, Failure> {
-        let steps = try_join_all((0..sessions as u64).map(|seed| self.session(seed))).await?;
+    async fn play_sessions(&self, sessions: usize) -> Result<Vec<f64>, Failure> {
+        let steps = try_join_all((0..sessions as u64).map(|seed| self.play_session(seed))).await?;
         let mut steps = steps.concat();
         steps.sort_by(f64::total_cmp);
         Ok(steps)
     }
 
-    async fn session(&self, seed: u64) -> Result<Vec<f64>, Failure> {
+    async fn play_session(&self, seed: u64) -> Result<Vec<f64>, Failure> {
         let mut session = self.remote.open(&self.task, seed).await?;
         let mut latencies = Vec::with_capacity(STEPS);
         for _ in 0..STEPS {
@@ -102,9 +105,9 @@ impl Sessions {
 }
 
 /// An environment that takes no time.
-struct AtOnce;
+struct ImmediateEnvironment;
 
-impl Environment for AtOnce {
+impl Environment for ImmediateEnvironment {
     async fn act(&self, _: &mut Session, _: Action) -> Result<Observation, EnvError> {
         Ok(Observation::new(SEEN))
     }
@@ -122,7 +125,7 @@ mod tests {
     /// Prints the figures.
     #[tokio::test(flavor = "multi_thread")]
     async fn every_step_of_every_session_is_answered() {
-        let figures = grpc(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        let figures = measure_grpc(&once()).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }

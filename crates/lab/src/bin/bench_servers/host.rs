@@ -13,19 +13,19 @@ use maverl_cli::bench::fixture::{MODEL, in_directory, specs, write_model};
 use maverl_cli::bench::setup::Setup;
 
 /// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
-pub(crate) fn host(setup: &Setup) -> Result<(Host, usize), Failure> {
+pub(crate) fn start_host(setup: &Setup) -> Result<(Host, usize), Failure> {
     in_directory(|dir| {
         let (size, _) = write_model(dir, setup)?;
-        Ok((hosted(dir, setup)?, size.vocab_size))
+        Ok((load_host(dir, setup)?, size.vocab_size))
     })
 }
 
-/// Starts a model as [`host`] does, whose replies can end before `max_tokens`.
+/// Starts a model as [`start_host`] does, whose replies can end before `max_tokens`.
 pub(crate) fn host_with_stop_ids(setup: &Setup) -> Result<Host, Failure> {
-    in_model_directory(setup, |dir| hosted(dir, setup))
+    in_model_directory(setup, |dir| load_host(dir, setup))
 }
 
-fn hosted(dir: &Path, setup: &Setup) -> Result<Host, Failure> {
+fn load_host(dir: &Path, setup: &Setup) -> Result<Host, Failure> {
     let (worker, options) = specs(dir, setup, &[])?;
     let files = ModelFiles::new(&worker.source);
     let model = Model::load(&files)?.with_precision(worker.dtype.into());

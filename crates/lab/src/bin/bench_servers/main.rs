@@ -24,10 +24,10 @@ use maverl_cli::bench::setup::Setup;
 
 /// Measures servers on this machine, each beside its clients.
 #[derive(Parser, Debug)]
-struct Arguments {
+struct BenchArguments {
     /// Parts to measure. [default: all]
     #[arg(value_name = "PART")]
-    parts: Vec<Part>,
+    parts: Vec<BenchPart>,
     #[command(flatten)]
     setup: Setup,
     /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.
@@ -37,7 +37,7 @@ struct Arguments {
 
 /// Parts of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum BenchPart {
     /// Episodes of three agents with a slow tool, each at its own pace and in lock-step; and what a shared prompt saves.
     Team,
     /// The server of `serve retriever`, asked by 64 clients at once.
@@ -55,12 +55,12 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = usage::parse();
+    let arguments: BenchArguments = usage::parse();
     exit(|| bench(&arguments, &[], &arguments.parts))
 }
 
-impl Benchmark for Arguments {
-    type Part = Part;
+impl Benchmark for BenchArguments {
+    type Part = BenchPart;
 
     fn setup(&self) -> &Setup {
         &self.setup
@@ -70,20 +70,20 @@ impl Benchmark for Arguments {
         vec!["--corpus".to_owned(), self.corpus.clone()]
     }
 
-    fn has_model(&self, part: Part) -> bool {
-        !matches!(part, Part::Retriever | Part::Gateway | Part::Grpc)
+    fn has_model(&self, part: BenchPart) -> bool {
+        !matches!(part, BenchPart::Retriever | BenchPart::Gateway | BenchPart::Grpc)
     }
 
-    async fn figures(&self, part: Part) -> Result<Vec<Figure>, Failure> {
+    async fn figures(&self, part: BenchPart) -> Result<Vec<Figure>, Failure> {
         let setup = &self.setup;
         match part {
-            Part::Team => team::team(setup).await,
-            Part::Retriever => retriever::retriever(setup, &self.corpus).await,
-            Part::Serve => serve::serve(setup).await,
-            Part::Gateway => gateway::gateway(setup).await,
-            Part::Reward => reward::reward(setup).await,
-            Part::Grpc => grpc::grpc(setup).await,
-            Part::Grammar => grammar::grammar(setup).await,
+            BenchPart::Team => team::measure_team(setup).await,
+            BenchPart::Retriever => retriever::measure_retriever(setup, &self.corpus).await,
+            BenchPart::Serve => serve::measure_serving(setup).await,
+            BenchPart::Gateway => gateway::measure_gateway(setup).await,
+            BenchPart::Reward => reward::measure_reward(setup).await,
+            BenchPart::Grpc => grpc::measure_grpc(setup).await,
+            BenchPart::Grammar => grammar::measure_grammar(setup).await,
         }
     }
 }
@@ -91,5 +91,5 @@ impl Benchmark for Arguments {
 /// Returns the settings of one measurement of each figure.
 #[cfg(test)]
 fn once() -> Setup {
-    Arguments::parse_from(["bench_servers", "--repeats", "1"]).setup
+    BenchArguments::parse_from(["bench_servers", "--repeats", "1"]).setup
 }

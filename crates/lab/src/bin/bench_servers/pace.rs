@@ -7,7 +7,7 @@ use maverl::cli::Failure;
 
 /// Latencies of one client, and the rate of many.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct CallPace {
     /// Half of the calls of one client take at most so many milliseconds, in each repeat.
     pub(crate) p50: Vec<f64>,
     /// 99 % of them take at most so many milliseconds.
@@ -18,12 +18,12 @@ pub(crate) struct Pace {
 
 /// Measures one client, and `many` at once, in each repeat after the first, which is not counted. `play` plays so many clients at
 /// once, and returns the milliseconds of all their calls, ascending.
-pub(crate) async fn paced(
+pub(crate) async fn measure_pace(
     repeats: NonZeroUsize,
     many: usize,
     play: impl AsyncFn(usize) -> Result<Vec<f64>, Failure>,
-) -> Result<Pace, Failure> {
-    let mut pace = Pace::default();
+) -> Result<CallPace, Failure> {
+    let mut pace = CallPace::default();
     for repeat in 0..=repeats.get() {
         let alone = play(1).await?;
         let begin = Instant::now();

@@ -30,7 +30,7 @@ const HALF_OPEN: usize = 200;
 
 /// Measures queries per second, and the median and the 99th percentile of the latency, which is measured beside half-open
 /// connections, too. Server and clients share the machine.
-pub(crate) async fn retriever(setup: &Setup, corpus: &str) -> Result<Vec<Figure>, Failure> {
+pub(crate) async fn measure_retriever(setup: &Setup, corpus: &str) -> Result<Vec<Figure>, Failure> {
     let base = Path::new("");
     // No cache on either side: queries are repeated.
     let batched = Arc::new(BatchedSearch::new(
@@ -52,10 +52,10 @@ pub(crate) async fn retriever(setup: &Setup, corpus: &str) -> Result<Vec<Figure>
     let (mut beside, mut times) = (Vec::new(), Vec::new());
     for repeat in 0..=setup.repeats.get() {
         let start = Instant::now();
-        let latencies = storm(&client, &questions).await?;
+        let latencies = send_questions(&client, &questions).await?;
         let seconds = start.elapsed().as_secs_f64();
         let open = half_open(address).await?;
-        let among = percentile(&storm(&client, &questions).await?, 99);
+        let among = percentile(&send_questions(&client, &questions).await?, 99);
         drop(open);
         if repeat > 0 {
             rates.push(latencies.len() as f64 / seconds);
@@ -88,7 +88,10 @@ async fn half_open(address: SocketAddr) -> Result<Vec<TcpStream>, Failure> {
 }
 
 /// Sends the questions of all clients, one at a time per client. Returns the milliseconds of each, ascending.
-async fn storm(client: &Arc<Retriever>, questions: &Arc<[String]>) -> Result<Vec<f64>, EnvError> {
+async fn send_questions(
+    client: &Arc<Retriever>,
+    questions: &Arc<[String]>,
+) -> Result<Vec<f64>, EnvError> {
     let clients = (0..CLIENTS).map(async |number| {
         let mut latencies = Vec::with_capacity(QUERIES);
         for i in 0..QUERIES {
@@ -116,8 +119,9 @@ mod tests {
         let corpus = shared.map_or("builtin:facts".to_owned(), |shared| {
             Path::new(&shared).join("data/xquad.en.json").display().to_string()
         });
-        let figures =
-            retriever(&once(), &corpus).await.unwrap_or_else(|Failure(text)| panic!("{text}"));
+        let figures = measure_retriever(&once(), &corpus)
+            .await
+            .unwrap_or_else(|Failure(text)| panic!("{text}"));
         for Figure { what, unit, median, .. } in &figures {
             println!("{what}: {median:.2} {unit}");
         }

@@ -7,8 +7,8 @@ use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 
-use crate::host::host;
-use crate::server::Server;
+use crate::host::start_host;
+use crate::server::LocalServer;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::runtime::{Host, Request, Sampling};
@@ -23,15 +23,15 @@ const MODEL: &str = "bench";
 
 /// Measures new tokens per second of the engine, and of 64 clients that send the same requests to a server of it. Server
 /// and clients share the machine.
-pub(crate) async fn serve(setup: &Setup) -> Result<Vec<Figure>, Failure> {
-    let served = Served::start(setup).await?;
+pub(crate) async fn measure_serving(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let served = CompletionServer::start(setup).await?;
     let mut rates = [const { Vec::new() }; 3];
     for repeat in 0..=setup.repeats.get() as u64 {
-        let prompts = |kind: u64| served.prompts(derive_seed(repeat, kind));
+        let prompts = |kind: u64| served.draw_prompts(derive_seed(repeat, kind));
         let seconds = [
-            served.engine(prompts(0)).await?,
-            served.clients(prompts(1), false).await?,
-            served.clients(prompts(2), true).await?,
+            served.time_engine(prompts(0)).await?,
+            served.time_clients(prompts(1), false).await?,
+            served.time_clients(prompts(2), true).await?,
         ];
         for (rates, seconds) in rates.iter_mut().zip(seconds).filter(|_| repeat > 0) {
             rates.push((ROWS * REPLY) as f64 / seconds);
@@ -52,34 +52,34 @@ pub(crate) async fn serve(setup: &Setup) -> Result<Vec<Figure>, Failure> {
 }
 
 /// A server of a model.
-struct Served {
+struct CompletionServer {
     host: Host,
     vocab: usize,
     client: Arc<Client>,
-    _server: Server,
+    _server: LocalServer,
 }
 
-impl Served {
+impl CompletionServer {
     async fn start(setup: &Setup) -> Result<Self, Failure> {
-        let (host, vocab) = host(setup)?;
+        let (host, vocab) = start_host(setup)?;
         let health = Health::default();
         let server = ModelServer::new(ModelSettings::default(), health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
         let router = base(server.router(), "model", health, server.metrics().clone());
-        let running = Server::start(router).await?;
+        let running = LocalServer::start(router).await?;
         let url = format!("{}/v1/completions", running.url);
         let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);
         Ok(Self { host, vocab, client: Arc::new(client), _server: running })
     }
 
     /// Returns prompts that no other seed has, so that no cache helps.
-    fn prompts(&self, seed: u64) -> Vec<Vec<u32>> {
+    fn draw_prompts(&self, seed: u64) -> Vec<Vec<u32>> {
         let prompt = |i| fixture::ids(derive_seed(seed, i), PROMPT, self.vocab);
         (0..ROWS as u64).map(prompt).collect()
     }
 
     /// Returns the seconds of the engine.
-    async fn engine(&self, prompts: Vec<Vec<u32>>) -> Result<f64, Failure> {
+    async fn time_engine(&self, prompts: Vec<Vec<u32>>) -> Result<f64, Failure> {
         let sampling = Arc::new(Sampling { max_tokens: REPLY, ..Sampling::default() });
         let begin = Instant::now();
         let requests = prompts.into_iter().zip(0..).map(|(prompt, seed)| {
@@ -91,7 +91,7 @@ impl Served {
     }
 
     /// Returns the seconds of as many clients as there are prompts.
-    async fn clients(&self, prompts: Vec<Vec<u32>>, stream: bool) -> Result<f64, Failure> {
+    async fn time_clients(&self, prompts: Vec<Vec<u32>>, stream: bool) -> Result<f64, Failure> {
         let begin = Instant::now();
         let answers = prompts.into_iter().enumerate().map(async |(seed, prompt)| {
             let mut body =
@@ -104,18 +104,20 @@ impl Served {
         });
         let answers = try_join_all(answers).await?;
         let seconds = begin.elapsed().as_secs_f64();
-        match answers.iter().all(|answer| tokens(answer, stream) == Some(REPLY as u64)) {
-            true => Ok(seconds),
-            false => Err(Failure("an answer has too few tokens".to_owned())),
+        if answers.iter().all(|answer| count_tokens(answer, stream) == Some(REPLY as u64)) {
+            Ok(seconds)
+        } else {
+            Err(Failure("an answer has too few tokens".to_owned()))
         }
     }
 }
 
 /// Returns the number of tokens of an answer.
-fn tokens(answer: &str, stream: bool) -> Option<u64> {
-    let last = match stream {
-        true => answer.lines().rev().find_map(|line| line.strip_prefix("data: {")),
-        false => answer.strip_prefix('{'),
+fn count_tokens(answer: &str, stream: bool) -> Option<u64> {
+    let last = if stream {
+        answer.lines().rev().find_map(|line| line.strip_prefix("data: {"))
+    } else {
+        answer.strip_prefix('{')
     };
     let answer: Value = serde_json::from_str(&format!("{{{}", last?)).ok()?;
     answer["usage"]["completion_tokens"].as_u64()
@@ -128,8 +130,11 @@ mod tests {
     #[test]
     fn the_tokens_of_an_answer_are_in_its_usage() {
         let whole = r#"{"usage": {"completion_tokens": 3}}"#;
-        assert_eq!((tokens(whole, false), tokens("error", false)), (Some(3), None));
+        assert_eq!((count_tokens(whole, false), count_tokens("error", false)), (Some(3), None));
         let streamed = format!("data: {{\"usage\": null}}\n\ndata: {whole}\n\ndata: [DONE]\n");
-        assert_eq!((tokens(&streamed, true), tokens("data: [DONE]\n", true)), (Some(3), None));
+        assert_eq!(
+            (count_tokens(&streamed, true), count_tokens("data: [DONE]\n", true)),
+            (Some(3), None)
+        );
     }
 }

@@ -8,12 +8,12 @@ use maverl::cli::Failure;
 use maverl_serve::{Guard, Limits, Listener};
 
 /// A running server. It stops when it is dropped.
-pub(crate) struct Server {
+pub(crate) struct LocalServer {
     pub(crate) url: String,
     _stop: oneshot::Sender<()>,
 }
 
-impl Server {
+impl LocalServer {
     /// Serves routes at a free port.
     pub(crate) async fn start(router: Router) -> Result<Self, Failure> {
         let socket = TcpListener::bind("127.0.0.1:0").await?;

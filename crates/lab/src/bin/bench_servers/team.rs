@@ -33,9 +33,9 @@ const LONG_PROMPT: usize = 512;
 
 /// Measures reply tokens per second, asynchronous and in lock-step, and prompt tokens computed with and without prefix
 /// cache.
-pub(crate) async fn team(setup: &Setup) -> Result<Vec<Figure>, Failure> {
-    let mut figures = paces(setup).await?;
-    let [on, off] = [prefill(setup, true).await?, prefill(setup, false).await?];
+pub(crate) async fn measure_team(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+    let mut figures = measure_paces(setup).await?;
+    let [on, off] = [measure_prefill(setup, true).await?, measure_prefill(setup, false).await?];
     let less = off[0].median / on[0].median;
     figures.extend(on.into_iter().chain(off));
     figures.push(Figure::new("prefix cache, times less prefill", "x", vec![less]));
@@ -43,23 +43,24 @@ pub(crate) async fn team(setup: &Setup) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Random draws of an episode, made before it is run.
-struct Episode {
+struct EpisodeDraws {
     question: Vec<u32>,
-    calls: Vec<Call>,
+    calls: Vec<TurnDraws>,
 }
 
 /// One agent's turn, and the tool call after it.
-struct Call {
+struct TurnDraws {
     sampling: Arc<Sampling>,
     seed: u64,
     tool: Duration,
 }
 
 /// Measures the same episodes in both modes, alternately. Their tokens are equal.
-async fn paces(setup: &Setup) -> Result<Vec<Figure>, Failure> {
+async fn measure_paces(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let fixture = BenchFixture::start(setup, &[])?;
     let shared = fixture.ids(1, SHARED);
-    let episodes: Vec<Episode> = (0..EPISODES).map(|i| Episode::draw(&fixture, i)).collect();
+    let episodes: Vec<EpisodeDraws> =
+        (0..EPISODES).map(|i| EpisodeDraws::draw(&fixture, i)).collect();
     let (mut own, mut locked) = (Vec::new(), Vec::new());
     let mut tokens = 0;
     for repeat in 0..=setup.repeats.get() {
@@ -89,23 +90,24 @@ async fn paces(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-impl Episode {
+impl EpisodeDraws {
     fn draw(fixture: &BenchFixture, index: u64) -> Self {
         let mut draw = SplitMix64::new(derive_seed(7, index));
         let calls = CALLS.0 + draw.index(CALLS.1);
-        let calls = (0..calls as u64).map(|call| Call::draw(&mut draw, derive_seed(index, call)));
+        let calls =
+            (0..calls as u64).map(|call| TurnDraws::draw(&mut draw, derive_seed(index, call)));
         Self { calls: calls.collect(), question: fixture.ids(derive_seed(8, index), QUESTION) }
     }
 
     /// Returns the prompt of a call: the common prefix, the agent's role, the question, and the last replies.
-    fn prompt(&self, shared: &[u32], call: usize, said: &[Vec<u32>]) -> Vec<u32> {
+    fn prompt_of_call(&self, shared: &[u32], call: usize, said: &[Vec<u32>]) -> Vec<u32> {
         let who = [(call % AGENTS) as u32];
         let last = said.last().map_or(&[][..], Vec::as_slice);
         [shared, &who, &self.question, last].concat()
     }
 }
 
-impl Call {
+impl TurnDraws {
     fn draw(draw: &mut SplitMix64, seed: u64) -> Self {
         let longer = (1..LONGEST_REPLY).find(|_| draw.gen_bool(1.0 / MEAN_REPLY));
         let max_tokens = longer.unwrap_or(LONGEST_REPLY);
@@ -115,7 +117,11 @@ impl Call {
         Self { sampling, seed, tool }
     }
 
-    async fn reply(&self, policy: &Policy, prompt: Vec<u32>) -> Result<Vec<u32>, RuntimeError> {
+    async fn request_reply(
+        &self,
+        policy: &Policy,
+        prompt: Vec<u32>,
+    ) -> Result<Vec<u32>, RuntimeError> {
         let request = Request::new(prompt, Arc::clone(&self.sampling), self.seed);
         Ok(policy.generate(request).await?.ids)
     }
@@ -128,12 +134,12 @@ type Replies = Vec<Vec<Vec<u32>>>;
 async fn at_own_pace(
     policy: &Policy,
     shared: &[u32],
-    episodes: &[Episode],
+    episodes: &[EpisodeDraws],
 ) -> Result<Replies, RuntimeError> {
     try_join_all(episodes.iter().map(async |episode| {
         let mut said = Vec::new();
         for (i, call) in episode.calls.iter().enumerate() {
-            said.push(call.reply(policy, episode.prompt(shared, i, &said)).await?);
+            said.push(call.request_reply(policy, episode.prompt_of_call(shared, i, &said)).await?);
             tokio::time::sleep(call.tool).await;
         }
         Ok(said)
@@ -145,14 +151,15 @@ async fn at_own_pace(
 async fn in_lock_step(
     policy: &Policy,
     shared: &[u32],
-    episodes: &[Episode],
+    episodes: &[EpisodeDraws],
 ) -> Result<Replies, RuntimeError> {
     let mut said: Replies = episodes.iter().map(|_| Vec::new()).collect();
     for turn in 0..CALLS.0 + CALLS.1 - 1 {
         let playing =
             || episodes.iter().enumerate().filter_map(|(i, e)| Some((i, e, e.calls.get(turn)?)));
-        let replies = playing()
-            .map(|(i, episode, call)| call.reply(policy, episode.prompt(shared, turn, &said[i])));
+        let replies = playing().map(|(i, episode, call)| {
+            call.request_reply(policy, episode.prompt_of_call(shared, turn, &said[i]))
+        });
         let replies = try_join_all(replies).await?;
         for ((i, ..), reply) in playing().zip(replies) {
             said[i].push(reply);
@@ -163,7 +170,7 @@ async fn in_lock_step(
 }
 
 /// Measures the prompt tokens that the engine computes for a group, and the milliseconds to each member's first token.
-async fn prefill(setup: &Setup, cached: bool) -> Result<[Figure; 2], Failure> {
+async fn measure_prefill(setup: &Setup, cached: bool) -> Result<[Figure; 2], Failure> {
     let fixture = BenchFixture::start(setup, &[&format!("runtime.prefix_cache={cached}")])?;
     let prompts = vec![fixture.ids(3, LONG_PROMPT); GROUP];
     let mut computed = Vec::new();
@@ -191,8 +198,10 @@ mod tests {
     #[test]
     fn lengths_and_latencies_have_the_means_that_are_named() {
         let mut draw = SplitMix64::new(0);
-        let calls: Vec<Call> = (0..20_000).map(|seed| Call::draw(&mut draw, seed)).collect();
-        let mean = |of: fn(&Call) -> f64| calls.iter().map(of).sum::<f64>() / calls.len() as f64;
+        let calls: Vec<TurnDraws> =
+            (0..20_000).map(|seed| TurnDraws::draw(&mut draw, seed)).collect();
+        let mean =
+            |of: fn(&TurnDraws) -> f64| calls.iter().map(of).sum::<f64>() / calls.len() as f64;
         let tokens = mean(|call| call.sampling.max_tokens as f64);
         // Truncation at 128 reduces the mean of 32 by (1 - 1/32)^128 of it.
         assert!((tokens - 31.45).abs() < 0.8, "{tokens}");

@@ -11,16 +11,16 @@ pub(crate) struct Claim {
     /// Configuration of all arms.
     pub(crate) base: &'static str,
     /// Training of each run.
-    pub(crate) budget: Budget,
+    pub(crate) budget: RunBudget,
     /// Arms of the comparison.
     pub(crate) arms: &'static [Arm],
     /// Expected differences.
-    pub(crate) tests: &'static [Test],
+    pub(crate) tests: &'static [ClaimTest],
 }
 
 /// Amount of training of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Budget {
+pub(crate) enum RunBudget {
     /// Steps, and so episodes.
     Steps(u64),
     /// Sampled tokens. A run ends with the step that reaches them.
@@ -34,18 +34,18 @@ pub(crate) struct Arm {
     /// Name of the run. Arms with the same one share its training.
     pub(crate) run: &'static str,
     /// Settings of the run, beside those of the claim.
-    pub(crate) set: Settings,
+    pub(crate) set: SettingLists,
     /// Settings of the team that is evaluated, in place of `set`; empty if it is the trained one.
-    pub(crate) played: Settings,
+    pub(crate) played: SettingLists,
     /// Metric of a step that is the arm's reward, and its factor.
     pub(crate) reward: (&'static str, f64),
 }
 
 /// Lists of settings, one after another.
-pub(crate) type Settings = &'static [&'static [&'static str]];
+pub(crate) type SettingLists = &'static [&'static [&'static str]];
 
 /// An expected difference between two arms.
-pub(crate) struct Test {
+pub(crate) struct ClaimTest {
     /// Compared quantity.
     pub(crate) measure: Measure,
     /// Name of the arm that is better according to the claim.
@@ -178,13 +178,13 @@ const PIONEER_ALONE: &[&str] = &[
 ];
 
 /// Returns an arm whose own team is evaluated, by the score of its answers.
-const fn arm(name: &'static str, run: &'static str, set: Settings) -> Arm {
+const fn arm(name: &'static str, run: &'static str, set: SettingLists) -> Arm {
     Arm { name, run, set, played: &[], reward: SCORE }
 }
 
 /// Returns a test.
-const fn test(measure: Measure, better: &'static str, other: &'static str) -> Test {
-    Test { measure, better, other }
+const fn test(measure: Measure, better: &'static str, other: &'static str) -> ClaimTest {
+    ClaimTest { measure, better, other }
 }
 
 /// All claims.
@@ -193,7 +193,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "drmas-shared",
         title: "Dr. MAS beats GRPO and removes gradient spikes, one policy for the team",
         base: SEARCH,
-        budget: Budget::Steps(24),
+        budget: RunBudget::Steps(24),
         arms: &[
             arm("GRPO", "grpo", &[&[r#"algorithm.name="grpo""#]]),
             arm("Dr. MAS", "drmas", &[&[r#"algorithm.name="drmas""#]]),
@@ -210,7 +210,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "drmas-separate",
         title: "Dr. MAS beats GRPO and removes gradient spikes, a policy for each agent",
         base: SEARCH,
-        budget: Budget::Steps(24),
+        budget: RunBudget::Steps(24),
         arms: &[
             arm("GRPO", "grpo", &[SEPARATE, &[r#"algorithm.name="grpo""#]]),
             arm(
@@ -235,7 +235,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "maporl",
         title: "A co-trained team beats agents that were trained alone, and one agent at equal tokens",
         base: INFERENCE,
-        budget: Budget::Tokens(30_000),
+        budget: RunBudget::Tokens(30_000),
         arms: &[
             arm("co-trained team", "team", &[MAPORL, CRITIC, TWO_DEBATERS]),
             Arm {
@@ -262,7 +262,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "marft",
         title: "Advantages along the chain of agents beat the team's reward for every reply",
         base: RELAY,
-        budget: Budget::Steps(24),
+        budget: RunBudget::Steps(24),
         arms: &[
             arm(
                 "shared",
@@ -284,7 +284,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "cory",
         title: "A pair that exchanges policies has more reward than one policy at equal KL",
         base: INFERENCE,
-        budget: Budget::Tokens(30_000),
+        budget: RunBudget::Tokens(30_000),
         arms: &[
             arm("one policy", "alone", &[REFERENCE, ALONE]),
             Arm {
@@ -307,7 +307,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "mixers",
         title: "An agent's share of a mixed value beats the shared reward",
         base: RELAY,
-        budget: Budget::Steps(24),
+        budget: RunBudget::Steps(24),
         arms: &[
             arm(
                 "shared reward",
@@ -346,7 +346,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         name: "heterogeneous",
         title: "Separate policies beat a shared one, and sequential updates beat simultaneous ones",
         base: RELAY,
-        budget: Budget::Steps(24),
+        budget: RunBudget::Steps(24),
         arms: &[
             arm("shared policy", "shared", &[CRITIC, &[r#"algorithm.name="mappo""#]]),
             arm(
@@ -371,7 +371,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
 
 impl Claim {
     /// Returns the first arm of each run.
-    pub(crate) fn runs(&self) -> Vec<&'static Arm> {
+    pub(crate) fn first_arms(&self) -> Vec<&'static Arm> {
         let first = |at: usize| !self.arms[..at].iter().any(|arm| arm.run == self.arms[at].run);
         (0..self.arms.len()).filter(|&at| first(at)).map(|at| &self.arms[at]).collect()
     }

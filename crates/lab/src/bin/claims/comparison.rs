@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use maverl::eval::{Interval, over_runs};
 
-use crate::claims::{Claim, Test};
-use crate::quantity::{Measure, Outcome};
+use crate::claims::{Claim, ClaimTest};
+use crate::quantity::{ArmOutcome, Measure};
 
 /// Quantile of the standard normal distribution for a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
@@ -13,11 +13,11 @@ const Z: f64 = 1.959_963_984_540_054;
 const POWER: f64 = 0.841_621_233_572_914;
 
 /// Outcomes by arm and seed.
-pub(crate) type Outcomes = BTreeMap<&'static str, BTreeMap<u64, Outcome>>;
+pub(crate) type Outcomes = BTreeMap<&'static str, BTreeMap<u64, ArmOutcome>>;
 
 /// Result of a test.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Comparison {
+pub(crate) struct ArmComparison {
     /// Means over the seeds: of the arm that is expected to be better, and of the other.
     pub(crate) means: [f64; 2],
     /// Mean of the differences, the expected arm minus the other, with its 95 % interval.
@@ -25,7 +25,7 @@ pub(crate) struct Comparison {
     /// Number of seeds with both runs.
     pub(crate) seeds: usize,
     /// Result in a word.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: TestVerdict,
     /// Number of seeds that would decide in four of five repetitions, if differences stayed as they are, at least one more
     /// than there are; `None` if they have no direction.
     pub(crate) needed: Option<f64>,
@@ -33,7 +33,7 @@ pub(crate) struct Comparison {
 
 /// Result of a comparison in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum TestVerdict {
     /// The interval of the difference is on the side of the claim.
     Shown,
     /// The interval contains 0.
@@ -42,9 +42,9 @@ pub(crate) enum Verdict {
     Opposite,
 }
 
-impl Verdict {
+impl TestVerdict {
     /// Returns the verdict of a difference whose sign is positive where the claim holds.
-    fn of(Interval { low, high, .. }: Interval, sign: f64) -> Self {
+    fn from_interval(Interval { low, high, .. }: Interval, sign: f64) -> Self {
         let (least, most) = if sign > 0.0 { (low, high) } else { (-high, -low) };
         match (least > 0.0, most < 0.0) {
             (true, _) => Self::Shown,
@@ -64,10 +64,11 @@ impl Verdict {
 }
 
 /// Compares two arms by the differences of runs with the same seed. `None` with fewer than two such seeds.
-pub(crate) fn compare(test: &Test, outcomes: &Outcomes) -> Option<Comparison> {
+pub(crate) fn compare_arms(test: &ClaimTest, outcomes: &Outcomes) -> Option<ArmComparison> {
     let (ours, theirs) = (outcomes.get(test.better)?, outcomes.get(test.other)?);
-    let pair = |(seed, run): (&u64, &Outcome)| test.measure.pair([run, theirs.get(seed)?]);
-    paired(&ours.iter().filter_map(pair).collect::<Vec<_>>(), test.measure)
+    let pair =
+        |(seed, run): (&u64, &ArmOutcome)| test.measure.paired_values([run, theirs.get(seed)?]);
+    compare_pairs(&ours.iter().filter_map(pair).collect::<Vec<_>>(), test.measure)
 }
 
 /// Returns the comparison of pairs of values.
@@ -76,7 +77,7 @@ pub(crate) fn compare(test: &Test, outcomes: &Outcomes) -> Option<Comparison> {
 /// dᵢ = aᵢ - bᵢ                                        one difference for each seed
 /// d̄ ± t · s / √n      s² = Σ (dᵢ - d̄)² / (n - 1)      t: quantile of Student's distribution, n - 1 degrees of freedom
 /// ```
-fn paired(pairs: &[[f64; 2]], measure: Measure) -> Option<Comparison> {
+fn compare_pairs(pairs: &[[f64; 2]], measure: Measure) -> Option<ArmComparison> {
     if pairs.len() < 2 {
         return None;
     }
@@ -84,11 +85,11 @@ fn paired(pairs: &[[f64; 2]], measure: Measure) -> Option<Comparison> {
     let mean = |side: usize| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n;
     let differences: Vec<f64> = pairs.iter().map(|[a, b]| a - b).collect();
     let difference = over_runs(&differences)?;
-    Some(Comparison {
+    Some(ArmComparison {
         means: [mean(0), mean(1)],
         difference,
         seeds: pairs.len(),
-        verdict: Verdict::of(difference, measure.sign()),
+        verdict: TestVerdict::from_interval(difference, measure.sign()),
         needed: seeds_needed(&differences).map(|seeds| seeds.max(n + 1.0)),
     })
 }
@@ -108,11 +109,11 @@ fn seeds_needed(differences: &[f64]) -> Option<f64> {
 }
 
 /// Returns the comparisons of a claim, each with its test.
-pub(crate) fn comparisons(
+pub(crate) fn compare_claim(
     claim: &'static Claim,
     outcomes: &Outcomes,
-) -> Vec<(&'static Test, Comparison)> {
-    claim.tests.iter().filter_map(|test| Some((test, compare(test, outcomes)?))).collect()
+) -> Vec<(&'static ClaimTest, ArmComparison)> {
+    claim.tests.iter().filter_map(|test| Some((test, compare_arms(test, outcomes)?))).collect()
 }
 
 #[cfg(test)]
@@ -125,50 +126,50 @@ mod tests {
     fn a_difference_is_paired_by_seed() {
         // Differences 0.1, 0.2, 0.3: mean 0.2, s = 0.1, half width 4.302653 * 0.1 / sqrt(3) = 0.248414.
         let pairs = [[0.5, 0.4], [0.9, 0.7], [0.6, 0.3]];
-        let comparison = paired(&pairs, Measure::Solved).unwrap();
+        let comparison = compare_pairs(&pairs, Measure::Solved).unwrap();
         let Interval { mean, low, high } = comparison.difference;
         assert!((mean - 0.2).abs() < 1e-12, "{mean}");
         assert!((low + 0.048_414).abs() < 1e-5 && (high - 0.448_414).abs() < 1e-5, "{low} {high}");
-        assert_eq!((comparison.verdict, comparison.seeds), (Verdict::NotShown, 3));
+        assert_eq!((comparison.verdict, comparison.seeds), (TestVerdict::NotShown, 3));
         assert_eq!(
             comparison.needed,
             Some(4.0),
             "(2.80 * 0.1 / 0.2)^2 = 1.96, but three did not suffice"
         );
-        assert!(paired(&pairs[..1], Measure::Solved).is_none());
+        assert!(compare_pairs(&pairs[..1], Measure::Solved).is_none());
     }
 
     #[test]
     fn differences_that_are_equal_up_to_rounding_show_nothing() {
         for pairs in [[[0.5, 0.25]; 3], [[0.6, 0.4], [0.2, 0.0], [0.8, 0.6]], [[0.0, 0.25]; 3]] {
-            let comparison = paired(&pairs, Measure::Solved).unwrap();
+            let comparison = compare_pairs(&pairs, Measure::Solved).unwrap();
             assert!(!comparison.difference.is_known(), "{comparison:?}");
-            assert_eq!(comparison.verdict, Verdict::NotShown);
+            assert_eq!(comparison.verdict, TestVerdict::NotShown);
             assert_eq!(comparison.needed, Some(4.0), "one more than there are");
         }
-        assert_eq!(paired(&[[0.5, 0.5]; 3], Measure::Solved).unwrap().needed, None);
+        assert_eq!(compare_pairs(&[[0.5, 0.5]; 3], Measure::Solved).unwrap().needed, None);
     }
 
     #[test]
     fn a_claim_is_shown_on_its_side_of_zero_only() {
         let interval = |low, high| Interval { mean: f64::midpoint(low, high), low, high };
-        assert_eq!(Verdict::of(interval(0.1, 0.2), 1.0), Verdict::Shown);
-        assert_eq!(Verdict::of(interval(0.1, 0.2), -1.0), Verdict::Opposite);
-        assert_eq!(Verdict::of(interval(-0.2, -0.1), -1.0), Verdict::Shown);
-        assert_eq!(Verdict::of(interval(-0.2, 0.1), 1.0), Verdict::NotShown);
-        assert_eq!(Verdict::of(interval(0.0, 0.0), 1.0), Verdict::NotShown);
+        assert_eq!(TestVerdict::from_interval(interval(0.1, 0.2), 1.0), TestVerdict::Shown);
+        assert_eq!(TestVerdict::from_interval(interval(0.1, 0.2), -1.0), TestVerdict::Opposite);
+        assert_eq!(TestVerdict::from_interval(interval(-0.2, -0.1), -1.0), TestVerdict::Shown);
+        assert_eq!(TestVerdict::from_interval(interval(-0.2, 0.1), 1.0), TestVerdict::NotShown);
+        assert_eq!(TestVerdict::from_interval(interval(0.0, 0.0), 1.0), TestVerdict::NotShown);
     }
 
     #[test]
     fn seeds_without_both_runs_are_left_out() {
-        let outcome = |solved| Outcome { solved, steps: Vec::new() };
+        let outcome = |solved| ArmOutcome { solved, steps: Vec::new() };
         let arm = |runs: &[(u64, f64)]| runs.iter().map(|&(seed, s)| (seed, outcome(s))).collect();
         let outcomes = BTreeMap::from([
             ("a", arm(&[(0, 0.5), (1, 0.6), (3, 0.9)])),
             ("b", arm(&[(0, 0.4), (1, 0.3), (2, 0.1)])),
         ]);
-        let test = Test { measure: Measure::Solved, better: "a", other: "b" };
-        let comparison = compare(&test, &outcomes).unwrap();
+        let test = ClaimTest { measure: Measure::Solved, better: "a", other: "b" };
+        let comparison = compare_arms(&test, &outcomes).unwrap();
         assert_eq!(comparison.seeds, 2);
         assert!((comparison.difference.mean - 0.2).abs() < 1e-12);
     }
@@ -198,7 +199,7 @@ mod tests {
         let decided = (0..1000).filter(|_| {
             let differences: Vec<f64> =
                 (0..seeds as usize).map(|_| 0.1 + 0.25 * normal(&mut draw)).collect();
-            Verdict::of(over_runs(&differences).unwrap(), 1.0) == Verdict::Shown
+            TestVerdict::from_interval(over_runs(&differences).unwrap(), 1.0) == TestVerdict::Shown
         });
         let power = decided.count() as f64 / 1000.0;
         assert!((0.75..=0.85).contains(&power), "{power}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::claims::Claim;
 use crate::comparison::Outcomes;
-use crate::quantity::{Measure, Outcome, at, mean};
+use crate::quantity::{ArmOutcome, Measure, interpolate_at, mean};
 
 /// Colours of the arms, in their order.
 const COLOURS: [&str; 3] = ["#c0392b", "#1f6fb2", "#2e8b57"];
@@ -16,21 +16,21 @@ const MARGIN: f64 = 56.0;
 const TOP: f64 = 30.0;
 
 /// A function of a run: coordinates that do not decrease, with values.
-type Curve = fn(&Outcome) -> Vec<(f64, f64)>;
+type Curve = fn(&ArmOutcome) -> Vec<(f64, f64)>;
 
 /// A diagram: its title, the name of the horizontal axis, and the drawn function.
-struct Panel {
+struct ClaimPanel {
     title: &'static str,
     axis: &'static str,
     curve: Curve,
 }
 
 /// A line with the range of the seeds: horizontal coordinate, mean, lowest and highest value.
-type Line = Vec<[f64; 4]>;
+type PanelCurve = Vec<[f64; 4]>;
 
 /// Draws the rewards of a claim's arms, and what its tests are about beside.
-pub(crate) fn drawing(claim: &Claim, outcomes: &Outcomes) -> String {
-    let panels = panels(claim);
+pub(crate) fn draw_claim(claim: &Claim, outcomes: &Outcomes) -> String {
+    let panels = claim_panels(claim);
     let width = panels.len() as f64 * (WIDTH + MARGIN) + MARGIN / 2.0;
     let height = TOP + HEIGHT + 40.0 + 20.0 * claim.arms.len() as f64;
     let mut svg = format!(
@@ -39,8 +39,11 @@ pub(crate) fn drawing(claim: &Claim, outcomes: &Outcomes) -> String {
         claim.title
     );
     for (at, panel) in panels.iter().enumerate() {
-        let lines: Vec<Line> =
-            claim.arms.iter().map(|arm| line(runs(outcomes, arm.name), panel.curve)).collect();
+        let lines: Vec<PanelCurve> = claim
+            .arms
+            .iter()
+            .map(|arm| mean_line(outcomes_of_arm(outcomes, arm.name), panel.curve))
+            .collect();
         draw_panel(&mut svg, MARGIN + at as f64 * (WIDTH + MARGIN), panel, &lines);
     }
     for (at, (arm, colour)) in claim.arms.iter().zip(COLOURS).enumerate() {
@@ -60,54 +63,57 @@ pub(crate) fn drawing(claim: &Claim, outcomes: &Outcomes) -> String {
 }
 
 /// Returns the diagrams of a claim.
-fn panels(claim: &Claim) -> Vec<Panel> {
-    let mut panels = vec![Panel {
+fn claim_panels(claim: &Claim) -> Vec<ClaimPanel> {
+    let mut panels = vec![ClaimPanel {
         title: "reward",
         axis: "sampled tokens",
         curve: |run| run.steps.iter().map(|step| (step.tokens, step.reward)).collect(),
     }];
     let tests = |measure| claim.tests.iter().any(|test| test.measure == measure);
     if tests(Measure::Spikes) {
-        panels.push(Panel {
+        panels.push(ClaimPanel {
             title: "largest gradient norm of a policy",
             axis: "sampled tokens",
             curve: |run| {
-                let largest =
-                    |step: &crate::quantity::Step| step.norms.values().copied().reduce(f64::max);
+                let largest = |step: &crate::quantity::StepMetrics| {
+                    step.norms.values().copied().reduce(f64::max)
+                };
                 run.steps.iter().filter_map(|step| Some((step.tokens, largest(step)?))).collect()
             },
         });
     }
     if tests(Measure::RewardAtKl) {
-        panels.push(Panel { title: "reward", axis: "KL", curve: Outcome::by_kl });
+        panels.push(ClaimPanel { title: "reward", axis: "KL", curve: ArmOutcome::by_kl });
     }
     panels
 }
 
 /// Returns the outcomes of an arm, one for each seed.
-fn runs<'o>(outcomes: &'o Outcomes, arm: &str) -> Vec<&'o Outcome> {
+fn outcomes_of_arm<'o>(outcomes: &'o Outcomes, arm: &str) -> Vec<&'o ArmOutcome> {
     outcomes.get(arm).into_iter().flat_map(|runs| runs.values()).collect()
 }
 
 /// Returns the mean over runs of a function, as far as all runs reach.
-fn line(runs: Vec<&Outcome>, curve: Curve) -> Line {
+fn mean_line(runs: Vec<&ArmOutcome>, curve: Curve) -> PanelCurve {
     let curves: Vec<Vec<(f64, f64)>> = runs.into_iter().map(curve).collect();
     let ends = curves.iter().filter_map(|curve| curve.last()).map(|end| end.0);
     let starts = curves.iter().filter_map(|curve| curve.first()).map(|start| start.0);
     let (start, end) = (starts.fold(0.0, f64::max), ends.fold(f64::INFINITY, f64::min));
-    let point = |i: usize| {
-        let x = start + (end - start) * i as f64 / (POINTS - 1) as f64;
-        // Rounding must not lead beyond the last point.
-        let values: Vec<f64> = curves.iter().filter_map(|curve| at(curve, x.min(end))).collect();
-        let low = values.iter().copied().reduce(f64::min)?;
-        let high = values.iter().copied().reduce(f64::max)?;
-        Some([x, mean(values)?, low, high])
-    };
-    (0..POINTS).filter_map(point).collect()
+    let xs = (0..POINTS).map(|i| start + (end - start) * i as f64 / (POINTS - 1) as f64);
+    // Rounding must not lead beyond the last point.
+    xs.filter_map(|x| mean_point(&curves, x, x.min(end))).collect()
+}
+
+/// Returns the mean, the lowest and the highest value of curves at a point, which is drawn at `x`.
+fn mean_point(curves: &[Vec<(f64, f64)>], x: f64, at: f64) -> Option<[f64; 4]> {
+    let values: Vec<f64> = curves.iter().filter_map(|curve| interpolate_at(curve, at)).collect();
+    let low = values.iter().copied().reduce(f64::min)?;
+    let high = values.iter().copied().reduce(f64::max)?;
+    Some([x, mean(values)?, low, high])
 }
 
 /// Draws a frame with the ends of both axes, the ranges, and the lines above them.
-fn draw_panel(svg: &mut String, left: f64, panel: &Panel, lines: &[Line]) {
+fn draw_panel(svg: &mut String, left: f64, panel: &ClaimPanel, lines: &[PanelCurve]) {
     let points = || lines.iter().flatten();
     let most = points().map(|point| point[3]).fold(1e-9, f64::max);
     let least = points().map(|point| point[2]).fold(0.0, f64::min);
@@ -131,13 +137,16 @@ fn draw_panel(svg: &mut String, left: f64, panel: &Panel, lines: &[Line]) {
         panel.axis,
         if end < 10.0 { format!("{end:.3}") } else { format!("{end:.0}") },
     );
-    let place = |x: f64, y: f64| {
-        let across = left + WIDTH * x / end;
-        format!("{across:.1},{:.1}", bottom - HEIGHT * (y - least) / (most - least))
+    let point_text = |x: f64, y: f64| {
+        format!(
+            "{:.1},{:.1}",
+            left + WIDTH * x / end,
+            bottom - HEIGHT * (y - least) / (most - least)
+        )
     };
     for (line, colour) in lines.iter().zip(COLOURS) {
-        let low = line.iter().map(|point| place(point[0], point[2]));
-        let high = line.iter().rev().map(|point| place(point[0], point[3]));
+        let low = line.iter().map(|point| point_text(point[0], point[2]));
+        let high = line.iter().rev().map(|point| point_text(point[0], point[3]));
         let area: Vec<String> = low.chain(high).collect();
         let _ = writeln!(
             svg,
@@ -146,7 +155,7 @@ fn draw_panel(svg: &mut String, left: f64, panel: &Panel, lines: &[Line]) {
         );
     }
     for (line, colour) in lines.iter().zip(COLOURS) {
-        let means: Vec<String> = line.iter().map(|point| place(point[0], point[1])).collect();
+        let means: Vec<String> = line.iter().map(|point| point_text(point[0], point[1])).collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>",
@@ -158,16 +167,16 @@ fn draw_panel(svg: &mut String, left: f64, panel: &Panel, lines: &[Line]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantity::Step;
+    use crate::quantity::StepMetrics;
 
     #[test]
     fn a_line_is_the_mean_of_the_runs_as_far_as_all_reach() {
         let run = |points: &[(f64, f64)]| {
-            let step = |&(tokens, reward)| Step { tokens, reward, ..Step::default() };
-            Outcome { solved: 0.0, steps: points.iter().map(step).collect() }
+            let step = |&(tokens, reward)| StepMetrics { tokens, reward, ..StepMetrics::default() };
+            ArmOutcome { solved: 0.0, steps: points.iter().map(step).collect() }
         };
         let runs = [run(&[(0.0, 0.0), (10.0, 1.0)]), run(&[(0.0, 0.5), (20.0, 0.5)])];
-        let line = line(runs.iter().collect(), |run| {
+        let line = mean_line(runs.iter().collect(), |run| {
             run.steps.iter().map(|step| (step.tokens, step.reward)).collect()
         });
         assert_eq!(line.len(), POINTS);

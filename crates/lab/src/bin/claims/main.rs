@@ -15,20 +15,19 @@ mod table;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
-use maverl_lab::measure::attempt;
+use maverl_lab::measure::catch_panic;
 
 use claims::{CLAIMS, Claim};
-use run::{Job, outcomes};
+use run::{TrainingRun, read_outcomes};
 
 /// Trains the arms of claims, and compares them by seed.
 #[derive(Parser)]
-struct Arguments {
+struct ClaimArguments {
     /// Claims, by their names; all if omitted.
     claims: Vec<String>,
     /// Runs of each arm.
@@ -52,12 +51,12 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let claims = chosen(&arguments.claims)?;
-    let failures = run_all(&Job::all(&claims, arguments.seeds), &arguments);
-    println!("{}", report(&claims, &arguments)?);
+    let arguments = ClaimArguments::parse();
+    let claims = chosen_claims(&arguments.claims)?;
+    let failures = run_all(&TrainingRun::all_runs(&claims, arguments.seeds), &arguments);
+    println!("{}", format_report(&claims, &arguments)?);
     if let Some(page) = &arguments.write {
-        write(page, &claims, &arguments)?;
+        write_page(page, &claims, &arguments)?;
     }
     match failures {
         0 => Ok(()),
@@ -66,76 +65,83 @@ fn main() -> Result<()> {
 }
 
 /// Returns the claims with these names, or all.
-fn chosen(names: &[String]) -> Result<Vec<&'static Claim>> {
-    let find = |name: &String| {
-        CLAIMS.iter().find(|claim| claim.name == name).with_context(|| {
-            let known: Vec<&str> = CLAIMS.iter().map(|claim| claim.name).collect();
-            format!("no claim is called `{name}`; there are {}", known.join(", "))
-        })
-    };
+fn chosen_claims(names: &[String]) -> Result<Vec<&'static Claim>> {
     match names {
         [] => Ok(CLAIMS.iter().collect()),
-        names => names.iter().map(find).collect(),
+        names => names.iter().map(|name| find_claim(name)).collect(),
     }
 }
 
+/// Returns the claim with a name.
+fn find_claim(name: &str) -> Result<&'static Claim> {
+    CLAIMS.iter().find(|claim| claim.name == name).with_context(|| {
+        let known: Vec<&str> = CLAIMS.iter().map(|claim| claim.name).collect();
+        format!("no claim is called `{name}`; there are {}", known.join(", "))
+    })
+}
+
 /// Carries out the runs that are not finished, some at a time, and returns the number of those that failed.
-fn run_all(jobs: &[Job], arguments: &Arguments) -> usize {
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(0));
-    let work = || {
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let start = Instant::now();
-            match attempt(|| job.run(arguments)) {
-                Ok(false) => {}
-                Ok(true) => eprintln!("{}: {:.0} s", job.name(), start.elapsed().as_secs_f64()),
-                Err(error) => {
-                    eprintln!("{} failed: {error:#}", job.name());
-                    *failures.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                }
-            }
-        }
-    };
+fn run_all(jobs: &[TrainingRun], arguments: &ClaimArguments) -> usize {
+    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..arguments.jobs {
-            scope.spawn(work);
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    failures.fetch_add(usize::from(!run_job(job, arguments)), Ordering::Relaxed);
+                }
+            });
         }
     });
-    failures.into_inner().unwrap_or_else(PoisonError::into_inner)
+    failures.into_inner()
+}
+
+/// Carries out a run that is not finished, and prints how long it took or why it failed. Returns false if it failed.
+fn run_job(job: &TrainingRun, arguments: &ClaimArguments) -> bool {
+    let start = Instant::now();
+    match catch_panic(|| job.run(arguments)) {
+        Ok(false) => {}
+        Ok(true) => eprintln!("{}: {:.0} s", job.name(), start.elapsed().as_secs_f64()),
+        Err(error) => {
+            eprintln!("{} failed: {error:#}", job.name());
+            return false;
+        }
+    }
+    true
 }
 
 /// Formats the tables of the claims.
-fn report(claims: &[&'static Claim], arguments: &Arguments) -> Result<String> {
+fn format_report(claims: &[&'static Claim], arguments: &ClaimArguments) -> Result<String> {
     let mut text = String::new();
     for claim in claims {
-        let tables = table::tables(claim, &outcomes(claim, arguments)?);
+        let tables = table::format_tables(claim, &read_outcomes(claim, arguments)?);
         text += &format!("## {}\n\n{tables}\n", claim.title);
     }
     Ok(text)
 }
 
 /// Writes the tables of the claims and the summary into a page, and the drawings beside it.
-fn write(page: &Path, claims: &[&'static Claim], arguments: &Arguments) -> Result<()> {
+fn write_page(page: &Path, claims: &[&'static Claim], arguments: &ClaimArguments) -> Result<()> {
     let images = page.parent().unwrap_or(Path::new("")).join("img/claims");
     fs::create_dir_all(&images)?;
     let mut text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
     let mut all = Vec::new();
     for claim in &CLAIMS {
-        all.push(outcomes(claim, arguments)?);
+        all.push(read_outcomes(claim, arguments)?);
     }
     let replace = |text: &str, name: &str, with: &str| {
-        table::replace(text, name, with.trim_end()).map_err(|problem| anyhow!(problem))
+        table::replace_marked(text, name, with.trim_end()).map_err(|problem| anyhow!(problem))
     };
     let chosen = |claim: &Claim| claims.iter().any(|other| other.name == claim.name);
     for (claim, outcomes) in CLAIMS.iter().zip(&all).filter(|(claim, _)| chosen(claim)) {
-        let mut block = table::tables(claim, outcomes);
+        let mut block = table::format_tables(claim, outcomes);
         if !outcomes.is_empty() {
             let image = format!("{}.svg", claim.name);
-            fs::write(images.join(&image), draw::drawing(claim, outcomes))?;
+            fs::write(images.join(&image), draw::draw_claim(claim, outcomes))?;
             block = format!("![Curves of the arms](img/claims/{image})\n\n{block}");
         }
         text = replace(&text, claim.name, &block)?;
     }
-    text = replace(&text, "summary", &table::summary(&all, &text))?;
+    text = replace(&text, "summary", &table::format_summary(&all, &text))?;
     Ok(fs::write(page, text)?)
 }
 
@@ -168,11 +174,12 @@ mod tests {
             "task.group_size=2",
             "--out",
         ];
-        let mut arguments = Arguments::parse_from(given.into_iter().chain([out.to_str().unwrap()]));
-        let claims = chosen(&arguments.claims).unwrap();
-        let jobs = Job::all(&claims, arguments.seeds);
+        let mut arguments =
+            ClaimArguments::parse_from(given.into_iter().chain([out.to_str().unwrap()]));
+        let claims = chosen_claims(&arguments.claims).unwrap();
+        let jobs = TrainingRun::all_runs(&claims, arguments.seeds);
         assert_eq!((jobs.len(), run_all(&jobs, &arguments)), (4, 0));
-        let tables = report(&claims, &arguments).unwrap();
+        let tables = format_report(&claims, &arguments).unwrap();
         assert!(tables.contains("| solved after training | Dr. MAS | GRPO |"), "{tables}");
         assert!(tables.contains("| GRPO | `algorithm.name=\"grpo\"` |"));
 
@@ -180,7 +187,7 @@ mod tests {
         assert!(!jobs[0].run(&arguments).unwrap());
         let copy = out.join("claims.md");
         fs::copy(page(), &copy).unwrap();
-        write(&copy, &claims, &arguments).unwrap();
+        write_page(&copy, &claims, &arguments).unwrap();
         let written = fs::read_to_string(&copy).unwrap();
         assert!(written.contains(tables.split_once("\n\n").unwrap().1.trim_end()));
         let drawing = fs::read_to_string(out.join("img/claims/drmas-shared.svg")).unwrap();
@@ -191,10 +198,12 @@ mod tests {
 
     #[test]
     fn every_configuration_is_accepted() {
-        let (arguments, registry) =
-            (Arguments::parse_from(["claims"]), maverl::registry::Registry::collect().unwrap());
-        for job in Job::all(&CLAIMS.iter().collect::<Vec<_>>(), 1) {
-            let plans = job.plans(&arguments, &registry);
+        let (arguments, registry) = (
+            ClaimArguments::parse_from(["claims"]),
+            maverl::registry::Registry::collect().unwrap(),
+        );
+        for job in TrainingRun::all_runs(&CLAIMS.iter().collect::<Vec<_>>(), 1) {
+            let plans = job.team_plans(&arguments, &registry);
             plans.unwrap_or_else(|error| panic!("{}: {error}", job.name()));
         }
     }
@@ -208,13 +217,13 @@ mod tests {
                 assert!(known(test.better) && known(test.other), "{}", claim.name);
             }
             assert!(text.contains(&format!("\n## {}\n", claim.title)), "{}", claim.name);
-            assert!(table::replace(&text, claim.name, "").is_ok());
+            assert!(table::replace_marked(&text, claim.name, "").is_ok());
         }
     }
 
     #[test]
     fn an_unknown_claim_is_reported_with_those_there_are() {
-        let error = chosen(&["vdn".to_owned()]).err().unwrap().to_string();
+        let error = chosen_claims(&["vdn".to_owned()]).err().unwrap().to_string();
         assert!(error.starts_with("no claim is called `vdn`; there are drmas-shared, "), "{error}");
     }
 }

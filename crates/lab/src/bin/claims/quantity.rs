@@ -18,16 +18,16 @@ const SMOOTH: usize = 5;
 
 /// Result of an arm with one seed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct ArmOutcome {
     /// Share of held-out tasks that the team solves after training.
     pub(crate) solved: f64,
     /// Steps of its training.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<StepMetrics>,
 }
 
 /// A step of training.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Step {
+pub(crate) struct StepMetrics {
     /// Tokens sampled up to and including this step.
     pub(crate) tokens: f64,
     /// Mean reward.
@@ -77,32 +77,32 @@ impl Measure {
     }
 
     /// Returns the values of two runs with one seed.
-    pub(crate) fn pair(self, runs: [&Outcome; 2]) -> Option<[f64; 2]> {
+    pub(crate) fn paired_values(self, runs: [&ArmOutcome; 2]) -> Option<[f64; 2]> {
         let [a, b] = match self {
             Self::Solved => runs.map(|run| Some(run.solved)),
             Self::Reward => runs.map(|run| mean(run.steps.iter().map(|step| step.reward))),
-            Self::Drops => runs.map(|run| Some(drops(&run.rewards()) as f64)),
+            Self::Drops => runs.map(|run| Some(count_drops(&run.step_rewards()) as f64)),
             Self::Spikes => {
-                let count = |norms: &Vec<f64>| spikes(norms) as f64;
-                runs.map(|run| mean(run.norms().iter().map(count)))
+                let count = |norms: &Vec<f64>| count_spikes(norms) as f64;
+                runs.map(|run| mean(run.gradient_norms().iter().map(count)))
             }
-            Self::Peak => {
-                runs.map(|run| run.norms().iter().filter_map(|n| peak(n)).reduce(f64::max))
-            }
-            Self::RewardAtKl => at_equal(runs.map(Outcome::by_kl)),
+            Self::Peak => runs.map(|run| {
+                run.gradient_norms().iter().filter_map(|n| relative_peak(n)).reduce(f64::max)
+            }),
+            Self::RewardAtKl => at_equal(runs.map(ArmOutcome::by_kl)),
         };
         Some([a?, b?])
     }
 }
 
-impl Outcome {
+impl ArmOutcome {
     /// Returns the reward of each step.
-    pub(crate) fn rewards(&self) -> Vec<f64> {
+    pub(crate) fn step_rewards(&self) -> Vec<f64> {
         self.steps.iter().map(|step| step.reward).collect()
     }
 
     /// Returns the gradient norms of each policy, in the order of the steps that updated it.
-    pub(crate) fn norms(&self) -> Vec<Vec<f64>> {
+    pub(crate) fn gradient_norms(&self) -> Vec<Vec<f64>> {
         let mut norms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (policy, norm) in self.steps.iter().flat_map(|step| &step.norms) {
             norms.entry(policy).or_default().push(*norm);
@@ -112,12 +112,12 @@ impl Outcome {
 
     /// Returns the reward as a function of the KL: the largest so far, both as moving averages.
     pub(crate) fn by_kl(&self) -> Vec<(f64, f64)> {
-        let kl = smooth(&self.steps.iter().map(|step| step.kl).collect::<Vec<_>>());
+        let kl = moving_average(&self.steps.iter().map(|step| step.kl).collect::<Vec<_>>());
         let largest = kl.iter().scan(0.0, |largest: &mut f64, kl| {
             *largest = largest.max(*kl);
             Some(*largest)
         });
-        largest.zip(smooth(&self.rewards())).collect()
+        largest.zip(moving_average(&self.step_rewards())).collect()
     }
 }
 
@@ -126,8 +126,8 @@ impl Outcome {
 /// # Errors
 ///
 /// If a line is no JSON, or a step lacks the reward.
-pub(crate) fn steps(metrics: &str, (reward, factor): (&str, f64)) -> Result<Vec<Step>> {
-    let (mut steps, mut tokens): (Vec<Step>, f64) = (Vec::new(), 0.0);
+pub(crate) fn read_steps(metrics: &str, (reward, factor): (&str, f64)) -> Result<Vec<StepMetrics>> {
+    let (mut steps, mut tokens): (Vec<StepMetrics>, f64) = (Vec::new(), 0.0);
     for line in metrics.lines() {
         let row: BTreeMap<String, Value> = serde_json::from_str(line)?;
         let value = |name: &str| row.get(name).and_then(Value::as_f64);
@@ -139,11 +139,6 @@ pub(crate) fn steps(metrics: &str, (reward, factor): (&str, f64)) -> Result<Vec<
             let of = |what: &str| value(&format!("{seat}/{what}")).unwrap_or(0.0);
             tokens += of("turns") * of("completion_tokens_mean");
         }
-        let policies = |what: &str| -> BTreeMap<String, f64> {
-            let name =
-                |name: &str| Some(name.strip_prefix("policy/")?.strip_suffix(what)?.to_owned());
-            row.iter().filter_map(|(key, value)| Some((name(key)?, value.as_f64()?))).collect()
-        };
         // A part that no episode of the step earned has no metric.
         let reward = match value(reward) {
             Some(reward) => reward,
@@ -152,11 +147,22 @@ pub(crate) fn steps(metrics: &str, (reward, factor): (&str, f64)) -> Result<Vec<
         };
         // A flat step updates nothing: the KL is that of the step before.
         let last = steps.last().map_or(0.0, |step| step.kl);
-        let kl = mean(policies("/kl").into_values()).unwrap_or(last);
-        steps.push(Step { tokens, reward: reward * factor, norms: policies("/grad_norm"), kl });
+        let kl = mean(policy_values(&row, "/kl").into_values()).unwrap_or(last);
+        steps.push(StepMetrics {
+            tokens,
+            reward: reward * factor,
+            norms: policy_values(&row, "/grad_norm"),
+            kl,
+        });
     }
     steps.last().context("the run has no step")?;
     Ok(steps)
+}
+
+/// Returns a metric of each policy. `what` is the end of its name.
+fn policy_values(row: &BTreeMap<String, Value>, what: &str) -> BTreeMap<String, f64> {
+    let name = |name: &str| Some(name.strip_prefix("policy/")?.strip_suffix(what)?.to_owned());
+    row.iter().filter_map(|(key, value)| Some((name(key)?, value.as_f64()?))).collect()
 }
 
 /// Returns the mean; `None` without a value.
@@ -183,12 +189,11 @@ fn median(values: &[f64]) -> Option<f64> {
 /// ```text
 /// spike at t:  xₜ > 3 · median(xₜ₋₁₀ .. xₜ₋₁)        with at least 5 earlier values
 /// ```
-fn spikes(values: &[f64]) -> usize {
-    let is_spike = |&at: &usize| {
-        median(&values[at.saturating_sub(WINDOW)..at])
-            .is_some_and(|usual| values[at] > SPIKE * usual)
-    };
-    (FEWEST..values.len()).filter(is_spike).count()
+fn count_spikes(values: &[f64]) -> usize {
+    let usual = |at: usize| median(&values[at.saturating_sub(WINDOW)..at]);
+    let spikes = (FEWEST..values.len())
+        .filter(|&at| usual(at).is_some_and(|usual| values[at] > SPIKE * usual));
+    spikes.count()
 }
 
 /// Returns the number of values that are far below those before them.
@@ -196,16 +201,15 @@ fn spikes(values: &[f64]) -> usize {
 /// ```text
 /// drop at t:  xₜ < mean(xₜ₋₁₀ .. xₜ₋₁) - 0.2         with at least 5 earlier values
 /// ```
-fn drops(values: &[f64]) -> usize {
-    let is_drop = |&at: &usize| {
-        let before = values[at.saturating_sub(WINDOW)..at].iter().copied();
-        mean(before).is_some_and(|usual| values[at] < usual - DROP)
-    };
-    (FEWEST..values.len()).filter(is_drop).count()
+fn count_drops(values: &[f64]) -> usize {
+    let usual = |at: usize| mean(values[at.saturating_sub(WINDOW)..at].iter().copied());
+    let drops = (FEWEST..values.len())
+        .filter(|&at| usual(at).is_some_and(|usual| values[at] < usual - DROP));
+    drops.count()
 }
 
 /// Returns the largest value by the median; `None` without a value, or if the median is 0.
-fn peak(values: &[f64]) -> Option<f64> {
+fn relative_peak(values: &[f64]) -> Option<f64> {
     let usual = median(values).filter(|usual| *usual > 0.0)?;
     Some(values.iter().copied().fold(0.0, f64::max) / usual)
 }
@@ -215,7 +219,7 @@ fn peak(values: &[f64]) -> Option<f64> {
 /// ```text
 /// sₜ = mean(xₜ₋₄ .. xₜ)
 /// ```
-fn smooth(values: &[f64]) -> Vec<f64> {
+fn moving_average(values: &[f64]) -> Vec<f64> {
     let window = |at: usize| values[(at + 1).saturating_sub(SMOOTH)..=at].iter().copied();
     (0..values.len()).filter_map(|at| mean(window(at))).collect()
 }
@@ -226,7 +230,7 @@ fn smooth(values: &[f64]) -> Vec<f64> {
 /// ```text
 /// y = y₀ + (x - x₀) / (x₁ - x₀) · (y₁ - y₀)          x₀ < x ≤ x₁
 /// ```
-pub(crate) fn at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
+pub(crate) fn interpolate_at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
     let end = curve.iter().position(|point| point.0 >= x)?;
     let (x1, y1) = curve[end];
     let Some((x0, y0)) = end.checked_sub(1).map(|start| curve[start]) else { return Some(y1) };
@@ -237,7 +241,7 @@ pub(crate) fn at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
 fn at_equal(curves: [Vec<(f64, f64)>; 2]) -> [Option<f64>; 2] {
     let ends = curves.each_ref().map(|curve| curve.last().map_or(0.0, |end| end.0));
     let x = ends[0].min(ends[1]);
-    curves.map(|curve| at(&curve, x))
+    curves.map(|curve| interpolate_at(&curve, x))
 }
 
 #[cfg(test)]
@@ -249,17 +253,17 @@ mod tests {
     #[test]
     fn a_spike_is_above_three_times_the_median_before_it() {
         let mut norms = vec![1.0; 20];
-        assert_eq!(spikes(&norms), 0);
+        assert_eq!(count_spikes(&norms), 0);
         (norms[3], norms[8], norms[15]) = (9.0, 3.0, 3.1);
-        assert_eq!(spikes(&norms), 1, "too early; exactly three; a spike");
-        assert_eq!(peak(&norms), Some(9.0));
-        assert_eq!(peak(&[0.0, 0.0, 1.0]), None);
+        assert_eq!(count_spikes(&norms), 1, "too early; exactly three; a spike");
+        assert_eq!(relative_peak(&norms), Some(9.0));
+        assert_eq!(relative_peak(&[0.0, 0.0, 1.0]), None);
     }
 
     #[test]
     fn a_drop_is_below_the_mean_before_it_by_a_fifth() {
-        assert_eq!(drops(&[0.5, 0.5, 0.5, 0.5, 0.5, 0.31, 0.2]), 1);
-        assert_eq!(drops(&[0.5, 0.5, 0.0]), 0, "too few before it");
+        assert_eq!(count_drops(&[0.5, 0.5, 0.5, 0.5, 0.5, 0.31, 0.2]), 1);
+        assert_eq!(count_drops(&[0.5, 0.5, 0.0]), 0, "too few before it");
     }
 
     #[test]
@@ -272,14 +276,14 @@ mod tests {
     #[test]
     fn a_curve_is_interpolated_where_it_first_reaches_a_coordinate() {
         let curve = [(0.0, 1.0), (1.0, 2.0), (1.0, 5.0), (3.0, 7.0)];
-        let values = [-1.0, 0.5, 1.0, 2.0, 3.0].map(|x| at(&curve, x));
+        let values = [-1.0, 0.5, 1.0, 2.0, 3.0].map(|x| interpolate_at(&curve, x));
         assert_eq!(values, [1.0, 1.5, 2.0, 6.0, 7.0].map(Some));
-        assert_eq!(at(&curve, 3.1), None);
+        assert_eq!(interpolate_at(&curve, 3.1), None);
     }
 
-    fn run(kl: &[f64], reward: &[f64]) -> Outcome {
-        let step = |(&kl, &reward)| Step { kl, reward, ..Step::default() };
-        Outcome { solved: 0.0, steps: kl.iter().zip(reward).map(step).collect() }
+    fn run(kl: &[f64], reward: &[f64]) -> ArmOutcome {
+        let step = |(&kl, &reward)| StepMetrics { kl, reward, ..StepMetrics::default() };
+        ArmOutcome { solved: 0.0, steps: kl.iter().zip(reward).map(step).collect() }
     }
 
     #[test]
@@ -287,7 +291,7 @@ mod tests {
         let far = run(&[0.0, 2.0, 4.0], &[0.0, 0.6, 0.9]);
         let near = run(&[0.0, 1.0, 2.0], &[0.0, 0.8, 1.0]);
         // Moving averages: far (0, 0), (1, 0.3), (2, 0.5); near (0, 0), (0.5, 0.4), (1, 0.6).
-        let [a, b] = Measure::RewardAtKl.pair([&far, &near]).unwrap();
+        let [a, b] = Measure::RewardAtKl.paired_values([&far, &near]).unwrap();
         assert!((a - 0.3).abs() < 1e-12 && (b - 0.6).abs() < 1e-12, "{a} {b}");
     }
 
@@ -301,11 +305,11 @@ mod tests {
             "\n",
             r#"{"step":2,"rollout/episodes":4,"rollout/score_mean":0.5,"rollout/a/turns":2,"rollout/a/completion_tokens_mean":3}"#,
         );
-        let steps = steps(rows, ("rollout/score_mean", 2.0)).unwrap();
+        let steps = read_steps(rows, ("rollout/score_mean", 2.0)).unwrap();
         assert_eq!(steps.iter().map(|step| step.tokens).collect::<Vec<_>>(), [10.0, 16.0]);
         assert_eq!(steps.iter().map(|step| step.reward).collect::<Vec<_>>(), [0.5, 1.0]);
         assert_eq!(steps.iter().map(|step| step.kl).collect::<Vec<_>>(), [0.2, 0.2]);
         assert_eq!(steps[0].norms, BTreeMap::from([("x".to_owned(), 0.5)]));
-        assert!(super::steps(rows, ("rollout/none", 1.0)).is_err());
+        assert!(super::read_steps(rows, ("rollout/none", 1.0)).is_err());
     }
 }

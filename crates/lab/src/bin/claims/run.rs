@@ -12,14 +12,14 @@ use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::run_dir::RunLocation;
 use maverl::train::{EndedEpisode, EpisodeSink, Interrupt, Options, SinkError, Weights};
-use maverl_lab::measure::{planned, solved};
+use maverl_lab::measure::{evaluate_test_split, resolve_plan};
 use orchestras as _; // brings the teams and their agents
 use serde_json::{Value, json};
 
-use crate::Arguments;
-use crate::claims::{Arm, Budget, Claim, Settings};
+use crate::ClaimArguments;
+use crate::claims::{Arm, Claim, RunBudget, SettingLists};
 use crate::comparison::Outcomes;
-use crate::quantity::{Outcome, steps};
+use crate::quantity::{ArmOutcome, read_steps};
 
 /// File in a run directory with the results of its arms.
 const RESULTS: &str = "claims.json";
@@ -39,7 +39,7 @@ const EVERY_RUN: &[&str] = &[
 
 /// A training run.
 #[derive(Clone, Copy)]
-pub(crate) struct Job {
+pub(crate) struct TrainingRun {
     /// Claim that needs it.
     pub(crate) claim: &'static Claim,
     /// First arm that uses it.
@@ -66,12 +66,12 @@ impl EpisodeSink for TokenBudget {
     }
 }
 
-impl Job {
+impl TrainingRun {
     /// Returns all runs of some claims: every run with the first seed, then with the second, and so on.
-    pub(crate) fn all(claims: &[&'static Claim], seeds: u64) -> Vec<Self> {
+    pub(crate) fn all_runs(claims: &[&'static Claim], seeds: u64) -> Vec<Self> {
         let runs: Vec<_> = claims
             .iter()
-            .flat_map(|claim| claim.runs().into_iter().map(|arm| (*claim, arm)))
+            .flat_map(|claim| claim.first_arms().into_iter().map(|arm| (*claim, arm)))
             .collect();
         (0..seeds)
             .flat_map(|seed| runs.iter().map(move |&(claim, arm)| Self { claim, arm, seed }))
@@ -79,20 +79,20 @@ impl Job {
     }
 
     /// Directory of the run.
-    fn dir(&self, out: &Path) -> PathBuf {
+    fn run_dir(&self, out: &Path) -> PathBuf {
         out.join(self.claim.name).join(format!("{}-{}", self.arm.run, self.seed))
     }
 
     /// Returns the arms that use the run.
-    fn arms(&self) -> impl Iterator<Item = &'static Arm> {
+    fn arms_of_run(&self) -> impl Iterator<Item = &'static Arm> {
         self.claim.arms.iter().filter(|arm| arm.run == self.arm.run)
     }
 
     /// Returns the configuration of a team.
-    fn sources(&self, set: Settings, arguments: &Arguments) -> Sources {
+    fn team_sources(&self, set: SettingLists, arguments: &ClaimArguments) -> Sources {
         let steps = match self.claim.budget {
-            Budget::Steps(steps) => steps,
-            Budget::Tokens(_) => MANY_STEPS,
+            RunBudget::Steps(steps) => steps,
+            RunBudget::Tokens(_) => MANY_STEPS,
         };
         let own = [
             format!("seed={}", self.seed),
@@ -107,23 +107,23 @@ impl Job {
     }
 
     /// Returns the plans of the run, and of the teams that are evaluated after it, each with the name of its arm.
-    pub(crate) fn plans(
+    pub(crate) fn team_plans(
         &self,
-        arguments: &Arguments,
+        arguments: &ClaimArguments,
         registry: &Registry,
     ) -> Result<(Plan, Vec<(&'static str, Plan)>)> {
-        let plan = |set| planned(&self.sources(set, arguments), registry);
-        let played = |arm: &'static Arm| {
+        let plan = |set| resolve_plan(&self.team_sources(set, arguments), registry);
+        let played = self.arms_of_run().map(|arm| {
             let set = if arm.played.is_empty() { arm.set } else { arm.played };
-            Ok::<_, anyhow::Error>((arm.name, plan(set)?))
-        };
-        Ok((plan(self.arm.set)?, self.arms().map(played).collect::<Result<_>>()?))
+            Ok((arm.name, plan(set)?))
+        });
+        Ok((plan(self.arm.set)?, played.collect::<Result<_>>()?))
     }
 
     /// Describes everything that the results depend on.
-    fn given(&self, arguments: &Arguments) -> Value {
-        let arms: BTreeMap<&str, Settings> =
-            self.arms().map(|arm| (arm.name, arm.played)).collect();
+    fn describe_inputs(&self, arguments: &ClaimArguments) -> Value {
+        let arms: BTreeMap<&str, SettingLists> =
+            self.arms_of_run().map(|arm| (arm.name, arm.played)).collect();
         json!({
             "base": self.claim.base,
             "set": self.arm.set,
@@ -135,10 +135,10 @@ impl Job {
     }
 
     /// Returns the recorded shares of solved tasks by arm; `None` if the run has other settings or is not finished.
-    fn finished(&self, arguments: &Arguments) -> Option<BTreeMap<String, f64>> {
-        let text = fs::read_to_string(self.dir(&arguments.out).join(RESULTS)).ok()?;
+    fn recorded_shares(&self, arguments: &ClaimArguments) -> Option<BTreeMap<String, f64>> {
+        let text = fs::read_to_string(self.run_dir(&arguments.out).join(RESULTS)).ok()?;
         let results: Value = serde_json::from_str(&text).ok()?;
-        (results["given"] == self.given(arguments))
+        (results["given"] == self.describe_inputs(arguments))
             .then(|| serde_json::from_value(results["solved"].clone()).ok())?
     }
 
@@ -147,17 +147,17 @@ impl Job {
     /// # Errors
     ///
     /// If a configuration is wrong, or a run fails.
-    pub(crate) fn run(&self, arguments: &Arguments) -> Result<bool> {
-        if self.finished(arguments).is_some() {
+    pub(crate) fn run(&self, arguments: &ClaimArguments) -> Result<bool> {
+        if self.recorded_shares(arguments).is_some() {
             return Ok(false);
         }
-        let (dir, registry) = (self.dir(&arguments.out), Registry::collect()?);
+        let (dir, registry) = (self.run_dir(&arguments.out), Registry::collect()?);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
         }
-        let (plan, played) = self.plans(arguments, &registry)?;
+        let (plan, played) = self.team_plans(arguments, &registry)?;
         let mut options = Options::new(RunLocation::New(dir.clone()));
-        if let Budget::Tokens(tokens) = self.claim.budget {
+        if let RunBudget::Tokens(tokens) = self.claim.budget {
             let (left, interrupt) = (AtomicI64::new(tokens), options.interrupt.clone());
             options = options.sink(TokenBudget { left, interrupt });
         }
@@ -166,10 +166,10 @@ impl Job {
         let trained = Weights::Run(dir.clone(), Which::Last);
         let mut shares = BTreeMap::new();
         for (arm, plan) in &played {
-            let scores = runtime.block_on(solved(plan, &registry, &trained))?;
+            let scores = runtime.block_on(evaluate_test_split(plan, &registry, &trained))?;
             shares.insert(*arm, scores.mean());
         }
-        let results = json!({ "given": self.given(arguments), "solved": shares });
+        let results = json!({ "given": self.describe_inputs(arguments), "solved": shares });
         fs::write(dir.join(RESULTS), serde_json::to_string_pretty(&results)?)?;
         Ok(true)
     }
@@ -185,17 +185,17 @@ impl Job {
 /// # Errors
 ///
 /// If the metrics of a finished run cannot be read.
-pub(crate) fn outcomes(claim: &'static Claim, arguments: &Arguments) -> Result<Outcomes> {
+pub(crate) fn read_outcomes(claim: &'static Claim, arguments: &ClaimArguments) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
-    for job in Job::all(&[claim], arguments.seeds) {
-        let Some(shares) = job.finished(arguments) else { continue };
-        let path = job.dir(&arguments.out).join("metrics.jsonl");
+    for job in TrainingRun::all_runs(&[claim], arguments.seeds) {
+        let Some(shares) = job.recorded_shares(arguments) else { continue };
+        let path = job.run_dir(&arguments.out).join("metrics.jsonl");
         let metrics = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        for arm in job.arms() {
+        for arm in job.arms_of_run() {
             let share = shares.get(arm.name).copied();
             let solved = share.ok_or_else(|| anyhow!("{} has no `{}`", job.name(), arm.name))?;
-            let steps = steps(&metrics, arm.reward).with_context(|| job.name())?;
-            outcomes.entry(arm.name).or_default().insert(job.seed, Outcome { solved, steps });
+            let steps = read_steps(&metrics, arm.reward).with_context(|| job.name())?;
+            outcomes.entry(arm.name).or_default().insert(job.seed, ArmOutcome { solved, steps });
         }
     }
     Ok(outcomes)

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use maverl::eval::Interval;
 
-use crate::claims::{Arm, Budget, CLAIMS, Claim, Test};
-use crate::comparison::{Comparison, Outcomes, Verdict, comparisons};
-use crate::quantity::{Measure, Outcome, mean};
+use crate::claims::{Arm, CLAIMS, Claim, ClaimTest, RunBudget, SettingLists};
+use crate::comparison::{ArmComparison, Outcomes, TestVerdict, compare_claim};
+use crate::quantity::{ArmOutcome, Measure, mean};
 
 /// Largest number of seeds that is written as a number.
 const MANY: f64 = 1000.0;
@@ -15,9 +15,9 @@ const MANY: f64 = 1000.0;
 const ENDS: usize = 3;
 
 /// Formats the tables of a claim: its tests, its arms, and their settings.
-pub(crate) fn tables(claim: &'static Claim, outcomes: &Outcomes) -> String {
+pub(crate) fn format_tables(claim: &'static Claim, outcomes: &Outcomes) -> String {
     let mut text = String::new();
-    let comparisons = comparisons(claim, outcomes);
+    let comparisons = compare_claim(claim, outcomes);
     if comparisons.is_empty() {
         text += "Not measured.\n";
     } else {
@@ -25,7 +25,7 @@ pub(crate) fn tables(claim: &'static Claim, outcomes: &Outcomes) -> String {
                  |---|---|---|---|---|---|---|---|\n";
     }
     for (test, comparison) in &comparisons {
-        text += &row(test, comparison);
+        text += &format_row(test, comparison);
     }
     text += "\n| arm | solved | reward | first, last steps | drops | spikes | peak | KL | steps | tokens |\n\
              |---|---|---|---|---|---|---|---|---|---|\n";
@@ -35,31 +35,23 @@ pub(crate) fn tables(claim: &'static Claim, outcomes: &Outcomes) -> String {
     }
     text += "\n| arm | settings |\n|---|---|\n";
     for arm in claim.arms {
-        let _ = writeln!(text, "| {} | {} |", arm.name, settings(arm)); // a `String` takes everything
+        let _ = writeln!(text, "| {} | {} |", arm.name, format_settings(arm)); // a `String` takes everything
     }
     text
 }
 
 /// Formats one line per claim, with the verdicts of its tests. The outcomes are those of [`CLAIMS`], in their order. A claim
 /// without runs keeps its line in `page`.
-pub(crate) fn summary(outcomes: &[Outcomes], page: &str) -> String {
+pub(crate) fn format_summary(outcomes: &[Outcomes], page: &str) -> String {
     let mut text =
         "| claim | budget of a run | shown | not shown | opposite |\n|---|---|---|---|---|\n"
             .to_owned();
     for (claim, outcomes) in CLAIMS.iter().zip(outcomes) {
-        let comparisons = comparisons(claim, outcomes);
-        let with = |verdict: Verdict| -> String {
-            let of = comparisons.iter().filter(|(_, found)| found.verdict == verdict);
-            let names: Vec<String> = of.map(|(test, _)| short(claim, test)).collect();
-            match (comparisons.is_empty(), names.is_empty()) {
-                (true, _) => "not measured".to_owned(),
-                (_, true) => "–".to_owned(),
-                _ => names.join("; "),
-            }
-        };
+        let comparisons = compare_claim(claim, outcomes);
+        let with = |verdict| names_with_verdict(claim, &comparisons, verdict);
         let budget = match claim.budget {
-            Budget::Steps(steps) => format!("{steps} steps of equally many episodes"),
-            Budget::Tokens(tokens) => format!("{tokens} sampled tokens"),
+            RunBudget::Steps(steps) => format!("{steps} steps of equally many episodes"),
+            RunBudget::Tokens(tokens) => format!("{tokens} sampled tokens"),
         };
         let start = format!("| {} | {budget} | ", claim.title);
         let kept = page.lines().find(|line| comparisons.is_empty() && line.starts_with(&start));
@@ -71,17 +63,32 @@ pub(crate) fn summary(outcomes: &[Outcomes], page: &str) -> String {
         let _ = writeln!(
             text,
             "{start}{} | {} | {} |",
-            with(Verdict::Shown),
-            with(Verdict::NotShown),
-            with(Verdict::Opposite),
+            with(TestVerdict::Shown),
+            with(TestVerdict::NotShown),
+            with(TestVerdict::Opposite),
         );
     }
     text
 }
 
+/// Names the tests of a claim that have a verdict.
+fn names_with_verdict(
+    claim: &Claim,
+    comparisons: &[(&'static ClaimTest, ArmComparison)],
+    verdict: TestVerdict,
+) -> String {
+    let of = comparisons.iter().filter(|(_, found)| found.verdict == verdict);
+    let names: Vec<String> = of.map(|(test, _)| name_test(claim, test)).collect();
+    match (comparisons.is_empty(), names.is_empty()) {
+        (true, _) => "not measured".to_owned(),
+        (_, true) => "–".to_owned(),
+        _ => names.join("; "),
+    }
+}
+
 /// Names a test among those of its claim: its quantity, and the arms where they differ.
-fn short(claim: &Claim, test: &Test) -> String {
-    let others = |of: fn(&Test) -> &str| claim.tests.iter().any(|other| of(other) != of(test));
+fn name_test(claim: &Claim, test: &ClaimTest) -> String {
+    let others = |of: fn(&ClaimTest) -> &str| claim.tests.iter().any(|other| of(other) != of(test));
     let mut name = test.measure.name().to_owned();
     if others(|test| test.better) || others(|test| test.other) {
         let _ = write!(name, " ({} against {})", test.better, test.other); // a `String` takes everything
@@ -90,10 +97,10 @@ fn short(claim: &Claim, test: &Test) -> String {
 }
 
 /// Formats a test with its result.
-fn row(test: &Test, comparison: &Comparison) -> String {
-    let Comparison { means, difference, seeds, verdict, needed } = comparison;
+fn format_row(test: &ClaimTest, comparison: &ArmComparison) -> String {
+    let ArmComparison { means, difference, seeds, verdict, needed } = comparison;
     let Interval { mean, low, high } = *difference;
-    let digits = digits(test.measure);
+    let digits = decimal_places(test.measure);
     let ends = if difference.is_known() {
         format!("{low:+.digits$} to {high:+.digits$}")
     } else {
@@ -108,7 +115,7 @@ fn row(test: &Test, comparison: &Comparison) -> String {
         means[1],
         verdict.name(),
         match needed {
-            _ if *verdict != Verdict::NotShown => "–".to_owned(),
+            _ if *verdict != TestVerdict::NotShown => "–".to_owned(),
             None => "no direction".to_owned(),
             Some(seeds) if *seeds > MANY => format!("over {MANY}"),
             Some(seeds) => format!("{seeds}"),
@@ -117,7 +124,7 @@ fn row(test: &Test, comparison: &Comparison) -> String {
 }
 
 /// Returns the number of digits of a quantity.
-const fn digits(measure: Measure) -> usize {
+const fn decimal_places(measure: Measure) -> usize {
     match measure {
         Measure::Solved | Measure::Reward | Measure::RewardAtKl => 3,
         Measure::Drops | Measure::Spikes | Measure::Peak => 2,
@@ -125,15 +132,16 @@ const fn digits(measure: Measure) -> usize {
 }
 
 /// Formats the means of an arm over its runs.
-fn arm_row(arm: &Arm, runs: &[&Outcome]) -> String {
+fn arm_row(arm: &Arm, runs: &[&ArmOutcome]) -> String {
     let over =
-        |value: &dyn Fn(&Outcome) -> Option<f64>| mean(runs.iter().filter_map(|run| value(run)));
-    let own = |measure: Measure| over(&|run| Some(measure.pair([run, run])?[0]));
+        |value: &dyn Fn(&ArmOutcome) -> Option<f64>| mean(runs.iter().filter_map(|run| value(run)));
+    let own = |measure: Measure| over(&|run| Some(measure.paired_values([run, run])?[0]));
     let shown = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
     };
-    let rewards =
-        |of: fn(&[f64]) -> &[f64]| shown(over(&|run| mean(of(&run.rewards()).iter().copied())), 2);
+    let rewards = |of: fn(&[f64]) -> &[f64]| {
+        shown(over(&|run| mean(of(&run.step_rewards()).iter().copied())), 2)
+    };
     let first = rewards(|all| &all[..all.len().min(ENDS)]);
     let last = rewards(|all| &all[all.len().saturating_sub(ENDS)..]);
     let kl = over(&|run| run.by_kl().last().map(|end| end.0)).filter(|kl| *kl > 0.0);
@@ -152,16 +160,17 @@ fn arm_row(arm: &Arm, runs: &[&Outcome]) -> String {
 }
 
 /// Formats the settings of an arm, and those of its evaluation.
-fn settings(arm: &Arm) -> String {
-    let list = |set: &[&[&str]]| -> String {
-        let set: Vec<String> =
-            set.iter().copied().flatten().map(|set| format!("`{set}`")).collect();
-        set.join(", ")
-    };
+fn format_settings(arm: &Arm) -> String {
     match arm.played {
-        [] => list(arm.set),
-        played => format!("{}; evaluated with {}", list(arm.set), list(played)),
+        [] => list_settings(arm.set),
+        played => format!("{}; evaluated with {}", list_settings(arm.set), list_settings(played)),
     }
+}
+
+/// Lists settings in code style.
+fn list_settings(set: SettingLists) -> String {
+    let set: Vec<String> = set.iter().copied().flatten().map(|set| format!("`{set}`")).collect();
+    set.join(", ")
 }
 
 /// Replaces the text between the marks of a name.
@@ -169,7 +178,7 @@ fn settings(arm: &Arm) -> String {
 /// # Errors
 ///
 /// The name, if a mark is missing.
-pub(crate) fn replace(page: &str, name: &str, text: &str) -> Result<String, String> {
+pub(crate) fn replace_marked(page: &str, name: &str, text: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
     let missing = |mark: &str| format!("the page has no line `{}`", mark.trim());
     let (before, rest) = page.split_once(&begin).ok_or_else(|| missing(&begin))?;
@@ -186,20 +195,20 @@ mod tests {
     #[test]
     fn claims_without_runs_keep_their_lines_of_the_summary() {
         let none = vec![Outcomes::new(); CLAIMS.len()];
-        let first = summary(&none, "");
+        let first = format_summary(&none, "");
         assert_eq!(first.matches("not measured").count(), 3 * CLAIMS.len(), "{first}");
         let page = first.replacen("| not measured | not measured |", "| reward | – |", 1);
-        assert_eq!(summary(&none, &page), page);
+        assert_eq!(format_summary(&none, &page), page);
         assert_eq!(page.lines().count(), CLAIMS.len() + 2);
     }
 
     #[test]
     fn text_between_marks_is_replaced_and_the_rest_stays() {
         let page = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n";
-        let once = replace(page, "x", "new").unwrap();
+        let once = replace_marked(page, "x", "new").unwrap();
         assert_eq!(once, "a\n<!-- begin x -->\n\nnew\n<!-- end x -->\nb\n");
-        assert_eq!(replace(&once, "x", "new").unwrap(), once);
-        let error = replace(page, "y", "new").unwrap_err();
+        assert_eq!(replace_marked(&once, "x", "new").unwrap(), once);
+        let error = replace_marked(page, "y", "new").unwrap_err();
         assert_eq!(error, "the page has no line `<!-- begin y -->`");
     }
 
@@ -207,13 +216,13 @@ mod tests {
     fn a_row_has_the_difference_and_its_verdict() {
         let test = &CLAIMS[0].tests[0];
         let arm = |solved: [f64; 2]| {
-            let outcome = |solved| Outcome { solved, steps: Vec::new() };
+            let outcome = |solved| ArmOutcome { solved, steps: Vec::new() };
             (0..).zip(solved.map(outcome)).collect()
         };
         let outcomes =
             Outcomes::from([(test.better, arm([0.9, 0.8])), (test.other, arm([0.5, 0.39]))]);
-        let found = comparisons(&CLAIMS[0], &outcomes);
+        let found = compare_claim(&CLAIMS[0], &outcomes);
         let expected = "| solved after training | Dr. MAS | GRPO | 0.850, 0.445 | +0.405 (+0.341 to +0.469) | 2 | shown | – |\n";
-        assert_eq!(row(test, &found[0].1), expected);
+        assert_eq!(format_row(test, &found[0].1), expected);
     }
 }

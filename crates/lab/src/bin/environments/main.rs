@@ -14,14 +14,14 @@ use clap::Parser;
 use maverl::Sources;
 use maverl::registry::Registry;
 use maverl::train::Weights;
-use maverl_lab::measure::{self, planned};
+use maverl_lab::measure::{self, resolve_plan};
 use orchestras as _; // brings every orchestra and its agents
 
-use table::{Row, table};
+use table::{ExampleRow, format_table};
 
 /// Trains the examples, and reports the improvement of each on held-out tasks.
 #[derive(Parser)]
-struct Arguments {
+struct EnvironmentArguments {
     /// Examples, by the names of their files; all if omitted.
     examples: Vec<String>,
     /// Maximum training time of a run in seconds, evaluations excluded.
@@ -48,25 +48,26 @@ const SET: [&str; 4] = [
 ];
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let examples = chosen(&arguments.examples)?;
+    let arguments = EnvironmentArguments::parse();
+    let examples = chosen_examples(&arguments.examples)?;
     let registry = Registry::collect()?;
     fs::create_dir_all(&arguments.out)?;
     let mut rows = Vec::new();
     for (name, path) in examples {
-        let run = || run(&name, &path, &arguments, &registry);
-        let row = measure::attempt(run).unwrap_or_else(|error| Row::failed(&name, &error));
-        eprintln!("{}", row.line());
+        let run = || train_example(&name, &path, &arguments, &registry);
+        let row =
+            measure::catch_panic(run).unwrap_or_else(|error| ExampleRow::failed(&name, &error));
+        eprintln!("{}", row.format_line());
         rows.push(row);
-        fs::write(arguments.out.join("table.md"), table(&rows))?;
+        fs::write(arguments.out.join("table.md"), format_table(&rows))?;
     }
-    println!("{}", table(&rows));
+    println!("{}", format_table(&rows));
     Ok(())
 }
 
 /// Returns the configurations of these names, or all.
-fn chosen(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
-    let dir = maverl_lab::examples();
+fn chosen_examples(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let dir = maverl_lab::examples_dir();
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -86,16 +87,22 @@ fn chosen(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
 }
 
 /// Trains one example.
-fn run(name: &str, path: &Path, arguments: &Arguments, registry: &Registry) -> Result<Row> {
+fn train_example(
+    name: &str,
+    path: &Path,
+    arguments: &EnvironmentArguments,
+    registry: &Registry,
+) -> Result<ExampleRow> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = arguments.out.join(name);
     let tasks = format!("eval.tasks={}", arguments.tasks);
     let set = SET.iter().map(|set| (*set).to_owned()).chain([tasks]);
     let sources = set.chain(arguments.set.iter().cloned()).fold(Sources::file(path), Sources::with);
-    let plan = planned(&sources, registry)?;
-    let before = runtime.block_on(measure::solved(&plan, registry, &Weights::Start))?;
-    let trained = measure::train(&plan, registry, &dir, arguments.seconds, before);
+    let plan = resolve_plan(&sources, registry)?;
+    let before =
+        runtime.block_on(measure::evaluate_test_split(&plan, registry, &Weights::Start))?;
+    let trained = measure::train_until(&plan, registry, &dir, arguments.seconds, before);
     let trained = runtime.block_on(trained)?;
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).context("the run's metrics")?;
-    Row::trained(name, &plan, trained, &metrics)
+    ExampleRow::trained(name, &plan, trained, &metrics)
 }

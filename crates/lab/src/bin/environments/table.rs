@@ -3,31 +3,31 @@
 use anyhow::{Error, Result};
 use maverl::eval::Interval;
 use maverl::plan::Plan;
-use maverl_lab::measure::Trained;
+use maverl_lab::measure::TrainedRun;
 use serde_json::Value;
 
 /// Result of a run.
-pub(crate) struct Row {
+pub(crate) struct ExampleRow {
     example: String,
-    outcome: Result<Run, String>,
+    outcome: Result<ExampleRun, String>,
 }
 
-struct Run {
+struct ExampleRun {
     orchestra: String,
     environment: String,
     /// Mean reward of an episode in the first and the last tenth of the steps.
     reward: (f64, f64),
     /// Number of steps in which every group had equal rewards.
     flat: usize,
-    trained: Trained,
+    trained: TrainedRun,
 }
 
-impl Row {
+impl ExampleRow {
     /// Creates the result of a successful run, with its `metrics.jsonl`.
     pub(crate) fn trained(
         example: &str,
         plan: &Plan,
-        trained: Trained,
+        trained: TrainedRun,
         metrics: &str,
     ) -> Result<Self> {
         let rows: Vec<Value> =
@@ -36,7 +36,7 @@ impl Row {
         let rewards = of("rollout/score_mean");
         let tenth = rewards.len().div_ceil(10);
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-        let run = Run {
+        let run = ExampleRun {
             orchestra: plan.orchestra.name.clone(),
             environment: plan.environment.name.clone(),
             reward: (mean(&rewards[..tenth]), mean(&rewards[rewards.len() - tenth..])),
@@ -53,12 +53,12 @@ impl Row {
     }
 
     /// Formats the result as a row of the table.
-    pub(crate) fn line(&self) -> String {
-        let Run { orchestra, environment, reward, flat, trained } = match &self.outcome {
+    pub(crate) fn format_line(&self) -> String {
+        let ExampleRun { orchestra, environment, reward, flat, trained } = match &self.outcome {
             Ok(run) => run,
             Err(error) => return format!("| `{}` | | | failed: {error} | | | | | |", self.example),
         };
-        let Interval { mean, low, high } = trained.gain();
+        let Interval { mean, low, high } = trained.mean_gain();
         format!(
             "| `{}` | `{orchestra}` | {environment} | {:.3} | {:.3} | {mean:+.3} ({low:+.3} to {high:+.3}) | {:.3} to {:.3} | {} \
              ({flat}) | {:.0} |",
@@ -74,8 +74,8 @@ impl Row {
 }
 
 /// Formats a table of every run.
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn format_table(rows: &[ExampleRow]) -> String {
     let head = "| example | orchestra | environment | start | end | gain (95 %) | reward in training | steps (flat) | seconds |\n\
                 |---|---|---|---|---|---|---|---|---|\n";
-    rows.iter().fold(head.to_owned(), |table, row| table + &row.line() + "\n")
+    rows.iter().fold(head.to_owned(), |table, row| table + &row.format_line() + "\n")
 }

@@ -16,14 +16,14 @@ use clap::Parser;
 use maverl::config::Preset;
 use maverl::registry::Registry;
 use maverl::train::Weights;
-use maverl_lab::measure::{self, Scores};
+use maverl_lab::measure::{self, TaskScores};
 
-use score::{Row, table};
-use settings::plan;
+use score::{PresetRow, format_table};
+use settings::plan_run;
 
 /// Trains presets, and reports the improvement of each on held-out tasks.
 #[derive(Parser)]
-struct Arguments {
+struct LearnerArguments {
     /// Presets, by their `algorithm.name`; all if omitted.
     presets: Vec<String>,
     /// Runs of each preset.
@@ -47,59 +47,59 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let presets = chosen(&arguments.presets)?;
+    let arguments = LearnerArguments::parse();
+    let presets = chosen_presets(&arguments.presets)?;
     let registry = Registry::collect()?;
     fs::create_dir_all(&arguments.out)?;
     let (mut rows, mut before) = (Vec::new(), BTreeMap::new());
     for preset in presets {
         for seed in 0..arguments.seeds {
-            let run = || run(preset, seed, &arguments, &registry, &mut before);
-            let row =
-                measure::attempt(run).unwrap_or_else(|error| Row::failed(preset, seed, &error));
-            eprintln!("{}", row.line());
+            let run = || train_preset(preset, seed, &arguments, &registry, &mut before);
+            let row = measure::catch_panic(run)
+                .unwrap_or_else(|error| PresetRow::failed(preset, seed, &error));
+            eprintln!("{}", row.format_line());
             rows.push(row);
-            fs::write(arguments.out.join("table.md"), table(&rows))?;
+            fs::write(arguments.out.join("table.md"), format_table(&rows))?;
         }
     }
-    println!("{}", table(&rows));
+    println!("{}", format_table(&rows));
     Ok(())
 }
 
 /// Returns the presets of these names, or all. A verifier solves no tasks, and is left out.
-fn chosen(names: &[String]) -> Result<Vec<Preset>> {
+fn chosen_presets(names: &[String]) -> Result<Vec<Preset>> {
     let all: Vec<Preset> =
         Preset::ALL.into_iter().filter(|preset| *preset != Preset::Verifier).collect();
     if names.is_empty() {
         return Ok(all);
     }
-    let find = |name: &String| {
+    let known: Vec<&str> = all.iter().map(|preset| preset.name()).collect();
+    let found = names.iter().map(|name| {
         let found = all.iter().copied().find(|preset| preset.name() == name);
         found.with_context(|| {
-            let known: Vec<&str> = all.iter().map(|preset| preset.name()).collect();
             format!("no preset is called `{name}`; there are {}", known.join(", "))
         })
-    };
-    names.iter().map(find).collect()
+    });
+    found.collect()
 }
 
 /// Trains one preset with one seed. Evaluations of the starting model are reused for other presets of the same team.
-fn run(
+fn train_preset(
     preset: Preset,
     seed: u64,
-    arguments: &Arguments,
+    arguments: &LearnerArguments,
     registry: &Registry,
-    before: &mut BTreeMap<(String, u64), Scores>,
-) -> Result<Row> {
+    before: &mut BTreeMap<(String, u64), TaskScores>,
+) -> Result<PresetRow> {
     let runtime = tokio::runtime::Runtime::new()?;
     let dir = arguments.out.join(format!("{}-{seed}", preset.name().replace('+', "p")));
-    let plan = runtime.block_on(plan(preset, seed, arguments, registry))?;
+    let plan = runtime.block_on(plan_run(preset, seed, arguments, registry))?;
     let team = (plan.orchestra.name.clone(), seed);
     let start = match before.get(&team) {
         Some(start) => start.clone(),
-        None => runtime.block_on(measure::solved(&plan, registry, &Weights::Start))?,
+        None => runtime.block_on(measure::evaluate_test_split(&plan, registry, &Weights::Start))?,
     };
     before.insert(team, start.clone());
-    let trained = measure::train(&plan, registry, &dir, arguments.seconds, start);
-    Ok(Row::trained(preset, seed, runtime.block_on(trained)?))
+    let trained = measure::train_until(&plan, registry, &dir, arguments.seconds, start);
+    Ok(PresetRow::trained(preset, seed, runtime.block_on(trained)?))
 }

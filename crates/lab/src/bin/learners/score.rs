@@ -4,24 +4,24 @@ use std::fmt::Write;
 
 use maverl::config::Preset;
 use maverl::eval::{Interval, paired};
-use maverl_lab::measure::Trained;
+use maverl_lab::measure::TrainedRun;
 
 /// Formats the ends of an interval.
-fn ends(interval: &Interval) -> String {
+fn format_ends(interval: &Interval) -> String {
     let Interval { low, high, .. } = interval;
     if interval.is_known() { format!("{low:+.3} to {high:+.3}") } else { "unknown".to_owned() }
 }
 
 /// Result of a run.
-pub(crate) struct Row {
+pub(crate) struct PresetRow {
     preset: Preset,
     seed: u64,
-    outcome: Result<Trained, String>,
+    outcome: Result<TrainedRun, String>,
 }
 
-impl Row {
+impl PresetRow {
     /// Creates the result of a successful run.
-    pub(crate) fn trained(preset: Preset, seed: u64, trained: Trained) -> Self {
+    pub(crate) fn trained(preset: Preset, seed: u64, trained: TrainedRun) -> Self {
         Self { preset, seed, outcome: Ok(trained) }
     }
 
@@ -31,14 +31,14 @@ impl Row {
     }
 
     /// Formats the result as a row of the table.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn format_line(&self) -> String {
         let head = format!("| `{}` | {} |", self.preset.name(), self.seed);
         match &self.outcome {
             Err(error) => format!("{head} | | | | failed: {error} | | |"),
             Ok(trained) => {
-                let Trained { steps, seconds, before, after } = trained;
-                let gain = trained.gain();
-                let (mean, ends) = (gain.mean, ends(&gain));
+                let TrainedRun { steps, seconds, before, after } = trained;
+                let gain = trained.mean_gain();
+                let (mean, ends) = (gain.mean, format_ends(&gain));
                 format!(
                     "{head} {steps} | {seconds:.0} | {:.3} | {:.3} | {mean:+.3} | {ends} | {} |",
                     before.mean(),
@@ -52,24 +52,24 @@ impl Row {
 
 /// Formats a table of every run, and of each preset over its seeds: there, the gain of a task is its mean over the
 /// runs.
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn format_table(rows: &[PresetRow]) -> String {
     let mut text =
         "| preset | seed | steps | seconds | before | after | gain | 95 % of gain | improves |\n\
                     |---|---|---|---|---|---|---|---|---|\n"
             .to_owned();
     for row in rows {
-        text += &row.line();
+        text += &row.format_line();
         text.push('\n');
     }
     text += "\nOver seeds:\n\n| preset | runs | tasks | gain | 95 % of gain | every run improves |\n|---|---|---|---|---|---|\n";
     let mut presets: Vec<Preset> = rows.iter().map(|row| row.preset).collect();
     presets.dedup();
     for preset in presets {
-        let of: Vec<&Row> = rows.iter().filter(|row| row.preset == preset).collect();
+        let of: Vec<&PresetRow> = rows.iter().filter(|row| row.preset == preset).collect();
         let gains: Vec<Vec<f64>> = of
             .iter()
             .filter_map(|row| row.outcome.as_ref().ok())
-            .map(|run| run.before.gains(&run.after))
+            .map(|run| run.before.task_gains(&run.after))
             .collect();
         let tasks = gains.iter().map(Vec::len).min().unwrap_or(0);
         let runs = gains.len();
@@ -89,7 +89,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             preset.name(),
             of.len(),
             gain.mean,
-            ends(&gain),
+            format_ends(&gain),
             if every { "yes" } else { "no" },
         );
     }

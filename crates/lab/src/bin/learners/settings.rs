@@ -9,10 +9,10 @@ use maverl::config::Preset;
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::trajectory::{Message, Role, Turn};
-use maverl_lab::measure::planned;
+use maverl_lab::measure::resolve_plan;
 use serde_json::{Value, json};
 
-use super::Arguments;
+use super::LearnerArguments;
 
 /// Built-in environment and model, as in `search_orchestra`.
 const WORLD: &str = r#"
@@ -65,10 +65,10 @@ const CRITIC: &str = "algorithm.advantage.optim.lr=5e-4";
 const LINES: usize = 4096;
 
 /// Returns the plan of a run.
-pub(crate) async fn plan(
+pub(crate) async fn plan_run(
     preset: Preset,
     seed: u64,
-    arguments: &Arguments,
+    arguments: &LearnerArguments,
     registry: &Registry,
 ) -> Result<Plan> {
     let mut set = vec![
@@ -83,7 +83,7 @@ pub(crate) async fn plan(
     }
     match preset {
         Preset::Sft | Preset::Dpo | Preset::Spin => {
-            let file = lessons(preset, seed, &arguments.out).await?;
+            let file = write_training_file(preset, seed, &arguments.out).await?;
             set.push(format!("task.data={:?}", std::path::absolute(file)?));
             set.push("task.tasks_per_step=64".to_owned());
             set.push("eval.data=\"builtin:facts\"".to_owned());
@@ -116,18 +116,20 @@ pub(crate) async fn plan(
     set.extend(arguments.set.iter().cloned());
     let start = Sources::default().text("learners.toml", WORLD, "");
     let sources = set.into_iter().fold(start, Sources::with);
-    planned(&sources, registry)
+    resolve_plan(&sources, registry)
 }
 
 /// Writes the training file of a supervised preset: perfect replies in generated environments; or pairs of those with
 /// replies that the same agent gave to other prompts.
-async fn lessons(preset: Preset, seed: u64, out: &Path) -> Result<PathBuf> {
+async fn write_training_file(preset: Preset, seed: u64, out: &Path) -> Result<PathBuf> {
     let turns = orchestras::search::demonstrations(1000 + seed, LINES, 0.0).await?;
     let lines: Vec<Value> = match preset {
-        Preset::Dpo => {
-            turns.iter().enumerate().filter_map(|(at, turn)| pair(&turns, at, turn)).collect()
-        }
-        _ => turns.iter().map(|turn| json!({ "messages": conversation(turn) })).collect(),
+        Preset::Dpo => turns
+            .iter()
+            .enumerate()
+            .filter_map(|(at, turn)| preference_pair(&turns, at, turn))
+            .collect(),
+        _ => turns.iter().map(|turn| json!({ "messages": turn_messages(turn) })).collect(),
     };
     let path = out.join(format!("{}-{seed}.jsonl", preset.name()));
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -135,13 +137,13 @@ async fn lessons(preset: Preset, seed: u64, out: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn conversation(turn: &Turn) -> Vec<Message> {
+fn turn_messages(turn: &Turn) -> Vec<Message> {
     let reply = Message { role: Role::Assistant, content: turn.reply.clone() };
     turn.prompt.iter().cloned().chain([reply]).collect()
 }
 
 /// Pairs a reply with the next different one of the same agent.
-fn pair(turns: &[Turn], at: usize, turn: &Turn) -> Option<Value> {
+fn preference_pair(turns: &[Turn], at: usize, turn: &Turn) -> Option<Value> {
     let other = |other: &&Turn| other.seat == turn.seat && other.reply != turn.reply;
     let other = turns[at + 1..].iter().chain(&turns[..at]).find(other)?;
     Some(json!({ "prompt": turn.prompt, "chosen": turn.reply, "rejected": other.reply }))

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 use maverl::registry::Registry;
-use maverl_lab::teach::{Stage, copy};
+use maverl_lab::teach::{TeachingStage, copy_model};
 
 /// Generates a model of all built-in environments.
 #[derive(Parser)]
-struct Arguments {
+struct GeneralistArguments {
     /// Output directory.
     #[arg(long, default_value = "crates/models/generalist")]
     out: PathBuf,
@@ -41,36 +41,31 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    tokio::runtime::Runtime::new()?.block_on(make(&arguments))
+    let arguments = GeneralistArguments::parse();
+    tokio::runtime::Runtime::new()?.block_on(make_model(&arguments))
 }
 
-async fn make(arguments: &Arguments) -> Result<()> {
-    let Arguments { out, from, noise, seed, .. } = arguments;
-    copy(from, out)?;
-    let stage = |steps, lr, whole, number| Stage {
-        steps,
-        rows_per_step: 64,
-        lr,
-        whole,
-        seed: seed + number,
-    };
+async fn make_model(arguments: &GeneralistArguments) -> Result<()> {
+    let GeneralistArguments { out, from, noise, seed, .. } = arguments;
+    copy_model(from, out)?;
     let stages = [
-        (stage(arguments.reading_steps, 1.5e-3, true, 0), 0.0),
-        (stage(arguments.reply_steps, 1.5e-3, false, 1), 0.0),
-        (stage(arguments.imperfect_steps, 5e-4, false, 2), *noise),
+        (arguments.reading_steps, 1.5e-3, true, 0.0),
+        (arguments.reply_steps, 1.5e-3, false, 0.0),
+        (arguments.imperfect_steps, 5e-4, false, *noise),
     ];
-    for (stage, noise) in stages.iter().filter(|(stage, _)| stage.steps > 0) {
-        stage.teach(out, &turns(stage, *noise).await?).await?;
+    for (seed, (steps, lr, whole, noise)) in (*seed..).zip(stages).filter(|(_, stage)| stage.0 > 0)
+    {
+        let stage = TeachingStage { steps, rows_per_step: 64, lr, whole, seed };
+        stage.teach(out, &stage_turns(&stage, noise).await?).await?;
     }
     println!("wrote {}", out.display());
     Ok(())
 }
 
 /// Returns equally many turns of each example.
-async fn turns(stage: &Stage, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
+async fn stage_turns(stage: &TeachingStage, noise: f64) -> Result<Vec<maverl::trajectory::Turn>> {
     let registry = Registry::collect()?;
-    let dir = maverl_lab::examples();
+    let dir = maverl_lab::examples_dir();
     let mut examples: Vec<PathBuf> =
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     let run = |path: &PathBuf| {
@@ -78,17 +73,18 @@ async fn turns(stage: &Stage, noise: f64) -> Result<Vec<maverl::trajectory::Turn
     };
     examples.retain(run);
     examples.sort();
-    let each = stage.rows().div_ceil(examples.len());
+    let each = stage.row_count().div_ceil(examples.len());
     let mut turns = Vec::new();
     for example in &examples {
         // The starting model knows this example: its facts are generated, since memorized ones do not help.
-        let mut some = match example.ends_with("search_orchestra.toml") {
-            true => orchestras::search::demonstrations(stage.seed, each, noise).await?,
-            false => oracle::demonstrations(example, each, noise, stage.seed, &registry).await?,
+        let mut some = if example.ends_with("search_orchestra.toml") {
+            orchestras::search::demonstrations(stage.seed, each, noise).await?
+        } else {
+            oracle::team_demonstrations(example, each, noise, stage.seed, &registry).await?
         };
         some.truncate(each);
         turns.extend(some);
     }
-    turns.truncate(stage.rows());
+    turns.truncate(stage.row_count());
     Ok(turns)
 }

@@ -48,11 +48,11 @@ def wrong(pair): return candidate(pair[0]) != pair[1]
 ";
 
 /// Returns the report on tests that are statements.
-fn held(source: &str, tests: &[&str]) -> Option<Result<Report, SandboxError>> {
-    let tests: Vec<Test> =
-        tests.iter().map(|code| Test::Code { code: (*code).to_owned() }).collect();
+fn held(source: &str, tests: &[&str]) -> Option<Result<ExamReport, SandboxError>> {
+    let tests: Vec<ExamTest> =
+        tests.iter().map(|code| ExamTest::Code { code: (*code).to_owned() }).collect();
     let exam = Exam { source, entry: "f", setup: PAIRS, tests: &tests, ..Exam::default() };
-    Some(sandbox()?.examine(&exam, &Limits::default()))
+    Some(sandbox()?.examine(&exam, &ProgramLimits::default()))
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn tests_that_end_their_own_process_are_nobodys_failure() {
     let report = held("def f(x):\n    return 6", &[judges]).unwrap().unwrap();
     assert_eq!(report.failure.unwrap().text, "AssertionError: the test ends by SystemExit: wrong");
     let check = "def check(candidate):\n    assert candidate(2) == 5\n    exit()";
-    let tests = [Test::Check { check: check.to_owned() }];
+    let tests = [ExamTest::Check { check: check.to_owned() }];
     let exam = Exam {
         source: "def f(x):\n    return 5",
         entry: "f",
@@ -165,7 +165,8 @@ fn tests_that_end_their_own_process_are_nobodys_failure() {
         tests: &tests,
         ..Exam::default()
     };
-    let error = sandbox().unwrap().examine(&exam, &Limits::default()).unwrap_err().to_string();
+    let error =
+        sandbox().unwrap().examine(&exam, &ProgramLimits::default()).unwrap_err().to_string();
     let wanted = "the tests could not be run: they end their own process by SystemExit";
     assert_eq!(error, wanted);
 }
@@ -253,13 +254,13 @@ fn a_text_that_no_report_can_hold_is_reported() {
     for what in ["raise ValueError('\\ud800')", "return '\\udfff'"] {
         let source = format!("def f(x):\n    {what}");
         let tests = [
-            Test::Code { code: "assert f(1) == 2, f(1)".to_owned() },
-            Test::Call { arguments: vec![1.into()], expected: 2.into(), alternative: None },
+            ExamTest::Code { code: "assert f(1) == 2, f(1)".to_owned() },
+            ExamTest::Call { arguments: vec![1.into()], expected: 2.into(), alternative: None },
         ];
         let exam =
             Exam { source: &source, entry: "f", setup: "", tests: &tests, ..Exam::default() };
         let Some(sandbox) = sandbox() else { return };
-        let report = sandbox.examine(&exam, &Limits::default()).unwrap();
+        let report = sandbox.examine(&exam, &ProgramLimits::default()).unwrap();
         assert_eq!((report.points, report.of), (0, 2));
         let text = report.failure.unwrap().text;
         assert!(text.contains("\\ud"), "{text}");

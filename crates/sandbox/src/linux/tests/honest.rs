@@ -7,7 +7,7 @@ use super::*;
 
 /// Returns the output of a program that must succeed.
 fn printed(sandbox: &Sandbox, source: &str) -> String {
-    let output = sandbox.run(source, b"", &Limits::default()).unwrap();
+    let output = sandbox.run(source, b"", &ProgramLimits::default()).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.succeeded(), "{source}\n{:?}\n{}", output.ending, text(&output.stderr));
     text(&output.stdout)
@@ -162,7 +162,7 @@ gate.set()
 ";
     let Some(full) = sandbox() else { return };
     // Each thread needs address space for a stack and a heap.
-    let limits = Limits { memory: 8 << 30, ..Limits::default() };
+    let limits = ProgramLimits { memory: 8 << 30, ..ProgramLimits::default() };
     let output = full.run(source, b"", &limits).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "328350\n300\n305\n16 can't start new thread\n", "{output:?}");
@@ -193,14 +193,14 @@ fn exit_and_quit_end_a_program_as_they_do_everywhere() {
     for end in ["exit()", "quit()", "exit(0)", "import sys; sys.exit()", "raise SystemExit"] {
         assert_eq!(printed(full, &format!("print(1)\n{end}\nprint(2)")), "1\n", "{end}");
     }
-    let output = full.run("exit(3)", b"", &Limits::default()).unwrap();
+    let output = full.run("exit(3)", b"", &ProgramLimits::default()).unwrap();
     assert_eq!(output.ending, Ending::Exited(3));
 }
 
 #[test]
 fn a_traceback_is_told_by_every_version() {
     for sandbox in sandboxes() {
-        let output = sandbox.run("def f():\n    return 1 / 0\nf()", b"", &Limits::default());
+        let output = sandbox.run("def f():\n    return 1 / 0\nf()", b"", &ProgramLimits::default());
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim_end().lines().last().unwrap_or_default();
@@ -217,7 +217,7 @@ print(random.random(), randint(0, 10**9), random.sample(range(99), 5), statistic
 ";
     for sandbox in sandboxes() {
         let printed = |input: &[u8]| {
-            let output = sandbox.run(source, input, &Limits::default()).unwrap();
+            let output = sandbox.run(source, input, &ProgramLimits::default()).unwrap();
             assert!(output.succeeded(), "{output:?}");
             output.stdout
         };
@@ -231,9 +231,9 @@ def f(wanted):
     drawn = random.random()
     assert drawn == wanted, drawn
 ";
-        let tests = [Test::Code { code: test.to_owned() }];
+        let tests = [ExamTest::Code { code: test.to_owned() }];
         let exam = Exam { source, entry: "f", tests: &tests, ..Exam::default() };
-        full.examine(&exam, &Limits::default()).unwrap().failure.unwrap().text
+        full.examine(&exam, &ProgramLimits::default()).unwrap().failure.unwrap().text
     };
     // The test has a generator of its own with the same seed.
     let text = drawn("f(2)");
@@ -308,7 +308,7 @@ print(codecs.open('/dev/stdin').read().split())",
                 b"a b
 c
 ",
-                &Limits::default(),
+                &ProgramLimits::default(),
             )
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -324,7 +324,7 @@ c
         "open('/dev/stdin', 'w')
 open('/dev/stdim')",
         b"",
-        &Limits::default(),
+        &ProgramLimits::default(),
     );
     let text = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(text.trim_end().ends_with("No such file or directory: '/dev/stdim'"), "{text}");
@@ -390,7 +390,7 @@ print(__name__ == '__main__')",
             false,
         ),
     ] {
-        let output = full.run_after(preamble, source, b"", &Limits::default()).unwrap();
+        let output = full.run_after(preamble, source, b"", &ProgramLimits::default()).unwrap();
         let wanted = if ran {
             "preamble
 True
@@ -411,7 +411,7 @@ True
         "x = sqrt(4)
 missing",
         b"",
-        &Limits::default(),
+        &ProgramLimits::default(),
     );
     let text = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(text.contains("line 2, in <module>") && text.contains("NameError"), "{text}");
@@ -421,7 +421,7 @@ missing",
             "x = (
 ",
             b"",
-            &Limits::default(),
+            &ProgramLimits::default(),
         )
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("SyntaxError"), "{output:?}");

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use self::outside::Outside;
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ProgramLimits = ProgramLimits {
     wall: Duration::from_millis(1000),
     cpu: Duration::from_millis(1000),
     memory: 256 << 20,
@@ -69,20 +69,20 @@ class Pairs(unittest.TestCase):
 unittest.main()
 ";
 
-fn tests() -> Vec<Test> {
-    let code = |code: &str| Test::Code { code: code.to_owned() };
-    vec![Test::Check { check: TEST.to_owned() }, code(LAZY), code(CASES)]
+fn tests() -> Vec<ExamTest> {
+    let code = |code: &str| ExamTest::Code { code: code.to_owned() };
+    vec![ExamTest::Check { check: TEST.to_owned() }, code(LAZY), code(CASES)]
 }
 
 /// Runs a program as a candidate, and returns the failures of its containment.
 fn judged(sandbox: &Sandbox, name: &str, source: &str) -> Vec<String> {
     let (begin, tests) = (Instant::now(), tests());
     let exam = Exam { source, entry: "solve", setup: "", tests: &tests, ..Exam::default() };
-    let [tests, candidate] = match sandbox.outputs(&exam, &LIMITS) {
+    let [tests, candidate] = match sandbox.examine_outputs(&exam, &LIMITS) {
         Ok(outputs) => outputs,
         Err(error) => return vec![format!("{name}: {error}")],
     };
-    let mut problems = match Report::read(&exam, &tests, &candidate) {
+    let mut problems = match ExamReport::from_outputs(&exam, &tests, &candidate) {
         Ok(report) if report.points == 0 && !report.passed() => Vec::new(),
         other => vec![format!("{name}: judged {other:?}")],
     };
@@ -171,11 +171,11 @@ fn held(
 pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock>) -> Sandbox {
     Sandbox {
         python: like.python.clone(),
-        filter: Filter::new().ok(),
+        filter: CallFilter::new().ok(),
         landlock,
         bounded: like.bounded && root.is_some(),
         root,
-        asking: like.asking.as_ref().map(|_| Asking::new()),
+        asking: like.asking.as_ref().map(|_| NotifyingFilter::new()),
         missing: Vec::new(),
     }
 }
@@ -242,7 +242,7 @@ fn a_process_takes_its_descendants_with_it() {
         return;
     }
     let open = Sandbox {
-        python: Python::find("python3").unwrap(),
+        python: PythonInterpreter::find("python3").unwrap(),
         filter: None,
         landlock: None,
         root: Root::new(&full.python.paths).ok(),
@@ -270,9 +270,9 @@ fn nothing_outlives_a_panic_or_a_kill_of_its_parent() {
     let source = "import time\nprint('up', flush=True)\ntime.sleep(1000)";
     let started = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let (near, far) = wire().unwrap();
-            let mut program = sandbox.start(PROGRAM, &[], far, &LIMITS).unwrap();
-            program.feed(near, source.as_bytes()).unwrap();
+            let (near, far) = create_connection().unwrap();
+            let mut program = sandbox.start_program(PROGRAM, &[], far, &LIMITS).unwrap();
+            program.feed_input(near, source.as_bytes()).unwrap();
             // Never dropped: the thread ends, and its processes must end with it.
             let process = program.number();
             std::mem::forget(program);

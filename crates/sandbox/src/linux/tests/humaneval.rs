@@ -28,12 +28,12 @@ fn rows() -> Option<Vec<Row>> {
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-fn report(sandbox: &Sandbox, row: &Row, completion: &str) -> Report {
+fn report(sandbox: &Sandbox, row: &Row, completion: &str) -> ExamReport {
     let source = format!("{}{completion}", row.prompt);
-    let tests = [Test::Check { check: row.test.clone() }];
+    let tests = [ExamTest::Check { check: row.test.clone() }];
     let (entry, setup) = (row.entry_point.as_str(), row.prompt.as_str());
     let exam = Exam { source: &source, entry, setup, tests: &tests, ..Exam::default() };
-    sandbox.examine(&exam, &Limits::default()).unwrap()
+    sandbox.examine(&exam, &ProgramLimits::default()).unwrap()
 }
 
 #[test]

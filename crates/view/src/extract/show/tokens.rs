@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::report::analyses::tokens::sampled_tokens;
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
 use maverl::run_dir::SampleRecord;
 use maverl::trajectory::{Episode, Turn};
@@ -31,12 +31,12 @@ const QUANTITIES: [(&str, usize); 6] = [
 ];
 
 /// Returns a line for each sampled token of a turn: its id, what is recorded of it, and its text.
-pub(crate) fn lines(
+pub(crate) fn token_lines(
     run: &RunFiles,
     step: u64,
     at: (usize, usize),
     turn: &Turn,
-) -> Result<String, Problem> {
+) -> Result<String, ReportProblem> {
     let of = sampled_tokens(run, step, at, turn)?;
     let Some(ids) = of["ids"].as_array() else {
         return Ok("  tokens    (none: an endpoint or a script replied)\n".to_owned());
@@ -64,31 +64,22 @@ pub(crate) fn lines(
 }
 
 /// Returns an episode as JSON: all that its rollout has, with the reward and the advantage of each turn.
-pub(crate) fn json(
+pub(crate) fn episode_json(
     run: &RunFiles,
     (step, n, episode): (u64, usize, &Episode),
     samples: Option<&BTreeMap<usize, &SampleRecord>>,
     detail: Detail,
-) -> Result<Value, Problem> {
-    let turn = |(i, turn): (usize, &Turn)| {
-        let tokens = turn.tokens.as_ref();
-        let mut line = json!({
-            "path": turn.path.0, "seat": turn.seat, "policy": turn.policy, "prompt": turn.prompt,
-            "tools": turn.tools, "reply": turn.reply, "error": turn.error,
-            "truncated": turn.truncated, "shortened": turn.shortened, "forked": turn.forked,
-            "masked": turn.masked, "finish": tokens.map(|tokens| tokens.finish),
-            "temperature": tokens.map(|tokens| tokens.temperature),
-            "version": tokens.map(|tokens| tokens.version),
-            "reward": episode.turn_reward(i), "sample": samples.and_then(|its| its.get(&i)),
-        });
+) -> Result<Value, ReportProblem> {
+    let mut turns = Vec::new();
+    for (i, turn) in episode.turns.iter().enumerate() {
+        let reward = episode.turn_reward(i);
+        let mut line = turn_json(turn, reward, samples.and_then(|its| its.get(&i).copied()));
         if detail == Detail::Tokens {
-            line["prompt_ids"] = json!(tokens.map(|tokens| &tokens.prompt));
+            line["prompt_ids"] = json!(turn.tokens.as_ref().map(|tokens| &tokens.prompt));
             line["completion"] = sampled_tokens(run, step, (n, i), turn)?;
         }
-        Ok(line)
-    };
-    let turns =
-        episode.turns.iter().enumerate().map(turn).collect::<Result<Vec<Value>, Problem>>()?;
+        turns.push(line);
+    }
     Ok(json!({
         "step": step,
         "name": format!("{step}/{}/{}", episode.task.id, episode.index),
@@ -100,4 +91,18 @@ pub(crate) fn json(
         "acts": episode.acts,
         "turns": turns,
     }))
+}
+
+/// Returns a turn as JSON, with its reward and its sample, without tokens.
+fn turn_json(turn: &Turn, reward: Option<f64>, sample: Option<&SampleRecord>) -> Value {
+    let tokens = turn.tokens.as_ref();
+    json!({
+        "path": turn.path.0, "seat": turn.seat, "policy": turn.policy, "prompt": turn.prompt,
+        "tools": turn.tools, "reply": turn.reply, "error": turn.error,
+        "truncated": turn.truncated, "shortened": turn.shortened, "forked": turn.forked,
+        "masked": turn.masked, "finish": tokens.map(|tokens| tokens.finish),
+        "temperature": tokens.map(|tokens| tokens.temperature),
+        "version": tokens.map(|tokens| tokens.version),
+        "reward": reward, "sample": sample,
+    })
 }

@@ -10,11 +10,11 @@ use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 
 use crate::pages::answer::check_size;
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 
 /// Answers of the interface by path, in blocks.
 #[derive(Default)]
-pub(super) struct Blocks {
+pub(super) struct PageBlocks {
     pub(super) blocks: BTreeMap<String, Map<String, Value>>,
     /// Number of episodes in the blocks.
     pub(super) episodes: usize,
@@ -22,14 +22,14 @@ pub(super) struct Blocks {
     pub(super) of: usize,
 }
 
-impl Blocks {
+impl PageBlocks {
     /// Adds the answer of a path to a block, and returns it.
-    pub(super) fn add(
+    pub(super) fn add_answer(
         &mut self,
         block: &str,
         path: &str,
-        answer: Result<Value, Problem>,
-    ) -> Result<Value, Problem> {
+        answer: Result<Value, ReportProblem>,
+    ) -> Result<Value, ReportProblem> {
         let value = answer?;
         check_size(value.to_string().len())?;
         let block = self.blocks.entry(block.to_owned()).or_default();
@@ -49,7 +49,7 @@ impl Blocks {
 }
 
 /// Returns answers as base64 of gzip of JSON.
-pub(super) fn packed(answers: &Map<String, Value>) -> String {
+pub(super) fn pack_answers(answers: &Map<String, Value>) -> String {
     // Writing to memory cannot fail.
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     let _ = gzip.write_all(Value::from(answers.clone()).to_string().as_bytes());

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::blocks::packed;
+use super::blocks::pack_answers;
 use super::bundle;
 use crate::pages::assets;
 
@@ -17,7 +17,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     form-action 'none'; require-trusted-types-for 'script'; trusted-types maverl";
 
 /// Writes the pages into a directory that is new or empty, and returns their size in bytes.
-pub(crate) fn write(
+pub(crate) fn write_folder(
     blocks: &BTreeMap<String, Map<String, Value>>,
     out: &Path,
 ) -> io::Result<usize> {
@@ -26,30 +26,30 @@ pub(crate) fn write(
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
     }
     fs::create_dir_all(out.join("data"))?;
-    let mut bytes = 0;
-    let mut write = |name: &str, text: &str| {
-        bytes += text.len();
-        fs::write(out.join(name), text)
-    };
-    write("index.html", &page(blocks.keys()))?;
-    write("style.css", &assets::text("style.css"))?;
-    write("pages.js", &bundle::script())?;
-    for (name, answers) in blocks {
-        let block = format!("maverlBlock(\"{name}\", \"{}\");\n", packed(answers));
-        write(&format!("data/{name}.js"), &block)?;
+    let mut files = vec![
+        ("index.html".to_owned(), page_html(blocks.keys())),
+        ("style.css".to_owned(), assets::sent_text("style.css")),
+        ("pages.js".to_owned(), bundle::bundle_script()),
+    ];
+    files.extend(blocks.iter().map(|(name, answers)| {
+        let block = format!("maverlBlock(\"{name}\", \"{}\");\n", pack_answers(answers));
+        (format!("data/{name}.js"), block)
+    }));
+    for (name, text) in &files {
+        fs::write(out.join(name), text)?;
     }
-    Ok(bytes)
+    Ok(files.iter().map(|(_, text)| text.len()).sum())
 }
 
 /// Returns the page with the names of its blocks.
-fn page<'n>(names: impl Iterator<Item = &'n String>) -> String {
+fn page_html<'n>(names: impl Iterator<Item = &'n String>) -> String {
     let names: Vec<&str> = names.map(String::as_str).collect();
     let meta = format!(
         "<meta charset=\"utf-8\">\n    <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n    \
          <meta name=\"blocks\" content=\"{}\">",
         names.join(" ")
     );
-    let page = assets::text("").replace("<meta charset=\"utf-8\">", &meta);
+    let page = assets::sent_text("").replace("<meta charset=\"utf-8\">", &meta);
     page.replace(
         "<script type=\"module\" src=\"main.js\"></script>",
         "<script defer src=\"pages.js\"></script>",

@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use maverl::run_dir::TRAIN;
 use serde_json::Value;
 
-use super::blocks::Blocks;
+use super::blocks::PageBlocks;
 use super::error::PageError;
-use crate::compact::{collected, sort_by};
+use crate::compact::{collect_into, sort_by};
 use crate::pages::answer::MOST_VALUES;
 use crate::report::analyses::episode::episode_json;
 use crate::report::analyses::groups::group_samples;
 use crate::report::analyses::team::{step_comparison, team_summary};
 use crate::report::analyses::times::{step_times, turn_times};
-use crate::report::analyses::tokens::{PromptTokens, turn_tokens};
-use crate::report::problem::Problem;
+use crate::report::analyses::tokens::{TurnPrompt, turn_tokens};
+use crate::report::problem::ReportProblem;
 use crate::report::rows::episodes::read_stored;
-use crate::report::rows::index::Index;
-use crate::report::rows::run::Run;
+use crate::report::rows::index::RowIndex;
+use crate::report::rows::run::ReportedRun;
 use crate::report::rows::selection::Selection;
 use crate::report::watched::WatchedRun;
 
@@ -33,13 +33,13 @@ pub struct PageChoice {
 
 /// Adds the answer of a path to a block, and returns it. `named` is the name of the block, and that of the run for errors.
 pub(super) fn add_answer(
-    blocks: &mut Blocks,
+    blocks: &mut PageBlocks,
     named: (&str, &str),
     path: &str,
-    answer: Result<Value, Problem>,
+    answer: Result<Value, ReportProblem>,
 ) -> Result<Value, PageError> {
     let (block, run) = named;
-    blocks.add(block, path, answer).map_err(|problem| PageError::Part {
+    blocks.add_answer(block, path, answer).map_err(|problem| PageError::Part {
         run: run.to_owned(),
         path: path.to_owned(),
         reason: problem.reason,
@@ -48,7 +48,7 @@ pub(super) fn add_answer(
 
 /// Adds the parts of a run.
 pub(super) fn add_run(
-    blocks: &mut Blocks,
+    blocks: &mut PageBlocks,
     watched: &WatchedRun,
     choice: &PageChoice,
 ) -> Result<(), PageError> {
@@ -56,10 +56,10 @@ pub(super) fn add_run(
     let (r, name) = (&run.id, run.name.as_str());
     let parts = [
         ("", Ok(watched.overview())),
-        ("/config", Ok(watched.configurations())),
+        ("/config", Ok(watched.configuration_texts())),
         ("/spans", Ok(step_times(&run.files, 0, u64::MAX))),
         ("/team", team_summary(run)),
-        ("/replies", Ok(watched.replies().answer)),
+        ("/replies", Ok(watched.reply_findings().answer)),
         ("/groups", watched.largest_groups()),
     ];
     for (part, answer) in parts {
@@ -77,7 +77,7 @@ pub(super) fn add_run(
         add_episode(blocks, run, row, &mut groups)?;
     }
     let train = rows.iter().filter(|row| row["stage"] == TRAIN);
-    for step in collected::<BTreeSet<u64>, u64>(train.filter_map(|row| row["step"].as_u64())) {
+    for step in collect_into::<BTreeSet<u64>, u64>(train.filter_map(|row| row["step"].as_u64())) {
         let (block, path) = (format!("{r}-{step}"), format!("runs/{r}/steps/{step}"));
         add_answer(blocks, (&block, name), &path, step_comparison(run, step))?;
     }
@@ -90,16 +90,16 @@ pub(super) fn add_run(
 
 /// Adds groups by step and id, with the times of their steps.
 fn add_groups(
-    blocks: &mut Blocks,
+    blocks: &mut PageBlocks,
     watched: &WatchedRun,
     groups: &BTreeSet<(u64, u64)>,
 ) -> Result<(), PageError> {
     let run = &*watched.run;
     let (r, name) = (&run.id, run.name.as_str());
-    for step in collected::<BTreeSet<u64>, u64>(groups.iter().map(|(step, _)| *step)) {
+    for step in collect_into::<BTreeSet<u64>, u64>(groups.iter().map(|(step, _)| *step)) {
         let (block, path) = (format!("{r}-{step}"), format!("runs/{r}/groups/{step}"));
         add_answer(blocks, (&block, name), &path, watched.step_groups(step))?;
-        if run.files.clock(step).is_file() {
+        if run.files.clock_file(step).is_file() {
             let path = format!("runs/{r}/clock/{step}");
             add_answer(blocks, (&block, name), &path, turn_times(&run.files, step))?;
         }
@@ -112,10 +112,10 @@ fn add_groups(
 }
 
 /// Adds the metrics of a run, in as many answers as they need.
-fn add_series(blocks: &mut Blocks, run: &Run) -> Result<(), PageError> {
+fn add_series(blocks: &mut PageBlocks, run: &ReportedRun) -> Result<(), PageError> {
     let (mut path, mut from) = (format!("runs/{}/series", run.id), 0);
     loop {
-        let part = run.now().series.columns(&[], from, MOST_VALUES);
+        let part = run.lock_content().series.select_columns(&[], from, MOST_VALUES);
         let part = add_answer(blocks, ("all", &run.name), &path, Ok(part))?;
         let Some(next) = part["next"].as_u64() else { return Ok(()) };
         (path, from) = (format!("runs/{}/series?from={next}", run.id), next);
@@ -124,8 +124,8 @@ fn add_series(blocks: &mut Blocks, run: &Run) -> Result<(), PageError> {
 
 /// Adds an episode with its turns in tokens. Its groups are added to `groups`.
 fn add_episode(
-    blocks: &mut Blocks,
-    run: &Run,
+    blocks: &mut PageBlocks,
+    run: &ReportedRun,
     row: &Value,
     groups: &mut BTreeSet<(u64, u64)>,
 ) -> Result<(), PageError> {
@@ -143,7 +143,7 @@ fn add_episode(
         groups.extend(turn["sample"]["record"]["group"].as_u64().map(|id| (step, id)));
         if !turn["tokens"].is_null() {
             let path = format!("{path}/turns/{i}/tokens");
-            let tokens = turn_tokens(run, &stored.row, &stored.episode, i, PromptTokens::New);
+            let tokens = turn_tokens(run, &stored.row, &stored.episode, i, TurnPrompt::New);
             add_answer(blocks, (&block, name), &path, tokens)?;
         }
     }
@@ -151,29 +151,30 @@ fn add_episode(
 }
 
 /// Reads the rows of the chosen training episodes, and returns them with the number of all rows.
-fn chosen_rows(run: &Run, choice: &PageChoice) -> Result<(Vec<Value>, usize), PageError> {
-    let content = run.now();
-    let chosen = chosen(&content.index, choice);
-    let rows = content.index.read(content.rows_file(), &chosen);
-    let failed = |error: std::io::Error| PageError::Part {
-        run: run.name.clone(),
-        path: "episodes".to_owned(),
-        reason: error.to_string(),
-    };
-    Ok((rows.map_err(failed)?, content.index.len()))
+fn chosen_rows(run: &ReportedRun, choice: &PageChoice) -> Result<(Vec<Value>, usize), PageError> {
+    let content = run.lock_content();
+    let chosen = choose_rows(&content.index, choice);
+    let rows = content.index.read_rows(content.rows_file(), &chosen);
+    Ok((
+        rows.map_err(|error: std::io::Error| PageError::Part {
+            run: run.name.clone(),
+            path: "episodes".to_owned(),
+            reason: error.to_string(),
+        })?,
+        content.index.len(),
+    ))
 }
 
 /// Returns the rows of the chosen training episodes, by whole groups of a task, those with the largest difference of
 /// scores first.
-fn chosen(index: &Index, choice: &PageChoice) -> Vec<usize> {
-    let steps = index.steps(TRAIN);
+fn choose_rows(index: &RowIndex, choice: &PageChoice) -> Vec<usize> {
+    let steps = index.stage_steps(TRAIN);
     let ends = [steps.first(), steps.last()];
-    let wanted = |step: &u32| match choice.steps {
+    let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
+    for step in steps.iter().copied().filter(|step: &u32| match choice.steps {
         Some((first, last)) => (first..=last).contains(step),
         None => ends.contains(&Some(step)),
-    };
-    let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
-    for step in steps.iter().copied().filter(wanted) {
+    }) {
         let selection = Selection {
             stage: Some(TRAIN.to_owned()),
             steps: (Some(step), Some(step)),
@@ -181,7 +182,7 @@ fn chosen(index: &Index, choice: &PageChoice) -> Vec<usize> {
             ..Selection::default()
         };
         let mut tasks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for at in index.select(&selection).0 {
+        for at in index.select_rows(&selection).0 {
             tasks.entry(index.task_and_score(at).0).or_default().push(at);
         }
         groups.extend(tasks.into_values().map(|rows| {

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use crate::compact::collected;
+use crate::compact::collect_into;
 use maverl::agent::tag;
 
 /// Maximum number of tags of a reply, and of bytes of the name of one.
@@ -58,19 +58,23 @@ pub(crate) fn text_hash(text: &str) -> u64 {
 
 /// Returns the parts of a reply by name: the whole, and the content of each tag that occurs once.
 pub(crate) fn reply_parts(reply: &str) -> BTreeMap<String, u64> {
-    let is_name = |name: &&str| {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        !name.is_empty() && name.len() <= NAME && name.chars().all(is_part)
-    };
     let ends = reply.match_indices("</").map(|(at, _)| &reply[at + 2..]);
-    let names = ends.filter_map(|rest| rest.split('>').next()).filter(is_name);
-    let names: BTreeSet<String> = collected(names.map(str::to_ascii_lowercase).take(TAGS));
+    let names = ends.filter_map(|rest| rest.split('>').next()).filter(|name| is_tag_name(name));
+    let names: BTreeSet<String> = collect_into(names.map(str::to_ascii_lowercase).take(TAGS));
     let content = |name: String| Some((name.clone(), text_hash(tag(reply, &name).ok()?)));
-    collected(names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), text_hash(reply))]))
+    collect_into(
+        names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), text_hash(reply))]),
+    )
+}
+
+/// Returns true for a text that may be the name of a tag.
+fn is_tag_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    !name.is_empty() && name.len() <= NAME && name.chars().all(is_part)
 }
 
 /// Answers of episodes.
-pub(crate) struct Answers<'e> {
+pub(crate) struct EpisodeAnswers<'e> {
     episodes: &'e [AnsweredEpisode],
     /// Name of the part of a reply that is its answer; `None` if no part always is.
     part: Option<&'e str>,
@@ -83,7 +87,7 @@ pub(crate) struct Answers<'e> {
     judges: BTreeSet<String>,
 }
 
-impl<'e> Answers<'e> {
+impl<'e> EpisodeAnswers<'e> {
     /// Finds the answers of episodes.
     pub(crate) fn new(episodes: &'e [AnsweredEpisode]) -> Self {
         let mut outcomes: BTreeMap<(u32, u64), Option<bool>> = BTreeMap::new();
@@ -94,22 +98,22 @@ impl<'e> Answers<'e> {
         }
         let turns = || episodes.iter().flat_map(|one| &one.turns);
         let names: BTreeSet<&str> =
-            collected(turns().flat_map(|turn| turn.parts.keys().map(String::as_str)));
+            collect_into(turns().flat_map(|turn| turn.parts.keys().map(String::as_str)));
         // The whole reply is the last choice.
         let part = names.into_iter().rev().find(|name| is_answer(episodes, name));
         let (judged, judges) = (BTreeMap::new(), BTreeSet::new());
         let mut answers = Self { episodes, part, outcomes, judged, judges };
-        answers.judge();
+        answers.find_judges();
         answers
     }
 
     /// Finds agents that equal replies earn one reward after right answers and another one after wrong answers, such as
     /// verifiers that are paid for right verdicts, and learns from their rewards if further answers are right.
-    fn judge(&mut self) {
+    fn find_judges(&mut self) {
         let mut known: BTreeMap<(&str, u64, i64), [usize; 2]> = BTreeMap::new();
         let mut open = Vec::new();
         for one in self.episodes {
-            for (reply, shown) in one.turns.iter().zip(self.shown(one)) {
+            for (reply, shown) in one.turns.iter().zip(self.shown_answers(one)) {
                 let Some(GivenAnswer { answer, right, is_open, .. }) = shown else { continue };
                 let mark = (reply.seat.as_str(), reply.line, reply.paid);
                 if let Some(right) = right {
@@ -134,50 +138,50 @@ impl<'e> Answers<'e> {
     }
 
     /// Returns the answers of an episode, in the order of its turns.
-    fn given(&self, one: &AnsweredEpisode) -> Vec<GivenAnswer> {
+    fn given_answers(&self, one: &AnsweredEpisode) -> Vec<GivenAnswer> {
         let Some(part) = self.part else { return Vec::new() };
-        let given = |(turn, reply): (usize, &AnsweredTurn)| {
-            let answer = *reply.parts.get(part)?;
-            let outcome = self.outcomes.get(&(one.task, answer)).copied();
-            // A whole reply may be anything else, too.
-            let is_answer = part != WHOLE || outcome.is_some();
-            let is_open = outcome.is_none();
-            is_answer.then_some(GivenAnswer { turn, answer, right: outcome.flatten(), is_open })
-        };
-        one.turns.iter().enumerate().filter_map(given).collect()
+        one.turns
+            .iter()
+            .enumerate()
+            .filter_map(|(turn, reply): (usize, &AnsweredTurn)| {
+                let answer = *reply.parts.get(part)?;
+                let outcome = self.outcomes.get(&(one.task, answer)).copied();
+                // A whole reply may be anything else, too.
+                let is_answer = part != WHOLE || outcome.is_some();
+                let is_open = outcome.is_none();
+                is_answer.then_some(GivenAnswer { turn, answer, right: outcome.flatten(), is_open })
+            })
+            .collect()
     }
 
     /// Returns for each turn of an episode the answer before it; `None` for turns without one, and for those that give an
     /// answer themselves.
-    fn shown(&self, one: &AnsweredEpisode) -> Vec<Option<GivenAnswer>> {
-        let given = self.given(one);
-        let shown = |turn: usize| {
-            let last = given.iter().rev().find(|given| given.turn <= turn)?;
-            (last.turn < turn).then_some(*last)
-        };
-        (0..one.turns.len()).map(shown).collect()
+    fn shown_answers(&self, one: &AnsweredEpisode) -> Vec<Option<GivenAnswer>> {
+        let given = self.given_answers(one);
+        (0..one.turns.len())
+            .map(|turn: usize| {
+                let last = given.iter().rev().find(|given| given.turn <= turn)?;
+                (last.turn < turn).then_some(*last)
+            })
+            .collect()
     }
 
     /// Returns for each turn of an episode if the answer before it is right, by the outcomes of episodes; `None` if
     /// there is none, or it is not known.
-    pub(crate) fn seen(&self, one: &AnsweredEpisode) -> Vec<Option<bool>> {
-        self.shown(one).into_iter().map(|shown| shown?.right).collect()
+    pub(crate) fn seen_verdicts(&self, one: &AnsweredEpisode) -> Vec<Option<bool>> {
+        self.shown_answers(one).into_iter().map(|shown| shown?.right).collect()
     }
 
     /// Returns true for a right answer of a task by rewards, and false for a wrong one; `None` if they do not show it.
-    fn judgment(&self, task: u32, given: &GivenAnswer) -> Option<bool> {
+    fn judge_answer(&self, task: u32, given: &GivenAnswer) -> Option<bool> {
         self.judged.get(&(task, given.answer)).copied().flatten().filter(|_| given.is_open)
     }
 
     /// Describes the answers that were replaced; null if there are none.
-    pub(crate) fn replaced(&self) -> Value {
+    pub(crate) fn replaced_answers(&self) -> Value {
         if self.part.is_none() {
-            let again = |one: &AnsweredEpisode| {
-                let seats: BTreeSet<&str> = collected(one.turns.iter().map(|turn| &*turn.seat));
-                one.answer.is_some() && seats.len() < one.turns.len()
-            };
             let text = "Answers: whether an earlier one was right cannot be told, as no part of the replies is always the answer.";
-            let was_replaced = self.episodes.iter().any(again);
+            let was_replaced = self.episodes.iter().any(AnsweredEpisode::may_replace);
             return if was_replaced {
                 object!({ "text": text, "undone": object!({}) })
             } else {
@@ -186,9 +190,9 @@ impl<'e> Answers<'e> {
         }
         let mut all = Replaced::default();
         for one in self.episodes {
-            let given = self.given(one);
-            let judgment = given.first().and_then(|first| self.judgment(one.task, first));
-            all.add(one, &given, judgment);
+            let given = self.given_answers(one);
+            let judgment = given.first().and_then(|first| self.judge_answer(one.task, first));
+            all.add_episode(one, &given, judgment);
         }
         if all.episodes == 0 { Value::Null } else { all.summary(&self.judges) }
     }
@@ -225,7 +229,12 @@ struct Replaced {
 }
 
 impl Replaced {
-    fn add(&mut self, one: &AnsweredEpisode, given: &[GivenAnswer], judgment: Option<bool>) {
+    fn add_episode(
+        &mut self,
+        one: &AnsweredEpisode,
+        given: &[GivenAnswer],
+        judgment: Option<bool>,
+    ) {
         let [first, .., last] = given else { return };
         let is_right = first.right.or(judgment);
         self.episodes += 1;
@@ -241,7 +250,7 @@ impl Replaced {
         *self.by.entry(one.turns[last.turn].seat.clone()).or_default() += 1;
         let gives = |turn: &usize| given.iter().any(|of| of.turn == *turn);
         let between = (first.turn..last.turn).filter(|turn| !gives(turn));
-        let seats: BTreeSet<&String> = collected(between.map(|turn| &one.turns[turn].seat));
+        let seats: BTreeSet<&String> = collect_into(between.map(|turn| &one.turns[turn].seat));
         for seat in seats {
             *self.after.entry(seat.clone()).or_default() += 1;
         }
@@ -293,6 +302,14 @@ impl Replaced {
     }
 }
 
+impl AnsweredEpisode {
+    /// Returns true if an agent took more than one turn, so that its answer may have been replaced.
+    fn may_replace(&self) -> bool {
+        let seats: BTreeSet<&str> = collect_into(self.turns.iter().map(|turn| &*turn.seat));
+        self.answer.is_some() && seats.len() < self.turns.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -327,9 +344,9 @@ mod tests {
             // Of another task, 7 is not known.
             refused(2, "7", "8", false),
         ];
-        let answers = Answers::new(&all);
+        let answers = EpisodeAnswers::new(&all);
         assert_eq!(answers.part, Some("answer"));
-        let found = answers.replaced();
+        let found = answers.replaced_answers();
         assert_eq!(
             found["text"],
             "Answers: 1 of 2 right first answers were replaced by wrong ones, 1 of 1 wrong ones by right ones. So 2 of the 4 \
@@ -338,7 +355,7 @@ mod tests {
              as no episode of the task ended with them."
         );
         assert_eq!(found["undone"], json!({ "m/s": 1, "m/v": 1 }));
-        let seen = |i: usize| answers.seen(&all[i]);
+        let seen = |i: usize| answers.seen_verdicts(&all[i]);
         assert_eq!(seen(0), [None, Some(true), None], "the verifier saw 7");
         assert_eq!(seen(1), [None, Some(false), None]);
         assert_eq!(seen(3), [None, None, None]);
@@ -359,16 +376,17 @@ mod tests {
         let open = [paid(2, "7", "8", -500_000), paid(2, "5", "8", 500_000)];
         let of = |known: Vec<AnsweredEpisode>| {
             let all = [known, open.to_vec()].concat();
-            let answers = Answers::new(&all);
-            let found = answers.replaced();
-            let seen = answers.seen(&all[all.len() - 1]);
+            let answers = EpisodeAnswers::new(&all);
+            let found = answers.replaced_answers();
+            let seen = answers.seen_verdicts(&all[all.len() - 1]);
             assert_eq!(seen[1], None, "outcomes alone do not show it");
             ["right", "wrong", "judged", "lost", "mended"].map(|key| found[key].clone())
         };
         assert_eq!(of(known(5, -500_000, 500_000)), [6, 6, 2, 6, 5]);
         assert_eq!(of(known(4, -500_000, 500_000)), [4, 4, 0, 4, 4], "too few are known");
         assert_eq!(of(known(5, 500_000, 500_000)), [5, 5, 0, 5, 5], "paid alike");
-        let found = Answers::new(&[known(5, -500_000, 500_000), open.to_vec()].concat()).replaced();
+        let found = EpisodeAnswers::new(&[known(5, -500_000, 500_000), open.to_vec()].concat())
+            .replaced_answers();
         let text = found["text"].as_str().unwrap_or_default();
         assert!(text.contains("So 5 of the 12 episodes with more than one answer are solved: 0 after a right first answer, 5 after a wrong one."), "{text}");
         assert!(text.ends_with("2 first answers are known by the rewards of m/v alone, which tell right from wrong wherever outcomes do."), "{text}");
@@ -379,7 +397,7 @@ mod tests {
         // The same answer is right once and wrong once: the score depends on more than the answer.
         let all =
             [refused(1, "7", "8", false), refused(1, "8", "7", true), refused(1, "7", "7", false)];
-        let found = Answers::new(&all).replaced();
+        let found = EpisodeAnswers::new(&all).replaced_answers();
         assert_eq!(
             (&found["right"], &found["wrong"], &found["lost"]),
             (&json!(0), &json!(1), &json!(0))
@@ -391,11 +409,11 @@ mod tests {
             answered(1, "7", true, &[("v/a", a.as_str()), ("v/a", b.as_str())])
         };
         let all = [vote("7", "7"), vote("7", "8")];
-        let text = Answers::new(&all).replaced()["text"].clone();
+        let text = EpisodeAnswers::new(&all).replaced_answers()["text"].clone();
         assert!(text.as_str().is_some_and(|text| text.contains("cannot be told")), "{text}");
         // Without a second reply of a seat, nothing was replaced.
         let single = [answered(1, "7", true, &[("a/b", "<answer>7</answer>")])];
-        assert_eq!(Answers::new(&single).replaced(), Value::Null);
+        assert_eq!(EpisodeAnswers::new(&single).replaced_answers(), Value::Null);
     }
 
     #[test]
@@ -404,9 +422,12 @@ mod tests {
             answered(1, answer, solved, &[("a/x", "7"), ("a/y", "fine"), ("a/x", answer)])
         };
         let all = [whole("7", true), whole("8", false)];
-        let answers = Answers::new(&all);
-        assert_eq!((answers.part, answers.replaced()["episodes"].clone()), (Some(WHOLE), json!(2)));
-        assert_eq!(answers.seen(&all[1]), [None, Some(true), None]);
-        assert_eq!(answers.replaced()["lost"], 1);
+        let answers = EpisodeAnswers::new(&all);
+        assert_eq!(
+            (answers.part, answers.replaced_answers()["episodes"].clone()),
+            (Some(WHOLE), json!(2))
+        );
+        assert_eq!(answers.seen_verdicts(&all[1]), [None, Some(true), None]);
+        assert_eq!(answers.replaced_answers()["lost"], 1);
     }
 }

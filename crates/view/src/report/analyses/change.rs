@@ -11,50 +11,35 @@ mod terms;
 
 use std::collections::BTreeSet;
 
-use self::sentence::{answer, cause, explanation, named_parts};
-pub(crate) use self::terms::{Change, ScoredEpisode, has_zero, interval};
-use self::terms::{Part, Scored, Source, change_terms, mean};
-use crate::compact::collected;
+use self::sentence::{answer_change, explain_change, name_cause, named_parts};
+pub(crate) use self::terms::{ScoreChange, ScoredEpisode, has_zero, score_interval};
+use self::terms::{ScorePart, ScoredTask, SourceChange, change_terms, mean_score};
+use crate::compact::collect_into;
 
 /// Returns the change from the episodes of a step to those of a later one; `None` if one has no episode.
 pub(crate) fn score_change(
     now: &[ScoredEpisode],
     before: &[ScoredEpisode],
     named: u32,
-) -> Option<Change> {
+) -> Option<ScoreChange> {
     if now.is_empty() || before.is_empty() {
         return None;
     }
-    let (all, old) = (mean(now.iter()), mean(before.iter()));
-    let names: BTreeSet<&str> = collected(now.iter().chain(before).map(|one| one.source.as_str()));
-    let share = |part: Part, whole: Part| part.episodes as f64 / whole.episodes as f64;
-    let of_source = |name: &&str| {
-        let part = |of: &[ScoredEpisode]| mean(of.iter().filter(|one| one.source == **name));
-        let (is, was) = (part(now), part(before));
-        let usual = if was.episodes > 0 { was.score } else { old.score };
-        let tasks = |of: &[ScoredEpisode]| {
-            let its = of.iter().filter(|one| one.source == **name).map(|one| one.task);
-            collected::<BTreeSet<u32>, u32>(its).len()
-        };
-        Source {
-            source: (*name).to_owned(),
-            now: is,
-            before: was,
-            tasks: [tasks(now), tasks(before)],
-            mix: (share(is, all) - share(was, old)) * (usual - old.score),
-            within: share(is, all) * (is.score - usual),
-        }
-    };
-    let sources: Vec<Source> = names.iter().map(of_source).collect();
+    let (all, old) = (mean_score(now.iter()), mean_score(before.iter()));
+    let names: BTreeSet<&str> =
+        collect_into(now.iter().chain(before).map(|one| one.source.as_str()));
+    let sources: Vec<SourceChange> =
+        names.into_iter().map(|name| source_change(name, [now, before], [all, old])).collect();
     let new = sources.iter().filter(|of| of.before.episodes == 0).map(|of| of.within).sum();
     let by = all.score - old.score;
-    let scored =
-        |of: &[ScoredEpisode]| of.iter().map(|one| (one.task, one.score)).collect::<Vec<Scored>>();
-    let mut change = Change {
+    let scored = |of: &[ScoredEpisode]| {
+        of.iter().map(|one| (one.task, one.score)).collect::<Vec<ScoredTask>>()
+    };
+    let mut change = ScoreChange {
         now: all.score,
         before: old.score,
         by,
-        interval: interval(&scored(now), &scored(before), by),
+        interval: score_interval(&scored(now), &scored(before), by),
         mix: sources.iter().map(|of| of.mix).sum(),
         new,
         terms: change_terms(now, before, &sources),
@@ -64,26 +49,52 @@ pub(crate) fn score_change(
         parts: String::new(),
         text: Vec::new(),
     };
-    change.cause = cause(&change, named);
-    change.answer = answer(&change, named);
+    change.cause = name_cause(&change, named);
+    change.answer = answer_change(&change, named);
     change.parts = named_parts(&change);
-    change.text = explanation(&change, named);
+    change.text = explain_change(&change, named);
     Some(change)
 }
 
+/// Returns what a source adds to a change, from the episodes of both steps and their means.
+fn source_change(
+    name: &str,
+    [now, before]: [&[ScoredEpisode]; 2],
+    [all, old]: [ScorePart; 2],
+) -> SourceChange {
+    let share = |part: ScorePart, whole: ScorePart| part.episodes as f64 / whole.episodes as f64;
+    let part = |of: &[ScoredEpisode]| mean_score(of.iter().filter(|one| one.source == name));
+    let (is, was) = (part(now), part(before));
+    let usual = if was.episodes > 0 { was.score } else { old.score };
+    SourceChange {
+        source: name.to_owned(),
+        now: is,
+        before: was,
+        tasks: [count_tasks(now, name), count_tasks(before, name)],
+        mix: (share(is, all) - share(was, old)) * (usual - old.score),
+        within: share(is, all) * (is.score - usual),
+    }
+}
+
+/// Returns the number of tasks of a source.
+fn count_tasks(episodes: &[ScoredEpisode], source: &str) -> usize {
+    let its = episodes.iter().filter(|one| one.source == source).map(|one| one.task);
+    collect_into::<BTreeSet<u32>, u32>(its).len()
+}
+
 /// Adds evidence to the cause of a change. `named` is the number of the step before.
-pub(crate) fn add_evidence(change: &mut Change, evidence: &str, named: u32) {
+pub(crate) fn add_evidence(change: &mut ScoreChange, evidence: &str, named: u32) {
     if let Some(cause) = &mut change.cause {
         cause.push_str(evidence);
     }
-    change.answer = answer(change, named);
+    change.answer = answer_change(change, named);
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::sentence::signed;
+    use super::sentence::signed_number;
     use super::*;
     use crate::report::analyses::divergence::{Cause, CauseKind};
 
@@ -118,7 +129,7 @@ mod tests {
     }
 
     /// Asserts that the terms add up to the change.
-    fn adds_up(change: &Change) {
+    fn adds_up(change: &ScoreChange) {
         let terms: f64 = change.terms.iter().map(|term| term.by).sum();
         let sum = change.mix + change.new + terms;
         let size = change.now.abs().max(change.before.abs()).max(1.0);
@@ -148,7 +159,10 @@ mod tests {
             "Equal kinds of tasks were answered worse: −0.325 of −0.325 (“b” 0.500, 0.900 in step 7; “a” 0.800, 0.900 in step 7)."
         );
         let lost = "comes from 33 episodes (8 in step 7): unsolved, lost by a reply of t/a.";
-        assert_eq!(change.text[1], format!("Of this, {} {lost}", signed(change.terms[0].by)));
+        assert_eq!(
+            change.text[1],
+            format!("Of this, {} {lost}", signed_number(change.terms[0].by))
+        );
         let [low, high] = change.interval.unwrap();
         assert!(low < change.by && change.by < high && high < 0.0);
         assert_eq!(

@@ -6,8 +6,8 @@ use maverl::eval::{Interval, over_runs, paired};
 use maverl::run_dir::HELD_OUT;
 use serde_json::{Value, json};
 
-use crate::compact::{collected, sort_by};
-use crate::report::rows::run::{Facts, Run};
+use crate::compact::{collect_into, sort_by};
+use crate::report::rows::run::{ReportedRun, WholeFiles};
 
 /// Maximum number of tasks that are listed as different.
 const TASKS: usize = 100;
@@ -15,11 +15,11 @@ const TASKS: usize = 100;
 const LISTED: usize = 4;
 
 /// Compares runs, every two of them. `lines` are their lines in the list of runs.
-pub(crate) fn compare_runs(runs: &[&Run], lines: &[Value]) -> Value {
-    let facts: Vec<_> = runs.iter().map(|run| run.now().facts.clone()).collect();
+pub(crate) fn compare_runs(runs: &[&ReportedRun], lines: &[Value]) -> Value {
+    let facts: Vec<_> = runs.iter().map(|run| run.lock_content().facts.clone()).collect();
     let mut keys: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (i, facts) in facts.iter().enumerate() {
-        flatten("", &facts.config, &mut |key, value| {
+        flatten_table("", &facts.config, &mut |key, value| {
             keys.entry(key).or_insert_with(|| vec![Value::Null; runs.len()])[i] = value;
         });
     }
@@ -27,13 +27,13 @@ pub(crate) fn compare_runs(runs: &[&Run], lines: &[Value]) -> Value {
     let mut hashes: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for (i, facts) in facts.iter().enumerate() {
         for part in ["weights", "data"] {
-            flatten(part, &facts.provenance[part], &mut |key, value| {
+            flatten_table(part, &facts.provenance[part], &mut |key, value| {
                 hashes.entry(key).or_insert_with(|| vec![Value::Null; runs.len()])[i] = value;
             });
         }
     }
-    let pairs = pairs(runs, &facts);
-    let seeds = seeds(&facts, &keys, &pairs);
+    let pairs = compare_pairs(runs, &facts);
+    let seeds = seed_sets(&facts, &keys, &pairs);
     object!({
         "runs": lines,
         "seeds": seeds,
@@ -47,27 +47,32 @@ pub(crate) fn compare_runs(runs: &[&Run], lines: &[Value]) -> Value {
 }
 
 /// Compares every two runs: the later one with the earlier one.
-fn pairs(runs: &[&Run], facts: &[Facts]) -> Vec<Value> {
-    let outcomes: Vec<Shares> =
-        runs.iter().map(|run| ["before", "after"].map(|name| run.now().outcomes(name))).collect();
+fn compare_pairs(runs: &[&ReportedRun], facts: &[WholeFiles]) -> Vec<Value> {
+    let outcomes: Vec<Shares> = runs
+        .iter()
+        .map(|run| ["before", "after"].map(|name| run.lock_content().task_outcomes(name)))
+        .collect();
     let all = (0..runs.len()).flat_map(|i| (i + 1..runs.len()).map(move |j| (i, j)));
-    let pair = |(i, j): (usize, usize)| {
-        let differs = differs(&facts[i].provenance, &facts[j].provenance);
+    all.map(|(i, j): (usize, usize)| {
+        let differs = differing_splits(&facts[i].provenance, &facts[j].provenance);
         let listed = i == 0 || runs.len() <= LISTED;
-        let mut found = pair([i, j].map(|k| (runs[k], &outcomes[k][1])), &differs, listed);
+        let mut found = compare_pair([i, j].map(|k| (runs[k], &outcomes[k][1])), &differs, listed);
         found["runs"] = json!([i, j]);
-        found["gain"] =
-            if differs.is_empty() { gain(&outcomes[i], &outcomes[j]) } else { Value::Null };
+        found["gain"] = if differs.is_empty() {
+            gain_difference(&outcomes[i], &outcomes[j])
+        } else {
+            Value::Null
+        };
         found
-    };
-    all.map(pair).collect()
+    })
+    .collect()
 }
 
 /// Shares of solved episodes of the held-out tasks before and after training.
 type Shares = [BTreeMap<String, f64>; 2];
 
 /// Returns the difference of the gains over training of two runs, paired by task; null if no task is in all four evaluations.
-fn gain(one: &Shares, other: &Shares) -> Value {
+fn gain_difference(one: &Shares, other: &Shares) -> Value {
     let gain = |[before, after]: &Shares, task| Some(after.get(task)? - before.get(task)?);
     let tasks = one[1].keys();
     let differences: Vec<f64> =
@@ -81,36 +86,44 @@ fn gain(one: &Shares, other: &Shares) -> Value {
 
 /// Returns the sets of at least two runs that differ in the seed only: their results, and the interval of a run from
 /// another seed by Student's t, within 0 to 1.
-fn seeds(facts: &[Facts], keys: &BTreeMap<String, Vec<Value>>, pairs: &[Value]) -> Vec<Value> {
-    let others = |i: usize| {
-        let values = keys.iter().filter(|(key, _)| *key != "seed").map(|(_, values)| &values[i]);
-        json!(values.collect::<Vec<_>>()).to_string()
-    };
+fn seed_sets(
+    facts: &[WholeFiles],
+    keys: &BTreeMap<String, Vec<Value>>,
+    pairs: &[Value],
+) -> Vec<Value> {
     let mut sets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    (0..facts.len()).for_each(|i| sets.entry(others(i)).or_default().push(i));
-    let set = |members: &Vec<usize>| {
-        let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
-        let results: Vec<Option<f64>> = members.iter().map(after).collect();
-        let known: Vec<f64> = results.iter().copied().flatten().collect();
-        let interval = over_runs(&known).filter(|_| known.len() > 1).map(within_shares);
-        let differ = |what, key| differ(what, key, members, pairs);
-        let gain = differ("Gain over training", "gain");
-        let equal = start_equal(members.iter().map(|i| &facts[*i].provenance["weights"]));
-        let note = "Their starting weights are equal, so their scores before training differ by sampling alone, and the scores after \
-                    it tell more than the gains.";
-        let note = (equal && gain.is_some()).then_some(note);
-        let text = [differ("Held-out score after training", "difference"), gain];
-        object!({
-            "members": members,
-            "after": results,
-            "interval": interval,
-            "text": text.into_iter().flatten().collect::<Vec<_>>(),
-            "note": note,
-        })
-    };
+    (0..facts.len()).for_each(|i| sets.entry(other_values(keys, i)).or_default().push(i));
     let mut sets: Vec<&Vec<usize>> = sets.values().filter(|members| members.len() > 1).collect();
     sort_by(&mut sets, Ord::cmp);
-    sets.into_iter().map(set).collect()
+    sets.into_iter().map(|members| seed_set(facts, members, pairs)).collect()
+}
+
+/// Returns the settings of a run but its seed, as a text.
+fn other_values(keys: &BTreeMap<String, Vec<Value>>, i: usize) -> String {
+    let values = keys.iter().filter(|(key, _)| *key != "seed").map(|(_, values)| &values[i]);
+    json!(values.collect::<Vec<_>>()).to_string()
+}
+
+/// Describes a set of runs that differ in the seed only.
+fn seed_set(facts: &[WholeFiles], members: &[usize], pairs: &[Value]) -> Value {
+    let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
+    let results: Vec<Option<f64>> = members.iter().map(after).collect();
+    let known: Vec<f64> = results.iter().copied().flatten().collect();
+    let interval = over_runs(&known).filter(|_| known.len() > 1).map(within_shares);
+    let differ = |what, key| differing_runs(what, key, members, pairs);
+    let gain = differ("Gain over training", "gain");
+    let equal = start_equal(members.iter().map(|i| &facts[*i].provenance["weights"]));
+    let note = "Their starting weights are equal, so their scores before training differ by sampling alone, and the scores after \
+                it tell more than the gains.";
+    let note = (equal && gain.is_some()).then_some(note);
+    let text = [differ("Held-out score after training", "difference"), gain];
+    object!({
+        "members": members,
+        "after": results,
+        "interval": interval,
+        "text": text.into_iter().flatten().collect::<Vec<_>>(),
+        "note": note,
+    })
 }
 
 /// Returns an interval of shares as JSON; ends that are unknown are null.
@@ -128,7 +141,7 @@ fn start_equal<'v>(mut weights: impl Iterator<Item = &'v Value>) -> bool {
 }
 
 /// Says which runs of a set differ beyond chance in a quantity of their pairs; `None` if no pair has it.
-fn differ(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<String> {
+fn differing_runs(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<String> {
     let letter = |run: usize| char::from(b'A' + run as u8);
     let (mut known, mut apart) = (0, Vec::new());
     for pair in pairs {
@@ -154,12 +167,12 @@ fn differ(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<S
 }
 
 /// Calls `found` with every leaf of a table by its whole key.
-fn flatten(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
+fn flatten_table(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
     match value {
         Value::Object(table) => {
             for (key, value) in table {
                 let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                flatten(&whole, value, found);
+                flatten_table(&whole, value, found);
             }
         }
         Value::Null => {}
@@ -168,21 +181,23 @@ fn flatten(prefix: &str, value: &Value, found: &mut impl FnMut(String, Value)) {
 }
 
 /// Returns the held-out splits whose tasks differ.
-fn differs(one: &Value, other: &Value) -> Vec<String> {
-    let held_out = |data: &Value| -> BTreeMap<String, Value> {
-        let splits = data["data"].as_object().into_iter().flatten();
-        let splits = splits.filter(|(name, _)| name.starts_with(HELD_OUT));
-        collected(splits.map(|(name, hash)| (name.clone(), hash.clone())))
-    };
-    let (one, other) = (held_out(one), held_out(other));
-    let names: BTreeSet<&String> = collected(one.keys().chain(other.keys()));
+fn differing_splits(one: &Value, other: &Value) -> Vec<String> {
+    let (one, other) = (held_out_splits(one), held_out_splits(other));
+    let names: BTreeSet<&String> = collect_into(one.keys().chain(other.keys()));
     names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
+}
+
+/// Returns the hashes of the held-out splits of a run by their names.
+fn held_out_splits(provenance: &Value) -> BTreeMap<String, Value> {
+    let splits = provenance["data"].as_object().into_iter().flatten();
+    let splits = splits.filter(|(name, _)| name.starts_with(HELD_OUT));
+    collect_into(splits.map(|(name, hash)| (name.clone(), hash.clone())))
 }
 
 /// Compares the evaluations after training of two runs, task by task. Without equal tasks there is no interval. The
 /// tasks that differ are `listed` with an episode of each run.
-fn pair(
-    [(one, a), (other, b)]: [(&Run, &BTreeMap<String, f64>); 2],
+fn compare_pair(
+    [(one, a), (other, b)]: [(&ReportedRun, &BTreeMap<String, f64>); 2],
     differs: &[String],
     listed: bool,
 ) -> Value {
@@ -199,8 +214,9 @@ fn pair(
     let interval = paired(&differences);
     let changed = both.iter().filter(|(_, a, b)| listed && a != b).take(TASKS);
     // An episode of each that shows the difference: solved in the run that solves more.
-    let episode =
-        |run: &Run, task: &str, solved| run.now().index.with_outcome("after", task, solved);
+    let episode = |run: &ReportedRun, task: &str, solved| {
+        run.lock_content().index.with_outcome("after", task, solved)
+    };
     let changed = changed.map(|&(task, a, b)| {
         let episodes = [episode(one, task, a > b), episode(other, task, b > a)];
         object!({ "task": task, "shares": [a, b], "episodes": episodes })

@@ -8,7 +8,7 @@ use maverl::run_dir::Texts;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::compact::{collected, sort_by};
+use crate::compact::{collect_into, sort_by};
 use crate::report::reading::files::RunFiles;
 use crate::report::rows::index::counts::Played;
 use crate::report::rows::texts::read_turns;
@@ -108,12 +108,7 @@ pub(crate) struct TurnKey {
 
 impl TurnKey {
     pub(crate) fn new(seat: String, prompt: &[String], reply: &str) -> Self {
-        let hash = |of: &dyn Fn(&mut DefaultHasher)| {
-            let mut hasher = DefaultHasher::new();
-            of(&mut hasher);
-            hasher.finish()
-        };
-        let (prompt, reply) = (hash(&|h| prompt.hash(h)), hash(&|h| reply.hash(h)));
+        let (prompt, reply) = (hash_value(prompt), hash_value(reply));
         Self { seat, prompt, reply }
     }
 }
@@ -128,13 +123,9 @@ pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<Divergence> 
         tasks.entry((one.location.step, one.task)).or_default().push(i);
     }
     // Only tasks that some episodes solve and others do not are read, whole ones up to the limit.
-    let is_mixed = |its: &&Vec<usize>| {
-        let solved = |i: &usize| played[*i].solved;
-        its.iter().any(solved) && !its.iter().all(solved)
-    };
     let mut room = EPISODES;
     let mut chosen: Vec<usize> = Vec::new();
-    for its in tasks.values().filter(is_mixed).take_while(|its| {
+    for its in tasks.values().filter(|its| is_mixed(its, played)).take_while(|its| {
         let fits = its.len() <= room;
         room -= its.len().min(room);
         fits
@@ -157,6 +148,19 @@ pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<Divergence> 
     found
 }
 
+/// Returns true if some of the episodes are solved and others are not.
+fn is_mixed(its: &[usize], played: &[Played]) -> bool {
+    let solved = |i: &usize| played[*i].solved;
+    its.iter().any(solved) && !its.iter().all(solved)
+}
+
+/// Returns the hash of a value.
+fn hash_value(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// Returns the causes of the unsolved episodes of a task.
 fn of_task(
     played: &[Played],
@@ -166,40 +170,50 @@ fn of_task(
     let (solved, unsolved): (Vec<usize>, Vec<usize>) =
         its.iter().copied().partition(|i| played[*i].solved);
     let firsts: BTreeSet<Option<&TurnKey>> =
-        collected(its.iter().map(|i| turns_of.get(i).and_then(|turns| turns.first())));
-    let cause = |i: usize| {
-        let one = &played[i];
-        if let Some(seat) = &one.malformed {
-            return (Cause::new(CauseKind::Malformed, Some(seat)), None);
-        }
-        if let Some(seat) = &one.truncated {
-            return (Cause::new(CauseKind::Truncated, Some(seat)), None);
-        }
-        if solved.is_empty() {
-            return (Cause::new(CauseKind::NeverSolved, None), None);
-        }
-        let Some(turns) = turns_of.get(&i) else {
-            return (Cause::new(CauseKind::NotCompared, None), None);
-        };
-        let others = solved.iter().filter_map(|other| Some((*other, turns_of.get(other)?)));
-        let diverged = others.map(|(other, of)| (divergence(turns, of), other));
-        // The first of those with which it has most in common.
-        let last = diverged.max_by_key(|((depth, _), other)| (*depth, std::cmp::Reverse(*other)));
-        let Some(((depth, cause), other)) = last else {
-            return (Cause::new(CauseKind::NotCompared, None), None);
-        };
-        let distinct = depth <= 1 && firsts.len() == its.len();
-        (
-            if distinct { Cause::new(CauseKind::DistinctReplies, None) } else { cause },
-            Some((other, depth / 2)),
-        )
-    };
-    unsolved.into_iter().map(|i| (i, cause(i))).collect()
+        collect_into(its.iter().map(|i| turns_of.get(i).and_then(|turns| turns.first())));
+    let causes = unsolved.into_iter().map(|i| {
+        let known = known_cause(&played[i], !solved.is_empty()).map(|cause| (cause, None));
+        let found = known.unwrap_or_else(|| {
+            compare_with_solved(i, &solved, turns_of, firsts.len() == its.len())
+        });
+        (i, found)
+    });
+    causes.collect()
+}
+
+/// Returns the cause of an unsolved episode that is known without a comparison.
+fn known_cause(one: &Played, is_ever_solved: bool) -> Option<Cause> {
+    if let Some(seat) = &one.malformed {
+        return Some(Cause::new(CauseKind::Malformed, Some(seat)));
+    }
+    if let Some(seat) = &one.truncated {
+        return Some(Cause::new(CauseKind::Truncated, Some(seat)));
+    }
+    (!is_ever_solved).then(|| Cause::new(CauseKind::NeverSolved, None))
+}
+
+/// Returns the cause of an unsolved episode, and where it diverges from the solved one with which it has most in common: the
+/// first of several. `all_differ` is true if all episodes of the task have different first turns.
+fn compare_with_solved(
+    i: usize,
+    solved: &[usize],
+    turns_of: &BTreeMap<usize, Vec<TurnKey>>,
+    all_differ: bool,
+) -> Divergence {
+    let not_compared = (Cause::new(CauseKind::NotCompared, None), None);
+    let Some(turns) = turns_of.get(&i) else { return not_compared };
+    let others = solved.iter().filter_map(|other| Some((*other, turns_of.get(other)?)));
+    let diverged = others.map(|(other, of)| (find_divergence(turns, of), other));
+    let last = diverged.max_by_key(|((depth, _), other)| (*depth, std::cmp::Reverse(*other)));
+    let Some(((depth, cause), other)) = last else { return not_compared };
+    let distinct = depth <= 1 && all_differ;
+    let cause = if distinct { Cause::new(CauseKind::DistinctReplies, None) } else { cause };
+    (cause, Some((other, depth / 2)))
 }
 
 /// Returns where an episode diverges from another one, and what is different there: twice the number of common turns, and one
 /// more if the next prompts are equal, too.
-fn divergence(one: &[TurnKey], other: &[TurnKey]) -> (usize, Cause) {
+fn find_divergence(one: &[TurnKey], other: &[TurnKey]) -> (usize, Cause) {
     for (k, (a, b)) in one.iter().zip(other).enumerate() {
         if (&a.seat, a.prompt) != (&b.seat, b.prompt) {
             return (2 * k, Cause::new(CauseKind::OtherObservation, None));
@@ -232,7 +246,7 @@ pub(crate) fn loss_summary(causes: &[Cause]) -> Value {
         sum(&[CauseKind::NeverSolved, CauseKind::DistinctReplies, CauseKind::NotCompared]);
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
     sort_by(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
-    let seat = bottleneck(&ranked, unsolved - unknown);
+    let seat = find_bottleneck(&ranked, unsolved - unknown);
     let verdict = match seat {
         _ if unsolved == 0 => "Quality: every task is solved.".to_owned(),
         Some(seat) if 2 * unknown > unsolved => {
@@ -264,7 +278,7 @@ pub(crate) fn loss_summary(causes: &[Cause]) -> Value {
 
 /// Returns the seat that loses more episodes than the next one beyond chance, if seats lose at least half of those of which
 /// it is known.
-fn bottleneck<'s>(ranked: &[(&'s str, usize)], comparable: usize) -> Option<&'s str> {
+fn find_bottleneck<'s>(ranked: &[(&'s str, usize)], comparable: usize) -> Option<&'s str> {
     let (seat, first) = *ranked.first()?;
     let second = ranked.get(1).map_or(0, |(_, n)| *n);
     let named: usize = ranked.iter().map(|(_, n)| n).sum();

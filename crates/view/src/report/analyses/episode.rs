@@ -4,9 +4,9 @@ use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, TurnTime};
 use maverl::trajectory::{Act, Episode, Message, RewardOf, RewardPart, Turn};
 use serde_json::Value;
 
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 use crate::report::rows::episodes::StoredEpisode;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 
 /// Number of bytes of a text beyond which an answer contains its start only.
 const LONG: usize = 32 << 10;
@@ -16,7 +16,10 @@ const DISTINCT: usize = 12;
 const SEARCHED: usize = 300;
 
 /// Returns an episode with its row.
-pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, Problem> {
+pub(crate) fn episode_json(
+    run: &ReportedRun,
+    stored: &StoredEpisode,
+) -> Result<Value, ReportProblem> {
     let StoredEpisode { index, row, episode } = stored;
     let (stage, step) = (row["stage"].as_str().unwrap_or_default(), row["step"].as_u64());
     let step = step.unwrap_or_default();
@@ -24,8 +27,8 @@ pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, P
         TRAIN => (run.files.read_samples(step)?, run.files.read_clock(step)?),
         _ => (None, None),
     };
-    let content = run.now();
-    let seats = content.seats();
+    let content = run.lock_content();
+    let seats = content.seat_names();
     let trained = content.facts.plan["summary"]["seats"].clone();
     let n = row["n"].as_u64().unwrap_or_default() as usize;
     let of_task = content.index.of_task(*index);
@@ -35,7 +38,7 @@ pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, P
     let turns: Vec<Value> = (0..episode.turns.len())
         .map(|i| {
             let sample = recorded.and_then(|(all, its)| Some((all, *its.get(&i)?)));
-            turn(episode, i, sample, samples.is_some(), &trained)
+            turn_json(episode, i, sample, samples.is_some(), &trained)
         })
         .collect();
     let name = format!("{step}/{}/{}", episode.task.id, episode.index);
@@ -45,11 +48,11 @@ pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, P
         "row": row,
         "name": name,
         "task": episode.task,
-        "answer": episode.answer.as_deref().map(text),
+        "answer": episode.answer.as_deref().map(shortened_text),
         "outcome": episode.outcome,
         "rewards": episode.rewards,
         "seats": seats,
-        "acts": episode.acts.iter().map(act).collect::<Vec<_>>(),
+        "acts": episode.acts.iter().map(act_json).collect::<Vec<_>>(),
         "turns": turns,
         "of_task": of_task,
         "times": times,
@@ -58,25 +61,25 @@ pub(crate) fn episode_json(run: &Run, stored: &StoredEpisode) -> Result<Value, P
 }
 
 /// Returns one turn with its complete texts.
-pub(crate) fn turn_texts(episode: &Episode, turn: usize) -> Result<Value, Problem> {
+pub(crate) fn turn_texts(episode: &Episode, turn: usize) -> Result<Value, ReportProblem> {
     let turn = episode.turns.get(turn);
-    let turn = turn.ok_or_else(|| Problem::missing("there is no such turn"))?;
+    let turn = turn.ok_or_else(|| ReportProblem::missing("there is no such turn"))?;
     Ok(object!({ "prompt": turn.prompt, "reply": turn.reply, "tools": turn.tools }))
 }
 
-fn act(act: &Act) -> Value {
+fn act_json(act: &Act) -> Value {
     object!({
         "path": act.path.0,
         "nth": act.nth,
         "environment": act.environment,
         "action": act.action,
-        "observation": text(&act.observation),
+        "observation": shortened_text(&act.observation),
         "done": act.done,
     })
 }
 
 /// Returns a text, or its start and its length if it is long.
-fn text(text: &str) -> Value {
+fn shortened_text(text: &str) -> Value {
     if text.len() <= LONG {
         return text.into();
     }
@@ -85,7 +88,7 @@ fn text(text: &str) -> Value {
 }
 
 /// Returns a turn. Messages that an earlier turn was given too are left out.
-fn turn(
+fn turn_json(
     episode: &Episode,
     i: usize,
     sample: Option<(&StepSamples, &SampleRecord)>,
@@ -93,9 +96,8 @@ fn turn(
     seats: &Value,
 ) -> Value {
     let turn = &episode.turns[i];
-    let (shared, from) = shared(&episode.turns, i);
-    let message =
-        |message: &Message| object!({ "role": message.role, "content": text(&message.content) });
+    let (shared, from) = shared_messages(&episode.turns, i);
+    let message = |message: &Message| object!({ "role": message.role, "content": shortened_text(&message.content) });
     let prompt: Vec<Value> = turn.prompt[shared..].iter().map(message).collect();
     let tokens = turn.tokens.as_ref();
     let tools = turn.tools.iter().map(|tool| tool["function"]["name"].clone());
@@ -106,8 +108,8 @@ fn turn(
         "shared": (shared > 0).then(|| object!({ "turn": from, "messages": shared })),
         "prompt": prompt,
         "tools": tools.collect::<Vec<_>>(),
-        "reply": text(&turn.reply),
-        "error": turn.error.as_deref().map(text),
+        "reply": shortened_text(&turn.reply),
+        "error": turn.error.as_deref().map(shortened_text),
         "truncated": turn.truncated,
         "shortened": turn.shortened,
         "forked": turn.forked,
@@ -120,10 +122,10 @@ fn turn(
             "temperature": tokens.temperature,
             "finish": tokens.finish,
         })),
-        "reward": reward(episode, i),
-        "saw": saw(episode, i),
+        "reward": turn_reward(episode, i),
+        "saw": seen_texts(episode, i),
         "sample": sample.map(|(all, sample)| sample_json(all, sample)),
-        "untrained": sample.is_none().then(|| untrained(episode, i, has_samples, seats)),
+        "untrained": sample.is_none().then(|| untrained_reason(episode, i, has_samples, seats)),
     })
 }
 
@@ -142,14 +144,11 @@ pub(crate) fn sample_json(all: &StepSamples, sample: &SampleRecord) -> Value {
 }
 
 /// Returns the number of leading messages that another turn was given too, and the first such turn.
-fn shared(turns: &[Turn], i: usize) -> (usize, usize) {
-    let equal = |j: usize| {
-        let pairs = turns[j].prompt.iter().zip(&turns[i].prompt);
-        pairs.take_while(|(a, b)| a == b).count()
-    };
+fn shared_messages(turns: &[Turn], i: usize) -> (usize, usize) {
     let mut best = (0, 0);
     for j in i.saturating_sub(SEARCHED)..i {
-        let n = equal(j);
+        let pairs = turns[j].prompt.iter().zip(&turns[i].prompt);
+        let n = pairs.take_while(|(a, b)| a == b).count();
         if n > best.0 {
             best = (n, j);
         }
@@ -158,7 +157,7 @@ fn shared(turns: &[Turn], i: usize) -> (usize, usize) {
 }
 
 /// Returns the reward of a turn as its sum; null if the episode is unscored.
-fn reward(episode: &Episode, i: usize) -> Value {
+fn turn_reward(episode: &Episode, i: usize) -> Value {
     let Some(total) = episode.turn_reward(i) else { return Value::Null };
     let seat = &episode.turns[i].seat;
     let its = episode.rewards.iter().filter(|part| match &part.of {
@@ -166,42 +165,48 @@ fn reward(episode: &Episode, i: usize) -> Value {
         RewardOf::Seat(of) => of == seat,
         RewardOf::Turn(of) => *of == i,
     });
-    let part = |part: &RewardPart| {
-        let of = match &part.of {
-            RewardOf::Episode => "episode",
-            RewardOf::Seat(_) => "seat",
-            RewardOf::Turn(_) => "turn",
-        };
-        object!({ "name": part.name, "value": part.value, "of": of })
-    };
     object!({
         "total": total,
         "score": episode.score().map(|score| score.reward),
-        "parts": its.map(part).collect::<Vec<_>>(),
+        "parts": its.map(part_json).collect::<Vec<_>>(),
     })
 }
 
-/// Returns the earlier replies and observations that stand word for word in the prompt of a turn.
-fn saw(episode: &Episode, i: usize) -> Vec<Value> {
-    let turn = &episode.turns[i];
-    let stands = |text: &str| {
-        let text = text.trim();
-        text.chars().nth(DISTINCT).is_some()
-            && turn.prompt.iter().any(|message| message.content.contains(text))
+/// Returns a part of a reward, with whose it is.
+fn part_json(part: &RewardPart) -> Value {
+    let of = match &part.of {
+        RewardOf::Episode => "episode",
+        RewardOf::Seat(_) => "seat",
+        RewardOf::Turn(_) => "turn",
     };
+    object!({ "name": part.name, "value": part.value, "of": of })
+}
+
+/// Returns the earlier replies and observations that stand word for word in the prompt of a turn.
+fn seen_texts(episode: &Episode, i: usize) -> Vec<Value> {
+    let turn = &episode.turns[i];
     if episode.turns.len() > SEARCHED {
         return Vec::new();
     }
+    let prompt = &turn.prompt;
     let earlier = episode.turns[..i].iter().enumerate();
-    let replies =
-        earlier.filter(|(_, turn)| stands(&turn.reply)).map(|(j, _)| object!({ "turn": j }));
+    let replies = earlier
+        .filter(|(_, turn)| contains_word_for_word(prompt, &turn.reply))
+        .map(|(j, _)| object!({ "turn": j }));
     let before = episode.acts.iter().enumerate().filter(|(_, act)| act.path <= turn.path);
-    let observed = before.filter(|(_, act)| stands(&act.observation));
+    let observed = before.filter(|(_, act)| contains_word_for_word(prompt, &act.observation));
     replies.chain(observed.map(|(k, _)| object!({ "act": k }))).collect()
 }
 
+/// Returns true if a text that is long enough to be distinct stands in a message.
+fn contains_word_for_word(prompt: &[Message], text: &str) -> bool {
+    let text = text.trim();
+    text.chars().nth(DISTINCT).is_some()
+        && prompt.iter().any(|message| message.content.contains(text))
+}
+
 /// Returns the reason why a turn is not trained on.
-fn untrained(episode: &Episode, i: usize, has_samples: bool, seats: &Value) -> &'static str {
+fn untrained_reason(episode: &Episode, i: usize, has_samples: bool, seats: &Value) -> &'static str {
     let turn = &episode.turns[i];
     let seat = turn.seat.to_string();
     let planned = seats.as_array().into_iter().flatten().find(|planned| planned["seat"] == *seat);

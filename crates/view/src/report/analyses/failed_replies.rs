@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use maverl::run_dir::Texts;
 
-use super::change::Change;
+use super::change::ScoreChange;
 use super::divergence::{CauseKind, Divergence};
 use super::last_lines::last_line;
-use crate::compact::{collected, sort_by};
+use crate::compact::{collect_into, sort_by};
 use crate::report::reading::files::RunFiles;
 use crate::report::rows::index::counts::Played;
 use crate::report::rows::texts::read_turns;
@@ -21,7 +21,7 @@ const APART: f64 = 0.3;
 
 /// The part of a reply that is described.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Reply {
+struct ReplyLine {
     line: String,
     /// First word of it that its prompt lacks.
     coined: Option<String>,
@@ -29,22 +29,22 @@ struct Reply {
 
 /// Description of the replies of a seat that lose episodes.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Failure {
+pub(crate) struct FailedReplies {
     /// End of a clause on the lost episodes.
     pub(crate) evidence: String,
     /// Sentences with quoted replies.
     pub(crate) text: String,
 }
 
-impl Reply {
+impl ReplyLine {
     fn new(prompt: &[String], reply: &str) -> Self {
-        let known: BTreeSet<&str> = collected(prompt.iter().flat_map(|text| words(text)));
-        let coined = words(reply).find(|word| !known.contains(word));
+        let known: BTreeSet<&str> = collect_into(prompt.iter().flat_map(|text| long_words(text)));
+        let coined = long_words(reply).find(|word| !known.contains(word));
         Self { line: last_line(reply), coined: coined.map(str::to_owned) }
     }
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn long_words(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split(|c: char| !c.is_alphanumeric());
     parts.filter(|word| word.chars().count() >= WORD)
 }
@@ -55,35 +55,37 @@ pub(crate) fn failed_replies(
     run: &RunFiles,
     played: &[Played],
     divergences: &[Divergence],
-    change: &Change,
-) -> Option<Failure> {
+    change: &ScoreChange,
+) -> Option<FailedReplies> {
     let falls = change.by < 0.0 && change.cause.is_some();
-    let most = change.leading().filter(|most| falls && most.cause.kind == CauseKind::Diverged)?;
+    let most =
+        change.leading_term().filter(|most| falls && most.cause.kind == CauseKind::Diverged)?;
     let seat = most.cause.seat.as_ref()?;
     let its = divergences.iter().enumerate().filter(|(_, (cause, _))| *cause == most.cause);
     let pairs: Vec<(usize, usize, usize)> =
         its.filter_map(|(i, (_, at))| at.map(|(other, turn)| (i, other, turn))).collect();
-    let mut wanted: BTreeMap<(usize, usize), Reply> = BTreeMap::new();
+    let mut wanted: BTreeMap<(usize, usize), ReplyLine> = BTreeMap::new();
     for (i, other, turn) in &pairs {
-        wanted.extend([((*i, *turn), Reply::default()), ((*other, *turn), Reply::default())]);
+        wanted
+            .extend([((*i, *turn), ReplyLine::default()), ((*other, *turn), ReplyLine::default())]);
     }
-    let read: BTreeSet<usize> = collected(wanted.keys().map(|(i, _)| *i));
+    let read: BTreeSet<usize> = collect_into(wanted.keys().map(|(i, _)| *i));
     let episodes: Vec<(usize, &Played)> = read.into_iter().map(|i| (i, &played[i])).collect();
     read_turns(run, &episodes, |i, texts| {
         if let Texts::Turn { turn, prompt, reply, .. } = texts
             && let Some(wanted) = wanted.get_mut(&(i, turn))
         {
-            *wanted = Reply::new(&prompt, &reply);
+            *wanted = ReplyLine::new(&prompt, &reply);
         }
     });
     let of = |i: usize, turn: usize| wanted.get(&(i, turn)).cloned().unwrap_or_default();
-    let pairs: Vec<[Reply; 2]> =
+    let pairs: Vec<[ReplyLine; 2]> =
         pairs.iter().map(|(i, other, turn)| [of(*i, *turn), of(*other, *turn)]).collect();
-    compared(seat, &pairs)
+    compare_replies(seat, &pairs)
 }
 
 /// Says how replies that lose an episode are unlike those of solved ones; `None` without any.
-fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
+fn compare_replies(seat: &str, pairs: &[[ReplyLine; 2]]) -> Option<FailedReplies> {
     let n = pairs.len();
     let mut counts: BTreeMap<[&str; 2], usize> = BTreeMap::new();
     for [lost, solved] in pairs {
@@ -111,7 +113,7 @@ fn compared(seat: &str, pairs: &[[Reply; 2]]) -> Option<Failure> {
             ", with a word that is not in its prompt in {lost} of {n} replies, such as “{word}”"
         );
     }
-    Some(Failure { evidence, text })
+    Some(FailedReplies { evidence, text })
 }
 
 #[cfg(test)]
@@ -123,10 +125,11 @@ mod tests {
     #[test]
     fn replies_that_lose_are_quoted_beside_those_of_solved_episodes() {
         let prompt = ["Who made Magmak? Write <search>..</search>.".to_owned()];
-        let of = |lost: &str, solved: &str| [lost, solved].map(|reply| Reply::new(&prompt, reply));
+        let of =
+            |lost: &str, solved: &str| [lost, solved].map(|reply| ReplyLine::new(&prompt, reply));
         let twice = of("I search.\n<search>Magmek</search>", "<search>Magmak</search>");
         let pairs = [of("<search>made</search>", "<search>Magmak</search>"), twice.clone(), twice];
-        let failure = compared("s/a", &pairs).unwrap();
+        let failure = compare_replies("s/a", &pairs).unwrap();
         assert_eq!(
             failure.evidence,
             ", with a word that is not in its prompt in 2 of 3 replies, such as “Magmek”"
@@ -138,11 +141,11 @@ mod tests {
              2 of its 3 replies there have a word that is not in the prompt; so have 0 of the 3 replies of solved episodes that they are compared with."
         );
         let alike =
-            compared("s/a", &[of("<search>made</search>", "<search>Who</search>")]).unwrap();
+            compare_replies("s/a", &[of("<search>made</search>", "<search>Who</search>")]).unwrap();
         assert!(!alike.text.contains("not in the prompt"), "both are copied");
         let quoted =
             ", with “<search>made</search>” where the solved one has “<search>Who</search>”";
         assert_eq!(alike.evidence, quoted);
-        assert_eq!(compared("s/a", &[]), None);
+        assert_eq!(compare_replies("s/a", &[]), None);
     }
 }

@@ -3,13 +3,15 @@
 use maverl::run_dir::TRAIN;
 use serde_json::Value;
 
-use super::change::{Change, ScoredEpisode, add_evidence, has_zero, interval, score_change};
+use super::change::{
+    ScoreChange, ScoredEpisode, add_evidence, has_zero, score_change, score_interval,
+};
 use super::divergence::{Divergence, loss_causes};
 use super::failed_replies::failed_replies;
 use crate::compact::sort_by;
-use crate::report::rows::index::Index;
+use crate::report::rows::index::RowIndex;
 use crate::report::rows::index::counts::Played;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 
 /// Smallest fall that a notice is about.
 const LARGE: f64 = 0.1;
@@ -62,32 +64,38 @@ fn is_unusual(means: &[(u32, f64)], at: usize) -> bool {
 }
 
 /// Returns the largest fall beyond chance; without one, the largest of all. `None` if the score never fell.
-pub(crate) fn largest_fall(index: &Index) -> Option<Fall> {
-    let means = index.means(TRAIN);
+pub(crate) fn largest_fall(index: &RowIndex) -> Option<Fall> {
+    let means = index.mean_scores(TRAIN);
     let by = |at: &usize| means[at - 1].1 - means[*at].1;
     let mut falls: Vec<usize> = (1..means.len()).filter(|at| by(at) > 0.0).collect();
     sort_by(&mut falls, |a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
-    let fall = |&at: &usize| {
-        let ((before, old), (step, new)) = (means[at - 1], means[at]);
-        let scores = |step| index.scores(TRAIN, step);
-        let interval = interval(&scores(step), &scores(before), new - old);
-        Fall {
-            step,
-            before,
-            scores: [old, new],
-            beyond_chance: interval.is_some_and(|interval| !has_zero(interval)),
-            unusual: is_unusual(&means, at),
-        }
-    };
-    let beyond = falls.iter().take(TRIED).map(fall).find(|fall| fall.beyond_chance);
-    beyond.or_else(|| falls.first().map(fall))
+    let beyond = falls
+        .iter()
+        .take(TRIED)
+        .map(|&at| fall_at(index, &means, at))
+        .find(|fall| fall.beyond_chance);
+    beyond.or_else(|| falls.first().map(|&at| fall_at(index, &means, at)))
+}
+
+/// Returns the fall from a step to the next one.
+fn fall_at(index: &RowIndex, means: &[(u32, f64)], at: usize) -> Fall {
+    let ((before, old), (step, new)) = (means[at - 1], means[at]);
+    let scores = |step| index.task_scores(TRAIN, step);
+    let interval = score_interval(&scores(step), &scores(before), new - old);
+    Fall {
+        step,
+        before,
+        scores: [old, new],
+        beyond_chance: interval.is_some_and(|interval| !has_zero(interval)),
+        unusual: is_unusual(means, at),
+    }
 }
 
 /// Describes the largest fall with its cause; null if the run has fewer than two steps.
-pub(crate) fn fall_summary(run: &Run) -> Value {
+pub(crate) fn fall_summary(run: &ReportedRun) -> Value {
     let (steps, fall) = {
-        let content = run.now();
-        (content.index.steps(TRAIN).len(), largest_fall(&content.index))
+        let content = run.lock_content();
+        (content.index.stage_steps(TRAIN).len(), largest_fall(&content.index))
     };
     let Some(Fall { step, before, scores: [old, new], beyond_chance, .. }) = fall else {
         let text = "Reward: the score never fell from one step to the next.";
@@ -115,10 +123,10 @@ pub(crate) fn fall_summary(run: &Run) -> Value {
 /// Returns the change of the score to a step from the one before with its cause, and sentences on replies that lost
 /// episodes; `None` if one of the steps has no scored episode.
 pub(crate) fn explain_change(
-    run: &Run,
+    run: &ReportedRun,
     step: u32,
     before: u32,
-) -> Option<(Change, Option<String>)> {
+) -> Option<(ScoreChange, Option<String>)> {
     let (played, divergences, now) = scored_episodes(run, step);
     let mut change = score_change(&now, &scored_episodes(run, before).2, before)?;
     let failure = failed_replies(&run.files, &played, &divergences, &change);
@@ -129,24 +137,31 @@ pub(crate) fn explain_change(
 }
 
 /// Returns the scored episodes of a step, where they diverge from solved ones, and what a change depends on of them.
-fn scored_episodes(run: &Run, step: u32) -> (Vec<Played>, Vec<Divergence>, Vec<ScoredEpisode>) {
+fn scored_episodes(
+    run: &ReportedRun,
+    step: u32,
+) -> (Vec<Played>, Vec<Divergence>, Vec<ScoredEpisode>) {
     let (played, sources) = {
-        let content = run.now();
-        let played = content.index.played(TRAIN, [step; 2]);
-        let sources = played.iter().map(|one| content.index.source(one.task).to_owned());
+        let content = run.lock_content();
+        let played = content.index.played_episodes(TRAIN, [step; 2]);
+        let sources = played.iter().map(|one| content.index.task_source(one.task).to_owned());
         let sources: Vec<String> = sources.collect();
         (played, sources)
     };
     let divergences = loss_causes(&run.files, &played);
-    let one = |((of, source), (cause, solved)): ((&Played, String), &Divergence)| ScoredEpisode {
-        n: of.location.n,
-        task: of.task,
-        source,
-        score: of.score,
-        cause: cause.clone(),
-        solved: solved.map(|(other, _)| played[other].location.n),
-    };
-    let scored = played.iter().zip(sources).zip(&divergences).map(one).collect();
+    let scored = played
+        .iter()
+        .zip(sources)
+        .zip(&divergences)
+        .map(|((of, source), (cause, solved)): ((&Played, String), &Divergence)| ScoredEpisode {
+            n: of.location.n,
+            task: of.task,
+            source,
+            score: of.score,
+            cause: cause.clone(),
+            solved: solved.map(|(other, _)| played[other].location.n),
+        })
+        .collect();
     (played, divergences, scored)
 }
 
@@ -159,8 +174,8 @@ mod tests {
     use maverl::run_dir::testing::episode;
 
     /// Returns an index of steps of 16 tasks, of which so many are solved.
-    fn index(solved: &[u32]) -> Index {
-        let mut index = Index::default();
+    fn index(solved: &[u32]) -> RowIndex {
+        let mut index = RowIndex::default();
         for (step, solved) in (1..).zip(solved) {
             for n in 0..16 {
                 let one = episode(&format!("train-{step}-{n}"), 0, n < *solved, 1);

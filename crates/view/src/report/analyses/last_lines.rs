@@ -29,7 +29,7 @@ impl TurnCounts {
         *if solved { &mut self.solved } else { &mut self.unsolved } += 1;
     }
 
-    pub(crate) fn all(self) -> u64 {
+    pub(crate) fn all_turns(self) -> u64 {
         self.solved + self.unsolved
     }
 }
@@ -56,15 +56,16 @@ impl OutcomeLines {
 
     /// Returns true if the most frequent lines have most of the turns. Replies that mostly differ are not compared.
     pub(crate) fn has_few_lines(&self) -> bool {
-        let few: u64 = self.ranked().iter().take(LINES).map(|(_, turns)| turns.all()).sum();
-        few > 0 && few as f64 >= FEW * self.turns.all() as f64
+        let few: u64 =
+            self.ranked_lines().iter().take(LINES).map(|(_, turns)| turns.all_turns()).sum();
+        few > 0 && few as f64 >= FEW * self.turns.all_turns() as f64
     }
 
     /// Returns the last lines, the most frequent ones first.
-    pub(crate) fn ranked(&self) -> Vec<(&str, &TurnCounts)> {
+    pub(crate) fn ranked_lines(&self) -> Vec<(&str, &TurnCounts)> {
         let mut lines: Vec<(&str, &TurnCounts)> =
             self.lines.iter().map(|(line, turns)| (line.as_str(), turns)).collect();
-        sort_by(&mut lines, |(a, x), (b, y)| y.all().cmp(&x.all()).then(a.cmp(b)));
+        sort_by(&mut lines, |(a, x), (b, y)| y.all_turns().cmp(&x.all_turns()).then(a.cmp(b)));
         lines
     }
 }
@@ -88,7 +89,7 @@ impl SeatReplies {
     }
 
     /// Returns the turns by the answer that the seat saw, if enough right and wrong ones are known.
-    pub(crate) fn seen(&self) -> Option<&OutcomeLines> {
+    pub(crate) fn by_seen_answer(&self) -> Option<&OutcomeLines> {
         let TurnCounts { solved, unsolved } = self.seen.turns;
         (solved.min(unsolved) >= SEEN).then_some(&self.seen)
     }

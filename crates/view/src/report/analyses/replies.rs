@@ -7,15 +7,15 @@ use maverl::run_dir::{TRAIN, Texts};
 use maverl::trajectory::{RewardOf, RewardPart};
 use serde_json::Value;
 
-use super::answers::{AnsweredEpisode, AnsweredTurn, Answers, reply_parts, text_hash};
+use super::answers::{AnsweredEpisode, AnsweredTurn, EpisodeAnswers, reply_parts, text_hash};
 use super::divergence::{loss_causes, loss_summary};
 use super::fall::fall_summary;
 use super::hacking::{HackedReward, hacking_summary};
 use super::last_lines::{LINES, SeatReplies, TurnCounts, last_line};
 use super::team::WINDOW;
-use crate::compact::collected;
+use crate::compact::collect_into;
 use crate::report::rows::index::counts::Played;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 use crate::report::rows::texts::read_texts;
 
 /// Maximum number of episodes that are read at either end of a run.
@@ -38,14 +38,16 @@ struct EpisodeTexts {
 }
 
 /// Reads the replies of episodes, at most [`EPISODES`] of them.
-fn read(run: &Run, played: &[Played]) -> TeamReplies {
+fn read_replies(run: &ReportedRun, played: &[Played]) -> TeamReplies {
     let episodes: Vec<(usize, &Played)> = played.iter().take(EPISODES).enumerate().collect();
-    let answered = |(_, one): &(usize, &Played)| AnsweredEpisode {
-        task: one.task,
-        solved: one.solved,
-        ..AnsweredEpisode::default()
-    };
-    let mut answered: Vec<AnsweredEpisode> = episodes.iter().map(answered).collect();
+    let mut answered: Vec<AnsweredEpisode> = episodes
+        .iter()
+        .map(|(_, one): &(usize, &Played)| AnsweredEpisode {
+            task: one.task,
+            solved: one.solved,
+            ..AnsweredEpisode::default()
+        })
+        .collect();
     let mut texts_of: Vec<EpisodeTexts> =
         episodes.iter().map(|_| EpisodeTexts::default()).collect();
     let unreadable = read_texts(
@@ -75,20 +77,20 @@ fn read(run: &Run, played: &[Played]) -> TeamReplies {
             reply.paid = (its.map(|part| part.value).sum::<f64>() * 1e6).round() as i64;
         }
     }
-    let answers = Answers::new(&answered);
+    let answers = EpisodeAnswers::new(&answered);
     let mut seats: BTreeMap<String, SeatReplies> = BTreeMap::new();
     for (one, texts) in answered.iter().zip(&texts_of) {
-        let turns = one.turns.iter().zip(&texts.lines).zip(answers.seen(one));
+        let turns = one.turns.iter().zip(&texts.lines).zip(answers.seen_verdicts(one));
         for (turn, ((reply, line), seen)) in turns.enumerate() {
-            let parts = sum(&texts.rewards, &reply.seat, turn);
+            let parts = sum_parts(&texts.rewards, &reply.seat, turn);
             seats.entry(reply.seat.clone()).or_default().add(line, one.solved, seen, parts);
         }
     }
-    TeamReplies { seats, replaced: answers.replaced(), unreadable }
+    TeamReplies { seats, replaced: answers.replaced_answers(), unreadable }
 }
 
 /// Returns the sum of the reward parts of a turn of a seat.
-fn sum(rewards: &[RewardPart], seat: &str, turn: usize) -> f64 {
+fn sum_parts(rewards: &[RewardPart], seat: &str, turn: usize) -> f64 {
     let its = rewards.iter().filter(|part| match &part.of {
         RewardOf::Episode => true,
         RewardOf::Seat(of) => of.to_string() == seat,
@@ -105,8 +107,8 @@ pub(crate) struct ReplyFindings {
 }
 
 /// Reads the replies of the last and the first steps.
-pub(crate) fn read_findings(run: &Run) -> ReplyFindings {
-    let steps = run.now().index.steps(TRAIN);
+pub(crate) fn read_findings(run: &ReportedRun) -> ReplyFindings {
+    let steps = run.lock_content().index.stage_steps(TRAIN);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         let answer = object!({
             "early": Value::Null, "late": Value::Null, "seats": object!({}), "lost": Value::Null, "reward": Value::Null,
@@ -117,18 +119,18 @@ pub(crate) fn read_findings(run: &Run) -> ReplyFindings {
     let late = [steps[steps.len().saturating_sub(WINDOW)], *last];
     let early = [*first, steps[WINDOW.min(steps.len()) - 1]];
     let early = (early[1] < late[0]).then_some(early);
-    let played = |steps| run.now().index.played(TRAIN, steps);
-    let before = early.map(|steps| read(run, &played(steps))).unwrap_or_default();
+    let played = |steps| run.lock_content().index.played_episodes(TRAIN, steps);
+    let before = early.map(|steps| read_replies(run, &played(steps))).unwrap_or_default();
     let last = played(late);
-    let now = read(run, &last);
+    let now = read_replies(run, &last);
     let lost = loss_summary(
         &loss_causes(&run.files, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>(),
     );
     let seat = |(seat, replies): (&String, &SeatReplies)| {
         (seat.clone(), of_seat(replies, before.seats.get(seat)))
     };
-    let seats: BTreeMap<String, Value> = collected(now.seats.iter().map(seat));
-    let sums = run.now().index.team(TRAIN, late);
+    let seats: BTreeMap<String, Value> = collect_into(now.seats.iter().map(seat));
+    let sums = run.lock_content().index.team_sums(TRAIN, late);
     let (reward, hacked) = hacking_summary(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;
     let fall = fall_summary(run);
@@ -141,10 +143,10 @@ pub(crate) fn read_findings(run: &Run) -> ReplyFindings {
 
 /// Returns the replies of a seat in the last and the first steps, in both split in the same way.
 fn of_seat(late: &SeatReplies, early: Option<&SeatReplies>) -> Value {
-    let seen = late.seen();
+    let seen = late.by_seen_answer();
     let before = early.map(|replies| if seen.is_some() { &replies.seen } else { &replies.outcome });
     let now = seen.unwrap_or(&late.outcome);
-    let lines = now.ranked();
+    let lines = now.ranked_lines();
     let old = |line: &str| before.map(|of| of.lines.get(line).copied().unwrap_or_default());
     let line = |(line, turns): &(&str, &TurnCounts)| object!({ "text": line, "late": turns, "early": old(line) });
     object!({
@@ -199,6 +201,6 @@ mod tests {
         assert_eq!(found["seen"], true);
         assert_eq!(found["late"], json!({ "solved": SEEN, "unsolved": SEEN }));
         assert_eq!(found["early"], json!({ "solved": 0, "unsolved": 0 }));
-        assert_eq!(replies.seen().map(|lines| lines.parts), Some([2.5, -2.5]));
+        assert_eq!(replies.by_seen_answer().map(|lines| lines.parts), Some([2.5, -2.5]));
     }
 }

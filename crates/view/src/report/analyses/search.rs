@@ -17,10 +17,10 @@ use std::time::Duration;
 use maverl::run_dir::scan_texts;
 use serde_json::Value;
 
-use self::words::{Hit, Words};
-use crate::report::problem::Problem;
+use self::words::{WordHit, Words};
+use crate::report::problem::ReportProblem;
 use crate::report::rows::index::location::RowLocation;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 use crate::report::rows::selection::Selection;
 
 /// Maximum number of searches at once.
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 /// Episodes of one frame.
-struct Unit {
+struct SearchUnit {
     file: PathBuf,
     frame: u64,
     /// Offset of each episode in the frame, and its position in the order of the selection; ascending.
@@ -43,10 +43,10 @@ struct Unit {
 }
 
 /// Work of the threads of a search.
-struct Work {
+struct SearchWork {
     words: Words,
     /// Frames in the order of their first episode in the selection.
-    units: Vec<Unit>,
+    units: Vec<SearchUnit>,
     /// Index of the first unit that no thread has begun.
     next: AtomicUsize,
     /// Set when the client is gone.
@@ -54,20 +54,20 @@ struct Work {
 }
 
 /// Result of a unit: the position of each found episode in the selection; `None` if its frame cannot be read.
-type Found = (usize, Option<Vec<(usize, Hit)>>);
+type FoundEpisodes = (usize, Option<Vec<(usize, WordHit)>>);
 
 /// A running search: lines of JSON, one part at a time. The last line says how many episodes were read. An empty part only
 /// asks if anyone still waits.
-pub(crate) struct Search {
-    run: Arc<Run>,
-    work: Arc<Work>,
+pub(crate) struct RunningSearch {
+    run: Arc<ReportedRun>,
+    work: Arc<SearchWork>,
     /// Row, and unit of its frame, of each selected episode.
     rows: Vec<(usize, RowLocation, usize)>,
     /// Units that were read.
     done: Vec<bool>,
-    results: Option<Receiver<Found>>,
+    results: Option<Receiver<FoundEpisodes>>,
     /// Found episodes that wait for those before them, the first [`MOST`].
-    pending: BTreeMap<usize, Hit>,
+    pending: BTreeMap<usize, WordHit>,
     /// Position in the selection before which everything was sent.
     sent: usize,
     scanned: usize,
@@ -76,24 +76,24 @@ pub(crate) struct Search {
     ended: bool,
 }
 
-impl Drop for Search {
+impl Drop for RunningSearch {
     fn drop(&mut self) {
         self.work.stopped.store(true, Ordering::Relaxed);
         RUNNING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Unit {
+impl SearchUnit {
     /// Returns the first occurrence of the words in each episode that has them; `None` if the frame cannot be read, or the
     /// search was stopped.
-    fn search(&self, words: &Words, stopped: &AtomicBool) -> Option<Vec<(usize, Hit)>> {
+    fn search_rows(&self, words: &Words, stopped: &AtomicBool) -> Option<Vec<(usize, WordHit)>> {
         let starts: Vec<u64> = self.episodes.iter().map(|(at, _)| *at).collect();
-        let mut hits: Vec<(usize, Hit)> = Vec::new();
+        let mut hits: Vec<(usize, WordHit)> = Vec::new();
         let filter = |line: &[u8]| !stopped.load(Ordering::Relaxed) && words.may_be_in(line);
         scan_texts(&self.file, self.frame, &starts, filter, |i, texts| {
-            let Some(hit) = words.find(&texts) else { return };
+            let Some(hit) = words.find_first(&texts) else { return };
             match hits.last_mut().filter(|(last, _)| *last == i) {
-                Some((_, known)) if hit.before(known) => *known = hit,
+                Some((_, known)) if hit.is_before(known) => *known = hit,
                 Some(_) => {}
                 None => hits.push((i, hit)),
             }
@@ -103,13 +103,13 @@ impl Unit {
     }
 }
 
-impl Work {
+impl SearchWork {
     /// Reads units until none is left or the client is gone.
-    fn run(&self, results: &SyncSender<Found>) {
+    fn run_units(&self, results: &SyncSender<FoundEpisodes>) {
         loop {
             let at = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(unit) = self.units.get(at) else { return };
-            let found = unit.search(&self.words, &self.stopped);
+            let found = unit.search_rows(&self.words, &self.stopped);
             if self.stopped.load(Ordering::Relaxed) || results.send((at, found)).is_err() {
                 return;
             }
@@ -117,24 +117,24 @@ impl Work {
     }
 }
 
-impl Search {
+impl RunningSearch {
     /// Begins a search for words in the selected episodes.
     pub(crate) fn begin(
-        run: &Arc<Run>,
+        run: &Arc<ReportedRun>,
         words: &str,
         selection: &Selection,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, ReportProblem> {
         if RUNNING.fetch_add(1, Ordering::SeqCst) >= SEARCHES {
             RUNNING.fetch_sub(1, Ordering::SeqCst);
-            return Err(Problem::busy("four searches are running; wait for one"));
+            return Err(ReportProblem::busy("four searches are running; wait for one"));
         }
         Ok(Self::new(run, Words::new(words), selection))
     }
 
-    fn new(run: &Arc<Run>, words: Words, selection: &Selection) -> Self {
-        let content = run.now();
-        let (selected, _) = content.index.select(selection);
-        let mut units: Vec<Unit> = Vec::new();
+    fn new(run: &Arc<ReportedRun>, words: Words, selection: &Selection) -> Self {
+        let content = run.lock_content();
+        let (selected, _) = content.index.select_rows(selection);
+        let mut units: Vec<SearchUnit> = Vec::new();
         let mut known: BTreeMap<(u16, u32, u64), usize> = BTreeMap::new();
         let mut rows = Vec::with_capacity(selected.len());
         for at in selected {
@@ -142,10 +142,10 @@ impl Search {
             let unit = *known
                 .entry((location.stage, location.step, location.frame))
                 .or_insert_with(|| {
-                    let stage = content.index.stage(location.stage);
-                    let file = run.files.episodes(stage, u64::from(location.step));
+                    let stage = content.index.stage_name(location.stage);
+                    let file = run.files.episodes_file(stage, u64::from(location.step));
                     let (file, frame) = (file.unwrap_or_default(), location.frame);
-                    units.push(Unit { file, frame, episodes: Vec::new() });
+                    units.push(SearchUnit { file, frame, episodes: Vec::new() });
                     units.len() - 1
                 });
             units[unit].episodes.push((u64::from(location.at), rows.len()));
@@ -160,7 +160,7 @@ impl Search {
         let stopped = AtomicBool::new(false);
         Self {
             run: Arc::clone(run),
-            work: Arc::new(Work { words, units, next: AtomicUsize::new(0), stopped }),
+            work: Arc::new(SearchWork { words, units, next: AtomicUsize::new(0), stopped }),
             rows,
             done,
             results: None,
@@ -174,20 +174,20 @@ impl Search {
     }
 
     /// Starts a thread for each core.
-    fn start(&self) -> Receiver<Found> {
+    fn start_threads(&self) -> Receiver<FoundEpisodes> {
         let (sender, receiver) = sync_channel(WAITING);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..cores.min(self.work.units.len()) {
             let (work, sender) = (Arc::clone(&self.work), sender.clone());
             let named = std::thread::Builder::new().name("search".to_owned());
             // Without a thread, others do its work; without any, the end says how many episodes were not read.
-            let _ = named.spawn(move || work.run(&sender));
+            let _ = named.spawn(move || work.run_units(&sender));
         }
         receiver
     }
 
     /// Takes in the result of a unit.
-    fn take(&mut self, (unit, found): Found) {
+    fn take_found(&mut self, (unit, found): FoundEpisodes) {
         let episodes = self.work.units[unit].episodes.len();
         self.done[unit] = true;
         self.scanned += episodes;
@@ -204,7 +204,7 @@ impl Search {
     fn write_ready(&mut self, text: &mut String) {
         while self.rows.get(self.sent).is_some_and(|(.., unit)| self.done[*unit]) {
             if let Some(hit) = self.pending.remove(&self.sent)
-                && let Some(row) = self.row(self.sent)
+                && let Some(row) = self.read_row(self.sent)
             {
                 self.found += 1;
                 text.push_str(&format!("{}\n", hit.json(&row)));
@@ -214,17 +214,17 @@ impl Search {
     }
 
     /// Reads a selected row; `None` if the run was cut back since.
-    fn row(&self, selected: usize) -> Option<Value> {
+    fn read_row(&self, selected: usize) -> Option<Value> {
         let (at, location, _) = self.rows[selected];
-        let content = self.run.now();
+        let content = self.run.lock_content();
         if content.index.location(at) != Some(location) {
             return None;
         }
-        content.index.read(content.rows_file(), &[at]).ok()?.into_iter().next()
+        content.index.read_rows(content.rows_file(), &[at]).ok()?.into_iter().next()
     }
 }
 
-impl Iterator for Search {
+impl Iterator for RunningSearch {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
@@ -233,13 +233,13 @@ impl Iterator for Search {
         }
         let results = match self.results.take() {
             Some(results) => results,
-            None => self.start(),
+            None => self.start_threads(),
         };
         let mut gone = false;
         match results.recv_timeout(PATIENCE) {
             Ok(found) => {
-                self.take(found);
-                results.try_iter().take(WAITING).for_each(|found| self.take(found));
+                self.take_found(found);
+                results.try_iter().take(WAITING).for_each(|found| self.take_found(found));
             }
             Err(RecvTimeoutError::Timeout) => {
                 self.results = Some(results);

@@ -7,14 +7,14 @@ use maverl::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::change::Change;
+use super::change::ScoreChange;
 use super::fall::explain_change;
 use crate::compact::sort_by;
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
-use crate::report::rows::index::Index;
-use crate::report::rows::index::counts::{Attempts, TaskSums, Team};
-use crate::report::rows::run::Run;
+use crate::report::rows::index::RowIndex;
+use crate::report::rows::index::counts::{Attempts, TaskSums, TeamCounts};
+use crate::report::rows::run::ReportedRun;
 
 /// Number of steps whose sums are shown, at either end of a run.
 pub(crate) const WINDOW: usize = 5;
@@ -25,7 +25,7 @@ const TASKS: usize = 100;
 
 /// Times of the requests of a seat in rollouts, in seconds.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-struct Busy {
+struct SeatBusy {
     /// Time in which a request of the seat was open.
     busy: f64,
     /// Time in which requests of the seat were open, and none of another.
@@ -41,12 +41,12 @@ struct Busy {
 struct Occupancy {
     /// Time in which any request was open.
     seconds: f64,
-    seats: BTreeMap<String, Busy>,
+    seats: BTreeMap<String, SeatBusy>,
 }
 
 impl Occupancy {
     /// Adds the turns of a step.
-    fn add(&mut self, turns: &[TurnTime]) {
+    fn add_turns(&mut self, turns: &[TurnTime]) {
         let mut changes: Vec<(u64, i32, String)> = Vec::with_capacity(2 * turns.len());
         for TurnTime(_, _, seat, asked, ended, began) in turns.iter().filter(|turn| turn.3 < turn.4)
         {
@@ -82,8 +82,8 @@ impl Occupancy {
 }
 
 /// Returns the first and the last of the last steps of a run.
-pub(crate) fn last_steps(index: &Index) -> Option<[u32; 2]> {
-    let steps = index.steps(TRAIN);
+pub(crate) fn last_steps(index: &RowIndex) -> Option<[u32; 2]> {
+    let steps = index.stage_steps(TRAIN);
     Some([steps[steps.len().saturating_sub(WINDOW)..].first().copied()?, *steps.last()?])
 }
 
@@ -105,10 +105,10 @@ fn step_parts(run: &RunFiles, steps: &[u32]) -> Vec<(String, f64)> {
 }
 
 /// Returns the sums of the seats over the first and the last steps, with the times of the last ones.
-pub(crate) fn team_summary(run: &Run) -> Result<Value, Problem> {
+pub(crate) fn team_summary(run: &ReportedRun) -> Result<Value, ReportProblem> {
     let (early, late, steps) = {
-        let content = run.now();
-        let steps = content.index.steps(TRAIN);
+        let content = run.lock_content();
+        let steps = content.index.stage_steps(TRAIN);
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
             return Ok(
                 object!({ "early": Value::Null, "late": Value::Null, "times": Value::Null, "parts": [0; 0] }),
@@ -116,13 +116,13 @@ pub(crate) fn team_summary(run: &Run) -> Result<Value, Problem> {
         };
         let late = steps[steps.len().saturating_sub(WINDOW)];
         let early = steps[WINDOW.min(steps.len()) - 1];
-        let sums = |steps| content.index.team(TRAIN, steps);
+        let sums = |steps| content.index.team_sums(TRAIN, steps);
         let early = (early < late).then(|| sums([*first, early]));
         (early, sums([late, *last]), steps[steps.len().saturating_sub(WINDOW)..].to_vec())
     };
     let mut times = Occupancy::default();
     for step in &steps {
-        times.add(&run.files.read_clock(u64::from(*step))?.unwrap_or_default());
+        times.add_turns(&run.files.read_clock(u64::from(*step))?.unwrap_or_default());
     }
     let times = (!times.seats.is_empty()).then_some(times);
     let parts = step_parts(&run.files, &steps);
@@ -130,29 +130,30 @@ pub(crate) fn team_summary(run: &Run) -> Result<Value, Problem> {
 }
 
 /// Compares a step with the step before it.
-pub(crate) fn step_comparison(run: &Run, step: u64) -> Result<Value, Problem> {
-    let missing = || Problem::missing("the run has no episodes of this step");
+pub(crate) fn step_comparison(run: &ReportedRun, step: u64) -> Result<Value, ReportProblem> {
+    let missing = || ReportProblem::missing("the run has no episodes of this step");
     let step = u32::try_from(step).map_err(|_| missing())?;
-    let content = run.now();
-    let steps = content.index.steps(TRAIN);
+    let content = run.lock_content();
+    let steps = content.index.stage_steps(TRAIN);
     if !steps.contains(&step) {
         return Err(missing());
     }
     let at = steps.partition_point(|&earlier| earlier < step);
     let previous = at.checked_sub(1).map(|last| steps[last]);
     let earlier = previous.map(|last| [steps[at.saturating_sub(BEFORE)], last]);
-    let mean = |of: &Team| of.score / of.episodes.max(1) as f64;
-    let usual = earlier.map(|steps| mean(&content.index.team(TRAIN, steps)));
-    let before = previous.map(|step| content.index.team(TRAIN, [step; 2]));
-    let next = steps.get(at + 1).map(|next| (*next, mean(&content.index.team(TRAIN, [*next; 2]))));
-    let tasks = content.index.tasks(TRAIN, step);
-    let now = content.index.team(TRAIN, [step; 2]);
+    let mean = |of: &TeamCounts| of.score / of.episodes.max(1) as f64;
+    let usual = earlier.map(|steps| mean(&content.index.team_sums(TRAIN, steps)));
+    let before = previous.map(|step| content.index.team_sums(TRAIN, [step; 2]));
+    let next =
+        steps.get(at + 1).map(|next| (*next, mean(&content.index.team_sums(TRAIN, [*next; 2]))));
+    let tasks = content.index.task_sums(TRAIN, step);
+    let now = content.index.team_sums(TRAIN, [step; 2]);
     drop(content);
     let explained = previous.and_then(|from| explain_change(run, step, from));
     let (change, failure) = explained.unzip();
-    let mut text = change.as_ref().map_or(Vec::new(), |change: &Change| change.text.clone());
+    let mut text = change.as_ref().map_or(Vec::new(), |change: &ScoreChange| change.text.clone());
     text.extend(failure.flatten());
-    text.extend(change.as_ref().and(context(&tasks, next)));
+    text.extend(change.as_ref().and(task_context(&tasks, next)));
     let estimator = run.files.read_samples(step.into())?.map(|samples| samples.estimator);
     Ok(object!({
         "step": step,
@@ -169,11 +170,11 @@ pub(crate) fn step_comparison(run: &Run, step: u64) -> Result<Value, Problem> {
 }
 
 /// Says how the tasks of a step that earlier steps had too scored there, and how the next step scored.
-fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
+fn task_context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
     let next = next.map_or_else(String::new, |(step, score)| {
         format!(" Step {step}, with other tasks, scores {score:.3}.")
     });
-    let Some((n, now, before)) = known(tasks) else {
+    let Some((n, now, before)) = known_tasks(tasks) else {
         return Some(format!(
             "No task of this step was in an earlier one, so harder tasks of the same kinds and a worse team cannot be told apart.{next}"
         ));
@@ -190,10 +191,10 @@ fn context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> {
 }
 
 /// Returns the number of the tasks of a step that earlier steps had too, and their mean score now and then.
-fn known(tasks: &[TaskSums]) -> Option<(usize, f64, f64)> {
+fn known_tasks(tasks: &[TaskSums]) -> Option<(usize, f64, f64)> {
     let seen: Vec<&TaskSums> = tasks.iter().filter(|task| task.before.episodes > 0).collect();
     let mean = |of: fn(&TaskSums) -> Attempts| {
-        seen.iter().map(|task| of(task).mean()).sum::<f64>() / seen.len() as f64
+        seen.iter().map(|task| of(task).mean_score()).sum::<f64>() / seen.len() as f64
     };
     (!seen.is_empty()).then(|| (seen.len(), mean(|task| task.now), mean(|task| task.before)))
 }
@@ -208,18 +209,18 @@ mod tests {
         let turn = |seat: &str, asked, ended| TurnTime(0, 0, Seat::only(seat), asked, ended, None);
         let mut times = Occupancy::default();
         // a: 0 to 1000 twice; b: 500 to 3000; nothing until 4000; a: 4000 to 4250.
-        times.add(&[
+        times.add_turns(&[
             turn("t/a", 0, 1000),
             turn("t/a", 250, 1000),
             turn("t/b", 500, 3000),
             turn("t/a", 4000, 4250),
         ]);
         assert_eq!(times.seconds, 3.25);
-        assert_eq!(times.seats["t/a"], Busy { busy: 1.25, alone: 0.75, ..Busy::default() });
-        assert_eq!(times.seats["t/b"], Busy { busy: 2.5, alone: 2.0, ..Busy::default() });
-        times.add(&[turn("t/b", 100, 100)]);
+        assert_eq!(times.seats["t/a"], SeatBusy { busy: 1.25, alone: 0.75, ..SeatBusy::default() });
+        assert_eq!(times.seats["t/b"], SeatBusy { busy: 2.5, alone: 2.0, ..SeatBusy::default() });
+        times.add_turns(&[turn("t/b", 100, 100)]);
         assert_eq!(times.seconds, 3.25, "another step, and a request without a duration");
-        times.add(&[TurnTime(0, 0, Seat::only("t/c"), 500, 1500, Some(750))]);
+        times.add_turns(&[TurnTime(0, 0, Seat::only("t/c"), 500, 1500, Some(750))]);
         let found = times.seats["t/c"];
         assert_eq!((found.open, found.waited, found.alone), (1.0, 0.25, 1.0));
     }

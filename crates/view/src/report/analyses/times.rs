@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::trace::events;
-use crate::report::problem::Problem;
+use super::trace::trace_events;
+use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
 
 /// Maximum number of steps of an answer.
@@ -18,16 +18,16 @@ pub(crate) fn step_times(run: &RunFiles, from: u64, to: u64) -> Value {
 }
 
 /// Returns the times of the turns of a step.
-pub(crate) fn turn_times(run: &RunFiles, step: u64) -> Result<Value, Problem> {
-    let missing = || Problem::missing("the run has no times of the turns of this step");
+pub(crate) fn turn_times(run: &RunFiles, step: u64) -> Result<Value, ReportProblem> {
+    let missing = || ReportProblem::missing("the run has no times of the turns of this step");
     let turns = run.read_clock(step)?.ok_or_else(missing)?;
     Ok(object!({ "step": step, "turns": turns }))
 }
 
 /// Returns a step as a trace.
-pub(crate) fn step_trace(run: &RunFiles, step: u64) -> Result<Value, Problem> {
+pub(crate) fn step_trace(run: &RunFiles, step: u64) -> Result<Value, ReportProblem> {
     let row = run.read_spans().into_iter().find(|row| row.step == step);
-    let row = row.ok_or_else(|| Problem::missing("the run has no times of this step"))?;
+    let row = row.ok_or_else(|| ReportProblem::missing("the run has no times of this step"))?;
     let turns = run.read_clock(step)?.unwrap_or_default();
-    Ok(object!({ "traceEvents": events(&[(row, turns)]) }))
+    Ok(object!({ "traceEvents": trace_events(&[(row, turns)]) }))
 }

@@ -12,13 +12,13 @@ use maverl::text::{Piece, Tokenizer};
 use maverl::trajectory::{Episode, Seat, Tokens, Turn};
 use serde_json::{Value, json};
 
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
-use crate::report::rows::run::Run;
+use crate::report::rows::run::ReportedRun;
 
 /// Tokens of the prompt of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PromptTokens {
+pub(crate) enum TurnPrompt {
     /// All of them.
     All,
     /// Those that the prompt shares with no earlier turn.
@@ -33,34 +33,35 @@ static LAST: Mutex<Vec<(PathBuf, Arc<Tokenizer>)>> = Mutex::new(Vec::new());
 
 /// Returns a turn in tokens. The tokens that the prompt shares with an earlier turn are in it only if all are asked for.
 pub(crate) fn turn_tokens(
-    run: &Run,
+    run: &ReportedRun,
     row: &Value,
     episode: &Episode,
     at: usize,
-    prompt: PromptTokens,
-) -> Result<Value, Problem> {
+    prompt: TurnPrompt,
+) -> Result<Value, ReportProblem> {
     let turn = episode.turns.get(at);
-    let turn = turn.ok_or_else(|| Problem::missing("there is no such turn"))?;
-    let without = || Problem::missing("the turn has no tokens: an endpoint or a script replied");
+    let turn = turn.ok_or_else(|| ReportProblem::missing("there is no such turn"))?;
+    let without =
+        || ReportProblem::missing("the turn has no tokens: an endpoint or a script replied");
     let tokens = turn.tokens.as_ref().ok_or_else(without)?;
     let words = stored_tokenizer(run.path(), &turn.policy)?;
     let (shared, from) = match prompt {
-        PromptTokens::All => (0, 0),
-        PromptTokens::New => shared(&episode.turns, at),
+        TurnPrompt::All => (0, 0),
+        TurnPrompt::New => shared_prefix(&episode.turns, at),
     };
-    let mut completion = pieces(words.as_deref(), &tokens.completion);
+    let mut completion = token_pieces(words.as_deref(), &tokens.completion);
     completion["logprob"] = json!(tokens.logprobs);
     let step = row["step"].as_u64().unwrap_or_default();
     let n = row["n"].as_u64().unwrap_or_default() as usize;
     let is_trained = row["stage"] == TRAIN;
     let sample =
-        if is_trained { quantities(&run.files, step, (n, at), &mut completion)? } else { None };
+        if is_trained { add_quantities(&run.files, step, (n, at), &mut completion)? } else { None };
     if let Some(top) =
-        alternatives(&run.files, (step, n, at), words.as_deref(), tokens.completion.len())?
+        likeliest_tokens(&run.files, (step, n, at), words.as_deref(), tokens.completion.len())?
     {
         completion["top"] = top;
     }
-    let content = run.now();
+    let content = run.lock_content();
     Ok(object!({
         "row": row,
         "name": format!("{step}/{}/{}", episode.task.id, episode.index),
@@ -77,10 +78,10 @@ pub(crate) fn turn_tokens(
         "shared": (shared > 0).then(|| object!({
             "turn": from, "path": episode.turns[from].path.0, "tokens": shared,
         })),
-        "prompt": pieces(words.as_deref(), &tokens.prompt[shared..]),
+        "prompt": token_pieces(words.as_deref(), &tokens.prompt[shared..]),
         "completion": completion,
         "sample": sample,
-        "clip": clip(&content.facts.config, &turn.seat),
+        "clip": ratio_bounds(&content.facts.config, &turn.seat),
         "tokens_every": content.facts.config["record"]["tokens_every"],
     }))
 }
@@ -91,22 +92,22 @@ pub(crate) fn sampled_tokens(
     step: u64,
     (n, at): (usize, usize),
     turn: &Turn,
-) -> Result<Value, Problem> {
+) -> Result<Value, ReportProblem> {
     let Some(tokens) = turn.tokens.as_ref() else { return Ok(Value::Null) };
     let words = stored_tokenizer(run.path(), &turn.policy)?;
-    let mut completion = pieces(words.as_deref(), &tokens.completion);
+    let mut completion = token_pieces(words.as_deref(), &tokens.completion);
     completion["logprob"] = json!(tokens.logprobs);
-    quantities(run, step, (n, at), &mut completion)?;
+    add_quantities(run, step, (n, at), &mut completion)?;
     Ok(completion)
 }
 
 /// Adds the quantities of the sample of a turn to those of its tokens, and returns the sample.
-fn quantities(
+fn add_quantities(
     run: &RunFiles,
     step: u64,
     (episode, turn): (usize, usize),
     completion: &mut Value,
-) -> Result<Option<SampleRecord>, Problem> {
+) -> Result<Option<SampleRecord>, ReportProblem> {
     let Some(samples) = run.read_samples(step)? else { return Ok(None) };
     let is = |sample: &SampleRecord| (sample.episode, sample.turn) == (episode, turn);
     let Some(at) = samples.samples.iter().position(is) else { return Ok(None) };
@@ -119,9 +120,9 @@ fn quantities(
         sample.advantages.iter().map(|advantage| advantage * factor).collect()
     };
     completion["advantage"] = json!(advantages);
-    let path = run.tokens(step);
+    let path = run.tokens_file(step);
     if path.is_file() {
-        let record = read_tokens(&path).map_err(Problem::unreadable)?;
+        let record = read_tokens(&path).map_err(ReportProblem::unreadable)?;
         for (name, values) in record.of_sample(at) {
             // NaN becomes null.
             completion[name] = json!(values);
@@ -132,23 +133,20 @@ fn quantities(
 
 /// Returns the likeliest tokens at each token of a turn, if `maverl replay --top` has written them for the page:
 /// `[text, log-prob, id]` of each.
-fn alternatives(
+fn likeliest_tokens(
     run: &RunFiles,
     (step, n, turn): (u64, usize, usize),
     words: Option<&Tokenizer>,
     length: usize,
-) -> Result<Option<Value>, Problem> {
-    let path = run.alternatives(step, n);
+) -> Result<Option<Value>, ReportProblem> {
+    let path = run.alternatives_file(step, n);
     if !path.is_file() {
         return Ok(None);
     }
-    let record = read_top(&path).map_err(Problem::unreadable)?;
+    let record = read_top(&path).map_err(ReportProblem::unreadable)?;
     let fits = |of: &&TopTurn| of.turn == turn && of.tokens.len() == length;
     let Some(found) = record.turns.iter().find(fits) else { return Ok(None) };
-    let text = |id: u32| match words {
-        Some(words) => words.pieces(&[id]).into_iter().next().map(|piece| piece.text),
-        None => None,
-    };
+    let text = |id| Some(words?.pieces(&[id]).into_iter().next()?.text);
     let token = |&(id, logprob): &(u32, f32)| json!([text(id), logprob, id]);
     let tokens = found.tokens.iter().map(|of| of.iter().map(token).collect::<Vec<Value>>());
     Ok(Some(tokens.collect::<Vec<_>>().into()))
@@ -156,7 +154,7 @@ fn alternatives(
 
 /// Returns ids with their texts: those of special tokens by index, and the bytes of tokens without text, as
 /// hexadecimal.
-fn pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
+fn token_pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
     let Some(words) = words else { return object!({ "ids": ids }) };
     let pieces = words.pieces(ids);
     let special = (0..pieces.len()).filter(|&i| pieces[i].special);
@@ -171,23 +169,26 @@ fn pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
 
 /// Returns the length of the longest beginning of a prompt that an earlier turn of the same policy began with too, its
 /// reply included, and that turn.
-fn shared(turns: &[Turn], at: usize) -> (usize, usize) {
+fn shared_prefix(turns: &[Turn], at: usize) -> (usize, usize) {
     let Some(prompt) = turns[at].tokens.as_ref().map(|tokens| &tokens.prompt) else {
         return (0, 0);
     };
-    let equal = |tokens: &Tokens| {
-        let before = tokens.prompt.iter().chain(&tokens.completion);
-        before.zip(prompt).take_while(|(a, b)| a == b).count()
-    };
     let earlier =
         turns[..at].iter().enumerate().filter(|(_, turn)| turn.policy == turns[at].policy);
-    let found = earlier.filter_map(|(i, turn)| Some((equal(turn.tokens.as_ref()?), i)));
+    let found =
+        earlier.filter_map(|(i, turn)| Some((common_length(turn.tokens.as_ref()?, prompt), i)));
     // The first of the longest.
     found.fold((0, 0), |best, found| if found.0 > best.0 { found } else { best })
 }
 
+/// Returns the number of tokens with which a prompt begins as an earlier turn does, its reply included.
+fn common_length(tokens: &Tokens, prompt: &[u32]) -> usize {
+    let before = tokens.prompt.iter().chain(&tokens.completion);
+    before.zip(prompt).take_while(|(a, b)| a == b).count()
+}
+
 /// Returns the bounds of the ratio of a seat from the resolved configuration, if the ratio of each token is clipped.
-fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
+fn ratio_bounds(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
     let config = Config::of_table(resolved).ok()?;
     let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
     let own = seat.index.and_then(|index| agent.seats.get(&index));
@@ -202,7 +203,7 @@ fn clip(resolved: &Value, seat: &Seat) -> Option<[f64; 2]> {
 }
 
 /// Returns the tokenizer of a policy; `None` if the run has none.
-fn stored_tokenizer(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, Problem> {
+fn stored_tokenizer(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, ReportProblem> {
     let path = tokenizer(run, policy);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = last.iter().position(|(of, _)| *of == path) {
@@ -214,9 +215,10 @@ fn stored_tokenizer(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, 
     if !path.is_file() {
         return Ok(None);
     }
-    let json = read_tokenizer(&path).map_err(Problem::unreadable)?;
+    let json = read_tokenizer(&path).map_err(ReportProblem::unreadable)?;
     let words = Tokenizer::from_json(&json);
-    let damaged = |error| Problem::unreadable(format!("`{}` is damaged: {error}", path.display()));
+    let damaged =
+        |error| ReportProblem::unreadable(format!("`{}` is damaged: {error}", path.display()));
     let words = words.map_err(damaged)?;
     let words = Arc::new(words);
     last.push((path, Arc::clone(&words)));
@@ -272,13 +274,17 @@ mod tests {
     fn the_bounds_of_a_seat_are_its_own_or_those_of_all() {
         let resolved: toml::Value = toml::from_str(RESOLVED).unwrap();
         let resolved = serde_json::to_value(resolved).unwrap();
-        assert_eq!(clip(&resolved, &Seat::only("x/y")), Some([0.8, 1.25]));
-        assert_eq!(clip(&resolved, &Seat::only("search/verifier")), Some([0.8, 1.5]));
-        assert_eq!(clip(&resolved, &Seat::at("search/verifier", 1)), Some([0.75, 1.5]));
-        let searcher = clip(&resolved, &Seat::only("search/searcher"));
+        assert_eq!(ratio_bounds(&resolved, &Seat::only("x/y")), Some([0.8, 1.25]));
+        assert_eq!(ratio_bounds(&resolved, &Seat::only("search/verifier")), Some([0.8, 1.5]));
+        assert_eq!(ratio_bounds(&resolved, &Seat::at("search/verifier", 1)), Some([0.75, 1.5]));
+        let searcher = ratio_bounds(&resolved, &Seat::only("search/searcher"));
         assert_eq!(searcher, None, "the ratio of a reply is clipped");
-        assert_eq!(clip(&resolved, &Seat::only("search/answerer")), None, "CISPO clips a weight");
-        assert_eq!(clip(&resolved, &Seat::only("quiz/soft")), None, "a declared surrogate");
+        assert_eq!(
+            ratio_bounds(&resolved, &Seat::only("search/answerer")),
+            None,
+            "CISPO clips a weight"
+        );
+        assert_eq!(ratio_bounds(&resolved, &Seat::only("quiz/soft")), None, "a declared surrogate");
     }
 
     #[test]
@@ -290,10 +296,10 @@ mod tests {
         // The first turn is 1, 2, 3 and the reply 4, 5.
         prompt(1, &[1, 2, 9]);
         prompt(2, &[1, 2, 3, 4, 5, 6]);
-        assert_eq!(shared(&episode.turns, 0), (0, 0));
-        assert_eq!(shared(&episode.turns, 1), (2, 0));
-        assert_eq!(shared(&episode.turns, 2), (5, 0));
+        assert_eq!(shared_prefix(&episode.turns, 0), (0, 0));
+        assert_eq!(shared_prefix(&episode.turns, 1), (2, 0));
+        assert_eq!(shared_prefix(&episode.turns, 2), (5, 0));
         episode.turns[0].policy = "other".into();
-        assert_eq!(shared(&episode.turns, 2), (2, 1));
+        assert_eq!(shared_prefix(&episode.turns, 2), (2, 1));
     }
 }

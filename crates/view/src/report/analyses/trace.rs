@@ -21,17 +21,17 @@ fn us(seconds: f64) -> f64 {
 }
 
 impl Trace {
-    fn name(&mut self, what: &str, tid: usize, name: &str) {
+    fn add_name(&mut self, what: &str, tid: usize, name: &str) {
         let args = object!({ "name": name });
         self.events.push(object!({ "ph": "M", "pid": 1, "tid": tid, "name": what, "args": args }));
     }
 
     /// Adds a span to a thread, whose spans follow each other: those that overlap would not be drawn.
-    fn span(&mut self, thread: &str, name: &str, step: u64, at: f64, lasts: f64) {
+    fn add_span(&mut self, thread: &str, name: &str, step: u64, at: f64, lasts: f64) {
         if !self.threads.contains_key(thread) {
             let tid = self.threads.len() + 2;
             self.threads.insert(thread.to_owned(), (tid, 0.0));
-            self.name("thread_name", tid, thread);
+            self.add_name("thread_name", tid, thread);
         }
         let Some((tid, end)) = self.threads.get_mut(thread) else { return };
         let from = us(at).max(*end);
@@ -45,49 +45,62 @@ impl Trace {
     /// Adds a request of a seat. Requests of a seat overlap, so each is a pair of `b` and `e` with a number of its own; they are
     /// drawn together because they have one name, and among the threads because the number is local to the process. The time in
     /// which the engine generates is nested.
-    fn request(&mut self, seat: &str, args: &Value, [asked, ended]: [f64; 2], began: Option<f64>) {
+    fn add_request(
+        &mut self,
+        seat: &str,
+        args: &Value,
+        [asked, ended]: [f64; 2],
+        began: Option<f64>,
+    ) {
         self.requests += 1;
-        let id = object!({ "local": self.requests.to_string() });
-        let mut event = |ph: &str, name: &str, at: f64, args: &Value| {
-            self.events.push(object!({
-                "ph": ph, "pid": 1, "tid": 1, "cat": seat, "id2": id, "name": name, "ts": us(at), "args": args,
-            }));
-        };
+        let id = self.requests.to_string();
         let none = object!({});
         let ended = ended.max(asked);
-        event("b", seat, asked, args);
+        self.add_event(seat, &id, "b", seat, asked, args);
         if let Some(began) = began {
-            event("b", "generating", began.clamp(asked, ended), &none);
-            event("e", "generating", ended, &none);
+            self.add_event(seat, &id, "b", "generating", began.clamp(asked, ended), &none);
+            self.add_event(seat, &id, "e", "generating", ended, &none);
         }
-        event("e", seat, ended, &none);
+        self.add_event(seat, &id, "e", seat, ended, &none);
     }
 
-    fn counter(&mut self, name: &str, at: f64, args: &Value) {
+    /// Adds the begin or the end of a part of a request.
+    fn add_event(&mut self, seat: &str, id: &str, ph: &str, name: &str, at: f64, args: &Value) {
+        let id = object!({ "local": id });
+        self.events.push(object!({
+            "ph": ph, "pid": 1, "tid": 1, "cat": seat, "id2": id, "name": name, "ts": us(at), "args": args,
+        }));
+    }
+
+    fn add_counter(&mut self, name: &str, at: f64, args: &Value) {
         self.events.push(
             object!({ "ph": "C", "pid": 1, "tid": 1, "name": name, "ts": us(at), "args": args }),
         );
     }
 
     /// Adds the states of the workers of a step.
-    fn workers(&mut self, row: &SpanRow, rollout: f64) {
+    fn add_workers(&mut self, row: &SpanRow, rollout: f64) {
         for (policy, samples) in &row.samples {
             for WorkerSample(at, tokens, used, blocks) in samples {
                 let (at, blocks) = (rollout + at, object!({ "used": used, "all": blocks }));
-                self.counter(&format!("cache blocks of {policy}"), at, &blocks);
-                self.counter(&format!("tokens of {policy}"), at, &object!({ "sampled": tokens }));
+                self.add_counter(&format!("cache blocks of {policy}"), at, &blocks);
+                self.add_counter(
+                    &format!("tokens of {policy}"),
+                    at,
+                    &object!({ "sampled": tokens }),
+                );
             }
         }
     }
 
     /// Adds the requests of a step, and how many of each seat there are at once.
-    fn turns(&mut self, step: u64, rollout: f64, turns: &[TurnTime]) {
+    fn add_turns(&mut self, step: u64, rollout: f64, turns: &[TurnTime]) {
         let seconds = |ms: u64| rollout + ms as f64 / 1e3;
         let mut changes: BTreeMap<String, BTreeSet<(u64, i32, usize)>> = BTreeMap::new();
         for (i, TurnTime(episode, turn, seat, asked, ended, began)) in turns.iter().enumerate() {
             let seat = seat.to_string();
             let args = object!({ "step": step, "episode": episode, "turn": turn });
-            self.request(&seat, &args, [seconds(*asked), seconds(*ended)], began.map(seconds));
+            self.add_request(&seat, &args, [seconds(*asked), seconds(*ended)], began.map(seconds));
             if asked < ended {
                 changes.entry(seat).or_default().extend([(*asked, 1, i), (*ended, -1, i)]);
             }
@@ -96,7 +109,7 @@ impl Trace {
             let (name, mut open) = (format!("requests of {seat}"), 0);
             for (at, change, _) in changes {
                 open += change;
-                self.counter(&name, seconds(at), &object!({ "open": open }));
+                self.add_counter(&name, seconds(at), &object!({ "open": open }));
             }
         }
     }
@@ -104,19 +117,25 @@ impl Trace {
 
 /// Returns steps as events: a thread for the parts of the steps and one for each policy, the requests of each seat, and counters
 /// of requests, cache blocks and tokens.
-pub(crate) fn events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
+pub(crate) fn trace_events(steps: &[(SpanRow, Vec<TurnTime>)]) -> Vec<Value> {
     let mut trace = Trace::default();
-    trace.name("process_name", 1, "maverl");
-    trace.name("thread_name", 1, "requests");
+    trace.add_name("process_name", 1, "maverl");
+    trace.add_name("thread_name", 1, "requests");
     let first = steps.first().map_or(0.0, |(row, _)| row.start);
     for (row, turns) in steps {
         let start = row.start - first;
         for SpanRecord(name, policy, begin, lasts) in &row.spans {
-            trace.span(policy.as_deref().unwrap_or("step"), name, row.step, start + begin, *lasts);
+            trace.add_span(
+                policy.as_deref().unwrap_or("step"),
+                name,
+                row.step,
+                start + begin,
+                *lasts,
+            );
         }
         let rollout = row.spans.iter().find(|span| span.0 == "rollout").map_or(0.0, |span| span.2);
-        trace.workers(row, start + rollout);
-        trace.turns(row.step, start + rollout, turns);
+        trace.add_workers(row, start + rollout);
+        trace.add_turns(row.step, start + rollout, turns);
     }
     trace.events
 }
@@ -219,7 +238,7 @@ pub(crate) mod tests {
             |turn, asked, ended, began| TurnTime(0, turn, Seat::only("a/b"), asked, ended, began);
         let turns =
             vec![turn(0, 0, 250, Some(50)), turn(1, 100, 500, None), turn(2, 500, 500, Some(500))];
-        let events = events(&[(row(2, 100.0), turns), (row(3, 104.0), Vec::new())]);
+        let events = trace_events(&[(row(2, 100.0), turns), (row(3, 104.0), Vec::new())]);
         let open = replayed(&events);
         assert!(open.len() == 3 && open.values().all(Vec::is_empty), "{open:?}");
         let of = |ph: &str| events.iter().filter(|event| event["ph"] == ph).collect::<Vec<_>>();

@@ -12,15 +12,15 @@ use std::time::SystemTime;
 use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
 
 use super::divergence::TurnKey;
-use crate::compact::collected;
-use crate::report::rows::run::Run;
+use crate::compact::collect_into;
+use crate::report::rows::run::ReportedRun;
 use crate::report::rows::texts::read_turns;
 
 /// Length of a file, and the time at which it was written.
-type Stamp = Option<(u64, SystemTime)>;
+type FileStamp = Option<(u64, SystemTime)>;
 
 /// Weights of the groups of a step, and the files that they were computed from.
-type OfStep = ([Stamp; 2], Vec<f64>);
+type OfStep = ([FileStamp; 2], Vec<f64>);
 
 /// Weights of the groups of each step by their id, computed once for the files of a step.
 #[derive(Default)]
@@ -28,25 +28,33 @@ pub(crate) struct GroupWeights(Mutex<BTreeMap<u64, OfStep>>);
 
 impl GroupWeights {
     /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
-    pub(crate) fn of(&self, run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
-        let stamps = [stamp(&run.files.samples(step)), stamp(&run.files.episodes(TRAIN, step)?)];
+    pub(crate) fn of_step(
+        &self,
+        run: &ReportedRun,
+        step: u64,
+        all: &StepSamples,
+    ) -> Option<Vec<f64>> {
+        let stamps = [
+            file_stamp(&run.files.samples_file(step)),
+            file_stamp(&run.files.episodes_file(TRAIN, step)?),
+        ];
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
             return Some(weights.clone());
         }
-        let weights = read(run, step, all)?;
+        let weights = compute_weights(run, step, all)?;
         known().insert(step, (stamps, weights.clone()));
         Some(weights)
     }
 }
 
-fn stamp(file: &Path) -> Stamp {
+fn file_stamp(file: &Path) -> FileStamp {
     let found = file.metadata().ok()?;
     Some((found.len(), found.modified().ok()?))
 }
 
 /// Returns the advantage of a sample in the loss.
-pub(crate) fn advantage(sample: &SampleRecord) -> f64 {
+pub(crate) fn loss_advantage(sample: &SampleRecord) -> f64 {
     sample.advantage * sample.factor.unwrap_or(1.0)
 }
 
@@ -61,7 +69,7 @@ impl ReplySums {
     }
 
     /// Returns the number of replies that are equal to a reply, itself included.
-    pub(crate) fn equal(&self, reply: &TurnKey) -> usize {
+    pub(crate) fn count_equal(&self, reply: &TurnKey) -> usize {
         self.0.get(reply).map_or(0, |(n, _)| *n)
     }
 
@@ -71,13 +79,14 @@ impl ReplySums {
 }
 
 /// Computes the weights of the groups of a step from its replies.
-fn read(run: &Run, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
+fn compute_weights(run: &ReportedRun, step: u64, all: &StepSamples) -> Option<Vec<f64>> {
     let only = u32::try_from(step).ok()?;
-    let played = run.now().index.played(TRAIN, [only; 2]);
+    let played = run.lock_content().index.played_episodes(TRAIN, [only; 2]);
     let in_group = all.samples.iter().filter_map(|sample| Some((sample, sample.group?)));
-    let mut samples: BTreeMap<(usize, usize), (usize, f64)> = collected(
-        in_group.map(|(sample, group)| ((sample.episode, sample.turn), (group, advantage(sample)))),
-    );
+    let mut samples: BTreeMap<(usize, usize), (usize, f64)> =
+        collect_into(in_group.map(|(sample, group)| {
+            ((sample.episode, sample.turn), (group, loss_advantage(sample)))
+        }));
     let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
     let numbered = played.iter().map(|one| (one.location.n as usize, one));
     let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();
@@ -114,7 +123,7 @@ mod tests {
             replies.add(key, advantage);
         }
         assert_eq!(replies.weight(), 0.5 + 0.25 + 0.5);
-        assert_eq!(replies.equal(&reply("t/a", "who?", "Peru")), 2);
-        assert_eq!(replies.equal(&reply("t/a", "who?", "Rome")), 0);
+        assert_eq!(replies.count_equal(&reply("t/a", "who?", "Peru")), 2);
+        assert_eq!(replies.count_equal(&reply("t/a", "who?", "Rome")), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use maverl::run_dir::{SpanRow, StepSamples, TRAIN, TurnTime, read_clock, read_samples};
 
-use crate::report::problem::Problem;
+use crate::report::problem::ReportProblem;
 
 /// Files of a run.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl RunFiles {
     }
 
     /// Returns the file of the episodes of a stage; `None` if there is no such stage.
-    pub(crate) fn episodes(&self, stage: &str, step: u64) -> Option<PathBuf> {
+    pub(crate) fn episodes_file(&self, stage: &str, step: u64) -> Option<PathBuf> {
         let file = match stage {
             TRAIN => format!("rollouts/step-{step:06}.jsonl.zst"),
             "validation" => format!("evaluations/step-{step:06}.jsonl.zst"),
@@ -39,32 +39,32 @@ impl RunFiles {
     }
 
     /// Returns the file of the quantities of a step's tokens.
-    pub(crate) fn tokens(&self, step: u64) -> PathBuf {
+    pub(crate) fn tokens_file(&self, step: u64) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.tokens.safetensors.zst"))
     }
 
     /// Returns the file of the likeliest tokens of an episode, which `maverl replay --top` writes on request.
-    pub(crate) fn alternatives(&self, step: u64, n: usize) -> PathBuf {
+    pub(crate) fn alternatives_file(&self, step: u64, n: usize) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.top-{n}.json"))
     }
 
     /// Returns the file of the samples of a step.
-    pub(crate) fn samples(&self, step: u64) -> PathBuf {
+    pub(crate) fn samples_file(&self, step: u64) -> PathBuf {
         self.path.join(format!("samples/step-{step:06}.jsonl.zst"))
     }
 
     /// Returns the file of the times of the turns of a step.
-    pub(crate) fn clock(&self, step: u64) -> PathBuf {
+    pub(crate) fn clock_file(&self, step: u64) -> PathBuf {
         self.path.join(format!("clock/step-{step:06}.jsonl.zst"))
     }
 
     /// Returns the samples of a step; `None` if the run has no record of them.
-    pub(crate) fn read_samples(&self, step: u64) -> Result<Option<StepSamples>, Problem> {
-        let path = self.samples(step);
+    pub(crate) fn read_samples(&self, step: u64) -> Result<Option<StepSamples>, ReportProblem> {
+        let path = self.samples_file(step);
         if !path.is_file() {
             return Ok(None);
         }
-        read_samples(&path).map(Some).map_err(Problem::unreadable)
+        read_samples(&path).map(Some).map_err(ReportProblem::unreadable)
     }
 
     /// Reads the rows of `spans.jsonl`. An incomplete last line is skipped, and so is a run without times.
@@ -75,11 +75,11 @@ impl RunFiles {
     }
 
     /// Returns the times of the turns of a step; `None` if there are none.
-    pub(crate) fn read_clock(&self, step: u64) -> Result<Option<Vec<TurnTime>>, Problem> {
-        let path = self.clock(step);
+    pub(crate) fn read_clock(&self, step: u64) -> Result<Option<Vec<TurnTime>>, ReportProblem> {
+        let path = self.clock_file(step);
         if !path.is_file() {
             return Ok(None);
         }
-        read_clock(&path).map(Some).map_err(Problem::unreadable)
+        read_clock(&path).map(Some).map_err(ReportProblem::unreadable)
     }
 }

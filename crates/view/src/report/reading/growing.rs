@@ -9,7 +9,7 @@ const LONGEST: usize = 64 << 20;
 
 /// A file of lines that another process appends to, and may cut back. A last line without its end waits.
 #[derive(Debug)]
-pub(crate) struct Growing {
+pub(crate) struct GrowingLines {
     path: PathBuf,
     /// Number of bytes of the lines that were read.
     bytes: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Growing {
 
 /// Result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum FileChange {
     /// No new line.
     None,
     /// New lines.
@@ -28,7 +28,7 @@ pub(crate) enum Change {
     Reset,
 }
 
-impl Growing {
+impl GrowingLines {
     /// Creates a reader of a file that may not exist yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, bytes: 0, identity: None }
@@ -50,7 +50,7 @@ impl Growing {
         state: &mut S,
         reset: impl FnOnce(&mut S),
         mut line: impl FnMut(&mut S, u64, &[u8]),
-    ) -> io::Result<Change> {
+    ) -> io::Result<FileChange> {
         let found = match fs::metadata(&self.path) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -81,9 +81,9 @@ impl Growing {
             }
         }
         Ok(match self.bytes {
-            _ if is_new && before > 0 => Change::Reset,
-            bytes if bytes != before => Change::Grown,
-            _ => Change::None,
+            _ if is_new && before > 0 => FileChange::Reset,
+            bytes if bytes != before => FileChange::Grown,
+            _ => FileChange::None,
         })
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     fn lines_are_read_once_as_they_grow_and_anew_when_they_were_cut_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows.jsonl");
-        let mut growing = Growing::new(path.clone());
+        let mut growing = GrowingLines::new(path.clone());
         let mut lines: Vec<(u64, String)> = Vec::new();
         let mut poll = |lines: &mut Vec<(u64, String)>| {
             let add = |lines: &mut Vec<_>, at, line: &[u8]| {
@@ -116,22 +116,22 @@ mod tests {
             };
             growing.poll(lines, Vec::clear, add).unwrap()
         };
-        assert_eq!(poll(&mut lines), Change::None);
+        assert_eq!(poll(&mut lines), FileChange::None);
         fs::write(&path, "one\ntw").unwrap();
-        assert_eq!(poll(&mut lines), Change::Grown);
-        assert_eq!(poll(&mut lines), Change::None);
+        assert_eq!(poll(&mut lines), FileChange::Grown);
+        assert_eq!(poll(&mut lines), FileChange::None);
         fs::write(&path, "one\ntwo\n").unwrap();
-        assert_eq!(poll(&mut lines), Change::Grown);
+        assert_eq!(poll(&mut lines), FileChange::Grown);
         assert_eq!(lines, [(0, "one".to_owned()), (4, "two".to_owned())]);
         File::options().write(true).open(&path).unwrap().set_len(4).unwrap();
-        assert_eq!(poll(&mut lines), Change::Reset);
+        assert_eq!(poll(&mut lines), FileChange::Reset);
         assert_eq!(lines, [(0, "one".to_owned())]);
         fs::write(dir.path().join("new"), "1\n2\n3\n4\n").unwrap();
         fs::rename(dir.path().join("new"), &path).unwrap();
-        assert_eq!(poll(&mut lines), Change::Reset);
+        assert_eq!(poll(&mut lines), FileChange::Reset);
         assert_eq!(lines.len(), 4);
         fs::remove_file(&path).unwrap();
-        assert_eq!(poll(&mut lines), Change::Reset);
+        assert_eq!(poll(&mut lines), FileChange::Reset);
         assert!(lines.is_empty());
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::selection::{Flag, Key, Selection};
+use super::selection::{Flag, Selection, SortKey};
 use maverl::run_dir::{EpisodeRow, TRAIN};
 
 /// Bits of `Row::flags`.
@@ -27,8 +27,8 @@ const MOST: usize = 512 << 20;
 
 /// All rows of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
-    rows: Vec<Row>,
+pub(crate) struct RowIndex {
+    rows: Vec<IndexRow>,
     /// Number of rows of training that were forgotten.
     forgotten: usize,
     cells: Vec<Cell>,
@@ -43,7 +43,7 @@ pub(crate) struct Index {
 
 /// A row, 56 bytes.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct IndexRow {
     offset: u64,
     /// Offset of the frame of the episode in its file.
     frame: u64,
@@ -80,7 +80,7 @@ struct Names {
 }
 
 impl Names {
-    fn number(&mut self, name: &str) -> u32 {
+    fn number_of(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
@@ -90,17 +90,17 @@ impl Names {
         next
     }
 
-    fn find(&self, name: &str) -> Option<u32> {
+    fn find_number(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
 }
 
-impl Index {
+impl RowIndex {
     /// Adds the line of a row at an offset of the file. A line that is not a row is skipped.
-    pub(crate) fn add(&mut self, offset: u64, line: &[u8]) {
+    pub(crate) fn add_line(&mut self, offset: u64, line: &[u8]) {
         if let Ok(row) = serde_json::from_slice::<EpisodeRow>(line) {
             self.make_room();
-            self.push(offset, &row, 0);
+            self.push_row(offset, &row, 0);
         }
     }
 
@@ -110,11 +110,11 @@ impl Index {
         let offset = self.made.len() as u64;
         if serde_json::to_writer(&mut self.made, row).is_ok() {
             self.made.push(b'\n');
-            self.push(offset, row, MADE);
+            self.push_row(offset, row, MADE);
         }
     }
 
-    fn push(&mut self, offset: u64, row: &EpisodeRow, flags: u8) {
+    fn push_row(&mut self, offset: u64, row: &EpisodeRow, flags: u8) {
         let narrow = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
         let first_cell = self.cells.len() as u32;
         let (mut malformed, mut truncated) = (false, false);
@@ -122,7 +122,7 @@ impl Index {
             malformed |= counts.1 > 0;
             truncated |= counts.2 > 0;
             self.cells.push(Cell {
-                seat: narrow(self.seats.number(&seat.to_string())),
+                seat: narrow(self.seats.number_of(&seat.to_string())),
                 turns: narrow(counts.0),
                 malformed: narrow(counts.1),
                 truncated: narrow(counts.2),
@@ -131,9 +131,9 @@ impl Index {
             });
         }
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        let task = self.tasks.number(&format!("{}/{}", row.source, row.task));
+        let task = self.tasks.number_of(&format!("{}/{}", row.source, row.task));
         self.sources.resize(self.tasks.names.len(), row.source.len());
-        self.rows.push(Row {
+        self.rows.push(IndexRow {
             offset,
             frame: row.at[0],
             score: row.score.unwrap_or(f64::NAN),
@@ -144,7 +144,7 @@ impl Index {
             first_cell,
             index: row.index,
             at: u32::try_from(row.at[1]).unwrap_or(u32::MAX),
-            stage: narrow(self.stages.number(&row.stage)),
+            stage: narrow(self.stages.number_of(&row.stage)),
             cells: (self.cells.len() as u32 - first_cell) as u8,
             flags: flags
                 | bit(row.solved == Some(true), SOLVED)
@@ -155,24 +155,24 @@ impl Index {
     }
 
     /// Returns the size of the rows in bytes.
-    fn bytes(&self) -> usize {
+    fn size_in_bytes(&self) -> usize {
         size_of_val(&*self.rows) + size_of_val(&*self.cells) + self.made.len()
     }
 
     fn make_room(&mut self) {
-        if self.bytes() > MOST {
-            self.shrink(MOST);
+        if self.size_in_bytes() > MOST {
+            self.shrink_to(MOST);
         }
     }
 
     /// Forgets the rows of the oldest training steps until the others have three quarters of a size.
-    fn shrink(&mut self, most: usize) {
-        let train = self.stages.find(TRAIN);
+    fn shrink_to(&mut self, most: usize) {
+        let train = self.stages.find_number(TRAIN);
         let is_old =
-            |row: &Row, until: u32| Some(u32::from(row.stage)) == train && row.step < until;
-        let steps = self.steps(TRAIN);
-        let each = self.bytes() / self.rows.len().max(1);
-        let mut over = self.bytes().saturating_sub(most / 4 * 3) / each.max(1);
+            |row: &IndexRow, until: u32| Some(u32::from(row.stage)) == train && row.step < until;
+        let steps = self.stage_steps(TRAIN);
+        let each = self.size_in_bytes() / self.rows.len().max(1);
+        let mut over = self.size_in_bytes().saturating_sub(most / 4 * 3) / each.max(1);
         let mut until = 0;
         for step in steps {
             if over == 0 {
@@ -204,7 +204,7 @@ impl Index {
     }
 
     /// Returns the number of rows of training that were forgotten.
-    pub(crate) fn forgotten(&self) -> usize {
+    pub(crate) fn forgotten_rows(&self) -> usize {
         self.forgotten
     }
 
@@ -229,13 +229,13 @@ impl Index {
     }
 
     /// Returns the stages and seats in the order of their first row.
-    pub(crate) fn names(&self) -> (&[String], &[String]) {
+    pub(crate) fn stages_and_seats(&self) -> (&[String], &[String]) {
         (&self.stages.names, &self.seats.names)
     }
 
     /// Returns the steps of a stage that have rows, ascending.
-    pub(crate) fn steps(&self, stage: &str) -> Vec<u32> {
-        let Some(stage) = self.stages.find(stage) else { return Vec::new() };
+    pub(crate) fn stage_steps(&self, stage: &str) -> Vec<u32> {
+        let Some(stage) = self.stages.find_number(stage) else { return Vec::new() };
         let its = self.rows.iter().filter(|row| u32::from(row.stage) == stage);
         let mut steps: Vec<u32> = its.map(|row| row.step).collect();
         steps.sort_unstable();
@@ -250,15 +250,15 @@ impl Index {
 
     /// Returns the first step of a stage that has rows.
     pub(crate) fn first_step(&self, stage: &str) -> Option<u64> {
-        let stage = self.stages.find(stage)?;
+        let stage = self.stages.find_number(stage)?;
         let its = self.rows.iter().filter(|row| u32::from(row.stage) == stage);
         its.map(|row| u64::from(row.step)).min()
     }
 
     /// Returns the indices of the selected rows in their order, and the number of all selected ones.
-    pub(crate) fn select(&self, selection: &Selection) -> (Vec<usize>, usize) {
+    pub(crate) fn select_rows(&self, selection: &Selection) -> (Vec<usize>, usize) {
         let number = |names: &Names, name: &Option<String>| {
-            name.as_ref().map(|name| names.find(name).unwrap_or(u32::MAX))
+            name.as_ref().map(|name| names.find_number(name).unwrap_or(u32::MAX))
         };
         let (stage, seat) =
             (number(&self.stages, &selection.stage), number(&self.seats, &selection.seat));
@@ -271,12 +271,12 @@ impl Index {
                 let row = &self.rows[at];
                 stage.is_none_or(|stage| u32::from(row.stage) == stage)
                     && tasks.as_ref().is_none_or(|tasks| tasks[row.task as usize])
-                    && self.fits(row, seat, selection)
+                    && self.fits_selection(row, seat, selection)
             })
             .collect();
         let (key, descending) = selection.sort;
         found.sort_by(|a, b| {
-            let order = self.order(key, seat, *a, *b);
+            let order = self.compare_rows(key, seat, *a, *b);
             (if descending { order.reverse() } else { order }).then(a.cmp(b))
         });
         let total = found.len();
@@ -284,12 +284,12 @@ impl Index {
         (page.collect(), total)
     }
 
-    fn fits(&self, row: &Row, seat: Option<u32>, selection: &Selection) -> bool {
+    fn fits_selection(&self, row: &IndexRow, seat: Option<u32>, selection: &Selection) -> bool {
         let within = |(low, high): (Option<u32>, Option<u32>), value: u32| {
             low.is_none_or(|low| value >= low) && high.is_none_or(|high| value <= high)
         };
         let is = |bit: u8| row.flags & bit != 0;
-        let cell = seat.map(|seat| self.cell(row, seat));
+        let cell = seat.map(|seat| self.seat_cell(row, seat));
         let (low, high) = selection.score;
         let flag = match selection.flag {
             None => true,
@@ -310,42 +310,46 @@ impl Index {
             && high.is_none_or(|high| row.score <= high)
     }
 
-    fn cell(&self, row: &Row, seat: u32) -> Option<&Cell> {
+    fn seat_cell(&self, row: &IndexRow, seat: u32) -> Option<&Cell> {
         self.cells_of(row).iter().find(|cell| u32::from(cell.seat) == seat)
     }
 
-    fn cells_of(&self, row: &Row) -> &[Cell] {
+    fn cells_of(&self, row: &IndexRow) -> &[Cell] {
         &self.cells[row.first_cell as usize..][..usize::from(row.cells)]
     }
 
     /// Compares two rows. Missing scores are last.
-    fn order(&self, key: Key, seat: Option<u32>, a: usize, b: usize) -> Ordering {
+    fn compare_rows(&self, key: SortKey, seat: Option<u32>, a: usize, b: usize) -> Ordering {
         let (a, b) = (&self.rows[a], &self.rows[b]);
-        let sum = |row: &Row, of: &dyn Fn(&Cell) -> f64| -> f64 {
-            let cells = self.cells_of(row).iter();
-            cells.filter(|cell| seat.is_none_or(|seat| u32::from(cell.seat) == seat)).map(of).sum()
+        let cells = |of: fn(&Cell) -> f64| {
+            self.sum_cells(a, seat, of).total_cmp(&self.sum_cells(b, seat, of))
         };
-        let cells = |of: &dyn Fn(&Cell) -> f64| sum(a, of).total_cmp(&sum(b, of));
         match key {
-            Key::Step => a.step.cmp(&b.step),
-            Key::Score => a.score.total_cmp(&b.score),
-            Key::Turns => cells(&|cell| f64::from(cell.turns)),
-            Key::Tokens if seat.is_some() => cells(&|cell| f64::from(cell.tokens)),
-            Key::Tokens => a.tokens.cmp(&b.tokens),
-            Key::Reward => {
-                let mean = |row: &Row| {
-                    let turns = sum(row, &|cell| f64::from(cell.turns));
-                    sum(row, &|cell| f64::from(cell.reward)) / turns.max(1.0)
-                };
-                mean(a).total_cmp(&mean(b))
-            }
+            SortKey::Step => a.step.cmp(&b.step),
+            SortKey::Score => a.score.total_cmp(&b.score),
+            SortKey::Turns => cells(|cell| f64::from(cell.turns)),
+            SortKey::Tokens if seat.is_some() => cells(|cell| f64::from(cell.tokens)),
+            SortKey::Tokens => a.tokens.cmp(&b.tokens),
+            SortKey::Reward => self.mean_reward(a, seat).total_cmp(&self.mean_reward(b, seat)),
         }
     }
 
+    /// Returns the sum over the cells of a row, of one seat or of all.
+    fn sum_cells(&self, row: &IndexRow, seat: Option<u32>, of: fn(&Cell) -> f64) -> f64 {
+        let cells = self.cells_of(row).iter();
+        cells.filter(|cell| seat.is_none_or(|seat| u32::from(cell.seat) == seat)).map(of).sum()
+    }
+
+    /// Returns the mean reward of the turns of a row, of one seat or of all.
+    fn mean_reward(&self, row: &IndexRow, seat: Option<u32>) -> f64 {
+        let turns = self.sum_cells(row, seat, |cell| f64::from(cell.turns));
+        self.sum_cells(row, seat, |cell| f64::from(cell.reward)) / turns.max(1.0)
+    }
+
     /// Returns the index of the row of an episode.
-    pub(crate) fn find(&self, stage: &str, step: u64, n: u64) -> Option<usize> {
-        let stage = self.stages.find(stage)?;
-        let is = |row: &Row| {
+    pub(crate) fn find_row(&self, stage: &str, step: u64, n: u64) -> Option<usize> {
+        let stage = self.stages.find_number(stage)?;
+        let is = |row: &IndexRow| {
             (u64::from(row.n), u64::from(row.step), u32::from(row.stage)) == (n, step, stage)
         };
         // The newest row: rows that were made for a step follow those of a file.
@@ -353,11 +357,11 @@ impl Index {
     }
 
     /// Reads rows by their indices.
-    pub(crate) fn read(&self, file: &Path, rows: &[usize]) -> io::Result<Vec<Value>> {
+    pub(crate) fn read_rows(&self, file: &Path, rows: &[usize]) -> io::Result<Vec<Value>> {
         let mut reader: Option<BufReader<File>> = None;
-        let mut line = Vec::new();
-        let mut read = |&at: &usize| -> io::Result<Value> {
-            let Row { offset, flags, .. } = self.rows[at];
+        let (mut line, mut values) = (Vec::new(), Vec::new());
+        for &at in rows {
+            let IndexRow { offset, flags, .. } = self.rows[at];
             line.clear();
             if flags & MADE != 0 {
                 let text = &self.made[offset as usize..];
@@ -370,9 +374,9 @@ impl Index {
                 reader.seek(SeekFrom::Start(offset))?;
                 reader.read_until(b'\n', &mut line)?;
             }
-            Ok(serde_json::from_slice(&line)?)
-        };
-        rows.iter().map(&mut read).collect()
+            values.push(serde_json::from_slice(&line)?);
+        }
+        Ok(values)
     }
 }
 
@@ -381,17 +385,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::pages::query::Query;
+    use crate::pages::query::QueryParameters;
     use crate::pages::selection::read_selection;
-    use crate::report::problem::Problem;
+    use crate::report::problem::ReportProblem;
     use maverl::run_dir::testing::episode;
 
-    fn selection(query: &str) -> Result<Selection, Problem> {
-        read_selection(&Query::new(query)?)
+    fn selection(query: &str) -> Result<Selection, ReportProblem> {
+        read_selection(&QueryParameters::new(query)?)
     }
 
-    fn index() -> Index {
-        let mut index = Index::default();
+    fn index() -> RowIndex {
+        let mut index = RowIndex::default();
         for step in 1..=3 {
             for n in 0..4_u32 {
                 let mut one = episode(&format!("a-{}", n / 2), n % 2, n == 3, n + 1);
@@ -408,7 +412,7 @@ mod tests {
     #[test]
     fn rows_are_found_by_every_filter_and_sorted_by_every_key() {
         let index = index();
-        let found = |query: &str| index.select(&selection(query).unwrap());
+        let found = |query: &str| index.select_rows(&selection(query).unwrap());
         assert_eq!(found("").1, 12);
         assert_eq!(found("step=2").0, [4, 5, 6, 7]);
         assert_eq!(found("step=2..&limit=3&offset=1"), (vec![5, 6, 7], 8));
@@ -432,44 +436,44 @@ mod tests {
     #[test]
     fn over_its_size_an_index_forgets_the_oldest_steps() {
         let mut index = index();
-        let (bytes, other) = (index.bytes(), episode("b-0", 0, true, 1));
+        let (bytes, other) = (index.size_in_bytes(), episode("b-0", 0, true, 1));
         index.add_made(&EpisodeRow::new("before", 0, 0, [0, 0], &other));
-        index.shrink(bytes);
-        assert_eq!((index.forgotten(), index.len()), (4, 9), "one step is a third");
-        assert_eq!(index.steps(TRAIN), [2, 3]);
-        assert!(index.find("before", 0, 0).is_some());
-        let at = index.find(TRAIN, 3, 3).unwrap();
-        let row = index.read(Path::new("none"), &[at]).unwrap().remove(0);
+        index.shrink_to(bytes);
+        assert_eq!((index.forgotten_rows(), index.len()), (4, 9), "one step is a third");
+        assert_eq!(index.stage_steps(TRAIN), [2, 3]);
+        assert!(index.find_row("before", 0, 0).is_some());
+        let at = index.find_row(TRAIN, 3, 3).unwrap();
+        let row = index.read_rows(Path::new("none"), &[at]).unwrap().remove(0);
         assert_eq!((row["step"].as_u64(), row["seats"]["t/a"][0].as_u64()), (Some(3), Some(4)));
-        let sorted = index.select(&selection("stage=train&sort=-turns&limit=1").unwrap()).0;
-        assert_eq!(index.read(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
+        let sorted = index.select_rows(&selection("stage=train&sort=-turns&limit=1").unwrap()).0;
+        assert_eq!(index.read_rows(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
     }
 
     #[test]
     fn rows_that_are_cut_back_leave_nothing_in_memory() {
         let mut index = index();
-        let before = index.bytes();
+        let before = index.size_in_bytes();
         for _ in 0..3 {
             let one = EpisodeRow::new(TRAIN, 4, 0, [0, 0], &episode("c", 0, true, 2));
-            index.add(0, &serde_json::to_vec(&one).unwrap());
-            assert!(index.bytes() > before);
+            index.add_line(0, &serde_json::to_vec(&one).unwrap());
+            assert!(index.size_in_bytes() > before);
             index.clear_read();
-            assert_eq!((index.bytes(), index.len()), (before, 12));
+            assert_eq!((index.size_in_bytes(), index.len()), (before, 12));
         }
-        let sorted = index.select(&selection("sort=-turns&limit=1").unwrap()).0;
-        assert_eq!(index.read(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
+        let sorted = index.select_rows(&selection("sort=-turns&limit=1").unwrap()).0;
+        assert_eq!(index.read_rows(Path::new("none"), &sorted).unwrap()[0]["n"], 3);
     }
 
     #[test]
     fn rows_read_back_as_they_were_written() {
         let index = index();
-        let rows = index.read(Path::new("none"), &[7, 0]).unwrap();
+        let rows = index.read_rows(Path::new("none"), &[7, 0]).unwrap();
         let row: EpisodeRow = serde_json::from_value(rows[0].clone()).unwrap();
         assert_eq!((row.step, row.n, row.task.as_str()), (2, 3, "a-1"));
-        assert_eq!(index.find(TRAIN, 2, 3), Some(7));
-        assert_eq!(index.find(TRAIN, 2, 4), None);
+        assert_eq!(index.find_row(TRAIN, 2, 3), Some(7));
+        assert_eq!(index.find_row(TRAIN, 2, 4), None);
         assert_eq!(index.of_task(7).len(), 6);
         assert_eq!(index.solved_by_task(TRAIN), [("facts/a-0", 0.0), ("facts/a-1", 0.5)]);
-        assert!(size_of::<Row>() <= 56 && size_of::<Cell>() <= 20);
+        assert!(size_of::<IndexRow>() <= 56 && size_of::<Cell>() <= 20);
     }
 }

@@ -13,12 +13,12 @@ use maverl::run_dir::{PLAN, PROGRESS, RunDir};
 use maverl::train::Beat;
 use serde_json::Value;
 
-use super::index::Index;
+use super::index::RowIndex;
 use super::series::Series;
 use super::validations::Validations;
-use crate::compact::collected;
+use crate::compact::collect_into;
 use crate::report::reading::files::RunFiles;
-use crate::report::reading::growing::{Change, Growing};
+use crate::report::reading::growing::{FileChange, GrowingLines};
 
 /// Interval between two looks at the files.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
@@ -35,24 +35,24 @@ const WHOLE: [&str; 6] = [
 ];
 
 /// A run.
-pub(crate) struct Run {
+pub(crate) struct ReportedRun {
     pub(crate) files: RunFiles,
     /// Name in lists: the path as the user wrote it.
     pub(crate) name: String,
     /// Name in addresses: that in lists in small letters, digits and `-`.
     pub(crate) id: String,
     pub(crate) validations: Validations,
-    content: Mutex<Content>,
+    content: Mutex<RunContent>,
 }
 
 /// Content of a run's files.
-pub(crate) struct Content {
+pub(crate) struct RunContent {
     /// Content of files that are written whole.
-    pub(crate) facts: Facts,
+    pub(crate) facts: WholeFiles,
     /// Reason why the run cannot be read.
     pub(crate) problem: Option<String>,
     pub(crate) series: Series,
-    pub(crate) index: Index,
+    pub(crate) index: RowIndex,
     /// Rows of `warnings.jsonl`.
     pub(crate) warnings: Vec<Value>,
     /// Progress of the process that writes the run.
@@ -62,10 +62,10 @@ pub(crate) struct Content {
     pub(crate) scanning: Option<(usize, usize)>,
     /// Number of times that earlier lines stopped counting.
     pub(crate) resets: u64,
-    metrics: Growing,
-    timing: Growing,
-    rows: Growing,
-    notes: Growing,
+    metrics: GrowingLines,
+    timing: GrowingLines,
+    rows: GrowingLines,
+    notes: GrowingLines,
     stamps: Vec<Option<(u64, SystemTime)>>,
     /// Number of times that files that are written whole were read.
     read: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Content {
 
 /// Content of files that are written whole; null if a file does not exist.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Facts {
+pub(crate) struct WholeFiles {
     /// Configuration with every default.
     pub(crate) config: Value,
     pub(crate) provenance: Value,
@@ -102,7 +102,7 @@ pub(crate) struct Gain {
 
 impl Pulse {
     /// Takes in the beat that was found at a time.
-    fn observe(&mut self, beat: Option<u64>, now: Instant) {
+    fn observe_beat(&mut self, beat: Option<u64>, now: Instant) {
         if beat.is_some() && self.beat.is_some() && beat != self.beat {
             self.changed = Some(now);
         }
@@ -125,14 +125,14 @@ impl Pulse {
     }
 }
 
-impl Run {
+impl ReportedRun {
     pub(crate) fn new(path: PathBuf, name: String) -> Self {
-        let file = |name: &str| Growing::new(path.join(name));
-        let content = Content {
-            facts: Facts::default(),
+        let file = |name: &str| GrowingLines::new(path.join(name));
+        let content = RunContent {
+            facts: WholeFiles::default(),
             problem: None,
             series: Series::default(),
-            index: Index::default(),
+            index: RowIndex::default(),
             warnings: Vec::new(),
             beat: None,
             pulse: Pulse::default(),
@@ -167,7 +167,7 @@ impl Run {
     }
 
     /// Returns the content of the files, which is at most half a second old.
-    pub(crate) fn now(&self) -> MutexGuard<'_, Content> {
+    pub(crate) fn lock_content(&self) -> MutexGuard<'_, RunContent> {
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if content.polled.is_none_or(|at| at.elapsed() >= INTERVAL) {
             content.poll(self.path());
@@ -177,7 +177,7 @@ impl Run {
     }
 }
 
-impl Content {
+impl RunContent {
     /// Looks at every file, and reads what is new.
     fn poll(&mut self, path: &Path) {
         let problem = self.poll_whole(path).err();
@@ -187,16 +187,18 @@ impl Content {
         self.beat = fs::read(path.join(PROGRESS))
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        self.pulse.observe(self.beat.as_ref().map(|beat| beat.beat), Instant::now());
+        self.pulse.observe_beat(self.beat.as_ref().map(|beat| beat.beat), Instant::now());
     }
 
     /// Reads files that are written whole, if one of them has changed.
     fn poll_whole(&mut self, path: &Path) -> Result<(), String> {
-        let stamp = |file: &&str| {
-            let found = fs::metadata(path.join(file)).ok()?;
-            Some((found.len(), found.modified().ok()?))
-        };
-        let stamps: Vec<_> = WHOLE.iter().map(stamp).collect();
+        let stamps: Vec<_> = WHOLE
+            .iter()
+            .map(|file: &&str| {
+                let found = fs::metadata(path.join(file)).ok()?;
+                Some((found.len(), found.modified().ok()?))
+            })
+            .collect();
         if stamps == self.stamps {
             return self.problem.clone().map_or(Ok(()), Err);
         }
@@ -204,7 +206,7 @@ impl Content {
         let text = fs::read_to_string(dir.resolved()).map_err(|error| error.to_string())?;
         let config: toml::Value = toml::from_str(&text).map_err(|error| error.to_string())?;
         let json = |file: &str| read_json(&path.join(file)).unwrap_or(Value::Null);
-        self.facts = Facts {
+        self.facts = WholeFiles {
             config: serde_json::to_value(config).map_err(|error| error.to_string())?,
             provenance: json("provenance.json"),
             plan: json(PLAN),
@@ -219,26 +221,26 @@ impl Content {
 
     /// Reads new lines of growing files.
     fn poll_growing(&mut self) -> io::Result<()> {
-        let add = |series: &mut Series, _, line: &[u8]| series.add(line);
+        let add = |series: &mut Series, _, line: &[u8]| series.add_line(line);
         // Both files are cut back to the same step: one that shrank means that both are read anew.
         let unchanged = |_: &mut Series| {};
         let metrics = self.metrics.poll(&mut self.series, unchanged, add)?;
         let timing = self.timing.poll(&mut self.series, unchanged, add)?;
-        if metrics == Change::Reset || timing == Change::Reset {
+        if metrics == FileChange::Reset || timing == FileChange::Reset {
             self.series = Series::default();
-            let file = |of: &Growing| Growing::new(of.path().to_owned());
+            let file = |of: &GrowingLines| GrowingLines::new(of.path().to_owned());
             (self.metrics, self.timing) = (file(&self.metrics), file(&self.timing));
             self.metrics.poll(&mut self.series, unchanged, add)?;
             self.timing.poll(&mut self.series, unchanged, add)?;
             self.resets += 1;
         }
-        let add = |index: &mut Index, at, line: &[u8]| index.add(at, line);
-        let rows = self.rows.poll(&mut self.index, Index::clear_read, add)?;
+        let add = |index: &mut RowIndex, at, line: &[u8]| index.add_line(at, line);
+        let rows = self.rows.poll(&mut self.index, RowIndex::clear_read, add)?;
         let add = |warnings: &mut Vec<Value>, _, line: &[u8]| {
             warnings.extend(serde_json::from_slice::<Value>(line).ok());
         };
         let notes = self.notes.poll(&mut self.warnings, Vec::clear, add)?;
-        self.resets += u64::from(rows == Change::Reset || notes == Change::Reset);
+        self.resets += u64::from(rows == FileChange::Reset || notes == FileChange::Reset);
         Ok(())
     }
 
@@ -248,14 +250,14 @@ impl Content {
     }
 
     /// Returns lengths that change whenever there is something new.
-    pub(crate) fn lengths(&self) -> [u64; 4] {
+    pub(crate) fn content_lengths(&self) -> [u64; 4] {
         let made = self.index.len() as u64;
         [self.metrics.bytes(), self.rows.bytes() + made, self.notes.bytes(), self.resets]
     }
 
     /// Returns the state: `complete`, `running`, `checking`, `stopped` or `unreadable`.
     pub(crate) fn state(&self) -> &'static str {
-        let Facts { summary, config, .. } = &self.facts;
+        let WholeFiles { summary, config, .. } = &self.facts;
         let complete = summary["complete"] == true && summary["steps"] == config["steps"];
         match () {
             () if self.problem.is_some() => "unreadable",
@@ -267,28 +269,27 @@ impl Content {
 
     /// Returns the share of solved episodes of each held-out task before or after training: those of the report, or those
     /// of the rows of a run whose reports have no tasks.
-    pub(crate) fn outcomes(&self, name: &str) -> BTreeMap<String, f64> {
+    pub(crate) fn task_outcomes(&self, name: &str) -> BTreeMap<String, f64> {
         let report = if name == "before" { &self.facts.before } else { &self.facts.after };
-        let share = |task: &Value| {
+        let tasks = report["sampled"]["tasks"].as_array().into_iter().flatten();
+        let reported: BTreeMap<String, f64> = collect_into(tasks.filter_map(|task: &Value| {
             let key = format!("{}/{}", task["source"].as_str()?, task["id"].as_str()?);
             Some((key, task["solved"].as_f64()? / task["episodes"].as_f64()?))
-        };
-        let tasks = report["sampled"]["tasks"].as_array().into_iter().flatten();
-        let reported: BTreeMap<String, f64> = collected(tasks.filter_map(share));
+        }));
         if !reported.is_empty() {
             return reported;
         }
         let rows = self.index.solved_by_task(name).into_iter();
-        collected(rows.map(|(task, share)| (task.to_owned(), share)))
+        collect_into(rows.map(|(task, share)| (task.to_owned(), share)))
     }
 
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.
-    pub(crate) fn gain(&mut self) -> Option<Gain> {
+    pub(crate) fn training_gain(&mut self) -> Option<Gain> {
         let rows = [self.index.len(), self.read];
         if let Some((_, gain)) = self.gain.filter(|(of, _)| *of == rows) {
             return gain;
         }
-        let (before, after) = (self.outcomes("before"), self.outcomes("after"));
+        let (before, after) = (self.task_outcomes("before"), self.task_outcomes("after"));
         let both = before.iter().filter_map(|(task, before)| Some(after.get(task)? - before));
         let differences: Vec<f64> = both.collect();
         let tasks = differences.len();
@@ -298,15 +299,11 @@ impl Content {
     }
 
     /// Returns the seats in the order of the plan; those of episodes if the run has no plan.
-    pub(crate) fn seats(&self) -> Vec<String> {
+    pub(crate) fn seat_names(&self) -> Vec<String> {
         let plan = &self.facts.plan;
-        let names = |list: &Value| -> Vec<String> {
-            let seats = list.as_array().into_iter().flatten();
-            seats.filter_map(|seat| seat["seat"].as_str()).map(str::to_owned).collect()
-        };
-        let mut seats = names(&plan["summary"]["seats"]);
-        seats.extend(names(&plan["endpoints"]));
-        let (_, found) = self.index.names();
+        let mut seats = seats_of(&plan["summary"]["seats"]);
+        seats.extend(seats_of(&plan["endpoints"]));
+        let (_, found) = self.index.stages_and_seats();
         let mut others: Vec<String> =
             found.iter().filter(|seat| !seats.contains(seat)).cloned().collect();
         others.sort();
@@ -315,8 +312,8 @@ impl Content {
     }
 
     /// Returns the line of the run in the list of runs. `notices` is the number of those that are problems.
-    pub(crate) fn line(&self, id: &str, name: &str, notices: usize) -> Value {
-        let Facts { config, before, after, .. } = &self.facts;
+    pub(crate) fn list_line(&self, id: &str, name: &str, notices: usize) -> Value {
+        let WholeFiles { config, before, after, .. } = &self.facts;
         let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
         let step = self.series.last_step().unwrap_or(0);
         object!({
@@ -337,6 +334,12 @@ impl Content {
     }
 }
 
+/// Returns the seats of a list in a plan.
+fn seats_of(list: &Value) -> Vec<String> {
+    let seats = list.as_array().into_iter().flatten();
+    seats.filter_map(|seat| seat["seat"].as_str()).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -347,13 +350,13 @@ mod tests {
     fn a_process_is_alive_while_its_beat_changes() {
         let (mut pulse, start) = (Pulse::default(), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        pulse.observe(Some(7), at(0));
+        pulse.observe_beat(Some(7), at(0));
         assert_eq!((pulse.state(at(1)), pulse.state(at(11))), ("checking", "stopped"));
-        pulse.observe(Some(7), at(2));
+        pulse.observe_beat(Some(7), at(2));
         assert_eq!(pulse.state(at(3)), "checking");
-        pulse.observe(Some(8), at(4));
+        pulse.observe_beat(Some(8), at(4));
         assert_eq!((pulse.state(at(5)), pulse.state(at(15))), ("running", "stopped"));
-        pulse.observe(None, at(16));
+        pulse.observe_beat(None, at(16));
         assert_eq!(pulse.state(at(16)), "stopped");
     }
 
@@ -361,10 +364,10 @@ mod tests {
     fn what_is_no_run_says_why() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("manifest.json"), "{\"format\": 99}").unwrap();
-        let run = Run::new(dir.path().to_owned(), "a".to_owned());
-        assert_eq!(run.now().state(), "unreadable");
-        let line = run.now().line("a", "a", 0);
+        let run = ReportedRun::new(dir.path().to_owned(), "a".to_owned());
+        assert_eq!(run.lock_content().state(), "unreadable");
+        let line = run.lock_content().list_line("a", "a", 0);
         assert!(line["problem"].as_str().unwrap().contains("format 99"), "{line}");
-        assert_eq!(run.files.episodes("../../etc", 1), None);
+        assert_eq!(run.files.episodes_file("../../etc", 1), None);
     }
 }

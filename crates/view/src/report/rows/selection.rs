@@ -11,7 +11,7 @@ pub(crate) struct Selection {
     pub(crate) solved: Option<bool>,
     pub(crate) flag: Option<Flag>,
     /// Key, and true for descending order.
-    pub(crate) sort: (Key, bool),
+    pub(crate) sort: (SortKey, bool),
     pub(crate) offset: usize,
     pub(crate) limit: usize,
 }
@@ -26,7 +26,7 @@ pub(crate) enum Flag {
 
 /// Order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Key {
+pub(crate) enum SortKey {
     #[default]
     Step,
     Score,

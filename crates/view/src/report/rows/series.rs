@@ -15,7 +15,7 @@ pub(crate) struct Series {
 
 impl Series {
     /// Adds a line. A line that is not a row is skipped: the file is verified elsewhere.
-    pub(crate) fn add(&mut self, line: &[u8]) {
+    pub(crate) fn add_line(&mut self, line: &[u8]) {
         let Ok(row) = serde_json::from_slice::<Map<String, Value>>(line) else { return };
         let Some(step) = row.get("step").and_then(Value::as_u64) else { return };
         let at = self.index_of(step);
@@ -51,12 +51,12 @@ impl Series {
     }
 
     /// Returns the names of all columns.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {
         self.columns.keys().map(String::as_str)
     }
 
     /// Returns the values of a name with their steps.
-    pub(crate) fn values(&self, name: &str) -> Vec<(u64, f64)> {
+    pub(crate) fn values_of(&self, name: &str) -> Vec<(u64, f64)> {
         let column = self.columns.get(name).map_or(&[][..], Vec::as_slice);
         let pairs = self.steps.iter().copied().zip(column.iter().copied());
         pairs.filter(|(_, value)| !value.is_nan()).collect()
@@ -64,31 +64,30 @@ impl Series {
 
     /// Returns the columns that `names` selects, from a step on. A name may end with `*`; no name selects all. An answer
     /// with more than `most` values ends early, and `next` is the step at which to continue.
-    pub(crate) fn columns(&self, names: &[&str], from: u64, most: usize) -> Value {
+    pub(crate) fn select_columns(&self, names: &[&str], from: u64, most: usize) -> Value {
         let first = self.steps.partition_point(|step| *step < from);
         let selected = |name: &str| {
-            let fits = |pattern: &&str| match pattern.strip_suffix('*') {
-                Some(start) => name.starts_with(start),
-                None => name == *pattern,
-            };
-            names.is_empty() || names.iter().any(fits)
+            names.is_empty() || names.iter().any(|pattern| fits_pattern(name, pattern))
         };
         let columns: Vec<_> = self.columns.iter().filter(|(name, _)| selected(name)).collect();
         let fit = most / (columns.len() + 1);
         let end = self.steps.len().min(first.saturating_add(fit.max(1)));
-        let column = |values: &Vec<f64>| -> Vec<Value> {
+        let columns = columns.into_iter().map(|(name, values)| {
             let value = |at| values.get(at).copied().unwrap_or(f64::NAN);
             // NaN becomes null.
-            (first..end).map(|at| value(at).into()).collect()
-        };
-        let columns: Map<String, Value> = columns
-            .into_iter()
-            .map(|(name, values)| (name.clone(), column(values).into()))
-            .collect();
+            let column: Vec<Value> = (first..end).map(|at| value(at).into()).collect();
+            (name.clone(), column.into())
+        });
+        let columns: Map<String, Value> = columns.collect();
         object!({
             "steps": &self.steps[first..end], "columns": columns, "next": self.steps.get(end),
         })
     }
+}
+
+/// Returns true if a name is a pattern, or begins with one that ends with `*`.
+fn fits_pattern(name: &str, pattern: &str) -> bool {
+    pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -110,21 +109,21 @@ mod tests {
             "{\"step\":2,\"loss\":0.30000000000000004}",
             "{\"step\":2,\"eval/a\":0.5}",
         ] {
-            series.add(line.as_bytes());
+            series.add_line(line.as_bytes());
         }
-        let all = series.columns(&[], 0, MOST);
+        let all = series.select_columns(&[], 0, MOST);
         assert_eq!(all["steps"], json!([0, 1, 2]));
         assert_eq!(all["columns"]["eval/a"], json!([0.25, null, 0.5]));
         assert_eq!(all["columns"]["loss"], json!([null, -0.1, 0.30000000000000004]));
         assert_eq!(all["columns"]["kl"], json!([null, 1e-9, null]));
-        let some = series.columns(&["eval/*", "kl"], 1, MOST);
+        let some = series.select_columns(&["eval/*", "kl"], 1, MOST);
         assert_eq!(
             some,
             json!({
                 "steps": [1, 2], "columns": {"eval/a": [null, 0.5], "kl": [1e-9, null]}, "next": null,
             })
         );
-        assert_eq!(series.values("loss"), [(1, -0.1), (2, 0.30000000000000004)]);
+        assert_eq!(series.values_of("loss"), [(1, -0.1), (2, 0.30000000000000004)]);
         assert_eq!(series.last_step(), Some(2));
     }
 
@@ -136,11 +135,11 @@ mod tests {
         for step in 0..900 {
             let mut row = row.clone();
             row.insert("step".to_owned(), step.into());
-            series.add(Value::from(row).to_string().as_bytes());
+            series.add_line(Value::from(row).to_string().as_bytes());
         }
         let (mut from, mut steps, mut answers) = (Some(0), Vec::new(), 0);
         while let Some(start) = from {
-            let part = series.columns(&[], start, MOST);
+            let part = series.select_columns(&[], start, MOST);
             assert!(part.to_string().len() < 32 * MOST);
             let of_part = part["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
             assert!(part["columns"]["a/7"].as_array().is_some_and(|of| of.len() == of_part.len()));
@@ -148,7 +147,7 @@ mod tests {
             (from, answers) = (part["next"].as_u64(), answers + 1);
         }
         assert_eq!((steps, answers), ((0..900).collect(), 2));
-        assert_eq!(series.columns(&["a/1"], 0, MOST)["next"], Value::Null);
-        assert_eq!(series.columns(&[], 0, usize::MAX)["next"], Value::Null, "all of them");
+        assert_eq!(series.select_columns(&["a/1"], 0, MOST)["next"], Value::Null);
+        assert_eq!(series.select_columns(&[], 0, usize::MAX)["next"], Value::Null, "all of them");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn read_texts(
         episodes.sort_unstable();
         episodes.dedup_by_key(|(at, _)| *at);
         let starts: Vec<u64> = episodes.iter().map(|(at, _)| *at).collect();
-        let file = run.episodes(TRAIN, step.into()).unwrap_or_default();
+        let file = run.episodes_file(TRAIN, step.into()).unwrap_or_default();
         let scanned =
             scan_texts(&file, frame, &starts, &filter, |i, texts| found(episodes[i].1, texts));
         unreadable += if scanned.is_err() { episodes.len() } else { 0 };

@@ -11,15 +11,15 @@ use crate::compact::sort_by;
 use maverl::run_dir::disk::{entries, name, read_json, step_of};
 
 /// Length of a file, and the time at which it was written.
-type Stamp = (u64, Option<SystemTime>);
+type ReportStamp = (u64, Option<SystemTime>);
 
 /// Reports of a run by their files.
 #[derive(Default)]
-pub(crate) struct Validations(Mutex<BTreeMap<PathBuf, (Stamp, Value)>>);
+pub(crate) struct Validations(Mutex<BTreeMap<PathBuf, (ReportStamp, Value)>>);
 
 impl Validations {
     /// Returns step, split, share of solved episodes and its interval of every validation of a run, by step.
-    pub(crate) fn of(&self, run: &Path) -> Vec<Value> {
+    pub(crate) fn of_run(&self, run: &Path) -> Vec<Value> {
         let mut read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut files = entries(&run.join("evaluations")).unwrap_or_default();
         files.retain(|path| name(path).ends_with(".json") && step_of(path).is_some());

@@ -24,7 +24,7 @@ pub fn agrees_with_the_cpu(of: &dyn Arithmetic) {
     edges(of);
     // More pieces than a block has threads.
     let n = 300_000;
-    moments(of, "600 pieces", &numbers(6, n), &Segments::one(n));
+    moments(of, "600 pieces", &numbers(6, n), &Segments::single_group(n));
 }
 
 fn groups(of: &dyn Arithmetic, seed: u64, n: usize, most: usize, sorted: bool) {
@@ -33,11 +33,11 @@ fn groups(of: &dyn Arithmetic, seed: u64, n: usize, most: usize, sorted: bool) {
     if sorted {
         group.sort_unstable();
     }
-    let by = Grouping::rows(&group);
+    let by = Grouping::from_row_groups(&group);
     // Two rows a unit, about; a unit lies in one group.
     let unit: Vec<usize> = (0..n).map(|row| group[row] * n + row / 5).collect();
-    let by_units = Grouping::units(&unit, &group);
-    let all = Grouping::rows(&vec![0; n]);
+    let by_units = Grouping::from_units(&unit, &group);
+    let all = Grouping::from_row_groups(&vec![0; n]);
     for baseline in [Baseline::None, Baseline::Mean, Baseline::LeaveOneOut, Baseline::SecondBest] {
         for options in [
             Relative { baseline, ..DR_MAS },
@@ -54,17 +54,18 @@ fn groups(of: &dyn Arithmetic, seed: u64, n: usize, most: usize, sorted: bool) {
         }
     }
     for by in [&by, &by_units, &all] {
-        let (got, want) = (of.units(&values, by).unwrap(), Cpu.units(&values, by).unwrap());
+        let (got, want) =
+            (of.unit_values(&values, by).unwrap(), CpuArithmetic.unit_values(&values, by).unwrap());
         agree(&name, &got.0, &want.0);
         same_moments(&name, &got.1, &want.1);
     }
-    let by = Segments::of(&group);
+    let by = Segments::from_groups(&group);
     let tokens: Vec<u32> = ids(seed + 20, n, 4).iter().map(|&t| t as u32).collect();
-    let got = of.whiten(&values, &tokens, &by).unwrap();
-    agree(&name, &got, &Cpu.whiten(&values, &tokens, &by).unwrap());
+    let got = of.whiten_groups(&values, &tokens, &by).unwrap();
+    agree(&name, &got, &CpuArithmetic.whiten_groups(&values, &tokens, &by).unwrap());
     let [mut a, mut b] = [vec![0.5; most + 1], vec![0.5; most + 1]];
-    let got = of.ema(&values, &by, 0.9, &mut a).unwrap();
-    agree(&name, &got, &Cpu.ema(&values, &by, 0.9, &mut b).unwrap());
+    let got = of.subtract_average(&values, &by, 0.9, &mut a).unwrap();
+    agree(&name, &got, &CpuArithmetic.subtract_average(&values, &by, 0.9, &mut b).unwrap());
     agree(&name, &a, &b);
     moments(of, &name, &values, &by);
 }
@@ -76,14 +77,18 @@ fn relative(
     (values, by, deviation): (&[f64], &Grouping, Option<&Grouping>),
     options: &Relative,
 ) {
-    let got = of.relative(values, by, deviation, options).unwrap();
-    let want = Cpu.relative(values, by, deviation, options).unwrap();
+    let got = of.relative_advantages(values, by, deviation, options).unwrap();
+    let want = CpuArithmetic.relative_advantages(values, by, deviation, options).unwrap();
     agree(name, &got.0, &want.0);
     same_moments(name, &got.1, &want.1);
 }
 
 fn moments(of: &dyn Arithmetic, name: &str, values: &[f64], by: &Segments) {
-    same_moments(name, &of.moments(values, by).unwrap(), &Cpu.moments(values, by).unwrap());
+    same_moments(
+        name,
+        &of.group_moments(values, by).unwrap(),
+        &CpuArithmetic.group_moments(values, by).unwrap(),
+    );
 }
 
 fn same_moments(name: &str, got: &[Moments], want: &[Moments]) {
@@ -104,42 +109,54 @@ fn scans(of: &dyn Arithmetic) {
     let hops =
         [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)].map(|(gamma, lambda)| GaeParams { gamma, lambda });
     for (within, between) in [(hops[0], hops[1]), (hops[1], hops[2]), (hops[2], hops[0])] {
-        for places in [RaggedRows::rows(&lengths), RaggedRows::chains(&chains)] {
+        for places in [RaggedRows::from_lengths(&lengths), RaggedRows::from_chains(&chains)] {
             let hops = GaeSteps { within, between };
-            let got = of.gae(&rewards, &values, &after, &places, hops).unwrap();
-            let want = Cpu.gae(&rewards, &values, &after, &places, hops).unwrap();
+            let got = of.gae_advantages(&rewards, &values, &after, &places, hops).unwrap();
+            let want =
+                CpuArithmetic.gae_advantages(&rewards, &values, &after, &places, hops).unwrap();
             agree("advantages", &got.0, &want.0);
             agree("returns", &got.1, &want.1);
         }
-        let places = RaggedRows::rows(&lengths);
-        let got = of.returns(&rewards, &places, within.gamma).unwrap();
-        agree("returns", &got, &Cpu.returns(&rewards, &places, within.gamma).unwrap());
-        let anchors = Segments::of(&ids(34, n, 40));
-        let steps = Steps { episodes: &places, gamma: 0.95, anchors: &anchors, weight: 0.5 };
+        let places = RaggedRows::from_lengths(&lengths);
+        let got = of.discounted_returns(&rewards, &places, within.gamma).unwrap();
+        agree(
+            "returns",
+            &got,
+            &CpuArithmetic.discounted_returns(&rewards, &places, within.gamma).unwrap(),
+        );
+        let anchors = Segments::from_groups(&ids(34, n, 40));
+        let steps = GigpoSteps { episodes: &places, gamma: 0.95, anchors: &anchors, weight: 0.5 };
         let got = of.step_groups(&values, &rewards, &steps, &TRL).unwrap();
-        agree("step groups", &got, &Cpu.step_groups(&values, &rewards, &steps, &TRL).unwrap());
+        agree(
+            "step groups",
+            &got,
+            &CpuArithmetic.step_groups(&values, &rewards, &steps, &TRL).unwrap(),
+        );
     }
 }
 
 /// Groups without spread, of one row and of none; weights of 0; seats without a row.
 fn edges(of: &dyn Arithmetic) {
-    let [seven, one, none] = [7, 1, 0].map(|n| Grouping::rows(&vec![0; n]));
+    let [seven, one, none] = [7, 1, 0].map(|n| Grouping::from_row_groups(&vec![0; n]));
     let second = Relative { baseline: Baseline::SecondBest, ..TRL };
     for options in [DR_MAS, TRL, second, Relative { eps: 0.0, ..DR_MAS }] {
         for deviation in [None, Some(&seven)] {
-            let (equal, _) = of.relative(&[0.1; 7], &seven, deviation, &options).unwrap();
+            let (equal, _) =
+                of.relative_advantages(&[0.1; 7], &seven, deviation, &options).unwrap();
             assert_eq!(equal, [0.0; 7], "{options:?}");
         }
         relative(of, "one", (&[1.0], &one, None), &options);
-        assert_eq!(of.relative(&[], &none, None, &options).unwrap().0, [0.0; 0]);
+        assert_eq!(of.relative_advantages(&[], &none, None, &options).unwrap().0, [0.0; 0]);
     }
-    let by = Segments::one(5);
+    let by = Segments::single_group(5);
     let (values, tokens) = ([0.5, f64::NAN, -1.0, 2.0, f64::NAN], [2, 0, 1, 3, 0]);
     let kept = |all: Vec<f64>| [all[0], all[2], all[3]];
-    let got = kept(of.whiten(&values, &tokens, &by).unwrap());
-    agree("masked", &got, &kept(Cpu.whiten(&values, &tokens, &by).unwrap()));
+    let got = kept(of.whiten_groups(&values, &tokens, &by).unwrap());
+    agree("masked", &got, &kept(CpuArithmetic.whiten_groups(&values, &tokens, &by).unwrap()));
     let mut averages = [0.0, 0.0, 7.0];
-    let got = of.ema(&[1.0, 0.0, 2.0], &Segments::of(&[0, 0, 1]), 0.9, &mut averages).unwrap();
+    let got = of
+        .subtract_average(&[1.0, 0.0, 2.0], &Segments::from_groups(&[0, 0, 1]), 0.9, &mut averages)
+        .unwrap();
     agree("average", &got, &[1.0, 0.0, 2.0]);
     agree("average", &averages, &[0.05, 0.2, 7.0]);
 }

@@ -36,11 +36,13 @@ impl Case {
     fn attend<M: Tested>(&self, kernels: &Kernels<M>) -> (Vec<u16>, Vec<f32>) {
         let layout = kernels.attention_layout(self.packing()).unwrap();
         let qkv = [&self.q, &self.k, &self.v].map(|x| kernels.array_of(x).unwrap());
-        let mut out = kernels.array(self.q.len()).unwrap();
-        let mut lse = kernels.array(self.tokens() * self.heads.q).unwrap();
-        let given = [qkv[0].slice(), qkv[1].slice(), qkv[2].slice()];
-        kernels.attend(given, &layout, self.heads, out.slice_mut(), lse.slice_mut()).unwrap();
-        (kernels.read(&out).unwrap(), kernels.read(&lse).unwrap())
+        let mut out = kernels.new_array(self.q.len()).unwrap();
+        let mut lse = kernels.new_array(self.tokens() * self.heads.q).unwrap();
+        let given = [qkv[0].as_slice(), qkv[1].as_slice(), qkv[2].as_slice()];
+        kernels
+            .attend_packed(given, &layout, self.heads, out.slice_mut(), lse.slice_mut())
+            .unwrap();
+        (kernels.read_array(&out).unwrap(), kernels.read_array(&lse).unwrap())
     }
 
     /// Gradients of `Σ dout out`.
@@ -50,17 +52,17 @@ impl Case {
         let [q, k, v, out, dout] =
             [&self.q, &self.k, &self.v, &out, &dout.to_vec()].map(|x| kernels.array_of(x).unwrap());
         let lse = kernels.array_of(&lse).unwrap();
-        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| kernels.array(x.len()).unwrap());
-        let qkv: [Slice<'_, u16>; 3] = [q.slice(), k.slice(), v.slice()];
+        let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| kernels.new_array(x.len()).unwrap());
+        let qkv: [Slice<'_, u16>; 3] = [q.as_slice(), k.as_slice(), v.as_slice()];
         let d = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
-        let of = [out.slice(), dout.slice()];
-        kernels.attend_back(qkv, of, lse.slice(), &layout, self.heads, d).unwrap();
-        [dq, dk, dv].map(|x| kernels.read(&x).unwrap())
+        let of = [out.as_slice(), dout.as_slice()];
+        kernels.attend_back(qkv, of, lse.as_slice(), &layout, self.heads, d).unwrap();
+        [dq, dk, dv].map(|x| kernels.read_array(&x).unwrap())
     }
 
     /// The keys that each token sees, in order.
     fn seen(&self) -> Vec<Vec<usize>> {
-        let rows = self.packing().rows().flat_map(|[prefix, own]| {
+        let rows = self.packing().row_ranges().flat_map(|[prefix, own]| {
             own.clone().map(move |token| prefix.clone().chain(own.start..token + 1).collect())
         });
         rows.collect()
@@ -162,7 +164,7 @@ fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec
     let blocks: Vec<u32> = (0..count).map(|i| ((i * 7 + 3) % 211) as u32).collect();
     let shape = KvShape { layers: 2, heads: kv, dim };
     let most = blocks.iter().max().map_or(0, |&block| block as usize + 1);
-    let mut cache = kernels.array::<u16>(most * shape.block()).unwrap();
+    let mut cache = kernels.new_array::<u16>(most * shape.block_len()).unwrap();
     let mut all = Vec::new();
     let mut start = 0;
     for &end in ends {
@@ -171,12 +173,14 @@ fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec
         let part =
             |x: &[u16], width: usize| kernels.array_of(&x[start * width..end * width]).unwrap();
         let (q, k, v) = (part(&case.q, hq * dim), part(&case.k, kv * dim), part(&case.v, kv * dim));
-        let kv = [k.slice(), v.slice()];
-        kernels.append(kv, &tables, shape, 1, cache.slice_mut()).unwrap();
-        let mut out = kernels.array(q.len()).unwrap();
+        let kv = [k.as_slice(), v.as_slice()];
+        kernels.append_tokens(kv, &tables, shape, 1, cache.slice_mut()).unwrap();
+        let mut out = kernels.new_array(q.len()).unwrap();
         let to = out.slice_mut();
-        kernels.attend_cached(q.slice(), cache.slice(), &tables, shape, 1, case.heads, to).unwrap();
-        all.extend(kernels.read(&out).unwrap());
+        kernels
+            .attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 1, case.heads, to)
+            .unwrap();
+        all.extend(kernels.read_array(&out).unwrap());
         start = end;
     }
     all
@@ -207,12 +211,13 @@ pub(super) fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_dec
         // In one call, in chunks, token by token.
         let single: Vec<usize> = (1..=len).collect();
         for ends in [&[len][..], &[7, 70, 71, 72, 140, len], &single] {
-            kernels
-                .machine()
-                .settings(Settings { copies_at_once: ends.len() > 6, ..Settings::default() });
+            kernels.machine().settings(ThreadSchedule {
+                copies_at_once: ends.len() > 6,
+                ..ThreadSchedule::default()
+            });
             assert!(by_calls(kernels, &whole, ends) == want, "{} calls", ends.len());
         }
-        kernels.machine().settings(Settings::default());
+        kernels.machine().settings(ThreadSchedule::default());
     }
 }
 
@@ -270,7 +275,7 @@ pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
     let segments = |new: [usize; 3], len: [usize; 3]| -> Vec<Segment<'_>> {
         (0..3).map(|i| Segment { new_tokens: new[i], len: len[i], blocks: &all[i] }).collect()
     };
-    let mut cache = kernels.array::<u16>(11 * shape.block()).unwrap();
+    let mut cache = kernels.new_array::<u16>(11 * shape.block_len()).unwrap();
     for (new, len) in [([39, 20, 60], [39, 20, 60]), ([1, 1, 30], [40, 21, 90])] {
         let tables = kernels.block_tables(&segments(new, len)).unwrap();
         let rows = |x: &[u16], width: usize| -> Vec<u16> {
@@ -282,11 +287,11 @@ pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
         };
         let [q, k, v] = [rows(&case.q, 64), rows(&case.k, 32), rows(&case.v, 32)]
             .map(|x| kernels.array_of(&x).unwrap());
-        let kv = [k.slice(), v.slice()];
-        kernels.append(kv, &tables, shape, 0, cache.slice_mut()).unwrap();
-        let mut out = kernels.array(q.len()).unwrap();
+        let kv = [k.as_slice(), v.as_slice()];
+        kernels.append_tokens(kv, &tables, shape, 0, cache.slice_mut()).unwrap();
+        let mut out = kernels.new_array(q.len()).unwrap();
         let to = out.slice_mut();
-        kernels.attend_cached(q.slice(), cache.slice(), &tables, shape, 0, of, to).unwrap();
-        assert!(kernels.read(&out).unwrap() == rows(&want, 64));
+        kernels.attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 0, of, to).unwrap();
+        assert!(kernels.read_array(&out).unwrap() == rows(&want, 64));
     }
 }

@@ -38,20 +38,21 @@ pub(super) fn the_norm_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(
                     kernels.array_of(&w).unwrap(),
                     kernels.array_of(&dy).unwrap(),
                 );
-                let mut y = kernels.array(n * d).unwrap();
+                let mut y = kernels.new_array(n * d).unwrap();
                 let (mut dx, mut added) =
-                    (kernels.array(n * d).unwrap(), kernels.array_of(&before).unwrap());
+                    (kernels.new_array(n * d).unwrap(), kernels.array_of(&before).unwrap());
                 let (mut again, mut dw) =
-                    (kernels.array(n * d).unwrap(), kernels.array_of(&vec![0.5; d]).unwrap());
-                let (x, w, dy) = (x.slice(), w.slice(), dy.slice());
+                    (kernels.new_array(n * d).unwrap(), kernels.array_of(&vec![0.5; d]).unwrap());
+                let (x, w, dy) = (x.as_slice(), w.as_slice(), dy.as_slice());
                 kernels.rms_norm(x, w, eps, y.slice_mut()).unwrap();
                 let out = dx.slice_mut();
                 kernels.rms_norm_back(x, w, eps, dy, false, out, None, None).unwrap();
                 let (out, again_out) = (added.slice_mut(), Some(again.slice_mut()));
                 let dw_out = Some(dw.slice_mut());
                 kernels.rms_norm_back(x, w, eps, dy, true, out, again_out, dw_out).unwrap();
-                let f32s = [&dx, &added, &dw].map(|array| bits(&kernels.read(array).unwrap()));
-                let halves = [&y, &again].map(|array| kernels.read(array).unwrap());
+                let f32s =
+                    [&dx, &added, &dw].map(|array| bits(&kernels.read_array(array).unwrap()));
+                let halves = [&y, &again].map(|array| kernels.read_array(array).unwrap());
                 (f32s, halves)
             };
             let ([dx, added, dw], [y, again]) = in_every_order(kernels, run);
@@ -84,9 +85,9 @@ pub(super) fn a_row_has_the_same_norm_alone_and_in_a_batch<M: Tested>(kernels: &
     for d in [64, 65, 2056] {
         let (x, w) = (random(1, 9 * d), kernels.array_of(&random_bf16(2, d)).unwrap());
         let of = |x: &[f32]| {
-            let (x, mut y) = (kernels.array_of(x).unwrap(), kernels.array(x.len()).unwrap());
-            kernels.rms_norm(x.slice(), w.slice(), 1e-6, y.slice_mut()).unwrap();
-            kernels.read(&y).unwrap()
+            let (x, mut y) = (kernels.array_of(x).unwrap(), kernels.new_array(x.len()).unwrap());
+            kernels.rms_norm(x.as_slice(), w.as_slice(), 1e-6, y.slice_mut()).unwrap();
+            kernels.read_array(&y).unwrap()
         };
         let all = of(&x);
         for (row, want) in x.chunks(d).zip(all.chunks(d)) {
@@ -106,19 +107,19 @@ pub(super) fn rope_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(kerne
         for with_norm in [false, true] {
             let run = |kernels: &Kernels<M>| {
                 let tables = kernels.rope_tables(&table, 300).unwrap();
-                let at = kernels.positions(&positions).unwrap();
+                let at = kernels.upload_positions(&positions).unwrap();
                 let mut y = kernels.array_of(&x).unwrap();
-                let mut raw = kernels.array(x.len()).unwrap();
+                let mut raw = kernels.new_array(x.len()).unwrap();
                 let (mut g, w) = (kernels.array_of(&dx).unwrap(), kernels.array_of(&w).unwrap());
                 let mut dw = kernels.array_of(&vec![0.0; d]).unwrap();
-                let norm = with_norm.then(|| HeadNorm { w: w.slice(), eps: 1e-6 });
+                let norm = with_norm.then(|| HeadNorm { w: w.as_slice(), eps: 1e-6 });
                 let copy = Some(raw.slice_mut());
-                kernels.rope(y.slice_mut(), heads, &at, &tables, norm, copy).unwrap();
-                let with = norm.map(|norm| (norm, raw.slice()));
+                kernels.apply_rope(y.slice_mut(), heads, &at, &tables, norm, copy).unwrap();
+                let with = norm.map(|norm| (norm, raw.as_slice()));
                 let out = Some(dw.slice_mut());
                 kernels.rope_back(g.slice_mut(), heads, &at, &tables, with, out).unwrap();
-                let halves = [&y, &raw, &g].map(|array| kernels.read(array).unwrap());
-                (halves, bits(&kernels.read(&dw).unwrap()))
+                let halves = [&y, &raw, &g].map(|array| kernels.read_array(array).unwrap());
+                (halves, bits(&kernels.read_array(&dw).unwrap()))
             };
             let ([y, raw, g], dw) = in_every_order(kernels, run);
             assert_eq!(raw, x);
@@ -132,7 +133,7 @@ pub(super) fn rope_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(kerne
                 let [_, dx, dw] = norm_in_f64(&to_f64(&x), &wide(&w), 1e-6, &to_f64(&back));
                 (want_dx, want_dw) = (dx.iter().map(|&x| x as f32).collect(), dw);
             }
-            rope::rope(&mut cpu, &positions, heads, &table);
+            rope::apply_rope(&mut cpu, &positions, heads, &table);
             let name = format!("{n} tokens of {heads} heads of {d}, norm {with_norm}");
             near_bf16(&name, &y, &to_f64(&cpu));
             near_bf16(&name, &g, &to_f64(&want_dx));
@@ -148,12 +149,12 @@ pub(super) fn swiglu_and_its_gradients_agree_with_the_cpu<M: Tested>(kernels: &K
         let run = |kernels: &Kernels<M>| {
             let [g, u, dact] = [&g, &u, &dact].map(|x| kernels.array_of(x).unwrap());
             let [mut act, mut again, mut dg, mut du] =
-                [0; 4].map(|_| kernels.array::<u16>(n).unwrap());
-            kernels.swiglu(g.slice(), u.slice(), act.slice_mut()).unwrap();
+                [0; 4].map(|_| kernels.new_array::<u16>(n).unwrap());
+            kernels.swiglu(g.as_slice(), u.as_slice(), act.slice_mut()).unwrap();
             let d = [dg.slice_mut(), du.slice_mut()];
-            let given = [g.slice(), u.slice(), dact.slice()];
+            let given = [g.as_slice(), u.as_slice(), dact.as_slice()];
             kernels.swiglu_back(given, d, Some(again.slice_mut())).unwrap();
-            [&act, &again, &dg, &du].map(|array| kernels.read(array).unwrap())
+            [&act, &again, &dg, &du].map(|array| kernels.read_array(array).unwrap())
         };
         let [act, again, dg, du] = in_every_order(kernels, run);
         let [g, u, dact] = [&g, &u, &dact].map(|x| from_bf16(x));
@@ -182,15 +183,15 @@ pub(super) fn rows_of_a_table_are_copied_and_their_gradients_added_in_the_order_
         let run = |kernels: &Kernels<M>| {
             let layout = kernels.embedding_layout(&ids).unwrap();
             let (table, dx) = (kernels.array_of(&table).unwrap(), kernels.array_of(&dx).unwrap());
-            let mut x = kernels.array(n * d).unwrap();
+            let mut x = kernels.new_array(n * d).unwrap();
             let mut dtable = kernels.array_of(&before).unwrap();
-            kernels.gather(table.slice(), &layout, d, x.slice_mut()).unwrap();
-            kernels.scatter_add(dx.slice(), &layout, d, dtable.slice_mut()).unwrap();
-            [&x, &dtable].map(|array| bits(&kernels.read(array).unwrap()))
+            kernels.gather_rows(table.as_slice(), &layout, d, x.slice_mut()).unwrap();
+            kernels.scatter_add(dx.as_slice(), &layout, d, dtable.slice_mut()).unwrap();
+            [&x, &dtable].map(|array| bits(&kernels.read_array(array).unwrap()))
         };
         let [x, dtable] = in_every_order(kernels, run);
         let (table, mut want) = (from_bf16(&table), vec![0.0; n * d]);
-        embedding::gather(&table, &ids, d, &mut want);
+        embedding::gather_rows(&table, &ids, d, &mut want);
         assert_eq!(x, bits(&want));
         let mut sums = to_f64(&before);
         for (&id, dx) in ids.iter().zip(dx.chunks(d)) {
@@ -212,7 +213,7 @@ pub(super) fn adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu<M: Tested>
         let run = |kernels: &Kernels<M>| {
             let (mut p, mut m, mut v) = (random(1, n), vec![0.0; n], vec![0.0; n]);
             let halves = |p: &[f32], half: usize| -> Vec<u16> {
-                p.iter().map(|&p| Master::split(p)[half]).collect()
+                p.iter().map(|&p| Master::split_weight(p)[half]).collect()
             };
             let mut high = kernels.array_of(&halves(&p, 0)).unwrap();
             let mut low = kernels.array_of(&halves(&p, 1)).unwrap();
@@ -223,16 +224,19 @@ pub(super) fn adamw_on_a_master_in_two_halves_has_the_bits_of_the_cpu<M: Tested>
                 let master = Master { high: high.slice_mut(), low: low.slice_mut() };
                 let [of_m, of_v] = &mut on;
                 let moments = [of_m.slice_mut(), of_v.slice_mut()];
-                kernels.adamw(&cfg, step, 0.7, master, sums.slice_mut(), moments).unwrap();
+                kernels.adamw_step(&cfg, step, 0.7, master, sums.slice_mut(), moments).unwrap();
                 adamw_step(&cfg, step, 0.7, &mut p, &grad, &mut m, &mut v);
-                assert_eq!(bits(&kernels.read(&sums).unwrap()), vec![0; n]);
+                assert_eq!(bits(&kernels.read_array(&sums).unwrap()), vec![0; n]);
             }
-            let [high, low] = [&high, &low].map(|half| kernels.read(half).unwrap());
-            let joined: Vec<f32> =
-                high.iter().zip(&low).map(|(&high, &low)| Master::join([high, low])).collect();
+            let [high, low] = [&high, &low].map(|half| kernels.read_array(half).unwrap());
+            let joined: Vec<f32> = high
+                .iter()
+                .zip(&low)
+                .map(|(&high, &low)| Master::join_weight([high, low]))
+                .collect();
             assert_eq!(bits(&joined), bits(&p));
             for (on, want) in on.iter().zip([&m, &v]) {
-                assert_eq!(bits(&kernels.read(on).unwrap()), bits(want));
+                assert_eq!(bits(&kernels.read_array(on).unwrap()), bits(want));
             }
         };
         in_every_order(kernels, run);
@@ -247,8 +251,8 @@ fn a_split_weight_joins_to_the_same_bits_and_its_high_half_is_the_nearest() {
         if !x.is_finite() || x.abs() > 3.38e38 {
             continue;
         }
-        let [high, low] = Master::split(x);
-        assert_eq!(Master::join([high, low]).to_bits(), bits);
+        let [high, low] = Master::split_weight(x);
+        assert_eq!(Master::join_weight([high, low]).to_bits(), bits);
         let rounded = f32::from_bits(u32::from(high) << 16);
         assert!((f64::from(rounded) - f64::from(x)).abs() <= f64::from(x).abs() / 256.0 + 1e-38);
     }
@@ -268,7 +272,7 @@ pub(super) fn sums_in_order_have_the_bits_of_the_cpu<M: Tested>(kernels: &Kernel
                 let mut sum = kernels.array_of(&arrays[own]).unwrap();
                 let mut others = kernels.array_of(&others).unwrap();
                 kernels.sum_in_order(sum.slice_mut(), own, others.slice_mut()).unwrap();
-                bits(&kernels.read(&sum).unwrap())
+                bits(&kernels.read_array(&sum).unwrap())
             });
             assert_eq!(sums, bits(&want), "{own} of {count}");
         }
@@ -280,11 +284,15 @@ pub(super) fn sums_over_arrays_agree_with_the_cpu<M: Tested>(kernels: &Kernels<M
         let (x, y) = (random(1, n), random(2, n));
         let run = |kernels: &Kernels<M>| {
             let (x, mut y) = (kernels.array_of(&x).unwrap(), kernels.array_of(&y).unwrap());
-            let sum = kernels.sum_of_squares(x.slice()).unwrap();
-            kernels.axpy(0.3, x.slice(), y.slice_mut()).unwrap();
-            let mut rounded = kernels.array(n).unwrap();
-            kernels.round_to_bf16(x.slice(), rounded.slice_mut()).unwrap();
-            (sum.to_bits(), bits(&kernels.read(&y).unwrap()), kernels.read(&rounded).unwrap())
+            let sum = kernels.sum_of_squares(x.as_slice()).unwrap();
+            kernels.axpy(0.3, x.as_slice(), y.slice_mut()).unwrap();
+            let mut rounded = kernels.new_array(n).unwrap();
+            kernels.round_to_bf16(x.as_slice(), rounded.slice_mut()).unwrap();
+            (
+                sum.to_bits(),
+                bits(&kernels.read_array(&y).unwrap()),
+                kernels.read_array(&rounded).unwrap(),
+            )
         };
         let (sum, axpy, rounded) = match n {
             70_000 => run(kernels),
@@ -301,8 +309,8 @@ pub(super) fn sums_over_arrays_agree_with_the_cpu<M: Tested>(kernels: &Kernels<M
         let run = |kernels: &Kernels<M>| {
             let (on, mut sums) =
                 (kernels.array_of(&x).unwrap(), kernels.array_of(&vec![1.0; d]).unwrap());
-            kernels.sum_rows(on.slice(), sums.slice_mut()).unwrap();
-            bits(&kernels.read(&sums).unwrap())
+            kernels.sum_rows(on.as_slice(), sums.slice_mut()).unwrap();
+            bits(&kernels.read_array(&sums).unwrap())
         };
         let sums = if n > 1000 { run(kernels) } else { in_every_order(kernels, run) };
         let x = wide(&x);

@@ -30,18 +30,18 @@ pub(super) fn a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chun
     let of = |rows_at_once: usize| {
         let (h, w) = (kernels.array_of(&h).unwrap(), kernels.array_of(&w).unwrap());
         let head = HeadInput {
-            h: h.slice(),
-            w: w.slice(),
+            h: h.as_slice(),
+            w: w.as_slice(),
             targets: &targets,
             inverse_temperatures: &inverses,
             rows_at_once,
         };
         let results = kernels.head_log_probabilities(&head).unwrap();
-        let mut dh = kernels.array(n * d).unwrap();
+        let mut dh = kernels.new_array(n * d).unwrap();
         let mut dw = kernels.array_of(&vec![0.25; vocab * d]).unwrap();
         let (to, sums) = (dh.slice_mut(), Some(dw.slice_mut()));
         let Ok(()) = kernels.head_loss(&head, &OFFSETS, loss, to, sums).unwrap();
-        (results, kernels.read(&dh).unwrap(), kernels.read(&dw).unwrap())
+        (results, kernels.read_array(&dh).unwrap(), kernels.read_array(&dw).unwrap())
     };
     let ([logp, entropy], dh, dw) = of(100);
     for rows in [1, 8, 20] {
@@ -57,7 +57,7 @@ pub(super) fn a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chun
     let [mut want_logp, mut want_entropy] = [0; 2].map(|_| vec![0.0; n]);
     cpu.logprobs(&mut want_logp, &mut want_entropy);
     let (mut want_dh, mut want_dw) = (vec![0.0; n * d], vec![0.25; vocab * d]);
-    let Ok(()) = cpu.loss(&OFFSETS, loss, &mut want_dh, Some(&mut want_dw));
+    let Ok(()) = cpu.loss_gradients(&OFFSETS, loss, &mut want_dh, Some(&mut want_dw));
     for (name, got, want, tolerance) in [
         ("log-probabilities", &logp, &want_logp, 1e-6),
         ("entropies", &entropy, &want_entropy, 1e-6),

@@ -19,10 +19,10 @@ pub(super) fn backward_products_by_the_library_agree_with_f64_for_every_destinat
         let weight = nt(&dyt, &xt, [o, i, tokens]);
         let [dy, w, x] = [&dy, &w, &x].map(|x| kernels.array_of(x).unwrap());
         every_destination(kernels, &format!("input, {tokens} x {i} x {o}"), &input, |out| {
-            kernels.linear_back(dy.slice(), w.slice(), [tokens, i, o], None, out).unwrap();
+            kernels.linear_back(dy.as_slice(), w.as_slice(), [tokens, i, o], None, out).unwrap();
         });
         every_destination(kernels, &format!("weight, {o} x {i} x {tokens}"), &weight, |out| {
-            kernels.linear_back_weight(dy.slice(), x.slice(), [o, i, tokens], out).unwrap();
+            kernels.linear_back_weight(dy.as_slice(), x.as_slice(), [o, i, tokens], out).unwrap();
         });
     }
 }
@@ -38,22 +38,23 @@ fn every_destination<M: Tested>(
     let base = random(9, n);
     let onto = kernels.array_of(&base).unwrap();
     let (mut half, mut plain) =
-        (kernels.array::<u16>(n).unwrap(), kernels.array::<f32>(n).unwrap());
-    let (mut sum, mut apart) = (kernels.array_of(&base).unwrap(), kernels.array::<f32>(n).unwrap());
+        (kernels.new_array::<u16>(n).unwrap(), kernels.new_array::<f32>(n).unwrap());
+    let (mut sum, mut apart) =
+        (kernels.array_of(&base).unwrap(), kernels.new_array::<f32>(n).unwrap());
     for to in [
         Destination::Bf16(half.slice_mut()),
         Destination::F32(plain.slice_mut()),
         Destination::Add(sum.slice_mut()),
-        Destination::Onto(onto.slice(), apart.slice_mut()),
+        Destination::Onto(onto.as_slice(), apart.slice_mut()),
     ] {
         multiply(LinearOutput { scale: 0.5, bias: None, to });
     }
     let want: Vec<f64> = product.iter().map(|x| 0.5 * x).collect();
-    near_bf16(name, &kernels.read(&half).unwrap(), &want);
-    near(name, &kernels.read(&plain).unwrap(), &want, 1e-6);
+    near_bf16(name, &kernels.read_array(&half).unwrap(), &want);
+    near(name, &kernels.read_array(&plain).unwrap(), &want, 1e-6);
     let want: Vec<f64> = want.iter().zip(&base).map(|(x, &base)| x + f64::from(base)).collect();
     for of in [&sum, &apart] {
-        near(name, &kernels.read(of).unwrap(), &want, 1e-6);
+        near(name, &kernels.read_array(of).unwrap(), &want, 1e-6);
     }
 }
 
@@ -88,7 +89,7 @@ mod fake {
     impl Fake {
         /// Builds the library under a name of its own; `None` without a compiler. `flags` are further options.
         fn build(name: &str, flags: &[&str]) -> Option<(Self, PathBuf)> {
-            if let Err(error) = crate::emulate::compiler() {
+            if let Err(error) = crate::emulate::check_compiler() {
                 eprintln!("skipped: {error}");
                 return None;
             }
@@ -149,11 +150,11 @@ mod fake {
         let (fake, path) = Fake::build(name, &[])?;
         let library = CublasLt::new(Functions::open(&path).unwrap()).unwrap();
         assert_eq!(library.version(), "13.2.1");
-        Some((fake, Kernels::new(Emulated::shared(&MODEL).unwrap().with_products(library))))
+        Some((fake, Kernels::new(Emulated::shared_machine(&MODEL).unwrap().with_products(library))))
     }
 
     fn computed(kernels: &Kernels<Emulated>) -> u64 {
-        kernels.machine().library().unwrap().computed()
+        kernels.machine().product_library().unwrap().product_count()
     }
 
     #[test]
@@ -174,13 +175,13 @@ mod fake {
         let w = kernels.array_of(&random_bf16(1, 8 * 16)).unwrap();
         for tokens in [1, 200, 256, 257, 500, 9] {
             let x = kernels.array_of(&random_bf16(2, tokens * 16)).unwrap();
-            let mut dx = kernels.array::<f32>(tokens * 8).unwrap();
-            let mut dw = kernels.array::<f32>(16 * 16).unwrap();
+            let mut dx = kernels.new_array::<f32>(tokens * 8).unwrap();
+            let mut dw = kernels.new_array::<f32>(16 * 16).unwrap();
             let out = |to| LinearOutput { scale: 1.0, bias: None, to };
             let to = out(Destination::F32(dx.slice_mut()));
-            kernels.linear_back(x.slice(), w.slice(), [tokens, 8, 16], None, to).unwrap();
+            kernels.linear_back(x.as_slice(), w.as_slice(), [tokens, 8, 16], None, to).unwrap();
             let to = out(Destination::F32(dw.slice_mut()));
-            kernels.linear_back_weight(x.slice(), x.slice(), [16, 16, tokens], to).unwrap();
+            kernels.linear_back_weight(x.as_slice(), x.as_slice(), [16, 16, tokens], to).unwrap();
         }
         assert_eq!(fake.counts()[1..], [4, 12]);
     }
@@ -190,14 +191,14 @@ mod fake {
         let [m, n, k, rank] = [5, 24, 16, 8];
         let [dy, w, left, right] = [m * k, k * n, m * rank, rank * n]
             .map(|len| kernels.array_of(&random_bf16(len as u64, len)).unwrap());
-        let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank };
+        let terms = AdapterTerms { left: left.as_slice(), right: right.as_slice(), rank };
         let mut wide = kernels.array_of(&random(1, m * n)).unwrap();
-        let mut half = kernels.array::<u16>(m * n).unwrap();
+        let mut half = kernels.new_array::<u16>(m * n).unwrap();
         for to in [Destination::Add(wide.slice_mut()), Destination::Bf16(half.slice_mut())] {
             let out = LinearOutput { scale: 0.5, bias: None, to };
-            kernels.linear_back(dy.slice(), w.slice(), [m, n, k], Some(terms), out).unwrap();
+            kernels.linear_back(dy.as_slice(), w.as_slice(), [m, n, k], Some(terms), out).unwrap();
         }
-        (kernels.read(&wide).unwrap(), kernels.read(&half).unwrap())
+        (kernels.read_array(&wide).unwrap(), kernels.read_array(&half).unwrap())
     }
 
     #[test]
@@ -219,7 +220,7 @@ mod fake {
             fake.set(mode);
             let fresh =
                 CublasLt::new(Functions::open(&fake.folder.join("libcublasLt.so.13")).unwrap());
-            let machine = Emulated::shared(&MODEL).unwrap().with_products(fresh.unwrap());
+            let machine = Emulated::shared_machine(&MODEL).unwrap().with_products(fresh.unwrap());
             assert_eq!(with_adapter(&Kernels::new(machine)), own, "{mode:?}");
         }
         fake.set(Mode::Works);
@@ -227,11 +228,11 @@ mod fake {
         let x = kernels.array_of(&random_bf16(1, 3 * 17)).unwrap();
         let w = kernels.array_of(&random_bf16(2, 17 * 17)).unwrap();
         let product = |kernels: &Kernels<Emulated>| {
-            let mut y = kernels.array::<f32>(3 * 17).unwrap();
+            let mut y = kernels.new_array::<f32>(3 * 17).unwrap();
             let to = Destination::F32(y.slice_mut());
             let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear_back(x.slice(), w.slice(), [3, 17, 17], None, out).unwrap();
-            bits(&kernels.read(&y).unwrap())
+            kernels.linear_back(x.as_slice(), w.as_slice(), [3, 17, 17], None, out).unwrap();
+            bits(&kernels.read_array(&y).unwrap())
         };
         assert_eq!(product(&kernels), product(&kernels.with_own_products()));
         assert_eq!(computed(&kernels), 0);
@@ -242,10 +243,10 @@ mod fake {
         let Some((_fake, kernels)) = machine("forward") else { return };
         let (x, w) = (random_bf16(1, 40 * 16), random_bf16(2, 8 * 16));
         let [x, w] = [&x, &w].map(|x| kernels.array_of(x).unwrap());
-        let mut y = kernels.array::<f32>(40 * 8).unwrap();
+        let mut y = kernels.new_array::<f32>(40 * 8).unwrap();
         let to = Destination::F32(y.slice_mut());
         let out = LinearOutput { scale: 1.0, bias: None, to };
-        kernels.linear(x.slice(), w.slice(), [40, 8, 16], None, out).unwrap();
+        kernels.linear(x.as_slice(), w.as_slice(), [40, 8, 16], None, out).unwrap();
         assert_eq!(computed(&kernels), 0);
     }
 
@@ -255,10 +256,11 @@ mod fake {
         fake.set(Mode::Fails);
         let (x, w) = (random_bf16(1, 3 * 16), random_bf16(2, 16 * 8));
         let [x, w] = [&x, &w].map(|x| kernels.array_of(x).unwrap());
-        let mut y = kernels.array::<f32>(3 * 8).unwrap();
+        let mut y = kernels.new_array::<f32>(3 * 8).unwrap();
         let to = Destination::F32(y.slice_mut());
         let out = LinearOutput { scale: 1.0, bias: None, to };
-        let error = kernels.linear_back(x.slice(), w.slice(), [3, 8, 16], None, out).unwrap_err();
+        let error =
+            kernels.linear_back(x.as_slice(), w.as_slice(), [3, 8, 16], None, out).unwrap_err();
         let told = "the kernel fails: cublasLtMatmul of cuBLASLt failed with status 13";
         assert_eq!(error.to_string(), told);
     }

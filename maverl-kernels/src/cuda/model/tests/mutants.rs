@@ -4,7 +4,7 @@ use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
 use crate::attention::{Heads, Packing, Segment};
 use crate::cuda::{Destination, KvShape, LinearOutput, MapOutput, Module};
-use crate::sample::Draw;
+use crate::sample::TokenDraw;
 
 /// A mistake: a part of the source after a place that is there once, and what stands in its stead. A statement ends
 /// in a semicolon; anything else is an expression.
@@ -21,7 +21,7 @@ const fn mutant(after: &'static str, from: &'static str, to: &'static str) -> Mu
 /// Builds a module with all mutants in it, of which one at a time is chosen when it runs.
 fn with_mutants(name: &str, mutants: &[Mutant]) -> Option<Kernels<Emulated>> {
     let module: Module = *MODEL.iter().find(|module| module.name == name).unwrap();
-    let mut text = module.text();
+    let mut text = module.source_text();
     for (i, Mutant { after, from, to }) in mutants.iter().enumerate() {
         assert_eq!(text.matches(after).count(), 1, "{after:?} is not there once");
         let start = text.find(after).unwrap();
@@ -33,8 +33,8 @@ fn with_mutants(name: &str, mutants: &[Mutant]) -> Option<Kernels<Emulated>> {
         };
         text.replace_range(at..at + from.len(), &both);
     }
-    match Library::build(&text, module.kernels) {
-        Ok(library) => Some(Kernels::new(Emulated::of(vec![(module, library)]))),
+    match KernelLibrary::build(&text, module.kernels) {
+        Ok(library) => Some(Kernels::new(Emulated::from_libraries(vec![(module, library)]))),
         Err(error @ EmulateError::NoCompiler(_)) => {
             eprintln!("skipped: {error}");
             None
@@ -52,17 +52,17 @@ fn all_are_caught<R: PartialEq>(
     results: impl Fn(&Kernels<Emulated>) -> Result<R, EmulateError>,
 ) {
     let Some(kernels) = with_mutants(name, mutants) else { return };
-    let run = |settings: Settings| {
-        kernels.machine().set(settings);
+    let run = |settings: ThreadSchedule| {
+        kernels.machine().apply_settings(settings);
         results(&kernels)
     };
-    let want = run(Settings::default()).unwrap();
-    for settings in Settings::all() {
+    let want = run(ThreadSchedule::default()).unwrap();
+    for settings in ThreadSchedule::every_schedule() {
         assert!(run(settings).unwrap() == want, "{name} without a mistake, {settings:?}");
     }
     let escapes = |number: usize| {
-        let mut all =
-            Settings::all().map(|settings| Settings { mutant: number as u32, ..settings });
+        let mut all = ThreadSchedule::every_schedule()
+            .map(|settings| ThreadSchedule { mutant: number as u32, ..settings });
         all.all(|settings| run(settings).is_ok_and(|got| got == want))
     };
     let escaped: Vec<_> = (1..=mutants.len()).filter(|&number| escapes(number)).collect();
@@ -130,9 +130,9 @@ fn mistakes_in_products_are_caught() {
         for shape @ [m, n, k] in [[25, 66, 265], [5, 72, 1600], [70, 65, 71]] {
             let (x, w) = (random_bf16(1, m * k), random_bf16(2, n * k));
             let (x, w) = (kernels.array_of(&x)?, kernels.array_of(&w)?);
-            let (x, w) = (x.slice(), w.slice());
+            let (x, w) = (x.as_slice(), w.as_slice());
             for form in 0..5 {
-                let mut y = kernels.array(m * n)?;
+                let mut y = kernels.new_array(m * n)?;
                 let to = Destination::F32(y.slice_mut());
                 let out = LinearOutput { scale: 1.0, bias: None, to };
                 match form {
@@ -142,23 +142,26 @@ fn mistakes_in_products_are_caught() {
                     3 => kernels.linear_back(x, w, shape, None, out)?,
                     _ => kernels.linear_back_weight(x, w, shape, out)?,
                 }
-                results.push(bits(&kernels.read(&y)?));
+                results.push(bits(&kernels.read_array(&y)?));
             }
         }
         // Maps of one input, the first two of several pieces.
         let (m, k, mut maps) = (5, 1600, Vec::new());
         let x = kernels.array_of(&random_bf16(1, m * k))?;
         for n in [72, 66, 8] {
-            maps.push((kernels.array_of(&random_bf16(n as u64, n * k))?, kernels.array(m * n)?));
+            maps.push((
+                kernels.array_of(&random_bf16(n as u64, n * k))?,
+                kernels.new_array(m * n)?,
+            ));
         }
         let all: Vec<MapOutput<'_>> = maps
             .iter_mut()
-            .map(|(w, y)| MapOutput { w: w.slice(), bias: None, to: y.slice_mut() })
+            .map(|(w, y)| MapOutput { w: w.as_slice(), bias: None, to: y.slice_mut() })
             .collect();
-        kernels.linears(x.slice(), [m, k], &all)?;
+        kernels.linear_maps(x.as_slice(), [m, k], &all)?;
         drop(all);
         for (_, y) in &maps {
-            results.push(kernels.read(y)?.into_iter().map(u32::from).collect());
+            results.push(kernels.read_array(y)?.into_iter().map(u32::from).collect());
         }
         Ok(results)
     });
@@ -213,34 +216,34 @@ fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, Emula
     let q: Vec<f32> = random(1, n * 64).into_iter().map(|x| 6.0 * x).collect();
     let (q, dout) = (kernels.array_of(&to_bf16(&q))?, kernels.array_of(&random_bf16(4, n * 64))?);
     let [k, v] = [2, 3].map(|seed| kernels.array_of(&random_bf16(seed, n * 32)).unwrap());
-    let qkv = [q.slice(), k.slice(), v.slice()];
-    let (mut out, mut lse) = (kernels.array(n * 64)?, kernels.array(n * 2)?);
+    let qkv = [q.as_slice(), k.as_slice(), v.as_slice()];
+    let (mut out, mut lse) = (kernels.new_array(n * 64)?, kernels.new_array(n * 2)?);
     let layout = kernels.attention_layout(packing)?;
-    kernels.attend(qkv, &layout, heads, out.slice_mut(), lse.slice_mut())?;
+    kernels.attend_packed(qkv, &layout, heads, out.slice_mut(), lse.slice_mut())?;
     let layout = kernels.backward_layout(packing)?;
     let (mut dq, mut dk, mut dv) =
-        (kernels.array(n * 64)?, kernels.array(n * 32)?, kernels.array(n * 32)?);
+        (kernels.new_array(n * 64)?, kernels.new_array(n * 32)?, kernels.new_array(n * 32)?);
     let (of, into) =
-        ([out.slice(), dout.slice()], [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()]);
-    kernels.attend_back(qkv, of, lse.slice(), &layout, heads, into)?;
+        ([out.as_slice(), dout.as_slice()], [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()]);
+    kernels.attend_back(qkv, of, lse.as_slice(), &layout, heads, into)?;
     let mut results = Vec::new();
     for array in [&out, &dq, &dk, &dv] {
-        results.push(kernels.read(array)?);
+        results.push(kernels.read_array(array)?);
     }
     let shape = KvShape { layers: 1, heads: 1, dim: 32 };
     let blocks: Vec<u32> = (0..14).map(|i| (i * 5 + 2) % 14).collect();
-    let mut cache = kernels.array::<u16>(14 * shape.block())?;
+    let mut cache = kernels.new_array::<u16>(14 * shape.block_len())?;
     for (start, end) in [(0, 199), (199, 200)] {
         let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks };
         let tables = kernels.block_tables(&[segment])?;
         let of_kv = start * 32..end * 32;
-        let kv = [k.slice().part(of_kv.clone()), v.slice().part(of_kv)];
-        kernels.append(kv, &tables, shape, 0, cache.slice_mut())?;
-        let q = q.slice().part(start * 64..end * 64);
-        let mut out = kernels.array(q.len())?;
+        let kv = [k.as_slice().sub_slice(of_kv.clone()), v.as_slice().sub_slice(of_kv)];
+        kernels.append_tokens(kv, &tables, shape, 0, cache.slice_mut())?;
+        let q = q.as_slice().sub_slice(start * 64..end * 64);
+        let mut out = kernels.new_array(q.len())?;
         let to = out.slice_mut();
-        kernels.attend_cached(q, cache.slice(), &tables, shape, 0, heads, to)?;
-        results.push(kernels.read(&out)?);
+        kernels.attend_cached(q, cache.as_slice(), &tables, shape, 0, heads, to)?;
+        results.push(kernels.read_array(&out)?);
     }
     Ok(results)
 }
@@ -263,14 +266,14 @@ fn mistakes_in_norms_are_caught() {
             let x = kernels.array_of(&random(1, n * d))?;
             let (w, dy) =
                 (kernels.array_of(&random_bf16(2, d))?, kernels.array_of(&random_bf16(3, n * d))?);
-            let (mut y, mut dx) = (kernels.array(n * d)?, kernels.array(n * d)?);
+            let (mut y, mut dx) = (kernels.new_array(n * d)?, kernels.new_array(n * d)?);
             let mut dw = kernels.array_of(&vec![0.0; d])?;
-            let (x, w, dy) = (x.slice(), w.slice(), dy.slice());
+            let (x, w, dy) = (x.as_slice(), w.as_slice(), dy.as_slice());
             kernels.rms_norm(x, w, 1e-6, y.slice_mut())?;
             let (to, sums) = (dx.slice_mut(), Some(dw.slice_mut()));
             kernels.rms_norm_back(x, w, 1e-6, dy, false, to, None, sums)?;
-            let sums = bits(&kernels.read(&dw)?);
-            results.push((kernels.read(&y)?, bits(&kernels.read(&dx)?), sums));
+            let sums = bits(&kernels.read_array(&dw)?);
+            results.push((kernels.read_array(&y)?, bits(&kernels.read_array(&dx)?), sums));
         }
         Ok(results)
     });
@@ -289,15 +292,15 @@ fn mistakes_in_sampling_are_caught() {
     ];
     all_are_caught("softmax.cu", &mutants, |kernels| {
         let z: Vec<f32> = random(1, 20 * 5000).into_iter().map(|z| 3.0 * z).collect();
-        let draws: Vec<Draw> =
-            (0..20).map(|seed| Draw { temperature: 1.0, seed, counter: 3 }).collect();
+        let draws: Vec<TokenDraw> =
+            (0..20).map(|seed| TokenDraw { temperature: 1.0, seed, counter: 3 }).collect();
         let on = kernels.array_of(&z)?;
-        let wide = kernels.choose(on.slice(), &draws)?;
-        let narrow = kernels.choose(on.slice().part(0..20 * 70), &draws)?;
-        let tokens = kernels.sample(on.slice(), &draws)?;
+        let wide = kernels.choose_tokens(on.as_slice(), &draws)?;
+        let narrow = kernels.choose_tokens(on.as_slice().sub_slice(0..20 * 70), &draws)?;
+        let tokens = kernels.launch_sampling(on.as_slice(), &draws)?;
         let from: Vec<u32> = (0..20).map(|i| (i * 7 + 3) % 20).collect();
         let (from, ids) = (kernels.array_of(&from)?, kernels.array_of(&[9000_u32; 20])?);
-        kernels.replace_ids(&tokens, [from.slice().bits(), ids.slice().bits()], 19, 5000)?;
-        Ok(format!("{wide:?} {narrow:?} {:?}", kernels.read(&ids)?))
+        kernels.replace_ids(&tokens, [from.as_slice().bits(), ids.as_slice().bits()], 19, 5000)?;
+        Ok(format!("{wide:?} {narrow:?} {:?}", kernels.read_array(&ids)?))
     });
 }

@@ -1,6 +1,6 @@
 use super::super::products::{NT_16, NT_64, NT_128};
 use super::*;
-use crate::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, pieces};
+use crate::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, count_pieces};
 
 fn plain(y: crate::cuda::SliceMut<'_, f32>) -> LinearOutput<'_> {
     LinearOutput { scale: 1.0, bias: None, to: Destination::F32(y) }
@@ -39,18 +39,20 @@ pub(super) fn every_form_of_a_product_agrees_with_f64<M: Tested>(kernels: &Kerne
             let [x, w, xt, wt] = [&x, &w, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
             let mut results = Vec::new();
             for tile in [NT_16, NT_64, NT_128] {
-                let mut y = kernels.array(m * n).unwrap();
-                let (x, w) = (x.slice(), w.slice());
+                let mut y = kernels.new_array(m * n).unwrap();
+                let (x, w) = (x.as_slice(), w.as_slice());
                 kernels.linear_by(tile, x, w, shape, None, plain(y.slice_mut())).unwrap();
-                results.push(bits(&kernels.read(&y).unwrap()));
+                results.push(bits(&kernels.read_array(&y).unwrap()));
             }
             assert!(results.iter().all(|y| *y == results[0]), "{shape:?}: tiles differ");
-            let mut y = kernels.array(m * n).unwrap();
-            kernels.linear_back(x.slice(), wt.slice(), shape, None, plain(y.slice_mut())).unwrap();
-            results.push(bits(&kernels.read(&y).unwrap()));
-            let (xt, wt) = (xt.slice(), wt.slice());
+            let mut y = kernels.new_array(m * n).unwrap();
+            kernels
+                .linear_back(x.as_slice(), wt.as_slice(), shape, None, plain(y.slice_mut()))
+                .unwrap();
+            results.push(bits(&kernels.read_array(&y).unwrap()));
+            let (xt, wt) = (xt.as_slice(), wt.as_slice());
             kernels.linear_back_weight(xt, wt, shape, plain(y.slice_mut())).unwrap();
-            results.push(bits(&kernels.read(&y).unwrap()));
+            results.push(bits(&kernels.read_array(&y).unwrap()));
             results
         };
         let want = nt(&x, &w, shape);
@@ -68,10 +70,14 @@ pub(super) fn large_tiles_of_the_backward_products_agree_with_f64<M: Tested>(ker
     let (xt, wt) = (transposed(&x, m, k), transposed(&w, n, k));
     let run = |kernels: &Kernels<M>| {
         let [x, xt, wt] = [&x, &xt, &wt].map(|x| kernels.array_of(x).unwrap());
-        let [mut y, mut z] = [0; 2].map(|_| kernels.array(m * n).unwrap());
-        kernels.linear_back(x.slice(), wt.slice(), shape, None, plain(y.slice_mut())).unwrap();
-        kernels.linear_back_weight(xt.slice(), wt.slice(), shape, plain(z.slice_mut())).unwrap();
-        [y, z].map(|y| bits(&kernels.read(&y).unwrap()))
+        let [mut y, mut z] = [0; 2].map(|_| kernels.new_array(m * n).unwrap());
+        kernels
+            .linear_back(x.as_slice(), wt.as_slice(), shape, None, plain(y.slice_mut()))
+            .unwrap();
+        kernels
+            .linear_back_weight(xt.as_slice(), wt.as_slice(), shape, plain(z.slice_mut()))
+            .unwrap();
+        [y, z].map(|y| bits(&kernels.read_array(&y).unwrap()))
     };
     for y in in_every_order(kernels, run) {
         let y: Vec<f32> = y.into_iter().map(f32::from_bits).collect();
@@ -83,7 +89,7 @@ pub(super) fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked<
     kernels: &Kernels<M>,
 ) {
     let [m, n, k] = [300, 72, 2100];
-    assert_eq!(pieces(n, k), 4);
+    assert_eq!(count_pieces(n, k), 4);
     let (x, w) = (random_bf16(1, m * k), kernels.array_of(&random_bf16(2, n * k)).unwrap());
     let (left, right) = (random_bf16(3, m * 8), kernels.array_of(&random_bf16(4, n * 8)).unwrap());
     for adapter in [false, true] {
@@ -91,12 +97,12 @@ pub(super) fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked<
             let m = rows.len();
             let x = kernels.array_of(&x[rows.start * k..rows.end * k]).unwrap();
             let left = kernels.array_of(&left[rows.start * 8..rows.end * 8]).unwrap();
-            let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank: 8 };
+            let terms = AdapterTerms { left: left.as_slice(), right: right.as_slice(), rank: 8 };
             let terms = adapter.then_some(terms);
-            let mut y = kernels.array(m * n).unwrap();
+            let mut y = kernels.new_array(m * n).unwrap();
             let out = plain(y.slice_mut());
-            kernels.linear(x.slice(), w.slice(), [m, n, k], terms, out).unwrap();
-            bits(&kernels.read(&y).unwrap())
+            kernels.linear(x.as_slice(), w.as_slice(), [m, n, k], terms, out).unwrap();
+            bits(&kernels.read_array(&y).unwrap())
         };
         let all = of(0..m);
         for rows in [0..1, 5..8, 100..117, 10..80] {
@@ -107,8 +113,14 @@ pub(super) fn a_row_has_the_same_bits_by_every_tile_with_pieces_apart_or_walked<
 
 #[test]
 fn pieces_follow_the_weight_alone() {
-    assert_eq!([pieces(896, 4864), pieces(4096, 4864), pieces(896, 896)], [7, 1, 1]);
-    assert_eq!([pieces(128, 896), pieces(1, 100_000), pieces(3584, 18944)], [1, 96, 2]);
+    assert_eq!(
+        [count_pieces(896, 4864), count_pieces(4096, 4864), count_pieces(896, 896)],
+        [7, 1, 1]
+    );
+    assert_eq!(
+        [count_pieces(128, 896), count_pieces(1, 100_000), count_pieces(3584, 18944)],
+        [1, 96, 2]
+    );
 }
 
 pub(super) fn outputs_have_their_scale_bias_adapter_rounding_and_sum<M: Tested>(
@@ -123,22 +135,22 @@ pub(super) fn outputs_have_their_scale_bias_adapter_rounding_and_sum<M: Tested>(
         let run = |kernels: &Kernels<M>| {
             let [x, w, left, right, bias] =
                 [&x, &w, &left, &right, &bias].map(|x| kernels.array_of(x).unwrap());
-            let terms = AdapterTerms { left: left.slice(), right: right.slice(), rank };
+            let terms = AdapterTerms { left: left.as_slice(), right: right.as_slice(), rank };
             let (mut half, mut sum) =
-                (kernels.array(m * n).unwrap(), kernels.array_of(&base).unwrap());
+                (kernels.new_array(m * n).unwrap(), kernels.array_of(&base).unwrap());
             let (onto, mut apart) =
-                (kernels.array_of(&base).unwrap(), kernels.array(m * n).unwrap());
-            let out = |to| LinearOutput { scale: 0.5, bias: Some(bias.slice()), to };
+                (kernels.array_of(&base).unwrap(), kernels.new_array(m * n).unwrap());
+            let out = |to| LinearOutput { scale: 0.5, bias: Some(bias.as_slice()), to };
             for to in [
                 Destination::Bf16(half.slice_mut()),
                 Destination::Add(sum.slice_mut()),
-                Destination::Onto(onto.slice(), apart.slice_mut()),
+                Destination::Onto(onto.as_slice(), apart.slice_mut()),
             ] {
-                kernels.linear(x.slice(), w.slice(), shape, Some(terms), out(to)).unwrap();
+                kernels.linear(x.as_slice(), w.as_slice(), shape, Some(terms), out(to)).unwrap();
             }
-            let [sum, apart] = [&sum, &apart].map(|y| bits(&kernels.read(y).unwrap()));
+            let [sum, apart] = [&sum, &apart].map(|y| bits(&kernels.read_array(y).unwrap()));
             assert_eq!(sum, apart);
-            (kernels.read(&half).unwrap(), sum)
+            (kernels.read_array(&half).unwrap(), sum)
         };
         let (half, sum) = in_every_order(kernels, run);
         let mut want = nt(&x, &w, shape);
@@ -172,24 +184,26 @@ pub(super) fn maps_of_one_input_have_the_bits_of_each_alone<M: Tested>(kernels: 
                     .map(|(seed, &n)| {
                         let w = kernels.array_of(&random_bf16(seed, n * k)).unwrap();
                         let bias = kernels.array_of(&random_bf16(seed + 7, n)).unwrap();
-                        (w, (seed != 3).then_some(bias), kernels.array::<u16>(m * n).unwrap())
+                        (w, (seed != 3).then_some(bias), kernels.new_array::<u16>(m * n).unwrap())
                     })
                     .collect();
                 if apart {
                     for (w, bias, y) in &mut maps {
                         let (to, bias) = (Destination::Bf16(y.slice_mut()), bias.as_ref());
-                        let out = LinearOutput { scale: 1.0, bias: bias.map(|b| b.slice()), to };
+                        let out = LinearOutput { scale: 1.0, bias: bias.map(|b| b.as_slice()), to };
                         let shape = [m, w.len() / k, k];
-                        kernels.linear(x.slice(), w.slice(), shape, None, out).unwrap();
+                        kernels.linear(x.as_slice(), w.as_slice(), shape, None, out).unwrap();
                     }
                 } else {
                     let outputs = maps.iter_mut().map(|(w, bias, y)| {
-                        let bias = bias.as_ref().map(|bias| bias.slice());
-                        MapOutput { w: w.slice(), bias, to: y.slice_mut() }
+                        let bias = bias.as_ref().map(|bias| bias.as_slice());
+                        MapOutput { w: w.as_slice(), bias, to: y.slice_mut() }
                     });
-                    kernels.linears(x.slice(), [m, k], &outputs.collect::<Vec<_>>()).unwrap();
+                    kernels
+                        .linear_maps(x.as_slice(), [m, k], &outputs.collect::<Vec<_>>())
+                        .unwrap();
                 }
-                let read = maps.iter().map(|(.., y)| kernels.read(y).unwrap());
+                let read = maps.iter().map(|(.., y)| kernels.read_array(y).unwrap());
                 read.collect::<Vec<_>>()
             };
             let want = run(kernels, true);

@@ -8,13 +8,13 @@ pub(super) fn rows_are_selected_and_their_gradients_added_in_order<M: Tested>(
         let (x, dy) = (random_bf16(1, n * d), random_bf16(2, rows.len() * d));
         let (y, dx) = in_every_order(kernels, |kernels| {
             let (given, back) = (kernels.array_of(&x).unwrap(), kernels.array_of(&dy).unwrap());
-            let mut y = kernels.array(rows.len() * d).unwrap();
+            let mut y = kernels.new_array(rows.len() * d).unwrap();
             let selected = kernels.selected_rows(&rows).unwrap();
-            kernels.combine_rows(given.slice(), &selected, d, y.slice_mut()).unwrap();
-            let mut dx = kernels.array((n + 1) * d).unwrap();
+            kernels.combine_rows(given.as_slice(), &selected, d, y.slice_mut()).unwrap();
+            let mut dx = kernels.new_array((n + 1) * d).unwrap();
             let scattered = kernels.scattered_rows(&rows, n + 1).unwrap();
-            kernels.combine_rows(back.slice(), &scattered, d, dx.slice_mut()).unwrap();
-            (kernels.read(&y).unwrap(), kernels.read(&dx).unwrap())
+            kernels.combine_rows(back.as_slice(), &scattered, d, dx.slice_mut()).unwrap();
+            (kernels.read_array(&y).unwrap(), kernels.read_array(&dx).unwrap())
         });
         let picked: Vec<u16> =
             rows.iter().flat_map(|&row| &x[row as usize * d..][..d]).copied().collect();
@@ -34,7 +34,7 @@ pub(super) fn copies_leave_what_is_beside_them<M: Tested>(kernels: &Kernels<M>) 
         let found = in_every_order(kernels, |kernels| {
             let (given, mut y) =
                 (kernels.array_of(&x).unwrap(), kernels.array_of(&before).unwrap());
-            kernels.copy(given.slice(), y.slice_mut()).unwrap();
+            kernels.copy_to_front(given.as_slice(), y.slice_mut()).unwrap();
             kernels.copy_within(y.slice_mut(), [0, 2 * n], n).unwrap();
             kernels.read_front(&y, 3 * n).unwrap()
         });

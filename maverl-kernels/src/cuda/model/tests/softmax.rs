@@ -1,7 +1,9 @@
 use super::super::FROM_HOST;
 use super::*;
 use crate::logprob;
-use crate::sample::{BadLogits, Draw, Filter, derive_seed, sample, uniform};
+use crate::sample::{
+    BadLogits, SamplingFilter, TokenDraw, derive_seed, sample_token, uniform_number,
+};
 
 fn logits(seed: u64, n: usize) -> Vec<f32> {
     random(seed, n).into_iter().map(|x| 8.0 * x).collect()
@@ -20,11 +22,11 @@ pub(super) fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu
         let run = |kernels: &Kernels<M>| {
             let on = kernels.array_of(&z).unwrap();
             let rows = kernels.softmax_rows(&targets, &inverses).unwrap();
-            let found = kernels.log_probabilities(on.slice(), &rows).unwrap();
-            let mut dlogits = kernels.array(n * vocab).unwrap();
+            let found = kernels.log_probabilities(on.as_slice(), &rows).unwrap();
+            let mut dlogits = kernels.new_array(n * vocab).unwrap();
             let by = [&d[0][..], &d[1]];
-            kernels.logit_gradients(on.slice(), &rows, &found, by, dlogits.slice_mut()).unwrap();
-            ([bits(&found.logp), bits(&found.entropy)], kernels.read(&dlogits).unwrap())
+            kernels.logit_gradients(on.as_slice(), &rows, &found, by, dlogits.slice_mut()).unwrap();
+            ([bits(&found.logp), bits(&found.entropy)], kernels.read_array(&dlogits).unwrap())
         };
         let ([logp, entropy], dlogits) = in_every_order(kernels, run);
         let [logp, entropy] =
@@ -64,16 +66,16 @@ pub(super) fn a_row_has_the_same_bits_in_training_and_sampling_alone_and_in_a_ba
     let [n, vocab] = [9, 300];
     let z = logits(4, n * vocab);
     let on = kernels.array_of(&z).unwrap();
-    let draws: Vec<Draw> =
-        (0..n as u64).map(|seed| Draw { temperature: 0.8, seed, counter: 5 }).collect();
-    let sampled = kernels.choose(on.slice(), &draws).unwrap();
+    let draws: Vec<TokenDraw> =
+        (0..n as u64).map(|seed| TokenDraw { temperature: 0.8, seed, counter: 5 }).collect();
+    let sampled = kernels.choose_tokens(on.as_slice(), &draws).unwrap();
     for (row, sampled) in sampled.into_iter().enumerate() {
         let sampled = sampled.unwrap();
         let alone = kernels.array_of(&z[row * vocab..][..vocab]).unwrap();
-        let again = kernels.choose(alone.slice(), &draws[row..=row]).unwrap();
+        let again = kernels.choose_tokens(alone.as_slice(), &draws[row..=row]).unwrap();
         assert_eq!(again, [Ok(sampled)]);
         let rows = kernels.softmax_rows(&[sampled.id], &[1.0 / 0.8]).unwrap();
-        let found = kernels.log_probabilities(alone.slice(), &rows).unwrap();
+        let found = kernels.log_probabilities(alone.as_slice(), &rows).unwrap();
         assert_eq!(bits(&found.logp), [sampled.logprob.to_bits()]);
         assert_eq!(bits(&found.entropy), [sampled.entropy.to_bits()]);
     }
@@ -88,8 +90,8 @@ pub(super) fn draws_equal_those_of_the_cpu<M: Tested>(kernels: &Kernels<M>) {
                 *z = f32::NEG_INFINITY;
             }
         }
-        let draws: Vec<Draw> = (0..n as u64)
-            .map(|i| Draw {
+        let draws: Vec<TokenDraw> = (0..n as u64)
+            .map(|i| TokenDraw {
                 temperature: [0.0, 0.3, 1.0, 2.0][i as usize % 4],
                 seed: derive_seed(i, 1),
                 counter: i * i,
@@ -97,12 +99,13 @@ pub(super) fn draws_equal_those_of_the_cpu<M: Tested>(kernels: &Kernels<M>) {
             .collect();
         let run = |kernels: &Kernels<M>| {
             let on = kernels.array_of(&z).unwrap();
-            kernels.choose(on.slice(), &draws).unwrap()
+            kernels.choose_tokens(on.as_slice(), &draws).unwrap()
         };
         let drawn = in_every_order(kernels, run);
         for ((draw, drawn), z) in draws.iter().zip(drawn).zip(z.chunks(vocab)) {
-            let filter = Filter { temperature: draw.temperature, ..Filter::default() };
-            let want = sample(z, &filter, uniform(draw.seed, draw.counter)).unwrap();
+            let filter =
+                SamplingFilter { temperature: draw.temperature, ..SamplingFilter::default() };
+            let want = sample_token(z, &filter, uniform_number(draw.seed, draw.counter)).unwrap();
             let got = drawn.unwrap();
             assert_eq!(got.id, want.id, "{draw:?} of {vocab}");
             assert!((got.logprob - want.logprob).abs() < 2e-5, "{got:?}, not {want:?}");
@@ -117,8 +120,8 @@ pub(super) fn the_lowest_of_equal_logits_is_the_greedy_one<M: Tested>(kernels: &
         z[at] = 9.0;
     }
     let on = kernels.array_of(&z).unwrap();
-    let draw = Draw { temperature: 0.0, seed: 1, counter: 1 };
-    assert_eq!(kernels.choose(on.slice(), &[draw]).unwrap()[0].unwrap().id, 70);
+    let draw = TokenDraw { temperature: 0.0, seed: 1, counter: 1 };
+    assert_eq!(kernels.choose_tokens(on.as_slice(), &[draw]).unwrap()[0].unwrap().id, 70);
 }
 
 pub(super) fn logits_that_describe_no_distribution_are_errors_of_their_row<M: Tested>(
@@ -133,21 +136,21 @@ pub(super) fn logits_that_describe_no_distribution_are_errors_of_their_row<M: Te
     rows[2][66] = f32::INFINITY;
     rows[3].fill(f32::NEG_INFINITY);
     let z = rows.concat();
-    let draws = [Draw { temperature: 1.0, seed: 2, counter: 0 }; 5];
+    let draws = [TokenDraw { temperature: 1.0, seed: 2, counter: 0 }; 5];
     let run = |kernels: &Kernels<M>| {
         let on = kernels.array_of(&z).unwrap();
-        kernels.choose(on.slice(), &draws).unwrap()
+        kernels.choose_tokens(on.as_slice(), &draws).unwrap()
     };
     let drawn = in_every_order(kernels, run);
     assert!(drawn[0].is_ok() && drawn[4].is_ok(), "{drawn:?}");
     let errors = [BadLogits::Nan(70), BadLogits::Infinite(66), BadLogits::NoMass].map(Err);
     assert_eq!(drawn[1..4], errors);
     for (z, drawn) in rows.iter().zip(&drawn[..]).skip(1).take(3) {
-        let filter = Filter::default();
-        assert_eq!(sample(z, &filter, 0.5).unwrap_err(), drawn.unwrap_err());
+        let filter = SamplingFilter::default();
+        assert_eq!(sample_token(z, &filter, 0.5).unwrap_err(), drawn.unwrap_err());
     }
     assert_eq!(
-        kernels.choose(kernels.array_of(&[]).unwrap().slice(), &draws[..1]).unwrap(),
+        kernels.choose_tokens(kernels.array_of(&[]).unwrap().as_slice(), &draws[..1]).unwrap(),
         [Err(BadLogits::Empty)]
     );
 }
@@ -158,22 +161,25 @@ pub(super) fn sampled_ids_take_their_places_before_the_host_reads_them<M: Tested
     let (n, vocab) = (300, 70);
     let mut z = logits(8, n * vocab);
     z[..vocab].fill(f32::NEG_INFINITY);
-    let draws: Vec<Draw> =
-        (0..n as u64).map(|seed| Draw { temperature: 0.9, seed, counter: 2 }).collect();
+    let draws: Vec<TokenDraw> =
+        (0..n as u64).map(|seed| TokenDraw { temperature: 0.9, seed, counter: 2 }).collect();
     let from: Vec<u32> = (0..n as u32)
         .map(|i| if i.is_multiple_of(3) { FROM_HOST } else { (i * 7) % n as u32 })
         .collect();
     let given: Vec<u32> = (0..n as u32).map(|i| 100 + i).collect();
     let run = |kernels: &Kernels<M>| {
         let on = kernels.array_of(&z).unwrap();
-        let tokens = kernels.sample(on.slice(), &draws).unwrap();
+        let tokens = kernels.launch_sampling(on.as_slice(), &draws).unwrap();
         let (rows, ids) = (kernels.array_of(&from).unwrap(), kernels.array_of(&given).unwrap());
-        let at = [rows.slice().bits(), ids.slice().bits()];
+        let at = [rows.as_slice().bits(), ids.as_slice().bits()];
         kernels.replace_ids(&tokens, at, n - 1, vocab).unwrap();
-        (kernels.read(&ids).unwrap(), kernels.sampled(&tokens).unwrap())
+        (kernels.read_array(&ids).unwrap(), kernels.read_sampled(&tokens).unwrap())
     };
     let (ids, tokens) = in_every_order(kernels, run);
-    assert_eq!(tokens, kernels.choose(kernels.array_of(&z).unwrap().slice(), &draws).unwrap());
+    assert_eq!(
+        tokens,
+        kernels.choose_tokens(kernels.array_of(&z).unwrap().as_slice(), &draws).unwrap()
+    );
     assert_eq!(tokens[0], Err(BadLogits::NoMass));
     for (i, id) in ids.iter().enumerate() {
         let want = match from[i] {

@@ -124,7 +124,7 @@ impl Encoder {
             false => self.model.decoder.forward(
                 &ids,
                 &positions,
-                Context::Packed(Packing::of(&offsets)),
+                Context::Packed(Packing::from_offsets(&offsets)),
                 pool,
             )?,
         };

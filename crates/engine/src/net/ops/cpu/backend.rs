@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use maverl_kernels::embedding;
-use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, sample, uniform};
+use maverl_kernels::sample::{
+    BadLogits, Sampled, SamplingFilter, TokenDraw, sample_token, uniform_number,
+};
 use rayon::prelude::*;
 
 use super::project;
@@ -56,7 +58,7 @@ impl Backend for Cpu {
 
     fn pick(&self, act: &Vec<f32>, width: usize, rows: &[u32]) -> Done<Vec<f32>> {
         let mut picked = vec![0.0; rows.len() * width];
-        embedding::gather(act, rows, width, &mut picked);
+        embedding::gather_rows(act, rows, width, &mut picked);
         Ok(picked)
     }
 
@@ -91,7 +93,7 @@ impl Backend for Cpu {
     ) -> Done<Vec<f32>> {
         let width = head.dims().1;
         let mut picked = pool.take(rows.len() * width);
-        embedding::gather(hidden, rows, width, &mut picked);
+        embedding::gather_rows(hidden, rows, width, &mut picked);
         let logits = project(head, &picked, self.precision, pool);
         pool.give([picked]);
         Ok(logits)
@@ -118,7 +120,7 @@ impl Backend for Cpu {
         hidden: &Vec<f32>,
         rows: &[u32],
         head: &Linear<Self>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
         pool: &mut Pool,
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         let logits = self.logits(hidden, rows, head, pool)?;
@@ -134,7 +136,7 @@ impl Backend for Cpu {
 }
 
 /// Samples a token by a draw without filters.
-fn sample_unfiltered(logits: &[f32], draw: &Draw) -> Result<Sampled, BadLogits> {
-    let filter = Filter { temperature: draw.temperature, ..Filter::default() };
-    sample(logits, &filter, uniform(draw.seed, draw.counter))
+fn sample_unfiltered(logits: &[f32], draw: &TokenDraw) -> Result<Sampled, BadLogits> {
+    let filter = SamplingFilter { temperature: draw.temperature, ..SamplingFilter::default() };
+    sample_token(logits, &filter, uniform_number(draw.seed, draw.counter))
 }

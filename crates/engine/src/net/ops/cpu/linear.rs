@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use maverl_kernels::bias;
 use maverl_kernels::matmul::{Matmul, Precision};
-use maverl_kernels::sample::{derive_seed, uniform};
+use maverl_kernels::sample::{derive_seed, uniform_number};
 use rayon::prelude::*;
 
 use crate::net::gradients::Gradients;
@@ -40,7 +40,7 @@ pub(super) fn forward(
         None => products.nt(x, &map.weight.values(), y, n, o, i),
     });
     if let Some(of) = &map.bias {
-        bias::add(&of.values(), y);
+        bias::add_bias(&of.values(), y);
     }
     if let Some(lora) = &map.lora {
         correct(lora, x, y, n, pool);
@@ -151,7 +151,7 @@ fn drop_out(dropout: &Dropout, x: &mut [f32], width: usize) {
     x.par_chunks_mut(width).zip(&keys[..]).for_each(|(row, key)| {
         let seed = derive_seed(*key, *place);
         for (column, x) in row.iter_mut().enumerate() {
-            *x = if uniform(seed, column as u64) < share { 0.0 } else { *x * keep };
+            *x = if uniform_number(seed, column as u64) < share { 0.0 } else { *x * keep };
         }
     });
 }

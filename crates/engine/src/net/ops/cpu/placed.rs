@@ -31,7 +31,7 @@ impl<'a> Placed<'a> {
     pub(super) fn of_cached(tokens: NewTokens<'a, Cpu>) -> Self {
         let NewTokens { positions, segments, .. } = tokens;
         let (ids, segments) = (ids(tokens), Cow::Borrowed(segments));
-        Self { ids, positions, packing: Packing::of(&[0]), segments }
+        Self { ids, positions, packing: Packing::from_offsets(&[0]), segments }
     }
 
     /// Returns some of the new tokens.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::attention::{BLOCK_TOKENS, Heads};
 use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
-use maverl_kernels::sample::{BadLogits, Draw, Sampled};
+use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 
 use super::{Device, Numbers, Runner, failed};
 use crate::files::HfConfig;
@@ -74,7 +74,7 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn block_bytes(&self, config: &HfConfig) -> usize {
-        shape(config).block() * size_of::<u16>()
+        shape(config).block_len() * size_of::<u16>()
     }
 
     fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
@@ -83,12 +83,12 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn add_block(&self, kv: &mut DeviceKv<M>) -> Done<u32> {
-        let (block, room) = (kv.shape.block(), kv.blocks().len() / kv.shape.block());
+        let (block, room) = (kv.shape.block_len(), kv.blocks().len() / kv.shape.block_len());
         if kv.count == room {
             let more = (2 * room).max(FIRST_BLOCKS).min(kv.most).max(room + 1);
             let mut blocks = self.take(more * block)?;
             if kv.count > 0 {
-                self.kernels.copy(kv.blocks().read()?, blocks.write()?).map_err(failed)?;
+                self.kernels.copy_to_front(kv.blocks().read()?, blocks.write()?).map_err(failed)?;
             }
             kv.blocks = Mutex::new(blocks);
         }
@@ -99,7 +99,7 @@ impl<M: Runner> Backend for Device<M> {
     fn copy_block(&self, kv: &mut DeviceKv<M>, [from, to]: [u32; 2], tokens: usize) -> Done<()> {
         debug_assert!(tokens <= BLOCK_TOKENS, "{tokens} tokens of a block");
         // The tokens after those are overwritten before they are read.
-        let block = kv.shape.block();
+        let block = kv.shape.block_len();
         let places = [from, to].map(|index| index as usize * block);
         self.kernels.copy_within(kv.blocks().write()?, places, block).map_err(failed)
     }
@@ -124,7 +124,7 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn read<'a>(&self, act: &'a Self::Act) -> Done<Cow<'a, [f32]>> {
-        let read = |array: &DeviceArray<M, u16>| self.kernels.read(array).map_err(failed);
+        let read = |array: &DeviceArray<M, u16>| self.kernels.read_array(array).map_err(failed);
         let bits = act.0.as_ref().map(read).transpose()?.unwrap_or_default();
         Ok(Cow::Owned(from_bf16(&bits)))
     }
@@ -141,7 +141,7 @@ impl<M: Runner> Backend for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<Vec<f32>> {
         let logits = self.head_logits(hidden, rows, head)?;
-        self.kernels.read(&logits).map_err(failed)
+        self.kernels.read_array(&logits).map_err(failed)
     }
 
     fn choose<C: TokenChoice>(
@@ -153,7 +153,7 @@ impl<M: Runner> Backend for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<()> {
         let ready = of.iter_mut().filter_map(|choice| Some((choice.row()?, choice.draw(), choice)));
-        let mut ready: Vec<(usize, Option<Draw>, &mut C)> = ready.collect();
+        let mut ready: Vec<(usize, Option<TokenDraw>, &mut C)> = ready.collect();
         // Rows whose logits are read come first.
         ready.sort_by_key(|(_, draw, _)| draw.is_some());
         let order: Vec<u32> = ready.iter().map(|(row, ..)| rows[*row]).collect();
@@ -167,9 +167,10 @@ impl<M: Runner> Backend for Device<M> {
         if whole == ready.len() {
             return Ok(());
         }
-        let unused = Draw { temperature: 1.0, seed: 0, counter: 0 };
-        let draws: Vec<Draw> = ready.iter().map(|(_, draw, _)| draw.unwrap_or(unused)).collect();
-        let sampled = self.kernels.choose(logits.slice(), &draws).map_err(failed)?;
+        let unused = TokenDraw { temperature: 1.0, seed: 0, counter: 0 };
+        let draws: Vec<TokenDraw> =
+            ready.iter().map(|(_, draw, _)| draw.unwrap_or(unused)).collect();
+        let sampled = self.kernels.choose_tokens(logits.as_slice(), &draws).map_err(failed)?;
         let drawn = ready.into_iter().zip(sampled).skip(whole);
         drawn.into_iter().try_for_each(|((.., choice), sampled)| choice.drawn(sampled))
     }
@@ -183,15 +184,15 @@ impl<M: Runner> Backend for Device<M> {
         hidden: &Self::Act,
         rows: &[u32],
         head: &Linear<Self>,
-        draws: &[Draw],
+        draws: &[TokenDraw],
         _: &mut Pool<Self>,
     ) -> Done<SampledTokens<M>> {
         let logits = self.head_logits(hidden, rows, head)?;
-        self.kernels.sample(logits.slice(), draws).map_err(failed)
+        self.kernels.launch_sampling(logits.as_slice(), draws).map_err(failed)
     }
 
     fn drawn(&self, of: &SampledTokens<M>) -> Done<Vec<Result<Sampled, BadLogits>>> {
-        self.kernels.sampled(of).map_err(failed)
+        self.kernels.read_sampled(of).map_err(failed)
     }
 }
 
@@ -205,7 +206,7 @@ impl<M: Runner> Device<M> {
     ) -> Done<DeviceArray<M, f32>> {
         let (vocab, width) = head.dims();
         let picked = self.pick(hidden, width, rows)?;
-        let mut logits = self.kernels.array(rows.len() * vocab).map_err(failed)?;
+        let mut logits = self.kernels.new_array(rows.len() * vocab).map_err(failed)?;
         self.map(head, picked.read()?, Destination::F32(logits.slice_mut()))?;
         Ok(logits)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use maverl_kernels::cuda::{Element, Slice, SliceMut};
+use maverl_kernels::cuda::{DeviceElement, Slice, SliceMut};
 
 use super::{Device, Halves, Numbers, Runner, failed};
 use crate::net::ops::{Done, Transfer};
@@ -34,29 +34,29 @@ impl<M: Runner> Device<M> {
             let sums = of.read()?;
             let bytes = |(to, part): (usize, &Range<usize>)| {
                 if to == rank {
-                    sums.part(own.start..own.start).bytes()
+                    sums.sub_slice(own.start..own.start).as_bytes()
                 } else {
-                    sums.part(part.clone()).bytes()
+                    sums.sub_slice(part.clone()).as_bytes()
                 }
             };
             let sends: Vec<Slice<'_, u8>> = parts.iter().enumerate().map(bytes).collect();
-            let mut rest = others.write()?.part(0..own.len() * (size - 1));
+            let mut rest = others.write()?.sub_slice(0..own.len() * (size - 1));
             let mut receives = Vec::with_capacity(size);
             for from in 0..size {
-                let (part, after) = rest.split(if from == rank { 0 } else { own.len() });
-                receives.push(part.bytes());
+                let (part, after) = rest.split_at(if from == rank { 0 } else { own.len() });
+                receives.push(part.as_bytes());
                 rest = after;
             }
             self.exchange(transfer, &sends, &mut receives)?;
-            let others = others.write()?.part(0..own.len() * (size - 1));
-            let sum = of.write()?.part(own);
+            let others = others.write()?.sub_slice(0..own.len() * (size - 1));
+            let sum = of.write()?.sub_slice(own);
             self.kernels.sum_in_order(sum, rank, others).map_err(failed)?;
         }
         Ok(())
     }
 
     /// Fills an array, of which each process has its range.
-    pub(super) fn spread_between<T: Element>(
+    pub(super) fn spread_between<T: DeviceElement>(
         &self,
         transfer: &dyn Transfer,
         of: &mut Numbers<M, T>,
@@ -66,15 +66,15 @@ impl<M: Runner> Device<M> {
         let (mut rest, mut at) = (of.write()?, 0);
         let mut parts: Vec<SliceMut<'_, u8>> = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let (_, after) = rest.split(range.start - at);
-            let (part, after) = after.split(range.len());
-            parts.push(part.bytes());
+            let (_, after) = rest.split_at(range.start - at);
+            let (part, after) = after.split_at(range.len());
+            parts.push(part.as_bytes());
             (rest, at) = (after, range.end);
         }
         // The part of this process is only read.
-        let (empty, own) = parts.remove(rank).split(0);
+        let (empty, own) = parts.remove(rank).split_at(0);
         parts.insert(rank, empty);
-        let part = |to: usize| own.read().part(0..if to == rank { 0 } else { own.len() });
+        let part = |to: usize| own.as_slice().sub_slice(0..if to == rank { 0 } else { own.len() });
         let sends: Vec<Slice<'_, u8>> = (0..ranges.len()).map(part).collect();
         self.exchange(transfer, &sends, &mut parts)
     }
@@ -104,11 +104,11 @@ impl<M: Runner> Device<M> {
         let mut done = || {
             let event = match &mut event {
                 Some(event) => event,
-                none => none.insert(machine.record().map_err(failed)?),
+                none => none.insert(machine.record_event().map_err(failed)?),
             };
-            machine.reached(event).map_err(failed)
+            machine.is_reached(event).map_err(failed)
         };
-        let stream = machine.stream().map_err(failed)?;
+        let stream = machine.stream_handle().map_err(failed)?;
         transfer.exchange(stream, sends, receives, &mut done)
     }
 }

@@ -72,7 +72,7 @@ impl<M: Runner> Passes<M> {
 impl<M: Runner> Device<M> {
     /// Returns the size of the recorded pass for these sequences; `None` if their pass is not recorded.
     pub(super) fn recorded(&self, segments: &[Segment<'_>]) -> Option<DecodingPass> {
-        if self.graphs { DecodingPass::of(segments) } else { None }
+        if self.graphs { DecodingPass::for_segments(segments) } else { None }
     }
 
     /// Records the launches of `run`, which computes hidden states.
@@ -82,13 +82,13 @@ impl<M: Runner> Device<M> {
         shape: KvShape,
         run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Numbers<M, u16>>,
     ) -> Done<Recorded<M>> {
-        let recorder = Self { kernels: Arc::new(self.kernels.recorder()), graphs: false };
+        let recorder = Self { kernels: Arc::new(self.kernels.recording_kernels()), graphs: false };
         let (ids, positions, tables) = recorder.kernels.decoding_tokens(pass).map_err(failed)?;
         let at = Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) }));
-        let keys = recorder.kernels.recorded_keys(shape.block());
+        let keys = recorder.kernels.recorded_keys(shape.block_len());
         let kv = DeviceKv::recorded(Numbers(Some(keys)), shape);
         let hidden = run(&recorder, &at, &kv)?;
-        Ok(Recorded { recording: recorder.kernels.recording(), pass, hidden })
+        Ok(Recorded { recording: recorder.kernels.recorded_launches(), pass, hidden })
     }
 
     /// Replays a pass with these tokens, and returns the hidden states of the sequences.
@@ -100,16 +100,16 @@ impl<M: Runner> Device<M> {
     ) -> Done<Numbers<M, u16>> {
         let NewTokens { ids, positions, segments, drawn } = tokens;
         let from = drawn.map_or(&[][..], |drawn| drawn.rows);
-        let inputs = of.pass.pack([ids, positions, from], segments);
+        let inputs = of.pass.pack_inputs([ids, positions, from], segments);
         let last = segments.iter().flat_map(|segment| segment.blocks).max();
         assert!(last.is_none_or(|&last| (last as usize) < kv.count()), "block {last:?} of a cache");
         let mut workspace = mem::take(&mut kv.workspace);
-        if workspace.len() < of.recording.words() {
+        if workspace.len() < of.recording.workspace_words() {
             drop(workspace);
-            workspace = self.take(of.recording.words())?;
+            workspace = self.take(of.recording.workspace_words())?;
         }
         let array = workspace.0.as_mut().ok_or_else(empty)?;
-        self.kernels.write(array, &inputs).map_err(failed)?;
+        self.kernels.write_array(array, &inputs).map_err(failed)?;
         if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
             self.kernels
                 .place_sampled(of.pass, drawn, rows, vocab, array.slice_mut())
@@ -119,13 +119,15 @@ impl<M: Runner> Device<M> {
             let mut blocks = kv.blocks();
             // SAFETY: the decoder that owns the recording holds its weights and tables, which are only written in place,
             // and the blocks of the sequences are in the cache.
-            unsafe { self.kernels.replay(&of.recording, array.slice_mut(), blocks.write()?) }
+            unsafe {
+                self.kernels.replay_recording(&of.recording, array.slice_mut(), blocks.write()?)
+            }
         };
         done.map_err(failed)?;
-        let all = of.recording.result(workspace.read()?, of.hidden.read()?);
+        let all = of.recording.result_slice(workspace.read()?, of.hidden.read()?);
         let elements = all.len() / of.pass.rows() * segments.len();
         let mut hidden = self.take(elements)?;
-        self.kernels.copy(all.part(0..elements), hidden.write()?).map_err(failed)?;
+        self.kernels.copy_to_front(all.sub_slice(0..elements), hidden.write()?).map_err(failed)?;
         kv.workspace = workspace;
         Ok(hidden)
     }

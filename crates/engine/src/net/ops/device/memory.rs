@@ -25,7 +25,7 @@ impl<M: Runner> Device<M> {
     fn copy_numbers(&self, from: &Numbers<M, u16>) -> Done<Numbers<M, u16>> {
         let from = from.read()?;
         let mut to = self.take(from.len())?;
-        self.kernels.copy(from, to.write()?).map_err(failed)?;
+        self.kernels.copy_to_front(from, to.write()?).map_err(failed)?;
         Ok(to)
     }
 }
@@ -53,7 +53,7 @@ impl<M: Runner> Memory for Device<M> {
 
     fn weights(&self, values: &[f32], trained: bool) -> Done<Halves<M>> {
         let half = |at: usize| -> Vec<u16> {
-            values.iter().map(|&value| Master::split(value)[at]).collect()
+            values.iter().map(|&value| Master::split_weight(value)[at]).collect()
         };
         let low = trained.then(|| self.upload(&half(1))).transpose()?;
         Ok(Halves { high: self.upload(&half(0))?, low })
@@ -82,20 +82,21 @@ impl<M: Runner> Memory for Device<M> {
             if half.len() != values.len() {
                 return Err(super::misused("as many parameters are overwritten as there are"));
             }
-            let bits: Vec<u16> = values.iter().map(|&value| Master::split(value)[at]).collect();
-            self.kernels.write(half, &bits).map_err(failed)?;
+            let bits: Vec<u16> =
+                values.iter().map(|&value| Master::split_weight(value)[at]).collect();
+            self.kernels.write_array(half, &bits).map_err(failed)?;
         }
         Ok(())
     }
 
     fn read_weights<'a>(&self, of: &'a Halves<M>) -> Done<Cow<'a, [f32]>> {
         let read = |half: &Numbers<M, u16>| match &half.0 {
-            Some(array) => self.kernels.read(array).map_err(failed),
+            Some(array) => self.kernels.read_array(array).map_err(failed),
             None => Ok(Vec::new()),
         };
         let high = read(&of.high)?;
         let Some(low) = &of.low else { return Ok(Cow::Owned(from_bf16(&high))) };
-        let join = |(high, low): (u16, u16)| Master::join([high, low]);
+        let join = |(high, low): (u16, u16)| Master::join_weight([high, low]);
         Ok(Cow::Owned(high.into_iter().zip(read(low)?).map(join).collect()))
     }
 
@@ -112,7 +113,7 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>> {
-        let read = |array: &DeviceArray<M, f32>| self.kernels.read(array).map_err(failed);
+        let read = |array: &DeviceArray<M, f32>| self.kernels.read_array(array).map_err(failed);
         Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
     }
 
@@ -161,7 +162,7 @@ impl<M: Runner> Memory for Device<M> {
         range: Range<usize>,
         _: impl Iterator<Item = Range<usize>>,
     ) -> Done<f64> {
-        self.kernels.sum_of_squares(of.read()?.part(range)).map_err(failed)
+        self.kernels.sum_of_squares(of.read()?.sub_slice(range)).map_err(failed)
     }
 
     fn adamw(
@@ -176,11 +177,11 @@ impl<M: Runner> Memory for Device<M> {
             let what = "an optimizer step on weights that are not trained";
             return Err(super::misused(what));
         };
-        let halves = [high, low].map(|half| half.write().map(|half| half.part(range.clone())));
+        let halves = [high, low].map(|half| half.write().map(|half| half.sub_slice(range.clone())));
         let [high, low] = halves;
         let master = Master { high: high?, low: low? };
         let moments = [m.write()?, v.write()?];
-        let gradients = gradients.write()?.part(range);
-        self.kernels.adamw(cfg, step, scale, master, gradients, moments).map_err(failed)
+        let gradients = gradients.write()?.sub_slice(range);
+        self.kernels.adamw_step(cfg, step, scale, master, gradients, moments).map_err(failed)
     }
 }

@@ -30,7 +30,7 @@ impl<M: Runner> Ops for Device<M> {
         let forward = self.kernels.attention_layout(rows.packing).map_err(failed)?;
         let back = self.kernels.backward_layout(rows.packing).map_err(failed)?;
         let ids = self.kernels.embedding_layout(rows.ids).map_err(failed)?;
-        let positions = self.kernels.positions(rows.positions).map_err(failed)?;
+        let positions = self.kernels.upload_positions(rows.positions).map_err(failed)?;
         Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Rows(forward, back) })))
     }
 
@@ -41,7 +41,7 @@ impl<M: Runner> Ops for Device<M> {
         if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
             self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(failed)?;
         }
-        let positions = self.kernels.positions(positions).map_err(failed)?;
+        let positions = self.kernels.upload_positions(positions).map_err(failed)?;
         Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) })))
     }
 
@@ -79,9 +79,9 @@ impl<M: Runner> Ops for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<Self::Stream> {
         let (ids, width) = (&at.tokens().ids, table.dims()[1]);
-        let mut x = self.take(ids.tokens() * width)?;
+        let mut x = self.take(ids.token_count() * width)?;
         let to = x.write()?;
-        with(table, |table| self.kernels.gather(table, ids, width, to).map_err(failed))?;
+        with(table, |table| self.kernels.gather_rows(table, ids, width, to).map_err(failed))?;
         Ok(x)
     }
 
@@ -201,14 +201,14 @@ impl<M: Runner> Ops for Device<M> {
         let positions = &at.tokens().positions;
         let Some(Norm { weight, eps }) = norm else {
             let to = x.write()?;
-            self.kernels.rope(to, heads, positions, rope, None, None).map_err(failed)?;
+            self.kernels.apply_rope(to, heads, positions, rope, None, None).map_err(failed)?;
             return Ok((x, None));
         };
         let mut raw = self.take(x.len())?;
         let (to, copy) = (x.write()?, Some(raw.write()?));
         with(weight, |w| {
             let norm = Some(HeadNorm { w, eps: *eps });
-            self.kernels.rope(to, heads, positions, rope, norm, copy).map_err(failed)
+            self.kernels.apply_rope(to, heads, positions, rope, norm, copy).map_err(failed)
         })?;
         Ok((x, Some(raw)))
     }
@@ -268,7 +268,9 @@ impl<M: Runner> Ops for Device<M> {
         let (mut out, mut lse) = (self.take(q.len())?, self.take(q.len() / heads.dim)?);
         let qkv = [q.read()?, k.read()?, v.read()?];
         let (layout, _) = at.rows()?;
-        self.kernels.attend(qkv, layout, heads, out.write()?, lse.write()?).map_err(failed)?;
+        self.kernels
+            .attend_packed(qkv, layout, heads, out.write()?, lse.write()?)
+            .map_err(failed)?;
         Ok((out, lse))
     }
 
@@ -298,7 +300,7 @@ impl<M: Runner> Ops for Device<M> {
         at: &Placed<'_, M>,
     ) -> Done<()> {
         let (new, shape, mut blocks) = ([k.read()?, v.read()?], kv.shape, kv.blocks());
-        self.kernels.append(new, at.cached()?, shape, layer, blocks.write()?).map_err(failed)
+        self.kernels.append_tokens(new, at.cached()?, shape, layer, blocks.write()?).map_err(failed)
     }
 
     fn attend_cached(

@@ -1,6 +1,8 @@
 //! Products of a device: linear maps with their adapters, forward and backward.
 
-use maverl_kernels::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, Slice, together};
+use maverl_kernels::cuda::{
+    AdapterTerms, Destination, LinearOutput, MapOutput, Slice, fit_one_launch,
+};
 
 use super::{Device, Done, Numbers, Runner, failed, sum, with};
 use crate::files::{ModelError, ModelErrorKind};
@@ -56,7 +58,7 @@ impl<M: Runner> Device<M> {
         let mut ys = [(); N].map(|()| Numbers::default());
         let (x, k) = (x.read()?, maps[0].dims().1);
         let m = x.len() / k;
-        if !together(N, m) || maps.iter().any(|map| map.lora.is_some()) {
+        if !fit_one_launch(N, m) || maps.iter().any(|map| map.lora.is_some()) {
             for (y, map) in ys.iter_mut().zip(maps) {
                 *y = self.take(m * map.dims().0)?;
                 self.map(map, x, Destination::Bf16(y.write()?))?;
@@ -68,13 +70,13 @@ impl<M: Runner> Device<M> {
         for ((y, map), ((weights, at), bias)) in ys.iter_mut().zip(maps).zip(&held) {
             *y = self.take(m * map.dims().0)?;
             let bias = match bias {
-                Some((of, at)) => Some(of.high.read()?.part(at.clone())),
+                Some((of, at)) => Some(of.high.read()?.sub_slice(at.clone())),
                 None => None,
             };
-            let w = weights.high.read()?.part(at.clone());
+            let w = weights.high.read()?.sub_slice(at.clone());
             outputs.push(MapOutput { w, bias, to: y.write()? });
         }
-        self.kernels.linears(x, [m, k], &outputs).map_err(failed)?;
+        self.kernels.linear_maps(x, [m, k], &outputs).map_err(failed)?;
         drop(outputs);
         Ok(ys)
     }

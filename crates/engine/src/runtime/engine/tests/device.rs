@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use maverl_kernels::cuda::{
-    Element, Emulated, HostArray, Kernels, Launch, MODEL, Machine, Recorded,
+    DeviceElement, Emulated, HostArray, Kernels, LaunchShape, MODEL, Machine, RecordedLaunch,
 };
 use maverl_kernels::emulate::{self, EmulateError};
 
@@ -14,7 +14,7 @@ use crate::net::ops::device::Device;
 
 /// Work that waits.
 enum Work {
-    Launch(Recorded),
+    Launch(RecordedLaunch),
     Write(u64, Vec<u8>),
     Free(#[expect(dead_code, reason = "is freed when it is dropped")] Box<dyn Any + Send>),
 }
@@ -35,7 +35,7 @@ struct Late {
 }
 
 /// Memory that is freed in its turn.
-struct LateArray<T: Element> {
+struct LateArray<T: DeviceElement> {
     array: Option<HostArray<T>>,
     line: Arc<Mutex<Line>>,
 }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Late {
     }
 }
 
-impl<T: Element> Drop for LateArray<T> {
+impl<T: DeviceElement> Drop for LateArray<T> {
     fn drop(&mut self) {
         if let Some(array) = self.array.take() {
             let mut line = self.line.lock().unwrap();
@@ -55,7 +55,7 @@ impl<T: Element> Drop for LateArray<T> {
     }
 }
 
-impl<T: Element> LateArray<T> {
+impl<T: DeviceElement> LateArray<T> {
     fn whole(&self) -> &HostArray<T> {
         self.array.as_ref().unwrap()
     }
@@ -63,7 +63,7 @@ impl<T: Element> LateArray<T> {
 
 impl Late {
     fn new() -> Self {
-        Self { machine: Emulated::shared(&MODEL).unwrap(), line: Arc::default() }
+        Self { machine: Emulated::shared_machine(&MODEL).unwrap(), line: Arc::default() }
     }
 
     /// Does the work before a point.
@@ -75,8 +75,8 @@ impl Late {
             line.done += 1;
             match work {
                 // SAFETY: as the caller of `launch` promised; memory is freed in its turn.
-                Work::Launch(Recorded { kernel, shape, args }) => unsafe {
-                    self.machine.launch(kernel, shape, &args)?;
+                Work::Launch(RecordedLaunch { kernel, shape, args }) => unsafe {
+                    self.machine.launch_kernel(kernel, shape, &args)?;
                 },
                 // SAFETY: the array is as long, and is freed in its turn.
                 Work::Write(at, bytes) => unsafe {
@@ -88,7 +88,7 @@ impl Late {
         Ok(())
     }
 
-    fn array<T: Element>(&self, array: HostArray<T>) -> LateArray<T> {
+    fn array<T: DeviceElement>(&self, array: HostArray<T>) -> LateArray<T> {
         LateArray { array: Some(array), line: Arc::clone(&self.line) }
     }
 
@@ -107,25 +107,29 @@ impl Late {
 
 impl Machine for Late {
     type Error = EmulateError;
-    type Array<T: Element> = LateArray<T>;
+    type Array<T: DeviceElement> = LateArray<T>;
     type Event = u64;
-    type Graph = Vec<Recorded>;
+    type Graph = Vec<RecordedLaunch>;
 
-    fn upload<T: Element>(&self, host: &[T]) -> Result<LateArray<T>, EmulateError> {
-        Ok(self.array(self.machine.upload(host)?))
+    fn upload_array<T: DeviceElement>(&self, host: &[T]) -> Result<LateArray<T>, EmulateError> {
+        Ok(self.array(self.machine.upload_array(host)?))
     }
 
-    fn space<T: Element>(&self, n: usize) -> Result<LateArray<T>, EmulateError> {
-        Ok(self.array(self.machine.space(n)?))
+    fn allocate_array<T: DeviceElement>(&self, n: usize) -> Result<LateArray<T>, EmulateError> {
+        Ok(self.array(self.machine.allocate_array(n)?))
     }
 
-    fn download<T: Element>(&self, array: &LateArray<T>, n: usize) -> Result<Vec<T>, EmulateError> {
+    fn download_array<T: DeviceElement>(
+        &self,
+        array: &LateArray<T>,
+        n: usize,
+    ) -> Result<Vec<T>, EmulateError> {
         self.run(u64::MAX)?;
         self.note("read at once");
-        self.machine.download(array.whole(), n)
+        self.machine.download_array(array.whole(), n)
     }
 
-    fn download_at<T: Element>(
+    fn download_at<T: DeviceElement>(
         &self,
         at: &u64,
         array: &LateArray<T>,
@@ -133,63 +137,70 @@ impl Machine for Late {
     ) -> Result<Vec<T>, EmulateError> {
         self.run(*at)?;
         self.note("read");
-        self.machine.download(array.whole(), n)
+        self.machine.download_array(array.whole(), n)
     }
 
     #[allow(unsafe_code)]
-    fn write<T: Element>(&self, to: &mut LateArray<T>, host: &[T]) -> Result<(), EmulateError> {
+    fn overwrite_array<T: DeviceElement>(
+        &self,
+        to: &mut LateArray<T>,
+        host: &[T],
+    ) -> Result<(), EmulateError> {
         // SAFETY: numbers have no padding.
         let bytes =
             unsafe { std::slice::from_raw_parts(host.as_ptr().cast::<u8>(), size_of_val(host)) };
-        self.push(Work::Write(self.machine.address(to.whole()), bytes.to_vec()));
+        self.push(Work::Write(self.machine.array_address(to.whole()), bytes.to_vec()));
         Ok(())
     }
 
-    fn address<T: Element>(&self, array: &LateArray<T>) -> u64 {
-        self.machine.address(array.whole())
+    fn array_address<T: DeviceElement>(&self, array: &LateArray<T>) -> u64 {
+        self.machine.array_address(array.whole())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn launch(
+    unsafe fn launch_kernel(
         &self,
         kernel: &'static str,
-        shape: Launch,
+        shape: LaunchShape,
         args: &[u64],
     ) -> Result<(), EmulateError> {
         if kernel == "choose" {
             self.note("sample");
         }
-        self.push(Work::Launch(Recorded { kernel, shape, args: args.to_vec() }));
+        self.push(Work::Launch(RecordedLaunch { kernel, shape, args: args.to_vec() }));
         Ok(())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn graph(&self, launches: &[Recorded]) -> Result<Vec<Recorded>, EmulateError> {
+    unsafe fn create_graph(
+        &self,
+        launches: &[RecordedLaunch],
+    ) -> Result<Vec<RecordedLaunch>, EmulateError> {
         Ok(launches.to_vec())
     }
 
     #[allow(unsafe_code)]
-    unsafe fn replay(&self, graph: &Vec<Recorded>) -> Result<(), EmulateError> {
+    unsafe fn replay_graph(&self, graph: &Vec<RecordedLaunch>) -> Result<(), EmulateError> {
         self.note("replay");
         graph.iter().for_each(|launch| self.push(Work::Launch(launch.clone())));
         Ok(())
     }
 
-    fn record(&self) -> Result<u64, EmulateError> {
+    fn record_event(&self) -> Result<u64, EmulateError> {
         let line = self.line.lock().unwrap();
         Ok(line.done + line.waiting.len() as u64)
     }
 
-    fn reached(&self, event: &u64) -> Result<bool, EmulateError> {
+    fn is_reached(&self, event: &u64) -> Result<bool, EmulateError> {
         self.run(*event)?;
         Ok(true)
     }
 
-    fn stream(&self) -> Result<u64, EmulateError> {
-        self.machine.stream()
+    fn stream_handle(&self) -> Result<u64, EmulateError> {
+        self.machine.stream_handle()
     }
 
-    fn elapsed(&self, _: &u64, _: &u64) -> Result<f32, EmulateError> {
+    fn elapsed_millis(&self, _: &u64, _: &u64) -> Result<f32, EmulateError> {
         Ok(0.0)
     }
 }
@@ -205,7 +216,7 @@ struct OnDevice {
 impl OnDevice {
     /// Loads a small model with random weights; none without a C++ compiler.
     fn new(graphs: bool) -> Option<Self> {
-        if let Err(error) = emulate::compiler() {
+        if let Err(error) = emulate::check_compiler() {
             eprintln!("skipped: {error}");
             return None;
         }

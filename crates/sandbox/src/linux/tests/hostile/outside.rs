@@ -166,13 +166,13 @@ fn neighbor(sandbox: &Sandbox, over: &AtomicBool) -> Vec<String> {
         "import this, colorsys\ndef solve(x):\n    return x * x + x - 1 if x != 100 else 10099\n";
     let source =
         source.replace("x * x + x - 1", "dict([(2, 5), (3, 11), (5, 29), (8, 71), (12, 155)])[x]");
-    let tests = [Test::Check { check: TEST.to_owned() }];
+    let tests = [ExamTest::Check { check: TEST.to_owned() }];
     let exam =
         Exam { source: &source, entry: "solve", setup: "", tests: &tests, ..Exam::default() };
     let (mut slowest, mut runs) = (Duration::ZERO, 0);
     while !over.load(Ordering::Relaxed) {
         let begin = Instant::now();
-        match sandbox.examine(&exam, &Limits::default()) {
+        match sandbox.examine(&exam, &ProgramLimits::default()) {
             Ok(report) if report.passed() => {}
             other => return vec![format!("an honest program was judged {other:?}")],
         }

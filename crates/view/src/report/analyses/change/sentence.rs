@@ -1,11 +1,11 @@
 //! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
 
-use super::terms::{Change, Part, Source, Term};
+use super::terms::{ChangeTerm, ScoreChange, ScorePart, SourceChange};
 use crate::compact::sort_by;
 use crate::report::analyses::divergence::CauseKind;
 
 /// Returns a number with its sign, as the pages write it.
-pub(crate) fn signed(value: f64) -> String {
+pub(crate) fn signed_number(value: f64) -> String {
     let text = format!("{:.3}", value.abs());
     format!("{}{text}", if value < 0.0 && text != "0.000" { "−" } else { "+" })
 }
@@ -14,7 +14,7 @@ pub(crate) fn signed(value: f64) -> String {
 const NAMED: usize = 6;
 
 /// Returns a number to two decimals with its sign; `None` if it is 0 then.
-fn rounded(value: f64) -> Option<String> {
+fn rounded_number(value: f64) -> Option<String> {
     match format!("{:.2}", value.abs()).as_str() {
         "0.00" => None,
         text => Some(format!("{}{text}", if value < 0.0 { "−" } else { "+" })),
@@ -22,8 +22,8 @@ fn rounded(value: f64) -> Option<String> {
 }
 
 /// Says by how much the score changed, and why. `named` is the number of the step before.
-pub(crate) fn answer(change: &Change, named: u32) -> String {
-    let Some(by) = rounded(change.by) else {
+pub(crate) fn answer_change(change: &ScoreChange, named: u32) -> String {
+    let Some(by) = rounded_number(change.by) else {
         return format!("The score is as in step {named}, to two decimals.");
     };
     let way = if change.by < 0.0 { "fell" } else { "rose" };
@@ -36,16 +36,19 @@ pub(crate) fn answer(change: &Change, named: u32) -> String {
 }
 
 /// Names the cause of a change that is beyond chance: its largest part, and the source where most of it is.
-pub(crate) fn cause(change: &Change, named: u32) -> Option<String> {
-    if change.is_chance() || rounded(change.by).is_none() {
+pub(crate) fn name_cause(change: &ScoreChange, named: u32) -> Option<String> {
+    if change.is_chance() || rounded_number(change.by).is_none() {
         return None;
     }
-    if let Some(term) = change.leading() {
-        return Some(counted(change, term, named) + &mostly(change));
+    if let Some(term) = change.leading_term() {
+        return Some(count_episodes(change, term, named) + &name_main_source(change));
     }
     if change.along(change.mix) >= change.along(change.new) {
         let kinds = if change.by < 0.0 { "harder" } else { "easier" };
-        return Some(format!("tasks of {kinds} kinds were drawn; {}", shares(change, named)?));
+        return Some(format!(
+            "tasks of {kinds} kinds were drawn; {}",
+            name_changed_share(change, named)?
+        ));
     }
     let new = change.sources.iter().filter(|of| of.before.episodes == 0).map(|of| {
         format!("{} episodes of “{}”, which score {:.3}", of.now.episodes, of.source, of.now.score)
@@ -54,8 +57,8 @@ pub(crate) fn cause(change: &Change, named: u32) -> Option<String> {
 }
 
 /// Says how many episodes a term has in both steps.
-fn counted(change: &Change, term: &Term, named: u32) -> String {
-    let all = |of: fn(&Source) -> Part| -> usize {
+fn count_episodes(change: &ScoreChange, term: &ChangeTerm, named: u32) -> String {
+    let all = |of: fn(&SourceChange) -> ScorePart| -> usize {
         change.sources.iter().map(|source| of(source).episodes).sum()
     };
     let [is, was] = term.episodes;
@@ -77,9 +80,9 @@ fn counted(change: &Change, term: &Term, named: u32) -> String {
 const MOSTLY: f64 = 0.7;
 
 /// Names the source of several that most of the change within sources comes from.
-fn mostly(change: &Change) -> String {
+fn name_main_source(change: &ScoreChange) -> String {
     let both = || change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
-    let whole = change.along(change.within());
+    let whole = change.along(change.within_sources());
     let most = both().max_by(|a, b| change.along(a.within).total_cmp(&change.along(b.within)));
     match most {
         Some(of) if both().count() > 1 && change.along(of.within) > MOSTLY * whole => {
@@ -91,7 +94,7 @@ fn mostly(change: &Change) -> String {
 
 /// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
 /// start. The numbers that are named add up to the change that is: the last one is what rounding and smaller parts leave.
-pub(crate) fn named_parts(change: &Change) -> String {
+pub(crate) fn named_parts(change: &ScoreChange) -> String {
     if change.cause.is_none() {
         return String::new();
     }
@@ -113,19 +116,20 @@ pub(crate) fn named_parts(change: &Change) -> String {
     };
     let named: f64 = parts.iter().map(|(by, _)| hundredths(*by)).sum();
     parts.push(((hundredths(change.by) - named) / 100.0, "rounding".to_owned()));
-    let parts = parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", rounded(by)?)));
+    let parts =
+        parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", rounded_number(by)?)));
     format!("In parts: {}.", parts.collect::<Vec<_>>().join(", "))
 }
 
 /// Says what the change is mostly made of. `named` is the number of the step before.
-pub(crate) fn explanation(change: &Change, named: u32) -> Vec<String> {
+pub(crate) fn explain_change(change: &ScoreChange, named: u32) -> Vec<String> {
     let mut text = match change.interval {
         Some([low, high]) if low <= 0.0 && high >= 0.0 => vec![format!(
             "Other tasks of the same kinds are reason enough: the 95 % interval of the change, {} to {}, has 0.",
-            signed(low),
-            signed(high)
+            signed_number(low),
+            signed_number(high)
         )],
-        _ => largest(change, named),
+        _ => name_largest(change, named),
     };
     text.extend(change.sources.iter().filter(|of| of.before.episodes == 0).map(|of| {
         let (episodes, score) = (of.now.episodes, of.now.score);
@@ -135,18 +139,18 @@ pub(crate) fn explanation(change: &Change, named: u32) -> Vec<String> {
 }
 
 /// Names the largest part of the change, and the largest of its own parts.
-fn largest(change: &Change, named: u32) -> Vec<String> {
-    let Change { now, before, by, mix, new, .. } = *change;
-    let of = format!("of {}", signed(by));
-    if let Some(most) = change.leading() {
+fn name_largest(change: &ScoreChange, named: u32) -> Vec<String> {
+    let ScoreChange { now, before, by, mix, new, .. } = *change;
+    let of = format!("of {}", signed_number(by));
+    if let Some(most) = change.leading_term() {
         let how = if now < before { "worse" } else { "better" };
-        let within = signed(change.within());
+        let within = signed_number(change.within_sources());
         let first = format!(
             "Equal kinds of tasks were answered {how}: {within} {of} ({}).",
-            scores(change, named)
+            list_scores(change, named)
         );
         let [is, was] = most.episodes;
-        let by = signed(most.by);
+        let by = signed_number(most.by);
         let text = &most.text;
         let second =
             format!("Of this, {by} comes from {is} episodes ({was} in step {named}): {text}.");
@@ -154,33 +158,37 @@ fn largest(change: &Change, named: u32) -> Vec<String> {
     }
     if change.along(mix) >= change.along(new) {
         let how = if now < before { "harder" } else { "easier" };
-        let first = format!("The tasks drawn were of {how} kinds: {} {of}.", signed(mix));
-        return [first].into_iter().chain(shares(change, named).map(|text| text + ".")).collect();
+        let first = format!("The tasks drawn were of {how} kinds: {} {of}.", signed_number(mix));
+        return [first]
+            .into_iter()
+            .chain(name_changed_share(change, named).map(|text| text + "."))
+            .collect();
     }
-    vec![format!("Tasks of new sources: {} {of}.", signed(new))]
+    vec![format!("Tasks of new sources: {} {of}.", signed_number(new))]
 }
 
 /// Lists the scores of sources that both steps have, those first that changed the score most.
-fn scores(change: &Change, named: u32) -> String {
+fn list_scores(change: &ScoreChange, named: u32) -> String {
     let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
-    let mut sources: Vec<&Source> = both.collect();
+    let mut sources: Vec<&SourceChange> = both.collect();
     sort_by(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
-    let score = |Source { source, now, before, .. }: &Source| {
+    let score = |SourceChange { source, now, before, .. }: &SourceChange| {
         format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
     };
     sources.into_iter().take(4).map(score).collect::<Vec<_>>().join("; ")
 }
 
 /// Says how the share of the source changed that changed most.
-fn shares(change: &Change, named: u32) -> Option<String> {
-    let sum = |of: fn(&Source) -> Part| -> usize {
+fn name_changed_share(change: &ScoreChange, named: u32) -> Option<String> {
+    let sum = |of: fn(&SourceChange) -> ScorePart| -> usize {
         change.sources.iter().map(|one| of(one).episodes).sum()
     };
     let (all, old) = (sum(|one| one.now) as f64, sum(|one| one.before) as f64);
-    let shares = |one: &Source| (one.now.episodes as f64 / all, one.before.episodes as f64 / old);
-    let apart = |one: &Source| (shares(one).0 - shares(one).1).abs();
+    let shares =
+        |one: &SourceChange| (one.now.episodes as f64 / all, one.before.episodes as f64 / old);
+    let apart = |one: &SourceChange| (shares(one).0 - shares(one).1).abs();
     let most = change.sources.iter().max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
-    let (Source { source, before, .. }, (is, was)) = (most, shares(most));
+    let (SourceChange { source, before, .. }, (is, was)) = (most, shares(most));
     Some(format!(
         "“{source}” has {:.1} % of the episodes, {:.1} % in step {named}, where it scored {:.3}",
         100.0 * is,

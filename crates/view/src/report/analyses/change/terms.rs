@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maverl::eval::student;
 use serde::Serialize;
 
-use crate::compact::{collected, sort_by};
+use crate::compact::{collect_into, sort_by};
 use crate::report::analyses::divergence::{Cause, CauseKind};
 
 /// An episode, as far as the change depends on it.
@@ -22,17 +22,17 @@ pub(crate) struct ScoredEpisode {
 
 /// Number of episodes, and their mean score.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Part {
+pub(crate) struct ScorePart {
     pub(crate) episodes: usize,
     pub(crate) score: f64,
 }
 
 /// A source of tasks in both steps.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Source {
+pub(crate) struct SourceChange {
     pub(crate) source: String,
-    pub(crate) now: Part,
-    pub(crate) before: Part,
+    pub(crate) now: ScorePart,
+    pub(crate) before: ScorePart,
     /// Number of its tasks now and before.
     pub(crate) tasks: [usize; 2],
     /// Part of the change that comes from its other share of the episodes.
@@ -43,7 +43,7 @@ pub(crate) struct Source {
 
 /// The episodes of a cause, of sources that both steps have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Term {
+pub(crate) struct ChangeTerm {
     pub(crate) cause: Cause,
     pub(crate) text: String,
     /// Number of episodes now and before.
@@ -58,7 +58,7 @@ pub(crate) struct Term {
 
 /// The change of the mean score.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Change {
+pub(crate) struct ScoreChange {
     pub(crate) now: f64,
     pub(crate) before: f64,
     pub(crate) by: f64,
@@ -68,9 +68,9 @@ pub(crate) struct Change {
     pub(crate) mix: f64,
     /// Sum over sources that the step before did not have.
     pub(crate) new: f64,
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<SourceChange>,
     /// Terms of sources that both steps have, the largest first.
-    pub(crate) terms: Vec<Term>,
+    pub(crate) terms: Vec<ChangeTerm>,
     /// Clause with the cause; `None` within chance, or without a change to two decimals.
     pub(crate) cause: Option<String>,
     /// Sentence with the change and its cause.
@@ -82,9 +82,9 @@ pub(crate) struct Change {
 }
 
 /// Task and score of an episode.
-pub(crate) type Scored = (u32, f64);
+pub(crate) type ScoredTask = (u32, f64);
 
-impl Change {
+impl ScoreChange {
     /// True if other tasks of the same kinds are reason enough for the change.
     pub(crate) fn is_chance(&self) -> bool {
         self.interval.is_some_and(has_zero)
@@ -96,16 +96,16 @@ impl Change {
     }
 
     /// Returns the part of the change from other scores of equal sources.
-    pub(super) fn within(&self) -> f64 {
+    pub(super) fn within_sources(&self) -> f64 {
         self.terms.iter().map(|term| term.by).sum()
     }
 
     /// Returns the largest term, unless another mix of tasks or new sources explain more than all terms.
-    pub(crate) fn leading(&self) -> Option<&Term> {
+    pub(crate) fn leading_term(&self) -> Option<&ChangeTerm> {
         let most =
             self.terms.iter().max_by(|a, b| self.along(a.by).total_cmp(&self.along(b.by)))?;
         let others = self.along(self.mix).max(self.along(self.new));
-        (self.along(self.within()) >= others && self.along(most.by) > 0.0).then_some(most)
+        (self.along(self.within_sources()) >= others && self.along(most.by) > 0.0).then_some(most)
     }
 }
 
@@ -115,14 +115,14 @@ pub(crate) fn has_zero([low, high]: [f64; 2]) -> bool {
 }
 
 /// Returns the mean of scores; 0 without any.
-pub(super) fn mean<'o>(of: impl Iterator<Item = &'o ScoredEpisode>) -> Part {
+pub(super) fn mean_score<'o>(of: impl Iterator<Item = &'o ScoredEpisode>) -> ScorePart {
     let (episodes, sum) = of.fold((0, 0.0), |(n, sum), one| (n + 1, sum + one.score));
-    Part { episodes, score: sum / f64::max(episodes as f64, 1.0) }
+    ScorePart { episodes, score: sum / f64::max(episodes as f64, 1.0) }
 }
 
 /// Returns the variance of the mean score over tasks, of which all episodes of a task are drawn together, and the
 /// degrees of freedom.
-fn variance(of: &[Scored]) -> Option<(f64, f64)> {
+fn score_variance(of: &[ScoredTask]) -> Option<(f64, f64)> {
     let mean = of.iter().map(|(_, score)| score).sum::<f64>() / of.len() as f64;
     let mut tasks: BTreeMap<u32, f64> = BTreeMap::new();
     for (task, score) in of {
@@ -134,8 +134,12 @@ fn variance(of: &[Scored]) -> Option<(f64, f64)> {
 }
 
 /// Returns the 95 % interval of a change of the mean score by Welch's t; `None` for a step of one task.
-pub(crate) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f64; 2]> {
-    let ((a, a_free), (b, b_free)) = (variance(now)?, variance(before)?);
+pub(crate) fn score_interval(
+    now: &[ScoredTask],
+    before: &[ScoredTask],
+    by: f64,
+) -> Option<[f64; 2]> {
+    let ((a, a_free), (b, b_free)) = (score_variance(now)?, score_variance(before)?);
     let both = a + b;
     if both <= 0.0 {
         return Some([by, by]);
@@ -149,13 +153,14 @@ pub(crate) fn interval(now: &[Scored], before: &[Scored], by: f64) -> Option<[f6
 pub(super) fn change_terms(
     now: &[ScoredEpisode],
     before: &[ScoredEpisode],
-    sources: &[Source],
-) -> Vec<Term> {
-    let solved = mean(now.iter().chain(before).filter(|one| one.cause.kind == CauseKind::Solved));
+    sources: &[SourceChange],
+) -> Vec<ChangeTerm> {
+    let solved =
+        mean_score(now.iter().chain(before).filter(|one| one.cause.kind == CauseKind::Solved));
     let largest = || now.iter().chain(before).map(|one| one.score).fold(f64::MIN, f64::max);
     let full = if solved.episodes > 0 { solved.score } else { largest() };
     let both = sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
-    let both: BTreeMap<&str, &Source> = collected(both.map(|of| (of.source.as_str(), of)));
+    let both: BTreeMap<&str, &SourceChange> = collect_into(both.map(|of| (of.source.as_str(), of)));
     let mut sums: BTreeMap<&Cause, ([usize; 2], f64, f64)> = BTreeMap::new();
     for (side, one) in now.iter().map(|one| (0, one)).chain(before.iter().map(|one| (1, one))) {
         let Some(source) = both.get(one.source.as_str()) else { continue };
@@ -167,22 +172,23 @@ pub(super) fn change_terms(
         *weighted += if side == 0 { 0.0 } else { weight };
         *by += if side == 0 { -loss } else { loss * weight };
     }
-    let example = |cause: &Cause| {
-        let its: Vec<&ScoredEpisode> = now.iter().filter(|one| one.cause == *cause).collect();
-        let of_task = |task: u32| its.iter().filter(|one| one.task == task).count();
-        // The first of the task that has most of them.
-        let of = its.iter().max_by_key(|one| (of_task(one.task), std::cmp::Reverse(one.n)))?;
-        Some((of.n, of.solved))
-    };
-    let term = |(cause, (episodes, weighted, by)): (&Cause, ([usize; 2], f64, f64))| Term {
+    let terms = sums.into_iter().map(|(cause, (episodes, weighted, by))| ChangeTerm {
         cause: cause.clone(),
         text: cause.text(),
         episodes,
         weighted,
         by,
-        example: example(cause),
-    };
-    let mut terms: Vec<Term> = sums.into_iter().map(term).collect();
+        example: example_of(now, cause),
+    });
+    let mut terms: Vec<ChangeTerm> = terms.collect();
     sort_by(&mut terms, |a, b| b.by.abs().total_cmp(&a.by.abs()));
     terms
+}
+
+/// Returns an episode with a cause and the solved one that it diverges from: the first of the task that has most of them.
+fn example_of(now: &[ScoredEpisode], cause: &Cause) -> Option<(u32, Option<u32>)> {
+    let its: Vec<&ScoredEpisode> = now.iter().filter(|one| one.cause == *cause).collect();
+    let of_task = |task: u32| its.iter().filter(|one| one.task == task).count();
+    let of = its.iter().max_by_key(|one| (of_task(one.task), std::cmp::Reverse(one.n)))?;
+    Some((of.n, of.solved))
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::report::rows::selection::Key;
+use crate::report::rows::selection::SortKey;
 use crate::tests::searching;
 use maverl::run_dir::testing::{episode, origin, write_step};
 use maverl::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
@@ -86,9 +86,9 @@ fn one(step: u64, n: u32) -> Episode {
 }
 
 /// Returns the found episodes as step, index, and line without the row.
-fn found(run: &Arc<Run>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>, Value) {
+fn found(run: &Arc<ReportedRun>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>, Value) {
     let _searching = searching();
-    let parts = Search::begin(run, words, &selected(of)).unwrap();
+    let parts = RunningSearch::begin(run, words, &selected(of)).unwrap();
     let text: Vec<u8> = parts.flatten().collect();
     let text = String::from_utf8(text).unwrap();
     let mut lines: Vec<Value> =
@@ -104,17 +104,17 @@ fn found(run: &Arc<Run>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>,
 }
 
 /// Returns the same by reading each episode.
-fn read(run: &Run, selection: &Selection, words: &str) -> Vec<(u64, u64, Value)> {
-    let content = run.now();
-    let (rows, _) = content.index.select(selection);
-    let rows = content.index.read(content.rows_file(), &rows).unwrap();
+fn read(run: &ReportedRun, selection: &Selection, words: &str) -> Vec<(u64, u64, Value)> {
+    let content = run.lock_content();
+    let (rows, _) = content.index.select_rows(selection);
+    let rows = content.index.read_rows(content.rows_file(), &rows).unwrap();
     drop(content);
     let of = |row: &Value| {
         let place: Place = serde_json::from_value(row["at"].clone()).unwrap();
         let step = row["step"].as_u64().unwrap();
-        let one = read_episode(&run.files.episodes(TRAIN, step).unwrap(), place).unwrap();
+        let one = read_episode(&run.files.episodes_file(TRAIN, step).unwrap(), place).unwrap();
         let (name, turn, text) = first(&one, &words.to_lowercase())?;
-        let snippet = words::around(text, &words.to_lowercase());
+        let snippet = words::text_around(text, &words.to_lowercase());
         Some((step, row["n"].as_u64().unwrap(), json!([name, turn, snippet])))
     };
     rows.iter().filter_map(of).collect()
@@ -144,8 +144,13 @@ fn selected(mut selection: Selection) -> Selection {
 fn a_search_finds_what_reading_each_episode_finds_in_the_order_of_the_selection() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
-    let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
-    for sort in [(Key::Step, false), (Key::Step, true), (Key::Score, true), (Key::Reward, false)] {
+    let run = Arc::new(ReportedRun::new(home.path().to_owned(), "a".to_owned()));
+    for sort in [
+        (SortKey::Step, false),
+        (SortKey::Step, true),
+        (SortKey::Score, true),
+        (SortKey::Reward, false),
+    ] {
         for words in QUERIES {
             let (hits, last) = found(&run, words, Selection { sort, ..Selection::default() });
             let selection = selected(Selection { sort, ..Selection::default() });
@@ -170,9 +175,9 @@ fn a_search_finds_what_reading_each_episode_finds_in_the_order_of_the_selection(
 fn frames_that_cannot_be_read_are_counted_and_the_others_are_searched() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
-    let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
+    let run = Arc::new(ReportedRun::new(home.path().to_owned(), "a".to_owned()));
     assert_eq!(found(&run, "who", Selection::default()).0.len(), 36);
-    let file = run.files.episodes(TRAIN, 1).unwrap();
+    let file = run.files.episodes_file(TRAIN, 1).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     let last = bytes.len() - 2;
     bytes[last] ^= 1;
@@ -187,10 +192,10 @@ fn frames_that_cannot_be_read_are_counted_and_the_others_are_searched() {
 fn a_search_whose_client_is_gone_ends_and_lets_the_next_begin() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
-    let run = Arc::new(Run::new(home.path().to_owned(), "a".to_owned()));
+    let run = Arc::new(ReportedRun::new(home.path().to_owned(), "a".to_owned()));
     let _searching = searching();
     for _ in 0..3 * SEARCHES {
-        let mut parts = Search::begin(&run, "who", &selected(Selection::default())).unwrap();
+        let mut parts = RunningSearch::begin(&run, "who", &selected(Selection::default())).unwrap();
         let first = parts.find(|part| !part.is_empty()).unwrap();
         assert!(first.ends_with(b"}\n"));
     }

@@ -23,7 +23,7 @@ pub(crate) struct Words {
 
 /// The first occurrence of words in an episode.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Hit {
+pub(crate) struct WordHit {
     /// Rank of the text: question, replies and errors by turn, observations, prompts by turn, answer.
     rank: (u8, usize, u8),
     name: &'static str,
@@ -31,9 +31,9 @@ pub(crate) struct Hit {
     snippet: String,
 }
 
-impl Hit {
+impl WordHit {
     /// Returns true if this occurrence is shown instead of another one.
-    pub(crate) fn before(&self, other: &Self) -> bool {
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.rank < other.rank
     }
 
@@ -46,7 +46,7 @@ impl Hit {
 impl Words {
     pub(crate) fn new(words: &str) -> Self {
         let text = words.to_lowercase();
-        let pattern = Regex::new(&pattern(&text)).ok();
+        let pattern = Regex::new(&words_pattern(&text)).ok();
         Self { text, pattern }
     }
 
@@ -59,26 +59,39 @@ impl Words {
     }
 
     /// Returns the first occurrence of the words in the texts of a line.
-    pub(crate) fn find(&self, texts: &Texts) -> Option<Hit> {
-        let hit = |rank, name, turn, text: &str| {
-            let snippet = around(text, &self.text)?;
-            Some(Hit { rank, name, turn, snippet })
-        };
+    pub(crate) fn find_first(&self, texts: &Texts) -> Option<WordHit> {
         match texts {
             Texts::Episode { question, observations, answer, rewards: _ } => {
                 let observed = || {
-                    observations.iter().find_map(|text| hit((2, 0, 0), "observation", None, text))
+                    observations
+                        .iter()
+                        .find_map(|text| self.find_in((2, 0, 0), "observation", None, text))
                 };
-                let answered = || hit((4, 0, 0), "answer", None, answer.as_deref()?);
-                hit((0, 0, 0), "question", None, question).or_else(observed).or_else(answered)
+                let answered = || self.find_in((4, 0, 0), "answer", None, answer.as_deref()?);
+                self.find_in((0, 0, 0), "question", None, question)
+                    .or_else(observed)
+                    .or_else(answered)
             }
             Texts::Turn { turn, prompt, reply, error, seat: _ } => {
                 let (i, turn) = (*turn, Some(*turn));
-                let failed = || hit((1, i, 1), "error", turn, error.as_deref()?);
-                let asked = || prompt.iter().find_map(|text| hit((3, i, 0), "prompt", turn, text));
-                hit((1, i, 0), "reply", turn, reply).or_else(failed).or_else(asked)
+                let failed = || self.find_in((1, i, 1), "error", turn, error.as_deref()?);
+                let asked =
+                    || prompt.iter().find_map(|text| self.find_in((3, i, 0), "prompt", turn, text));
+                self.find_in((1, i, 0), "reply", turn, reply).or_else(failed).or_else(asked)
             }
         }
+    }
+
+    /// Returns the first occurrence of the words in a text.
+    fn find_in(
+        &self,
+        rank: (u8, usize, u8),
+        name: &'static str,
+        turn: Option<usize>,
+        text: &str,
+    ) -> Option<WordHit> {
+        let snippet = text_around(text, &self.text)?;
+        Some(WordHit { rank, name, turn, snippet })
     }
 }
 
@@ -95,7 +108,7 @@ static CAPITALS: LazyLock<BTreeMap<char, String>> = LazyLock::new(|| {
 });
 
 /// Returns a pattern that matches every line of JSON with a text that has words in lower case.
-fn pattern(words: &str) -> String {
+fn words_pattern(words: &str) -> String {
     let mut pattern = String::new();
     for c in words.chars().take(PATTERN) {
         match (c, CAPITALS.get(&c)) {
@@ -114,7 +127,7 @@ fn pattern(words: &str) -> String {
 }
 
 /// Returns the text around the first occurrence of words.
-pub(crate) fn around(text: &str, words: &str) -> Option<String> {
+pub(crate) fn text_around(text: &str, words: &str) -> Option<String> {
     let lower = text.to_lowercase();
     let at = lower[..lower.find(words)?].chars().count();
     let start = at.saturating_sub(AROUND);
@@ -145,8 +158,8 @@ mod tests {
     #[test]
     fn words_are_found_with_the_text_around_them() {
         let reply = format!("{}QUITO is it{}", "ä".repeat(100), "b".repeat(100));
-        let snippet = around(&reply, "quito").unwrap();
+        let snippet = text_around(&reply, "quito").unwrap();
         assert!(snippet.contains("QUITO") && snippet.chars().count() == 60 + 5 + 60, "{snippet}");
-        assert_eq!(around(&reply, "nowhere"), None);
+        assert_eq!(text_around(&reply, "nowhere"), None);
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::location::RowLocation;
-use super::{Cell, Index, Row, SCORED, SOLVED};
-use crate::compact::collected;
+use super::{Cell, IndexRow, RowIndex, SCORED, SOLVED};
+use crate::compact::collect_into;
 use crate::compact::sort_by;
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
-pub(crate) struct Team {
+pub(crate) struct TeamCounts {
     /// First and last step.
     pub(crate) steps: [u32; 2],
     /// Number of scored episodes.
@@ -84,22 +84,22 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    fn add(&mut self, row: &Row) {
+    fn add_row(&mut self, row: &IndexRow) {
         self.episodes += 1;
         self.solved += usize::from(row.flags & SOLVED != 0);
         self.score += row.score;
     }
 
     /// Returns the mean score; 0 without episodes.
-    pub(crate) fn mean(self) -> f64 {
+    pub(crate) fn mean_score(self) -> f64 {
         self.score / self.episodes.max(1) as f64
     }
 }
 
-impl Index {
+impl RowIndex {
     /// Returns the scored rows of steps of a stage.
-    fn scored(&self, stage: &str, [first, last]: [u32; 2]) -> impl Iterator<Item = &Row> {
-        let stage = self.stages.find(stage);
+    fn scored_rows(&self, stage: &str, [first, last]: [u32; 2]) -> impl Iterator<Item = &IndexRow> {
+        let stage = self.stages.find_number(stage);
         self.rows.iter().filter(move |row| {
             Some(u32::from(row.stage)) == stage
                 && (first..=last).contains(&row.step)
@@ -108,10 +108,10 @@ impl Index {
     }
 
     /// Returns the sums over steps of a stage.
-    pub(crate) fn team(&self, stage: &str, steps: [u32; 2]) -> Team {
-        let mut team = Team { steps, ..Team::default() };
+    pub(crate) fn team_sums(&self, stage: &str, steps: [u32; 2]) -> TeamCounts {
+        let mut team = TeamCounts { steps, ..TeamCounts::default() };
         let mut seats = vec![SeatSums::default(); self.seats.names.len()];
-        for row in self.scored(stage, steps) {
+        for row in self.scored_rows(stage, steps) {
             let solved = row.flags & SOLVED != 0;
             team.episodes += 1;
             team.solved += usize::from(solved);
@@ -131,38 +131,41 @@ impl Index {
         }
         let asked = |sums: &SeatSums| sums.solved.episodes + sums.unsolved.episodes > 0;
         let named = self.seats.names.iter().cloned().zip(seats);
-        team.seats = collected(named.filter(|(_, sums)| asked(sums)));
+        team.seats = collect_into(named.filter(|(_, sums)| asked(sums)));
         team
     }
 
     /// Returns the scored episodes of steps of a stage.
-    pub(crate) fn played(&self, stage: &str, steps: [u32; 2]) -> Vec<Played> {
-        let most = |row: &Row, of: fn(&Cell) -> u16| {
-            let cells = self.cells_of(row).iter().filter(|cell| of(cell) > 0);
-            let seat = cells.max_by_key(|cell| (of(cell), std::cmp::Reverse(cell.seat)))?.seat;
-            Some(self.seats.names[usize::from(seat)].clone())
-        };
-        let played = |row: &Row| {
-            let Row { stage, step, n, frame, at, task, score, flags, .. } = *row;
-            Played {
-                location: RowLocation { stage, step, frame, at, n },
-                task,
-                score,
-                solved: flags & SOLVED != 0,
-                malformed: most(row, |cell| cell.malformed),
-                truncated: most(row, |cell| cell.truncated),
-            }
-        };
-        self.scored(stage, steps).map(played).collect()
+    pub(crate) fn played_episodes(&self, stage: &str, steps: [u32; 2]) -> Vec<Played> {
+        self.scored_rows(stage, steps)
+            .map(|row: &IndexRow| {
+                let IndexRow { stage, step, n, frame, at, task, score, flags, .. } = *row;
+                Played {
+                    location: RowLocation { stage, step, frame, at, n },
+                    task,
+                    score,
+                    solved: flags & SOLVED != 0,
+                    malformed: self.seat_with_most(row, |cell| cell.malformed),
+                    truncated: self.seat_with_most(row, |cell| cell.truncated),
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the seat of a row with the most of a count; `None` if none has any.
+    fn seat_with_most(&self, row: &IndexRow, of: fn(&Cell) -> u16) -> Option<String> {
+        let cells = self.cells_of(row).iter().filter(|cell| of(cell) > 0);
+        let seat = cells.max_by_key(|cell| (of(cell), std::cmp::Reverse(cell.seat)))?.seat;
+        Some(self.seats.names[usize::from(seat)].clone())
     }
 
     /// Returns the share of solved episodes of each task of a stage, by task.
     pub(crate) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
-        let Some(stage) = self.stages.find(stage) else { return Vec::new() };
+        let Some(stage) = self.stages.find_number(stage) else { return Vec::new() };
         let mut counts: BTreeMap<u32, Attempts> = BTreeMap::new();
-        let scored = |row: &&Row| u32::from(row.stage) == stage && row.flags & SCORED != 0;
+        let scored = |row: &&IndexRow| u32::from(row.stage) == stage && row.flags & SCORED != 0;
         for row in self.rows.iter().filter(scored) {
-            counts.entry(row.task).or_default().add(row);
+            counts.entry(row.task).or_default().add_row(row);
         }
         let share = |(task, of): (u32, Attempts)| {
             (self.tasks.names[task as usize].as_str(), of.solved as f64 / of.episodes as f64)
@@ -171,50 +174,59 @@ impl Index {
     }
 
     /// Returns the mean score of each step of a stage, ascending.
-    pub(crate) fn means(&self, stage: &str) -> Vec<(u32, f64)> {
+    pub(crate) fn mean_scores(&self, stage: &str) -> Vec<(u32, f64)> {
         let mut sums: BTreeMap<u32, Attempts> = BTreeMap::new();
-        self.scored(stage, [0, u32::MAX])
-            .for_each(|row| sums.entry(row.step).or_default().add(row));
-        sums.into_iter().map(|(step, sums)| (step, sums.mean())).collect()
+        self.scored_rows(stage, [0, u32::MAX])
+            .for_each(|row| sums.entry(row.step).or_default().add_row(row));
+        sums.into_iter().map(|(step, sums)| (step, sums.mean_score())).collect()
     }
 
     /// Returns the task and the score of each scored episode of a step of a stage.
-    pub(crate) fn scores(&self, stage: &str, step: u32) -> Vec<(u32, f64)> {
-        self.scored(stage, [step; 2]).map(|row| (row.task, row.score)).collect()
+    pub(crate) fn task_scores(&self, stage: &str, step: u32) -> Vec<(u32, f64)> {
+        self.scored_rows(stage, [step; 2]).map(|row| (row.task, row.score)).collect()
     }
 
     /// Returns the source of a task.
-    pub(crate) fn source(&self, task: u32) -> &str {
+    pub(crate) fn task_source(&self, task: u32) -> &str {
         let task = task as usize;
         self.tasks.names[task].get(..self.sources[task]).unwrap_or_default()
     }
 
     /// Returns the tasks of a step of a stage, those first whose scores fell most.
-    pub(crate) fn tasks(&self, stage: &str, step: u32) -> Vec<TaskSums> {
+    pub(crate) fn task_sums(&self, stage: &str, step: u32) -> Vec<TaskSums> {
         let mut now: BTreeMap<u32, Attempts> = BTreeMap::new();
-        self.scored(stage, [step; 2]).for_each(|row| now.entry(row.task).or_default().add(row));
+        self.scored_rows(stage, [step; 2])
+            .for_each(|row| now.entry(row.task).or_default().add_row(row));
         let mut before: BTreeMap<u32, Attempts> = BTreeMap::new();
-        for row in self.scored(stage, [0, step.saturating_sub(1)]) {
+        for row in self.scored_rows(stage, [0, step.saturating_sub(1)]) {
             if now.contains_key(&row.task) {
-                before.entry(row.task).or_default().add(row);
+                before.entry(row.task).or_default().add_row(row);
             }
         }
-        let sums = |(task, now): (u32, Attempts)| TaskSums {
-            task: self.tasks.names[task as usize].clone(),
-            now,
-            before: before.get(&task).copied().unwrap_or_default(),
-        };
-        let mut tasks: Vec<TaskSums> = now.into_iter().map(sums).collect();
-        let change = |sums: &TaskSums| match sums.before.episodes {
-            0 => 0.0,
-            _ => sums.now.mean() - sums.before.mean(),
-        };
-        let key = |sums: &TaskSums| (change(sums), sums.now.mean());
+        let mut tasks: Vec<TaskSums> = now
+            .into_iter()
+            .map(|(task, now): (u32, Attempts)| TaskSums {
+                task: self.tasks.names[task as usize].clone(),
+                now,
+                before: before.get(&task).copied().unwrap_or_default(),
+            })
+            .collect();
+        let key = |sums: &TaskSums| (sums.change(), sums.now.mean_score());
         sort_by(&mut tasks, |a, b| {
             let ((a, a_score), (b, b_score)) = (key(a), key(b));
             a.total_cmp(&b).then(a_score.total_cmp(&b_score))
         });
         tasks
+    }
+}
+
+impl TaskSums {
+    /// Returns the change of the mean score; 0 for a task that earlier steps did not have.
+    fn change(&self) -> f64 {
+        if self.before.episodes == 0 {
+            return 0.0;
+        }
+        self.now.mean_score() - self.before.mean_score()
     }
 }
 
@@ -227,7 +239,7 @@ mod tests {
 
     #[test]
     fn sums_are_by_outcome_and_tasks_are_compared_with_earlier_steps() {
-        let mut index = Index::default();
+        let mut index = RowIndex::default();
         // Task a is solved in step 1 and not in step 2; b is new in step 2.
         for (step, n, task, solved) in
             [(1, 0, "a", true), (1, 1, "a", true), (2, 0, "a", false), (2, 1, "b", true)]
@@ -240,27 +252,27 @@ mod tests {
             }
             index.add_made(&EpisodeRow::new(TRAIN, step, u64::from(n), [0, 0], &one));
         }
-        let team = index.team(TRAIN, [2, 2]);
+        let team = index.team_sums(TRAIN, [2, 2]);
         assert_eq!((team.episodes, team.solved), (2, 1));
         let seat = &team.seats["t/a"];
         assert_eq!((seat.unsolved.failed, seat.unsolved.malformed, seat.solved.failed), (1, 1, 0));
         assert_eq!((seat.unsolved.parts, seat.solved.parts), (-0.5, 0.0));
-        assert_eq!(index.team(TRAIN, [1, 2]).episodes, 4);
-        assert!(index.team("before", [0, 9]).seats.is_empty());
-        let tasks = index.tasks(TRAIN, 2);
+        assert_eq!(index.team_sums(TRAIN, [1, 2]).episodes, 4);
+        assert!(index.team_sums("before", [0, 9]).seats.is_empty());
+        let tasks = index.task_sums(TRAIN, 2);
         let names: Vec<&str> = tasks.iter().map(|sums| sums.task.as_str()).collect();
         assert_eq!(names, ["facts/a", "facts/b"], "the largest fall first");
         assert_eq!((tasks[0].before.episodes, tasks[0].before.solved), (2, 2));
         assert_eq!((tasks[0].now.solved, tasks[1].before.episodes), (0, 0));
-        assert_eq!(index.means(TRAIN), [(1, 1.0), (2, 0.5)]);
-        assert_eq!(index.scores(TRAIN, 2), [(0, 0.0), (1, 1.0)]);
-        let played = index.played(TRAIN, [2, 2]);
+        assert_eq!(index.mean_scores(TRAIN), [(1, 1.0), (2, 0.5)]);
+        assert_eq!(index.task_scores(TRAIN, 2), [(0, 0.0), (1, 1.0)]);
+        let played = index.played_episodes(TRAIN, [2, 2]);
         let found: Vec<_> = played
             .iter()
             .map(|one| (one.location.n, one.solved, one.malformed.as_deref()))
             .collect();
         assert_eq!(found, [(0, false, Some("t/a")), (1, true, None)]);
         assert_eq!((played[0].truncated.as_deref(), played[0].score), (None, 0.0));
-        assert_eq!(index.source(played[0].task), "facts");
+        assert_eq!(index.task_source(played[0].task), "facts");
     }
 }

@@ -1,6 +1,6 @@
 //! Rows by the location of their episode, and by their task.
 
-use super::{Index, Row, SCORED, SOLVED};
+use super::{IndexRow, RowIndex, SCORED, SOLVED};
 
 /// The file of an episode, and where it is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,40 +26,45 @@ pub(crate) struct TaskRow {
     pub(crate) score: Option<f64>,
 }
 
-impl Index {
+impl RowIndex {
     /// Returns the location of the episode of a row.
     pub(crate) fn location(&self, at: usize) -> Option<RowLocation> {
-        let Row { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
+        let IndexRow { stage, step, n, frame, at, .. } = *self.rows.get(at)?;
         Some(RowLocation { stage, step, frame, at, n })
     }
 
     /// Returns the name of a stage by its number.
-    pub(crate) fn stage(&self, number: u16) -> &str {
+    pub(crate) fn stage_name(&self, number: u16) -> &str {
         &self.stages.names[usize::from(number)]
     }
 
     /// Returns the rows of the same task in a stage, ascending by step and index.
     pub(crate) fn of_task(&self, at: usize) -> Vec<TaskRow> {
         let given = self.rows[at];
-        let same = |row: &&Row| (row.task, row.stage) == (given.task, given.stage);
-        let row = |row: &Row| TaskRow {
-            step: u64::from(row.step),
-            n: u64::from(row.n),
-            index: row.index,
-            solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
-            score: (row.flags & SCORED != 0).then_some(row.score),
-        };
-        self.rows.iter().filter(same).map(row).collect()
+        let same = |row: &&IndexRow| (row.task, row.stage) == (given.task, given.stage);
+        self.rows
+            .iter()
+            .filter(same)
+            .map(|row: &IndexRow| TaskRow {
+                step: u64::from(row.step),
+                n: u64::from(row.n),
+                index: row.index,
+                solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
+                score: (row.flags & SCORED != 0).then_some(row.score),
+            })
+            .collect()
     }
 
     /// Returns the step and the index of the first episode of a task in a stage with an outcome.
     pub(crate) fn with_outcome(&self, stage: &str, task: &str, solved: bool) -> Option<(u32, u32)> {
-        let (stage, task) = (self.stages.find(stage)?, self.tasks.find(task)?);
-        let is = |row: &&Row| {
-            (u32::from(row.stage), row.task) == (stage, task)
-                && row.flags & SCORED != 0
-                && (row.flags & SOLVED != 0) == solved
-        };
-        self.rows.iter().find(is).map(|row| (row.step, row.n))
+        let (stage, task) = (self.stages.find_number(stage)?, self.tasks.find_number(task)?);
+        self.rows
+            .iter()
+            .find(|row: &&IndexRow| {
+                (u32::from(row.stage), row.task) == (stage, task)
+                    && row.flags & SCORED != 0
+                    && (row.flags & SOLVED != 0) == solved
+            })
+            .map(|row| (row.step, row.n))
     }
 }

@@ -11,7 +11,7 @@ const O: usize = 9;
 const SCALE: f32 = 0.7;
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
-    (0..n as u64).map(|i| uniform(seed, i) as f32 - 0.5).collect()
+    (0..n as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
 }
 
 fn wide(values: &[f32]) -> Vec<f64> {

@@ -3,9 +3,10 @@
 
 use std::hint::black_box;
 
-use super::super::layout::{BLOCK, Element, Panel, Tile};
+use super::super::element::Element;
+use super::super::part::MOST_ROWS;
+use super::super::tiles::{BLOCK, Panel, Tile};
 use super::super::vectors::Vectors;
-use super::MOST_ROWS;
 
 /// Pointers to a word of `R` rows of a tile, and to a line of a panel.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub(super) struct Operands<const R: usize> {
 impl<const R: usize> Operands<R> {
     /// Points to the first word of each row, and to the first line.
     #[inline(always)]
-    pub(super) fn of(tile: Tile<'_>, panel: Panel<'_>) -> Self {
+    pub(super) fn from_tile(tile: Tile<'_>, panel: Panel<'_>) -> Self {
         let Tile { words, row, word } = tile;
         let mut threes = [words.as_ptr(); MOST_ROWS.div_ceil(3)];
         for (i, three) in threes.iter_mut().enumerate().take(R.div_ceil(3)).skip(1) {
@@ -45,14 +46,14 @@ impl<const R: usize> Operands<R> {
 
     /// Returns the words from the start of a line to a column.
     #[inline(always)]
-    fn column(&self, column: usize) -> usize {
+    fn column_offset(&self, column: usize) -> usize {
         column / BLOCK * self.half + column % BLOCK
     }
 
     /// Returns pointers to the same rows, and to the line from a column on.
     #[inline(always)]
     pub(super) fn at_column(self, column: usize) -> Self {
-        Self { line: self.line.wrapping_add(self.column(column)), ..self }
+        Self { line: self.line.wrapping_add(self.column_offset(column)), ..self }
     }
 
     /// Returns word `p` of a row from the current one on.
@@ -61,7 +62,7 @@ impl<const R: usize> Operands<R> {
     ///
     /// The tile has the row and the word.
     #[inline(always)]
-    pub(super) unsafe fn row(&self, r: usize, p: usize) -> f32 {
+    pub(super) unsafe fn row_word(&self, r: usize, p: usize) -> f32 {
         // SAFETY: as guaranteed by the caller.
         f32::from_bits(unsafe { *self.threes[r / 3].add(r % 3 * self.row).add(p * self.word) })
     }
@@ -72,10 +73,10 @@ impl<const R: usize> Operands<R> {
     ///
     /// The panel has the line, and the line the vector.
     #[inline(always)]
-    pub(super) unsafe fn columns<V: Vectors>(&self, i: usize, p: usize) -> V::u32s {
+    pub(super) unsafe fn column_vector<V: Vectors>(&self, i: usize, p: usize) -> V::u32s {
         // SAFETY: as guaranteed by the caller.
         unsafe {
-            let vector = self.line.add(p * self.stride).add(self.column(i * V::U32_LANES));
+            let vector = self.line.add(p * self.stride).add(self.column_offset(i * V::U32_LANES));
             vector.cast::<V::u32s>().read_unaligned()
         }
     }

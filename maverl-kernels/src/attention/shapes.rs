@@ -1,0 +1,100 @@
+//! Shapes of an attention: heads, packed rows, and sequences of a cache.
+
+use std::ops::Range;
+
+/// Shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads {
+    /// Number of query heads; a multiple of `kv`.
+    pub q: usize,
+    /// Number of key and value heads.
+    pub kv: usize,
+    /// Elements of a head.
+    pub dim: usize,
+}
+
+impl Heads {
+    /// Returns the number of elements of a token's queries.
+    pub(super) fn q_width(self) -> usize {
+        self.q * self.dim
+    }
+
+    /// Returns the number of elements of a token's keys, or values.
+    pub(super) fn kv_width(self) -> usize {
+        self.kv * self.dim
+    }
+
+    /// Returns the number of query heads that share a key head.
+    pub(super) fn group_size(self) -> usize {
+        self.q / self.kv
+    }
+
+    pub(super) fn score_scale(self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
+    }
+
+    #[track_caller]
+    pub(super) fn assert_valid(self, name: &str) {
+        let Self { q, kv, dim } = self;
+        assert!(
+            dim > 0 && kv > 0 && q > 0 && q.is_multiple_of(kv),
+            "{name}: {q} query heads over {kv} of {dim}"
+        );
+    }
+}
+
+/// Sequences packed one after the other, without padding. Sequences may share a prefix, which is stored once.
+#[derive(Debug, Clone, Copy)]
+pub struct Packing<'a> {
+    /// Bounds of the rows: row `r` holds the tokens `offsets[r]..offsets[r + 1]`.
+    pub offsets: &'a [usize],
+    /// Prefix of each row: an earlier row that has no prefix itself, or `None`. Rows past the end of this list have no
+    /// prefix.
+    pub prefixes: &'a [Option<usize>],
+}
+
+impl<'a> Packing<'a> {
+    /// Packs rows without shared prefixes.
+    pub fn from_offsets(offsets: &'a [usize]) -> Self {
+        Self { offsets, prefixes: &[] }
+    }
+
+    /// Returns the row that is the prefix of row `r`.
+    pub fn prefix_of_row(&self, r: usize) -> Option<usize> {
+        self.prefixes.get(r).copied().flatten()
+    }
+
+    /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
+    pub(crate) fn row_ranges(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
+        let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
+        (0..self.offsets.len() - 1).map(move |r| [self.prefix_of_row(r).map_or(0..0, own), own(r)])
+    }
+
+    /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
+    #[track_caller]
+    pub(crate) fn assert_valid(self, name: &str) -> usize {
+        let Self { offsets, prefixes } = self;
+        assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
+        assert!(offsets.is_sorted(), "{name}: offsets rise");
+        assert!(prefixes.len() < offsets.len(), "{name}: a prefix for each row");
+        let fine = |(r, prefix): (usize, &Option<usize>)| {
+            prefix.is_none_or(|prefix| prefix < r && self.prefix_of_row(prefix).is_none())
+        };
+        assert!(
+            prefixes.iter().enumerate().all(fine),
+            "{name}: prefixes of prefixes, or later ones"
+        );
+        offsets.last().copied().unwrap_or(0)
+    }
+}
+
+/// One sequence of [`attention_cached`](super::attention_cached).
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    /// Number of queries: the last tokens of the sequence.
+    pub new_tokens: usize,
+    /// Number of tokens of the sequence, new tokens included.
+    pub len: usize,
+    /// Blocks of the sequence, in order.
+    pub blocks: &'a [u32],
+}
