@@ -38,6 +38,7 @@ mod replay;
 mod score;
 #[cfg(feature = "serve")]
 mod serve;
+mod shipped;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -70,6 +71,11 @@ enum Command {
     },
     /// List the linked agents, orchestras, environments and rewards, with their options.
     List,
+    /// List the examples and recipes that ship with the program, print one, or write one with its files.
+    ///
+    /// Wherever a command takes a configuration, it takes the name of one of these too: `maverl train example:single`. The list has
+    /// the models, data, servers and programs that each needs and that the program does not contain.
+    Examples(shipped::ExamplesArgs),
     /// Explain a key or a table of the configuration, or a preset of `algorithm.name`.
     Explain(explain::ExplainArgs),
     /// Print the JSON Schema of a configuration, with which editors complete and check keys.
@@ -211,6 +217,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
             print(&(table.draw(width) + &lacking.unwrap_or_default()))
         }
+        Command::Examples(args) => shipped::examples(&args),
         Command::Schema => print(&output::json(&maverl::check::schema(&Registry::collect()?))?),
         Command::Check { config, simulated, json } => {
             check_config::command(&config, &Registry::collect()?, &simulated, json)

@@ -12,9 +12,10 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 26] = [
     "new",
     "list",
+    "examples",
     "explain",
     "schema",
     "check",
