@@ -25,6 +25,7 @@ mod blank;
 mod collect;
 mod compare;
 mod complete;
+mod doctor;
 mod eval;
 mod explain;
 mod generate;
@@ -125,6 +126,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Examine this machine: what it lacks or limits, with remedies.
+    ///
+    /// Looks at processor, memory, disk, sandbox, GPUs, network and caches, and takes a step of training with the model
+    /// `builtin:tiny`: its tokens per second, and whether it has the bits that other machines compute. The exit code is 1 if this
+    /// machine cannot train.
+    Doctor(doctor::DoctorArgs),
     /// List the runs in a directory, one per line.
     Runs {
         /// Directory that contains run directories. [default: `runs` in the working directory]
@@ -229,6 +236,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Eval(args) => eval::eval(&args),
         Command::Info { run: Some(run), json } => runs::info(&run, json, view::notices_of),
         Command::Info { run: None, json } => machine::machine(json),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),

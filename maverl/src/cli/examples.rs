@@ -6,7 +6,7 @@ use super::terminal;
 use crate::train::renamed;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 30] = [
+pub const EXAMPLES: [(&str, &[&str]); 31] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -55,6 +55,7 @@ pub const EXAMPLES: [(&str, &[&str]); 30] = [
         ],
     ),
     ("info", &["maverl info runs/first", "maverl info"]),
+    ("doctor", &["maverl doctor", "maverl doctor --json"]),
     ("runs", &["maverl runs", "maverl runs sweeps"]),
     (
         "replay",

@@ -12,7 +12,7 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 26] = [
+pub const COMMANDS: [&str; 27] = [
     "new",
     "list",
     "examples",
@@ -22,6 +22,7 @@ pub const COMMANDS: [&str; 26] = [
     "train",
     "eval",
     "info",
+    "doctor",
     "runs",
     "replay",
     "view",
