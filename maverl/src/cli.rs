@@ -34,8 +34,8 @@ use training::train;
 /// Sources of a configuration; later ones override earlier ones.
 #[derive(Args, Debug, Clone, Default)]
 pub struct ConfigArgs {
-    /// Configuration, a TOML file. Without one, every key has its default; `environment.name` and `orchestra.name` have
-    /// none, and need `--set`.
+    /// Configuration, a TOML file, or one that `maverl examples` lists, such as `example:single`. Without one, every key has its
+    /// default; `environment.name` and `orchestra.name` have none, and need `--set`.
     #[arg(value_name = "CONFIG")]
     file: Option<PathBuf>,
     /// Same as CONFIG.

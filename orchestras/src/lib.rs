@@ -10,6 +10,7 @@ pub mod mixture;
 pub mod program;
 pub mod search;
 pub mod self_play;
+mod shipped;
 pub mod solo;
 pub mod summary;
 pub mod tools;

@@ -3,6 +3,8 @@
 
 #[path = "tidy/data_path.rs"]
 mod data_path;
+#[path = "tidy/layout.rs"]
+mod layout;
 #[path = "tidy/pages.rs"]
 mod pages;
 

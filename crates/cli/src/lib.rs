@@ -25,6 +25,7 @@ mod blank;
 mod collect;
 mod compare;
 mod complete;
+mod doctor;
 mod eval;
 mod explain;
 mod generate;
@@ -38,6 +39,7 @@ mod replay;
 mod score;
 #[cfg(feature = "serve")]
 mod serve;
+mod shipped;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -70,6 +72,11 @@ enum Command {
     },
     /// List the linked agents, orchestras, environments and rewards, with their options.
     List,
+    /// List the examples and recipes that ship with the program, print one, or write one with its files.
+    ///
+    /// Wherever a command takes a configuration, it takes the name of one of these too: `maverl train example:single`. The list has
+    /// the models, data, servers and programs that each needs and that the program does not contain.
+    Examples(shipped::ExamplesArgs),
     /// Explain a key or a table of the configuration, or a preset of `algorithm.name`.
     Explain(explain::ExplainArgs),
     /// Print the JSON Schema of a configuration, with which editors complete and check keys.
@@ -119,6 +126,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Examine this machine: what it lacks or limits, with remedies.
+    ///
+    /// Looks at processor, memory, disk, sandbox, GPUs, network and caches, and takes a step of training with the model
+    /// `builtin:tiny`: its tokens per second, and whether it has the bits that other machines compute. The exit code is 1 if this
+    /// machine cannot train.
+    Doctor(doctor::DoctorArgs),
     /// List the runs in a directory, one per line.
     Runs {
         /// Directory that contains run directories. [default: `runs` in the working directory]
@@ -211,6 +224,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
             print(&(table.draw(width) + &lacking.unwrap_or_default()))
         }
+        Command::Examples(args) => shipped::examples(&args),
         Command::Schema => print(&output::json(&maverl::check::schema(&Registry::collect()?))?),
         Command::Check { config, simulated, json } => {
             check_config::command(&config, &Registry::collect()?, &simulated, json)
@@ -222,6 +236,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Eval(args) => eval::eval(&args),
         Command::Info { run: Some(run), json } => runs::info(&run, json, view::notices_of),
         Command::Info { run: None, json } => machine::machine(json),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),

@@ -34,22 +34,23 @@ struct Processor {
     used: &'static str,
 }
 
-#[derive(Debug, Serialize)]
-struct GpuEntry {
-    device: String,
-    name: String,
-    memory_bytes: u64,
-    compute_capability: String,
+/// A GPU.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct GpuEntry {
+    pub(super) device: String,
+    pub(super) name: String,
+    pub(super) memory_bytes: u64,
+    pub(super) compute_capability: String,
 }
 
 /// A library that devices need.
-#[derive(Debug, Serialize)]
-struct LibraryEntry {
-    name: &'static str,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct LibraryEntry {
+    pub(super) name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    found: Option<String>,
+    pub(super) found: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    missing: Option<String>,
+    pub(super) missing: Option<String>,
 }
 
 /// A value of `runtime.device`.
@@ -136,7 +137,7 @@ impl Machine {
 }
 
 #[cfg(feature = "cuda")]
-fn gpus() -> Result<Vec<GpuEntry>, String> {
+pub(super) fn gpus() -> Result<Vec<GpuEntry>, String> {
     let found = maverl_kernels::cuda::find_gpus().map_err(|error| error.to_string())?;
     let gpus = found.into_iter().map(|info| GpuEntry {
         device: DeviceChoice::Cuda(info.number).to_string(),
@@ -148,12 +149,12 @@ fn gpus() -> Result<Vec<GpuEntry>, String> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus() -> Result<Vec<GpuEntry>, String> {
+pub(super) fn gpus() -> Result<Vec<GpuEntry>, String> {
     Err("this program lacks the feature `cuda`".to_owned())
 }
 
 #[cfg(feature = "cuda")]
-fn libraries() -> Vec<LibraryEntry> {
+pub(super) fn libraries() -> Vec<LibraryEntry> {
     let libraries = maverl_kernels::cuda::find_libraries().into_iter().map(|info| LibraryEntry {
         name: info.name,
         missing: info.found.as_ref().err().cloned(),
@@ -163,6 +164,6 @@ fn libraries() -> Vec<LibraryEntry> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn libraries() -> Vec<LibraryEntry> {
+pub(super) fn libraries() -> Vec<LibraryEntry> {
     Vec::new()
 }

@@ -23,6 +23,7 @@ mod team;
 mod tests;
 
 pub use choice::lacking;
+pub use machine::available_memory;
 pub use purpose::Purpose;
 pub use schema::schema;
 pub use survey::{Questions, Survey, survey};

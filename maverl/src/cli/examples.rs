@@ -6,9 +6,17 @@ use super::terminal;
 use crate::train::renamed;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 29] = [
+pub const EXAMPLES: [(&str, &[&str]); 31] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
+    (
+        "examples",
+        &[
+            "maverl examples",
+            "maverl examples example:single",
+            "maverl examples example:program --write teams",
+        ],
+    ),
     (
         "explain",
         &[
@@ -31,6 +39,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
     (
         "train",
         &[
+            "maverl train example:search_orchestra",
             "maverl train run.toml --quick",
             "maverl train run.toml --out runs/first --seed 1 --set models.tiny.optim.lr=1e-4",
             "maverl train --resume runs/first --steps 200",
@@ -46,6 +55,7 @@ pub const EXAMPLES: [(&str, &[&str]); 29] = [
         ],
     ),
     ("info", &["maverl info runs/first", "maverl info"]),
+    ("doctor", &["maverl doctor", "maverl doctor --json"]),
     ("runs", &["maverl runs", "maverl runs sweeps"]),
     (
         "replay",

@@ -14,7 +14,7 @@ use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
 use crate::IntoMap;
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
-use crate::config::source::{Sources, file_text};
+use crate::config::source::{ShippedName, Sources, config_stem, file_text};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardPlan, RewardSource};
 use crate::registry::Registry;
@@ -74,8 +74,12 @@ impl Stages {
         else {
             return Err(wrong(&format!("`stages` is {value}")));
         };
-        let dir = file.parent().unwrap_or(Path::new(""));
-        let configs = paths.into_iter().map(|path| dir.join(path)).collect();
+        let configs = match ShippedName::parse(file).and_then(|name| name.find()) {
+            Some(shipped) => {
+                shipped.stages().iter().map(|one| one.name.to_string().into()).collect()
+            }
+            None => paths.into_iter().map(|path| stage_path(file, path)).collect(),
+        };
         Ok(Some(Self { file: file.clone(), configs }))
     }
 
@@ -87,7 +91,7 @@ impl Stages {
 
     /// Returns the name of a stage: that of its file, without the extension.
     fn name(&self, stage: usize) -> String {
-        self.configs[stage].file_stem().unwrap_or_default().to_string_lossy().into_owned()
+        config_stem(&self.configs[stage])
     }
 
     /// Returns the run directory of a stage.
@@ -277,6 +281,14 @@ impl Stages {
             std::thread::sleep(PAUSE);
         }
         Ok(out)
+    }
+}
+
+/// Returns the path of a stage beside its file, or the name of a configuration that the program brings.
+fn stage_path(file: &Path, stage: &str) -> PathBuf {
+    match ShippedName::parse(Path::new(stage)) {
+        Some(name) => name.to_string().into(),
+        None => file.with_file_name(stage),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     BuiltinConfig, Failure, RunArgs, block_on, of_run, planned, print, seeds, tell, terminal,
 };
 use crate::check::{Purpose, survey};
-use crate::config::source::Sources;
+use crate::config::source::{Sources, config_stem};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation};
@@ -25,7 +25,7 @@ impl RunArgs {
     /// Returns the name that run directories are derived from.
     pub(super) fn stem(&self, given: Option<&BuiltinConfig<'_>>) -> String {
         match (self.config.path(), given) {
-            (Some(path), _) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            (Some(path), _) => config_stem(path),
             (None, Some(given)) => given.name.to_owned(),
             (None, None) => "run".to_owned(),
         }

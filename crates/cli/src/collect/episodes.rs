@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::{ConfigArgs, Failure, paths, tell};
 use maverl::collect::{Collected, Source};
+use maverl::config::source::config_stem;
 use maverl::config::{Config, EvalConfig, TaskConfig};
 use maverl::data;
 use maverl::plan::Plan;
@@ -51,8 +52,8 @@ pub(super) fn of(dir: &Path, stage: &str) -> Result<Source, Failure> {
 
 /// Returns the source of a configuration that was not trained.
 pub(super) fn of_config(config: &ConfigArgs, stage: &str) -> Source {
-    let path = config.path().map(|path| path.file_stem().unwrap_or_default().to_string_lossy());
-    source(path.map_or_else(|| "maverl".to_owned(), std::borrow::Cow::into_owned), stage)
+    let name = config.path().map(|path| config_stem(path));
+    source(name.unwrap_or_else(|| "maverl".to_owned()), stage)
 }
 
 fn source(run: String, stage: &str) -> Source {

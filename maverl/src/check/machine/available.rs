@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the available bytes: the minimum of the machine's memory and the limit of each control group around this
 /// process. `None` if the system does not report them.
-pub(super) fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     bytes(&read)
 }

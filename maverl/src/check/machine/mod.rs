@@ -11,7 +11,7 @@ mod servers;
 use super::purpose::Purpose;
 use crate::config::source::Problems;
 use crate::plan::{DeviceMemory, Plan};
-use available::available_memory;
+pub use available::available_memory;
 
 pub(super) use endpoints::check_endpoints;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use toml_edit::ImDocument;
 
 use super::layer::{Content, Layer};
 use super::missing::{self, Wanted};
+use super::shipped::ShippedName;
 use super::sources::File;
 use super::unread::Unread;
 use super::{syntax, yaml};
@@ -37,6 +38,7 @@ pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Unr
     let (name, bytes) = match file {
         File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
         File::Path(path) => (path.display().to_string(), read(path)),
+        File::Shipped(name) => (name.shown(), read_shipped(name)),
     };
     let bytes = match bytes {
         Ok(bytes) => bytes,
@@ -71,9 +73,23 @@ fn read(path: &Path) -> Result<Vec<u8>, Unread> {
     Ok(bytes)
 }
 
-/// Returns the text of a configuration file; `None` if it cannot be read, which a check reports.
-pub fn file_text(path: &Path) -> Option<String> {
-    read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+/// Reads a configuration that the program brings, and writes the files that it names where they can be read.
+fn read_shipped(name: &ShippedName) -> Result<Vec<u8>, Unread> {
+    let Some(shipped) = name.find() else {
+        let (message, help) = name.unknown();
+        return Err((None, message, Some(help)));
+    };
+    shipped.unpack().map_err(|error| {
+        let message = format!("the files of `{name}` cannot be written into the cache: {error}");
+        let help = format!("`maverl examples {name} --write` writes them into this directory");
+        (None, message, Some(help))
+    })?;
+    Ok(shipped.text().as_bytes().to_vec())
+}
+
+/// Returns the text of a configuration; `None` if it cannot be read, which a check reports.
+pub fn file_text(given: &Path) -> Option<String> {
+    text(&File::named(given.to_owned())).ok().map(|(_, text)| text)
 }
 
 /// Explains what is no regular file.

@@ -5,7 +5,7 @@
 //!                    └─► Problems (messages with positions) ─► Diagnostic ─► render
 //! ```
 //!
-//! A file in TOML (`file`, `syntax`) or YAML (`yaml`), variables of the environment and `--set` (`assignment`) are one layer
+//! A file in TOML (`file`, `syntax`) or YAML (`yaml`), or one that the program brings (`shipped`), variables of the environment and `--set` (`assignment`) are one layer
 //! each. `load` reads the merged layers, and takes out what is wrong: unknown keys and wrong types (`wrong`, `alias`), keys of
 //! another `kind` (`tagged`), numbers out of their range (`values`), secrets (`secrets`).
 
@@ -24,6 +24,7 @@ mod names;
 mod problems;
 mod render;
 mod secrets;
+mod shipped;
 mod sources;
 mod syntax;
 mod tagged;
@@ -43,6 +44,7 @@ pub use names::{did_you_mean, snake_case};
 pub(crate) use names::{key, list, path, suggestion, within};
 pub(crate) use problems::{Problems, read_layers};
 pub use render::{render, render_within};
+pub use shipped::{Shipped, ShippedFile, ShippedFiles, ShippedName, config_stem, shipped};
 pub use sources::{File, Sources};
 pub(crate) use tagged::DeclaredKinds;
 pub use types::{type_of, type_of_option};

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::shipped::{Shipped, ShippedName, plain_path};
+
 /// Sources of a configuration. Later fields override earlier ones.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -22,6 +24,8 @@ pub struct Sources {
 pub enum File {
     /// A file on disk; relative paths in it are relative to its directory.
     Path(PathBuf),
+    /// A configuration that the program brings, by name.
+    Shipped(ShippedName),
     /// A text that is already read, or embedded.
     Text {
         /// Name in messages.
@@ -33,10 +37,17 @@ pub enum File {
     },
 }
 
+impl File {
+    /// Returns the file at a path, or the configuration with a name, such as `example:single`.
+    pub fn named(given: PathBuf) -> Self {
+        ShippedName::parse(&given).map_or_else(|| Self::Path(given), Self::Shipped)
+    }
+}
+
 impl Sources {
-    /// Returns the file at a path and this process's environment.
+    /// Returns the file at a path, or the configuration with a name such as `example:single`, and this process's environment.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self { file: Some(File::Path(path.into())), ..Self::environment() }
+        Self { file: Some(File::named(path.into())), ..Self::environment() }
     }
 
     /// Returns this process's environment alone.
@@ -71,11 +82,15 @@ impl Sources {
         let own = match &self.file {
             Some(File::Path(path)) => path.parent().map(Path::to_path_buf).unwrap_or_default(),
             Some(File::Text { base, .. }) => base.clone(),
+            Some(File::Shipped(name)) => {
+                name.find().map(|shipped: Shipped| shipped.base()).unwrap_or_default()
+            }
             None => PathBuf::new(),
         };
         let Some(base) = base else { return own };
         let dir = own.join(base);
-        // If the directory does not exist, a missing file in it is reported instead.
-        dir.canonicalize().unwrap_or(dir)
+        // A directory that does not exist may be one of the repository, which a shipped configuration counts from.
+        // A missing file is reported later.
+        dir.canonicalize().unwrap_or_else(|_| plain_path(&dir))
     }
 }

@@ -12,15 +12,17 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 27] = [
     "new",
     "list",
+    "examples",
     "explain",
     "schema",
     "check",
     "train",
     "eval",
     "info",
+    "doctor",
     "runs",
     "replay",
     "view",
