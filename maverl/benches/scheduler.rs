@@ -135,6 +135,7 @@ fn rollout(at_once: usize) -> Rollout {
         rewards: Vec::new(),
         penalties: BTreeMap::new(),
         overlong: BTreeMap::new(),
+        requests: Default::default(),
         timeout: Duration::from_secs(600),
     };
     Rollout::new(runner, NonZeroUsize::new(at_once).expect("some episodes are played at once"))

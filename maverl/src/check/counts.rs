@@ -3,9 +3,9 @@
 
 use super::diagnostic::{Problems, key, path, within};
 use crate::config::Config;
+use crate::orchestra::DynOrchestra;
 use crate::orchestra::MOST_SEATS;
 use crate::plan::Chosen;
-use crate::registry::DynOrchestra;
 use crate::trajectory::Seat;
 
 /// Maximum number of episodes of a step, and of an evaluation.

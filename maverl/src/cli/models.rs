@@ -6,7 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{Failure, paths, tell};
+use crate::cli::failure::Failure;
+use crate::cli::paths;
+use crate::cli::terminal::tell;
 use crate::model::files::read_file;
 use crate::model::lora::is_adapter;
 use crate::model::{ChatInput, HfConfig, Model, ModelFiles, ModelSource, Tokenizer};

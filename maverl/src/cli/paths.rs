@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
-use super::{Failure, tell};
 use crate::check::Sources;
 use crate::check::missing::{self, Wanted};
+use crate::cli::failure::Failure;
+use crate::cli::terminal::tell;
 use crate::model::ModelSource;
 use crate::model::lora::is_adapter;
 use crate::run_dir::{MANIFEST, RESOLVED, RunDir};

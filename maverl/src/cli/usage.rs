@@ -7,8 +7,8 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-use super::{examples, terminal};
 use crate::check::{alias, did_you_mean};
+use crate::cli::{examples, terminal};
 use crate::config::reference;
 use crate::table::paragraphs;
 use crate::train::{program, renamed, tell};

@@ -1,8 +1,9 @@
-//! Shared state of the episodes, and the run of one episode from start to score.
+//! Episodes that run concurrently, and the run of one episode from start to score.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,121 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
+use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{EpisodeState, Member};
+use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, RequestTimes};
 use crate::plan::Overlong;
-use crate::registry::DynOrchestra;
 use crate::reward::Rewards;
+use crate::rollout::endpoint::{Endpoints, Usage};
 use crate::rollout::rewards::{Scored, Scorer};
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
+
+/// A team that plays many episodes concurrently. Cheap to clone.
+#[derive(Clone)]
+#[doc(hidden)]
+pub struct Rollout {
+    runner: Arc<EpisodeRunner>,
+    endpoints: Arc<Endpoints>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Rollout {
+    /// Creates a rollout with a maximum number of concurrent episodes.
+    pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
+        Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
+    }
+
+    /// Creates a rollout of a team with endpoints.
+    pub(super) fn with_endpoints(
+        runner: EpisodeRunner,
+        endpoints: Endpoints,
+        max_episodes: NonZeroUsize,
+    ) -> Self {
+        Self { endpoints: Arc::new(endpoints), ..Self::new(runner, max_episodes) }
+    }
+
+    /// Returns the rollout of a changed team.
+    pub(super) fn with_runner(&self, runner: EpisodeRunner) -> Self {
+        Self { runner: Arc::new(runner), ..self.clone() }
+    }
+
+    /// Returns the same team, with an instruction as the last line of every prompt.
+    #[must_use]
+    pub fn with_instruction(&self, instruction: &str) -> Self {
+        let mut runner = (*self.runner).clone();
+        runner.requests.instruction = Some(instruction.into());
+        self.with_runner(runner)
+    }
+
+    /// Returns the same team, whose requests are timed.
+    #[must_use]
+    pub fn with_times(&self, times: &Arc<RequestTimes>) -> Self {
+        let mut runner = (*self.runner).clone();
+        runner.requests.times = Some(Arc::clone(times));
+        self.with_runner(runner)
+    }
+
+    /// Returns the requests to each endpoint so far, and their cost.
+    pub fn usage(&self) -> BTreeMap<String, Usage> {
+        self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
+    }
+
+    /// Returns the runner of the team.
+    pub fn runner(&self) -> &EpisodeRunner {
+        &self.runner
+    }
+
+    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
+    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
+        Playing {
+            runner: Arc::clone(&self.runner),
+            waiting: requests.into_iter().enumerate(),
+            running: JoinSet::new(),
+            max_episodes: self.max_episodes,
+        }
+    }
+
+    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
+    /// order. Dropping the future ends every episode.
+    pub async fn collect(
+        &self,
+        requests: Vec<EpisodeRequest>,
+        mut ended: impl FnMut(&Episode),
+    ) -> Vec<Episode> {
+        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
+        let mut playing = self.play(requests);
+        while let Some((place, episode)) = playing.next().await {
+            ended(&episode);
+            episodes[place] = Some(episode);
+        }
+        episodes.into_iter().flatten().collect()
+    }
+}
+
+/// Episodes that are being run. Dropping it ends all of them.
+#[doc(hidden)]
+pub struct Playing {
+    runner: Arc<EpisodeRunner>,
+    waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,
+    running: JoinSet<(usize, Episode)>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Playing {
+    /// Waits for the next episode that ends, in arbitrary order, and returns it with the index of its request. `None`
+    /// if all have ended. Waiting episodes start when this is called.
+    pub async fn next(&mut self) -> Option<(usize, Episode)> {
+        let free = self.max_episodes.get() - self.running.len();
+        for (place, request) in self.waiting.by_ref().take(free) {
+            let runner = Arc::clone(&self.runner);
+            self.running.spawn(async move { (place, runner.play(request).await) });
+        }
+        let joined = self.running.join_next().await?;
+        Some(joined.expect("RO-1: `play` catches every panic"))
+    }
+}
 
 /// Request for one episode.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +168,7 @@ pub enum ValueSource {
 }
 
 /// A team ready to play: its members, orchestra, environment and rewards. All episodes of a run share it.
+#[derive(Clone)]
 pub struct EpisodeRunner {
     /// Members by seat.
     pub members: Arc<BTreeMap<Seat, Member>>,
@@ -76,6 +184,8 @@ pub struct EpisodeRunner {
     pub penalties: BTreeMap<Seat, f64>,
     /// Penalty of each seat for a long reply; missing seats have no penalty.
     pub overlong: BTreeMap<Seat, Overlong>,
+    /// Options of the requests to the members.
+    pub requests: RequestOptions,
     /// Time limit of an episode, and again of opening, scoring and closing its environments.
     pub timeout: Duration,
 }
@@ -114,7 +224,7 @@ impl EpisodeRunner {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
         let state = EpisodeState::new(task, seed, members, environment);
-        Arc::new(state.with_environments(&self.environments))
+        Arc::new(state.with_environments(&self.environments).with_requests(self.requests.clone()))
     }
 
     /// Opens the environments, runs the orchestra, then scores its answer.
@@ -265,7 +375,7 @@ async fn score(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score
         return Err(fault);
     }
     let mut score = table.score(answer.as_deref()).await.map_err(environment)?;
-    score.metrics.extend(table.notes());
+    score.metrics.extend(table.metric_means());
     bounded("the environment's score", score.reward)?;
     Ok(score)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::agent::AgentName;
 use crate::env::{DynEnvironment, Environment};
 use crate::orchestra::{Ask, ChatBackend, Conversation, Member, OrchestraName, Response};
-use crate::registry::{DynOrchestra, Registry};
+use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Task;
 use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
@@ -182,6 +182,7 @@ impl Scripted {
             rewards: Vec::new(),
             penalties: BTreeMap::new(),
             overlong: BTreeMap::new(),
+            requests: Default::default(),
             timeout: Duration::MAX,
         };
         runner.play(request).await

@@ -256,6 +256,7 @@ pub fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
         rewards: Vec::new(),
         penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
         overlong: BTreeMap::new(),
+        requests: Default::default(),
         timeout: Duration::from_secs(60),
     }
 }

@@ -7,14 +7,11 @@ pub(super) mod unscored;
 use crate::run_dir::RolloutWriter;
 use crate::task::Task;
 use crate::train::error::TrainError;
-use crate::train::learner::Learner;
 use crate::train::learner::batches::{StepPlan, batches};
-use crate::train::learner::estimator;
-use crate::train::record;
-use crate::train::record::measure::Meter;
+use crate::train::learner::{Learner, estimator};
+use crate::train::record::{self, measure::Meter};
 use crate::train::run::trainable::Stepped;
-use crate::train::step::players::Players;
-use crate::train::step::unscored::left_out;
+use crate::train::step::{players::Players, unscored::left_out};
 use crate::trajectory::Episode;
 
 /// Runs a step: the team runs the step's tasks, and every trained policy is updated on its turns.

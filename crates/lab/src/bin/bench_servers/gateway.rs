@@ -15,9 +15,9 @@ use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::reported::Reported;
 use maverl::orchestra::{
-    Ask, ChatBackend, Conversation, EpisodePlayer as _, EpisodeState, Member, Response,
+    Ask, ChatBackend, Conversation, DynOrchestra, EpisodePlayer as _, EpisodeState, Member,
+    Response,
 };
-use maverl::registry::DynOrchestra;
 use maverl::rollout::{EpisodeRequest, EpisodeRunner};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
@@ -67,6 +67,7 @@ impl Programs {
             rewards: Vec::new(),
             penalties: BTreeMap::new(),
             overlong: BTreeMap::new(),
+            requests: Default::default(),
             timeout: TIMEOUT,
         };
         Ok(Self { runner: Arc::new(runner), url })
