@@ -7,10 +7,10 @@ default:
 fmt:
     cargo fmt --all -- --check
 
-# Lints, warnings are errors: with all features, then with the default ones, which a team's own crate has.
+# Lints, warnings are errors: with all features, then with those that a team's own crate has.
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo clippy -p maverl-cli -- -D warnings
+    cargo clippy -p maverl-cli --no-default-features --features serve,view -- -D warnings
 
 # Every test of the first tier, doc tests included.
 test:
@@ -47,8 +47,8 @@ cuda:
 # Ranks over MPI (needs Debian's packages libopenmpi-dev, openmpi-bin and libclang-dev, or those of another MPI; `LIBCLANG_PATH`
 # names the folder of libclang where it is not found).
 mpi *ARGS:
-    cargo clippy -p maverl-engine -p maverl-tests --features maverl-tests/mpi --all-targets -- -D warnings
-    cargo test -p maverl-engine -p maverl-tests --features maverl-engine/mpi,maverl-tests/mpi --test mpi {{ARGS}}
+    cargo clippy -p maverl-dist -p maverl-tests --features maverl-tests/mpi --all-targets -- -D warnings
+    cargo test -p maverl-dist -p maverl-tests --features maverl-dist/mpi,maverl-tests/mpi --test mpi {{ARGS}}
 
 # The kernels on NEON, under an emulator (needs `rustup target add aarch64-unknown-linux-gnu`, and Debian's packages
 # g++-aarch64-linux-gnu and qemu-user; about ten minutes).
@@ -127,3 +127,30 @@ clients:
     python3 -m venv tests/python/.venv-verifiers
     tests/python/.venv-verifiers/bin/pip install -r tests/python/requirements-verifiers.txt
     cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers
+
+# Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
+# the book.
+site:
+    .ci/site
+
+# Packs the crates that are published, and checks their sizes and what registries demand. Compiles nothing.
+package:
+    .ci/package
+
+# Builds the wheel of a target with zig from PyPI: `just wheel aarch64-unknown-linux-gnu`. It is in `target/wheels`; what it needs of
+# a machine is checked.
+wheel TARGET="x86_64-unknown-linux-gnu":
+    .ci/wheel {{ TARGET }}
+
+# Packs the binary of `just wheel` with completions, man pages and licenses into `target/archives`. The binary must run here.
+archive TARGET="x86_64-unknown-linux-gnu":
+    .ci/archive target/{{ TARGET }}/dist/maverl {{ TARGET }} crates/cli/python/LICENSE-THIRD-PARTY target/archives
+
+# Times what a new user does with a wheel: install, train, view, without cargo and a compiler on `PATH`.
+first-minute WHEEL:
+    .ci/first-minute {{ WHEEL }}
+
+# Pins the programs of `just site`, `just wheel` and the workflow `release` again (needs `uv`).
+lock-tools:
+    for list in site wheel publish; do uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate .github/requirements/$list.in --output-file .github/requirements/$list.txt; done

@@ -49,7 +49,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use maverl::config::Preset;
-    use maverl::model::hf_config::HfConfig;
+    use maverl::files::HfConfig;
     use maverl::registry::Registry;
     use maverl::{Purpose, Sources, check};
     use orchestras as _; // brings `search/route` and its agents

@@ -8,10 +8,11 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use maverl::agent::AskError;
 use maverl::builtin::{Document, facts};
 use maverl::env::search::{Index, SearchEnvironment};
-use maverl::model::{ModelFiles, ModelSource, Tokenizer};
+use maverl::files::{ModelFiles, ModelSource};
 use maverl::orchestra::{Orchestra, OrchestraName, Team};
 use maverl::registry::{AgentEntry, Build, Declaration, Entry, Registry, SourceLocation};
 use maverl::task::Task;
+use maverl::text::Tokenizer;
 use maverl::trajectory::Seat;
 use maverl::{Purpose, Sources, check};
 use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};

@@ -132,9 +132,7 @@ fn rollout(at_once: usize) -> Rollout {
         orchestra: Arc::new(Relay),
         environment: Arc::new(Fixture),
         environments: Arc::default(),
-        rewards: Vec::new(),
-        penalties: BTreeMap::new(),
-        overlong: BTreeMap::new(),
+        rewards: Default::default(),
         requests: Default::default(),
         timeout: Duration::from_secs(600),
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::unversioned::transport::DefaultConnector;
 
-use maverl_engine::retry;
+use maverl_hub::retry;
 
 #[cfg(test)]
 mod hostile;
@@ -205,7 +205,7 @@ impl Failure {
 }
 
 /// Reason that messages give for an address that begins with https:// if this program cannot ask it.
-const NO_HTTPS: &str = concat!("begins with https://; ", lacks_feature!("https"));
+const NO_HTTPS: &str = concat!("begins with https://; ", crate::lacks_feature!("https"));
 
 /// Returns the reason why this program cannot ask an address, to follow its name: it begins with https://, and the feature
 /// `https` is not built.

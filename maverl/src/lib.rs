@@ -34,7 +34,8 @@
 //! | [`settings`] | keys that are declared once: default, range, level |
 //! | [`registry`] | everything that is declared in the linked crates |
 //! | [`fn@check`], [`Sources`], [`Plan`] | validation of a configuration; where it comes from; what it means |
-//! | [`model`], [`loss`], [`runtime`] | transformers; losses of tokens; the threads that own models, generate and update |
+//! | [`files`], [`text`], [`net`] | directories of models; tokenizer and chat templates; transformers |
+//! | [`loss`], [`runtime`] | losses of tokens; the threads that own models, generate and update |
 //! | [`rollout`] | episodes without a model, for tests of orchestras |
 //! | [`mod@train`], [`fn@train()`], [`fn@eval()`] | a run: its steps, evaluations and files |
 //! | [`run_dir`], [`mod@eval`] | the files of a run; results of evaluations and comparisons |
@@ -44,8 +45,6 @@
 //! Whatever else is public is for the crates of the workspace. It is hidden here, and may change.
 #![warn(missing_docs)]
 
-#[macro_use(lacks_feature)]
-extern crate maverl_engine;
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too
 extern crate self as maverl;
 
@@ -95,14 +94,15 @@ pub mod trajectory;
 mod verifier;
 
 pub(crate) use map::{IntoMap, TryIntoMap};
-pub(crate) use maverl_engine::dist;
-#[doc(hidden)]
-pub use maverl_engine::lacks_feature;
-pub use maverl_engine::{loss, model, runtime};
+pub(crate) use maverl_dist as dist;
+pub use maverl_engine::{files, loss, net, runtime, text};
 pub use maverl_settings as settings;
+#[doc(hidden)]
+pub use maverl_settings::lacks_feature;
 
 pub use agent::{Agent, AgentName, AskError, Input, Prompt, Reply, ReplyError, Show};
-pub use check::{Diagnostic, Purpose, Sources, check};
+pub use check::{Purpose, check};
+pub use config::source::{Diagnostic, Sources};
 pub use plan::Plan;
 pub use train::{eval, train};
 

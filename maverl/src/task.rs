@@ -20,6 +20,12 @@ pub struct Task {
 }
 
 impl Task {
+    /// Returns a list of texts in the data, such as `answers` or `support`; empty if it is missing.
+    pub fn texts(&self, field: &str) -> Vec<String> {
+        let values = self.data.get(field).and_then(|value| value.as_array());
+        values.into_iter().flatten().filter_map(|value| value.as_str()).map(str::to_owned).collect()
+    }
+
     /// Key of `data` with the system message of a prompt, and that with the messages between it and the question.
     pub(crate) const SYSTEM: &str = "system";
     pub(crate) const HISTORY: &str = "history";

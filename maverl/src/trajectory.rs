@@ -243,6 +243,8 @@ impl RewardPart {
     pub const INVALID_REPLY: &'static str = "invalid_reply";
     /// Name of the part for a reply close to the length limit.
     pub const OVERLONG_REPLY: &'static str = "overlong_reply";
+    /// Name of the part for the judgement of the turn's own answer, by the environment.
+    pub const OWN: &'static str = "own";
     /// Name of the KL penalty in the reward.
     pub const KL: &'static str = "kl";
     /// Name of whatever else changed a reward, where it is counted among the parts: shaping, later rounds, a baseline.
@@ -336,5 +338,17 @@ impl Episode {
             }
         }
         rewards
+    }
+
+    /// Returns the judgement of each turn's own answer: its parts [`RewardPart::OWN`] for the turn alone. Penalties, and
+    /// values of verifiers and of servers, are no judgement.
+    pub(crate) fn judgements(&self) -> Vec<f64> {
+        let mut judgements = vec![0.0; self.turns.len()];
+        for part in self.rewards.iter().filter(|part| part.name == RewardPart::OWN) {
+            if let RewardOf::Turn(turn) = part.of {
+                judgements[turn] += part.value;
+            }
+        }
+        judgements
     }
 }

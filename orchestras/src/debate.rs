@@ -14,7 +14,6 @@ use agents::Solution;
 use agents::debate::{Debater, Hearing, Judge, Motion, Ruling};
 use futures::future::{join, join_all};
 use maverl::ballot::{Ballot, Ties, alike};
-use maverl::env::search::texts;
 use maverl::prelude::*;
 use maverl::trajectory::{Fault, FaultKind, TurnPath};
 use serde::{Deserialize, Serialize};
@@ -134,7 +133,7 @@ impl Rounds {
         if self.sides == Sides::Free {
             return Ok(Vec::new());
         }
-        let choices = texts(task, "choices");
+        let choices = task.texts("choices");
         let wrong = match (self.protocol, choices.len()) {
             (Protocol::Moderated, 2..) => {
                 return Ok(choices.into_iter().cycle().take(self.debaters.get() as usize).collect());

@@ -78,14 +78,23 @@ def names_after(text):
     return names
 
 
+def leads_below(module, text, modules):
+    """Whether a path goes through a file to files below it: it uses these, which other prefixes find."""
+    match = re.match(r"\w+::", text)
+    names = names_after(text[match.end():]) if match else []
+    return bool(names) and all(module + (name,) in modules for name in names)
+
+
 def uses(own, text, modules):
     found = set()
 
     def visit(prefix, base):
         for match in re.finditer(r"(?<![\w:])" + re.escape(prefix), text):
-            for name in names_after(text[match.end():]):
+            rest = text[match.end():]
+            for name in names_after(rest):
                 inner = base + (name,)
-                found.add(inner if inner in modules else base)
+                if not leads_below(inner, rest, modules):
+                    found.add(inner if inner in modules else base)
 
     for module in modules:
         if module:

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -37,6 +38,10 @@ pub enum Fault {
     Hang,
     /// Sends the file, and goes on with bytes until the client goes away. States the size, or does not.
     Endless(bool),
+    /// Lists no size of the file. The answer states this one, or none, and goes on until the client goes away.
+    Unlisted(Option<u64>),
+    /// Sends the file byte by byte, with a pause after each.
+    Drip,
     /// Closes the connection after half of what was asked for, once.
     Interrupted,
 }
@@ -164,7 +169,7 @@ impl State {
             return stream.read(&mut [0]).map(drop);
         }
         write!(stream, "HTTP/1.1 {status} x\r\nConnection: close\r\n")?;
-        if fault != Some(&Fault::Endless(false)) {
+        if !matches!(fault, Some(Fault::Endless(false) | Fault::Unlisted(_))) {
             write!(stream, "Content-Length: {}\r\n", body.len())?;
         }
         for (name, value) in more {
@@ -174,9 +179,16 @@ impl State {
         if fault == Some(&Fault::Interrupted) && !self.interrupted.swap(true, Ordering::SeqCst) {
             return self.send(&mut stream, &body[..body.len() / 2]);
         }
+        if fault == Some(&Fault::Drip) {
+            for byte in body {
+                self.send(&mut stream, &[byte])?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            return Ok(());
+        }
         self.send(&mut stream, &body)?;
         // One GiB is without an end to the test, and an end to the disk of a client that stores it.
-        for _ in 0..(1 << 14) * usize::from(matches!(fault, Some(Fault::Endless(_)))) {
+        for _ in 0..(1 << 14) * usize::from(is_endless(fault)) {
             self.send(&mut stream, &[b'0'; 1 << 16])?;
         }
         Ok(())
@@ -237,7 +249,10 @@ impl State {
                 headers.push((name, value.clone()));
             }
             Some(Fault::Text(text)) => return (200, headers, text.clone().into_bytes()),
-            Some(Fault::Endless(false)) => return (200, headers, content),
+            Some(Fault::Endless(false) | Fault::Unlisted(None)) => return (200, headers, content),
+            Some(Fault::Unlisted(Some(size))) => {
+                headers.push(("Content-Range", format!("bytes 0-{}/{size}", size - 1)));
+            }
             Some(Fault::Short) => content.truncate(total / 2),
             Some(Fault::Damaged) => content[total / 2] ^= 1,
             _ => {}
@@ -264,10 +279,16 @@ impl State {
         let file = |name: &String| {
             let content = fs::read(self.dir.join(name)).expect("a served file");
             let lfs = name.ends_with(".safetensors").then(|| json!({ "sha256": sha256(&content) }));
-            json!({ "rfilename": name, "size": content.len(), "lfs": lfs })
+            let is_listed = !matches!(self.faults.get(name), Some(Fault::Unlisted(_)));
+            json!({ "rfilename": name, "size": is_listed.then_some(content.len()), "lfs": lfs })
         };
         json!({ "sha": COMMIT, "siblings": names.iter().map(file).collect::<Vec<Value>>() })
     }
+}
+
+/// True if bytes follow a file until the client goes away.
+fn is_endless(fault: Option<&Fault>) -> bool {
+    matches!(fault, Some(Fault::Endless(_) | Fault::Unlisted(_)))
 }
 
 /// Returns an ETag that is a valid file name and identifies the file.

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use maverl::files::{ModelFiles, ModelSource};
+use maverl::net::Model;
 use maverl::runtime::{Completion, Finish, Request, Sampling, complete};
+use maverl::text::Tokenizer;
 use serde_json::{Value, json};
 
 /// Protocol of the server.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use maverl::model::create::{Size, byte_level_bpe, random_model};
+use maverl::files::create::{Size, byte_level_bpe, random_model};
 use maverl::run_dir::read_rollouts;
 use maverl::trajectory::Episode;
 use serde_json::{Value, json};

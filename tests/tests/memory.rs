@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use maverl::model::StoredDtype;
-use maverl::model::blank::{SHAPES, blank_model};
+use maverl::files::StoredDtype;
+use maverl::files::blank::{SHAPES, blank_model};
 use maverl::plan::{Plan, WorkerSummary};
 use maverl::registry::Registry;
 use maverl::run_dir::RunLocation;

@@ -5,6 +5,8 @@
 mod environments;
 #[path = "serve/grammar.rs"]
 mod grammar;
+#[path = "serve/logs.rs"]
+mod logs;
 #[path = "serve/memory.rs"]
 mod memory;
 #[path = "serve/models.rs"]

@@ -119,7 +119,7 @@ fn features(metadata: &Value, name: &str) -> Vec<String> {
 fn a_new_team_is_built_with_pages_by_the_features_that_a_run_prints() {
     let home = tempfile::tempdir().unwrap();
     let dir = new_team(home.path(), "my_team", Some(workspace())).unwrap();
-    // The default features have it, too.
+    // The manifest has it, too.
     for asked in ["maverl-cli/view", ""] {
         let metadata = metadata(&dir, asked);
         assert!(features(&metadata, "maverl-cli").iter().any(|feature| feature == "view"));
@@ -144,7 +144,7 @@ fn a_team_without_pages_has_the_same_crates_with_the_same_features_below_them() 
     let whole = features_below(&metadata(&dir, ""));
     let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
     let line = manifest.lines().find(|line| line.starts_with("maverl-cli = {")).unwrap();
-    let without = line.replace(" }", ", default-features = false, features = [\"serve\"] }");
+    let without = line.replace("[\"serve\", \"view\"]", "[\"serve\"]");
     fs::write(dir.join("Cargo.toml"), manifest.replace(line, &without)).unwrap();
     let metadata = metadata(&dir, "");
     assert_eq!(features(&metadata, "maverl-cli"), ["serve"]);
@@ -158,7 +158,7 @@ fn a_team_without_servers_has_its_crates_with_the_features_that_they_have_below_
     let whole = features_below(&metadata(&dir, ""));
     let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
     let line = manifest.lines().find(|line| line.starts_with("maverl-cli = {")).unwrap();
-    let without = line.replace(" }", ", default-features = false }");
+    let without = line.replace(", features = [\"serve\", \"view\"]", "");
     fs::write(dir.join("Cargo.toml"), manifest.replace(line, &without)).unwrap();
     let below = features_below(&metadata(&dir, ""));
     for (id, features) in &below {
@@ -169,8 +169,7 @@ fn a_team_without_servers_has_its_crates_with_the_features_that_they_have_below_
     }
 }
 
-/// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the default features, which a new
-/// team has.
+/// Checks the manifest, the profiles and the locked versions. `just lint` compiles maverl with the features that a new team has.
 #[test]
 fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     let home = tempfile::tempdir().unwrap();
@@ -180,7 +179,9 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     assert!(root.contains("my_team"), "{root}");
     assert_eq!(metadata["workspace_root"], dir.canonicalize().unwrap().to_str().unwrap());
     assert_eq!(features(&metadata, "maverl"), [""; 0]);
-    assert_eq!(features(&metadata, "maverl-cli"), ["default", "serve", "view"]);
+    assert_eq!(features(&metadata, "maverl-cli"), ["serve", "view"]);
+    let below = features_below(&metadata);
+    assert!(!below.keys().any(|id| id.contains("orchestras") || id.contains("agents")));
     let locked = |dir: &Path| {
         let lock: toml::Table =
             fs::read_to_string(dir.join("Cargo.lock")).unwrap().parse().unwrap();

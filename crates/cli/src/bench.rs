@@ -7,6 +7,7 @@ mod kernels;
 pub mod measure;
 mod policy;
 pub mod report;
+pub mod setup;
 
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
@@ -17,14 +18,15 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, Command, Error, ValueEnum};
 
 use super::{Failure, number};
-use harness::{Bench, Setup};
+use harness::Benchmark;
 use report::Figure;
+use setup::Setup;
 
 #[derive(Args, Debug, Clone)]
 pub(super) struct BenchArgs {
     /// Parts to measure. [default: all]
     #[arg(value_name = "PART", value_parser = PartParser)]
-    parts: Vec<Part>,
+    parts: Vec<BenchPart>,
     #[command(flatten)]
     setup: Setup,
     /// Measure `rollout`, `train` and `sft` also with N and N * N times the work, to show how costs grow.
@@ -34,7 +36,7 @@ pub(super) struct BenchArgs {
 
 /// Parts of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Part {
+pub(super) enum BenchPart {
     /// 64 prompts of 64 tokens, 64 new tokens each.
     Rollout,
     /// An update with 64 rows of 128 tokens: forward, log-probs, backward, AdamW.
@@ -51,14 +53,19 @@ pub(super) enum Part {
 const OF_SERVERS: [&str; 7] =
     ["team", "retriever", "serve", "gateway", "reward", "grpc", "grammar"];
 
-/// Parser of [`Part`], whose error about a part of `maverl-lab` says which command measures it.
+/// Parser of [`BenchPart`], whose error about a part of `maverl-lab` says which command measures it.
 #[derive(Clone)]
 struct PartParser;
 
 impl TypedValueParser for PartParser {
-    type Value = Part;
+    type Value = BenchPart;
 
-    fn parse_ref(&self, cmd: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Part, Error> {
+    fn parse_ref(
+        &self,
+        cmd: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<BenchPart, Error> {
         if let Some(name) = OF_SERVERS.iter().find(|name| value.eq_ignore_ascii_case(name)) {
             let message = format!(
                 "`{name}` is measured by another program; in a clone of maverl:\n\n  \
@@ -70,7 +77,7 @@ impl TypedValueParser for PartParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Part::value_variants().iter().filter_map(Part::to_possible_value)))
+        Some(Box::new(BenchPart::value_variants().iter().filter_map(BenchPart::to_possible_value)))
     }
 }
 
@@ -79,8 +86,8 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     harness::bench(args, &["bench"], &args.parts)
 }
 
-impl Bench for BenchArgs {
-    type Part = Part;
+impl Benchmark for BenchArgs {
+    type Part = BenchPart;
 
     fn setup(&self) -> &Setup {
         &self.setup
@@ -90,17 +97,17 @@ impl Bench for BenchArgs {
         vec!["--times".to_owned(), self.times.to_string()]
     }
 
-    fn has_model(&self, part: Part) -> bool {
-        part != Part::Kernels
+    fn has_model(&self, part: BenchPart) -> bool {
+        part != BenchPart::Kernels
     }
 
-    async fn figures(&self, part: Part) -> Result<Vec<Figure>, Failure> {
+    async fn figures(&self, part: BenchPart) -> Result<Vec<Figure>, Failure> {
         match part {
-            Part::Rollout => policy::rollout(self).await,
-            Part::Train => policy::train(self).await,
-            Part::Grpo => policy::grpo(&self.setup).await,
-            Part::Sft => policy::sft(self).await,
-            Part::Kernels => Ok(kernels::kernels(&self.setup)),
+            BenchPart::Rollout => policy::rollout(&self.setup, self.times).await,
+            BenchPart::Train => policy::train(&self.setup, self.times).await,
+            BenchPart::Grpo => policy::grpo(&self.setup).await,
+            BenchPart::Sft => policy::sft(&self.setup, self.times).await,
+            BenchPart::Kernels => Ok(kernels::kernels(&self.setup)),
         }
     }
 }

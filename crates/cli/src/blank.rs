@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::export::{Dtype, whole, writable};
 use super::{Failure, number, paths, print};
-use maverl::model::blank::{SHAPES, blank_model};
+use maverl::files::blank::{SHAPES, blank_model};
 
 #[derive(Args)]
 pub(super) struct BlankArgs {

@@ -20,7 +20,7 @@ use episodes::{Evaluated, collected, data_files, has_part, has_seats, of, of_con
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoints, Which};
 use maverl::collect::{
-    CollectOptions, Collected, Dedup, Filters, Kind, RowFormat, Source, collect as rows, write,
+    CollectOptions, Collected, Dedup, Filters, RowFormat, Source, collect as rows, write,
 };
 use maverl::eval::EvalSpec;
 use maverl::plan::Plan;
@@ -115,14 +115,8 @@ impl CollectArgs {
         let mut kinds = self.kinds.clone();
         kinds.sort();
         kinds.dedup();
-        let kind = |kind| match kind {
-            KindArg::Sft => Kind::Sft,
-            KindArg::Preference => Kind::Preference,
-            KindArg::Verifier => Kind::Verifier,
-            KindArg::Steps => Kind::Steps,
-        };
         CollectOptions {
-            kinds: kinds.into_iter().map(kind).collect(),
+            kinds: kinds.into_iter().map(KindArg::kind).collect(),
             filters: Filters {
                 solved,
                 min_reward,

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::{Failure, checked};
-use maverl::check::{Purpose, Sources};
+use maverl::check::Purpose;
+use maverl::config::source::Sources;
 use maverl::config::table::text_of;
 use maverl::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
 use maverl::eval::{Comparison, EvalSpec, System};
-use maverl::model::{HfConfig, ModelFiles};
+use maverl::files::{HfConfig, ModelFiles};
 use maverl::plan::Plan;
 use maverl::registry::{OrchestraEntry, Registry};
 use maverl::train::{self, Weights};
@@ -99,9 +100,10 @@ fn orchestra_of_one(
     }
     let environments =
         environments.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    let there = match names.is_empty() {
-        true => "link a crate that has one, such as `orchestras`".to_owned(),
-        false => format!("there are {}", names.join(", ")),
+    let there = if names.is_empty() {
+        "link a crate that has one, such as `orchestras`".to_owned()
+    } else {
+        format!("there are {}", names.join(", "))
     };
     Err(Failure(match wanted {
         Some(wanted) => format!(

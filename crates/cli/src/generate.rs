@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::models::ModelArgs;
 use super::{Failure, number, print};
-use maverl::model::{ChatInput, ChatMessage, Tokenizer};
 use maverl::output;
 use maverl::runtime::{self, Completion, Request, Sampling};
+use maverl::text::{ChatInput, ChatMessage, Tokenizer};
 use maverl::trajectory::Finish;
 
 #[derive(Args)]

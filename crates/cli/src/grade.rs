@@ -164,19 +164,21 @@ fn cannot_be_graded(mut bad: Vec<String>, good: usize) -> Failure {
 }
 
 fn row(object: Map<String, Value>) -> Result<Row, String> {
-    let value = |key: &str| {
-        let keys: Vec<&String> = object.keys().collect();
-        object.get(key).ok_or_else(|| format!("no `{key}` among the keys {keys:?}"))
-    };
+    let value = |key: &str| object.get(key).ok_or_else(|| missing(&object, key));
     let answer = text(value("answer")?, "answer")?;
     let truths = match value("truth")? {
         Value::Array(truths) => truths.iter().map(|truth| text(truth, "truth")).collect(),
         truth => text(truth, "truth").map(|truth| vec![truth]),
     }?;
-    match truths.is_empty() {
-        true => Err("`truth` is empty; write at least one answer".to_owned()),
-        false => Ok(Row { answer, truths, object }),
+    if truths.is_empty() {
+        return Err("`truth` is empty; write at least one answer".to_owned());
     }
+    Ok(Row { answer, truths, object })
+}
+
+fn missing(object: &Map<String, Value>, key: &str) -> String {
+    let keys: Vec<&String> = object.keys().collect();
+    format!("no `{key}` among the keys {keys:?}")
 }
 
 /// Reads a row whose truths are labels.
@@ -222,9 +224,11 @@ fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
 }
 
 fn exact(answer: &str, truths: &[String]) -> Grade {
-    let (verdict, reason) = match truths.iter().any(|truth| search::exact_match(answer, truth)) {
-        true => ("equal", "it is a reference word for word"),
-        false => ("unequal", "it is no reference word for word"),
+    let equal = truths.iter().any(|truth| search::exact_match(answer, truth));
+    let (verdict, reason) = if equal {
+        ("equal", "it is a reference word for word")
+    } else {
+        ("unequal", "it is no reference word for word")
     };
     Grade { verdict, extracted: Some(search::normalize(answer)), reason }
 }

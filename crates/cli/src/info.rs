@@ -10,12 +10,7 @@ pub(super) fn list(registry: &Registry) -> Table {
     let header = ["kind", "name", "what it is", "options"];
     let mut table = Table::plain(header).prose(&[2, 3]).title(2);
     let mut add = |kind: &str, declaration: &Declaration| {
-        let defaults = (declaration.defaults)();
-        let options = defaults.as_object().into_iter().flatten();
-        let options: Vec<String> = options
-            .map(|(name, value)| format!("{name}{NO_BREAK}={NO_BREAK}{}", in_toml(value)))
-            .collect();
-        table.row([kind, declaration.name, declaration.summary, &options.join(", ")]);
+        table.row([kind, declaration.name, declaration.summary, &options_of(declaration)]);
     };
     registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));
     registry.agents.values().for_each(|entry| add("agent", &entry.declaration));
@@ -25,6 +20,16 @@ pub(super) fn list(registry: &Registry) -> Table {
     registry.advantages.values().for_each(|entry| add("advantage", &entry.declaration));
     registry.surrogates.values().for_each(|entry| add("surrogate", &entry.declaration));
     table
+}
+
+/// Returns the options of a component with their defaults.
+fn options_of(declaration: &Declaration) -> String {
+    let defaults = (declaration.defaults)();
+    let options = defaults.as_object().into_iter().flatten();
+    let options: Vec<String> = options
+        .map(|(name, value)| format!("{name}{NO_BREAK}={NO_BREAK}{}", in_toml(value)))
+        .collect();
+    options.join(", ")
 }
 
 /// Returns a line about orchestras and environments that need a feature which this program lacks; none if it has all.

@@ -10,14 +10,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Failure, models, paths, print, tell, terminal};
-use maverl::model::lora::{Patterns, WEIGHTS_FILE, is_adapter};
-use maverl::model::{
-    ChatInput, ChatMessage, HfConfig, LoraConfig, ModelFiles, ModelSource, Shards, Tokenizer,
-    builtin,
-};
+use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
+use maverl::net::LoraConfig;
+use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use maverl::output;
 use maverl::plan::{bytes, count, weights};
 use maverl::table::Table;
+use maverl::text::{ChatInput, ChatMessage, Tokenizer};
 
 /// Maximum number of characters shown of a template's first line.
 const LINE: usize = 80;
@@ -294,12 +293,14 @@ fn stored(dtypes: &BTreeMap<String, u64>) -> String {
 }
 
 fn special(tokenizer: &Tokenizer) -> Vec<Special> {
-    let special = |(name, token): (&str, &str)| Special {
-        name: name.to_owned(),
-        token: token.to_owned(),
-        id: tokenizer.token_id(token),
-    };
-    tokenizer.named_tokens().map(special).collect()
+    let named = tokenizer.named_tokens();
+    named
+        .map(|(name, token)| Special {
+            name: name.to_owned(),
+            token: token.to_owned(),
+            id: tokenizer.token_id(token),
+        })
+        .collect()
 }
 
 fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template>, Failure> {
@@ -329,14 +330,12 @@ fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template
 /// Returns true if the prompt of the next turn begins with the previous prompt and the model's reply.
 fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     let (ask, reply) = (ChatMessage::new("user", "one"), "<think>\ntwo\n</think>\n\nthree");
-    let render = |messages: Vec<ChatMessage>| {
-        let rendered = tokenizer.render_chat(&ChatInput::open(messages)).ok()?;
-        Some(rendered.text().to_owned())
-    };
-    let said = ChatMessage::new("assistant", reply);
+    let render = |messages| tokenizer.render_chat(&ChatInput::open(messages)).ok();
     let first = render(vec![ask.clone()])?;
-    let next = render(vec![ask, said, ChatMessage::new("user", "four")])?;
-    Some(next.strip_prefix(first.as_str()).is_some_and(|rest| rest.starts_with(reply)))
+    let answer = ChatMessage::new("assistant", reply);
+    let next = render(vec![ask, answer, ChatMessage::new("user", "four")])?;
+    let rest = next.text().strip_prefix(first.text());
+    Some(rest.is_some_and(|rest| rest.starts_with(reply)))
 }
 
 fn listed(dir: &Path) -> Result<Vec<FileReport>, Failure> {
@@ -357,11 +356,12 @@ fn listed(dir: &Path) -> Result<Vec<FileReport>, Failure> {
 }
 
 fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
-    let file = |name: &&str| -> Result<FileReport, Failure> {
+    let mut reports = Vec::new();
+    for name in builtin::FILES {
         let bytes = files.require(name)?.len() as u64;
-        Ok(FileReport { name: (*name).to_owned(), bytes })
-    };
-    builtin::FILES.iter().map(file).collect()
+        reports.push(FileReport { name: (*name).to_owned(), bytes });
+    }
+    Ok(reports)
 }
 
 /// Formats a line for each label, and one for each file.

@@ -17,11 +17,11 @@ struct Machine {
     features: Vec<&'static str>,
     without_features: Vec<&'static str>,
     processor: Processor,
-    gpus: Vec<Gpu>,
+    gpus: Vec<GpuEntry>,
     /// Reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_gpu: Option<String>,
-    libraries: Vec<Library>,
+    libraries: Vec<LibraryEntry>,
     devices: Vec<Device>,
 }
 
@@ -35,7 +35,7 @@ struct Processor {
 }
 
 #[derive(Debug, Serialize)]
-struct Gpu {
+struct GpuEntry {
     device: String,
     name: String,
     memory_bytes: u64,
@@ -44,7 +44,7 @@ struct Gpu {
 
 /// A library that devices need.
 #[derive(Debug, Serialize)]
-struct Library {
+struct LibraryEntry {
     name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     found: Option<String>,
@@ -64,10 +64,12 @@ struct Device {
 /// Prints what the machine and the binary have.
 pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
     let machine = Machine::find()?;
-    match json {
-        true => print(&own(&output::json(&machine)?)),
-        false => print(&own(&machine.text(terminal::width()))),
-    }
+    let text = if json { output::json(&machine)? } else { machine.text(terminal::width()) };
+    print(&own(&text))
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }
 
 impl Machine {
@@ -103,24 +105,20 @@ impl Machine {
 
     fn text(&self, width: usize) -> String {
         let Self { version, features, without_features, processor, .. } = self;
-        let listed = |names: &[&str]| match names.is_empty() {
-            true => "(none)".to_owned(),
-            false => names.join(", "),
-        };
         let Processor { threads, paths, used } = processor;
         let mut lines = vec![
             ("maverl", (*version).to_owned()),
             ("features", format!("{}; not built: {}", listed(features), listed(without_features))),
             ("processor", format!("{threads} threads; has {}; uses {used}", paths.join(", "))),
         ];
-        for Gpu { device, name, memory_bytes, compute_capability } in &self.gpus {
+        for GpuEntry { device, name, memory_bytes, compute_capability } in &self.gpus {
             let gib = *memory_bytes as f64 / f64::from(1 << 30);
             let text =
                 format!("{device}: {name}, {gib:.1} GiB, compute capability {compute_capability}");
             lines.push(("gpu", text));
         }
         lines.extend(self.no_gpu.as_ref().map(|reason| ("gpu", format!("none: {reason}"))));
-        for Library { name, found, missing } in &self.libraries {
+        for LibraryEntry { name, found, missing } in &self.libraries {
             let state = found.as_ref().or(missing.as_ref()).map_or("", String::as_str);
             lines.push(("library", format!("{name}: {state}")));
         }
@@ -137,33 +135,33 @@ impl Machine {
 }
 
 #[cfg(feature = "cuda")]
-fn gpus() -> Result<Vec<Gpu>, String> {
+fn gpus() -> Result<Vec<GpuEntry>, String> {
     let found = maverl_kernels::cuda::gpus().map_err(|error| error.to_string())?;
-    let gpu = |info: maverl_kernels::cuda::GpuInfo| Gpu {
+    let gpus = found.into_iter().map(|info| GpuEntry {
         device: DeviceChoice::Cuda(info.number).to_string(),
         name: info.name,
         memory_bytes: info.memory,
         compute_capability: format!("{}.{}", info.capability.0, info.capability.1),
-    };
-    Ok(found.into_iter().map(gpu).collect())
+    });
+    Ok(gpus.collect())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus() -> Result<Vec<Gpu>, String> {
+fn gpus() -> Result<Vec<GpuEntry>, String> {
     Err("this program lacks the feature `cuda`".to_owned())
 }
 
 #[cfg(feature = "cuda")]
-fn libraries() -> Vec<Library> {
-    let library = |info: maverl_kernels::cuda::LibraryInfo| Library {
+fn libraries() -> Vec<LibraryEntry> {
+    let libraries = maverl_kernels::cuda::libraries().into_iter().map(|info| LibraryEntry {
         name: info.name,
         missing: info.found.as_ref().err().cloned(),
         found: info.found.ok(),
-    };
-    maverl_kernels::cuda::libraries().into_iter().map(library).collect()
+    });
+    libraries.collect()
 }
 
 #[cfg(not(feature = "cuda"))]
-fn libraries() -> Vec<Library> {
+fn libraries() -> Vec<LibraryEntry> {
     Vec::new()
 }

@@ -339,7 +339,9 @@ mod tests {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("maverl = { path = \"../maverl/maverl\" }"), "{manifest}");
         assert!(
-            manifest.contains("maverl-cli = { path = \"../maverl/crates/cli\" }"),
+            manifest.contains(
+                "maverl-cli = { path = \"../maverl/crates/cli\", default-features = false, features = [\"serve\", \"view\"] }"
+            ),
             "{manifest}"
         );
         assert!(
@@ -375,20 +377,56 @@ mod tests {
             for maverl in ["a checkout", "link to a checkout"] {
                 let name = format!("team{number}{}", if maverl == "a checkout" { "" } else { "b" });
                 let dir = new_team(&root.join(parent), &name, Some(&root.join(maverl))).unwrap();
-                let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
-                let manifest: toml::Table = manifest.parse().unwrap();
-                let path = manifest["dependencies"]["maverl"]["path"].as_str().unwrap();
-                // As cargo does: without a look at links.
-                let mut found = PathBuf::new();
-                for part in dir.join(path).components() {
-                    match part {
-                        Component::ParentDir => assert!(found.pop()),
-                        part => found.push(part),
-                    }
-                }
-                assert_eq!(fs::canonicalize(&found).ok(), Some(checkout.join("maverl")), "{path}");
+                let (path, found) = path_of_maverl(&dir);
+                assert_eq!(found, Some(checkout.join("maverl")), "{path}");
                 let is_below_link = parent.starts_with("link");
-                assert_eq!(Path::new(path).is_absolute(), is_below_link, "{parent}: {path}");
+                assert_eq!(Path::new(&path).is_absolute(), is_below_link, "{parent}: {path}");
+            }
+        }
+    }
+
+    /// Returns the path of maverl in the manifest of a team, and where it leads to.
+    fn path_of_maverl(dir: &Path) -> (String, Option<PathBuf>) {
+        let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let path = manifest["dependencies"]["maverl"]["path"].as_str().unwrap();
+        // As cargo does: without a look at links.
+        let mut found = PathBuf::new();
+        for part in dir.join(path).components() {
+            match part {
+                Component::ParentDir => assert!(found.pop()),
+                part => found.push(part),
+            }
+        }
+        (path.to_owned(), fs::canonicalize(&found).ok())
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_path_leads_to_a_checkout_below_the_folder_for_temporary_files_and_outside_of_it() {
+        let temporary = fs::canonicalize(std::env::temp_dir()).unwrap();
+        let program = std::env::current_exe().unwrap();
+        let folders = [program.parent().unwrap(), Path::new("/dev/shm"), Path::new("/var/tmp")];
+        let is_outside = |folder: &&Path| {
+            let found = fs::canonicalize(folder).is_ok_and(|found| !found.starts_with(&temporary));
+            found && tempfile::tempdir_in(folder).is_ok()
+        };
+        let outside = folders.into_iter().find(is_outside).expect("a folder of another place");
+        let [below, outside] = [temporary.as_path(), outside]
+            .map(|folder| tempfile::tempdir_in(folder).expect("the folder can be written"));
+        let roots = [&below, &outside].map(|home| fs::canonicalize(home.path()).unwrap());
+        for root in &roots {
+            for file in ["maverl/Cargo.toml", "crates/cli/Cargo.toml", "Cargo.lock"] {
+                let path = root.join("a checkout").join(file);
+                write(&path, "[package]\nname = \"maverl\"\n").unwrap();
+            }
+        }
+        // Each team with each checkout: both below one folder, and apart.
+        for (n, checkout) in roots.iter().map(|root| root.join("a checkout")).enumerate() {
+            for root in &roots {
+                let dir = new_team(root, &format!("team{n}"), Some(&checkout)).unwrap();
+                let (path, found) = path_of_maverl(&dir);
+                assert_eq!(found, Some(checkout.join("maverl")), "{}: {path}", dir.display());
             }
         }
     }
@@ -404,6 +442,7 @@ mod tests {
         });
         let team = read(lines.collect::<Vec<_>>().join("\n"));
         let mut profile = ours["profile"].clone();
+        profile.as_table_mut().unwrap().remove("dist").unwrap(); // of released binaries
         profile["release"]["package"].as_table_mut().unwrap().remove("maverl-examples").unwrap();
         assert_eq!(team["profile"], profile);
     }

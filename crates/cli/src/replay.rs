@@ -67,14 +67,14 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if let Some((top, out)) = top.zip(out.as_ref()) {
         top.write(out)?;
     }
-    let report = Report::new(&recorded, &replayed);
+    let report = ReplayReport::new(&recorded, &replayed);
     print(&if *json { output::json(&report)? } else { report.text(terminal::width()) })?;
     Ok(if report.identical { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A recorded episode, and its differences from the replay.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ReplayReport {
     episode: String,
     question: String,
     identical: bool,
@@ -96,22 +96,26 @@ struct TurnReport {
     difference: Option<String>,
 }
 
-impl Report {
+impl TurnReport {
+    fn new(turn: &Turn, replayed: &Replayed) -> Self {
+        let mut differences = replayed.differences.iter();
+        Self {
+            path: turn.path.to_string(),
+            seat: turn.seat.clone(),
+            prompt: turn.prompt.last().map_or_else(String::new, |last| last.content.clone()),
+            reply: turn.reply.clone(),
+            error: turn.error.clone(),
+            difference: differences.find(|d| d.path == turn.path).map(|d| d.what.clone()),
+        }
+    }
+}
+
+impl ReplayReport {
     fn new(recorded: &Recorded, replayed: &Replayed) -> Self {
         let Recorded { episode, .. } = recorded;
         let is_recorded = |turn: &&Turn| episode.turns.iter().any(|other| other.path == turn.path);
         let played = replayed.episode.turns.iter().filter(|turn| !is_recorded(turn));
-        let turn = |turn: &Turn| {
-            let mut differences = replayed.differences.iter();
-            TurnReport {
-                path: turn.path.to_string(),
-                seat: turn.seat.clone(),
-                prompt: turn.prompt.last().map_or_else(String::new, |last| last.content.clone()),
-                reply: turn.reply.clone(),
-                error: turn.error.clone(),
-                difference: differences.find(|d| d.path == turn.path).map(|d| d.what.clone()),
-            }
-        };
+        let turn = |turn| TurnReport::new(turn, replayed);
         Self {
             episode: recorded.name(),
             question: episode.task.question.clone(),
@@ -150,11 +154,14 @@ const INDENT: usize = 10;
 /// Formats a label and a text, further lines below the first. Lines that are too wide are wrapped.
 fn block(label: &str, text: &str, width: usize) -> String {
     let room = width.saturating_sub(INDENT);
-    let wrapped = |line: &str| match line.width() > room {
-        true => lines(line, room),
-        false => vec![line.to_owned()],
-    };
-    let text: Vec<String> = text.trim_end().split('\n').flat_map(wrapped).collect();
+    let text = text.trim_end().split('\n');
+    let text =
+        text.flat_map(
+            |line| {
+                if line.width() > room { lines(line, room) } else { vec![line.to_owned()] }
+            },
+        );
+    let text: Vec<String> = text.collect();
     format!("  {label:<8}{}\n", text.join(&format!("\n{}", " ".repeat(INDENT))))
 }
 
@@ -208,10 +215,10 @@ mod tests {
         }
     }
 
-    fn report(turns: [u32; 2], differences: Vec<Difference>) -> Report {
+    fn report(turns: [u32; 2], differences: Vec<Difference>) -> ReplayReport {
         let recorded = Recorded { step: 12, episode: episode(turns[0]) };
         let played = episode(turns[1]);
-        Report::new(&recorded, &Replayed { episode: played, differences })
+        ReplayReport::new(&recorded, &Replayed { episode: played, differences })
     }
 
     fn difference(turn: u32, what: &str) -> Difference {

@@ -16,9 +16,10 @@ use serde_json::{Map, Value};
 use super::models::ModelArgs;
 use super::{Failure, number, paths, print};
 use maverl::data::object;
-use maverl::model::{ChatInput, Model, Tokenizer};
+use maverl::net::Model;
 use maverl::run_dir::disk::temporary;
 use maverl::runtime::{self, Scores};
+use maverl::text::{ChatInput, Tokenizer};
 
 /// Maximum number of bad rows in a message.
 const SHOWN: usize = 100;
@@ -76,12 +77,8 @@ fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, 
     let failed = |error: std::io::Error| unwritable(path, &error);
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
     let (mut batch, mut waiting, mut rows, mut tokens) = (Vec::new(), 0, 0, 0);
-    let mut flush = |batch: &mut Vec<Row>| -> Result<(), Failure> {
-        for answer in scored(reader, std::mem::take(batch))? {
-            serde_json::to_writer(&mut out, &answer)?;
-            out.write_all(b"\n").map_err(failed)?;
-        }
-        Ok(())
+    let mut flush = |batch: &mut Vec<Row>| {
+        write_answers(&mut out, &scored(reader, std::mem::take(batch))?).map_err(failed)
     };
     for row in reader.rows()? {
         let row = row?.map_err(Failure)?;
@@ -97,6 +94,15 @@ fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, 
     flush(&mut batch)?;
     out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
     Ok((rows, tokens))
+}
+
+/// Writes a line for each answer.
+fn write_answers(out: &mut impl Write, answers: &[Answer]) -> std::io::Result<()> {
+    for answer in answers {
+        serde_json::to_writer(&mut *out, answer)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {

@@ -1,5 +1,6 @@
 //! `maverl serve`: models, teams and parts of environments for other programs.
 
+mod engine;
 #[cfg(any(feature = "grpc", feature = "openenv"))]
 mod environment;
 mod listen;

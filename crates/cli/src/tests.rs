@@ -10,6 +10,7 @@ use maverl::cli::examples;
 use super::*;
 
 mod book;
+mod pages;
 mod tables;
 
 fn parsed(line: &str) -> Result<Cli, String> {
@@ -92,11 +93,9 @@ fn numbers_are_refused_with_what_is_expected() {
 
 #[test]
 fn no_example_names_the_best_checkpoint_of_a_run_without_validations() {
-    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
-    let pages = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path());
-    let pages = pages.filter(|path| path.is_file()).map(|path| {
-        let text = std::fs::read_to_string(&path).unwrap();
-        (path.display().to_string(), text)
+    let pages = pages::texts().into_iter().map(|(path, text)| {
+        // Commands of recipes and examples stand in comments.
+        (path.display().to_string(), text.replace("\n#   ", "\n"))
     });
     let helps =
         examples::EXAMPLES.iter().map(|(name, lines)| ((*name).to_owned(), lines.join("\n")));

@@ -168,9 +168,10 @@ mod enabled {
             // The message says what there is instead.
             paths::run(place)?;
         }
-        let places = match args.places.is_empty() {
-            true => vec![paths::of_runs(None, "view")?],
-            false => args.places.clone(),
+        let places = if args.places.is_empty() {
+            vec![paths::of_runs(None, "view")?]
+        } else {
+            args.places.clone()
         };
         let viewer = Arc::new(Viewer::new(places)?.keeping_rows(cache()));
         if let Some(out) = &args.page {

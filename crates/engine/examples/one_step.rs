@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use maverl_engine::model::{ChatInput, ChatMessage, ModelSource};
+use maverl_engine::files::ModelSource;
 use maverl_engine::runtime::{Batch, Request, Row, Runtime, RuntimeOptions, Sampling, WorkerSpec};
+use maverl_engine::text::{ChatInput, ChatMessage};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,7 +5,9 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use maverl_engine::model::{Model, ModelFiles, ModelSource, Tokenizer};
+//! use maverl_engine::net::Model;
+//! use maverl_engine::files::{ModelFiles, ModelSource};
+//! use maverl_engine::text::Tokenizer;
 //! use maverl_engine::runtime::{Request, Sampling, complete, score};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,46 +29,21 @@
 //! | | |
 //! |---|---|
 //! | [`message`] | messages of a conversation |
-//! | [`model`] | Hugging Face directories, tokenizer and chat template, the decoder of every family, adapters, heads |
+//! | [`files`] | files of models: Hugging Face directories, the hub, configurations and weights |
+//! | [`text`] | tokenizers and chat templates |
+//! | [`net`] | the decoder of every family, adapters and heads, forward and backward |
 //! | [`loss`] | losses as pure functions, each with its derivative |
 //! | [`runtime`] | worker groups: the threads that own models, generate and update |
 //!
 //! [`maverl`]: https://docs.rs/maverl
 #![warn(missing_docs)]
 
-/// Message about a feature that this program lacks, and how to build it with the feature, which a crate names at a
-/// dependency (`maverl` if none is given).
-// Defined before the modules, which use it without a path.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! lacks_feature {
-    ($feature:literal) => {
-        $crate::lacks_feature!($feature, "maverl")
-    };
-    ($feature:literal, $dependency:literal) => {
-        concat!(
-            "this program lacks the feature `",
-            $feature,
-            "`: build it with `--features ",
-            $feature,
-            "` in a clone of maverl, or in your crate with `features = [\"",
-            $feature,
-            "\"]` of the dependency `",
-            $dependency,
-            "`"
-        )
-    };
-}
-
-#[doc(hidden)]
-pub mod dist;
+pub mod files;
 pub mod loss;
 pub mod message;
-pub mod model;
-#[cfg(feature = "http")]
-#[doc(hidden)]
-pub mod retry;
+pub mod net;
 pub mod runtime;
+pub mod text;
 
 // The path of generated code of `#[derive(Settings)]`.
 use maverl_settings as settings;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use maverl::model::{ModelSource, builtin};
+use maverl::files::{ModelSource, builtin};
 use maverl::rng::SplitMix64;
 use maverl::rollout::render_turn;
 use maverl::runtime::{Batch, Objective, Policy, Row, Runtime, RuntimeOptions, WorkerSpec};

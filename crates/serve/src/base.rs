@@ -1,7 +1,8 @@
 //! Routes that every server has: `/health`, `/metrics`, `/version`.
 
-use std::sync::Arc;
+use std::future::ready;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::State;
@@ -9,7 +10,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
@@ -60,6 +61,55 @@ impl Health {
     }
 }
 
+/// What a server answers with, which is loaded while it listens.
+pub(crate) struct Loaded<T> {
+    value: OnceLock<T>,
+    health: Health,
+}
+
+impl<T> Loaded<T> {
+    pub(crate) fn new(health: Health) -> Self {
+        Self { value: OnceLock::new(), health }
+    }
+
+    /// Begins to answer with a value.
+    pub(crate) fn open(&self, value: T) {
+        // A second call would have no effect; there is one.
+        let _ = self.value.set(value);
+        self.health.enter(Ready::Yes);
+    }
+
+    /// Returns the value, or the reason why the server does not answer.
+    pub(crate) fn get(&self) -> Result<&T, Refusal> {
+        self.health.check()?;
+        let loading = || Refusal::unavailable("loading", "the server is still loading");
+        self.value.get().ok_or_else(loading)
+    }
+
+    /// Returns the value, also while the server stops.
+    pub(crate) fn peek(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    #[cfg(any(feature = "grpc", feature = "openenv"))]
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+}
+
+/// Answer of `/version`.
+#[derive(Serialize)]
+struct VersionAnswer {
+    version: &'static str,
+    server: &'static str,
+}
+
+/// Answer of `/health`.
+#[derive(Serialize)]
+struct HealthAnswer {
+    status: &'static str,
+}
+
 /// Adds the common routes to those of a server called `name`.
 pub fn base(router: Router, name: &'static str, health: Health, metrics: Metrics) -> Router {
     base_as("ok", router, name, health, metrics)
@@ -73,22 +123,25 @@ pub(super) fn base_as(
     health: Health,
     metrics: Metrics,
 ) -> Router {
-    let version = move || async move {
-        let version = env!("CARGO_PKG_VERSION");
-        json_response(StatusCode::OK, &json!({"version": version, "server": name}))
-    };
-    let state = move || async move {
-        match health.check() {
-            Ok(()) => json_response(StatusCode::OK, &json!({"status": word})),
-            Err(refusal) => refusal.into_response(),
-        }
-    };
+    let version = move || ready(version_answer(name));
     let common = Router::new()
-        .route("/health", get(state))
+        .route("/health", get(move || ready(health_answer(word, &health))))
         .route("/metrics", get(text))
         .with_state(metrics)
         .route("/version", get(version));
     router.merge(common)
+}
+
+fn version_answer(server: &'static str) -> Response {
+    let version = env!("CARGO_PKG_VERSION");
+    json_response(StatusCode::OK, &VersionAnswer { version, server })
+}
+
+fn health_answer(status: &'static str, health: &Health) -> Response {
+    match health.check() {
+        Ok(()) => json_response(StatusCode::OK, &HealthAnswer { status }),
+        Err(refusal) => refusal.into_response(),
+    }
 }
 
 async fn text(State(metrics): State<Metrics>) -> Response {

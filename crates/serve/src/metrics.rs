@@ -29,6 +29,35 @@ pub struct Family {
     pub labels: &'static [&'static str],
 }
 
+impl Family {
+    /// Creates a counter.
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self { name, kind: Kind::Counter, help, labels }
+    }
+
+    /// Creates a gauge.
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self { name, kind: Kind::Gauge, help, labels }
+    }
+
+    /// Creates a histogram.
+    pub const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self { name, kind: Kind::Histogram, help, labels }
+    }
+}
+
 /// Upper bounds of histograms in seconds.
 const BOUNDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
@@ -169,6 +198,15 @@ fn set(names: &[&str], values: &[String], bound: Option<&str>) -> String {
         names.iter().zip(values).map(|(n, value)| format!("{n}=\"{}\"", escaped(value))).collect();
     pairs.extend(bound.map(|bound| format!("le=\"{bound}\"")));
     if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
+}
+
+/// Returns counts by the values of a label.
+pub(crate) fn labeled<const N: usize>(
+    names: [&str; N],
+    counts: [usize; N],
+) -> Vec<(Vec<String>, f64)> {
+    let pairs = names.into_iter().zip(counts);
+    pairs.map(|(name, count)| (vec![name.to_owned()], count as f64)).collect()
 }
 
 #[cfg(test)]

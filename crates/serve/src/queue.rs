@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use tokio::sync::oneshot;
 
 use crate::guard::Client;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, labeled};
 use crate::refusal::Refusal;
 use turns::Turns;
 
@@ -90,6 +90,12 @@ struct Waiting(Arc<Shared>);
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the numbers of running choices and of waiting requests.
+    fn counts(&self, limits: QueueLimits) -> [usize; 2] {
+        let state = self.lock();
+        [limits.running.get() - state.free, state.waiting]
     }
 
     /// Passes a permit to the next choice that still waits, or frees it.
@@ -168,13 +174,12 @@ impl Queue {
         let free = limits.running.get();
         let (keys, turns) = Default::default();
         let state = Mutex::new(QueueState { free, waiting: 0, keys, turns, next: 0 });
-        Self { limits, shared: Arc::new(Shared { state }), metrics }
-    }
-
-    /// Returns the numbers of running choices and of waiting requests.
-    pub(crate) fn counts(&self) -> [usize; 2] {
-        let state = self.shared.lock();
-        [self.limits.running.get() - state.free, state.waiting]
+        let queue = Self { limits, shared: Arc::new(Shared { state }), metrics };
+        let shared = Arc::clone(&queue.shared);
+        queue.metrics.gauge("maverl_requests_active", move || {
+            labeled(["running", "waiting"], shared.counts(limits))
+        });
+        queue
     }
 
     /// Waits until a request may be read, and one of its choices generated.

@@ -6,7 +6,7 @@ pub(crate) mod status;
 use std::time::Duration;
 
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -56,6 +56,20 @@ impl Refusal {
     pub fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
         Self { retry_after: Some(Duration::from_secs(1)), ..refusal }
+    }
+
+    /// Creates the error about a path that the server does not have; `hint` says where to look.
+    pub(crate) fn no_path(uri: &Uri, hint: &str) -> Self {
+        let path: String = uri.path().chars().take(80).collect();
+        let message = format!("there is nothing at `{path}`; {hint}");
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// Creates the error about a path that takes another method.
+    pub(crate) fn other_method(path: &str, method: &Method, allow: &'static str) -> Self {
+        let message = format!("`{path}` takes {allow}, not {method}");
+        let refusal = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+        Self { allow: Some(allow), ..refusal }
     }
 
     /// Returns the error with another code.

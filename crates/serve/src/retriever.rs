@@ -15,12 +15,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::Full;
 use hyper::body::{Frame, SizeHint};
-use serde_json::json;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body;
 use crate::listener::{Limits, Listener};
+use crate::refusal::json_response;
 use maverl::env::EnvError;
 use maverl::env::search::BatchedSearch;
 use maverl::env::search::protocol::{self, MOST_ANSWERED, Question};
@@ -61,10 +62,14 @@ pub fn retriever(batched: Arc<BatchedSearch>) -> Router {
 /// Error response to a request, in the words of Search-R1's servers.
 struct Problem(StatusCode, String);
 
+#[derive(Serialize)]
+struct ProblemAnswer<'a> {
+    error: &'a str,
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let header = [(CONTENT_TYPE, "application/json")];
-        (self.0, header, json!({"error": self.1}).to_string()).into_response()
+        json_response(self.0, &ProblemAnswer { error: &self.1 })
     }
 }
 

@@ -5,7 +5,7 @@ mod request;
 
 pub use grader::Grader;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,12 +13,13 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-use crate::base::{Health, Ready};
+use crate::base::{Health, Loaded};
 use crate::body;
 use crate::guard::Client;
-use crate::metrics::{Family, Kind, Metrics};
+use crate::metrics::{Family, Metrics};
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
@@ -39,45 +40,19 @@ pub struct RewardSettings {
 
 /// Metrics of a server of rewards.
 const FAMILIES: [Family; 5] = [
-    Family {
-        name: "maverl_requests_total",
-        kind: Kind::Counter,
-        help: "Requests by their answer.",
-        labels: &["route", "code"],
-    },
-    Family {
-        name: "maverl_items_total",
-        kind: Kind::Counter,
-        help: "Scored replies by their outcome.",
-        labels: &["outcome"],
-    },
-    Family {
-        name: "maverl_requests_active",
-        kind: Kind::Gauge,
-        help: "Requests that run and wait.",
-        labels: &["state"],
-    },
-    Family {
-        name: "maverl_rejected_total",
-        kind: Kind::Counter,
-        help: "Requests that the queue refused.",
-        labels: &["reason"],
-    },
-    Family {
-        name: "maverl_request_seconds",
-        kind: Kind::Histogram,
-        help: "Time of a request.",
-        labels: &["route"],
-    },
+    Family::counter("maverl_requests_total", "Requests by their answer.", &["route", "code"]),
+    Family::counter("maverl_items_total", "Scored replies by their outcome.", &["outcome"]),
+    Family::gauge("maverl_requests_active", "Requests that run and wait.", &["state"]),
+    Family::counter("maverl_rejected_total", "Requests that the queue refused.", &["reason"]),
+    Family::histogram("maverl_request_seconds", "Time of a request.", &["route"]),
 ];
 
 /// State of a server of rewards, whose grader may still be loading.
 pub struct RewardServer {
-    grader: OnceLock<Grader>,
+    grader: Loaded<Grader>,
     settings: RewardSettings,
     queue: Queue,
     metrics: Metrics,
-    health: Health,
 }
 
 impl RewardServer {
@@ -85,22 +60,13 @@ impl RewardServer {
     pub fn new(settings: RewardSettings, health: Health) -> Arc<Self> {
         let metrics = Metrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
-        let grader = OnceLock::new();
-        let server = Arc::new(Self { grader, settings, queue, metrics, health });
-        let of = Arc::downgrade(&server);
-        server.metrics.gauge("maverl_requests_active", move || {
-            let [running, waiting] = of.upgrade().map_or([0, 0], |server| server.queue.counts());
-            let state = |name: &str, n: usize| (vec![name.to_owned()], n as f64);
-            vec![state("running", running), state("waiting", waiting)]
-        });
-        server
+        let grader = Loaded::new(health);
+        Arc::new(Self { grader, settings, queue, metrics })
     }
 
     /// Begins to answer, with this grader.
     pub fn open(&self, grader: Grader) {
-        // A second call would have no effect; there is one.
-        let _ = self.grader.set(grader);
-        self.health.enter(Ready::Yes);
+        self.grader.open(grader);
     }
 
     /// Returns the metrics.
@@ -112,12 +78,7 @@ impl RewardServer {
     pub fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
         for route in Route::ALL {
-            let handle = move |State(server): State<Arc<Self>>, request: Request| async move {
-                let began = tokio::time::Instant::now();
-                let answer = server.answer(route, request).await;
-                server.metrics.observe("maverl_request_seconds", &[route.path()], began.elapsed());
-                server.counted(route.path(), answer)
-            };
+            let handle = move |state, request| answered(route, state, request);
             router = router.route(route.path(), post(handle).fallback(other_method));
         }
         router.fallback(other_path).with_state(Arc::clone(self))
@@ -131,9 +92,7 @@ impl RewardServer {
     }
 
     async fn answer(&self, route: Route, request: Request) -> Result<Response, Refusal> {
-        self.health.check()?;
-        let loading = || Refusal::unavailable("loading", "the server is still loading");
-        let grader = self.grader.get().ok_or_else(loading)?;
+        let grader = self.grader.get()?;
         let client = Client::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
         let _admitted = self.queue.admit(client).await?;
@@ -147,48 +106,86 @@ impl RewardServer {
             let outcome = if score.is_ok() { "scored" } else { "error" };
             self.metrics.add("maverl_items_total", &[outcome], 1);
         }
-        Ok(json_response(StatusCode::OK, &written(route, &ids, scores)?))
+        Ok(json_response(StatusCode::OK, &written(route, ids, scores)?))
+    }
+}
+
+async fn answered(
+    route: Route,
+    State(server): State<Arc<RewardServer>>,
+    request: Request,
+) -> Response {
+    let began = tokio::time::Instant::now();
+    let answer = server.answer(route, request).await;
+    server.metrics.observe("maverl_request_seconds", &[route.path()], began.elapsed());
+    server.counted(route.path(), answer)
+}
+
+/// Body of an answer.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ScoreAnswer {
+    /// Of maverl's protocol.
+    Items { items: Vec<ItemAnswer> },
+    /// Of MAPoRL's protocol.
+    Result { result: Vec<f64> },
+    /// Of OpenRLHF's protocol.
+    Rewards { rewards: Vec<f64> },
+    /// Of slime's protocol.
+    Reward(Option<f64>),
+}
+
+/// Score of an item, or the reason for none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ItemAnswer {
+    Scored { id: String, reward: f64, solved: bool, metrics: Map<String, Value> },
+    Failed { id: String, error: ItemError },
+}
+
+#[derive(Serialize)]
+struct ItemError {
+    code: &'static str,
+    message: String,
+}
+
+impl ItemAnswer {
+    fn new(id: String, score: Result<Score, String>) -> Self {
+        match score {
+            Ok(Score { reward, solved, metrics }) => Self::Scored { id, reward, solved, metrics },
+            Err(message) => Self::Failed { id, error: ItemError { code: "not_scored", message } },
+        }
     }
 }
 
 /// Returns the body of an answer. Protocols that have no place for a failed item answer 422.
-fn written(route: Route, ids: &[String], scores: Scores) -> Result<Value, Refusal> {
+fn written(route: Route, ids: Vec<String>, scores: Scores) -> Result<ScoreAnswer, Refusal> {
     if route == Route::Score {
-        let items = ids.iter().zip(scores).map(|(id, score)| match score {
-            Ok(Score { reward, solved, metrics }) => {
-                json!({"id": id, "reward": reward, "solved": solved, "metrics": metrics})
-            }
-            Err(message) => {
-                json!({"id": id, "error": {"code": "not_scored", "message": message}})
-            }
-        });
-        return Ok(json!({"items": items.collect::<Vec<_>>()}));
+        let items = ids.into_iter().zip(scores).map(|(id, score)| ItemAnswer::new(id, score));
+        return Ok(ScoreAnswer::Items { items: items.collect() });
     }
-    let reward = |(i, score): (usize, Result<Score, String>)| {
-        score.map(|score| score.reward).map_err(|reason| {
+    let mut rewards = Vec::with_capacity(scores.len());
+    for (i, score) in scores.into_iter().enumerate() {
+        let score = score.map_err(|reason| {
             let message = format!("item {i} was not scored: {reason}");
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "not_scored", message)
-        })
-    };
-    let rewards: Vec<f64> = scores.into_iter().enumerate().map(reward).collect::<Result<_, _>>()?;
+        });
+        rewards.push(score?.reward);
+    }
     Ok(match route {
-        Route::Predict => json!({"result": rewards}),
-        Route::GetReward => json!({"rewards": rewards}),
-        Route::Rm | Route::Score => json!(rewards.first()),
+        Route::Predict => ScoreAnswer::Result { result: rewards },
+        Route::GetReward => ScoreAnswer::Rewards { rewards },
+        Route::Rm | Route::Score => ScoreAnswer::Reward(rewards.first().copied()),
     })
 }
 
 async fn other_path(State(server): State<Arc<RewardServer>>, uri: Uri) -> Response {
-    let path: String = uri.path().chars().take(80).collect();
-    let message = format!("there is nothing at `{path}`; replies are scored at `/v1/score`");
-    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", message);
-    server.counted("other", Err(refusal))
+    server.counted("other", Err(Refusal::no_path(&uri, "replies are scored at `/v1/score`")))
 }
 
 async fn other_method(State(server): State<Arc<RewardServer>>, request: Request) -> Response {
-    let message = format!("`{}` takes POST, not {}", request.uri().path(), request.method());
-    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
-    server.counted("other", Err(Refusal { allow: Some("POST"), ..refusal }))
+    let path = request.uri().path();
+    server.counted("other", Err(Refusal::other_method(path, request.method(), "POST")))
 }
 
 #[cfg(test)]

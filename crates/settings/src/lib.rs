@@ -6,6 +6,29 @@
 //! derives with `#[settings(crate = crate)]`.
 #![warn(missing_docs)]
 
+/// Message about a feature that this program lacks, and how to build it with the feature, which a crate names at a
+/// dependency (`maverl` if none is given).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lacks_feature {
+    ($feature:literal) => {
+        $crate::lacks_feature!($feature, "maverl")
+    };
+    ($feature:literal, $dependency:literal) => {
+        concat!(
+            "this program lacks the feature `",
+            $feature,
+            "`: build it with `--features ",
+            $feature,
+            "` in a clone of maverl, or in your crate with `features = [\"",
+            $feature,
+            "\"]` of the dependency `",
+            $dependency,
+            "`"
+        )
+    };
+}
+
 mod key;
 mod range;
 mod read;

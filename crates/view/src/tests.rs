@@ -19,14 +19,15 @@ use crate::pages::serve::page_router;
 use crate::pages::viewer::{NAME, address_name};
 use crate::*;
 use maverl::config::{AlgorithmConfig, AlgorithmPlan, Config};
+use maverl::files::{ModelFiles, ModelSource};
 use maverl::metrics::Metrics;
-use maverl::model::{ModelFiles, ModelSource, Tokenizer};
 use maverl::run_dir::testing::{episode, origin, write_step};
 use maverl::run_dir::{
     EpisodeRow, GroupRecord, Journal, Origin, RunDir, SampleRecord, SpanRecord, SpanRow,
     StepSamples, TRAIN, TokenRecord, TurnTime, WorkerSample,
 };
 use maverl::task::{Action, Score};
+use maverl::text::Tokenizer;
 use maverl::trajectory::{
     Act, Episode, Message, Outcome, RewardOf, RewardPart, Role, Seat, TurnPath,
 };

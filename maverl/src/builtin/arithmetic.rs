@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, json};
 
-use super::splits;
+use super::splits::number_splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -33,7 +33,7 @@ pub fn problems() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    splits(&SPLITS, || LEVELS.map(|level| fresh(level, &mut asked, &mut draw)).into())
+    number_splits(&SPLITS, || LEVELS.map(|level| fresh(level, &mut asked, &mut draw)).into())
 }
 
 /// Generates a problem that has not been asked.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn every_split_is_the_same_each_time_and_shares_no_question() {
         let sizes = SPLITS.map(|(split, per_level)| (split, per_level * LEVELS.len()));
-        crate::builtin::assert_splits(problems, &sizes);
+        crate::builtin::splits::assert_splits(problems, &sizes);
         assert_ne!(invent(1)[0].1[0].question, invent(2)[0].1[0].question);
     }
 

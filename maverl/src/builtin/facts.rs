@@ -15,7 +15,7 @@
 
 use serde_json::{Map, json};
 
-use super::Document;
+use super::document::Document;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 

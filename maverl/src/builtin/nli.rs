@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::splits;
+use super::splits::number_splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -92,7 +92,7 @@ pub fn questions() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    splits(&SPLITS, || {
+    number_splits(&SPLITS, || {
         let kinds = LEVELS.iter().flat_map(|&level| Label::ALL.map(|label| (level, label)));
         kinds.map(|(level, label)| fresh(level, label, &mut asked, &mut draw)).collect()
     })

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::splits;
+use super::splits::number_splits;
 use crate::task::Task;
 
 /// Name of this data.
@@ -15,7 +15,7 @@ pub(crate) const QUESTION: &str = "Act until the episode ends.";
 /// Returns the tasks by split; `data.seed` numbers them from 0.
 pub fn tasks() -> Vec<(&'static str, Vec<Task>)> {
     let mut seed = 0_u64;
-    splits(&SPLITS, || {
+    number_splits(&SPLITS, || {
         let data = Map::from_iter([("seed".to_owned(), Value::from(seed))]);
         seed += 1;
         let (id, source) = (String::new(), "resets".to_owned());

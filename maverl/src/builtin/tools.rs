@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::splits;
+use super::splits::number_splits;
 use crate::rng::SplitMix64;
 use crate::task::Task;
 
@@ -42,7 +42,7 @@ pub fn errands() -> Vec<(&'static str, Vec<Task>)> {
 pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
     let mut draw = SplitMix64::new(seed);
     let mut asked = BTreeSet::new();
-    splits(&SPLITS, || {
+    number_splits(&SPLITS, || {
         let kinds = LEVELS.iter().flat_map(|&level| KINDS.map(|kind| (kind, level)));
         kinds.map(|(kind, level)| fresh(kind, level, &mut asked, &mut draw)).collect()
     })

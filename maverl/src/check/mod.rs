@@ -1,90 +1,45 @@
-//! Validation of user input: finds all errors of a configuration at once, each with its place and a remedy.
+//! Validation of a configuration: finds all errors at once, each with its position and a remedy.
 //!
 //! ```text
-//! file < MAVERL_* < --set ──► Sources ──► Config, as written ─┐
-//!                                                             ├─► Resolved ─► Plan, or every Diagnostic
-//! #[agent] #[orchestra] ────────────────► Registry ───────────┘
+//! config::source ─► Written ─┐
+//!                            ├─► choice, files ─► Resolved ─► team ─► machine ─► Plan, or every Diagnostic
+//! Registry ──────────────────┘
 //! ```
 //!
-//! Later code does not validate again. This module reads small files and headers only: configurations, tokenizers and
-//! templates of models, the headers of their weights, tasks and corpora; no weights.
+//! Each room uses those before it: `files` opens what the configuration names, `choice` selects among the declarations of
+//! the linked crates, `resolve` writes out every default, `team` assigns policies to seats and compares settings with each
+//! other, and `machine` compares the plan with the devices, memory and servers. Later code does not validate again. Of models,
+//! only configurations, tokenizers, templates and the headers of weights are read.
 
-mod adapter;
-mod algorithm;
-pub mod alias;
 mod choice;
-mod counts;
-mod credit;
-mod critic;
-mod data;
-mod device;
-mod diagnostic;
-mod doubts;
-mod endpoint;
-mod excerpt;
-mod file;
-mod idle;
-mod load;
-mod look;
+mod files;
 mod machine;
-mod memory;
-pub mod missing;
-mod models;
-mod nested;
-mod overlong;
-mod policy;
-mod prompts;
-mod render;
+mod purpose;
 mod resolve;
-mod rewards;
-mod rollout_servers;
 mod schema;
-mod secrets;
-mod sources;
-mod syntax;
-mod tagged;
+mod survey;
 mod team;
 #[cfg(test)]
 mod tests;
-mod unlinked;
-mod values;
-mod worker;
-mod wrong;
 
-pub use diagnostic::Diagnostic;
-pub use diagnostic::did_you_mean;
-pub use file::file_text;
-pub use load::{type_of, type_of_option};
-pub use prompts::{Questions, Survey, survey};
-pub use render::{render, render_within};
+pub use choice::lacking;
+pub use purpose::Purpose;
 pub use schema::schema;
-pub use sources::{File, Sources};
-pub use unlinked::lacking;
+pub use survey::{Questions, Survey, survey};
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::config::Config;
-use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, SeatPlan};
+use crate::config::source::{Diagnostic, Problems, Sources, Written, read_layers};
+use crate::config::{Config, Resolved};
+use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, RewardPlan, SeatPlan, WorkerPlan};
 use crate::registry::Registry;
 
-use diagnostic::Problems;
-use sources::Layers;
-
-/// Purpose of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Purpose {
-    /// Training: a policy must be trained, with settings that allow it.
-    Train,
-    /// Training at another time or on another machine: as `Train`, but models may lack their weights. A plan with such
-    /// a model may need more memory than this machine has.
-    Plan,
-    /// Evaluation on held-out tasks.
-    Eval,
-    /// The environment with its tasks, without a team. The plan has no seats, policies and rewards.
-    Environment,
-}
+use choice::Orchestra;
+use files::{Loaded, Models};
+use purpose::samples_replies;
+use resolve::{Choices, Environments};
+use team::Assignment;
 
 /// Resolves the sources into a plan for the declared team.
 ///
@@ -96,132 +51,149 @@ pub fn check(
     registry: &Registry,
     purpose: Purpose,
 ) -> Result<Plan, Vec<Diagnostic>> {
-    let (layers, unreadable) = Layers::read(sources);
+    let layers = read_layers(sources)?;
     let mut problems = Problems::new(&layers);
-    if !unreadable.is_empty() {
-        for problem in unreadable {
-            problems.unreadable(problem);
-        }
-        return problems.finish(None);
-    }
-    let written = load::config(&mut problems);
-    secrets::check(&mut problems);
-    let written = tagged::checked(written, registry, &mut problems);
-    values::check(&written, &mut problems);
-    counts::check(&written, &mut problems);
-    rollout_servers::check(&written, &mut problems);
-    let written = resolve::with_defaults(written);
+    let written = Written::read(&schema::declared_kinds(registry), &mut problems);
+    files::check_step(&written, &mut problems);
+    machine::check_rollout_servers(&written, &mut problems);
     let base = sources.base(written.base.as_deref());
-    if purpose == Purpose::Environment {
-        let plan = environment_plan(&written, &base, registry, &mut problems);
-        return problems.finish(plan);
-    }
-    let mut plan = plan(&written, &base, registry, purpose, &mut problems);
-    if let Some(plan) = &mut plan {
-        rollout_servers::policies(plan, &mut problems);
-        device::check(plan, &mut problems);
-        device::plan_memory(plan, &mut problems);
-        let warning = memory::check(plan, purpose, machine::memory(), &mut problems);
-        plan.warnings.extend(warning);
-    }
+    let context = Context { config: &written, base: &base, registry, purpose };
+    let plan = if purpose == Purpose::Environment {
+        environment_plan(&context, &mut problems)
+    } else {
+        team_plan(&context, &mut problems)
+    };
     problems.finish(plan)
 }
 
-/// Reads and validates the values of the sources alone, without a team.
-///
-/// # Errors
-///
-/// All problems, in the order of the sources.
-pub(crate) fn settings(sources: &Sources) -> Result<Config, Vec<Diagnostic>> {
-    let (layers, unreadable) = Layers::read(sources);
-    let mut problems = Problems::new(&layers);
-    if !unreadable.is_empty() {
-        unreadable.into_iter().for_each(|problem| problems.unreadable(problem));
-        return problems.finish(None);
-    }
-    let config = load::config(&mut problems);
-    values::check(&config, &mut problems);
-    problems.finish(Some(config))
+/// What is checked, and for what.
+struct Context<'c> {
+    config: &'c Config,
+    /// Relative paths are relative to this directory.
+    base: &'c Path,
+    registry: &'c Registry,
+    purpose: Purpose,
 }
 
-fn plan(
-    config: &Config,
-    base: &Path,
-    registry: &Registry,
-    purpose: Purpose,
-    problems: &mut Problems<'_>,
-) -> Option<Plan> {
-    let loaded = data::tasks(config, base, purpose, problems);
-    let environments = choice::environments(config, registry, problems);
-    let flow = choice::orchestra(&config.orchestra, base, registry, problems);
-    let rewards = rewards::check(config, (base, &loaded), flow.as_ref(), registry, problems);
-    let (components, data) = (environments.as_deref().unwrap_or_default(), (config, &loaded));
-    let mut warnings = choice::meet(components, flow.as_ref(), data, base, registry, problems);
-    warnings.extend(data::doubts(&choice::named(config, components), &loaded.tasks));
-    let models = models::open(config, base, purpose, &mut warnings, problems);
-    let beside = choice::beside(config, flow.as_ref()?, base, registry, problems);
-    let choice::Orchestra { chosen: orchestra, members, passes_on, .. } = flow?;
-    let agents = members.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
+/// Returns the plan of a team.
+fn team_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
+    let Context { config, base, registry, purpose } = *context;
+    let loaded = files::load_tasks(config, base, purpose, problems);
+    let environments = choice::choose_environments(config, registry, problems);
+    let flow = choice::choose_orchestra(&config.orchestra, base, registry, problems);
+    let seen = files::seen_questions(config, base, problems);
+    machine::check_reward_servers(config, problems);
+    let rewards =
+        team::reward_parts(config, (&seen, &loaded.tasks), flow.as_ref(), registry, problems);
+    let components = environments.as_deref().unwrap_or_default();
+    let data = (config, &loaded);
+    let mut warnings =
+        choice::check_actions(components, flow.as_ref(), data, base, registry, problems);
+    warnings.extend(team::task_doubts(config, components, &loaded.tasks));
+    let models = files::open_models(config, base, purpose, &mut warnings, problems);
+    let others = choice::other_environments(config, flow.as_ref()?, base, registry, problems);
+    let Orchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;
+    let agents = seated.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
     let inputs = agents.flat_map(|entry| entry.inputs).copied().chain(passes_on);
-    warnings.extend(data::unseen(&loaded.tasks, &inputs.collect::<Vec<&str>>()));
-    let seats = team::seats(config, &orchestra.name, &members, registry, problems);
-    endpoint::check(config, base, problems);
-    let (members, endpoints) = endpoint::take(config, seats?, problems);
-    let precisions = device::precisions(config, &members, problems);
+    warnings.extend(team::unread_messages(&loaded.tasks, &inputs.collect::<Vec<&str>>()));
+    let members = choice::seat_members(config, &orchestra.name, &seated, registry, problems);
+    machine::check_endpoints(config, base, problems);
+    let (members, endpoints) = team::take_endpoints(config, members?, problems);
+    let algorithm = choice::declared_algorithm(&config.algorithm, registry, problems);
+    let precisions = team::model_precisions(config, &members, problems);
     let on = (&models, &precisions);
-    let (mut seats, mut policies, workers) =
-        policy::assign(config, &members, on, purpose, problems)?;
-    if policy::samples(config, purpose) {
-        prompts::fit(&seats, (&policies, &workers), &models, &loaded.tasks, problems);
-    }
-    if purpose != Purpose::Eval {
-        let used = (policies.as_slice(), workers.as_slice());
-        warnings.extend(overlong::check(config, &loaded, used, &models, problems));
-    }
-    let mut algorithm = AlgorithmPlan::from(&config.algorithm);
-    credit::settle(config, registry, (&mut algorithm, &mut seats), problems);
-    if purpose != Purpose::Eval {
-        algorithm::check(config, &algorithm, &seats, problems);
-        critic::check(&algorithm, &mut policies, &workers, &models, problems);
-        warnings.extend(credit::check(config, &algorithm, (&rewards, &seats), problems));
-        policy::trainable(config, &seats, problems);
-        warnings.extend(data::warnings(config, base));
-        warnings.extend(training_warnings(config, &algorithm, (&policies, &seats, loaded.rows)));
-    }
-    let environments = choice::by_component(environments?);
+    let assignment = team::assign_policies((config, &algorithm), &members, on, purpose, problems)?;
+    let assigned = Assigned { assignment, algorithm: &algorithm, models: &models };
+    warnings.extend(check_assigned(context, &assigned, (&loaded, &rewards), problems));
+    let (seats, policies, workers) = assigned.with_critics(purpose);
+    let environments = choice::split_components(environments?);
+    let choices = Choices {
+        environments: &environments,
+        orchestra: &orchestra,
+        others: &others,
+        algorithm: &algorithm,
+        members: &members,
+        models: &models,
+        precisions: &precisions,
+    };
+    let resolved = resolve::resolve_team(config, &choices);
     let plan = Plan {
         orchestra,
         seats,
         endpoints,
         policies,
         workers,
-        environments: beside,
+        environments: others,
         algorithm,
         rewards,
         warnings,
-        ..without_team(config, base, environments)
+        ..without_team(resolved, base, environments)
     };
-    Some(Plan { config: resolve::resolved(&plan, &models, &precisions), ..plan })
+    let usage = machine::check_machine(&plan, purpose, problems);
+    let warnings = [plan.warnings.as_slice(), &usage.warnings].concat();
+    Some(Plan { device_memory: usage.device_memory, warnings, ..plan })
+}
+
+/// Policies on their models, and the algorithm that trains them.
+struct Assigned<'a> {
+    assignment: Assignment,
+    algorithm: &'a AlgorithmPlan,
+    models: &'a Models,
+}
+
+impl Assigned<'_> {
+    /// Returns seats, policies and worker groups. Evaluations have no critics.
+    fn with_critics(self, purpose: Purpose) -> (Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>) {
+        let Assignment { seats, policies, workers } = self.assignment;
+        if purpose == Purpose::Eval {
+            return (seats, policies, workers);
+        }
+        let policies = team::with_critics(policies, self.algorithm, &workers, self.models);
+        (seats, policies, workers)
+    }
+}
+
+/// Reports prompts that do not fit, and what cannot be trained. Returns warnings.
+fn check_assigned(
+    context: &Context<'_>,
+    assigned: &Assigned<'_>,
+    (loaded, rewards): (&Loaded, &[RewardPlan]),
+    problems: &mut Problems<'_>,
+) -> Vec<String> {
+    let Context { config, base, purpose, .. } = *context;
+    let Assigned { assignment, algorithm, models } = assigned;
+    if samples_replies(config, purpose) {
+        team::check_prompts(assignment, models, &loaded.tasks, problems);
+    }
+    if purpose == Purpose::Eval {
+        return Vec::new();
+    }
+    let Assignment { seats, policies, workers } = assignment;
+    let used = (policies.as_slice(), workers.as_slice());
+    let mut warnings = team::check_rows(config, loaded, used, models, problems);
+    team::check_algorithm(config, algorithm, seats, problems);
+    team::check_critics(algorithm, policies, workers, models, problems);
+    warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));
+    team::check_trainable(config, seats, problems);
+    warnings.extend(files::data_warnings(config, base));
+    warnings.extend(team::training_warnings(config, algorithm, (policies, seats, loaded.rows)));
+    warnings
 }
 
 /// Returns the plan of an environment without a team.
-fn environment_plan(
-    config: &Config,
-    base: &Path,
-    registry: &Registry,
-    problems: &mut Problems<'_>,
-) -> Option<Plan> {
-    let loaded = data::tasks(config, base, Purpose::Environment, problems);
-    let environments = choice::environments(config, registry, problems)?;
-    let warnings = choice::meet(&environments, None, (config, &loaded), base, registry, problems);
-    let chosen = choice::by_component(environments);
-    Some(Plan { warnings, ..without_team(config, base, chosen) })
+fn environment_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
+    let Context { config, base, registry, purpose } = *context;
+    let loaded = files::load_tasks(config, base, purpose, problems);
+    let environments = choice::choose_environments(config, registry, problems)?;
+    let data = (config, &loaded);
+    let warnings = choice::check_actions(&environments, None, data, base, registry, problems);
+    let chosen = choice::split_components(environments);
+    let resolved = resolve::resolve_environment(config, &chosen);
+    Some(Plan { warnings, ..without_team(resolved, base, chosen) })
 }
 
 /// Returns a plan without seats, policies and rewards.
-fn without_team(config: &Config, base: &Path, environments: resolve::Environments) -> Plan {
-    let config = resolve::with_environments(config, &environments);
-    let (environment, mixture) = environments;
+fn without_team(config: Resolved, base: &Path, (environment, mixture): Environments) -> Plan {
     Plan {
         base: base.to_path_buf(),
         environment,
@@ -238,49 +210,4 @@ fn without_team(config: &Config, base: &Path, environments: resolve::Environment
         warnings: Vec::new(),
         config,
     }
-}
-
-fn training_warnings(
-    config: &Config,
-    algorithm: &AlgorithmPlan,
-    (policies, seats, rows): (&[PolicyPlan], &[SeatPlan], usize),
-) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if config.steps == 0 {
-        warnings.push("`steps` is 0: nothing is trained, the team is only evaluated".to_owned());
-    }
-    let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group();
-    if !config.algorithm.name.is_supervised() && alone {
-        warnings.push(
-            "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),
-        );
-    }
-    for (name, model) in &config.models {
-        if let Some(warmup) = model.optim.warmup_steps.filter(|&warmup| warmup > config.steps) {
-            warnings.push(format!(
-                "`models.{name}.optim.warmup_steps` is {warmup}, more than `steps`, which is {}",
-                config.steps
-            ));
-        }
-    }
-    let drops =
-        |policy: &&PolicyPlan| policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
-    for policy in policies.iter().filter(|policy| policy.trained).filter(drops) {
-        if !config.algorithm.name.is_supervised() {
-            warnings.push(format!(
-                "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
-                 at 1",
-                policy.name
-            ));
-        }
-    }
-    for (name, agent) in &config.agents {
-        let frozen = agent.frozen == Some(true);
-        let keys = [("optim", agent.optim.is_some()), ("loss", agent.loss.is_some())];
-        for (part, _) in keys.iter().filter(|(_, given)| frozen && *given) {
-            warnings.push(format!("`agents.{name:?}.{part}` has no effect: the agent is frozen"));
-        }
-    }
-    warnings.extend(doubts::warnings(config, algorithm, policies, seats, rows));
-    warnings
 }

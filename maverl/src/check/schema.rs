@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::tagged;
+use crate::IntoMap;
 use crate::config::schema;
+use crate::config::source::DeclaredKinds;
 use crate::config::tables::{TAGGED, TaggedTable};
 use crate::registry::{Declaration, Registry};
 
@@ -55,6 +56,24 @@ fn all<'r, E>(
     of: fn(&'r E) -> &'r Declaration,
 ) -> Vec<&'r Declaration> {
     entries.values().map(of).collect()
+}
+
+/// The registered declarations of kinds of a table, built-in ones included.
+fn declared<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declaration> {
+    match table.definition {
+        "Advantage" => registry.advantages.values().map(|entry| &entry.declaration).collect(),
+        "Surrogate" => registry.surrogates.values().map(|entry| &entry.declaration).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the names of the declared kinds of every table.
+pub(super) fn declared_kinds(registry: &Registry) -> DeclaredKinds {
+    let names = |table: &TaggedTable| {
+        let declared = declared(table, registry);
+        (table.definition, declared.iter().map(|its| its.name).collect())
+    };
+    TAGGED.iter().map(names).into_map()
 }
 
 /// A table whose keys are registered names.
@@ -113,7 +132,7 @@ fn named(kind: &str, declarations: &[&Declaration]) -> Value {
 /// any.
 fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
     let own = schema::kinds(schema, table.kinds);
-    let others: Vec<&Declaration> = tagged::declared(table, registry)
+    let others: Vec<&Declaration> = declared(table, registry)
         .into_iter()
         .filter(|its| table.kinds.iter().all(|kind| kind.name != its.name))
         .collect();

@@ -25,8 +25,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::agent::{Agent, AgentName, AskError, Prompt};
+use crate::config::source::{File, render};
 use crate::env::{EnvError, Environment, EnvironmentName, Session};
-use crate::model::{Model, ModelFiles};
+use crate::files::ModelFiles;
+use crate::net::Model;
 use crate::orchestra::{Orchestra, OrchestraName, Team};
 use crate::plan::ModelSource;
 use crate::registry::{Build, Entry, SourceLocation};

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::check::Sources;
 use crate::cli::{number, paths};
+use crate::config::source::Sources;
 
 /// Sources of a configuration; later ones override earlier ones.
 #[derive(Args, Debug, Clone, Default)]
@@ -75,6 +75,11 @@ pub struct BuiltinConfig<'a> {
 }
 
 impl ConfigArgs {
+    #[cfg(test)]
+    pub(super) fn of_file(file: PathBuf) -> Self {
+        Self { file: Some(file), ..Self::default() }
+    }
+
     /// Returns the path of the file.
     pub fn path(&self) -> Option<&PathBuf> {
         self.file.as_ref().or(self.named.as_ref())

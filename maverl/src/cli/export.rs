@@ -14,7 +14,8 @@ use crate::cli::card::Kind;
 use crate::cli::export::directory::CARD;
 use crate::cli::failure::Failure;
 use crate::cli::terminal::print;
-use crate::model::{Model, ModelFiles, ModelSource, SaveOptions, StoredDtype};
+use crate::files::{ModelFiles, ModelSource, SaveOptions, StoredDtype};
+use crate::net::Model;
 
 /// Maximum change of a logit by a merge, relative to the largest (or 1).
 const TOLERANCE: f32 = 1e-4;

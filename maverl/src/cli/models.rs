@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 use crate::cli::failure::Failure;
 use crate::cli::paths;
 use crate::cli::terminal::tell;
-use crate::model::files::read_file;
-use crate::model::lora::is_adapter;
-use crate::model::{ChatInput, HfConfig, Model, ModelFiles, ModelSource, Tokenizer};
+use crate::files::{HfConfig, ModelFiles, ModelSource, read_file};
+use crate::net::Model;
+use crate::net::lora::is_adapter;
+use crate::text::{ChatInput, Tokenizer};
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
@@ -103,7 +104,7 @@ pub fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure
 
 /// Returns the name of the base model in an adapter's configuration.
 pub fn base(dir: &Path) -> Result<Option<String>, Failure> {
-    let path = dir.join(crate::model::lora::CONFIG_FILE);
+    let path = dir.join(crate::net::lora::CONFIG_FILE);
     let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
     let text = read_file(&path).map_err(|e| failed(&e))?;
     let json: Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;

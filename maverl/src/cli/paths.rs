@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
-use crate::check::Sources;
-use crate::check::missing::{self, Wanted};
 use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
-use crate::model::ModelSource;
-use crate::model::lora::is_adapter;
+use crate::config::source::Sources;
+use crate::config::source::missing::{self, Wanted};
+use crate::files::ModelSource;
+use crate::net::lora::is_adapter;
 use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
 
 /// Maximum number of runs of a directory in a message.

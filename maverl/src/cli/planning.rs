@@ -1,9 +1,10 @@
 //! Plans of commands: the plan of a configuration, or its problems as the error of the command.
 
-use crate::check::{Diagnostic, Purpose, Sources, check, render_within, settings};
+use crate::check::{Purpose, check};
 use crate::cli::failure::Failure;
 use crate::cli::terminal::{self, tell};
 use crate::config::Config;
+use crate::config::source::{Diagnostic, Sources, read_settings, render_within};
 use crate::plan::Plan;
 use crate::registry::Registry;
 
@@ -23,7 +24,7 @@ pub fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Resu
 
 /// Returns the settings of a command that needs no team, or every problem as one message.
 pub fn configured(sources: &Sources) -> Result<Config, Failure> {
-    settings(sources).map_err(|problems| problems_failure(&problems))
+    read_settings(sources).map_err(|problems| problems_failure(&problems))
 }
 
 /// Returns the error of a configuration with problems.

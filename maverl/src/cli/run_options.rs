@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::check::{Purpose, Sources, survey};
+use crate::check::{Purpose, survey};
 use crate::cli::arguments::RunArgs;
 use crate::cli::failure::Failure;
 use crate::cli::paths::of_run;
 use crate::cli::planning::{checked, planned};
 use crate::cli::terminal::tell;
+use crate::config::source::Sources;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::run_dir::{MANIFEST, Missing, RunLocation};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use toml_edit::Key;
 
 use crate::IntoMap;
-use crate::check::{Purpose, Sources, file_text};
+use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::arguments::{ConfigArgs, RunArgs};
 use crate::cli::export::verifier::export_verifier;
@@ -18,6 +18,7 @@ use crate::cli::process::until_signal;
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::simulated::Simulated;
 use crate::cli::terminal::{self, print, tell};
+use crate::config::source::{Sources, file_text};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardPlan, RewardSource};
 use crate::registry::Registry;
@@ -330,7 +331,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("hybrid.toml");
         std::fs::write(&file, text).unwrap();
-        let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+        let args = ConfigArgs::of_file(file);
         Stages::read(&args).map_err(|Failure(error)| error)
     }
 
@@ -356,7 +357,7 @@ mod tests {
         let pipe = dir.path().join("hybrid.toml");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for file in [pipe, "/dev/zero".into(), dir.path().to_owned()] {
-            let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+            let args = ConfigArgs::of_file(file);
             assert_eq!(
                 Stages::read(&args).unwrap_or_else(|Failure(error)| panic!("{error}")),
                 None

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::check::Sources;
 use crate::cli::arguments::{BuiltinConfig, RunArgs};
 use crate::cli::failure::Failure;
 use crate::cli::paths::of_run;
@@ -14,6 +13,7 @@ use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
 use crate::cli::{seeds, usage};
+use crate::config::source::Sources;
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunLocation};
 use crate::train::{self, Launch, Options};

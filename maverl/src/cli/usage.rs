@@ -7,9 +7,9 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-use crate::check::{alias, did_you_mean};
 use crate::cli::{examples, terminal};
 use crate::config::reference;
+use crate::config::source::{alias, did_you_mean, snake_case};
 use crate::table::paragraphs;
 use crate::train::{program, renamed, tell};
 
@@ -171,7 +171,7 @@ fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
 
 /// Returns the key that a flag names: by its whole name, its last part, or its name elsewhere.
 fn known(name: &str) -> Option<String> {
-    let snake = alias::snake(name);
+    let snake = snake_case(name);
     if reference::find(name).is_some() {
         return Some(name.to_owned());
     }

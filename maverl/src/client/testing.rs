@@ -87,3 +87,10 @@ pub(crate) fn response_with(head: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
+
+/// Starts a server that redirects every request to another one. Returns its address, and what the other one was sent.
+pub(crate) fn serve_redirects(status: u16) -> (String, Log) {
+    let (elsewhere, asked) = serve(|_, _| response(200, "{}"));
+    let moved = response_with(&format!("{status} X\r\nLocation: {elsewhere}/v1"), b"");
+    (serve(move |_, _| moved.clone()).0, asked)
+}

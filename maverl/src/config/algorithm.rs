@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
 use super::critic::{CriticPlan, Passes};
+use super::limits::MANY;
 use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
-use super::tables::MANY;
 use super::verifier::VerifierPlan;
 use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions};
 use crate::settings::Settings;

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tables::WIDTH;
+use super::limits::WIDTH;
 use crate::loss::ValueLimits;
 use crate::runtime::{
     CriticSpec, LoraConfig, LoraSpec, MANY, Normalize, OptimConfig, OptimOptions, Trunk,

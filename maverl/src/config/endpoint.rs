@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tables::MANY;
+use super::limits::MANY;
 use crate::settings::Settings;
 
 /// `[endpoints.NAME]`: a server, or a script. Its agents are members like any other and never trained.

@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tables::GROUP;
+use super::limits::GROUP;
 use super::{Preset, TaskConfig};
 use crate::settings::{self, Settings};
 

@@ -10,15 +10,19 @@ mod dist;
 mod endpoint;
 mod eval;
 mod instance;
+mod limits;
 mod loss;
 mod model;
 mod overlong;
 mod preset;
+mod preset_keys;
 pub mod reference;
 mod resolved;
 mod reward;
 mod rollout_server;
 pub(crate) mod schema;
+mod served;
+pub mod source;
 pub mod table;
 pub mod tables;
 #[cfg(test)]
@@ -32,7 +36,7 @@ pub use crate::loss::{
     Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions, Ratio, SapoOptions,
     TruncateOptions,
 };
-pub use crate::model::HeadKind;
+pub use crate::net::HeadKind;
 pub use crate::runtime::{
     DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions,
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
@@ -66,6 +70,7 @@ pub use reward::{
     RewardVerifierConfig,
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
+pub(crate) use served::{SERVED, is_served};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
@@ -77,7 +82,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::settings::Settings;
-use tables::{GROUP, LARGE, MANY};
+use limits::{GROUP, LARGE, MANY};
 
 /// A run, as a user writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]

@@ -3,16 +3,8 @@
 //! A new preset is a variant with its entries in `ALL`, `name`, `paper` and `summary`, and its keys in `advantage`,
 //! `aggregation`, `loss` and `parts`.
 
-use std::num::NonZeroUsize;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-
-use super::algorithm::{AlgorithmConfig, InfluenceConfig};
-use super::loss::{LossConfig, ReferenceConfig};
-use crate::loss::{Aggregation, Kl, Ratio};
-use crate::settings::TaggedConfig;
 
 /// A choice of parts with a paper behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -253,143 +245,12 @@ impl Preset {
             }
         }
     }
-
-    /// The estimator of advantages, where the preset sets it.
-    fn advantage(self) -> TaggedConfig {
-        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
-        let group = |settings: Value| set("group", settings);
-        let critic = |settings: Value| set("critic", settings);
-        match self {
-            Self::Drmas
-            | Self::Cory
-            | Self::Sft
-            | Self::Dpo
-            | Self::Spin
-            | Self::OnlineDpo
-            | Self::Verifier => TaggedConfig::default(),
-            Self::Grpo
-            | Self::Dapo
-            | Self::Gspo
-            | Self::Luspo
-            | Self::Cispo
-            | Self::Sapo
-            | Self::Cpgd => group(json!({ "by": "task" })),
-            Self::Drgrpo | Self::ReinforcePlusPlusBaseline => {
-                group(json!({ "by": "task", "normalize_std": false }))
-            }
-            Self::Rloo => {
-                group(json!({ "by": "task", "baseline": "leave_one_out", "normalize_std": false }))
-            }
-            Self::Passk => group(json!({ "by": "task", "baseline": "second_best" })),
-            Self::Gigpo => {
-                let anchor = json!({ "weight": 1.0, "discount": 0.95 });
-                group(json!({ "by": "task", "normalize_std": false, "anchor": anchor }))
-            }
-            Self::ReinforcePlusPlus => set("reward", json!({ "by": "task" })),
-            Self::Remax => set("greedy", json!({ "by": "task" })),
-            Self::Ppo => critic(json!({ "scope": "team" })),
-            Self::Ippo | Self::Maporl => critic(json!({ "scope": "policy" })),
-            Self::Mappo | Self::Happo => {
-                critic(json!({ "scope": "team", "input": "transcript", "normalize": "running" }))
-            }
-            Self::Marft => critic(json!({
-                "scope": "team", "input": "transcript", "bootstrap": "team", "gamma": 0.99, "lambda": 0.95,
-            })),
-            Self::Vdn => set("mixer", json!({ "network": "sum", "credit": "shared" })),
-            Self::Qmix => set("mixer", json!({ "network": "monotone", "credit": "shared" })),
-        }
-    }
-
-    /// The parts it sets; what it leaves out has the default of its key.
-    pub fn parts(self) -> AlgorithmConfig {
-        let none = AlgorithmConfig {
-            name: self,
-            advantage: self.advantage(),
-            aggregation: self.aggregation(),
-            loss: self.loss(),
-            ..AlgorithmConfig::default()
-        };
-        let whitened = AlgorithmConfig { whiten: Some(true), ..none.clone() };
-        match self {
-            Self::Spin | Self::OnlineDpo => {
-                AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
-            }
-            Self::Dapo => AlgorithmConfig { resample: Some(10), ..none },
-            Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
-            Self::ReinforcePlusPlus
-            | Self::ReinforcePlusPlusBaseline
-            | Self::Ppo
-            | Self::Ippo
-            | Self::Mappo
-            | Self::Marft
-            | Self::Vdn
-            | Self::Qmix => whitened,
-            Self::Happo => {
-                let update_order = TaggedConfig::new("random", &json!({}));
-                AlgorithmConfig { update_order, ..whitened }
-            }
-            Self::Maporl => AlgorithmConfig {
-                future_rewards: TaggedConfig::new("team", &json!({ "discount": 0.3 })),
-                influence: InfluenceConfig {
-                    follow: Some(0.0),
-                    resist: Some(0.0),
-                    provoke: Some(0.0),
-                    persuade: Some(0.0),
-                },
-                epochs: NonZeroUsize::new(4),
-                ..whitened
-            },
-            _ => none,
-        }
-    }
-
-    /// Aggregation of token losses, where the preset sets it.
-    const fn aggregation(self) -> Option<Aggregation> {
-        match self {
-            Self::Drgrpo => Some(Aggregation::Constant),
-            Self::Dapo | Self::Cispo => Some(Aggregation::TokenMean),
-            Self::Rloo | Self::Gspo | Self::Sapo => Some(Aggregation::SequenceMean),
-            Self::Remax | Self::Luspo => Some(Aggregation::SequenceSum),
-            _ => None,
-        }
-    }
-
-    /// The coefficients of the loss among its parts.
-    fn loss(self) -> LossConfig {
-        let none = LossConfig::default();
-        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
-        match self {
-            Self::Dapo => LossConfig {
-                surrogate: set("clip", json!({ "clip_high": 0.28 })),
-                overlong_buffer: Some(0.2),
-                overlong_penalty: Some(1.0),
-                ..none
-            },
-            Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
-            Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
-            Self::Gspo | Self::Luspo => LossConfig {
-                ratio: Some(Ratio::Sequence),
-                surrogate: set("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 })),
-                ..none
-            },
-            Self::Cispo => {
-                LossConfig { surrogate: set("cispo", json!({ "clip_high": 4.0 })), ..none }
-            }
-            Self::Sapo => {
-                LossConfig { surrogate: set("sapo", json!({ "gate": [1.0, 1.05] })), ..none }
-            }
-            Self::Cpgd => {
-                LossConfig { surrogate: set("cpgd", json!({})), drift_coef: Some(0.001), ..none }
-            }
-            _ => none,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AdvantagePlan;
+    use crate::config::{AdvantagePlan, AlgorithmConfig};
     use crate::settings::Settings;
 
     #[test]

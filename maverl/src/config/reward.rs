@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tables::MANY;
+use super::limits::MANY;
 use crate::settings::Settings;
 
 /// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.

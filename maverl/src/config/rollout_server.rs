@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::tables::MANY;
+use super::limits::MANY;
 use crate::settings::Settings;
 
 /// `[rollout_servers.NAME]`: inference servers with one base. The policies of the models that name them are sampled there, and

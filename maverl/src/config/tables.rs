@@ -11,13 +11,7 @@ use super::{
     RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan,
     TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
-pub use crate::runtime::{LARGE, MANY, REPLY};
 use crate::settings::{Key, Table, TableKind, Tagged};
-
-/// Largest size of a group.
-pub const GROUP: u64 = 1 << 16;
-/// Largest number of hidden units of a mixing network.
-pub const WIDTH: u64 = 1 << 12;
 
 /// A table of declared settings.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::critic::CriticPlan;
-use crate::model::HeadKind;
+use crate::net::HeadKind;
 use crate::runtime::{LoraConfig, LoraSpec, OptimConfig, OptimOptions, Schedule, Trunk};
 use crate::settings::Settings;
 

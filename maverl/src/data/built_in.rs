@@ -1,6 +1,7 @@
 //! Data that are built in.
 
-use super::{DataError, Row};
+use super::error::DataError;
+use super::row::Row;
 use crate::builtin::{self, arithmetic, code, facts};
 use crate::task::Task;
 

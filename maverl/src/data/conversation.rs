@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::jsonl::named;
 use super::messages::{Marked, brief, messages, unmarked};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a row that are variables of chat templates.
 const VARIABLES: [&str; 4] = ["tools", "documents", "chat_template", "chat_template_kwargs"];
@@ -56,7 +56,7 @@ impl<'t> ConversationRow<'t> {
 
     /// Returns true if the row is in a split: in that of its key `split`, or in every one without.
     pub(super) fn is_in(&self, split: &str) -> bool {
-        split == super::ALL || self.get("split").is_none_or(|own| own == split)
+        split == super::split::ALL || self.get("split").is_none_or(|own| own == split)
     }
 
     /// Reads a value as messages, with their marks.

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
+use super::error::DataError;
+use super::file::File;
 use super::jsonl::ROW;
 use super::messages::Marked;
-use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a demonstration; then those of [`SOLVED`], and two of MATH that are not used.
 const READ: [&str; 9] = [

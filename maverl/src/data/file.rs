@@ -9,9 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::bounds::{Bounded, Bounds};
+use super::error::DataError;
 use super::object::{KeyPath, distinct, with_numbers_as_written};
+use super::parquet;
 use super::rows::{Elements, Lines, RowError};
-use super::{DataError, parquet};
 use crate::config::DataFormat;
 
 /// First bytes of a gzip file.

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, json};
 
-use super::{DataError, File, Row, Rows};
+use super::error::DataError;
+use super::file::File;
+use super::row::Row;
+use super::row::Rows;
 use crate::builtin::Document;
 use crate::task::Task;
 

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::error::DataError;
+use super::file::File;
 use super::messages::{brief, messages, unmarked};
+use super::nli;
 use super::object::KeyPath;
-use super::{DataError, File, Row, Rows, nli};
+use super::row::Row;
+use super::row::Rows;
 use crate::builtin::Document;
 use crate::config::TaskConfig;
-use crate::model::ChatMessage;
 use crate::task::Task;
+use crate::text::ChatMessage;
 use crate::trajectory::{Message, Role};
 
 /// Name of a row in messages.

@@ -6,13 +6,15 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
+use super::error::DataError;
+use super::file::File;
 use super::jsonl::ROW;
 use super::preference::{PAIR, last_reply, pair};
-use super::{Bounds, DataError, File};
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
 use crate::task::question_key;
+use crate::text::{ChatInput, ChatMessage};
 
 /// File in the directory of a reward model with the keys of the questions that it was trained on.
 pub(crate) const SEEN: &str = "reward_tasks.json";

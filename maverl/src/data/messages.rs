@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::model::ChatMessage;
+use crate::text::ChatMessage;
 
 /// Keys of a message that are read, besides those of calls and thoughts, and marks.
 const READ: [&str; 4] = ["role", "content", "name", "tool_call_id"];

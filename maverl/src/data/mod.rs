@@ -8,6 +8,7 @@ mod bounds;
 mod built_in;
 mod conversation;
 mod demonstration;
+mod error;
 mod file;
 mod hotpot;
 mod jsonl;
@@ -18,6 +19,7 @@ mod object;
 mod parquet;
 mod place;
 mod preference;
+mod row;
 mod row_texts;
 mod rows;
 mod sampler;
@@ -26,8 +28,10 @@ mod served;
 mod split;
 mod squad;
 
+pub(crate) use crate::config::is_served;
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
+pub use error::DataError;
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
 pub use object::{KeyPath, object, with_numbers_as_written};
@@ -37,152 +41,25 @@ pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
-pub(crate) use served::is_served;
-use split::choose;
+pub use split::ALL;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use built_in::{Builtin, builtin_dataset};
 use file::File;
 pub use file::read_text;
+use row::Rows;
+use split::choose;
 
 use crate::builtin::{Document, facts};
 use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
 
-/// Name of the split with every task.
-pub const ALL: &str = "all";
-
 /// Built-in data: valid values of NAME in `data = "builtin:NAME"`.
 pub const BUILT_IN: [&str; 6] = ["arithmetic", "code", "facts", "nli", "resets", "tools"];
-
-/// Reason that data could not be loaded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DataError {
-    /// The file cannot be read.
-    #[error("{} cannot be read: {source}{}", place::shown(path), place::hint(path))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// A line or the whole file is malformed.
-    #[error("{}:{line}: {message}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Line from 1; in a Parquet file or a list, the row.
-        line: usize,
-        /// The text found, and the expected one.
-        message: String,
-    },
-    /// A row is valid and cannot be used.
-    #[error("{location}: {message}")]
-    Unfit {
-        /// File and line of the row.
-        location: String,
-        /// Description of the problem and its remedy.
-        message: String,
-    },
-    /// The metadata of a Parquet file is wrong or unsupported.
-    #[error("`{}` is no Parquet file that can be read: {message}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// Description of the problem.
-        message: String,
-    },
-    /// A file, or a row of it, exceeds the size limits.
-    #[error("{} is too large: {message}", place::shown(path))]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// The sizes, and the key that raises the limit.
-        message: String,
-    },
-    /// Two tasks or documents have the same id.
-    #[error("{place}:{}: the id `{id}` is that of row {} too; {remedy}", lines[1], lines[0])]
-    Duplicate {
-        /// The file or the built-in data.
-        place: String,
-        /// The id.
-        id: String,
-        /// The first two rows with the id, from 1.
-        lines: [usize; 2],
-        /// Remedy.
-        remedy: &'static str,
-    },
-    /// A task has no question.
-    #[error("{place}:{line}: the question of task `{id}` is empty")]
-    NoQuestion {
-        /// The file.
-        place: String,
-        /// Id of the task; its line if the file has no id.
-        id: String,
-        /// Line or row of the task.
-        line: usize,
-    },
-    /// A server gave no tasks.
-    #[error("`{place}`: {message}")]
-    Served {
-        /// The data, which name a split of the server.
-        place: String,
-        /// Description of the failure.
-        message: String,
-    },
-    /// The split is empty.
-    #[error("`{place}` has no tasks in split `{split}`; it has {found}")]
-    NoTasks {
-        /// The file or the built-in data.
-        place: String,
-        /// The requested split.
-        split: String,
-        /// The existing splits.
-        found: String,
-    },
-    /// All tasks are above the requested level.
-    #[error(
-        "`{place}`: `task.max_level` is {most}, and the lowest level of its tasks is {lowest}; raise it, or leave it out"
-    )]
-    TooHard {
-        /// The file or the built-in data.
-        place: String,
-        /// The requested level.
-        most: u64,
-        /// The lowest existing level.
-        lowest: u64,
-    },
-    /// The file has no documents, or no demonstrations.
-    #[error("`{place}` has no {what}; {wanted}")]
-    Empty {
-        /// The file.
-        place: String,
-        /// Missing kind of row.
-        what: &'static str,
-        /// Remedy.
-        wanted: &'static str,
-    },
-    /// The name of built-in data that does not exist.
-    #[error(
-        "`{0}` is not a built-in dataset; there is `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools` and `builtin:resets`, or name a file"
-    )]
-    UnknownWorld(String),
-}
-
-/// A task, its split if the file states it, and its line or row, from 1.
-struct Row {
-    task: Task,
-    split: Option<String>,
-    line: usize,
-}
-
-/// All rows of a data source, in file order.
-type Rows<'d> = Box<dyn Iterator<Item = Result<Row, DataError>> + 'd>;
 
 /// Loads the tasks of a split in file order, except those above `max_level`. `limit` keeps the first tasks only. Tasks
 /// of several components alternate, and their sources begin with the name of their component.

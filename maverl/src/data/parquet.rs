@@ -6,6 +6,7 @@ mod pages;
 mod quiet;
 #[cfg(feature = "parquet")]
 mod thrift;
+mod wrong;
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -13,21 +14,10 @@ use std::io::{self, Read, Seek};
 use serde_json::{Map, Value};
 
 use super::bounds::Bounds;
+pub(super) use wrong::Wrong;
 
 /// First bytes of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-
-/// Reason that a file, or a row of it, cannot be read.
-#[derive(Debug)]
-pub(super) enum Wrong {
-    /// The file exceeds the bounds.
-    #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
-    TooLong(String),
-    /// The file is damaged.
-    Damaged(String),
-    #[cfg_attr(not(feature = "parquet"), allow(dead_code))] // nothing is read then
-    Io(io::Error),
-}
 
 /// Rows in file order.
 pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, Wrong>>>;
@@ -128,7 +118,7 @@ fn present(value: Value) -> Value {
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
-    Err(Wrong::Damaged(concat!("write JSONL; ", lacks_feature!("parquet")).to_owned()))
+    Err(Wrong::Damaged(concat!("write JSONL; ", crate::lacks_feature!("parquet")).to_owned()))
 }
 
 #[cfg(all(test, feature = "parquet"))]

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
-use super::{Bounds, DataError, File};
+use super::error::DataError;
+use super::file::File;
 use crate::config::TaskConfig;
-use crate::model::{ChatInput, ChatMessage};
+use crate::text::{ChatInput, ChatMessage};
 
 /// Keys of a pair.
 pub(super) const PAIR: [&str; 5] =

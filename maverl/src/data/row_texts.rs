@@ -2,9 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::{Demonstration, LabeledReply, PreferencePair};
+use super::demonstration::Demonstration;
+use super::labeled::LabeledReply;
+use super::preference::PreferencePair;
 use crate::config::{HeadKind, TrainOn};
-use crate::model::{ChatInput, Tokenizer, TokenizerError};
+use crate::text::{ChatInput, Tokenizer, TokenizerError};
 
 /// Largest number of bytes that a tokenizer makes of one: U+FDFA has 3, and 33 after NFKC.
 const EXPANSION: usize = 11;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{DataError, read_text};
+use super::error::DataError;
+use super::file::read_text;
 
 /// A line of a script.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -5,14 +5,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::error::DataError;
+use super::jsonl;
 use super::object::{KeyPath, distinct, with_numbers_as_written};
-use super::{DataError, Row, jsonl};
+use super::row::Row;
 use crate::builtin::resets::QUESTION;
 use crate::client::{Client, DEFAULT_TIMEOUT_S, DEFAULT_URL, addresses, key};
-use crate::config::TaskConfig;
+use crate::config::{SERVED, TaskConfig};
 
-/// Beginning of data that a server has, and name of the environment of such a server.
-const PREFIX: &str = "openenv:";
+/// Name of the environment of a server with tasks.
 const ENVIRONMENT: &str = "openenv";
 /// Keys of a question.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "text", "premise"];
@@ -33,18 +34,13 @@ impl Default for Server {
     }
 }
 
-/// Returns true for data that are tasks of a server.
-pub(crate) fn is_served(data: &str) -> bool {
-    data.starts_with(PREFIX)
-}
-
 /// Reads the tasks of a split of the server. Blocks the thread.
 pub(super) fn tasks(config: &TaskConfig) -> Result<Vec<Row>, DataError> {
     read(config).map_err(|message| DataError::Served { place: config.data.clone(), message })
 }
 
 fn read(config: &TaskConfig) -> Result<Vec<Row>, String> {
-    let split = config.data.strip_prefix(PREFIX).unwrap_or_default();
+    let split = config.data.strip_prefix(SERVED).unwrap_or_default();
     if split.is_empty() {
         return Err("the split is missing; write one of the server, as `openenv:train`".to_owned());
     }
@@ -124,7 +120,7 @@ mod tests {
             ),
         });
         let config = config("openenv:train", "openenv", &url);
-        let tasks = super::super::load(&config, super::super::ALL, Path::new("")).unwrap();
+        let tasks = super::super::load(&config, super::super::split::ALL, Path::new("")).unwrap();
         let read: Vec<_> = tasks
             .iter()
             .map(|task| (task.id.as_str(), task.source.as_str(), task.question.as_str()))

@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::{ALL, DataError, Placed, Row, Rows};
+use super::error::DataError;
+use super::place::Placed;
+use super::row::{Row, Rows};
 use crate::config::{Ids, TaskConfig, Unsplit};
+
+/// Name of the split with every task.
+pub const ALL: &str = "all";
 
 /// Selects the tasks of a split. Ids are checked over all rows, and nothing else of the other rows is kept.
 pub(super) fn choose(

@@ -92,6 +92,11 @@ impl EpisodeState {
         self.opened.get().unwrap_or(&self.task)
     }
 
+    /// Returns true if a member has the seat.
+    pub(crate) fn has_member(&self, seat: &Seat) -> bool {
+        self.members.contains_key(seat)
+    }
+
     /// Returns the turns recorded so far, sorted by path.
     pub fn turns(&self) -> Vec<Turn> {
         let mut turns = lock(&self.turns).clone();

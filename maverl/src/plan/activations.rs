@@ -2,16 +2,16 @@
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 
-use super::summary::NUMBER;
-use crate::model::HfConfig;
-use crate::model::parts::LayerShape;
+use super::numbers::NUMBER;
+use crate::files::HfConfig;
+use crate::files::parts::LayerShape;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
 /// products of an adapter are small and left out.
 ///
 /// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP); V vocabulary:
 ///
-/// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::model::parts::LayerShape));
+/// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::files::parts::LayerShape));
 ///   only one layer's at a time with checkpointing, which keeps N D of the others;
 /// - used by every layer on its way: N (3 D + F), and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers
 ///   that can be used again;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{AdapterPlan, LoraConfig};
-use crate::model::{HfConfig, ModelError};
+use crate::files::{HfConfig, ModelError};
 use crate::runtime::LoraSpec;
 
 impl AdapterPlan {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Plan, WorkerPlan, at_most, bytes};
+use super::numbers::{at_most, bytes};
+use super::{Plan, WorkerPlan};
 use crate::runtime::DeviceChoice;
 use crate::table::Table;
 

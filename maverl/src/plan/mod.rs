@@ -4,6 +4,7 @@ mod activations;
 mod adapter;
 mod critic;
 mod memory;
+mod numbers;
 mod overlong;
 mod ranks;
 mod specs;
@@ -15,16 +16,16 @@ pub use crate::config::{
     AlgorithmPlan, Chosen, CriticPlan, InfluencePlan, Instance, LossPlan, OptimOptions,
     ReferencePlan, Sampling,
 };
-pub use crate::model::{LoraConfig, ModelSource};
+pub use crate::files::ModelSource;
+pub use crate::net::LoraConfig;
 pub use activations::{activation_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use memory::DeviceMemory;
+pub use numbers::{bytes, count};
 pub use overlong::Overlong;
 pub use ranks::{DEVICES, DeviceModel, RanksSummary};
 pub use step::StepSummary;
-use summary::at_most;
 pub use summary::{PlanSummary, PolicySummary, SeatSummary, WorkerSummary, json, table};
-pub use summary::{bytes, count};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

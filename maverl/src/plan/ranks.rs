@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::summary::{NUMBER, bytes};
+use super::numbers::{NUMBER, bytes};
 use super::{Plan, PlanSummary, StepSummary, WorkerSummary};
 use crate::table::{Table, paragraphs};
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use safetensors::tensor::Metadata;
 
 use super::ModelSource;
-use crate::model::files::{open_file, read_file};
-use crate::model::weights::weight_map;
-use crate::model::{HfConfig, builtin};
+use crate::files::weight_map;
+use crate::files::{HfConfig, builtin};
+use crate::files::{open_file, read_file};
 
 /// Headers larger than this are damage, not headers.
 const MAX_HEADER: u64 = 100_000_000;

@@ -12,10 +12,11 @@ use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource
 use crate::registry::{ANY, Registry, includes};
 use crate::rollout::backend::ModelBackend;
 use crate::rollout::endpoint::{Endpoint, EndpointVoice, Endpoints};
+use crate::rollout::episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 use crate::rollout::error::RolloutError;
 use crate::rollout::mixture::Mixture;
 use crate::rollout::rewards::{RewardServer, VerifierReward};
-use crate::rollout::runner::{EpisodeRunner, Rollout, ValueSource, WeightedReward};
+use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::Policy;
 use crate::trajectory::Seat;
 
@@ -69,9 +70,11 @@ impl Rollout {
             orchestra,
             environment,
             environments: Arc::new(environments),
-            rewards: rewards(plan, registry)?,
-            penalties: penalties(plan),
-            overlong: overlong(plan),
+            rewards: EpisodeRewards {
+                parts: reward_parts(plan, registry)?,
+                penalties: penalties(plan),
+                overlong: overlong(plan),
+            },
             requests: RequestOptions::default(),
             timeout: Duration::try_from_secs_f64(plan.config.rollout.timeout_s)
                 .unwrap_or(Duration::MAX),
@@ -182,7 +185,7 @@ fn endpoints(
 }
 
 /// Creates the parts of the reward of a plan.
-fn rewards(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
+fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
     let reward = |RewardPlan { name, weight, source }: &RewardPlan| {
         let problem = |problem| RolloutError::Reward { name: name.clone(), problem };
         let source = match source {

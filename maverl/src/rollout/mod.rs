@@ -9,7 +9,9 @@
 mod backend;
 mod build;
 mod endpoint;
+mod episode_rewards;
 mod error;
+mod fault;
 mod mixture;
 mod plain;
 mod prompt;
@@ -33,6 +35,8 @@ pub use backend::ModelBackend;
 pub use build::start_environment;
 #[doc(hidden)]
 pub use endpoint::{Endpoint, EndpointVoice, Usage};
+#[doc(hidden)]
+pub use episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 pub use error::RolloutError;
 #[doc(hidden)]
 pub use plain::plain;
@@ -43,7 +47,7 @@ pub use replay::{Difference, Replayed, replay, replay_turns};
 #[doc(hidden)]
 pub use rewards::{Scored, Scorer};
 #[doc(hidden)]
-pub use runner::{EpisodeRequest, EpisodeRunner, Playing, Rollout, ValueSource, WeightedReward};
+pub use runner::{EpisodeRequest, EpisodeRunner, Playing, Rollout};
 pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;

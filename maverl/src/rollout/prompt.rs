@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::agent::Prompt;
 use crate::config::{History, Overflow};
-use crate::model::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::orchestra::Conversation;
 use crate::rollout::plain::plain;
+use crate::text::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 
 /// Tokenizer with a chat template, as needed for prompts. See [`Tokenizer`] for each method.

@@ -1,10 +1,9 @@
 //! Episodes that run concurrently, and the run of one episode from start to score.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroUsize;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +14,11 @@ use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, RequestTimes};
-use crate::plan::Overlong;
-use crate::reward::Rewards;
 use crate::rollout::endpoint::{Endpoints, Usage};
-use crate::rollout::rewards::{Scored, Scorer};
+use crate::rollout::episode_rewards::EpisodeRewards;
+use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
 use crate::task::{Score, Task};
-use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
+use crate::trajectory::{Episode, Fault, FaultKind, Outcome, Seat};
 
 /// A team that plays many episodes concurrently. Cheap to clone.
 #[derive(Clone)]
@@ -147,26 +145,6 @@ impl EpisodeRequest {
     }
 }
 
-/// A part of the reward with its weight.
-#[derive(Clone)]
-pub struct WeightedReward {
-    /// Its name.
-    pub name: String,
-    /// Factor of its values.
-    pub weight: f64,
-    /// Origin of its values.
-    pub source: ValueSource,
-}
-
-/// Origin of the values of a part of the reward.
-#[derive(Clone)]
-pub enum ValueSource {
-    /// A declared function.
-    Function(fn(&Episode) -> Rewards),
-    /// A server, or a verifier in this process.
-    Scorer(Arc<dyn Scorer>),
-}
-
 /// A team ready to play: its members, orchestra, environment and rewards. All episodes of a run share it.
 #[derive(Clone)]
 pub struct EpisodeRunner {
@@ -179,11 +157,7 @@ pub struct EpisodeRunner {
     /// Further environments to act in, by name.
     pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
     /// Parts of the reward in addition to the environment's score.
-    pub rewards: Vec<WeightedReward>,
-    /// Penalty of each seat for a malformed or truncated reply; missing seats have no penalty.
-    pub penalties: BTreeMap<Seat, f64>,
-    /// Penalty of each seat for a long reply; missing seats have no penalty.
-    pub overlong: BTreeMap<Seat, Overlong>,
+    pub rewards: EpisodeRewards,
     /// Options of the requests to the members.
     pub requests: RequestOptions,
     /// Time limit of an episode, and again of opening, scoring and closing its environments.
@@ -199,7 +173,7 @@ impl EpisodeRunner {
     ///   the environment or a reward; a score or reward beyond [`Score::LIMIT`]. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
-            let fault = panicked("the orchestra", &*panic);
+            let fault = panic_fault("the orchestra", &*panic);
             return request.ended(Outcome::Unscored(fault));
         }
         let table = self.state(&request);
@@ -212,7 +186,7 @@ impl EpisodeRunner {
         let (turns, acts, log) = (table.take_turns(), table.take_acts(), table.take_log());
         let mut episode = Episode { answer, turns, acts, log, ..request.ended(outcome) };
         if episode.score().is_some()
-            && let Err(fault) = self.reward(&mut episode, &table).await
+            && let Err(fault) = self.rewards.add(&mut episode, &table, self.timeout).await
         {
             episode.rewards.clear();
             episode.outcome = Outcome::Unscored(fault);
@@ -254,88 +228,14 @@ impl EpisodeRunner {
         let mut task = JoinSet::new();
         task.spawn(part);
         match tokio::time::timeout(self.timeout, task.join_next()).await {
-            Err(_elapsed) => Err(late(self.timeout)),
+            Err(_elapsed) => Err(timeout_fault(self.timeout)),
             Ok(None) => unreachable!("a task was spawned"),
             Ok(Some(Ok(done))) => done,
             Ok(Some(Err(error))) => Err(match error.try_into_panic() {
-                Ok(panic) => panicked(what, &*panic),
+                Ok(panic) => panic_fault(what, &*panic),
                 Err(error) => Fault::new(FaultKind::Orchestra, error.to_string()),
             }),
         }
-    }
-
-    /// Adds the reward parts of a scored episode; parts of 0 are omitted.
-    async fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
-        for part in table.reward_parts(&episode.turns) {
-            bounded(&format!("reward `{}` of the orchestra", part.name), part.value)?;
-            episode.rewards.push(part);
-        }
-        let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
-        let price = |turn: &Turn| self.penalties.get(&turn.seat).copied().unwrap_or(0.0);
-        let long = |turn: &Turn| {
-            let length = turn.tokens.as_ref()?.completion.len();
-            Some(self.overlong.get(&turn.seat)?.reward(length))
-        };
-        let costs = episode.turns.iter().enumerate().flat_map(|(i, turn)| {
-            let malformed = if invalid(turn) { -price(turn) } else { 0.0 };
-            let of = RewardOf::Turn(i);
-            [
-                part(RewardPart::INVALID_REPLY, malformed, of.clone()),
-                part(RewardPart::OVERLONG_REPLY, long(turn).unwrap_or(0.0), of),
-            ]
-        });
-        let parts: Vec<RewardPart> = costs.filter(|part| part.value != 0.0).collect();
-        episode.rewards.extend(parts);
-        for WeightedReward { name, weight, source } in &self.rewards {
-            for (of, value) in self.values(name, source, episode).await?.parts() {
-                self.known(name, of, episode)?;
-                let value = bounded(&format!("reward `{name}`"), value * weight)?;
-                if value != 0.0 {
-                    episode.rewards.push(part(name, value, of.clone()));
-                }
-            }
-        }
-        bounded_together(episode)
-    }
-
-    /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
-    async fn values(
-        &self,
-        name: &str,
-        source: &ValueSource,
-        episode: &mut Episode,
-    ) -> Result<Rewards, Fault> {
-        let panic = |panic: Box<dyn Any + Send>| panicked(&format!("reward `{name}`"), &*panic);
-        let scorer = match source {
-            ValueSource::Function(reward) => {
-                return catch_unwind(AssertUnwindSafe(|| reward(episode))).map_err(panic);
-            }
-            ValueSource::Scorer(scorer) => scorer,
-        };
-        let scored = AssertUnwindSafe(scorer.score(episode)).catch_unwind();
-        let scored = tokio::time::timeout(self.timeout, scored).await;
-        let scored = scored.map_err(|_elapsed| late(self.timeout))?.map_err(panic)?;
-        let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
-        let Scored { rewards, skipped } = scored.map_err(failed)?;
-        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
-            score.metrics.insert(format!("skipped/{name}"), skipped.into());
-        }
-        Ok(rewards)
-    }
-
-    /// Checks that the recipient exists: a reward for an unknown one would be lost silently.
-    fn known(&self, name: &str, of: &RewardOf, episode: &Episode) -> Result<(), Fault> {
-        let turns = episode.turns.len();
-        let message = match of {
-            RewardOf::Turn(turn) if *turn >= turns => {
-                format!("reward `{name}` is for turn {turn} of an episode of {turns} turns")
-            }
-            RewardOf::Seat(seat) if !self.members.contains_key(seat) => {
-                format!("reward `{name}` is for seat `{seat}`, where nobody sits")
-            }
-            _ => return Ok(()),
-        };
-        Err(Fault::new(FaultKind::Environment, message))
     }
 }
 
@@ -376,48 +276,8 @@ async fn score(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score
     }
     let mut score = table.score(answer.as_deref()).await.map_err(environment)?;
     score.metrics.extend(table.metric_means());
-    bounded("the environment's score", score.reward)?;
+    bounded_reward("the environment's score", score.reward)?;
     Ok(score)
-}
-
-/// Rule for rewards.
-const REWARDS: &str = "a reward is a number from -1e9 to 1e9, and so is the sum of the absolute values of an episode's";
-
-fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
-    RewardPart { name: name.to_owned(), value, of }
-}
-
-/// Refuses a reward that is no number, or beyond [`Score::LIMIT`].
-fn bounded(what: &str, value: f64) -> Result<f64, Fault> {
-    Score::bounded(what, value).map_err(|reason| Fault::new(FaultKind::Environment, reason))
-}
-
-/// Refuses an episode whose score and parts are beyond [`Score::LIMIT`] together, and names the part that passes it.
-fn bounded_together(episode: &Episode) -> Result<(), Fault> {
-    let mut sum = episode.score().map_or(0.0, |score| score.reward.abs());
-    for RewardPart { name, value, .. } in &episode.rewards {
-        sum += value.abs();
-        if sum > Score::LIMIT {
-            let what = format!(
-                "reward `{name}` is {value:?}, after which those of the episode add up to {sum:?}"
-            );
-            return Err(Fault::new(FaultKind::Environment, format!("{what}; {REWARDS}")));
-        }
-    }
-    Ok(())
-}
-
-fn late(timeout: Duration) -> Fault {
-    let message =
-        format!("the episode took longer than `rollout.timeout_s` = {}", timeout.as_secs_f64());
-    Fault::new(FaultKind::Timeout, message)
-}
-
-fn panicked(what: &str, panic: &(dyn Any + Send)) -> Fault {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = format!("{what} panicked: {}", text.unwrap_or("(no message)"));
-    Fault::new(FaultKind::Panic, message)
 }
 
 #[cfg(test)]

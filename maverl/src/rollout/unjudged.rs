@@ -8,6 +8,7 @@ use crate::env::{DynEnvironment, EnvError, Session};
 use crate::orchestra::{ReplyListener, RequestOptions};
 use crate::plan::Plan;
 use crate::rollout::backend::ModelBackend;
+use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::{Policy, Sampling};
 use crate::task::{Action, Observation, Score, Task};
@@ -97,9 +98,7 @@ impl Rollout {
         EpisodeRunner {
             members: Arc::new(members),
             environment: Arc::new(Unjudged(Arc::clone(&runner.environment))),
-            rewards: Vec::new(),
-            penalties: Default::default(),
-            overlong: Default::default(),
+            rewards: EpisodeRewards::default(),
             requests: RequestOptions {
                 listener: Some(Arc::clone(listener)),
                 ..runner.requests.clone()

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use crate::data::DataError;
 use crate::dist::RankError;
-use crate::model::{ModelError, TokenizerError};
+use crate::files::ModelError;
 use crate::rollout::RolloutError;
 use crate::run_dir::RunDirError;
 use crate::runtime::RuntimeError;
+use crate::text::TokenizerError;
 use crate::train::progress::commands::resume_command;
 
 /// Error that ended a run. Written files stay, and `--resume` continues from the last checkpoint.
@@ -323,7 +324,7 @@ mod tests {
         let file = RunDirError::Io { action: "write", path: "a".into(), source: full() };
         let sink = TrainError::Sink { step: 3, source: Box::new(full()) };
         let mixer = TrainError::Mixer {
-            source: ModelError::new(crate::model::ModelErrorKind::Invalid, "no `params`"),
+            source: ModelError::new(crate::files::ModelErrorKind::Invalid, "no `params`"),
         };
         for (error, kind, root) in [
             (TrainError::RunDir(file), ErrorKind::Files, full().to_string()),

@@ -7,6 +7,7 @@ pub(super) mod estimator;
 pub(super) mod kl_penalty;
 pub(super) mod live;
 pub(super) mod mixer;
+mod saved;
 pub(super) mod state;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,6 @@ use maverl_kernels::sample::derive_seed;
 use crate::IntoMap;
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
-use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::UpdateOrder;
 use crate::credit::Estimators;
 use crate::metrics::Metrics;
@@ -31,7 +31,7 @@ use crate::train::error::TrainError;
 use crate::train::learner::batches::{Advantages, Batches, Samples, StepPlan};
 use crate::train::learner::critic::ValuePredictions;
 use crate::train::learner::mixer::Mixer;
-use crate::train::learner::state::{AlgorithmState, VERIFIER, VerifierRecord};
+use crate::train::learner::state::{AlgorithmState, VerifierRecord};
 use crate::train::ranks::{Peers, join_all};
 use crate::train::record::measure;
 use crate::train::record::spans::Span;
@@ -41,10 +41,6 @@ use crate::trajectory::Episode;
 const ORDER: u64 = 0x6f72_6465_7200;
 /// Salt of the seeds of opponents' replies.
 const OPPONENT: u64 = 0x6f70_706f_6e65_6e74;
-/// File of the mixer in a checkpoint.
-const MIXER: &str = "mixer.safetensors";
-/// File of the algorithm's state in a checkpoint.
-const STATE: &str = "algorithm.json";
 
 /// Everything that training changes.
 pub(super) struct Learner {
@@ -312,56 +308,6 @@ impl Learner {
         let values = values.into_iter().collect();
         updated.extend(self.update_together(plan, Vec::new(), values).await?);
         Ok(updated)
-    }
-
-    /// Saves policies, mixer and state.
-    pub(super) async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
-        for policy in &self.policies {
-            policy.save(&draft.policy(policy.name())?).await?;
-        }
-        if let Some(mixer) = &self.mixer {
-            mixer.save(&draft.file(MIXER)).map_err(|source| TrainError::Mixer { source })?;
-        }
-        if let Some(record) = &self.verifier {
-            draft.write(VERIFIER, record)?;
-        }
-        match self.state == AlgorithmState::default() {
-            true => Ok(()),
-            false => Ok(draft.write(STATE, &self.state)?),
-        }
-    }
-
-    /// Takes part in saving, which rank 0 does.
-    pub(super) async fn share(&self) -> Result<(), TrainError> {
-        for policy in &self.policies {
-            policy.share().await?;
-        }
-        Ok(())
-    }
-
-    /// Loads policies, mixer and state of a checkpoint.
-    pub(super) async fn load(
-        &mut self,
-        plan: &Plan,
-        checkpoint: &Checkpoint,
-    ) -> Result<(), TrainError> {
-        for policy in &self.policies {
-            policy.load(&checkpoint.policy(policy.name())?).await?;
-        }
-        self.state = checkpoint.read(STATE)?.unwrap_or_default();
-        self.verifier = checkpoint.read(VERIFIER)?;
-        let mixer = Mixer::load(plan, &checkpoint.path().join(MIXER));
-        self.mixer = mixer.map_err(|source| TrainError::Mixer { source })?;
-        Ok(())
-    }
-
-    /// Returns the hash of each policy's weights, by name.
-    pub(super) async fn fingerprints(&self) -> Result<BTreeMap<String, String>, TrainError> {
-        let mut weights = BTreeMap::new();
-        for policy in &self.policies {
-            weights.insert(policy.name().to_owned(), policy.fingerprint().await?);
-        }
-        Ok(weights)
     }
 }
 

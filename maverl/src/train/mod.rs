@@ -13,7 +13,7 @@
 //!
 //! - `progress`: messages, displays, interruption, and commands that a user types to go on;
 //! - `record`: what is recorded of a step: metrics, times, samples;
-//! - `run`: the loop over steps, its files, and the trait [`Trainable`](run::trainable::Trainable) of what it repeats;
+//! - `run`: the loop over steps, its files, and the trait `Trainable` of what it repeats;
 //! - `ranks`: the processes that train together;
 //! - `learner`: samples, advantages, batches, critics, mixer, updates;
 //! - `step`: a step of reinforcement learning; `supervised`: steps of other kinds;

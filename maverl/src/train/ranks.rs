@@ -367,7 +367,7 @@ fn differences(first: &BTreeMap<String, String>, theirs: &BTreeMap<String, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ModelSource;
+    use crate::files::ModelSource;
 
     #[test]
     fn every_rank_of_a_machine_has_a_gpu_of_its_own() {

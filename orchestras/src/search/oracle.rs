@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agents::search::{Answerer, Searcher, Verifier};
 use maverl::builtin::{Document, facts};
 use maverl::env::DynEnvironment;
-use maverl::env::search::{SearchEnvironment, texts};
+use maverl::env::search::SearchEnvironment;
 use maverl::orchestra::{Ask, EpisodeState, Member, Response};
 use maverl::prelude::*;
 use maverl::rng::SplitMix64;
@@ -72,10 +72,10 @@ impl Corpus {
 
 impl Oracle {
     fn new(task: &Task, corpus: &Corpus, noise: f64) -> Self {
-        let path = texts(task, "support").into_iter();
+        let path = task.texts("support").into_iter();
         Self {
             path: path.filter_map(|key| corpus.documents.get(&key).cloned()).collect(),
-            answer: texts(task, "answers").into_iter().next().unwrap_or_default(),
+            answer: task.texts("answers").into_iter().next().unwrap_or_default(),
             titles: Arc::clone(&corpus.titles),
             noise,
         }

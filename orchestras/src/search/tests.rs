@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maverl::agent::ReplyError;
-use maverl::check::{Purpose, Sources, check};
+use maverl::check::{Purpose, check};
+use maverl::config::source::Sources;
 use maverl::env::search::SearchEnvironment;
 use maverl::orchestra::{EpisodeState, Member, OrchestraName};
 use maverl::registry::Registry;

@@ -316,6 +316,41 @@ fn self_play_reads_the_rows_of_gsm8k() {
     }
 }
 
+#[test]
+fn an_adaptive_coefficient_follows_the_mean_of_the_kl_over_tokens_whatever_the_aggregation() {
+    const HORIZON: f64 = 1000.0;
+    let lab = lab();
+    let number = |row: &Value, key: &str| row[format!("policy/tiny/{key}")].as_f64().unwrap();
+    for name in ["grpo", "luspo"] {
+        let chosen = format!("algorithm.name=\"{name}\"");
+        let run = |out: &str, target: f64| {
+            let target = format!("algorithm.adaptive_kl.target={target}");
+            let horizon = format!("algorithm.adaptive_kl.horizon={HORIZON}");
+            let set = [
+                &*chosen,
+                &target,
+                &horizon,
+                "algorithm.loss.kl_coef=0.1",
+                "eval.before_and_after=false",
+                "steps=2",
+            ];
+            lab.train(&format!("{name}-{out}"), &set).steps()
+        };
+        // The first step is one of the policy itself, so that no target changes the KL of the second.
+        let kl = number(&run("any", 1.0)[1], "kl");
+        let target = 1.1 * kl;
+        let mut scale = 1.0;
+        for row in run("near", target) {
+            // Proportional control of Ziegler et al., 1909.08593, by the number that the run shows.
+            let error = (number(&row, "kl") / target - 1.0).clamp(-0.2, 0.2);
+            scale *= 1.0 + error * number(&row, "rows") / HORIZON;
+            assert!((number(&row, "kl_scale") - scale).abs() < 1e-12, "{name}: {row:#}");
+            // Within the bounds of the control in the second step, beyond them in the first, where the KL is 0.
+            assert_eq!(error > -0.2, row["step"] == 2, "{name}: {row:#}");
+        }
+    }
+}
+
 /// Panics unless an episode of the step is replayed to the bit.
 fn replays(lab: &Lab, run: &str, step: u64) {
     let names = lab.run(&["replay", run, &step.to_string()]).succeeded().stdout;

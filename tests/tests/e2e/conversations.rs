@@ -97,6 +97,64 @@ fn a_demonstration_of_a_call_trains_the_call_as_transformers_renders_it() {
 }
 
 #[test]
+fn calls_are_trained_whole_in_pairs_and_in_self_play_too() {
+    let lab = tools();
+    let calls = json!({ "role": "assistant", "content": null, "tool_calls": [call(&json!({"city": "Rome"}))] });
+    let pair = |chosen: &Value, rejected: &Value| json!({ "prompt": [user("hi")], "chosen": chosen, "rejected": rejected, "tools": lookup() });
+    // 52 tokens of the call, as of a demonstration, and three of the text with its end of turn.
+    for (name, row) in [
+        ("better", pair(&json!([calls]), &json!("no"))),
+        ("worse", pair(&json!("no"), &json!([calls]))),
+    ] {
+        write(&lab, "dpo", &[row]);
+        assert_eq!(trained(&lab, name, &[])["policy/m/tokens"], 52.0 + 3.0, "{name}");
+    }
+    // In self-play, a reply of at most eight tokens of its own is rejected.
+    write(&lab, "spin", &[json!({ "messages": [user("hi"), calls], "tools": lookup() })]);
+    let tokens = trained(&lab, "spin", &[])["policy/m/tokens"].as_f64().unwrap();
+    assert!((52.0 + 1.0..=52.0 + 8.0).contains(&tokens), "{tokens}");
+}
+
+#[test]
+fn variables_of_the_template_are_rendered_from_the_row_and_from_the_model() {
+    let lab = tools();
+    let template = fs::read_to_string(lab.path("tools/chat_template.jinja")).unwrap();
+    let ends = template.replacen(
+        "{{ m.content or \"\" }}",
+        "{{ m.content or \"\" }}{% if m.role == \"assistant\" %}{{ mood }}{% endif %}",
+        1,
+    );
+    let asks = ends.replace(
+        "<|im_start|>assistant\n{% endif %}",
+        "<|im_start|>assistant\n{% if mood is defined %}({{ mood }}){% endif %}{% endif %}",
+    );
+    assert_ne!(template, ends);
+    lab.write("tools/chat_template.jinja", &ends);
+    let row = |kwargs: Value| json!({ "messages": [user("a"), reply("one")], "chat_template_kwargs": kwargs });
+    let of_model = "models.m.chat_template_kwargs={ mood = \"calm\" }";
+    for (name, row, set, text) in [
+        ("without", json!({ "messages": [user("a"), reply("one")] }), &[][..], "one"),
+        ("row", row(json!({ "mood": "glad" })), &[], "oneglad"),
+        ("texts", row(json!("{\"mood\": \"glad\"}")), &[], "oneglad"),
+        ("model", json!({ "messages": [user("a"), reply("one")] }), &[of_model], "onecalm"),
+        ("both", row(json!({ "mood": "merry" })), &[of_model], "onemerry"),
+    ] {
+        write(&lab, "sft", &[row]);
+        let tokens = trained(&lab, &format!("mood-{name}"), set)["policy/m/tokens"].as_f64();
+        assert_eq!(tokens, Some(text.len() as f64 + 1.0), "{name}");
+    }
+    // Prompts of agents have those of the model.
+    lab.write("tools/chat_template.jinja", &asks);
+    let prompt = |out: &str, more: &[&str]| {
+        let set = ["models.tiny.path=\"tools\"", "steps=1", "eval.before_and_after=false"];
+        let run = lab.train(out, &[&set[..], more].concat());
+        run.episodes(1)[0].turns[0].tokens.as_ref().unwrap().prompt.len()
+    };
+    let of_model = "models.tiny.chat_template_kwargs={ mood = \"calm\" }";
+    assert_eq!(prompt("calm", &[of_model]) - prompt("plain", &[]), "(calm)".len());
+}
+
+#[test]
 fn each_message_is_trained_as_its_mark_says() {
     let lab = tools();
     let marked = |text: &str, key: &str, mark: Value| {
@@ -161,6 +219,9 @@ fn a_row_that_is_longer_than_the_context_is_an_error_left_out_or_cut() {
             format!("{unfit} of {} rows are longer than the context of {CONTEXT}", rows.len());
         let place = format!("rows.jsonl:{first} (");
         checked(&lab, &[]).failed().says(&[&counted, &place, "task.overlong"]);
+        let refused = lab.run(&["train", "rows.toml", "--out", "refused"]);
+        refused.failed().says(&[&counted, &place, "task.overlong"]);
+        assert!(!lab.path("refused").exists(), "{algorithm}");
         for (value, what) in [("drop", "they are left out"), ("truncate", "they are cut")] {
             let set = format!("task.overlong=\"{value}\"");
             checked(&lab, &[&set]).succeeded().prints(&[&counted, what]);

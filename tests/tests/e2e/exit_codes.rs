@@ -157,8 +157,33 @@ fn inspect_fails_for_every_directory_that_score_generate_and_export_refuse() {
     }
 }
 
+#[test]
+fn a_key_of_another_family_is_named_by_every_command_that_reads_the_model() {
+    let lab = lab();
+    lab.write("texts.jsonl", "{\"text\": \"question answer\"}\n");
+    lab.model("odd", 256);
+    set_key(&lab.path("odd"), "attn_logit_softcapping", json!(50.0));
+    let [inspect, score, generate, export] = ends(&lab, "odd");
+    let check = lab.run(&["check", "run.toml", "--set", "models.tiny.path=\"odd\""]);
+    for (command, ended) in [
+        ("inspect", inspect),
+        ("score", score),
+        ("generate", generate),
+        ("export", export),
+        ("check", check),
+    ] {
+        let ended = ended.succeeded();
+        let words = format!("{} {}", ended.stdout, ended.stderr);
+        let words = words.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>();
+        let text = words.join(" ");
+        for part in ["`attn_logit_softcapping` (50.0)", "does not read"] {
+            assert!(text.contains(part), "{command}: {part:?} is missing in\n{ended}");
+        }
+    }
+}
+
 /// Returns the names of the commands, as the help lists them.
-fn listed(lab: &Lab) -> BTreeSet<String> {
+pub(crate) fn listed(lab: &Lab) -> BTreeSet<String> {
     let help = lab.run(&["--help"]).succeeded().stdout;
     let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
     let named = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));

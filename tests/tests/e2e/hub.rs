@@ -383,6 +383,35 @@ fn a_transfer_ends_with_the_listed_size_the_last_redirect_or_the_time_without_pr
 }
 
 #[test]
+fn a_listing_without_an_end_a_file_without_a_listed_size_and_single_bytes_end_the_transfer() {
+    let lab = lab();
+    let begun = format!("more than {} bytes", 64 << 20);
+    let large = (1_u64 << 30) + 1;
+    for (file, fault, told) in [
+        ("", Fault::Endless(false), begun.as_str()),
+        ("config.json", Fault::Unlisted(None), "a file has no size"),
+        ("config.json", Fault::Unlisted(Some(large)), "a file of 1073741825 bytes"),
+        ("config.json", Fault::Drip, "does not go on for 1 s (`HF_HUB_DOWNLOAD_TIMEOUT`)"),
+    ] {
+        let server = HubServer::start(&lab.path("model"), &[(file, fault.clone())]);
+        let patience = [("HF_HUB_DOWNLOAD_TIMEOUT", "1")];
+        let set = if fault == Fault::Drip { &patience[..] } else { &[] };
+        with(&lab, &server, set, &INSPECT).failed().says(&[told]);
+        // With what fits into the buffers of the connection.
+        assert!(server.sent() < 160 << 20, "{fault:?}: {}", server.sent());
+        let blobs = fs::read_dir(lab.path("hf/hub/models--org--tiny/blobs")).into_iter().flatten();
+        let left: u64 = blobs.flatten().map(|blob| blob.metadata().unwrap().len()).sum();
+        assert!(left < 1024, "{fault:?} leaves {left} bytes");
+    }
+    // Without a listed size, that of the answer is the bound.
+    let size = fs::metadata(lab.path("model/config.json")).unwrap().len();
+    let fault = Fault::Unlisted(Some(size));
+    let server = HubServer::start(&lab.path("model"), &[("config.json", fault)]);
+    with(&lab, &server, &[], &INSPECT).failed().says(&[&format!("more than the {size} bytes")]);
+    assert!(server.sent() < 64 << 20, "{}", server.sent());
+}
+
+#[test]
 fn an_interrupted_transfer_goes_on_where_it_was() {
     let lab = lab();
     let server = HubServer::start(&lab.path("model"), &[("model.safetensors", Fault::Interrupted)]);

@@ -230,3 +230,33 @@ fn micro_batches_do_not_change_what_critics_learn() {
         }
     }
 }
+
+#[test]
+fn the_teams_value_after_replies_is_in_the_metrics_where_the_credit_uses_it() {
+    let lab = lab();
+    for (credit, is_used) in [("shared", false), ("difference", true), ("tokens", true)] {
+        let set = format!("algorithm.advantage.credit=\"{credit}\"");
+        let row = train(&lab, credit, "vdn", &["steps=1", &set]).steps().remove(0);
+        assert!(row["mixer/explained_variance"].is_number(), "{credit}: {row:#}");
+        let after = &row["mixer/explained_variance_after"];
+        assert_eq!(after.is_number(), is_used, "{credit}: {row:#}");
+    }
+}
+
+#[test]
+fn a_run_of_one_episode_a_step_learns_with_critics_and_not_from_a_group() {
+    let lab = lab();
+    let one = ["steps=2", "task.tasks_per_step=1", "task.group_size=1"];
+    for (learner, learns) in [("ippo", true), ("ppo", true), ("grpo", false)] {
+        let run = train(&lab, learner, learner, &one);
+        for (step, row) in run.steps().iter().enumerate() {
+            let norm = row["policy/tiny/grad_norm"].as_f64();
+            assert_eq!(norm.is_some_and(|norm| norm > 0.0), learns, "{learner}: {row:#}");
+            let (before, after) = (step as u64, step as u64 + 1);
+            let moves = run.weights(before, "tiny") != run.weights(after, "tiny");
+            assert_eq!(moves, learns, "{learner}, step {after}");
+            let flat = if learns { 0.0 } else { after as f64 };
+            assert_eq!(number(row, "group/flat_steps"), flat, "{learner}: {row:#}");
+        }
+    }
+}

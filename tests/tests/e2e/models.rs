@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use maverl::model::{HfConfig, ModelFiles, ModelSource, Tokenizer};
+use maverl::files::{HfConfig, ModelFiles, ModelSource};
+use maverl::text::Tokenizer;
 use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 

@@ -527,3 +527,49 @@ fn parts_that_are_too_large_for_an_advantage_are_refused_and_the_run_goes_on() {
         }
     }
 }
+
+const LONG: &str = r#"
+import json, os, sys, urllib.error, urllib.request
+episode = json.loads(sys.stdin.readline())
+def post(path, body):
+    head = {"authorization": "Bearer " + episode["api_key"], "content-type": "application/json"}
+    request = urllib.request.Request(os.environ["MAVERL_EPISODE_URL"] + path, json.dumps(body).encode(), head)
+    return json.load(urllib.request.urlopen(request))
+def largest():
+    with open("/proc/%d/status" % os.getppid()) as status:
+        return next((int(line.split()[1]) for line in status if line.startswith("VmHWM:")), 0)
+def chat(text):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 4}
+reply = post("/v1/chat/completions", chat(episode["task"]["question"]))
+text, refused, before = "ab " * 1300000, 0, largest()
+for path, body in [("/v1/chat/completions", chat(text)), ("/v1/completions", {"prompt": text, "max_tokens": 4}),
+                   ("/v1/responses", {"input": text, "max_output_tokens": 4})]:
+    try:
+        post(path, body)
+    except urllib.error.HTTPError as error:
+        found = json.load(error)["error"]
+        refused += error.code == 400 and found["code"] == "context_length_exceeded" and "are not encoded" in found["message"]
+print(json.dumps({"answer": reply["choices"][0]["message"]["content"],
+                  "metrics": {"refused": refused, "grown_mib": (largest() - before) / 1024}}))
+"#;
+
+#[test]
+fn a_text_of_a_program_that_cannot_fit_is_refused_by_its_bytes_in_bounded_memory() {
+    if without_python("a_text_of_a_program_that_cannot_fit_is_refused_by_its_bytes") {
+        return;
+    }
+    let lab = lab();
+    lab.write("agent.py", LONG);
+    let config = "seed = 1\nsteps = 1\n[orchestra]\nname = \"program/run\"\ncommand = [\"python3\", \"agent.py\"]\n\
+                  models = [\"solver\"]\nmax_turns = 8\n[environment]\nname = \"math\"\n[task]\ndata = \"builtin:arithmetic\"\n\
+                  tasks_per_step = 1\ngroup_size = 2\n[rollout]\nmax_episodes = 1\n[eval]\nbefore_and_after = false\n\
+                  [sampling]\nmax_tokens = 8\n[models.tiny]\npath = \"model\"\n";
+    lab.write("program.toml", config);
+    lab.run(&["train", "program.toml", "--out", "run"]).succeeded();
+    for episode in Run(lab.path("run")).episodes(1) {
+        let score = episode.score().expect("a refused request ends no episode");
+        assert_eq!(score.metrics["refused"], 3.0, "{score:?}");
+        let grown = score.metrics["grown_mib"].as_f64().unwrap();
+        assert!(grown < 256.0, "the memory of the run grew by {grown} MiB");
+    }
+}

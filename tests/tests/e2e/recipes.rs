@@ -120,6 +120,17 @@ impl Recipe {
         }
     }
 
+    /// Returns the words of the commands that the header states, by their name.
+    fn commands(&self, name: &str) -> Vec<Vec<String>> {
+        let start = format!("maverl {name} ");
+        let lines = self.header().into_iter().filter(|line| line.starts_with(&start));
+        let words = |line: &str| {
+            let command = line.split(" #").next().unwrap_or_default();
+            command.split_whitespace().skip(1).map(str::to_owned).collect()
+        };
+        lines.map(words).collect()
+    }
+
     /// Returns the memory that the header states, in GiB.
     fn memory(&self) -> f64 {
         let stated =
@@ -279,11 +290,19 @@ fn a_recipe_with_an_unknown_key_or_a_missing_directory_is_refused() {
     }
 }
 
+/// Recipes that train in the first tier too: no other recipe has their algorithm.
+const ALWAYS: [&str; 2] =
+    ["maverl/gsm8k-qwen2.5-3b-online-dpo.toml", "maverl/gsm8k-qwen2.5-3b-spin.toml"];
+
 #[test]
 fn every_recipe_trains_two_steps() {
     let fixture = Fixture::new();
     let begin = std::time::Instant::now();
-    for recipe in fixture.recipes.iter().step_by(stride(7)) {
+    assert!(ALWAYS.iter().all(|name| fixture.recipes.iter().any(|recipe| recipe.name == *name)));
+    let trained = fixture.recipes.iter().enumerate().filter(|(n, recipe)| {
+        n.is_multiple_of(stride(7)) || ALWAYS.contains(&recipe.name.as_str())
+    });
+    for (_, recipe) in trained {
         if recipe.runs_programs() && !programs_run(&fixture, recipe) {
             continue;
         }
@@ -311,10 +330,112 @@ fn every_recipe_trains_two_steps() {
             let unscored = row.get("rollout/unscored").and_then(Value::as_f64).unwrap_or_default();
             assert_eq!(unscored, 0.0, "{}", recipe.name);
         }
+        for command in recipe.commands("eval") {
+            evaluate(&fixture, recipe, &out, &command);
+        }
         fs::remove_dir_all(&run.0).unwrap();
         eprintln!("{}: {:.1} s", recipe.name, start.elapsed().as_secs_f64());
     }
     eprintln!("{:.1} s", begin.elapsed().as_secs_f64());
+}
+
+/// Runs the evaluation that a recipe states, on the run of its stand-ins, with two tasks.
+fn evaluate(fixture: &Fixture, recipe: &Recipe, out: &str, command: &[String]) {
+    let name = &recipe.name;
+    let runs = command.iter().position(|word| word == "--run").unwrap() + 1;
+    let trains = format!("maverl train recipes/{name} --out {}", command[runs]);
+    assert!(recipe.header().contains(&trains.as_str()), "{name}: no {trains:?}");
+    let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
+    words[runs] = out;
+    words.extend(["--set", "eval.tasks=2", "--set", "eval.samples=2", "--json"]);
+    // What the comments say of evaluations beside it.
+    if recipe.text.contains("--set sampling.top_p=0.95`") {
+        words.extend(["--set", "sampling.top_p=0.95"]);
+    }
+    let shown = fixture.lab.run(&words).succeeded().stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(shown.is_object(), "{name}: {shown}");
+}
+
+#[test]
+fn the_server_of_documents_of_a_recipe_answers_where_the_recipe_asks() {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    let fixture = Fixture::new();
+    let stated = fixture.recipes.iter().flat_map(|recipe| {
+        let commands = recipe.commands("serve");
+        commands.into_iter().map(move |command| (recipe, command))
+    });
+    let stated: Vec<(&Recipe, Vec<String>)> = stated.collect();
+    assert!(stated.len() >= 6, "{} recipes have a server", stated.len());
+    for (recipe, command) in &stated {
+        assert_eq!(command, &stated[0].1, "{}", recipe.name);
+        let url = recipe.get("environment", "retriever").and_then(toml::Value::as_str).unwrap();
+        let address = command.last().unwrap();
+        assert_eq!(url, format!("http://{address}/retrieve"), "{}", recipe.name);
+    }
+    let mut words: Vec<&str> = stated[0].1.iter().map(String::as_str).collect();
+    let (corpus, last) = (words[2].to_owned(), words.len() - 1);
+    assert!(corpus.starts_with("data/") && corpus.ends_with(".jsonl.gz"), "{corpus}");
+    words[last] = "127.0.0.1:0";
+    let documents = (0..3).map(|n| {
+        let contents = format!("\"Title {n}\"\nThe number of page {n} is {}.", n * 7);
+        format!("{}\n", serde_json::json!({ "id": n.to_string(), "contents": contents }))
+    });
+    fs::create_dir_all(fixture.lab.path(&corpus).parent().unwrap()).unwrap();
+    fixture.lab.write("plain.jsonl", &documents.collect::<String>());
+    let packed = std::process::Command::new("gzip")
+        .arg("-c")
+        .arg(fixture.lab.path("plain.jsonl"))
+        .output()
+        .unwrap();
+    fs::write(fixture.lab.path(&corpus), packed.stdout).unwrap();
+    let mut child =
+        fixture.lab.command(&words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+    let address = told["listening"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let body =
+        serde_json::json!({ "queries": ["number of page 2"], "topk": 1, "return_scores": true });
+    let body = body.to_string();
+    let head = format!(
+        "POST /retrieve HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut answer = String::new();
+    maverl_tests::lab::wait_until("the documents", || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        answer.clear();
+        stream.read_to_string(&mut answer).unwrap();
+        !answer.starts_with("HTTP/1.1 503")
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("page 2 is 14"), "{answer}");
+}
+
+#[test]
+fn the_recipe_of_online_dpo_names_the_keys_of_verl_with_their_values() {
+    let recipes = recipes(&root().join("recipes"));
+    let recipe = recipes.iter().find(|recipe| recipe.name == ALWAYS[0]).unwrap();
+    for (theirs, ours) in [
+        ("actor.dpo_beta", ["preference", "beta"]),
+        ("trainer.ref_update_freq", ["reference", "every"]),
+    ] {
+        let start = format!("| {theirs} | ");
+        let row = recipe.header().into_iter().find(|line| line.starts_with(&start));
+        let columns: Vec<&str> = row.unwrap().split('|').map(str::trim).collect();
+        assert_eq!(columns[3], format!("`{}`", ours.join(".")), "{theirs}");
+        let value = &recipe.get("algorithm", ours[0]).unwrap()[ours[1]];
+        assert_eq!(value.to_string(), columns[2], "{theirs}");
+        let name = theirs.rsplit('.').next().unwrap();
+        let noted = recipe
+            .text
+            .lines()
+            .any(|line| line.ends_with(&format!("# {name}")) && line.contains(ours[1]));
+        assert!(noted, "the line of `{}` does not name {name}", ours.join("."));
+    }
 }
 
 #[test]

@@ -182,8 +182,10 @@ fn means_the_same(
     RunDir::create(dir, &origin).unwrap();
     for file in ["resolved.toml", "config.toml"] {
         let text = fs::read_to_string(dir.join(file)).unwrap();
-        let here =
-            Sources { file: Some(maverl::check::File::Path(dir.join(file))), ..Default::default() };
+        let here = Sources {
+            file: Some(maverl::config::source::File::Path(dir.join(file))),
+            ..Default::default()
+        };
         schema.accepts(&text);
         let again = planned(&here, registry).unwrap_or_else(|problems| {
             panic!("{file} is refused: {problems}\n{text}\nof {:?}", sources.set)

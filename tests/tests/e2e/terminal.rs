@@ -1,10 +1,12 @@
 //! Hidden characters of data, models, servers and configurations of others, which no command prints as they are.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use maverl_tests::lab::{Ended, Lab};
 use serde_json::{Value, json};
 
+use crate::exit_codes::listed;
 use crate::lab;
 
 /// A text that clears the screen, sets the title of the terminal, goes back to the start of the line, and turns the
@@ -107,7 +109,29 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
         &["inspect", "exported"],
         &["inspect", "exported", "--json"],
         &["train", "--resume", &run, "--steps", "2"],
+        &["eval", "--run", &run, "--compare"],
+        &["eval", "--run", &run, "--compare", "--json"],
     ];
+    let read: BTreeSet<&str> = commands.iter().map(|args| args[0]).collect();
+    let all = listed(&lab);
+    // These read nothing of a run: `no_error_prints_a_control_character_of_others` has them, and the tests of servers `serve`.
+    let others = [
+        "bench",
+        "completions",
+        "explain",
+        "generate",
+        "gpu",
+        "grade",
+        "help",
+        "list",
+        "new",
+        "new-model",
+        "schema",
+        "score",
+        "serve",
+    ];
+    let known: BTreeSet<&str> = read.into_iter().chain(others).collect();
+    assert_eq!(all.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
     for args in commands {
         let ended = lab.run(args);
         let what = args[..args.len().min(2)].join(" ");
@@ -186,9 +210,30 @@ fn no_error_prints_a_control_character_of_others() {
         &["export", "--run", HOSTILE, "--out", "e"],
         &["collect", "--from", HOSTILE, "--as", "sft", "--out", "e"],
         &["generate", "--model", HOSTILE, "--prompt", "x"],
+        &["eval", "--run", HOSTILE],
+        &["eval", "--run", HOSTILE, "--compare"],
+        &["extract", HOSTILE, "metrics", "--out", "m.csv"],
+        &["view", HOSTILE, "--static", "v.html"],
+        &["list", HOSTILE],
+        &["schema", HOSTILE],
+        &["new", HOSTILE],
+        &["new-model", "--like", HOSTILE, "--out", "n"],
+        &["bench", HOSTILE],
+        &["gpu", HOSTILE],
+        &["completions", HOSTILE],
+        &["help", HOSTILE],
+        &["serve", "team", HOSTILE],
+        &["serve", "environment", HOSTILE],
+        &["serve", "retriever", HOSTILE],
+        &["serve", "reward", "--judge", HOSTILE],
+        &["serve", "model", "--model", HOSTILE],
         &["nothing", HOSTILE],
         &[HOSTILE],
     ];
+    let tried: BTreeSet<&str> = commands.iter().map(|args| args[0]).collect();
+    let missing: Vec<String> =
+        listed(&lab).into_iter().filter(|name| !tried.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
     for args in commands {
         let ended = lab.run(args);
         let what = args.join(" ").escape_debug().to_string();

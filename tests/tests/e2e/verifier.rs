@@ -43,6 +43,19 @@ fn last(run: &Run) -> Value {
     run.rows().into_iter().rfind(|row| row["verifier/test/auc"].is_number()).unwrap()
 }
 
+/// Returns the bytes of weights whose head is infinite.
+fn with_infinite_head(mut bytes: Vec<u8>) -> Vec<u8> {
+    let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..start]).unwrap();
+    let head = &header["score.weight"];
+    assert_eq!(head["dtype"], "F32", "{header}");
+    let place = |i: usize| start + head["data_offsets"][i].as_u64().unwrap() as usize;
+    for value in bytes[place(0)..place(1)].chunks_exact_mut(4) {
+        value.copy_from_slice(&f32::INFINITY.to_le_bytes());
+    }
+    bytes
+}
+
 #[test]
 fn a_verifier_is_trained_exported_and_rewards_another_run() {
     let lab = prepared();
@@ -91,6 +104,15 @@ fn a_verifier_is_trained_exported_and_rewards_another_run() {
     let rewarded = lab.train("rewarded", &["steps=1", path, "rewards.verified.weight=0.5"]);
     let part = rewarded.steps()[0]["rollout/reward/verified"].as_f64().unwrap();
     assert!(part > 0.0 && part < 4.0, "{part}");
+
+    // A head without finite numbers rewards nothing.
+    let weights = lab.path("exported/model.safetensors");
+    let (whole, bytes) = (fs::read(&weights).unwrap(), fs::read(&weights).unwrap());
+    fs::write(&weights, with_infinite_head(bytes)).unwrap();
+    let set = ["steps=1", "eval.before_and_after=false", path];
+    let ended = lab.fails("infinite", &set);
+    ended.says(&["reward `verified`", "a reward is a number from -1e9 to 1e9"]);
+    fs::write(&weights, whole).unwrap();
 
     let task = |n: usize| {
         let question = format!("Is number {n} even?");

@@ -79,6 +79,7 @@ fn questions_that_no_agent_can_read_take_bounded_memory() {
     for (status, answer) in all_at_once(&server, "/v1/chat/completions", &vec![long; 3]) {
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(status >= 400 && message.contains("8100"), "{status}: {message}");
+        assert_eq!(answer["error"]["code"], "context_length_exceeded", "{message}");
     }
     let (Some(before), Some(after)) = (before, status(&server, "VmHWM")) else { return };
     println!("three questions of 8 MB at once: at most {before} KiB before, {after} KiB after");
@@ -87,6 +88,49 @@ fn questions_that_no_agent_can_read_take_bounded_memory() {
         after < before + 2 * LARGEST,
         "the largest memory grew from {before} KiB to {after} KiB"
     );
+}
+
+#[test]
+fn replies_of_which_a_model_of_rewards_reads_the_end_take_bounded_memory() {
+    let lab = lab();
+    lab.judged();
+    lab.run(&["train", "judge.toml", "--out", "judge"]).succeeded();
+    lab.run(&["export", "--run", "judge", "--verifier", "--out", "verifier"]).succeeded();
+    let server = Server::start(&lab, &["reward", "--model", "verifier"]);
+    let judged = |text: &str| {
+        let messages = [json!({"role": "user", "content": "1 + 1?"})];
+        let item = json!({"id": "a", "messages": messages, "completion": text});
+        json!({"protocol": 1, "items": [item]})
+    };
+    assert_eq!(server.post("/v1/score", &judged("2")).0, 200);
+    let before = status(&server, "VmHWM");
+    for (status, answer) in
+        all_at_once(&server, "/v1/score", &vec![judged(&"ab ".repeat(2_700_000)); 3])
+    {
+        assert!(status == 200 && answer["items"][0]["reward"].is_number(), "{status}: {answer}");
+    }
+    let (Some(before), Some(after)) = (before, status(&server, "VmHWM")) else { return };
+    println!("three replies of 8 MB at once: at most {before} KiB before, {after} KiB after");
+    assert!(
+        after < before + 2 * LARGEST,
+        "the largest memory grew from {before} KiB to {after} KiB"
+    );
+    let rest = status(&server, "VmRSS").unwrap();
+    assert!(rest < before + LARGEST, "{rest} KiB stay; before there were {before}");
+}
+
+#[test]
+fn the_page_about_servers_states_these_limits_of_memory() {
+    let page = super::page().split_whitespace().collect::<Vec<_>>().join(" ");
+    let mib = LARGEST >> 10;
+    for stated in [
+        format!("grows by less than {mib} MiB for three texts of 8 MB at once"),
+        format!("by less than {} GiB for the largest request that it accepts", (4 * mib) >> 10),
+        format!("less than {} MiB for three questions of 8 MB at once", 2 * mib),
+        format!("that of rewards by less than {} MiB for three replies of 8 MB at once", 2 * mib),
+    ] {
+        assert!(page.contains(&stated), "{stated}");
+    }
 }
 
 #[test]

@@ -221,3 +221,113 @@ fn every_invariant_that_the_code_names_is_defined_on_the_page() {
     none(&problems);
     assert_eq!(invariants("by K-1 and (RT-2), not FK-1, K-x").len(), 2);
 }
+
+/// Returns the value of a number that a file declares, such as `const A: usize = 4 << 20;`.
+fn declared(file: &str, name: &str) -> u64 {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let line = text.lines().find(|line| line.contains(&format!(" {name}: ")));
+    let line = line.unwrap_or_else(|| panic!("{file}: no {name}"));
+    let digits = |text: &str| -> u64 {
+        let start = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let end = start.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(start.len());
+        start[..end].replace('_', "").parse().unwrap_or_else(|_| panic!("{file}: {line}"))
+    };
+    // Of a type before the number, such as `usize`, no digit counts.
+    let value = line.split_once(" = ").map_or(line, |(_, value)| value);
+    let value = value.rsplit("::").next().unwrap();
+    match value.split_once("<<") {
+        Some((number, bits)) => digits(number) << digits(bits),
+        None => digits(value),
+    }
+}
+
+/// Returns a whole number with separators.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let groups = digits.as_bytes()[first..].chunks(3).map(|group| str::from_utf8(group).unwrap());
+    let first = [&digits[..first]].into_iter().filter(|first| !first.is_empty());
+    first.chain(groups).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn the_figures_of_the_page_about_servers_are_those_of_the_code() {
+    let page = fs::read_to_string(root().join("docs/src/serving.md")).unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let serve = |file: &str, name: &str| declared(&format!("crates/serve/src/{file}"), name);
+    let limits = |name: &str| {
+        let text = fs::read_to_string(root().join("crates/serve/src/listener/limits.rs")).unwrap();
+        let default = text.split("fn default()").nth(1).unwrap();
+        let line = default.lines().find(|line| line.trim().starts_with(&format!("{name}: ")));
+        let value = line.unwrap().split_once(": ").unwrap().1;
+        let digits = value.chars().skip_while(|c| !c.is_ascii_digit());
+        let number: String = digits.take_while(char::is_ascii_digit).collect();
+        number.parse::<u64>().unwrap()
+    };
+    let stated = [
+        format!(
+            "| values in the JSON of a body | {} |",
+            grouped(serve("openai/limits.rs", "MOST_VALUES"))
+        ),
+        format!("times 1 + n | {} |", grouped(serve("openai/limits.rs", "MOST_LISTED"))),
+        format!(
+            "{} MiB of requests above {} KiB; a larger request is read alone",
+            serve("model/reading.rs", "AT_ONCE") >> 20,
+            serve("model/reading.rs", "SMALL") >> 10
+        ),
+        format!(
+            "{} MiB of those above {} KiB; then clients wait",
+            serve("body.rs", "MEMORY") >> 20,
+            serve("body.rs", "SMALL") >> 10
+        ),
+        format!("{} connections (`--max-connections`)", limits("connections")),
+        format!("{} for each address beyond this machine", limits("connections_per_peer")),
+        format!(
+            "{} KiB (at most twice that) and {} seconds for the head",
+            limits("head_bytes"),
+            limits("head")
+        ),
+        format!("{} seconds for its body", serve("body.rs", "PATIENCE")),
+        format!("reads nothing of its answer for {} seconds", limits("write")),
+        format!("a stream waits with at most {} events", serve("stream.rs", "EVENTS")),
+        format!(
+            "an answer over HTTP/2 with {} KiB",
+            serve("listener/http2/unread.rs", "LARGEST") >> 10
+        ),
+        format!(
+            "with {} concurrent requests for a connection",
+            serve("listener/http2.rs", "STREAMS")
+        ),
+        format!("at most {} KiB and", serve("model/grammar.rs", "LARGEST") >> 10),
+        format!(
+            "and {} values, the schemas of tools included",
+            grouped(serve("model/grammar.rs", "MOST_VALUES"))
+        ),
+        format!("{} prompts of the whole context", serve("model/completions.rs", "MOST_PROMPTS")),
+    ];
+    for stated in stated {
+        assert!(page.contains(&stated), "docs/src/serving.md does not say {stated:?}");
+    }
+}
+
+#[test]
+fn the_commands_of_the_readme_are_recipes() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let block = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let commands = block.lines().map(|line| line.split(" #").next().unwrap().trim());
+    let commands: Vec<&str> = commands.filter(|line| line.starts_with("cargo ")).collect();
+    let recipes = fs::read_to_string(root().join("justfile")).unwrap();
+    assert!(commands.len() >= 2, "{commands:?}");
+    for command in commands {
+        let is_recipe = recipes.lines().any(|line| line.trim() == command);
+        assert!(is_recipe, "no recipe of the justfile is `{command}`");
+        if let Some((_, name)) = command.split_once("--example ") {
+            assert!(root().join(format!("examples/{name}.rs")).is_file(), "{command}");
+        }
+    }
+    assert!(
+        fs::read_to_string(root().join(".ci/run"))
+            .unwrap()
+            .contains("for part in fmt lint doc test; do")
+    );
+}

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use maverl_kernels::sample::{derive_seed, uniform};
 use serde_json::Value;
 
-use super::harness::{Dtype, Setup, Size};
+use super::setup::{BenchDtype, BenchSize, Setup};
 use crate::{Failure, configured};
-use maverl::check::Sources;
-use maverl::model::blank::{SHAPES, blank_model};
-use maverl::model::{ModelSource, StoredDtype, create};
+use maverl::config::source::Sources;
+use maverl::files::blank::{SHAPES, blank_model};
+use maverl::files::{ModelSource, StoredDtype, create};
 use maverl::runtime::{
     self, Batch, Completion, Objective, Policy, Request, Row, Runtime, RuntimeOptions, Sampling,
     WorkerSpec,
@@ -37,7 +37,7 @@ pub struct BenchFixture {
     parameters: u64,
 }
 
-impl Size {
+impl BenchSize {
     /// Returns the shape of the model.
     pub fn shape(self) -> create::Size {
         let name = match self {
@@ -96,18 +96,15 @@ impl BenchFixture {
 
     /// Returns rows of random tokens, of which one is the prompt.
     pub fn rows(&self, rows: usize) -> Vec<Row> {
-        let row = |i| {
-            let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
-            let logprob = -(self.size.vocab_size as f32).ln();
-            let logprobs = vec![logprob; completion.len()];
-            row(
-                self.ids(derive_seed(1, i), 1),
-                completion,
-                logprobs,
-                if i % 2 == 0 { 1.0 } else { -1.0 },
-            )
-        };
-        (0..rows as u64).map(row).collect()
+        (0..rows as u64).map(|i| self.random_row(i)).collect()
+    }
+
+    fn random_row(&self, i: u64) -> Row {
+        let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
+        let logprob = -(self.size.vocab_size as f32).ln();
+        let logprobs = vec![logprob; completion.len()];
+        let advantage = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        row(self.ids(derive_seed(1, i), 1), completion, logprobs, advantage)
     }
 
     /// Returns the operations of training per token of a row: forward and backward pass of every weight, with the
@@ -158,8 +155,8 @@ impl Setup {
     /// Returns the shape of the model, and the type of its weights in files.
     pub fn model(&self) -> (create::Size, StoredDtype) {
         let stored = match self.dtype {
-            Dtype::F32 => StoredDtype::F32,
-            Dtype::Bf16 => StoredDtype::Bf16,
+            BenchDtype::F32 => StoredDtype::F32,
+            BenchDtype::Bf16 => StoredDtype::Bf16,
         };
         (self.size.shape(), stored)
     }
@@ -202,8 +199,8 @@ pub fn specs(
     let config = configured(&sources(setup, set)?)?;
     let mut worker = WorkerSpec::new("bench", ModelSource::Directory(dir.to_owned()));
     worker.dtype = match setup.dtype {
-        Dtype::F32 => runtime::Dtype::F32,
-        Dtype::Bf16 => runtime::Dtype::Bf16,
+        BenchDtype::F32 => runtime::Dtype::F32,
+        BenchDtype::Bf16 => runtime::Dtype::Bf16,
     };
     for policy in &mut worker.policies {
         policy.gradient_checkpointing = config.models[MODEL].gradient_checkpointing;
@@ -243,7 +240,7 @@ mod tests {
     use super::*;
 
     /// Returns hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size.
-    fn shape(size: Size) -> [usize; 6] {
+    fn shape(size: BenchSize) -> [usize; 6] {
         let shape = size.shape();
         [
             shape.hidden_size,
@@ -257,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_shapes_are_those_that_others_are_measured_with() {
-        assert_eq!(shape(Size::S), [128, 4, 4, 2, 512, 1024]);
-        assert_eq!(shape(Size::M), [512, 8, 8, 2, 1408, 8192]);
+        assert_eq!(shape(BenchSize::S), [128, 4, 4, 2, 512, 1024]);
+        assert_eq!(shape(BenchSize::M), [512, 8, 8, 2, 1408, 8192]);
     }
 }

@@ -8,9 +8,9 @@ use maverl_kernels::sample::uniform;
 use maverl_kernels::sum;
 use rayon::prelude::*;
 
-use super::harness::{Dtype, Setup};
 use super::measure::median;
 use super::report::Figure;
+use super::setup::{BenchDtype, Setup};
 
 /// A measured matrix product.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,10 +74,10 @@ pub(super) fn kernels(setup: &Setup) -> Vec<Figure> {
 }
 
 /// Measures GFLOP/s of a large product.
-pub(super) fn limit(dtype: Dtype) -> f64 {
+pub(super) fn limit(dtype: BenchDtype) -> f64 {
     let precision = match dtype {
-        Dtype::F32 => Precision::F32,
-        Dtype::Bf16 => Precision::Bf16,
+        BenchDtype::F32 => Precision::F32,
+        BenchDtype::Bf16 => Precision::Bf16,
     };
     let figures = LIMITS.map(|shape| product(precision, shape, 3));
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)
@@ -127,13 +127,10 @@ fn product(
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
     let weight = (form == Form::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
-    let mut work = || {
-        let out = black_box(&mut out[..]);
-        match (&weight, form) {
-            (Some(weight), _) => precision.set().nt_packed(&a, weight, out, m),
-            (None, Form::WeightGradient) => precision.add().tn(&a, &b, out, m, n, k),
-            (None, _) => precision.set().nn(&a, &b, out, m, n, k),
-        }
+    let mut work = || match (&weight, form, black_box(&mut out[..])) {
+        (Some(weight), _, out) => precision.set().nt_packed(&a, weight, out, m),
+        (None, Form::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
+        (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
     };
     let registers = Registers::new(precision);
     let calls = calls(&mut work);

@@ -1,13 +1,14 @@
 //! Rollout and updates of one policy.
 
+use std::num::NonZeroUsize;
+
 use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relative};
 use maverl_kernels::sample::derive_seed;
 
-use super::BenchArgs;
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
-use super::harness::Setup;
 use super::measure::timed;
 use super::report::Figure;
+use super::setup::Setup;
 use crate::Failure;
 use maverl::runtime::Objective;
 
@@ -22,24 +23,22 @@ const GRPO: Relative = Relative {
     singleton: Singleton::Raw,
 };
 
-impl BenchArgs {
-    /// Returns the numbers of rows to measure, each with the name of the figure.
-    fn amounts(&self) -> Vec<(usize, String)> {
-        let n = self.times.get();
-        let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
-        powers.into_iter().map(|times| (ROWS * times, format!("{} rows", ROWS * times))).collect()
-    }
+/// Returns the numbers of rows to measure, each with the name of the figure.
+fn row_counts(times: NonZeroUsize) -> Vec<(usize, String)> {
+    let n = times.get();
+    let powers = if n == 1 { vec![1] } else { vec![1, n, n * n] };
+    powers.into_iter().map(|times| (ROWS * times, format!("{} rows", ROWS * times))).collect()
 }
 
 /// Measures generated tokens per second: prefill and decoding.
-pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(&args.setup, &[])?;
+pub(super) async fn rollout(setup: &Setup, times: NonZeroUsize) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(setup, &[])?;
     let mut figures = Vec::new();
-    for (rows, what) in args.amounts() {
+    for (rows, what) in row_counts(times) {
         let prompts: Vec<Vec<u32>> =
             (0..rows as u64).map(|i| fixture.ids(derive_seed(0, i), PROMPT)).collect();
         let work = async |()| fixture.replies(&prompts, REPLY).await.map(drop);
-        let seconds = timed(args.setup.repeats, async || fixture.forget().await, work).await?;
+        let seconds = timed(setup.repeats, async || fixture.forget().await, work).await?;
         let flop = fixture.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
         let new = (rows * REPLY) as f64;
         figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
@@ -49,22 +48,26 @@ pub(super) async fn rollout(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
 }
 
 /// Measures tokens per second of an update by the clipped surrogate.
-pub(super) async fn train(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    update(args, Objective::PolicyGradient).await
+pub(super) async fn train(setup: &Setup, times: NonZeroUsize) -> Result<Vec<Figure>, Failure> {
+    update(setup, times, Objective::PolicyGradient).await
 }
 
 /// Measures tokens per second of an update by likelihood.
-pub(super) async fn sft(args: &BenchArgs) -> Result<Vec<Figure>, Failure> {
-    update(args, Objective::Supervised).await
+pub(super) async fn sft(setup: &Setup, times: NonZeroUsize) -> Result<Vec<Figure>, Failure> {
+    update(setup, times, Objective::Supervised).await
 }
 
-async fn update(args: &BenchArgs, objective: Objective) -> Result<Vec<Figure>, Failure> {
-    let fixture = BenchFixture::start(&args.setup, &[])?;
+async fn update(
+    setup: &Setup,
+    times: NonZeroUsize,
+    objective: Objective,
+) -> Result<Vec<Figure>, Failure> {
+    let fixture = BenchFixture::start(setup, &[])?;
     let mut figures = Vec::new();
-    for (rows, what) in args.amounts() {
+    for (rows, what) in row_counts(times) {
         let batch = batch(fixture.rows(rows), objective);
         let work = async |batch| Ok(fixture.policy.update(batch).await.map(drop)?);
-        let seconds = timed(args.setup.repeats, async || Ok(batch.clone()), work).await?;
+        let seconds = timed(setup.repeats, async || Ok(batch.clone()), work).await?;
         let (tokens, flop) = (rows * (PROMPT + REPLY), fixture.training_flop(PROMPT + REPLY));
         figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
     }

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::harness::{Dtype, Setup, Size, written};
 use super::measure::median;
+use super::setup::{BenchDtype, BenchSize, Setup, written};
 use maverl::plan;
 use maverl::table::Table;
 
 /// Results of one part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BenchReport {
     part: String,
-    size: Size,
-    dtype: Dtype,
+    size: BenchSize,
+    dtype: BenchDtype,
     threads: usize,
     /// Vector instructions in use.
     simd: String,
@@ -86,7 +86,7 @@ impl Figure {
     }
 }
 
-impl Report {
+impl BenchReport {
     /// Creates the report of a part. `matmul_gflops` is the speed of products.
     pub fn new(
         part: String,
@@ -114,8 +114,8 @@ impl Report {
 }
 
 /// Formats one line per figure, of at most `width` columns.
-pub fn table(reports: &[Report], width: usize) -> String {
-    let Some(Report { size, dtype, threads, simd, .. }) = reports.first() else {
+pub fn table(reports: &[BenchReport], width: usize) -> String {
+    let Some(BenchReport { size, dtype, threads, simd, .. }) = reports.first() else {
         return String::new();
     };
     let mut table = Table::plain(HEADER).right(&NUMBERS).title(2);
@@ -144,7 +144,7 @@ const HEADER: [&str; 11] = [
 /// Columns of numbers.
 const NUMBERS: [usize; 8] = [2, 3, 4, 6, 7, 8, 9, 10];
 
-impl Report {
+impl BenchReport {
     /// Formats a line of the table; values of the whole part are in the first.
     fn line(&self, figure: &Figure, first: bool) -> [String; 11] {
         let some = |value: Option<String>| value.unwrap_or_default();
@@ -204,7 +204,7 @@ mod tests {
             "figures": [figure("64 rows"), figure("128 rows, a prompt for eight each")],
             "peak_bytes": 123_456_789, "other_cores": 0.5,
         });
-        let report: Report = serde_json::from_value(report).unwrap();
+        let report: BenchReport = serde_json::from_value(report).unwrap();
         for width in [60, 80, 120] {
             let text = table(std::slice::from_ref(&report), width);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use clap::{Args, ValueEnum};
 
 use crate::number;
-use maverl::collect::Pattern;
+use maverl::collect::{Kind, Pattern};
 use maverl::trajectory::Seat;
 
 /// Key of a file of tasks.
@@ -88,6 +88,17 @@ pub(super) enum KindArg {
     Verifier,
     /// `prompt`, `completions`, `labels`: the turns of an episode as steps.
     Steps,
+}
+
+impl KindArg {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Sft => Kind::Sft,
+            Self::Preference => Kind::Preference,
+            Self::Verifier => Kind::Verifier,
+            Self::Steps => Kind::Steps,
+        }
+    }
 }
 
 /// Removal of duplicates.

@@ -24,13 +24,10 @@ pub(super) fn has_part(part: &str, episodes: &[Collected]) -> Result<(), Failure
         return Ok(());
     }
     let known = names.into_iter().collect::<Vec<_>>().join("`, `");
-    Err(Failure(match known.is_empty() {
-        true => format!(
-            "no turn has a reward of its own, so `--label {part}` labels none; leave it out"
-        ),
-        false => format!(
-            "no turn has a part `{part}` of the reward; write one of `{known}` for `--label`"
-        ),
+    Err(Failure(if known.is_empty() {
+        format!("no turn has a reward of its own, so `--label {part}` labels none; leave it out")
+    } else {
+        format!("no turn has a part `{part}` of the reward; write one of `{known}` for `--label`")
     }))
 }
 
@@ -105,12 +102,11 @@ impl Evaluated {
             let name = is_file(own)?;
             return Some(format!("{name:?}, the file of `eval.data`"));
         }
-        let of_evaluation = |(key, held): &(&'static str, &String)| {
-            (split == data::ALL || *held == split || *held == data::ALL)
-                .then(|| format!("split {split:?}, which has tasks of `eval.{key}`"))
-        };
         let validation = (self.eval.every > 0).then_some(("split", &self.eval.split));
-        [("test_split", &self.eval.test_split)].iter().chain(&validation).find_map(of_evaluation)
+        let test = ("test_split", &self.eval.test_split);
+        let shares = |held: &str| split == data::ALL || held == split || held == data::ALL;
+        let (key, _) = [test].into_iter().chain(validation).find(|(_, held)| shares(held))?;
+        Some(format!("split {split:?}, which has tasks of `eval.{key}`"))
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::super::info::in_toml;
 use super::key::level_row;
-use maverl::check::type_of_option;
+use maverl::config::source::type_of_option;
 use maverl::config::{AdvantagePlan, SurrogatePlan, reference};
 use maverl::registry::{Declaration, Registry};
 use maverl::settings::{Key, TableKind, Tagged};

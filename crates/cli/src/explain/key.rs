@@ -2,9 +2,9 @@
 
 use super::super::{Failure, info::in_toml, usage};
 use super::declared;
-use maverl::check::{alias, type_of};
 use maverl::config::Preset;
 use maverl::config::reference::{self, Entry, Item};
+use maverl::config::source::{alias, type_of};
 use maverl::config::tables::{self, TABLES};
 use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};

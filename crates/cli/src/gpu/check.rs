@@ -5,24 +5,15 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use maverl_kernels::cuda::{Gpu, libraries};
 
-use super::report::{Line, Report};
-use super::{CheckArgs, Part, models, parity, policy, rollout, speed, team};
+use super::args::{CheckArgs, GpuPart};
+use super::checked::Checked;
+use super::report::{GpuReport, Line};
+use super::{models, parity, policy, rollout, speed, team};
 use crate::{Failure, tell};
 use maverl::runtime::{DeviceChoice, DeviceKernels};
 
 /// Exit code where no device can be opened.
 const NO_DEVICE: u8 = 2;
-
-/// A device that is checked, with its limits.
-pub(super) struct Checked<'a> {
-    pub(super) args: &'a CheckArgs,
-    pub(super) kernels: DeviceKernels,
-    /// Peak of products, in operations a second, if it is known.
-    pub(super) peak: Option<f64>,
-    /// Bandwidth of a copy, in bytes a second, once it is measured.
-    pub(super) copy: Option<f64>,
-    pub(super) report: Report,
-}
 
 /// Runs the parts on a device.
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
@@ -43,18 +34,17 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
     };
     let peak = args.peak.or_else(|| models::peak(&name)).map(|peak| peak * 1e12);
-    let report = Report::new(args.json, args.minutes);
+    let report = GpuReport::new(args.json, args.minutes);
     let mut checked = Checked { args, kernels, peak, copy: None, report };
     let emulated = args.device == DeviceChoice::Emulated;
-    let measured =
-        |part: &Part| !matches!(part, Part::Kernels | Part::Rollout | Part::Training | Part::Team);
-    let parts: Vec<Part> = match args.parts.is_empty() {
-        true => Part::value_variants()
-            .iter()
-            .copied()
-            .filter(|part| !emulated || measured(part))
-            .collect(),
-        false => args.parts.clone(),
+    let measured = |part: &GpuPart| {
+        !matches!(part, GpuPart::Kernels | GpuPart::Rollout | GpuPart::Training | GpuPart::Team)
+    };
+    let parts: Vec<GpuPart> = if args.parts.is_empty() {
+        let all = GpuPart::value_variants().iter().copied();
+        all.filter(|part| !emulated || measured(part)).collect()
+    } else {
+        args.parts.clone()
     };
     for part in parts {
         if emulated && !measured(&part) {
@@ -66,23 +56,23 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
             checked.report.add(part, &Line::note("all", "skipped: no time left (`--minutes`)"));
         }
     }
-    let Report { checks, failures, .. } = checked.report;
+    let GpuReport { checks, failures, .. } = checked.report;
     tell(format_args!("{} of {checks} checks passed", checks - failures));
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Checked<'_> {
     /// Runs a part. An error ends the part alone.
-    fn part(&mut self, part: Part, name: &str) {
+    fn part(&mut self, part: GpuPart, name: &str) {
         let done = match part {
-            Part::Device => self.device(name),
-            Part::Parity => parity::parity(self),
-            Part::Invariance => policy::invariance(self),
-            Part::Step => policy::step(self),
-            Part::Kernels => speed::kernels(self),
-            Part::Rollout => rollout::rollout(self),
-            Part::Training => policy::training(self),
-            Part::Team => team::team(self),
+            GpuPart::Device => self.device(name),
+            GpuPart::Parity => parity::parity(self),
+            GpuPart::Invariance => policy::invariance(self),
+            GpuPart::Step => policy::step(self),
+            GpuPart::Kernels => speed::kernels(self),
+            GpuPart::Rollout => rollout::rollout(self),
+            GpuPart::Training => policy::training(self),
+            GpuPart::Team => team::team(self),
         };
         if let Err(Failure(message)) = done {
             self.report.add(part, &Line::check("the part", false, message));
@@ -91,7 +81,7 @@ impl Checked<'_> {
 
     /// Lists the device, its libraries and its memory.
     fn device(&mut self, name: &str) -> Result<(), Failure> {
-        let part = Part::Device;
+        let part = GpuPart::Device;
         let version = format!("maverl {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), sources());
         self.report.add(part, &Line::note("program", version));
         self.report.add(part, &Line::note("device", name));
@@ -117,14 +107,6 @@ impl Checked<'_> {
             self.report.add(part, &line.with("from its data sheet, or `--peak`"));
         }
         Ok(())
-    }
-
-    /// Returns the free and total bytes of the memory of a GPU.
-    pub(super) fn memory(&self) -> Result<Option<[u64; 2]>, Failure> {
-        match &self.kernels {
-            DeviceKernels::Cuda(gpu) => Ok(Some(gpu.memory()?)),
-            _ => Ok(None),
-        }
     }
 }
 

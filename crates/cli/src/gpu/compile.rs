@@ -4,14 +4,15 @@ use std::process::ExitCode;
 
 use maverl_kernels::cuda::cubins::{ARCHITECTURES, FILE, VARIABLE, file};
 
-use super::CompileArgs;
+use super::args::CompileArgs;
 use crate::{Failure, print};
 
 /// Writes a file of machine code.
 pub(super) fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
-    let arch: Vec<&str> = match args.arch.is_empty() {
-        true => ARCHITECTURES.to_vec(),
-        false => args.arch.iter().map(String::as_str).collect(),
+    let arch: Vec<&str> = if args.arch.is_empty() {
+        ARCHITECTURES.to_vec()
+    } else {
+        args.arch.iter().map(String::as_str).collect()
     };
     let wrong: Vec<&str> = arch.iter().copied().filter(|name| !is_arch(name)).collect();
     if !wrong.is_empty() {

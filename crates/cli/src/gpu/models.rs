@@ -3,13 +3,13 @@
 use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::speed::Sizes;
 
-use super::Size;
-use maverl::model::create;
+use super::args::ModelSize;
+use maverl::files::create;
 
 /// Context of the measured models.
 const CONTEXT: usize = 4096;
 
-impl Size {
+impl ModelSize {
     /// Returns the shape of the model.
     pub(super) fn shape(self) -> create::Size {
         let [hidden, layers, q, kv, intermediate] = match self {
@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_published_models() {
-        let parameters = |size: Size| Counts::of(size.shape()).parameters;
-        assert_eq!(parameters(Size::Half), 494_032_768.0);
-        assert_eq!(parameters(Size::OneAndAHalf), 1_543_714_304.0);
-        assert_eq!(parameters(Size::Three), 3_085_938_688.0);
-        let half = Counts::of(Size::Half.shape());
+        let parameters = |size: ModelSize| Counts::of(size.shape()).parameters;
+        assert_eq!(parameters(ModelSize::Half), 494_032_768.0);
+        assert_eq!(parameters(ModelSize::OneAndAHalf), 1_543_714_304.0);
+        assert_eq!(parameters(ModelSize::Three), 3_085_938_688.0);
+        let half = Counts::of(ModelSize::Half.shape());
         assert_eq!(half.kv, 12_288.0);
         assert!((0.73e6..0.75e6).contains(&half.kept), "{}", half.kept);
         // 256 rows of 1024 tokens on an H200: about a millisecond.

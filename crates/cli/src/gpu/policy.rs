@@ -7,18 +7,19 @@ use std::time::Instant;
 
 use maverl_kernels::sample::{derive_seed, uniform};
 
-use super::check::Checked;
+use super::args::{GpuPart, ModelSize};
+use super::checked::Checked;
 use super::models::Counts;
 use super::report::Line;
-use super::{Part, Size};
 use crate::bench::fixture::without_stop_ids;
 use crate::{Failure, block_on};
-use maverl::model::blank::blank_model;
-use maverl::model::{HfConfig, ModelFiles, ModelSource, StoredDtype, Tokenizer};
+use maverl::files::blank::blank_model;
+use maverl::files::{HfConfig, ModelFiles, ModelSource, StoredDtype};
 use maverl::runtime::{
     Batch, Completion, DeviceChoice, Dtype, Objective, Policy, Request, Row, Runtime,
     RuntimeOptions, Sampling, WorkerSpec, Workload, compare_step, predict,
 };
+use maverl::text::Tokenizer;
 
 /// Largest difference of a log-prob from products in f32, in parts of that of the CPU's products in bf16.
 const ROUNDING: f32 = 2.0;
@@ -62,13 +63,14 @@ impl Fixture {
 
     /// Returns the rows of a training step that is measured.
     fn rows(&self) -> Vec<Row> {
-        let row = |i: u64| {
-            let completion = self.ids(derive_seed(5, i), ROW - 1);
-            let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
-            let advantages = vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; completion.len()];
-            Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
-        };
-        (0..ROWS as u64).map(row).collect()
+        (0..ROWS as u64).map(|i| self.training_row(i)).collect()
+    }
+
+    fn training_row(&self, i: u64) -> Row {
+        let completion = self.ids(derive_seed(5, i), ROW - 1);
+        let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
+        let advantages = vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; completion.len()];
+        Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
     }
 
     /// Empties the prompt cache, as every barrier does.
@@ -151,10 +153,10 @@ pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let equal = pairs.all(|(a, b)| a.ids == b.ids && same(&a.logprobs, &b.logprobs));
     let note = format!("{requests} completions of up to {tokens} tokens");
     let line = Line::check("a completion alone has the bits of one in a batch", equal, note);
-    checked.report.add(Part::Invariance, &line);
+    checked.report.add(GpuPart::Invariance, &line);
     let equal = together.iter().zip(&scored).all(|(done, scored)| same(&done.logprobs, scored));
     let line = Line::check("training has the log-probs of rollout to the bit", equal, "mismatch 0");
-    checked.report.add(Part::Invariance, &line);
+    checked.report.add(GpuPart::Invariance, &line);
     let bits = together
         .iter()
         .flat_map(|done| &done.logprobs)
@@ -162,7 +164,7 @@ pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     // H3: cards that run the same code of another architecture print the same number.
     checked
         .report
-        .add(Part::Invariance, &Line::note("hash of the log-probs", format!("{bits:016x}")));
+        .add(GpuPart::Invariance, &Line::note("hash of the log-probs", format!("{bits:016x}")));
     Ok(())
 }
 
@@ -184,7 +186,7 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
     if device == DeviceChoice::Emulated {
         return Ok(());
     }
-    let size = checked.args.sizes.first().copied().unwrap_or(Size::Half);
+    let size = checked.args.sizes.first().copied().unwrap_or(ModelSize::Half);
     in_blank(size, |source| {
         let ids = |seed, len: usize| -> Vec<u32> {
             (0..len as u64).map(|i| (uniform(seed, i) * 1e5) as u32).collect()
@@ -222,7 +224,7 @@ fn compared(
     let name_of = |what: &str| format!("{name}: {what}");
     let ok = device <= ROUNDING * cpu;
     checked.report.add(
-        Part::Step,
+        GpuPart::Step,
         &Line::check(
             name_of("log-probs are as near to products in f32 as those of the CPU"),
             ok,
@@ -233,13 +235,13 @@ fn compared(
     let ok = found.cosine > COSINE;
     checked
         .report
-        .add(Part::Step, &Line::check(name_of("gradients are those of the CPU"), ok, note));
+        .add(GpuPart::Step, &Line::check(name_of("gradients are those of the CPU"), ok, note));
     Ok(())
 }
 
 /// Calls `f` with a model of a shape with random weights, which exists meanwhile.
 fn in_blank<T>(
-    size: Size,
+    size: ModelSize,
     f: impl FnOnce(&ModelSource) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let dir = std::env::temp_dir().join(format!("maverl-gpu-check-{}", std::process::id()));
@@ -250,7 +252,7 @@ fn in_blank<T>(
     made
 }
 
-fn blank(dir: &Path, size: Size) -> Result<(), Failure> {
+fn blank(dir: &Path, size: ModelSize) -> Result<(), Failure> {
     blank_model(dir, size.shape(), StoredDtype::Bf16, 0)?;
     without_stop_ids(dir)
 }
@@ -258,27 +260,23 @@ fn blank(dir: &Path, size: Size) -> Result<(), Failure> {
 /// Calls `f` with each shape that the device has the memory for, so many bytes a parameter, while there is time.
 pub(super) fn of_sizes(
     checked: &mut Checked<'_>,
-    part: Part,
-    (sizes, bytes): (&[Size], f64),
-    mut f: impl FnMut(&mut Checked<'_>, Size, &ModelSource) -> Result<(), Failure>,
+    part: GpuPart,
+    (sizes, bytes): (&[ModelSize], f64),
+    mut f: impl FnMut(&mut Checked<'_>, ModelSize, &ModelSource) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     for &size in sizes {
         let name = size.sizes().name;
         let free = checked.memory()?.map_or(f64::INFINITY, |[free, _]| free as f64);
         let needed = bytes * Counts::of(size.shape()).parameters + ROOM;
-        let reason = match checked.report.has_time() {
-            false => Some("no time left (`--minutes`)".to_owned()),
-            true if needed > free => {
-                Some(format!("it needs {:.1} GB, {:.1} are free", needed / 1e9, free / 1e9))
-            }
-            true => None,
+        let reason = if !checked.report.has_time() {
+            "no time left (`--minutes`)".to_owned()
+        } else if needed > free {
+            format!("it needs {:.1} GB, {:.1} are free", needed / 1e9, free / 1e9)
+        } else {
+            in_blank(size, |source| f(checked, size, source))?;
+            continue;
         };
-        match reason {
-            Some(reason) => {
-                checked.report.add(part, &Line::note(name, format!("skipped: {reason}")))
-            }
-            None => in_blank(size, |source| f(checked, size, source))?,
-        }
+        checked.report.add(part, &Line::note(name, format!("skipped: {reason}")));
     }
     Ok(())
 }
@@ -286,7 +284,7 @@ pub(super) fn of_sizes(
 /// Measures tokens per second of training, beside the peak of products (MFU).
 pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let sizes = &checked.args.sizes;
-    of_sizes(checked, Part::Training, (sizes, UPDATE_BYTES), |checked, size, source| {
+    of_sizes(checked, GpuPart::Training, (sizes, UPDATE_BYTES), |checked, size, source| {
         let mut options = options(checked.args.device);
         let counts = Counts::of(size.shape());
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
@@ -322,13 +320,13 @@ pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
         if let Some([free, total]) = checked.memory()? {
             line = line.with(format!("{:.2} GB of the card in use", (total - free) as f64 / 1e9));
         }
-        checked.report.add(Part::Training, &line);
+        checked.report.add(GpuPart::Training, &line);
         let predicted = predicted(source, &options, &batch)?;
         let counted = fixture.policy.device_memory().map_or(0, |[_, most]| most);
         let note =
             format!("{:.3} GB, {:.3} predicted", counted as f64 / 1e9, predicted as f64 / 1e9);
         let name = format!("{}: the memory is the predicted one", size.sizes().name);
-        checked.report.add(Part::Training, &Line::check(name, counted == predicted, note));
+        checked.report.add(GpuPart::Training, &Line::check(name, counted == predicted, note));
         fixture.stop();
         Ok(())
     })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Part;
+use super::args::GpuPart;
 use maverl::output;
 
 /// A result.
@@ -55,14 +55,14 @@ impl Line {
 /// A line with its part and the seconds since the start.
 #[derive(Serialize)]
 struct Record<'a> {
-    part: Part,
+    part: GpuPart,
     #[serde(flatten)]
     line: &'a Line,
     seconds: f64,
 }
 
 /// Results of a check so far.
-pub(super) struct Report {
+pub(super) struct GpuReport {
     json: bool,
     start: Instant,
     limit: Duration,
@@ -70,7 +70,7 @@ pub(super) struct Report {
     pub(super) checks: usize,
 }
 
-impl Report {
+impl GpuReport {
     pub(super) fn new(json: bool, minutes: f64) -> Self {
         let limit = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(Duration::MAX);
         Self { json, start: Instant::now(), limit, failures: 0, checks: 0 }
@@ -82,20 +82,21 @@ impl Report {
     }
 
     /// Prints a line. A reader that is gone ends nothing: the exit code has the result.
-    pub(super) fn add(&mut self, part: Part, line: &Line) {
+    pub(super) fn add(&mut self, part: GpuPart, line: &Line) {
         self.checks += usize::from(line.ok.is_some());
         self.failures += usize::from(line.ok == Some(false));
         let seconds = (self.start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-        let text = match self.json {
-            true => output::json_line(&Record { part, line, seconds }).unwrap_or_default(),
-            false => plain(part, line, seconds),
+        let text = if self.json {
+            output::json_line(&Record { part, line, seconds }).unwrap_or_default()
+        } else {
+            plain(part, line, seconds)
         };
         drop(output::print(&format!("{text}\n")));
     }
 }
 
-fn plain(part: Part, line: &Line, seconds: f64) -> String {
-    let part = crate::bench::harness::written(&part);
+fn plain(part: GpuPart, line: &Line, seconds: f64) -> String {
+    let part = crate::bench::setup::written(&part);
     let state = match line.ok {
         Some(true) => "ok  ",
         Some(false) => "FAIL",
@@ -139,11 +140,11 @@ mod tests {
     #[test]
     fn a_line_says_part_state_value_and_share() {
         let line = Line::value("adamw", 3400.0, "GB/s").share(0.81, "a copy").with("fine");
-        let text = plain(Part::Kernels, &line, 2.5);
+        let text = plain(GpuPart::Kernels, &line, 2.5);
         assert_eq!(text, "   2.5 s  kernels          adamw: 3400 GB/s, 81 % of a copy: fine");
-        let mut report = Report::new(true, 1.0);
-        report.add(Part::Parity, &Line::check("a", true, ""));
-        report.add(Part::Parity, &Line::check("b", false, "why"));
+        let mut report = GpuReport::new(true, 1.0);
+        report.add(GpuPart::Parity, &Line::check("a", true, ""));
+        report.add(GpuPart::Parity, &Line::check("b", false, "why"));
         assert_eq!((report.checks, report.failures, report.has_time()), (2, 1, true));
     }
 }

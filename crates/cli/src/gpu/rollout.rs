@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use maverl_kernels::sample::derive_seed;
 
-use super::check::Checked;
+use super::args::{GpuPart, ModelSize};
+use super::checked::Checked;
 use super::models::Counts;
 use super::policy::{Fixture, ROOM, of_sizes, options};
 use super::report::Line;
-use super::{Part, Size, speed};
+use super::speed;
 use crate::{Failure, block_on};
 
 /// Tokens of the prompts and replies of a rollout that is measured.
@@ -28,9 +29,9 @@ pub(super) fn rollout(checked: &mut Checked<'_>) -> Result<(), Failure> {
     decoding(checked, &sizes[..sizes.len().min(1)], false)
 }
 
-fn decoding(checked: &mut Checked<'_>, sizes: &[Size], graphs: bool) -> Result<(), Failure> {
+fn decoding(checked: &mut Checked<'_>, sizes: &[ModelSize], graphs: bool) -> Result<(), Failure> {
     let bandwidth = speed::bandwidth(checked)?;
-    of_sizes(checked, Part::Rollout, (sizes, BYTES), |checked, size, source| {
+    of_sizes(checked, GpuPart::Rollout, (sizes, BYTES), |checked, size, source| {
         let counts = Counts::of(size.shape());
         let mut options = options(checked.args.device);
         let mib = |bytes: f64| NonZeroUsize::new((bytes / f64::from(1 << 20)) as usize);
@@ -46,7 +47,7 @@ fn decoding(checked: &mut Checked<'_>, sizes: &[Size], graphs: bool) -> Result<(
             let name = format!("{} {rows} sequences{how}", size.sizes().name);
             if kv > room || !checked.report.has_time() {
                 let note = Line::note(name, "skipped: no memory or no time left");
-                checked.report.add(Part::Rollout, &note);
+                checked.report.add(GpuPart::Rollout, &note);
                 continue;
             }
             let [prefill, whole] = seconds(&fixture, rows)?;
@@ -58,11 +59,12 @@ fn decoding(checked: &mut Checked<'_>, sizes: &[Size], graphs: bool) -> Result<(
                 let floor = counts.floor(rows as f64, context, [bandwidth, peak]);
                 line = line.share(floor * (REPLY - 1) as f64 / spent, "the floor's speed");
             }
-            checked.report.add(Part::Rollout, &line);
+            checked.report.add(GpuPart::Rollout, &line);
             let tokens = rows as f64 * PROMPT as f64 / prefill;
-            checked
-                .report
-                .add(Part::Rollout, &Line::value(format!("{name}: prefill"), tokens, "tokens/s"));
+            checked.report.add(
+                GpuPart::Rollout,
+                &Line::value(format!("{name}: prefill"), tokens, "tokens/s"),
+            );
         }
         fixture.stop();
         Ok(())

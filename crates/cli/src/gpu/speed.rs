@@ -3,9 +3,9 @@
 use maverl_kernels::cuda::speed::{Amounts, Bench, Speed};
 use maverl_kernels::cuda::{Kernels, Machine};
 
-use super::check::Checked;
-use super::report::{Line, Report};
-use super::{Part, Size};
+use super::args::{GpuPart, ModelSize};
+use super::checked::Checked;
+use super::report::{GpuReport, Line};
 use crate::Failure;
 use maverl::runtime::DeviceKernels;
 
@@ -52,14 +52,14 @@ pub(super) fn bandwidth(checked: &mut Checked<'_>) -> Result<f64, Failure> {
 
 fn groups<M: Machine<Error: std::error::Error> + Clone>(
     kernels: &Kernels<M>,
-    sizes: &[Size],
+    sizes: &[ModelSize],
     peak: Option<f64>,
-    report: &mut Report,
+    report: &mut GpuReport,
 ) -> Result<f64, Failure> {
     let copy = Bench::new(kernels, AMOUNTS, drop).copy()?;
     let bandwidth = copy.bandwidth() * 1e9;
-    report.add(Part::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
-    type Group<M> = fn(&mut Bench<'_, M>, Size) -> Result<(), <M as Machine>::Error>;
+    report.add(GpuPart::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
+    type Group<M> = fn(&mut Bench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
     let once: [Group<M>; 4] = [
         |bench, _| bench.launch(),
         |bench, _| bench.product("square", [8192; 3]),
@@ -72,17 +72,19 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
         |bench, size| bench.elementwise(&size.sizes()),
         |bench, size| bench.softmax(&size.sizes()),
     ];
-    let first = sizes.first().copied().unwrap_or(Size::Half);
+    let first = sizes.first().copied().unwrap_or(ModelSize::Half);
     let once = once.into_iter().map(|group| (group, first));
     let of_sizes = sizes.iter().flat_map(|size| of_size.map(|group| (group, *size)));
     for (group, size) in once.chain(of_sizes) {
         if !report.has_time() {
-            report
-                .add(Part::Kernels, &Line::note("the rest", "skipped: no time left (`--minutes`)"));
+            report.add(
+                GpuPart::Kernels,
+                &Line::note("the rest", "skipped: no time left (`--minutes`)"),
+            );
             break;
         }
         let mut bench = Bench::new(kernels, AMOUNTS, |speed| {
-            report.add(Part::Kernels, &line(&speed, bandwidth, peak));
+            report.add(GpuPart::Kernels, &line(&speed, bandwidth, peak));
         });
         group(&mut bench, size)?;
     }

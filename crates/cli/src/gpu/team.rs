@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::Part;
-use super::check::Checked;
+use super::args::GpuPart;
+use super::checked::Checked;
 use super::report::Line;
 use crate::Failure;
 use maverl::registry::Registry;
@@ -58,7 +58,7 @@ const ERRORS: f64 = 3.0;
 pub(super) fn team(checked: &mut Checked<'_>) -> Result<(), Failure> {
     if !Registry::collect()?.orchestras.contains_key(ORCHESTRA) {
         let note = format!("skipped: this program has no `{ORCHESTRA}`");
-        checked.report.add(Part::Team, &Line::note("all", note));
+        checked.report.add(GpuPart::Team, &Line::note("all", note));
         return Ok(());
     }
     let dir = std::env::temp_dir().join(format!("maverl-gpu-team-{}", std::process::id()));
@@ -76,7 +76,7 @@ fn trained(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     let worst = device.iter().map(|step| step.mismatch).fold(0.0, f64::max);
     let note = format!("{worst:e} at most in {steps} steps");
     let line = Line::check("rollout and training have equal log-probs", worst == 0.0, note);
-    checked.report.add(Part::Team, &line);
+    checked.report.add(GpuPart::Team, &line);
     let cpu = run(dir, DeviceChoice::Cpu)?;
     let ([mine, mine_error], [other, other_error]) = (mean(&device), mean(&cpu));
     let apart = ERRORS * mine_error.hypot(other_error);
@@ -84,21 +84,21 @@ fn trained(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     let note = format!(
         "{mine:.3} on the device, {other:.3} on the CPU in the last {LAST} of {steps} steps; {apart:.3} allowed"
     );
-    checked.report.add(Part::Team, &Line::check("the scores are those of the CPU", ok, note));
+    checked.report.add(GpuPart::Team, &Line::check("the scores are those of the CPU", ok, note));
     let start = device.first().map_or(0.0, |step| step.score);
     let note = format!("{start:.3} in the first step, {mine:.3} in the last");
-    checked.report.add(Part::Team, &Line::check("the team learns", mine > start, note));
+    checked.report.add(GpuPart::Team, &Line::check("the team learns", mine > start, note));
     Ok(())
 }
 
 /// Score and mismatch of a step.
-struct Step {
+struct StepScore {
     score: f64,
     mismatch: f64,
 }
 
 /// Trains in a process of its own.
-fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<Step>, Failure> {
+fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<StepScore>, Failure> {
     let out = dir.join(device.to_string().replace(':', "-"));
     let output = Command::new(std::env::current_exe()?)
         .arg("train")
@@ -114,15 +114,19 @@ fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<Step>, Failure> {
     }
     let rows = std::fs::read_to_string(out.join("metrics.jsonl"))?;
     let rows: Vec<Value> = rows.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let step = |row: &Value| {
+    Ok(rows.iter().filter_map(StepScore::read).collect())
+}
+
+impl StepScore {
+    /// Reads a row of metrics.
+    fn read(row: &Value) -> Option<Self> {
         let of = |name: &str| row.get(name).and_then(Value::as_f64);
-        Some(Step { score: of("rollout/score_mean")?, mismatch: of("mismatch/tiny/logp_abs_max")? })
-    };
-    Ok(rows.iter().filter_map(step).collect())
+        Some(Self { score: of("rollout/score_mean")?, mismatch: of("mismatch/tiny/logp_abs_max")? })
+    }
 }
 
 /// Returns the mean score of the last steps, and its standard error.
-fn mean(steps: &[Step]) -> [f64; 2] {
+fn mean(steps: &[StepScore]) -> [f64; 2] {
     let last = &steps[steps.len().saturating_sub(LAST)..];
     let n = last.len().max(1) as f64;
     let mean = last.iter().map(|step| step.score).sum::<f64>() / n;
@@ -137,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_mean_is_over_the_last_steps() {
-        let step = |score| Step { score, mismatch: 0.0 };
-        let steps: Vec<Step> =
+        let step = |score| StepScore { score, mismatch: 0.0 };
+        let steps: Vec<StepScore> =
             (0..20).map(|i| step(if i < 10 { 9.0 } else { f64::from(i % 2) })).collect();
         let [mean, error] = mean(&steps);
         assert!(

@@ -4,25 +4,23 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Map, Value};
 
+use super::engine::{RequestArgs, start};
 use super::listen::ListenArgs;
 use super::policies::Policies;
-use super::queue::QueueArgs;
 use crate::export::which;
 use crate::{Failure, block_on, models, number, paths};
 use maverl::checkpoint::Which;
 use maverl::config::{Dtype, RuntimeOptions};
-use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use maverl::files::ModelSource;
 use maverl::output;
 use maverl::runtime::Host;
 use maverl::train::Interrupt;
+use maverl_serve::Limits;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl_serve::{Limits, Structured};
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("served").required(true))]
@@ -38,7 +36,7 @@ pub(crate) struct ModelArgs {
     adapter: Vec<(String, PathBuf)>,
     /// Precision of matrix products.
     #[arg(long, value_name = "TYPE", default_value = "f32", requires = "model")]
-    dtype: Precision,
+    dtype: ServedPrecision,
     /// Further variables of its chat template, a JSON object: `{"enable_thinking": false}`.
     #[arg(long, value_name = "JSON", requires = "model", value_parser = models::kwargs)]
     chat_template_kwargs: Option<Map<String, Value>>,
@@ -64,96 +62,13 @@ pub(crate) struct ModelArgs {
     listen: ListenArgs,
 }
 
-/// Options of the requests to models.
-#[derive(Args, Debug, Clone)]
-pub(super) struct RequestArgs {
-    /// Most choices that are generated at once.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = number::from_1)]
-    max_requests: NonZeroUsize,
-    #[command(flatten)]
-    queue: QueueArgs,
-    /// Seconds after which a running request is ended.
-    #[arg(long, value_name = "S", default_value_t = 600, value_parser = number::seed)]
-    timeout_s: u64,
-    /// Largest body of a request in MiB.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::from_0)]
-    max_body_mib: usize,
-    /// Refuse fields of requests that are unknown, instead of logging their names once.
-    #[arg(long)]
-    strict: bool,
-    /// Requests for a form of the reply (`response_format`, a forced call): enforce it, describe the form to the model in words
-    /// without enforcing it, or refuse them. [default: grammar, or refuse if the binary lacks the feature `grammar`]
-    #[arg(long, value_name = "HOW")]
-    structured: Option<StructuredArg>,
-    /// MiB of keys and values. [default: that of `runtime.kv_mib`]
-    #[arg(long, value_name = "N", value_parser = number::from_1)]
-    kv_mib: Option<NonZeroUsize>,
-    /// Threads of the numeric kernels; 0 is one per core.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::from_0)]
-    threads: usize,
-}
-
 /// Precision of matrix products.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Precision {
+enum ServedPrecision {
     /// 32 bits.
     F32,
     /// 16 bits with the exponent of 32.
     Bf16,
-}
-
-/// Treatment of requests for a form of the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StructuredArg {
-    /// Sample only tokens that the form allows.
-    Grammar,
-    /// Describe the form in the system section.
-    Prompt,
-    /// Answer 400.
-    Refuse,
-}
-
-impl StructuredArg {
-    /// Returns the treatment, or an error if this binary cannot enforce forms.
-    fn treatment(given: Option<Self>) -> Result<Structured, Failure> {
-        match given {
-            #[cfg(feature = "grammar")]
-            None | Some(Self::Grammar) => Ok(Structured::Grammar),
-            #[cfg(not(feature = "grammar"))]
-            Some(Self::Grammar) => Err(Failure(
-                "`--structured grammar` needs a binary with the feature `grammar`: `cargo build --release --bin maverl \
-                 --features full,grammar`"
-                    .to_owned(),
-            )),
-            #[cfg(not(feature = "grammar"))]
-            None => Ok(Structured::Refuse),
-            Some(Self::Prompt) => Ok(Structured::Prompt),
-            Some(Self::Refuse) => Ok(Structured::Refuse),
-        }
-    }
-}
-
-impl RequestArgs {
-    pub(super) fn settings(&self) -> Result<ModelSettings, Failure> {
-        Ok(ModelSettings {
-            strict: self.strict,
-            structured: StructuredArg::treatment(self.structured)?,
-            max_body: self.max_body_mib.max(1) << 20,
-            timeout: Duration::from_secs(self.timeout_s),
-            allow_adapters: None,
-            queue: self.queue.limits(self.max_requests),
-        })
-    }
-
-    /// Returns the settings of the engine, given those of the configuration.
-    pub(super) fn runtime(&self, configured: &RuntimeOptions) -> RuntimeOptions {
-        RuntimeOptions {
-            threads: self.threads,
-            max_requests: self.max_requests,
-            kv_mib: self.kv_mib.unwrap_or(configured.kv_mib),
-            ..configured.clone()
-        }
-    }
 }
 
 /// Serves until a signal.
@@ -189,7 +104,7 @@ fn names(entries: &[Entry]) -> String {
 
 /// Models to serve, whose paths and names are checked. That is done before the server listens. Weights are loaded after it,
 /// so that `/health` answers meanwhile.
-enum Wanted<'a> {
+enum WantedModels<'a> {
     /// A model by its location.
     Model(&'a str, ModelSource),
     /// Policies of a run.
@@ -198,26 +113,26 @@ enum Wanted<'a> {
 
 impl ModelArgs {
     /// Checks the paths and names of everything that is served.
-    fn wanted(&self) -> Result<Wanted<'_>, Failure> {
+    fn wanted(&self) -> Result<WantedModels<'_>, Failure> {
         match (&self.model, &self.run) {
             (Some(model), _) => {
                 let source = models::source(model)?;
                 self.check_adapters(&self.called(model))?;
-                Ok(Wanted::Model(model, source))
+                Ok(WantedModels::Model(model, source))
             }
             (None, Some(run)) => {
                 let policies = Policies::open(run, &self.checkpoint, &self.policy)?;
-                Ok(Wanted::Policies(Box::new(policies)))
+                Ok(WantedModels::Policies(Box::new(policies)))
             }
             (None, None) => Err(Failure("give `--model` or `--run`".to_owned())),
         }
     }
 
     /// Loads everything that is served.
-    async fn load(&self, wanted: &Wanted<'_>) -> Result<Vec<Entry>, Failure> {
+    async fn load(&self, wanted: &WantedModels<'_>) -> Result<Vec<Entry>, Failure> {
         match wanted {
-            Wanted::Model(model, source) => self.load_model(model, source).await,
-            Wanted::Policies(policies) => policies.load(&self.requests).await,
+            WantedModels::Model(model, source) => self.load_model(model, source).await,
+            WantedModels::Policies(policies) => policies.load(&self.requests).await,
         }
     }
 
@@ -242,8 +157,8 @@ impl ModelArgs {
         let name = self.called(model);
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
         let dtype = match self.dtype {
-            Precision::F32 => Dtype::F32,
-            Precision::Bf16 => Dtype::Bf16,
+            ServedPrecision::F32 => Dtype::F32,
+            ServedPrecision::Bf16 => Dtype::Bf16,
         };
         let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeOptions::default()));
         let places = 1 + self.adapter.len() + self.places_for_clients();
@@ -273,25 +188,6 @@ impl ModelArgs {
         };
         (1 + self.adapter.len()..first.host.places()).map(|i| (first.host.clone(), i)).collect()
     }
-}
-
-/// Loads a base and starts its thread. Returns it with the SHA-256 of the weights.
-pub(super) fn start(
-    files: &ModelFiles,
-    dtype: Dtype,
-    kwargs: &Map<String, Value>,
-    runtime: &RuntimeOptions,
-    places: usize,
-) -> Result<(Host, String), Failure> {
-    let tokenizer = Arc::new(Tokenizer::load(files)?.with_template_kwargs(kwargs));
-    let base: Model = models::load(files, None)?.with_precision(dtype.into());
-    let (tokens, rows, place) = (tokenizer.len(), base.config.vocab_size, files.describe());
-    if tokens > rows {
-        let problem = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
-        return Err(Failure(format!("{place}: {problem}")));
-    }
-    let fingerprint = base.fingerprint();
-    Ok((Host::start(&place, &base, &tokenizer, runtime, places)?, fingerprint))
 }
 
 /// Returns the last part of a model's location.

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::model::{RequestArgs, start};
+use super::engine::{RequestArgs, start};
 use crate::{Failure, of_run, paths, planned};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
 use maverl::config::RuntimeOptions;
-use maverl::model::{ModelFiles, ModelSource};
+use maverl::files::{ModelFiles, ModelSource};
 use maverl::plan::{Plan, PolicyPlan};
 use maverl::registry::Registry;
 use maverl::runtime::{DeviceChoice, Host};

@@ -32,11 +32,14 @@ pub enum Aggregation {
 pub fn token_weights(lengths: &[usize], aggregation: Aggregation, longest: usize) -> Vec<f32> {
     let rows = lengths.len() as f64;
     let tokens = lengths.iter().sum::<usize>() as f64;
-    let weight = |length: usize| match aggregation {
-        Aggregation::TokenMean => 1.0 / tokens,
-        Aggregation::SequenceMean => 1.0 / (rows * length as f64),
-        Aggregation::SequenceSum => 1.0 / rows,
-        Aggregation::Constant => 1.0 / (rows * longest as f64),
-    };
-    lengths.iter().flat_map(|&length| std::iter::repeat_n(weight(length) as f32, length)).collect()
+    let weights = lengths.iter().flat_map(|&length| {
+        let weight = match aggregation {
+            Aggregation::TokenMean => 1.0 / tokens,
+            Aggregation::SequenceMean => 1.0 / (rows * length as f64),
+            Aggregation::SequenceSum => 1.0 / rows,
+            Aggregation::Constant => 1.0 / (rows * longest as f64),
+        };
+        std::iter::repeat_n(weight as f32, length)
+    });
+    weights.collect()
 }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::model::lora::{Patterns, linear_names};
-use crate::model::{self, HfConfig};
+use crate::files::HfConfig;
+use crate::net;
+use crate::net::lora::{Patterns, linear_names};
 use crate::settings::Settings;
 
 /// Start of an adapter.
@@ -49,14 +50,14 @@ pub struct LoraSpec {
 
 impl LoraSpec {
     /// Returns the configuration of the adapter on a base.
-    pub fn on(&self, base: &HfConfig) -> model::LoraConfig {
+    pub fn on(&self, base: &HfConfig) -> net::LoraConfig {
         let mut target_modules = match &self.target_modules {
             TargetModules::Named(names) => names.clone(),
             TargetModules::AllLinear => linear_names(base),
         };
         target_modules.sort();
         target_modules.dedup();
-        model::LoraConfig {
+        net::LoraConfig {
             rank: self.rank,
             alpha: self.alpha,
             dropout: self.dropout,
@@ -67,8 +68,8 @@ impl LoraSpec {
     }
 }
 
-impl From<&model::LoraConfig> for LoraSpec {
-    fn from(lora: &model::LoraConfig) -> Self {
+impl From<&net::LoraConfig> for LoraSpec {
+    fn from(lora: &net::LoraConfig) -> Self {
         Self {
             rank: lora.rank,
             alpha: lora.alpha,
@@ -119,9 +120,9 @@ impl Serialize for TargetModules {
 
 impl<'de> Deserialize<'de> for TargetModules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct ModulesVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for ModulesVisitor {
             type Value = TargetModules;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,6 +144,6 @@ impl<'de> Deserialize<'de> for TargetModules {
             }
         }
 
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ModulesVisitor)
     }
 }

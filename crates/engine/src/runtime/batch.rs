@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
-use crate::model::{ModelError, ModelErrorKind};
 use crate::runtime::peers::mixed;
 
 /// A training row: a prompt and its completion.
@@ -136,18 +136,22 @@ impl Default for Batch {
     }
 }
 
+impl Row {
+    /// Adds what ranks compute themselves to a hash.
+    fn mixed_into(&self, hash: u64) -> u64 {
+        let ids = [&self.prompt, &self.completion].into_iter().flatten().copied();
+        let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
+        let words = ids.chain(numbers.map(|number| number.to_bits()));
+        words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+    }
+}
+
 impl Batch {
     /// Computes a hash of everything that weights depend on and that ranks compute themselves.
     pub(super) fn checksum(&self) -> u64 {
-        let row = |hash: u64, row: &Row| {
-            let ids = [&row.prompt, &row.completion].into_iter().flatten().copied();
-            let numbers = [&row.logprobs, &row.advantages, &row.weights].into_iter().flatten();
-            let words = ids.chain(numbers.map(|number| number.to_bits()));
-            words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
-        };
         let sizes = self.pairs.iter().flatten().map(|&rows| rows as u64);
         let pairs = sizes.fold(mixed(0, self.lr.to_bits()), mixed);
-        self.rows.iter().fold(pairs, row)
+        self.rows.iter().fold(pairs, |hash, row| row.mixed_into(hash))
     }
 
     /// Returns the number of rows of each unit: a row, or a pair of replies. Minibatches consist of whole units.
@@ -160,9 +164,10 @@ impl Batch {
 
     /// Returns the numbers of rows of the two replies of each pair.
     fn pair_sizes(&self) -> Cow<'_, [[usize; 2]]> {
-        match self.pairs.is_empty() {
-            true => Cow::Owned(vec![[1, 1]; self.rows.len() / 2]),
-            false => Cow::Borrowed(&self.pairs),
+        if self.pairs.is_empty() {
+            Cow::Owned(vec![[1, 1]; self.rows.len() / 2])
+        } else {
+            Cow::Borrowed(&self.pairs)
         }
     }
 
@@ -187,10 +192,7 @@ impl Batch {
 
     /// Returns the number of consecutive rows that one rank computes.
     pub(super) fn together(&self) -> usize {
-        match self.pairs.is_empty() {
-            true => self.objective.rows(),
-            false => 1,
-        }
+        if self.pairs.is_empty() { self.objective.rows() } else { 1 }
     }
 
     /// Returns an error if the rows do not fit the objective.
@@ -287,19 +289,23 @@ pub struct ValueBatch {
     pub lr: f64,
 }
 
+impl ValueRow {
+    /// Adds what ranks compute themselves to a hash.
+    fn mixed_into(&self, hash: u64) -> u64 {
+        let [old, targets] = match &self.aim {
+            ValueTarget::Returns { old, returns } => [old.as_slice(), returns],
+            ValueTarget::Slopes(slopes) => [&[][..], slopes],
+        };
+        let numbers = old.iter().chain(targets).map(|number| number.to_bits());
+        let words = self.text.ids.iter().copied().chain(numbers);
+        words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+    }
+}
+
 impl ValueBatch {
     /// Computes a hash of everything that weights depend on and that ranks compute themselves.
     pub(super) fn checksum(&self) -> u64 {
-        let row = |hash: u64, row: &ValueRow| {
-            let [old, targets] = match &row.aim {
-                ValueTarget::Returns { old, returns } => [old.as_slice(), returns],
-                ValueTarget::Slopes(slopes) => [&[][..], slopes],
-            };
-            let numbers = old.iter().chain(targets).map(|number| number.to_bits());
-            let words = row.text.ids.iter().copied().chain(numbers);
-            words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
-        };
-        self.rows.iter().fold(mixed(0, self.lr.to_bits()), row)
+        self.rows.iter().fold(mixed(0, self.lr.to_bits()), |hash, row| row.mixed_into(hash))
     }
 }
 

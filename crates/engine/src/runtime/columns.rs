@@ -4,8 +4,8 @@
 //! in the record of a step, and `view/web/page_tokens.js` draws it.
 
 use super::{Batch, Objective, Row};
+use crate::files::ModelError;
 use crate::loss::RowTokens;
-use crate::model::ModelError;
 use crate::runtime::peers::{self, Peers, lost};
 
 /// Quantities of the completion tokens of a batch: a list for each row, `[T]` each. An unknown quantity is NaN.
@@ -24,7 +24,7 @@ pub struct TokenColumns {
 }
 
 /// Recorder of [`TokenColumns`] in the course of an update.
-pub(super) struct Recorder {
+pub(super) struct ColumnRecorder {
     columns: TokenColumns,
     /// Index of the minibatch in its epoch.
     part: usize,
@@ -34,7 +34,7 @@ pub(super) struct Recorder {
     seen: Vec<bool>,
 }
 
-impl Recorder {
+impl ColumnRecorder {
     /// Returns a recorder; `None` if the batch asks for none, or has no policy gradient.
     pub(super) fn new(batch: &Batch) -> Option<Self> {
         let records = batch.record_tokens && batch.objective == Objective::PolicyGradient;

@@ -4,7 +4,7 @@ mod joint;
 mod pass;
 mod scale;
 
-pub(crate) use joint::{Joint, Shared};
+pub(crate) use joint::{Joint, SharedTrunk};
 pub use scale::Scale;
 
 use maverl_kernels::attention::Packing;
@@ -12,18 +12,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::files::Shards;
+use crate::files::save::{self, Entry};
+use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
-use crate::model::ops::{Backend, Buffer, Cpu};
-use crate::model::save::{self, Entry};
-use crate::model::weights::Shards;
-use crate::model::{
-    Adapter, Context, Gradients, HeadKind, Model, ModelError, ModelErrorKind, Params, Pool, Tape,
-    ValueHead,
-};
-use crate::runtime::optimizer::{Optimizer, halves, whole};
+use crate::net::ops::{Backend, Buffer, Cpu};
+use crate::net::{Adapter, Context, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
+use crate::runtime::checkpoint::{halves, restore, whole};
+use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::micro_batches;
 use crate::runtime::peers::Peers;
-use crate::runtime::trainer::restore;
 use crate::runtime::{
     CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
     ValueTarget, ValueText,
@@ -58,6 +56,20 @@ struct Body<O: Backend> {
 struct Aimed<'a> {
     text: &'a ValueText,
     aim: ValueTarget,
+}
+
+impl<'a> Aimed<'a> {
+    /// Returns a row with values in the units of the head, by the scales of its old values and of its returns.
+    fn normalized(row: &'a ValueRow, [of_old, of_returns]: [Scale; 2]) -> Self {
+        let aim = match &row.aim {
+            ValueTarget::Returns { old, returns } => ValueTarget::Returns {
+                old: of_old.all_normalized(old),
+                returns: of_returns.all_normalized(returns),
+            },
+            grads @ ValueTarget::Slopes(_) => grads.clone(),
+        };
+        Self { text: &row.text, aim }
+    }
 }
 
 impl<O: Backend> Critic<O> {
@@ -155,7 +167,7 @@ impl<O: Backend> Critic<O> {
         let agreed = self.body.peers.agree(|| batch.checksum(), &self.policy);
         agreed.map_err(|error| self.failed(&error))?;
         let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
-        let mut totals = Totals::default();
+        let mut totals = CriticTotals::default();
         for _ in 0..batch.epochs {
             for part in 0..batch.minibatches {
                 let rows: Vec<&Aimed<'_>> =
@@ -191,27 +203,15 @@ impl<O: Backend> Critic<O> {
             }
             Normalize::None | Normalize::Running => before,
         };
-        let of = |scale: Scale, values: &[f32]| {
-            values.iter().map(|&value| scale.normalized(value)).collect::<Vec<f32>>()
-        };
-        let aimed = |row: &'a ValueRow| Aimed {
-            text: &row.text,
-            aim: match &row.aim {
-                ValueTarget::Returns { old, returns } => ValueTarget::Returns {
-                    old: of(head_scale, old),
-                    returns: of(self.scale, returns),
-                },
-                grads @ ValueTarget::Slopes(_) => grads.clone(),
-            },
-        };
-        Ok(batch.rows.iter().map(aimed).collect())
+        let scales = [head_scale, self.scale];
+        Ok(batch.rows.iter().map(|row| Aimed::normalized(row, scales)).collect())
     }
 
     fn step(
         &mut self,
         rows: &[&Aimed<'_>],
         lr: f64,
-        totals: &mut Totals,
+        totals: &mut CriticTotals,
     ) -> Result<(), RuntimeError> {
         let found = self.body.gradients(&mut self.of_trunk, rows, &mut totals.value);
         let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
@@ -375,13 +375,13 @@ impl Aimed<'_> {
 
 /// Sums for [`ValueStats`].
 #[derive(Default)]
-struct Totals {
+struct CriticTotals {
     value: ValueLoss,
     grad_norm: f64,
     steps: u64,
 }
 
-impl Totals {
+impl CriticTotals {
     fn stats(&self, batch: &ValueBatch) -> ValueStats {
         let steps = self.steps.max(1) as f64;
         ValueStats {

@@ -4,11 +4,9 @@ mod choice;
 
 pub use choice::DeviceChoice;
 
+use crate::files::{HfConfig, ModelFiles};
 #[cfg(feature = "cuda")]
-use super::parity::DeviceKernels;
-#[cfg(feature = "cuda")]
-use crate::model::ops::device::{self, Device};
-use crate::model::{HfConfig, ModelFiles};
+use crate::net::ops::device::{self, Device};
 use crate::runtime::{AdapterSpec, Dtype, Runtime, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
@@ -29,9 +27,8 @@ impl DeviceChoice {
     /// Returns the reason why this program cannot use the device on this machine, with a remedy; `None` if it can. The
     /// automatic choice can always be used.
     pub fn unavailable(self) -> Option<String> {
-        self.unavailable_parts().map(|[reason, remedy]| match remedy.is_empty() {
-            true => reason,
-            false => format!("{reason}; {remedy}"),
+        self.unavailable_parts().map(|[reason, remedy]| {
+            if remedy.is_empty() { reason } else { format!("{reason}; {remedy}") }
         })
     }
 
@@ -95,6 +92,27 @@ pub struct WorkerDevice {
     pub device: DeviceChoice,
 }
 
+/// Kernels of an open device.
+#[cfg(feature = "cuda")]
+pub enum DeviceKernels {
+    /// Those of a GPU.
+    Cuda(Kernels<Driver>),
+    /// Those of the emulated device.
+    Emulated(Kernels<Emulated>),
+}
+
+#[cfg(feature = "cuda")]
+impl DeviceKernels {
+    /// Opens a device. Returns its name too.
+    ///
+    /// # Errors
+    ///
+    /// If the device cannot be used, or is the CPU.
+    pub fn open(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
+        OpenDevice::kernels(choice).map_err(|reason| refused(KEY, choice, reason))
+    }
+}
+
 /// A device that is open. Clones share it.
 #[derive(Clone)]
 pub(crate) enum OpenDevice {
@@ -151,7 +169,7 @@ impl OpenDevice {
 /// Open devices of a runtime. Worker groups on one device share it.
 pub(super) struct Devices {
     /// Device of the options.
-    shared: Opened,
+    shared: OpenedDevice,
     /// Device of each worker group.
     groups: Vec<(OpenDevice, WorkerDevice)>,
 }
@@ -161,13 +179,16 @@ impl Devices {
     pub(super) fn open(choice: DeviceChoice, workers: &[WorkerSpec]) -> Result<Self, RuntimeError> {
         let mut opened = Vec::new();
         let without = workers.iter().filter(|worker| worker.device.is_none()).collect();
-        let shared = Asked { key: KEY.to_owned(), choice, workers: without }.open(&mut opened)?;
+        let shared =
+            AskedDevice { key: KEY.to_owned(), choice, workers: without }.open(&mut opened)?;
         let mut groups = Vec::new();
         for worker in workers {
             let key = format!("worker_groups.{}.device", worker.name);
-            let Opened { device, choice, name } = match worker.device {
+            let OpenedDevice { device, choice, name } = match worker.device {
                 None => shared.clone(),
-                Some(choice) => Asked { key, choice, workers: vec![worker] }.open(&mut opened)?,
+                Some(choice) => {
+                    AskedDevice { key, choice, workers: vec![worker] }.open(&mut opened)?
+                }
             };
             let of = WorkerDevice { worker: worker.name.clone(), name, device: choice };
             groups.push((device, of));
@@ -204,34 +225,38 @@ pub(super) const KEY: &str = "runtime.device";
 
 /// A device that is open, never the automatic choice, with its name.
 #[derive(Clone)]
-struct Opened {
+struct OpenedDevice {
     device: OpenDevice,
     choice: DeviceChoice,
     name: String,
 }
 
 /// A device that a key asks for, and the worker groups that run on it.
-struct Asked<'w> {
+struct AskedDevice<'w> {
     key: String,
     choice: DeviceChoice,
     workers: Vec<&'w WorkerSpec>,
 }
 
-impl Asked<'_> {
+/// Returns the configuration of a worker group's model, if it can be read.
+fn config_of(worker: &WorkerSpec) -> Option<HfConfig> {
+    worker.source.fetch().ok()?;
+    HfConfig::load(&ModelFiles::new(&worker.source)).ok()
+}
+
+impl AskedDevice<'_> {
     /// Opens the device, or takes it from those that are open. The automatic choice is the first GPU if it can be opened and
     /// supports the worker groups, else the CPU.
-    fn open(&self, opened: &mut Vec<Opened>) -> Result<Opened, RuntimeError> {
+    fn open(&self, opened: &mut Vec<OpenedDevice>) -> Result<OpenedDevice, RuntimeError> {
         if self.choice != DeviceChoice::Auto {
             return self.on(self.choice, |_| None, opened);
         }
         // A model that cannot be read is reported when it is loaded.
-        let config = |worker: &WorkerSpec| {
-            worker.source.fetch().ok()?;
-            HfConfig::load(&ModelFiles::new(&worker.source)).ok()
-        };
-        match self.on(DeviceChoice::Cuda(0), config, opened) {
-            Ok(found) => Ok(Opened { name: format!("{}, the first GPU", found.name), ..found }),
-            Err(RuntimeError::Device { reason, .. }) => Ok(Opened {
+        match self.on(DeviceChoice::Cuda(0), config_of, opened) {
+            Ok(found) => {
+                Ok(OpenedDevice { name: format!("{}, the first GPU", found.name), ..found })
+            }
+            Err(RuntimeError::Device { reason, .. }) => Ok(OpenedDevice {
                 device: OpenDevice::Cpu,
                 choice: DeviceChoice::Cpu,
                 name: format!("cpu, because no GPU can be used: {reason}"),
@@ -245,8 +270,8 @@ impl Asked<'_> {
         &self,
         choice: DeviceChoice,
         config: impl Fn(&WorkerSpec) -> Option<HfConfig>,
-        opened: &mut Vec<Opened>,
-    ) -> Result<Opened, RuntimeError> {
+        opened: &mut Vec<OpenedDevice>,
+    ) -> Result<OpenedDevice, RuntimeError> {
         let failed = |reason| refused(&self.key, choice, reason);
         let mut reasons: Vec<String> = choice.unavailable().into_iter().collect();
         if reasons.is_empty() {
@@ -263,7 +288,7 @@ impl Asked<'_> {
             return Ok(found.clone());
         }
         let (device, name) = OpenDevice::open(choice).map_err(failed)?;
-        let found = Opened { device, choice, name };
+        let found = OpenedDevice { device, choice, name };
         opened.push(found.clone());
         Ok(found)
     }
@@ -277,7 +302,7 @@ pub(super) fn refused(key: &str, choice: DeviceChoice, reason: String) -> Runtim
 /// Returns the reason and the remedy of a program without the code of devices.
 #[cfg(not(feature = "cuda"))]
 fn without_feature() -> [String; 2] {
-    let whole = lacks_feature!("cuda");
+    let whole = maverl_settings::lacks_feature!("cuda");
     let (reason, remedy) = whole.split_once(": ").unwrap_or((whole, ""));
     [reason.to_owned(), remedy.to_owned()]
 }
@@ -331,7 +356,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::model::ModelSource;
+    use crate::files::ModelSource;
     use crate::runtime::LoraSpec;
 
     #[test]

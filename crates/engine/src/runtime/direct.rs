@@ -10,7 +10,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::engine::Engine;
 use super::{Completion, Request, RuntimeError, RuntimeOptions, memory};
-use crate::model::{Context, Model, ModelError, Pool, Tokenizer};
+use crate::files::ModelError;
+use crate::net::{Context, Model, Pool};
+use crate::text::Tokenizer;
 
 /// Completes a prompt, and calls `each` with every id as soon as it is sampled. The result equals, to the bit, that of
 /// a policy with these weights (K-1).
@@ -72,11 +74,11 @@ pub fn score(model: &Model, rows: &[Vec<u32>]) -> Result<Vec<Scores>, ModelError
     let (context, mut pool) = (Context::Packed(Packing::of(&offsets)), Pool::default());
     let hidden = model.decoder.forward(&ids, &positions, context, &mut pool)?;
     let (logprobs, entropy) = model.decoder.logprobs(&hidden, &targets, &even)?;
-    let of_row = |row: &[usize]| Scores {
+    let scores = offsets.windows(2).map(|row| Scores {
         logprobs: logprobs[row[0]..row[1].saturating_sub(1).max(row[0])].to_vec(),
         entropy: entropy[row[0]..row[1]].to_vec(),
-    };
-    Ok(offsets.windows(2).map(of_row).collect())
+    });
+    Ok(scores.collect())
 }
 
 #[cfg(test)]
@@ -84,7 +86,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::model::{ModelFiles, ModelSource};
+    use crate::files::{ModelFiles, ModelSource};
     use crate::runtime::Sampling;
 
     fn tiny() -> (Model, Arc<Tokenizer>) {

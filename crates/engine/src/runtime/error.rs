@@ -1,6 +1,6 @@
 //! Errors of the runtime.
 
-use crate::model::ModelError;
+use crate::files::ModelError;
 
 /// Error of the runtime.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::{KEY, refused};
 use super::engine::Engine;
-use super::queue::{Hosted, Queue};
-use super::{
-    Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory, pool,
-};
-use crate::model::ops::Cpu;
-use crate::model::{Model, Tokenizer};
+use super::queue::{Hosted, WorkerQueue};
+use super::start::start_threads;
+use super::{Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory};
+use crate::net::Model;
+use crate::net::ops::Cpu;
+use crate::text::Tokenizer;
 
 /// A model with the number of its updates.
-struct Loaded {
+struct LoadedModel {
     model: Model,
     version: u64,
 }
 
-impl Hosted<Cpu> for Loaded {
+impl Hosted<Cpu> for LoadedModel {
     fn model(&self) -> &Model {
         &self.model
     }
@@ -52,7 +52,7 @@ impl KvBlocks {
 /// dropped.
 #[derive(Clone)]
 pub struct Host {
-    queue: Queue<Loaded>,
+    queue: WorkerQueue<LoadedModel>,
     base: Model,
     tokenizer: Arc<Tokenizer>,
     places: usize,
@@ -80,7 +80,7 @@ impl Host {
         }
         maverl_kernels::simd::select()?;
         memory::keep_freed();
-        pool(options.threads)?;
+        start_threads(options.threads)?;
         let engine = Engine::new(
             name,
             Arc::clone(tokenizer),
@@ -91,10 +91,11 @@ impl Host {
         );
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let context = base.config.max_position_embeddings.min(engine.capacity());
-        let owned = (0..places).map(|_| Loaded { model: base.clone(), version: 0 }).collect();
+        let owned = (0..places).map(|_| LoadedModel { model: base.clone(), version: 0 }).collect();
         // The thread is not joined: it ends with the last handle.
         let (name, requests) = (name.into(), options.max_requests.get());
-        let (queue, _) = Queue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
+        let (queue, _) =
+            WorkerQueue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
         let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }
@@ -163,11 +164,8 @@ impl Host {
     }
 
     async fn put(&self, place: usize, model: Model, version: u64) -> Result<(), RuntimeError> {
-        let job = move |loaded: &mut Loaded| {
-            *loaded = Loaded { model, version };
-            Ok(())
-        };
-        self.queue.at_barrier(place, job).await
+        let loaded = LoadedModel { model, version };
+        self.queue.at_barrier(place, move |old| replace_loaded(old, loaded)).await
     }
 
     /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
@@ -182,4 +180,10 @@ impl Host {
     ) -> Result<Completion, RuntimeError> {
         self.queue.generate(place, request).await
     }
+}
+
+/// Replaces the model of a place.
+fn replace_loaded(old: &mut LoadedModel, new: LoadedModel) -> Result<(), RuntimeError> {
+    *old = new;
+    Ok(())
 }

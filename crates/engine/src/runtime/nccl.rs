@@ -6,15 +6,15 @@ use std::sync::Arc;
 use maverl_kernels::cuda::{Slice, SliceMut};
 
 use super::peers::{Peers, lost};
-use crate::dist::{Nccl, Span};
-use crate::model::ops::device::{Device, Runner};
-use crate::model::ops::{Done, Transfer};
-use crate::model::{ModelError, ModelErrorKind};
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::ops::device::{Device, Runner};
+use crate::net::ops::{Done, Transfer};
 use crate::runtime::RuntimeOptions;
+use maverl_dist::{Nccl, NcclSpan};
 
 /// A communicator, and the place of this rank.
 #[derive(Debug)]
-struct Devices {
+struct NcclDevices {
     nccl: Nccl,
     rank: usize,
     size: usize,
@@ -35,11 +35,11 @@ impl Peers {
         bound.map_err(|error| ModelError::new(ModelErrorKind::Device, error.to_string()))?;
         let (rank, size) = (channel.rank(), channel.size());
         let nccl = Nccl::join(channel, nccl).map_err(lost)?;
-        Ok(self.with_transfer(Arc::new(Devices { nccl, rank, size })))
+        Ok(self.with_transfer(Arc::new(NcclDevices { nccl, rank, size })))
     }
 }
 
-impl Transfer for Devices {
+impl Transfer for NcclDevices {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -55,10 +55,12 @@ impl Transfer for Devices {
         receives: &mut [SliceMut<'_, u8>],
         done: &mut dyn FnMut() -> Done<bool>,
     ) -> Done<()> {
-        let sends: Vec<Span> =
-            sends.iter().map(|part| Span { at: part.address(), bytes: part.len() }).collect();
-        let receives: Vec<Span> =
-            receives.iter().map(|part| Span { at: part.address(), bytes: part.len() }).collect();
+        let sends: Vec<NcclSpan> =
+            sends.iter().map(|part| NcclSpan { at: part.address(), bytes: part.len() }).collect();
+        let receives: Vec<NcclSpan> = receives
+            .iter()
+            .map(|part| NcclSpan { at: part.address(), bytes: part.len() })
+            .collect();
         let mut done = || done().map_err(|error| error.to_string());
         // SAFETY: the slices borrow their memory during the call, those that are received into alone.
         unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost)

@@ -9,10 +9,11 @@ mod shards;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::model::gradients::common;
-use crate::model::ops::{Cpu, Ops};
-use crate::model::weights::Shards;
-use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
+use crate::files::Shards;
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::gradients::common;
+use crate::net::ops::{Cpu, Ops};
+use crate::net::{Gradients, Params};
 use crate::runtime::OptimOptions;
 use crate::runtime::peers::Peers;
 pub(crate) use shards::Moments;
@@ -106,40 +107,31 @@ impl<O: Ops> Optimizer<O> {
     /// Restores the moments of this rank and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
-        let own = self.own();
-        let read = |kind: &str| {
-            let mut values = vec![0.0; own.len()];
-            for (name, var) in self.params.vars() {
-                let (place, name) = (var.range(), format!("{kind}.{name}"));
-                let here = common(&place, &own);
-                if here.is_empty() {
-                    continue;
-                }
-                let to = &mut values[here.start - own.start..here.end - own.start];
-                if here == place {
-                    saved.fill(&name, var.dims(), to)?;
-                } else {
-                    let mut whole = vec![0.0; place.len()];
-                    saved.fill(&name, var.dims(), &mut whole)?;
-                    let from = here.start - place.start;
-                    to.copy_from_slice(&whole[from..from + here.len()]);
-                }
-            }
-            self.ops.sums_of(values)
-        };
-        let (m, v) = (read("m")?, read("v")?);
+        let (m, v) = (self.restored(saved, "m")?, self.restored(saved, "v")?);
         (self.m, self.v) = (m, v);
         Ok(())
     }
-}
 
-/// Encodes two counters as four f32, which hold 24 bits each exactly.
-pub(crate) fn halves(a: u64, b: u64) -> Vec<f32> {
-    [a >> 24, a & 0xff_ffff, b >> 24, b & 0xff_ffff].iter().map(|&half| half as f32).collect()
-}
-
-/// Decodes the counters of [`halves`].
-pub(crate) fn whole(halves: &[f32]) -> (u64, u64) {
-    let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
-    (at(0) << 24 | at(1), at(2) << 24 | at(3))
+    /// Reads the moments of a kind, as far as they are those of this rank.
+    fn restored(&self, saved: &Shards, kind: &str) -> Result<O::Sums, ModelError> {
+        let own = self.own();
+        let mut values = vec![0.0; own.len()];
+        for (name, var) in self.params.vars() {
+            let (place, name) = (var.range(), format!("{kind}.{name}"));
+            let here = common(&place, &own);
+            if here.is_empty() {
+                continue;
+            }
+            let to = &mut values[here.start - own.start..here.end - own.start];
+            if here == place {
+                saved.fill(&name, var.dims(), to)?;
+            } else {
+                let mut whole = vec![0.0; place.len()];
+                saved.fill(&name, var.dims(), &mut whole)?;
+                let from = here.start - place.start;
+                to.copy_from_slice(&whole[from..from + here.len()]);
+            }
+        }
+        self.ops.sums_of(values)
+    }
 }

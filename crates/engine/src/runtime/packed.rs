@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use maverl_kernels::attention::Packing;
 use maverl_kernels::sample::derive_seed;
 
-use crate::model::ops::{Backend, Buffer};
-use crate::model::{Context, Decoder, ModelError, Pool, Rows};
+use crate::files::ModelError;
+use crate::net::ops::{Backend, Buffer};
+use crate::net::{Context, Decoder, Pool, Rows};
 use crate::runtime::{Row, ValueText};
 
 /// Packed rows, and the inputs of the loss for each completion token. A prompt that several rows share is stored once,
@@ -177,9 +178,10 @@ pub(crate) fn row_batches(rows: &[&Row], tokens: usize, share: bool) -> Vec<usiz
     for row in rows {
         let whole = row.prompt.len() + row.completion.len() - 1;
         // A row with a shared prompt adds only its completion, each token of which is a target.
-        let more = match share && prompts.contains(row.prompt.as_slice()) {
-            true => row.completion.len(),
-            false => whole,
+        let more = if share && prompts.contains(row.prompt.as_slice()) {
+            row.completion.len()
+        } else {
+            whole
         };
         used += more;
         match sizes.last_mut() {
@@ -200,8 +202,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::files::{ModelFiles, ModelSource};
     use crate::loss::LossOptions;
-    use crate::model::{Gradients, Model, ModelFiles, ModelSource, Tape};
+    use crate::net::{Gradients, Model, Tape};
 
     fn row(prompt: &[u32], completion: &[u32]) -> Row {
         Row {

@@ -1,34 +1,15 @@
-//! Comparison of a device with the CPU on one training step, and its kernels, for `maverl gpu check`.
+//! Comparison of a device with the CPU on one training step, for `maverl gpu check`.
 
 use std::ops::Range;
 
-use maverl_kernels::cuda::{Driver, Emulated, Kernels};
 use maverl_kernels::matmul::Precision;
 
 use super::device::{KEY, OpenDevice, refused};
 use super::packed::PackedRows;
 use super::{DeviceChoice, Row, RuntimeError};
-use crate::model::ops::{Backend, Cpu};
-use crate::model::{Gradients, Model, ModelError, ModelFiles, ModelSource, Pool, Tape};
-
-/// Kernels of an open device.
-pub enum DeviceKernels {
-    /// Those of a GPU.
-    Cuda(Kernels<Driver>),
-    /// Those of the emulated device.
-    Emulated(Kernels<Emulated>),
-}
-
-impl DeviceKernels {
-    /// Opens a device. Returns its name too.
-    ///
-    /// # Errors
-    ///
-    /// If the device cannot be used, or is the CPU.
-    pub fn open(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        OpenDevice::kernels(choice).map_err(|reason| refused(KEY, choice, reason))
-    }
-}
+use crate::files::{ModelError, ModelFiles, ModelSource};
+use crate::net::ops::{Backend, Cpu};
+use crate::net::{Gradients, Model, Pool, Tape};
 
 /// Differences of a device from the CPU, both with products in bf16.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,7 +27,7 @@ pub struct StepDifference {
 }
 
 /// Log-probs of completions, and the gradients of their weighted sum.
-pub(super) struct Scored {
+pub(super) struct ScoredRows {
     pub(super) logprobs: Vec<f32>,
     pub(super) gradients: Vec<f32>,
 }
@@ -76,7 +57,7 @@ pub fn compare_step(
 }
 
 impl StepDifference {
-    fn of(exact: &Scored, cpu: &Scored, device: &Scored) -> Self {
+    fn of(exact: &ScoredRows, cpu: &ScoredRows, device: &ScoredRows) -> Self {
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
         };
@@ -94,7 +75,7 @@ impl StepDifference {
 }
 
 /// Returns the differences of log-probs.
-fn apart(a: &Scored, b: &Scored) -> Vec<f32> {
+fn apart(a: &ScoredRows, b: &ScoredRows) -> Vec<f32> {
     a.logprobs.iter().zip(&b.logprobs).map(|(a, b)| (a - b).abs()).collect()
 }
 
@@ -107,7 +88,7 @@ pub(super) fn scored<O: Backend>(
     ops: &O,
     model: &Model,
     rows: &[Row],
-) -> Result<Scored, ModelError> {
+) -> Result<ScoredRows, ModelError> {
     let model = ops.load(model.clone(), true)?;
     let rows: Vec<&Row> = rows.iter().collect();
     let packed = PackedRows::new(&rows, true);
@@ -117,19 +98,34 @@ pub(super) fn scored<O: Backend>(
     let tape = Tape::record(decoder, packed.rows(), false, &mut pool)?;
     let hidden = packed.predicting(ops, tape.hidden())?;
     let PackedRows { targets, inv_temperature, completions, .. } = &packed;
-    let loss = |some: Range<usize>, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
-        let start = completions[some.start];
-        for row in some {
-            let weight = rows[row].advantages.first().copied().unwrap_or(1.0);
-            dlogp[completions[row] - start..completions[row + 1] - start].fill(weight);
-        }
-        dentropy.fill(0.0);
-        Ok(())
-    };
-    let dhidden =
-        decoder.loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)?;
+    let dhidden = decoder.loss(
+        &hidden,
+        targets,
+        inv_temperature,
+        completions,
+        |some, _, derivatives| {
+            weigh_logprobs(&rows, completions, some, derivatives);
+            Ok(())
+        },
+        &mut gradients,
+    )?;
     let dhidden = packed.spread(ops, &dhidden)?;
     tape.backward(&dhidden, &mut gradients, &mut pool)?;
     let gradients = ops.read_sums(gradients.all()?)?.into_owned();
-    Ok(Scored { logprobs, gradients })
+    Ok(ScoredRows { logprobs, gradients })
+}
+
+/// Writes the derivatives of the weighted sum of log-probs of some rows.
+fn weigh_logprobs(
+    rows: &[&Row],
+    completions: &[usize],
+    some: Range<usize>,
+    [dlogp, dentropy]: [&mut [f32]; 2],
+) {
+    let start = completions[some.start];
+    for row in some {
+        let weight = rows[row].advantages.first().copied().unwrap_or(1.0);
+        dlogp[completions[row] - start..completions[row + 1] - start].fill(weight);
+    }
+    dentropy.fill(0.0);
 }

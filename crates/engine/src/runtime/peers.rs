@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::dist::{Channel, RankError, parts};
+use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{PolicyLoss, ValueLoss};
-use crate::model::ops::Ops;
+use crate::net::ops::Ops;
 #[cfg(feature = "cuda")]
-use crate::model::ops::Transfer;
-use crate::model::values::ALIGN;
-use crate::model::{Gradients, ModelError, ModelErrorKind, Params};
+use crate::net::ops::Transfer;
+use crate::net::values::ALIGN;
+use crate::net::{Gradients, Params};
 use crate::runtime::RuntimeError;
+use maverl_dist::{Channel, RankError, parts};
 
 /// The ranks on which a worker group is; none beside this process by default.
 #[derive(Debug, Clone, Default)]
@@ -137,9 +138,12 @@ impl Peers {
                 if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, &shards) }
             });
         }
-        let mut add = |values: &mut [f32]| match self.sharded {
-            true => channel.reduce_scatter(values, &shards).map_err(lost),
-            false => channel.all_reduce(values).map_err(lost),
+        let mut add = |values: &mut [f32]| {
+            if self.sharded {
+                channel.reduce_scatter(values, &shards).map_err(lost)
+            } else {
+                channel.all_reduce(values).map_err(lost)
+            }
         };
         gradients.combine(count, |sums| ops.update_sums(sums, &mut add))
     }
@@ -154,9 +158,10 @@ impl Peers {
         let Some(channel) = &self.channel else { return gradients.norm(ops) };
         let shards = self.shards(gradients.elements());
         let squares = |shard: &Range<usize>| gradients.squares(ops, shard.clone());
-        let all: Vec<f64> = match self.sharded {
-            true => self.numbers(&[squares(&shards[channel.rank()])?])?.concat(),
-            false => shards.iter().map(squares).collect::<Result<_, _>>()?,
+        let all: Vec<f64> = if self.sharded {
+            self.numbers(&[squares(&shards[channel.rank()])?])?.concat()
+        } else {
+            shards.iter().map(squares).collect::<Result<_, _>>()?
         };
         Ok(all.iter().sum::<f64>().sqrt())
     }

@@ -12,13 +12,15 @@ use tokio::sync::{Semaphore, oneshot};
 use super::engine::Engine;
 use super::peers::Peers;
 use super::queue::Hosted;
-use super::worker::{Operations, Owned, base, policies};
+use super::worker::{Operations, OwnedModels, base, policies};
 use super::{
     Batch, Request, Row, RuntimeError, RuntimeOptions, Sampling, Trunk, ValueBatch, ValueRow,
     ValueTarget, ValueText, WorkerSpec,
 };
-use crate::model::ops::device::Device;
-use crate::model::{HfConfig, Model, ModelError, Tokenizer};
+use crate::files::{HfConfig, ModelError};
+use crate::net::Model;
+use crate::net::ops::device::Device;
+use crate::text::Tokenizer;
 
 /// Longest row of [`Workload::largest`].
 const ROW: usize = 1024;
@@ -74,27 +76,16 @@ impl Workload {
         let tokens = options.micro_batch_tokens.get();
         let length = tokens.min(ROW).min(config.max_position_embeddings.saturating_sub(1)).max(2);
         let kl = worker.policies.iter().any(|policy| policy.reference);
-        let row = |i: usize| {
-            let completion = ids(length);
-            let mut row = Row {
-                // Prompts that no two rows share.
-                prompt: vec![(i % config.vocab_size) as u32],
-                logprobs: vec![0.0; completion.len()],
-                advantages: vec![1.0; completion.len()],
-                completion,
-                ..Row::default()
-            };
+        let rows = (0..(tokens / length).max(1)).map(|i| {
+            // Prompts that no two rows share.
+            let mut row = one_row(vec![(i % config.vocab_size) as u32], ids(length));
             row.loss.kl_coef = if kl { 0.1 } else { 0.0 };
             row
-        };
-        let rows: Vec<Row> = (0..(tokens / length).max(1)).map(row).collect();
-        let text = |row: &Row| ValueRow {
-            text: ValueText { ids: [&row.prompt[..], &row.completion].concat(), places: length },
-            aim: ValueTarget::Returns { old: vec![0.0; length], returns: vec![0.0; length] },
-        };
+        });
+        let rows: Vec<Row> = rows.collect();
         let critic = worker.policies.iter().any(|policy| policy.critic.is_some());
         let values = critic.then(|| {
-            let rows = rows.iter().map(text).collect();
+            let rows = rows.iter().map(one_value_row).collect();
             ValueBatch { rows, minibatches: 1, epochs: 1, lr: 0.0 }
         });
         let prompt = ids(options
@@ -108,6 +99,21 @@ impl Workload {
         let other = |i: usize| vec![(i % config.vocab_size) as u32];
         let prompts = std::iter::once(prompt).chain((0..others).map(other)).collect();
         Self { prompts, reply: 2, batch, values }
+    }
+}
+
+/// Returns a row with any log-probs and advantages.
+fn one_row(prompt: Vec<u32>, completion: Vec<u32>) -> Row {
+    let (logprobs, advantages) = (vec![0.0; completion.len()], vec![1.0; completion.len()]);
+    Row { prompt, completion, logprobs, advantages, ..Row::default() }
+}
+
+/// Returns the row of a critic with the text of a row, and any values.
+fn one_value_row(row: &Row) -> ValueRow {
+    let places = row.completion.len();
+    ValueRow {
+        text: ValueText { ids: [&row.prompt[..], &row.completion].concat(), places },
+        aim: ValueTarget::Returns { old: vec![0.0; places], returns: vec![0.0; places] },
     }
 }
 
@@ -132,12 +138,10 @@ pub fn predict(
     let mut owned =
         policies(worker, options, (&base, &loaded), &Peers::default()).map_err(failed)?;
     let resident = usage.used();
-    let trained = || {
-        let both = worker.policies.iter().zip(&owned);
-        both.filter(|(policy, _)| policy.trained).map(|(_, owned)| sums(owned))
-    };
-    let moments: u64 = trained().map(|bytes| 2 * bytes).sum();
-    let gradients = trained().max().unwrap_or(0);
+    let trained = worker.policies.iter().zip(&owned).filter(|(policy, _)| policy.trained);
+    let trained: Vec<u64> = trained.map(|(_, owned)| sums(owned)).collect();
+    let moments: u64 = trained.iter().map(|bytes| 2 * bytes).sum();
+    let gradients = trained.iter().copied().max().unwrap_or(0);
     let mut engine =
         Engine::new(&worker.name, Arc::clone(tokenizer), &ops, config, options, owned.len());
     complete(&mut engine, &owned, config, workload)?;
@@ -170,14 +174,14 @@ pub fn predict(
 }
 
 /// Returns the bytes of an array of gradients of a policy.
-fn sums(owned: &Owned<Device<Counted>>) -> u64 {
+fn sums(owned: &OwnedModels<Device<Counted>>) -> u64 {
     (4 * owned.model.trainable().elements() as u64).max(1).next_multiple_of(512)
 }
 
 /// Completes the prompts at once.
 fn complete(
     engine: &mut Engine<Device<Counted>>,
-    owned: &[Owned<Device<Counted>>],
+    owned: &[OwnedModels<Device<Counted>>],
     config: &HfConfig,
     workload: &Workload,
 ) -> Result<(), RuntimeError> {

@@ -11,8 +11,9 @@ use std::thread::JoinHandle;
 use rayon::ThreadPool;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::model::ops::Backend;
-use crate::model::{Model, ModelError};
+use crate::files::ModelError;
+use crate::net::Model;
+use crate::net::ops::Backend;
 use crate::runtime::engine::{Engine, Reply};
 use crate::runtime::{Completion, Request, RuntimeError};
 
@@ -26,7 +27,7 @@ pub(crate) trait Hosted<O: Backend>: Send + Sync + 'static {
 
 type Barrier<T> = Box<dyn FnOnce(&mut T) + Send>;
 
-enum Job<T: ?Sized> {
+enum QueueJob<T: ?Sized> {
     /// Generation by one of the models.
     Generate(usize, Request, Reply<Completion>, OwnedSemaphorePermit),
     /// Job that runs after everything sent before it and before anything sent after (RT-1); it may change this model.
@@ -34,20 +35,20 @@ enum Job<T: ?Sized> {
 }
 
 /// A handle to the thread, whose barriers see models as `T`. Cheap to clone.
-pub(crate) struct Queue<T: ?Sized> {
+pub(crate) struct WorkerQueue<T: ?Sized> {
     name: Arc<str>,
-    jobs: mpsc::Sender<Job<T>>,
+    jobs: mpsc::Sender<QueueJob<T>>,
     admission: Arc<Semaphore>,
 }
 
-impl<T: ?Sized> Clone for Queue<T> {
+impl<T: ?Sized> Clone for WorkerQueue<T> {
     fn clone(&self) -> Self {
         let Self { name, jobs, admission } = self;
         Self { name: Arc::clone(name), jobs: jobs.clone(), admission: Arc::clone(admission) }
     }
 }
 
-impl<T: ?Sized + 'static> Queue<T> {
+impl<T: ?Sized + 'static> WorkerQueue<T> {
     /// Starts a thread that owns these models and runs up to `requests` generations at once, on the threads of a pool or of
     /// the global one. `of` returns a model as barriers see it.
     pub(crate) fn start<O: Backend, H: Hosted<O>>(
@@ -78,7 +79,7 @@ impl<T: ?Sized + 'static> Queue<T> {
     ) -> Result<Completion, RuntimeError> {
         let permit = Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.gone())?;
         let (reply, answer) = oneshot::channel();
-        let job = Job::Generate(model, request, reply, permit);
+        let job = QueueJob::Generate(model, request, reply, permit);
         self.jobs.send(job).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
@@ -92,7 +93,7 @@ impl<T: ?Sized + 'static> Queue<T> {
         let (reply, answer) = oneshot::channel();
         // The send fails only if the caller dropped the request.
         let job: Barrier<T> = Box::new(move |owned| drop(reply.send(job(owned))));
-        self.jobs.send(Job::Barrier(model, job)).await.map_err(|_| self.gone())?;
+        self.jobs.send(QueueJob::Barrier(model, job)).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
 
@@ -107,7 +108,7 @@ impl<T: ?Sized + 'static> Queue<T> {
 fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
     mut owned: Vec<H>,
     (mut engine, pool): (Engine<O>, Option<ThreadPool>),
-    mut queue: mpsc::Receiver<Job<T>>,
+    mut queue: mpsc::Receiver<QueueJob<T>>,
     of: fn(&mut H) -> &mut T,
 ) {
     let mut barrier: Option<(usize, Barrier<T>)> = None;
@@ -122,11 +123,11 @@ fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
                 },
             };
             match job {
-                Job::Generate(at, request, reply, permit) => {
+                QueueJob::Generate(at, request, reply, permit) => {
                     let (model, version) = (owned[at].model(), owned[at].version());
                     engine.admit(at, &model.config, version, request, reply, permit);
                 }
-                Job::Barrier(at, job) => barrier = Some((at, job)),
+                QueueJob::Barrier(at, job) => barrier = Some((at, job)),
             }
         }
         if !engine.is_idle() {

@@ -12,8 +12,9 @@ pub use super::adapter::LoraConfig;
 pub use super::optim::OptimConfig;
 pub use super::request::{REPLY, SamplingConfig};
 
+use crate::files::ModelSource;
 use crate::loss::ValueLimits;
-use crate::model::{HeadKind, ModelSource};
+use crate::net::HeadKind;
 #[cfg(feature = "cuda")]
 use crate::runtime::NcclOptions;
 use crate::runtime::{AdapterSpec, DeviceChoice, LoraSpec, OptimOptions};

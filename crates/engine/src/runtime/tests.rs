@@ -5,9 +5,11 @@ mod adapters;
 mod device;
 mod ranks;
 
+use std::sync::Arc;
+
 use super::*;
+use crate::files::ModelSource;
 use crate::loss::{Aggregation, Correction, MaskOptions, PreferenceOptions, TruncateOptions};
-use crate::model::ModelSource;
 
 /// Worker groups and options of a runtime.
 struct Setup {
@@ -537,7 +539,7 @@ async fn a_kl_to_a_reference_that_is_not_kept_is_an_error_and_changes_nothing() 
     let error = policy.update(batch(vec![row])).await.unwrap_err();
     assert!(error.to_string().contains("row 0 has `kl_coef` 0.1"), "{error}");
     let RuntimeError::Model { source, .. } = error else { panic!("{error}") };
-    assert_eq!(source.kind(), crate::model::ModelErrorKind::Argument);
+    assert_eq!(source.kind(), crate::files::ModelErrorKind::Argument);
     assert_eq!(policy.fingerprint().await.unwrap(), before);
 }
 

@@ -16,19 +16,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::derive_seed;
 
+use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{self, RowTokens};
-use crate::model::ops::Backend;
-use crate::model::{
-    Decoder, Gradients, Model, ModelError, ModelErrorKind, Params, Pool, Tape, lora,
-};
-use crate::runtime::columns::Recorder;
-use crate::runtime::critic::{Joint, Shared};
+use crate::net::ops::Backend;
+use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
+use crate::runtime::columns::ColumnRecorder;
+use crate::runtime::critic::{Joint, SharedTrunk};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, row_batches};
 use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
-use before::Corrected;
-pub(in crate::runtime) use checkpoint::restore;
 use totals::Totals;
 
 /// Moments and counters of one policy, and its reference.
@@ -60,15 +57,13 @@ impl<O: Backend> Trainer<O> {
         (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = model.decoder.ops();
-        let params = match spec.trained {
-            true => model.trainable().clone(),
-            false => Params::default().on(ops, false)?,
+        let params = if spec.trained {
+            model.trainable().clone()
+        } else {
+            Params::default().on(ops, false)?
         };
         let optimizer = Optimizer::new(ops, spec.optim, params, peers.clone())?;
-        let reference = match spec.reference {
-            true => Some(model.copy(false)?),
-            false => None,
-        };
+        let reference = spec.reference.then(|| model.copy(false)).transpose()?;
         Ok(Self {
             policy: spec.name.clone(),
             seed,
@@ -90,15 +85,14 @@ impl<O: Backend> Trainer<O> {
         &mut self,
         model: &Model<O>,
         batch: &Batch,
-        mut values: Option<&mut Shared<'_, O>>,
+        mut values: Option<&mut SharedTrunk<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed(&error))?;
         let agreed = self.peers.agree(|| batch.checksum(), &self.policy);
         agreed.map_err(|error| self.failed(&error))?;
-        let mut totals = Totals { recorder: Recorder::new(batch), ..Totals::default() };
+        let mut totals = Totals { recorder: ColumnRecorder::new(batch), ..Totals::default() };
         let corrected = self.corrected(model, batch, &mut totals);
-        let Corrected { rows, mean_weight } = corrected.map_err(|error| self.failed(&error))?;
-        totals.mean_weight = mean_weight;
+        let rows = corrected.map_err(|error| self.failed(&error))?;
         for _ in 0..batch.epochs {
             let before = totals.policy;
             for part in 0..batch.minibatches {
@@ -293,6 +287,14 @@ fn lengths<'r>(rows: &'r [&Row]) -> impl Iterator<Item = usize> + use<'r> {
     rows.iter().map(|row| row.prompt.len() + row.completion.len())
 }
 
+/// Returns the number of tokens of a row that are not trained on.
+fn masked_tokens(batch: &Batch, row: &Row) -> usize {
+    match batch.objective {
+        Objective::Supervised => row.weights.iter().filter(|&&weight| weight == 0.0).count(),
+        Objective::PolicyGradient | Objective::Preference(_) => 0,
+    }
+}
+
 fn completion_tokens(rows: &[&Row]) -> usize {
     rows.iter().map(|row| row.completion.len()).sum()
 }
@@ -313,11 +315,8 @@ fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
 /// Returns the weight of a token in the means of a pass over a batch, whatever `aggregation` and `minibatches` are: that of a
 /// mean over all tokens, or in supervised training over those with a weight. It is rounded as the weights of the loss are.
 fn token_share(batch: &Batch) -> f64 {
-    let masked = |row: &Row| match batch.objective {
-        Objective::Supervised => row.weights.iter().filter(|&&weight| weight == 0.0).count(),
-        Objective::PolicyGradient | Objective::Preference(_) => 0,
-    };
-    let tokens: usize = batch.rows.iter().map(|row| row.completion.len() - masked(row)).sum();
+    let tokens: usize =
+        batch.rows.iter().map(|row| row.completion.len() - masked_tokens(batch, row)).sum();
     f64::from((1.0 / tokens.max(1) as f64) as f32)
 }
 

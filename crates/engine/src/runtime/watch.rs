@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use maverl_kernels::sample::likelihood;
 use tokio::sync::mpsc;
 
-use crate::model::{ModelError, ModelErrorKind};
+use crate::files::{ModelError, ModelErrorKind};
 
 /// A token with its log-prob, under the temperature-scaled, unfiltered softmax.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,25 +13,27 @@ use std::thread::JoinHandle;
 use maverl_kernels::cuda::Usage;
 use maverl_kernels::sample::derive_seed;
 
+use crate::files::perturb;
+use crate::files::{ModelError, ModelErrorKind, ModelFiles};
 #[cfg(feature = "cuda")]
-use crate::model::ops::device::{Device, Runner};
-use crate::model::ops::{Backend, Cpu};
-use crate::model::perturb;
-use crate::model::{Adapter, Model, ModelError, ModelErrorKind, ModelFiles, Pool, Tokenizer};
-use crate::runtime::critic::{Critic, Shared};
+use crate::net::ops::device::{Device, Runner};
+use crate::net::ops::{Backend, Cpu};
+use crate::net::{Adapter, Model, Pool};
+use crate::runtime::critic::{Critic, SharedTrunk};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
-use crate::runtime::queue::{Hosted, Queue};
+use crate::runtime::queue::{Hosted, WorkerQueue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
     UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
+use crate::text::Tokenizer;
 
 /// A policy in its worker. All models of a worker share the storage of its base.
-pub(super) struct Owned<O: Backend> {
+pub(super) struct OwnedModels<O: Backend> {
     pub(super) model: Model<O>,
     trainer: Trainer<O>,
     /// Critic of the policy, if it has one.
@@ -90,7 +92,7 @@ pub(crate) trait Operations {
 /// Constant that separates the seed of a critic's adapter from its policy's.
 const CRITIC: u64 = 0x0063_7269_7469_6300;
 
-impl<O: Backend> Owned<O> {
+impl<O: Backend> OwnedModels<O> {
     /// Creates the policy: the base itself, or an adapter on it, loaded from its start or initialized from the seed and
     /// its name.
     fn new(
@@ -131,20 +133,20 @@ impl<O: Backend> Owned<O> {
     }
 }
 
-impl<O: Backend> Owned<O> {
+impl<O: Backend> OwnedModels<O> {
     fn member(&mut self) -> &mut Member {
         self
     }
 }
 
-impl<O: Backend> Operations for Owned<O> {
+impl<O: Backend> Operations for OwnedModels<O> {
     fn update(
         &mut self,
         batch: &Batch,
         values: Option<&ValueBatch>,
     ) -> Result<(UpdateStats, Option<ValueStats>), RuntimeError> {
         let mut shared = match (&mut self.critic, values) {
-            (Some(critic), Some(values)) => Some(Shared::new(critic, values)?),
+            (Some(critic), Some(values)) => Some(SharedTrunk::new(critic, values)?),
             _ => None,
         };
         let stats = self.trainer.update(&self.model, batch, shared.as_mut())?;
@@ -208,7 +210,7 @@ impl<O: Backend> Operations for Owned<O> {
     }
 }
 
-impl<O: Backend> Hosted<O> for Owned<O> {
+impl<O: Backend> Hosted<O> for OwnedModels<O> {
     fn model(&self) -> &Model<O> {
         &self.model
     }
@@ -234,10 +236,14 @@ pub(super) fn policies<O: Backend>(
     options: &RuntimeOptions,
     bases: (&Model<O>, &Model),
     peers: &Peers,
-) -> Result<Vec<Owned<O>>, ModelError> {
+) -> Result<Vec<OwnedModels<O>>, ModelError> {
     let pool = Arc::default();
     let shared = || (Arc::clone(&pool), peers.clone());
-    worker.policies.iter().map(|policy| Owned::new(options, policy, bases, shared())).collect()
+    worker
+        .policies
+        .iter()
+        .map(|policy| OwnedModels::new(options, policy, bases, shared()))
+        .collect()
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -252,7 +258,7 @@ pub(crate) struct Worker {
     pub(crate) blocks: Arc<KvBlocks>,
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
-    pub(crate) queue: Queue<Member>,
+    pub(crate) queue: WorkerQueue<Member>,
     /// Bytes in the memory of a device.
     #[cfg(feature = "cuda")]
     pub(crate) usage: Option<Arc<Usage>>,
@@ -322,9 +328,10 @@ impl Worker {
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
-        let member = Owned::<O>::member;
+        let member = OwnedModels::<O>::member;
         let threads = peers.threads()?;
-        let (queue, thread) = Queue::start(&name, owned, (engine, threads), requests, member)?;
+        let (queue, thread) =
+            WorkerQueue::start(&name, owned, (engine, threads), requests, member)?;
         let worker = Self {
             name,
             tokenizer,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 use maverl::builtin::facts;
-use maverl::model::create::{Size, byte_level_bpe, random_model};
+use maverl::files::create::{Size, byte_level_bpe, random_model};
 use maverl::trajectory::Turn;
 use maverl_lab::teach::{Stage, copy};
 

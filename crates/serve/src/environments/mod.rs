@@ -33,7 +33,7 @@ impl EnvironmentServer {
         let router = router.merge(openenv::router(Arc::clone(self)));
         #[cfg(feature = "grpc")]
         let router = router.merge(grpc::router(self)?);
-        let (health, metrics) = (self.health.clone(), self.metrics.clone());
+        let (health, metrics) = (self.health(), self.metrics.clone());
         Ok(base_as("healthy", router, "environment", health, metrics))
     }
 }

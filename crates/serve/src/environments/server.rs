@@ -1,16 +1,16 @@
 //! State of a server of an environment.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use maverl::env::DynEnvironment;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::tasks::TaskSet;
-use crate::base::{Health, Ready};
-use crate::metrics::{Family, Kind, Metrics};
+use crate::base::{Health, Loaded};
+use crate::metrics::{Family, Metrics};
 use crate::refusal::Refusal;
 
 /// Maximum size of a request and of a message in bytes.
@@ -39,32 +39,32 @@ pub struct ServedEnvironment {
     pub tasks: TaskSet,
 }
 
+impl ServedEnvironment {
+    /// Returns the names of the actions that it understands; `None` if it acts and they are unknown.
+    pub(super) fn listed_actions(&self) -> Option<&[String]> {
+        (!self.actions.is_empty() || !self.acts).then_some(&self.actions)
+    }
+}
+
 /// Metrics of a server of an environment.
 const FAMILIES: [Family; 3] = [
-    Family { name: "maverl_sessions", kind: Kind::Gauge, help: "Open sessions.", labels: &[] },
-    Family {
-        name: "maverl_messages_total",
-        kind: Kind::Counter,
-        help: "Messages of sessions by the code of their error, empty without one.",
-        labels: &["code"],
-    },
-    Family {
-        name: "maverl_rejected_total",
-        kind: Kind::Counter,
-        help: "Sessions for which there was no room.",
-        labels: &["reason"],
-    },
+    Family::gauge("maverl_sessions", "Open sessions.", &[]),
+    Family::counter(
+        "maverl_messages_total",
+        "Messages of sessions by the code of their error, empty without one.",
+        &["code"],
+    ),
+    Family::counter("maverl_rejected_total", "Sessions for which there was no room.", &["reason"]),
 ];
 
 /// State of a server of an environment, which may still be starting.
 pub struct EnvironmentServer {
-    served: OnceLock<Arc<ServedEnvironment>>,
+    served: Loaded<Arc<ServedEnvironment>>,
     pub(super) settings: EnvironmentSettings,
     places: Arc<Semaphore>,
     /// Number of episodes so far, of which each is the next task unless a request names one.
     episodes: AtomicU64,
     pub(super) metrics: Metrics,
-    pub(super) health: Health,
 }
 
 impl EnvironmentServer {
@@ -72,8 +72,8 @@ impl EnvironmentServer {
     pub fn new(settings: EnvironmentSettings, health: Health) -> Arc<Self> {
         let metrics = Metrics::new(&FAMILIES);
         let places = Arc::new(Semaphore::new(settings.sessions.get()));
-        let (served, episodes) = Default::default();
-        let server = Arc::new(Self { served, settings, places, episodes, metrics, health });
+        let (served, episodes) = (Loaded::new(health), AtomicU64::default());
+        let server = Arc::new(Self { served, settings, places, episodes, metrics });
         let of = Arc::downgrade(&server);
         server.metrics.gauge("maverl_sessions", move || {
             let open = of.upgrade().map_or(0, |server| server.sessions());
@@ -84,9 +84,7 @@ impl EnvironmentServer {
 
     /// Begins to answer, with this environment.
     pub fn open(&self, served: ServedEnvironment) {
-        // A second call would have no effect; there is one.
-        let _ = self.served.set(Arc::new(served));
-        self.health.enter(Ready::Yes);
+        self.served.open(Arc::new(served));
     }
 
     /// Returns the number of open sessions.
@@ -95,9 +93,11 @@ impl EnvironmentServer {
     }
 
     pub(super) fn served(&self) -> Result<Arc<ServedEnvironment>, Refusal> {
-        self.health.check()?;
-        let loading = || Refusal::unavailable("loading", "the server is still loading");
-        self.served.get().cloned().ok_or_else(loading)
+        self.served.get().cloned()
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.served.health().clone()
     }
 
     /// Returns the number of the next episode, from 0.

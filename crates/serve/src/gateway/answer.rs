@@ -2,12 +2,13 @@
 
 use super::call::Call;
 use super::dialect::Dialect;
+use crate::openai::answer::{AnswerObject, ChoicePart as _, FinishReason, Usage};
 use crate::openai::chat::{
-    ChatChoice, ChatCompletion, ChatObject, ChoiceEnd, Delta, FinishReason, ToolCall, Usage,
+    ChatChoice, ChatChunkChoice, ChatCompletion, Delta, PartTokens, ToolCall,
 };
 use crate::openai::origin::{Origin, Seed};
 use crate::openai::{Part, ReplyText, Shape, now};
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 use maverl::tools;
 use maverl::trajectory::Turn;
 
@@ -81,11 +82,14 @@ impl Choice {
             (false, false) => FinishReason::ToolCalls,
             (false, true) => FinishReason::Stop,
         };
+        let mut choice = ChatChunkChoice::choice(index);
+        for delta in self.told.deltas(self.seed) {
+            ChatChunkChoice::new(index, delta, PartTokens::default()).add_to(&mut choice);
+        }
         let tokens = self.tokens.as_ref().filter(|_| ids);
-        let mut choice = ChatChoice::new(index);
-        self.told.deltas(self.seed).into_iter().for_each(|delta| choice.add(delta));
         let token_ids = tokens.map(|(_, ids)| ids.clone());
-        choice.end(ChoiceEnd { reason, stop: None, token_ids });
+        let end = ChatChunkChoice::end(index, reason, None);
+        ChatChunkChoice { token_ids, ..end }.add_to(&mut choice);
         choice
     }
 }
@@ -98,7 +102,7 @@ pub(super) fn answer(id: &str, call: &Call, choices: &[Choice]) -> ChatCompletio
     let prompt = first.and_then(|choice| Some(&choice.tokens.as_ref()?.0));
     ChatCompletion {
         id: id.to_owned(),
-        object: ChatObject::Completion,
+        object: AnswerObject::Chat,
         created: now(),
         model: call.model.clone(),
         choices: choices.iter().enumerate().map(|(i, one)| one.written(i, call.ids)).collect(),

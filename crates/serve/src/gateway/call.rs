@@ -8,23 +8,17 @@ use super::dialect::Dialect;
 use super::history::{Hash, ordered};
 use super::options::{ProgramOptions, Structure};
 use super::order;
+use crate::openai::requests::CallRequest;
 use crate::openai::{
-    Common, Fields, MaxTokens, Streaming, Structured, ToolChoice, Tools, Wanted, messages,
+    EndFields, Fields, Messages, StopTexts, Streaming, Structured, ToolChoice, Tools, Wanted,
     with_system,
 };
 use crate::refusal::Refusal;
 use maverl::agent::ReplyError;
-use maverl::model::ChatMessage;
 use maverl::orchestra::AskLimits;
+use maverl::text::ChatMessage;
 use maverl::tools::{Call as ToolCall, Schema};
 use maverl::trajectory::TurnPath;
-
-/// Maximum number of choices of a call.
-const MOST_CHOICES: i64 = 8;
-
-/// Fields of sampling, which have no effect: the sampling of a seat is that of the run.
-const SAMPLING: [&str; 7] =
-    ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "reasoning_effort"];
 
 /// A call of a seat.
 #[derive(Debug)]
@@ -52,19 +46,19 @@ pub(super) struct Call {
     /// Name of a field of sampling that has no effect.
     pub(super) ignored: Option<&'static str>,
     /// Form that the reply must have.
-    pub(super) form: Form,
+    pub(super) form: DemandedForm,
 }
 
 /// Form that a reply must have. It is asked for in words, and checked.
 #[derive(Debug, Default)]
-pub(super) struct Form {
+pub(super) struct DemandedForm {
     /// A call of any tool (`None`), or of this one.
     call: Option<Option<String>>,
     /// A JSON value of this schema.
     json: Option<Schema>,
 }
 
-impl Form {
+impl DemandedForm {
     fn read(format: &Value, choice: &ToolChoice) -> Self {
         let call = match choice {
             ToolChoice::Auto => None,
@@ -111,8 +105,9 @@ impl Call {
         body: &[u8],
         options: &ProgramOptions,
     ) -> Result<Self, Refusal> {
-        let mut fields = Fields::parse(body)?.converted(|map| dialect.request(map))?;
-        let model = fields.text("model")?.unwrap_or_default();
+        let mut fields = Fields::parse(body)?;
+        dialect.as_chat(&mut fields)?;
+        let model = fields.model()?.unwrap_or_default();
         let model = header(headers, "x-maverl-seat")?.map_or(model, str::to_owned);
         let seat = seat(&model, &options.models)?;
         let path = header(headers, "x-maverl-path")?.map(order::path).transpose();
@@ -122,12 +117,10 @@ impl Call {
         let again = retried || headers.contains_key("idempotency-key");
         let kind = dialect.prefix().as_bytes();
         let digest = digest(&[kind, model.as_bytes(), format!("{path:?}").as_bytes(), body]);
-        let given: Vec<&str> =
-            SAMPLING.into_iter().filter(|name| fields.take(name).is_some()).collect();
-        let ignored = given.first().copied();
-        let call = Self::read_fields(&mut fields, options)?;
+        let request: CallRequest = fields.read()?;
         fields.finish(false)?;
-        let call = Self { dialect, seat, model, path, masked, again, digest, ignored, ..call };
+        let call = Self::of_request(request, options)?;
+        let call = Self { dialect, seat, model, path, masked, again, digest, ..call };
         if call.path.is_some() && call.choices > 1 {
             let message = "`n` is above 1, and the call has one path; leave `X-Maverl-Path` out";
             return Err(Refusal::invalid("n", message));
@@ -138,53 +131,46 @@ impl Call {
         Ok(call)
     }
 
-    fn read_fields(fields: &mut Fields, options: &ProgramOptions) -> Result<Self, Refusal> {
-        let sent = messages(fields)?;
-        let tools = Tools::read(fields)?;
-        let format = fields.take("response_format").unwrap_or_default();
+    fn of_request(request: CallRequest, options: &ProgramOptions) -> Result<Self, Refusal> {
+        let CallRequest { messages: Messages(sent), tools, streaming, .. } = request;
         let structured = match options.structured {
             Structure::Prompt => Structured::Prompt,
             Structure::Refuse => Structured::Refuse,
         };
-        let form = Form::read(&format, &tools.choice);
-        fields.put("response_format", format);
-        let wanted = Wanted::read(fields, &tools.choice, structured)?;
-        // Every vocabulary is large enough: stop ids are refused below.
-        let Common { sampling } = Common::read(fields, usize::MAX)?;
-        if !sampling.stop_ids.is_empty() {
+        let format = request.response_format.as_ref();
+        let form = DemandedForm::read(format.unwrap_or(&Value::Null), &tools.choice);
+        let wanted = Wanted::read(format, &tools.choice, structured)?;
+        let EndFields { stop: StopTexts(stop), stop_token_ids } = request.ends;
+        // Every vocabulary is large enough for an id.
+        if stop_token_ids.below(usize::MAX)?.is_some_and(|ids| !ids.is_empty()) {
             let what = "is not read here; write texts in `stop`, or `sampling.stop_ids` of the run";
-            return Err(fields.error("stop_token_ids", what));
+            return Err(stop_token_ids.error(what));
         }
-        let limit = MaxTokens::read(fields, &["max_completion_tokens", "max_tokens"], 1)?;
-        let choices = fields.integer("n", 1, MOST_CHOICES)?.unwrap_or(1) as u32;
-        let streaming = Streaming::read(fields)?;
-        let ids = fields.flag("return_token_ids")?;
-        if fields.flag("logprobs")? {
+        if request.logprobs {
             let what = "is true; log-probs are in the rollouts of the run and in no answer";
-            return Err(fields.error("logprobs", what).with_code("unsupported_parameter"));
+            return Err(Refusal::unsupported_field("logprobs", what));
         }
-        if let Some(Value::Object(variables)) = fields.take("chat_template_kwargs")
+        if let Some(Value::Object(variables)) = request.chat_template_kwargs
             && !variables.is_empty()
         {
             let what = "is not read here; write `models.NAME.chat_template_kwargs` of the run";
-            return Err(fields.error("chat_template_kwargs", what));
+            return Err(Refusal::field("chat_template_kwargs", what));
         }
-        fields.take("modalities");
         Ok(Self {
             dialect: Dialect::Chat,
             seat: 0,
             model: String::new(),
             messages: ordered(with_system(sent, &wanted)),
             tools,
-            limits: AskLimits { max_tokens: limit.requested(), stop: sampling.stop },
-            choices,
+            limits: AskLimits { max_tokens: request.limit.requested(), stop },
+            choices: request.n.unwrap_or(1) as u32,
             streaming,
-            ids,
+            ids: request.return_token_ids,
             path: None,
             masked: false,
             again: false,
             digest: [0; 32],
-            ignored: None,
+            ignored: request.sampling.0,
             form,
         })
     }

@@ -17,7 +17,8 @@ use maverl_kernels::sample::derive_seed;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
-use complete::complete;
+pub(super) use complete::Completed;
+use complete::{Outcome, Under, complete};
 pub(super) use ends::Exit;
 
 use super::answer::{Choice, Told, answer};
@@ -27,7 +28,6 @@ use super::history::{Continued, Hash, History, hashes};
 use super::options::ProgramOptions;
 use super::order::Order;
 use super::report::{Failure, Finish, Part};
-use crate::openai::chat::ChatCompletion;
 use crate::openai::{flat, new_id};
 use crate::refusal::Refusal;
 use maverl::agent::{Prompt, ReplyError};
@@ -37,9 +37,6 @@ use maverl::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
 
 /// Receiver of the answer to a request.
 pub(super) type Reply = oneshot::Sender<Result<Value, Refusal>>;
-/// Result of a call, once it is known.
-pub(super) type Completed = Option<Result<Arc<ChatCompletion>, Refusal>>;
-
 /// A request to an episode.
 pub(super) enum Command {
     Chat(Box<Call>, oneshot::Sender<Result<watch::Receiver<Completed>, Refusal>>),
@@ -67,19 +64,6 @@ pub(super) enum End {
 pub(super) enum Done {
     Chat(Box<Under>, Outcome),
     Act(Result<Observation, Fault>, Reply),
-}
-
-/// Turns of a call with the conversations after them; `None` if its client left.
-type Outcome = Option<Result<Vec<(Turn, Conversation)>, Fault>>;
-
-/// A call that is under way.
-pub(super) struct Under {
-    call: Call,
-    result: Arc<watch::Sender<Completed>>,
-    /// Digest of the whole conversation.
-    hash: Hash,
-    /// Number of each choice among equal calls.
-    numbers: Vec<u32>,
 }
 
 /// Counts of an episode for its metrics.
@@ -204,9 +188,10 @@ impl<'e> Course<'e> {
         let continued = call.dialect == Dialect::Text;
         let hashes = hashes(&call.tools.declared, &call.messages, continued);
         let hash = hashes[hashes.len() - 1];
-        let found = match continued {
-            true => Continued::default(),
-            false => self.history.find(call.seat, &call.messages, &hashes),
+        let found = if continued {
+            Continued::default()
+        } else {
+            self.history.find(call.seat, &call.messages, &hashes)
         };
         self.counts.carried += u32::from(found.carries);
         self.counts.continued += u32::from(found.carries && found.known > 0);
@@ -235,7 +220,8 @@ impl<'e> Course<'e> {
         self.results.insert(call.digest, Arc::clone(&result));
         let under = Box::new(Under { call, result, hash, numbers });
         let (state, grace) = (Arc::clone(&self.state), self.options.grace());
-        self.jobs.push(complete(state, asks, under, grace).boxed());
+        let done = complete(state, asks, under, grace);
+        self.jobs.push(done.map(|(under, turns)| Done::Chat(under, turns)).boxed());
         Ok(receiver)
     }
 

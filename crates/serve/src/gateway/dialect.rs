@@ -2,18 +2,19 @@
 //!
 //! Every form becomes a call. Its answer is made as a chat completion, and is then written in the form of the request.
 
-mod chat;
 mod text;
 
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Map, Value};
 
 use crate::metrics::Metrics;
+use crate::openai::Fields;
+use crate::openai::answer::{ChunkChoice, Extra, Header};
 use crate::openai::chat::ChatCompletion;
 use crate::openai::responses::{self, response_events};
+use crate::openai::writer::{AnswerWriter as _, ChunkWriter, UsageChunks};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use crate::stream::events;
@@ -39,18 +40,12 @@ impl Dialect {
         }
     }
 
-    /// Returns the request as one for a chat completion. The prompt of a text is its only message.
-    pub(super) fn request(
-        self,
-        mut map: Map<String, Value>,
-    ) -> Result<Map<String, Value>, Refusal> {
+    /// Makes a request one for a chat completion. The prompt of a text is its only message.
+    pub(super) fn as_chat(self, fields: &mut Fields) -> Result<(), Refusal> {
         match self {
-            Self::Chat => Ok(map),
-            Self::Text => {
-                text::request(&mut map)?;
-                Ok(map)
-            }
-            Self::Responses => responses::request(map),
+            Self::Chat => Ok(()),
+            Self::Text => text::as_chat(fields),
+            Self::Responses => responses::as_chat(fields),
         }
     }
 
@@ -61,11 +56,22 @@ impl Dialect {
         streamed: Option<bool>,
         metrics: &Metrics,
     ) -> Response {
-        let Some(usage) = streamed else { return self.respond_whole(&answer) };
+        let Some(asked) = streamed else { return self.respond_whole(&answer) };
+        let usage = if asked { UsageChunks::Last } else { UsageChunks::None };
         events(metrics, move |events| async move {
             match self {
-                Self::Chat => chat::stream(&answer, usage, &events).await,
-                Self::Text => text::stream(&answer, usage, &events).await,
+                Self::Chat => {
+                    let parts = answer.choices.iter().flat_map(|choice| choice.parts()).collect();
+                    let ids = answer.prompt_token_ids.clone();
+                    let first = Extra { maverl: None, prompt_token_ids: ids };
+                    let writer = ChunkWriter::new(header(&answer), usage, first, &events);
+                    stream(writer, parts, &answer).await;
+                }
+                Self::Text => {
+                    let extra = text::extra(&answer);
+                    let writer = ChunkWriter::new(header(&answer), usage, extra.clone(), &events);
+                    stream(writer.with_later(extra), text::choices(&answer), &answer).await;
+                }
                 Self::Responses => {
                     for event in response_events(&answer.as_ref().into()) {
                         if !events.send(&event).await {
@@ -85,6 +91,25 @@ impl Dialect {
             Self::Responses => json_response(StatusCode::OK, &responses::Response::from(answer)),
         }
     }
+}
+
+fn header(answer: &ChatCompletion) -> Header {
+    let (id, created, model) = (answer.id.clone(), answer.created, answer.model.clone());
+    Header { id, created, model, system_fingerprint: None }
+}
+
+/// Sends the parts of an answer.
+async fn stream<P: ChunkChoice>(
+    mut writer: ChunkWriter<'_, P>,
+    parts: Vec<P>,
+    answer: &ChatCompletion,
+) {
+    for part in parts {
+        if !writer.write(part).await {
+            return;
+        }
+    }
+    writer.finish(answer.usage, None).await;
 }
 
 #[cfg(test)]

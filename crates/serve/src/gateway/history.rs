@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use maverl::model::ChatMessage;
 use maverl::orchestra::Conversation;
+use maverl::text::ChatMessage;
 
 /// Digest of a conversation up to a message.
 pub(super) type Hash = [u8; 32];

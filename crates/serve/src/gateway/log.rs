@@ -60,15 +60,12 @@ fn blotted(bytes: &[u8]) -> String {
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let digits = part.bytes().take_while(u8::is_ascii_hexdigit).count();
-        match digits >= KEY_DIGITS {
-            true => {
-                kept.push_str("***");
-                kept.push_str(&part[KEY_DIGITS..]);
-            }
-            false => {
-                kept.push_str(KEY_PREFIX);
-                kept.push_str(part);
-            }
+        if digits >= KEY_DIGITS {
+            kept.push_str("***");
+            kept.push_str(&part[KEY_DIGITS..]);
+        } else {
+            kept.push_str(KEY_PREFIX);
+            kept.push_str(part);
         }
     }
     kept

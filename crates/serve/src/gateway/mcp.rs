@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-use super::Shared;
+use super::access::{MOST_BYTES, asked, open};
 use super::course::Command;
-use super::routes::{MOST_BYTES, asked, open};
+use super::shared::Shared;
 use crate::body;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;

@@ -8,6 +8,7 @@
 //! *claims* it (`workers`): the time limit then begins with the claim, and a process that is silent for
 //! `orchestra.lease_s` seconds loses the episode.
 
+mod access;
 mod answer;
 mod call;
 mod course;
@@ -22,6 +23,7 @@ mod player;
 mod process;
 mod report;
 mod routes;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -29,60 +31,44 @@ mod workers;
 pub use options::{Mode, OnCrash, ProgramOptions, Structure};
 
 use std::net::{TcpListener, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::http::Uri;
 use futures::StreamExt as _;
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::base::{Health, Ready, base};
 use crate::guard::Guard;
 use crate::listener::{Limits, Listener};
-use crate::metrics::{Family, Kind, Metrics};
-use crate::openai::{Fields, now};
-use crate::refusal::Refusal;
-use course::{Course, End, Exit};
-use episodes::{Entered, Episodes};
-use log::Log;
+use crate::metrics::{Family, Metrics};
+use crate::openai::now;
+use course::{Course, End};
+use episodes::Episodes;
 use maverl::agent::AskError;
 use maverl::orchestra::{EpisodePlayer, EpisodeState};
 use maverl::trajectory::{Fault, FaultKind, Seat};
-use player::{Ended, Player};
-use process::{Left, Process};
-use report::Finish;
+use player::Player;
+use process::Ended;
+use shared::Shared;
 use workers::Workers;
 
 /// Number of requests of an episode that wait to be handled.
 const WAITING: usize = 64;
-/// Exit code of a program that a reply of the policy ended (`EX_DATAERR`).
-const BY_POLICY: i32 = 65;
-/// Exit code of a program that failed for a passing reason (`EX_TEMPFAIL`).
-const BY_PROGRAM: i32 = 75;
-
 const FAMILIES: [Family; 3] = [
-    Family {
-        name: "maverl_gateway_calls_total",
-        kind: Kind::Counter,
-        help: "Calls of programs by their answer.",
-        labels: &["seat", "code"],
-    },
-    Family {
-        name: "maverl_gateway_episodes",
-        kind: Kind::Gauge,
-        help: "Open episodes.",
-        labels: &[],
-    },
-    Family {
-        name: "maverl_disconnects_total",
-        kind: Kind::Counter,
-        help: "Streamed answers whose client left before the end.",
-        labels: &[],
-    },
+    Family::counter(
+        "maverl_gateway_calls_total",
+        "Calls of programs by their answer.",
+        &["seat", "code"],
+    ),
+    Family::gauge("maverl_gateway_episodes", "Open episodes.", &[]),
+    Family::counter(
+        "maverl_disconnects_total",
+        "Streamed answers whose client left before the end.",
+        &[],
+    ),
 ];
 
 /// Server of the programs of a run.
@@ -98,21 +84,6 @@ struct Server {
     /// Workers that the run starts.
     _workers: JoinSet<()>,
     _stop: oneshot::Sender<()>,
-}
-
-/// State that the episodes and the routes share.
-struct Shared {
-    options: ProgramOptions,
-    /// Directory of relative paths.
-    base: PathBuf,
-    /// Address that programs are told.
-    url: String,
-    episodes: Episodes,
-    workers: Workers,
-    metrics: Metrics,
-    created: u64,
-    /// True once it was told that sampling of requests has no effect.
-    warned: AtomicBool,
 }
 
 impl Gateway {
@@ -180,8 +151,7 @@ impl Gateway {
         let health = Health::default();
         health.enter(Ready::Yes);
         let shared = &self.shared;
-        let host = shared.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-        let guard = Guard { hosts: host.into_iter().collect(), ..Guard::default() };
+        let guard = Guard { hosts: shared.host().into_iter().collect(), ..Guard::default() };
         let router = routes::router(Arc::clone(shared));
         let router = guard.protect(base(router, "gateway", health, shared.metrics.clone()));
         let limits =
@@ -279,124 +249,5 @@ impl EpisodePlayer for Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.shared.workers.close();
-    }
-}
-
-impl Shared {
-    /// Starts the program of an episode, or waits until a worker claims it. It gets the description with the key.
-    async fn player(
-        &self,
-        state: &EpisodeState,
-        entered: &Entered<'_>,
-        told: &Value,
-    ) -> Result<Player, String> {
-        let mut told = told.clone();
-        told["api_key"] = entered.key.as_str().into();
-        let player = match self.options.mode {
-            Mode::Episode => self.start(state, entered, &told)?,
-            Mode::Worker => Player::Worker(self.workers.offer(told, self.options.lease()).await?),
-        };
-        let log = player.log();
-        state.log_from(move || log.take());
-        Ok(player)
-    }
-
-    /// Returns what a program is told of its episode. References of the task are told only where the options name them.
-    fn told(&self, state: &EpisodeState, id: &str) -> Value {
-        let task = state.task();
-        let data = self.options.data.iter();
-        let data = data.filter_map(|key| Some((key.clone(), task.data.get(key)?.clone())));
-        json!({
-            "protocol": 1,
-            "id": id,
-            "seed": state.seed().to_string(),
-            "task": {
-                "id": task.id,
-                "source": task.source,
-                "question": task.question,
-                "data": data.collect::<serde_json::Map<_, _>>(),
-            },
-            "models": self.options.models,
-            "base_url": format!("{}/episodes/{id}/v1", self.url),
-            "turns": 0,
-        })
-    }
-
-    /// Starts the program of an episode with its description as input.
-    fn start(
-        &self,
-        state: &EpisodeState,
-        entered: &Entered<'_>,
-        told: &Value,
-    ) -> Result<Player, String> {
-        let episode = format!("{}/episodes/{}", self.url, entered.open.id);
-        let api = format!("{episode}/v1");
-        let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
-        let variables = vec![
-            ("OPENAI_BASE_URL", api.clone()),
-            ("OPENAI_API_BASE", api),
-            ("OPENAI_API_KEY", entered.key.clone()),
-            ("MAVERL_EPISODE_URL", episode),
-            ("MAVERL_SEED", state.seed().to_string()),
-            ("NO_PROXY", host.unwrap_or_else(|| "127.0.0.1".to_owned())),
-        ];
-        let (log, input) = (Log::default(), format!("{told}\n"));
-        let process = Process::start(&self.options, &self.base, variables, input, log.clone())?;
-        Ok(Player::Process(process, log))
-    }
-
-    /// Returns the end of an episode whose program has ended.
-    async fn ended(&self, course: &mut Course<'_>, left: Left) -> End {
-        if let Some(end) = course.end.take() {
-            return end;
-        }
-        let fault = |message: String| End::Fault(Fault::new(FaultKind::Program, message));
-        match left.status.code() {
-            Some(0) => {
-                let Some(report) = left.report else {
-                    course.exit = Some(Exit::Unreported);
-                    return End::Answer(None);
-                };
-                let read = Fields::parse(report.to_string().as_bytes()).and_then(Finish::read);
-                let finished = match read {
-                    Ok(finish) => course.finish(finish).await,
-                    Err(refusal) => Err(refusal),
-                };
-                match finished {
-                    Ok(()) => course.end.take().unwrap_or(End::Answer(None)),
-                    Err(Refusal { message, .. }) => {
-                        fault(format!("the program's report: {message}"))
-                    }
-                }
-            }
-            Some(BY_POLICY) => End::Answer(None),
-            Some(BY_PROGRAM) => fault(left.message()),
-            _ => self.lost(course, left.message()),
-        }
-    }
-
-    /// Returns the end of an episode whose program crashed, or whose worker is gone.
-    fn lost(&self, course: &mut Course<'_>, message: String) -> End {
-        // Clients raise refusals, so most programs end with them.
-        if course.limited() {
-            return End::Answer(None);
-        }
-        course.exit = Some(Exit::Crashed);
-        match self.options.on_crash {
-            OnCrash::Score => End::Answer(None),
-            OnCrash::Unscored => End::Fault(Fault::new(FaultKind::Crash, message)),
-        }
-    }
-
-    /// Tells once that fields of sampling have no effect.
-    fn warn(&self, ignored: Option<&str>) {
-        if let Some(name) = ignored
-            && !self.warned.swap(true, Ordering::Relaxed)
-        {
-            maverl::output::tell(format_args!(
-                "warning: the program sends `{name}`; sampling of its requests has no effect, that of the run has \
-                 (`[sampling]`)"
-            ));
-        }
     }
 }

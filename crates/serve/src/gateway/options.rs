@@ -183,12 +183,11 @@ impl ProgramOptions {
                 "`command` runs a program that is called `{program}`; write its name and arguments apart, as {parts:?}"
             ));
         }
-        Some(match program.contains('/') {
-            true => format!(
-                "`command` runs `{program}`; there is no file {}",
-                base.join(program).display()
-            ),
-            false => format!("`command` runs `{program}`, which is in no directory of `PATH`"),
+        Some(if program.contains('/') {
+            let file = base.join(program);
+            format!("`command` runs `{program}`; there is no file {}", file.display())
+        } else {
+            format!("`command` runs `{program}`, which is in no directory of `PATH`")
         })
     }
 

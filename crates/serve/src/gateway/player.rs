@@ -1,9 +1,7 @@
 //! Players of an episode: a process of its own, or the worker that claimed it.
 
-use std::process::ExitStatus;
-
 use super::log::Log;
-use super::process::Process;
+use super::process::{Ended, Process};
 use super::workers::Lease;
 
 /// Player of an episode.
@@ -12,15 +10,6 @@ pub(super) enum Player {
     Process(Process, Log),
     /// A worker that claimed the episode.
     Worker(Lease),
-}
-
-/// End of a player before the episode was finished.
-pub(super) enum Ended {
-    Exited(std::io::Result<ExitStatus>),
-    /// The worker has ended, with the message about it.
-    Gone(String),
-    /// The worker made no request in time, with the message about it.
-    Silent(String),
 }
 
 impl Player {

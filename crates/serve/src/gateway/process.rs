@@ -38,6 +38,15 @@ pub(super) struct Process {
     parting: Duration,
 }
 
+/// End of a player before the episode was finished.
+pub(super) enum Ended {
+    Exited(std::io::Result<ExitStatus>),
+    /// The worker has ended, with the message about it.
+    Gone(String),
+    /// The worker made no request in time, with the message about it.
+    Silent(String),
+}
+
 /// Exit status and output of an ended program.
 #[derive(Debug)]
 pub(super) struct Left {
@@ -51,9 +60,10 @@ pub(super) struct Left {
 impl Left {
     /// Returns the message about the end of a program, for the fault of an episode.
     pub(super) fn message(&self) -> String {
-        match self.errors.is_empty() {
-            true => format!("the program ended with {}", self.status),
-            false => format!("the program ended with {}: {}", self.status, self.errors),
+        if self.errors.is_empty() {
+            format!("the program ended with {}", self.status)
+        } else {
+            format!("the program ended with {}: {}", self.status, self.errors)
         }
     }
 }

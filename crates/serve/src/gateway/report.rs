@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::openai::Fields;
+use crate::openai::{Fields, request};
 use crate::refusal::Refusal;
 use maverl::task::Score;
 
@@ -12,6 +12,34 @@ pub(super) const MOST_NAMES: usize = 256;
 const LONGEST: usize = 64;
 /// Names of parts that the run gives itself.
 const RESERVED: [&str; 2] = ["invalid_reply", "overlong_reply"];
+
+request! {
+    /// Body of `finish`, or the last line of a program's output.
+    struct FinishRequest {
+        answer: Option<Value>,
+        reward: Option<f64> [-Score::LIMIT, Score::LIMIT],
+        solved: Option<bool>,
+        metrics: Option<Value>,
+    }
+}
+
+request! {
+    /// Body of `fail`.
+    struct FailRequest {
+        by: Option<String>,
+        message: Option<String>,
+        completion: Option<String>,
+    }
+}
+
+request! {
+    /// Body of `parts`.
+    struct PartRequest {
+        name: Option<String>,
+        value: Option<f64> [-Score::LIMIT, Score::LIMIT],
+        of: Option<Value>,
+    }
+}
 
 /// End of an episode.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,20 +54,15 @@ pub(super) struct Finish {
 impl Finish {
     /// Reads the body of `finish`, or the last line of a program's output.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
-        let answer = match fields.take("answer") {
+        let FinishRequest { answer, reward, solved, metrics } = fields.read()?;
+        let answer = match answer {
             None => None,
             Some(Value::String(answer)) => Some(answer),
             // Programs print numbers.
             Some(value @ (Value::Number(_) | Value::Bool(_))) => Some(value.to_string()),
             Some(other) => return Err(fields.wrong("answer", &other, "a text or null")),
         };
-        let reward = fields.number("reward", -Score::LIMIT, Score::LIMIT)?;
-        let solved = match fields.take("solved") {
-            None => None,
-            Some(Value::Bool(solved)) => Some(solved),
-            Some(other) => return Err(fields.wrong("solved", &other, "true or false")),
-        };
-        let metrics = match fields.take("metrics") {
+        let metrics = match metrics {
             None => Vec::new(),
             Some(Value::Object(metrics)) => read_metrics(&fields, metrics)?,
             Some(other) => return Err(fields.wrong("metrics", &other, "an object of numbers")),
@@ -57,12 +80,17 @@ fn read_metrics(
         let what = format!("has {} names; write at most {MOST_NAMES}", metrics.len());
         return Err(fields.error("metrics", &what));
     }
-    let metric = |(name, value): (String, Value)| match value.as_f64() {
-        Some(number) if is_name(&name) && !name.starts_with("gateway/") => Ok((name, number)),
-        Some(_) => Err(fields.error("metrics", &format!("has {name:?}; {NAMES}"))),
-        None => Err(fields.wrong(&format!("metrics.{name}"), &value, "a number")),
-    };
-    metrics.into_iter().map(metric).collect()
+    let mut read = Vec::with_capacity(metrics.len());
+    for (name, value) in metrics {
+        let number = value
+            .as_f64()
+            .ok_or_else(|| fields.wrong(&format!("metrics.{name}"), &value, "a number"))?;
+        if !is_name(&name) || name.starts_with("gateway/") {
+            return Err(fields.error("metrics", &format!("has {name:?}; {NAMES}")));
+        }
+        read.push((name, number));
+    }
+    Ok(read)
 }
 
 /// Failure that a program reports.
@@ -78,7 +106,8 @@ pub(super) struct Failure {
 impl Failure {
     /// Reads the body of `fail`.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
-        let by_policy = match fields.text("by")?.as_deref() {
+        let FailRequest { by, message, completion } = fields.read()?;
+        let by_policy = match by.as_deref() {
             Some("policy") => true,
             Some("program") => false,
             other => {
@@ -87,9 +116,7 @@ impl Failure {
                 return Err(fields.error("by", &what));
             }
         };
-        let message = fields.text("message")?.unwrap_or_default();
-        let message = message.chars().take(2000).collect();
-        let completion = fields.text("completion")?;
+        let message = message.unwrap_or_default().chars().take(2000).collect();
         if completion.is_some() && !by_policy {
             return Err(fields.error("completion", "is for `\"by\": \"policy\"`"));
         }
@@ -119,16 +146,17 @@ pub(super) struct Part {
 impl Part {
     /// Reads the body of `parts`.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
-        let name = fields.text("name")?.unwrap_or_default();
+        let PartRequest { name, value, of } = fields.read()?;
+        let name = name.unwrap_or_default();
         if !is_name(&name) || RESERVED.contains(&name.as_str()) {
             let kept = RESERVED.join(" and ");
             let what = format!("is {name:?}; {NAMES}; {kept} are names of the run");
             return Err(fields.error("name", &what));
         }
-        let Some(value) = fields.number("value", -Score::LIMIT, Score::LIMIT)? else {
+        let Some(value) = value else {
             return Err(fields.error("value", "is missing; write a number"));
         };
-        let of = fields.take("of").unwrap_or_else(|| "episode".into());
+        let of = of.unwrap_or_else(|| "episode".into());
         let text = |key: &str| of[key].as_str().map(str::to_owned);
         let of = match (of.as_str(), text("seat"), text("completion")) {
             (Some("episode"), ..) => PartOf::Episode,

@@ -5,34 +5,59 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
+use super::access::{MOST_BYTES, asked, belongs, key, open, told};
 use super::call::{Call, digest};
-use super::course::{Command, Reply};
+use super::course::Command;
 use super::dialect::Dialect;
-use super::episodes::{Found, Open, closed};
+use super::episodes::{Found, closed};
+use super::mcp;
 use super::report::{Failure, Finish, Part};
+use super::shared::Shared;
 use super::workers::{Claimed, Worker};
-use super::{Shared, mcp};
 use crate::body;
-use crate::openai::Fields;
 use crate::openai::models::{ModelCard, ModelList};
+use crate::openai::{CHAT_PATH, Fields, request};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use maverl::task::Action;
 
-/// Maximum size of a request in bytes.
-pub(super) const MOST_BYTES: usize = 16 << 20;
 /// Maximum number of episodes of a claim.
-const MOST_CLAIMED: i64 = 256;
+const MOST_CLAIMED: usize = 256;
 /// Maximum time in seconds that a claim waits.
 const LONGEST_WAIT: f64 = 30.0;
+
+request! {
+    /// Request of a worker for episodes.
+    struct ClaimRequest {
+        max: Option<usize> [1, MOST_CLAIMED],
+        wait_s: Option<f64> [0.0, LONGEST_WAIT],
+    }
+    // A name for the logs of the client.
+    Option<String>: worker;
+}
+
+request! {
+    /// Heartbeat of a worker.
+    struct BeatRequest {
+        episodes: Option<Value>,
+    }
+}
+
+request! {
+    /// An action: `{"text"}`, or `{"name", "arguments"}`.
+    struct ActRequest {
+        text: Option<String>,
+        name: Option<String>,
+        arguments: Option<Map<String, Value>>,
+    }
+}
 
 /// Returns the routes.
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -162,12 +187,10 @@ async fn claimed(shared: &Shared, request: Request) -> Result<Claimed, Refusal> 
     let worker = worker(shared, request.headers())?;
     let bytes = body::read(request.into_body(), MOST_BYTES).await?;
     let mut fields = Fields::parse(&bytes)?;
-    // A name for the logs of the client.
-    fields.text("worker")?;
-    let most = fields.integer("max", 1, MOST_CLAIMED)?.unwrap_or(1) as usize;
-    let wait = fields.number("wait_s", 0.0, LONGEST_WAIT)?.unwrap_or(LONGEST_WAIT);
+    let ClaimRequest { max, wait_s } = fields.read()?;
     fields.finish(true)?;
-    Ok(shared.workers.claim(&worker, most, Duration::from_secs_f64(wait)).await)
+    let wait = Duration::from_secs_f64(wait_s.unwrap_or(LONGEST_WAIT));
+    Ok(shared.workers.claim(&worker, max.unwrap_or(1), wait).await)
 }
 
 async fn heartbeat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
@@ -179,7 +202,8 @@ async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
     worker(shared, request.headers())?;
     let bytes = body::read(request.into_body(), MOST_BYTES).await?;
     let mut fields = Fields::parse(&bytes)?;
-    let list = fields.take("episodes").unwrap_or_else(|| json!([]));
+    let BeatRequest { episodes } = fields.read()?;
+    let list = episodes.unwrap_or_else(|| json!([]));
     let ids: Option<Vec<&str>> =
         list.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
     let ids = ids.ok_or_else(|| fields.wrong("episodes", &list, "a list of ids of episodes"))?;
@@ -224,83 +248,22 @@ async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
         return answer;
     }
     // It came after the request that ended the episode.
-    match open.finished.get() == Some(&same) {
-        true => Ok(json!({"accepted": true})),
-        false => Err(closed()),
-    }
+    if open.finished.get() == Some(&same) { Ok(json!({"accepted": true})) } else { Err(closed()) }
 }
 
-/// Sends a request without a body to its episode.
-pub(super) async fn asked(
-    open: Result<Arc<Open>, Refusal>,
-    command: impl FnOnce(Reply) -> Command,
-) -> Result<Value, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    open?.commands.send(command(reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
-}
-
-/// Sends a request with a body to its episode.
-async fn told<T>(
-    shared: &Shared,
-    request: Request,
-    read: impl FnOnce(Fields) -> Result<T, Refusal>,
-    command: impl FnOnce(T, Reply) -> Command,
-) -> Result<Value, Refusal> {
-    let open = open(shared, request.uri(), request.headers())?;
-    let bytes = body::read(request.into_body(), MOST_BYTES).await?;
-    let read = read(Fields::parse(&bytes)?)?;
-    let (reply, answer) = oneshot::channel();
-    open.commands.send(command(read, reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
-}
-
-/// Reads an action: `{"text"}`, or `{"name", "arguments"}`.
 fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
-    let action = match (fields.text("text")?, fields.text("name")?) {
-        (Some(text), None) => Action::Text(text),
+    let ActRequest { text, name, arguments } = fields.read()?;
+    fields.finish(true)?;
+    match (text, name) {
+        (Some(text), None) => Ok(Action::Text(text)),
         (None, Some(name)) => {
-            let arguments = match fields.take("arguments") {
-                None => json!({}),
-                Some(arguments @ Value::Object(_)) => arguments,
-                Some(other) => return Err(fields.wrong("arguments", &other, "an object")),
-            };
-            Action::Tool { name, arguments }
+            Ok(Action::Tool { name, arguments: arguments.unwrap_or_default().into() })
         }
         _ => {
             let message = "an action is `{\"text\": ..}` or `{\"name\": .., \"arguments\": {..}}`";
-            return Err(Refusal::malformed(message));
-        }
-    };
-    fields.finish(true)?;
-    Ok(action)
-}
-
-/// Returns the open episode of a request.
-pub(super) fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
-    match shared.episodes.find(key(headers))? {
-        Found::Closed(_) => Err(closed()),
-        Found::Open(open) => {
-            belongs(&open, uri)?;
-            Ok(open)
+            Err(Refusal::malformed(message))
         }
     }
-}
-
-/// Fails if a path names another episode than that of the key.
-fn belongs(open: &Open, uri: &Uri) -> Result<(), Refusal> {
-    let Some(rest) = uri.path().strip_prefix("/episodes/") else { return Ok(()) };
-    if rest.split('/').next() == Some(open.id.as_str()) {
-        return Ok(());
-    }
-    let message = "the key is that of another episode";
-    Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
-}
-
-/// Returns the key of a request.
-fn key(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 fn answered(answer: Result<impl Serialize, Refusal>) -> Response {
@@ -311,8 +274,5 @@ fn answered(answer: Result<impl Serialize, Refusal>) -> Response {
 }
 
 async fn other_path(uri: Uri) -> Response {
-    let path: String = uri.path().chars().take(80).collect();
-    let message =
-        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", message).into_response()
+    Refusal::no_path(&uri, CHAT_PATH).into_response()
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::call::digest;
 use super::history::Hash;
 use super::log::Log;
-use super::player::Ended;
+use super::process::Ended;
 
 /// Workers of a run, and the episodes that wait for one.
 pub(super) struct Workers {

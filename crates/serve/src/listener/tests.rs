@@ -2,8 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use axum::body::{Body, Bytes};
 use axum::response::Response;
 use axum::routing::get;
 
@@ -124,4 +127,97 @@ fn an_address_has_so_many_connections_and_loopback_any_number() {
     let loopback = "127.0.0.1".parse().unwrap();
     let many: Vec<_> = (0..9).map(|_| peers.enter(loopback, 2)).collect();
     assert!(many.iter().all(Option::is_some));
+}
+
+/// Size of an answer that no client reads: more than the buffers of the system.
+const UNREAD: usize = 64 << 20;
+
+/// What became of an answer that no client reads.
+#[derive(Clone, Default)]
+struct Fate {
+    /// Bytes that the server took of it.
+    taken: Arc<AtomicUsize>,
+    /// True once the server has dropped it.
+    dropped: Arc<AtomicBool>,
+}
+
+/// A part of an answer, which reports its end.
+struct Held(Vec<u8>, Fate);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.1.dropped.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Fate {
+    /// Returns a router with an answer at once (`/whole`) and one in parts without an end (`/stream`).
+    fn router(&self) -> Router {
+        let (whole, streamed) = (self.clone(), self.clone());
+        let whole = move || async move {
+            whole.taken.fetch_add(UNREAD, Ordering::SeqCst);
+            Response::new(Body::from(Bytes::from_owner(Held(vec![b'x'; UNREAD], whole))))
+        };
+        let stream = move || async move {
+            let held = Held(Vec::new(), streamed);
+            let parts = futures::stream::repeat_with(move || {
+                let held = &held;
+                held.1.taken.fetch_add(16 << 10, Ordering::SeqCst);
+                Ok::<Bytes, std::io::Error>(Bytes::from(vec![b'x'; 16 << 10]))
+            });
+            Response::new(Body::from_stream(parts))
+        };
+        Router::new().route("/whole", get(whole)).route("/stream", get(stream))
+    }
+}
+
+/// Sends bytes and reads nothing, until the server has dropped its answer. Returns how many bytes it took of it.
+async fn unread(path: &str, sent: fn(&str) -> Vec<u8>) -> usize {
+    let limits = Limits { write: Duration::from_millis(300), ..Limits::default() };
+    let fate = Fate::default();
+    let server = start(fate.router(), limits).await;
+    let mut stream = StdStream::connect(server.address).unwrap();
+    stream.write_all(&sent(path)).unwrap();
+    let begin = Instant::now();
+    while !fate.dropped.load(Ordering::SeqCst) {
+        assert!(begin.elapsed() < Duration::from_secs(600), "{path}: the answer is not given up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    fate.taken.load(Ordering::SeqCst)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_nothing_of_a_whole_answer_or_of_a_stream_is_disconnected() {
+    let sent = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes();
+    assert_eq!(unread("/whole", sent).await, UNREAD);
+    let taken = unread("/stream", sent).await;
+    assert!(taken > 0 && taken < UNREAD, "{taken} bytes of a stream that nobody reads");
+}
+
+/// Returns a connection of HTTP/2 with one request: preface, settings, and a head whose fields are literals.
+#[cfg(feature = "grpc")]
+fn http2_request(path: &str) -> Vec<u8> {
+    let literal = |name: u8, value: &str| {
+        [&[name, value.len() as u8], value.as_bytes()].concat() // RFC 7541, 6.2.2
+    };
+    // GET, http, the path and the host, by their names in the static table.
+    let head = [vec![0x82, 0x86], literal(0x04, path), literal(0x01, "localhost")].concat();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let frame = [0, 0, head.len() as u8, 1, 5, 0, 0, 0, 1];
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings, &frame, &head].concat()
+}
+
+#[cfg(feature = "grpc")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_http2_that_reads_nothing_is_disconnected() {
+    assert_eq!(unread("/whole", http2_request).await, UNREAD);
+    let taken = unread("/stream", http2_request).await;
+    // The window of a stream, and a part that waits.
+    assert!(taken > 0 && taken < 1 << 20, "{taken} bytes of a stream that nobody reads");
 }

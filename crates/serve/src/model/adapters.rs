@@ -12,6 +12,7 @@ use super::catalog::Entry;
 use super::server::ModelServer;
 use crate::body;
 use crate::openai::Fields;
+use crate::openai::requests::{LoadRequest, UnloadRequest};
 use crate::refusal::Refusal;
 
 pub(super) async fn load(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
@@ -35,10 +36,10 @@ fn allowed(server: &ModelServer) -> Result<&Path, Refusal> {
 async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
     let home = allowed(server)?.to_owned();
     let mut fields = fields(server, request).await?;
-    let name = fields.text("lora_name")?.filter(|name| is_name(name));
+    let LoadRequest { lora_name, lora_path: path } = fields.read()?;
+    let name = lora_name.filter(|name| is_name(name));
     let wanted = "is missing or no name; write letters, digits, `.`, `-`, `_`, `/` or `@`";
     let name = name.ok_or_else(|| fields.error("lora_name", wanted))?;
-    let path = fields.text("lora_path")?;
     let path = path.ok_or_else(|| fields.error("lora_path", "is missing"))?;
     let inside = beneath(&home, &path).map_err(|what| fields.error("lora_path", &what))?;
     let catalog = server.catalog()?;
@@ -83,8 +84,8 @@ async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response,
 async fn unloaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
     allowed(server)?;
     let mut fields = fields(server, request).await?;
-    let name = fields.text("lora_name")?;
-    let name = name.ok_or_else(|| fields.error("lora_name", "is missing"))?;
+    let UnloadRequest { lora_name } = fields.read()?;
+    let name = lora_name.ok_or_else(|| fields.error("lora_name", "is missing"))?;
     let catalog = server.catalog()?;
     let entry = catalog.find(Some(&name))?;
     if !entry.by_client {
@@ -99,7 +100,7 @@ async fn unloaded(server: &Arc<ModelServer>, request: Request) -> Result<Respons
 
 /// Reads the fields of a request.
 async fn fields(server: &ModelServer, request: Request) -> Result<Fields, Refusal> {
-    server.health.check()?;
+    server.catalog()?;
     Fields::parse(&body::read(request.into_body(), server.settings.max_body).await?)
 }
 

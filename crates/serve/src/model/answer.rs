@@ -1,62 +1,148 @@
-//! Parts of an answer that all routes have.
+//! Answers of the routes that generate: whole, or in chunks.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::http::StatusCode;
+use axum::response::Response;
 use tokio::sync::mpsc;
 
 use super::catalog::Entry;
 use super::choice::{Batch, End, News};
 use super::server::ModelServer;
-use crate::openai::chat::{FinishReason, PromptTokens, Usage};
+use crate::openai::answer::{
+    CachedTokens, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+};
 use crate::openai::origin::{Origin, Seed};
-use crate::openai::writer::Header;
-use crate::openai::{Part, new_id, now};
+use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
+use crate::openai::{Choices, Streaming, new_id, now};
 use crate::queue::Admitted;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, json_response};
+use crate::stream::{attended, events};
 use maverl::runtime::Step;
 use maverl::trajectory::Finish;
 
-/// A whole choice.
-#[derive(Debug, Default)]
-pub(super) struct Whole {
-    pub(super) parts: Vec<Part>,
-    pub(super) steps: Vec<Step>,
-    pub(super) end: Option<End>,
+/// Form in which a route writes the choices of a batch.
+pub(super) trait ReplyForm: Send + Sync + 'static {
+    /// Part of a choice.
+    type Part: ChoicePart + Send;
+    /// What is known of a choice between its parts.
+    type State<'b>: Send;
+
+    /// Begins a choice. Returns the part before its reply, if there is one.
+    fn begin<'b>(&'b self, batch: &'b Batch, index: usize)
+    -> (Self::State<'b>, Option<Self::Part>);
+
+    /// Returns the parts of a choice that news become.
+    fn read(
+        &self,
+        batch: &Batch,
+        index: usize,
+        news: News,
+        state: &mut Self::State<'_>,
+    ) -> Vec<Self::Part>;
 }
 
-impl Whole {
-    /// Returns the joined content.
-    pub(super) fn content(&self) -> String {
-        let text = |part: &Part| match part {
-            Part::Content(text) => Some(text.clone()),
-            _ => None,
-        };
-        self.parts.iter().filter_map(text).collect()
+/// A form with whole answers and chunks.
+pub(super) trait AnswerForm: ReplyForm<Part: ChunkChoice> {
+    /// First part of the id of an answer.
+    const PREFIX: &'static str;
+
+    /// Returns the fields beside the choices.
+    fn extra(&self, batch: &Batch, origin: Origin) -> Extra;
+}
+
+/// A request that was read: its choices, and how they are written and sent.
+pub(super) struct Generation<F> {
+    pub(super) batch: Batch,
+    pub(super) choices: Choices,
+    pub(super) streaming: Streaming,
+    pub(super) form: F,
+}
+
+impl<F: AnswerForm> Generation<F> {
+    /// Answers at the end or in chunks, as the client asked.
+    pub(super) async fn answer(
+        self,
+        server: &Arc<ModelServer>,
+        admitted: Admitted,
+    ) -> Result<Response, Refusal> {
+        if self.streaming.stream {
+            return Ok(self.stream(server, admitted));
+        }
+        let answer = attended(&server.metrics, self.whole(server, &admitted)).await?;
+        Ok(json_response(StatusCode::OK, &answer))
+    }
+
+    /// Returns the whole answer, at its end.
+    pub(super) async fn whole(
+        &self,
+        server: &ModelServer,
+        admitted: &Admitted,
+    ) -> Result<Completion<<F::Part as ChoicePart>::Choice>, Refusal> {
+        let mut writer = WholeWriter::default();
+        let tokens = self.write(server, admitted, &mut writer).await?.unwrap_or_default();
+        let header = self.batch.entry.header(F::PREFIX);
+        Ok(writer.finish(header, usage(&self.batch, tokens), self.extra()))
+    }
+
+    /// Answers in chunks.
+    fn stream(self, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
+        let of = Arc::clone(server);
+        events(&server.metrics, move |events| async move {
+            let asked = self.streaming.include_usage;
+            let usage_chunks = if asked { UsageChunks::All } else { UsageChunks::None };
+            let header = self.batch.entry.header(F::PREFIX);
+            let mut writer = ChunkWriter::new(header, usage_chunks, self.extra(), &events);
+            match self.write(&of, &admitted, &mut writer).await {
+                Err(refusal) => events.fail(&refusal).await,
+                Ok(None) => {}
+                Ok(Some(tokens)) => writer.finish(usage(&self.batch, tokens), None).await,
+            }
+        })
+    }
+
+    fn extra(&self) -> Extra {
+        self.form.extra(&self.batch, self.batch.entry.origin(self.choices.seed))
     }
 }
 
-/// Generates all choices of a batch to their ends.
-pub(super) async fn whole(
-    server: &ModelServer,
-    batch: &Batch,
-    admitted: &Admitted,
-) -> Result<Vec<Whole>, Refusal> {
-    let (news, mut received) = mpsc::channel::<(usize, News)>(64);
-    let mut choices: Vec<Whole> = batch.jobs.iter().map(|_| Whole::default()).collect();
-    let collect = async {
-        while let Some((index, news)) = received.recv().await {
-            let whole = &mut choices[index];
-            match news {
-                News::More { parts, steps } => {
-                    whole.parts.extend(parts);
-                    whole.steps.extend(steps);
+impl<F: ReplyForm> Generation<F> {
+    /// Writes the choices while they are generated. Returns the number of sampled tokens, or `None` if the client left.
+    pub(super) async fn write(
+        &self,
+        server: &ModelServer,
+        admitted: &Admitted,
+        writer: &mut impl AnswerWriter<F::Part>,
+    ) -> Result<Option<usize>, Refusal> {
+        let (news, mut received) = mpsc::channel::<(usize, News)>(64);
+        let Self { batch, form, .. } = self;
+        let written = async {
+            let (mut tokens, mut states) = (0, Vec::new());
+            for index in 0..batch.jobs.len() {
+                let (state, first) = form.begin(batch, index);
+                states.push(state);
+                if let Some(first) = first
+                    && !writer.write(first).await
+                {
+                    return None;
                 }
-                News::End(end) => whole.end = Some(end),
             }
-        }
-    };
-    let (done, ()) = tokio::join!(batch.run(server, admitted, news), collect);
-    done.map(|()| choices)
+            while let Some((index, news)) = writer.next(&mut received).await {
+                if let News::End(end) = &news {
+                    tokens += end.tokens;
+                }
+                for part in form.read(batch, index, news, &mut states[index]) {
+                    if !writer.write(part).await {
+                        return None;
+                    }
+                }
+            }
+            Some(tokens)
+        };
+        let (done, tokens) = tokio::join!(batch.run(server, admitted, news), written);
+        done.map(|()| tokens)
+    }
 }
 
 impl Entry {
@@ -77,14 +163,14 @@ impl Entry {
 }
 
 /// Returns `usage`. A prompt that several choices share counts once.
-pub(super) fn usage(batch: &Batch, completion: usize) -> Usage {
+fn usage(batch: &Batch, completion: usize) -> Usage {
     let mut prompt = 0;
     for (i, job) in batch.jobs.iter().enumerate() {
-        let shared = i > 0 && std::sync::Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);
+        let shared = i > 0 && Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);
         prompt += if shared { 0 } else { job.prompt.len() };
     }
     let cached_tokens = batch.cached.load(Ordering::Relaxed).min(prompt);
-    let prompt_tokens_details = Some(PromptTokens { cached_tokens });
+    let prompt_tokens_details = Some(CachedTokens { cached_tokens });
     Usage { prompt_tokens_details, ..Usage::new(prompt, completion) }
 }
 

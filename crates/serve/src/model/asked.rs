@@ -38,7 +38,7 @@ impl Asked {
         } else {
             Fields::parse(&body)?
         };
-        let name = fields.text("model")?;
+        let name = fields.model()?;
         let entry = server.catalog()?.find(name.as_deref())?;
         Ok(Self { fields, entry, admitted, reading, bytes })
     }
@@ -76,7 +76,7 @@ impl Entry {
 impl ModelServer {
     /// Admits a request, reads it and finds its model.
     async fn asked(&self, request: Request) -> Result<Asked, Refusal> {
-        self.health.check()?;
+        self.catalog()?;
         let client = Client::of(&request);
         let body = body::read(request.into_body(), self.settings.max_body).await?;
         let admitted = self.queue.admit(client).await?;

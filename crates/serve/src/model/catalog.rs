@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 
 use crate::openai::now;
 use crate::refusal::Refusal;
-use maverl::model::Tokenizer;
 use maverl::runtime::Host;
+use maverl::text::Tokenizer;
 
 /// A served model: a base, or an adapter on it.
 #[derive(Clone)]

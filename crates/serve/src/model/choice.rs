@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::catalog::Entry;
 use super::server::ModelServer;
-use crate::openai::{Part, ReplyText, Reported, Shape};
+use crate::openai::{Choices, Part, ReplyText, Reported, Shape};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, Sampling};
@@ -47,10 +47,32 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Returns the choices of a prompt.
+    pub(super) fn each(
+        choices: Choices,
+        prompt: &Arc<[u32]>,
+        sampling: &Arc<Sampling>,
+        grammar: Option<&Arc<dyn Grammar>>,
+    ) -> Vec<Self> {
+        (0..choices.n)
+            .map(|i| Self {
+                prompt: Arc::clone(prompt),
+                sampling: Arc::clone(sampling),
+                seed: choices.seed_of(i),
+                echo: Echo::No,
+                grammar: grammar.cloned(),
+            })
+            .collect()
+    }
+
     /// Returns the largest number of tokens that are reported.
     pub(super) fn listed(&self) -> usize {
-        let echoed = if self.echo == Echo::No { 0 } else { self.prompt.len() };
-        self.sampling.max_tokens.saturating_add(echoed)
+        self.sampling.max_tokens.saturating_add(self.echoed())
+    }
+
+    /// Returns the number of tokens of the prompt that are reported.
+    pub(super) fn echoed(&self) -> usize {
+        if self.echo == Echo::No { 0 } else { self.prompt.len() }
     }
 
     /// Returns the request to the engine.

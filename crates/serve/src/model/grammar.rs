@@ -14,8 +14,8 @@ use lru::LruCache;
 use super::catalog::Entry;
 use crate::openai::{Form, Tools, count_values};
 use crate::refusal::Refusal;
-use maverl::model::Tokenizer;
 use maverl::runtime::{Grammar, GrammarState};
+use maverl::text::Tokenizer;
 pub(super) use source::Style;
 
 /// Longest token in bytes that a grammar may use.
@@ -110,21 +110,22 @@ impl Tokens {
 
     /// Reads the source of a grammar, on a thread with a large stack.
     fn matcher(&self, source: &str) -> Result<Matcher, String> {
-        let read = || -> Result<Matcher, String> {
-            let grammar = TopLevelGrammar::from_lark(source.to_owned());
-            let parser = self.factory.create_parser(grammar).map_err(|e| brief(&e.to_string()))?;
-            let mut matcher = Matcher::new(Ok(parser));
-            // The first mask tells a form that nothing has, and its work is in every copy.
-            matcher.compute_mask().map_err(|error| brief(&error.to_string()))?;
-            Ok(matcher)
-        };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(STACK);
             let reading = thread
-                .spawn_scoped(scope, read)
+                .spawn_scoped(scope, || self.read_matcher(source))
                 .map_err(|error| format!("there is no thread to read it: {error}"))?;
             reading.join().unwrap_or_else(|_| Err("the parser of grammars panicked".to_owned()))
         })
+    }
+
+    fn read_matcher(&self, source: &str) -> Result<Matcher, String> {
+        let grammar = TopLevelGrammar::from_lark(source.to_owned());
+        let parser = self.factory.create_parser(grammar).map_err(|e| brief(&e.to_string()))?;
+        let mut matcher = Matcher::new(Ok(parser));
+        // The first mask tells a form that nothing has, and its work is in every copy.
+        matcher.compute_mask().map_err(|error| brief(&error.to_string()))?;
+        Ok(matcher)
     }
 
     /// Returns a grammar from its source.
@@ -165,10 +166,10 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     if bytes.len() > LONGEST {
         return Vec::new();
     }
-    match tokenizer.is_special(id) || tokenizer.stop_ids().contains(&id) {
-        true => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes.as_slice()].concat(),
-        false => bytes,
+    if tokenizer.is_special(id) || tokenizer.stop_ids().contains(&id) {
+        return [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes.as_slice()].concat();
     }
+    bytes
 }
 
 /// Returns the first line of a message, without its place in the grammar, and shortened.

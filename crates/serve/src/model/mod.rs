@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::Response;
 use axum::routing::{get, post};
 
@@ -28,6 +28,7 @@ use asked::Outcome;
 pub use catalog::{Catalog, Entry};
 pub use server::{FAMILIES, ModelServer, ModelSettings};
 
+use crate::openai::CHAT_PATH;
 use crate::refusal::Refusal;
 
 impl ModelServer {
@@ -52,20 +53,15 @@ impl ModelServer {
 }
 
 async fn other_path(State(server): State<Arc<ModelServer>>, uri: Uri) -> Response {
-    let path: String = uri.path().chars().take(80).collect();
-    let message =
-        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
-    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", message);
-    Outcome::refused(refusal).counted(&server, "other")
+    Outcome::refused(Refusal::no_path(&uri, CHAT_PATH)).counted(&server, "other")
 }
 
 async fn other_method(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
     let path = request.uri().path();
     let read = path.starts_with("/v1/models") || path == "/tokenizer_info";
     let allow = if read { "GET" } else { "POST" };
-    let message = format!("`{path}` takes {allow}, not {}", request.method());
-    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
-    Outcome::refused(Refusal { allow: Some(allow), ..refusal }).counted(&server, "other")
+    let refusal = Refusal::other_method(path, request.method(), allow);
+    Outcome::refused(refusal).counted(&server, "other")
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::answer::Generation;
 use super::asked::Asked;
-use super::chat::Chat;
+use super::chat::{self, ChatForm};
 use super::server::ModelServer;
 use crate::openai::chat::ChatCompletion;
 use crate::openai::new_id;
@@ -23,10 +24,12 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 
 async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
     let of = Arc::clone(server);
-    let read = asked
-        .read(move |entry, fields| Chat::read(&of, entry, fields.converted(responses::request)?));
+    let read = asked.read(move |entry, mut fields| {
+        responses::as_chat(&mut fields)?;
+        chat::read(&of, entry, fields)
+    });
     let (chat, admitted) = read.await?;
-    if !chat.is_streamed() {
+    if !chat.streaming.stream {
         let answer = attended(&server.metrics, whole(&chat, server, &admitted)).await?;
         return Ok(json_response(StatusCode::OK, &answer));
     }
@@ -48,10 +51,10 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
 
 /// Returns the whole answer in the form of a response.
 async fn whole(
-    chat: &Chat,
+    chat: &Generation<ChatForm>,
     server: &ModelServer,
     admitted: &Admitted,
 ) -> Result<responses::Response, Refusal> {
-    let answer = chat.answer(server, admitted).await?;
+    let answer = chat.whole(server, admitted).await?;
     Ok((&ChatCompletion { id: new_id("resp"), ..answer }).into())
 }

@@ -1,7 +1,7 @@
 //! State of a server of models.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -10,8 +10,8 @@ use super::catalog::Catalog;
 #[cfg(feature = "grammar")]
 use super::grammar::Grammars;
 use super::reading::Reading;
-use crate::base::{Health, Ready};
-use crate::metrics::{Family, Kind, Metrics};
+use crate::base::{Health, Loaded};
+use crate::metrics::{Family, Metrics, labeled};
 use crate::openai::Structured;
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
@@ -48,59 +48,40 @@ impl Default for ModelSettings {
 
 /// Metrics of a server of models.
 pub const FAMILIES: [Family; 9] = [
-    family(
+    Family::counter(
         "maverl_requests_total",
-        Kind::Counter,
         "Requests by their answer.",
         &["model", "route", "code"],
     ),
-    family(
+    Family::counter(
         "maverl_tokens_total",
-        Kind::Counter,
         "Tokens of prompts and completions.",
         &["model", "kind"],
     ),
-    family("maverl_requests_active", Kind::Gauge, "Requests that run and wait.", &["state"]),
-    family("maverl_rejected_total", Kind::Counter, "Requests that the queue refused.", &["reason"]),
-    family(
-        "maverl_disconnects_total",
-        Kind::Counter,
-        "Requests whose client left before the end.",
-        &[],
-    ),
-    family(
+    Family::gauge("maverl_requests_active", "Requests that run and wait.", &["state"]),
+    Family::counter("maverl_rejected_total", "Requests that the queue refused.", &["reason"]),
+    Family::counter("maverl_disconnects_total", "Requests whose client left before the end.", &[]),
+    Family::gauge(
         "maverl_kv_blocks",
-        Kind::Gauge,
         "Blocks of sixteen tokens in the key-value caches.",
         &["state"],
     ),
-    family("maverl_request_seconds", Kind::Histogram, "Time of a request.", &["model"]),
-    family("maverl_first_token_seconds", Kind::Histogram, "Time to the first token.", &["model"]),
-    family(
+    Family::histogram("maverl_request_seconds", "Time of a request.", &["model"]),
+    Family::histogram("maverl_first_token_seconds", "Time to the first token.", &["model"]),
+    Family::histogram(
         "maverl_token_seconds",
-        Kind::Histogram,
         "Time between two tokens, on average over a completion.",
         &["model"],
     ),
 ];
 
-const fn family(
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    labels: &'static [&'static str],
-) -> Family {
-    Family { name, kind, help, labels }
-}
-
 /// State of a server of models. Its models may still be loading.
 pub struct ModelServer {
-    catalog: OnceLock<Catalog>,
+    catalog: Loaded<Catalog>,
     pub(super) settings: ModelSettings,
     pub(super) queue: Queue,
     pub(super) reading: Reading,
     pub(super) metrics: Metrics,
-    pub(super) health: Health,
     #[cfg(feature = "grammar")]
     pub(super) grammars: Grammars,
 }
@@ -111,25 +92,19 @@ impl ModelServer {
         let metrics = Metrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
         let server = Self {
-            catalog: OnceLock::new(),
+            catalog: Loaded::new(health),
             settings,
             queue,
             reading: Reading::default(),
             metrics,
-            health,
             #[cfg(feature = "grammar")]
             grammars: Grammars::default(),
         };
         let server = Arc::new(server);
         let of = Arc::downgrade(&server);
-        server.metrics.gauge("maverl_requests_active", move || {
-            let counts = of.upgrade().map_or([0, 0], |server| server.queue.counts());
-            labeled(["running", "waiting"], counts)
-        });
-        let of = Arc::downgrade(&server);
         server.metrics.gauge("maverl_kv_blocks", move || {
             let server = of.upgrade();
-            let counts = server.as_ref().and_then(|server| Some(server.catalog.get()?.blocks()));
+            let counts = server.as_ref().and_then(|server| Some(server.catalog.peek()?.blocks()));
             labeled(["used", "cached", "free"], counts.unwrap_or_default())
         });
         server
@@ -137,9 +112,7 @@ impl ModelServer {
 
     /// Begins to answer, with these models.
     pub fn open(&self, catalog: Catalog) {
-        // A second call would have no effect; there is one.
-        let _ = self.catalog.set(catalog);
-        self.health.enter(Ready::Yes);
+        self.catalog.open(catalog);
     }
 
     /// Returns the metrics.
@@ -148,9 +121,7 @@ impl ModelServer {
     }
 
     pub(super) fn catalog(&self) -> Result<&Catalog, Refusal> {
-        self.health.check()?;
-        let loading = || Refusal::unavailable("loading", "the server is still loading");
-        self.catalog.get().ok_or_else(loading)
+        self.catalog.get()
     }
 
     /// Counts an answer; `model` is the name of a served model, empty before it is known.
@@ -158,9 +129,4 @@ impl ModelServer {
         let code = status.as_u16().to_string();
         self.metrics.add("maverl_requests_total", &[model, route, &code], 1);
     }
-}
-
-fn labeled<const N: usize>(names: [&str; N], counts: [usize; N]) -> Vec<(Vec<String>, f64)> {
-    let pairs = names.into_iter().zip(counts);
-    pairs.map(|(name, count)| (vec![name.to_owned()], count as f64)).collect()
 }

@@ -21,8 +21,10 @@ use crate::openai::Structured;
 use crate::queue::QueueLimits;
 use crate::testing::{Answer, Running, ask, start};
 use maverl::config::RuntimeOptions;
-use maverl::model::{Model, ModelFiles, ModelSource, Tokenizer};
+use maverl::files::{ModelFiles, ModelSource};
+use maverl::net::Model;
 use maverl::runtime::Host;
+use maverl::text::Tokenizer;
 
 /// A server of `builtin:tiny` with all layers of the real one.
 pub(super) struct Served {

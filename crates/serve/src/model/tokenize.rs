@@ -5,14 +5,16 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::asked::Asked;
 use super::asked::Outcome;
 use super::catalog::Entry;
 use super::chat::{render, unrendered};
 use super::server::ModelServer;
-use crate::openai::{Fields, TokenForm, Tools, messages, token_text};
+use crate::openai::requests::{DetokenizeRequest, TokenizeChat, TokenizeRequest};
+use crate::openai::{Fields, Messages, TokenForm, token_text};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 
@@ -43,10 +45,10 @@ pub(super) async fn info(State(server): State<Arc<ModelServer>>) -> Response {
     Outcome { model: String::new(), answer }.counted(&server, "tokenizer_info")
 }
 
-async fn answer(
+async fn answer<T: Serialize + 'static>(
     server: &ModelServer,
     asked: Asked,
-    work: fn(&Entry, &mut Fields) -> Result<Value, Refusal>,
+    work: fn(&Entry, &mut Fields) -> Result<T, Refusal>,
 ) -> Result<Response, Refusal> {
     let strict = server.settings.strict;
     let done = asked.read(move |entry, mut fields| {
@@ -58,14 +60,29 @@ async fn answer(
     Ok(response)
 }
 
+/// Ids of a text or a conversation.
+#[derive(Serialize)]
+struct TokenizeAnswer {
+    count: usize,
+    max_model_len: usize,
+    tokens: Vec<u32>,
+    token_strs: Option<Vec<String>>,
+}
+
+/// Text of ids.
+#[derive(Serialize)]
+struct DetokenizeAnswer {
+    prompt: String,
+}
+
 /// Returns the ids of a text or a conversation.
-fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
+fn ids(entry: &Entry, fields: &mut Fields) -> Result<TokenizeAnswer, Refusal> {
     let tokenizer = entry.tokenizer();
-    let strings = fields.flag("return_token_strs")?;
-    let framed = fields.take("add_special_tokens") != Some(Value::Bool(false));
-    let ids = match fields.text("prompt")? {
+    let TokenizeRequest { return_token_strs, add_special_tokens, prompt } = fields.read()?;
+    let ids = match prompt {
         Some(text) => {
             entry.bound_text(&text)?;
+            let framed = add_special_tokens != Some(Value::Bool(false));
             if framed { tokenizer.encode_framed(&text) } else { tokenizer.encode(&text) }
         }
         None if !fields.has("messages") => {
@@ -73,38 +90,29 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
             return Err(fields.error("prompt", what));
         }
         None => {
-            let messages = messages(fields)?;
-            let name = "add_generation_prompt";
-            let add_generation_prompt = !fields.has(name) || fields.flag(name)?;
-            let tools = Tools::read(fields)?;
-            let variables = match fields.take("chat_template_kwargs") {
-                Some(Value::Object(variables)) => variables,
-                None => Map::new(),
-                Some(other) => {
-                    return Err(fields.wrong("chat_template_kwargs", &other, "an object"));
-                }
-            };
-            let rendered = render(entry, messages, &tools, variables, add_generation_prompt)?;
+            let chat: TokenizeChat = fields.read()?;
+            let (Messages(messages), generation) = (chat.messages, chat.add_generation_prompt);
+            let variables = chat.chat_template_kwargs.unwrap_or_default();
+            let rendered =
+                render(entry, messages, &chat.tools, variables, generation.unwrap_or(true))?;
             entry.bound_text(rendered.text())?;
             tokenizer.encode_rendered(&rendered)
         }
     };
-    let ids = ids.map_err(|error| unrendered(&error))?;
-    let texts: Option<Vec<String>> =
-        strings.then(|| ids.iter().map(|&id| token_text(tokenizer, id, TokenForm::Text)).collect());
-    Ok(json!({
-        "count": ids.len(),
-        "max_model_len": entry.context(),
-        "tokens": ids,
-        "token_strs": texts,
-    }))
+    let tokens = ids.map_err(|error| unrendered(&error))?;
+    let text = |&id: &u32| token_text(tokenizer, id, TokenForm::Text);
+    Ok(TokenizeAnswer {
+        count: tokens.len(),
+        max_model_len: entry.context(),
+        token_strs: return_token_strs.then(|| tokens.iter().map(text).collect()),
+        tokens,
+    })
 }
 
 /// Returns the text of ids, special tokens included.
-fn text(entry: &Entry, fields: &mut Fields) -> Result<Value, Refusal> {
-    let Some(ids) = fields.ids("tokens", entry.vocabulary())? else {
-        return Err(fields.error("tokens", "is missing; write a list of token ids"));
-    };
+fn text(entry: &Entry, fields: &mut Fields) -> Result<DetokenizeAnswer, Refusal> {
+    let request: DetokenizeRequest = fields.read()?;
+    let ids = request.tokens.required(entry.vocabulary())?;
     entry.bound_ids(&ids)?;
-    Ok(json!({"prompt": entry.tokenizer().decode_raw(&ids)}))
+    Ok(DetokenizeAnswer { prompt: entry.tokenizer().decode_raw(&ids) })
 }

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::fields::{Fields, shown};
 use super::limits::MOST_TOOLS;
+use super::request::{RequestField, request};
 use crate::refusal::Refusal;
 use maverl::tools::{Schema, Tool};
 
@@ -33,12 +34,19 @@ pub(crate) enum ToolChoice {
     Named(String),
 }
 
-impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, Refusal> {
-        let parallel = fields.take("parallel_tool_calls");
-        let most = if parallel == Some(Value::Bool(false)) { 1 } else { usize::MAX };
-        let list = match fields.take("tools") {
+request! {
+    struct ToolFields {
+        parallel_tool_calls: Option<Value>,
+        tools: Option<Value>,
+        tool_choice: Option<Value>,
+    }
+}
+
+impl RequestField for Tools {
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let ToolFields { parallel_tool_calls, tools, tool_choice } = fields.read()?;
+        let most = if parallel_tool_calls == Some(Value::Bool(false)) { 1 } else { usize::MAX };
+        let list = match tools {
             None => Vec::new(),
             Some(Value::Array(list)) => list,
             Some(other) => return Err(fields.wrong("tools", &other, "a list of tools")),
@@ -47,37 +55,16 @@ impl Tools {
             let what = format!("has {} tools; a request may have {MOST_TOOLS}", list.len());
             return Err(fields.error("tools", &what));
         }
-        let declared: Vec<Value> = list
-            .iter()
-            .enumerate()
-            .map(|(i, tool)| {
-                declaration(tool).map_err(|what| fields.error(&format!("tools[{i}]"), &what))
-            })
-            .collect::<Result<_, _>>()?;
-        let choice = match fields.take("tool_choice") {
+        let tool = |(i, tool): (usize, &Value)| {
+            declaration(tool).map_err(|what| fields.error(&format!("tools[{i}]"), &what))
+        };
+        let declared: Vec<Value> = list.iter().enumerate().map(tool).collect::<Result<_, _>>()?;
+        let choice = match &tool_choice {
             None => ToolChoice::Auto,
-            Some(Value::String(word)) => match word.as_str() {
-                "auto" => ToolChoice::Auto,
-                "none" => return Ok(Self::default()),
-                "required" => ToolChoice::Required,
-                _ => {
-                    return Err(fields.wrong(
-                        "tool_choice",
-                        &word.into(),
-                        "auto, none, required or a function",
-                    ));
-                }
-            },
-            Some(object) => match object["function"]["name"].as_str() {
-                Some(name) => ToolChoice::Named(name.to_owned()),
-                None => {
-                    return Err(fields.wrong(
-                        "tool_choice",
-                        &object,
-                        "auto, none, required or a function",
-                    ));
-                }
-            },
+            Some(Value::String(word)) if word == "none" => return Ok(Self::default()),
+            Some(asked) => ToolChoice::read(asked).ok_or_else(|| {
+                fields.wrong("tool_choice", asked, "auto, none, required or a function")
+            })?,
         };
         let known = |name: &String| declared.iter().any(|tool| tool["function"]["name"] == *name);
         match &choice {
@@ -89,6 +76,17 @@ impl Tools {
                     .error("tool_choice", &format!("names {name:?}, which is not in `tools`")))
             }
             _ => Ok(Self { declared, most, choice }),
+        }
+    }
+}
+
+impl ToolChoice {
+    fn read(asked: &Value) -> Option<Self> {
+        match asked.as_str() {
+            Some("auto") => Some(Self::Auto),
+            Some("required") => Some(Self::Required),
+            Some(_) => None,
+            None => asked["function"]["name"].as_str().map(|name| Self::Named(name.to_owned())),
         }
     }
 }

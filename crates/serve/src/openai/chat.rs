@@ -5,35 +5,15 @@ use maverl::trajectory::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::answer::{
+    AnswerObject, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+};
 use super::calls::call_id;
 use super::origin::Origin;
 use super::tokens::TokenLogprob;
 
 /// A whole answer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct ChatCompletion {
-    pub(crate) id: String,
-    pub(crate) object: ChatObject,
-    pub(crate) created: u64,
-    pub(crate) model: String,
-    pub(crate) choices: Vec<ChatChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) system_fingerprint: Option<String>,
-    pub(crate) usage: Usage,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maverl: Option<Origin>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) prompt_token_ids: Option<Vec<u32>>,
-}
-
-/// Form of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ChatObject {
-    #[serde(rename = "chat.completion")]
-    Completion,
-    #[serde(rename = "chat.completion.chunk")]
-    Chunk,
-}
+pub(crate) type ChatCompletion = Completion<ChatChoice>;
 
 /// A choice of a whole answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -98,15 +78,6 @@ impl ToolCall {
     }
 }
 
-/// Reason why a reply ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum FinishReason {
-    Stop,
-    Length,
-    ToolCalls,
-}
-
 /// Log-probs of the tokens of a reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ChatLogprobs {
@@ -115,41 +86,14 @@ pub(crate) struct ChatLogprobs {
     pub(crate) refusal: (),
 }
 
-/// Numbers of tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Usage {
-    pub(crate) prompt_tokens: usize,
-    pub(crate) completion_tokens: usize,
-    pub(crate) total_tokens: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) prompt_tokens_details: Option<PromptTokens>,
-}
-
-/// Prompt tokens by where they came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PromptTokens {
-    pub(crate) cached_tokens: usize,
-}
-
-impl Usage {
-    pub(crate) fn new(prompt: usize, completion: usize) -> Self {
-        Self {
-            prompt_tokens: prompt,
-            completion_tokens: completion,
-            total_tokens: prompt + completion,
-            prompt_tokens_details: None,
-        }
-    }
-}
-
 /// A part of an answer in a stream.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChatChunk<'a> {
     pub(crate) id: &'a str,
-    pub(crate) object: ChatObject,
+    pub(crate) object: AnswerObject,
     pub(crate) created: u64,
     pub(crate) model: &'a str,
-    pub(crate) choices: Vec<ChunkChoice>,
+    pub(crate) choices: Vec<ChatChunkChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) system_fingerprint: Option<&'a str>,
     /// `null` in all chunks but the last one if the client asked for it.
@@ -163,7 +107,7 @@ pub(crate) struct ChatChunk<'a> {
 
 /// A choice of a chunk.
 #[derive(Debug, Serialize)]
-pub(crate) struct ChunkChoice {
+pub(crate) struct ChatChunkChoice {
     pub(crate) index: usize,
     pub(crate) delta: Delta,
     pub(crate) logprobs: Option<ChatLogprobs>,
@@ -174,12 +118,96 @@ pub(crate) struct ChunkChoice {
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
-impl ChunkChoice {
-    /// Creates a choice that goes on.
+impl ChatChunkChoice {
+    /// Creates a part that goes on.
     pub(crate) fn new(index: usize, delta: Delta, tokens: PartTokens) -> Self {
         let PartTokens { logprobs, ids } = tokens;
         let (finish_reason, stop_reason) = Default::default();
         Self { index, delta, logprobs, finish_reason, stop_reason, token_ids: ids }
+    }
+
+    /// Begins a message.
+    pub(crate) fn first(index: usize) -> Self {
+        let delta = Delta { role: Some(Role::Assistant), ..Delta::content(String::new()) };
+        Self::new(index, delta, PartTokens::default())
+    }
+
+    /// Ends a reply. See [`ChatChoice::stop_reason`].
+    pub(crate) fn end(index: usize, reason: FinishReason, stop: Option<Option<Value>>) -> Self {
+        let part = Self::new(index, Delta::default(), PartTokens::default());
+        Self { finish_reason: Some(reason), stop_reason: stop, ..part }
+    }
+}
+
+impl ChoicePart for ChatChunkChoice {
+    type Choice = ChatChoice;
+
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn choice(index: usize) -> ChatChoice {
+        let message = ReplyMessage {
+            role: Role::Assistant,
+            content: Some(String::new()),
+            refusal: (),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+        };
+        let (logprobs, finish_reason, stop_reason, token_ids) = Default::default();
+        ChatChoice { index, message, logprobs, finish_reason, stop_reason, token_ids }
+    }
+
+    fn add_to(self, choice: &mut ChatChoice) {
+        let message = &mut choice.message;
+        for (text, more) in [
+            (&mut message.content, self.delta.content),
+            (&mut message.reasoning_content, self.delta.reasoning_content),
+        ] {
+            if let Some(more) = more {
+                text.get_or_insert_default().push_str(&more);
+            }
+        }
+        let calls = self.delta.tool_calls.into_iter();
+        message.tool_calls.extend(calls.map(|call| ToolCall { index: None, ..call }));
+        if let Some(more) = self.logprobs {
+            match &mut choice.logprobs {
+                Some(logprobs) => logprobs.content.extend(more.content),
+                None => choice.logprobs = Some(more),
+            }
+        }
+        if let Some(more) = self.token_ids {
+            choice.token_ids.get_or_insert_default().extend(more);
+        }
+        if self.finish_reason.is_some() {
+            if !message.tool_calls.is_empty() {
+                message.content.take_if(|content| content.is_empty());
+            }
+            (choice.finish_reason, choice.stop_reason) = (self.finish_reason, self.stop_reason);
+        }
+    }
+}
+
+impl ChunkChoice for ChatChunkChoice {
+    const OBJECT: AnswerObject = AnswerObject::Chat;
+
+    fn chunk(
+        header: &Header,
+        choices: Vec<Self>,
+        usage: Option<Option<Usage>>,
+        extra: Extra,
+    ) -> impl Serialize + Send + Sync {
+        ChatChunk {
+            id: &header.id,
+            object: AnswerObject::ChatChunk,
+            created: header.created,
+            model: &header.model,
+            choices,
+            system_fingerprint: header.system_fingerprint.as_deref(),
+            usage,
+            maverl: extra.maverl,
+            prompt_token_ids: extra.prompt_token_ids,
+        }
     }
 }
 
@@ -197,11 +225,6 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
-    /// Begins a message.
-    pub(crate) fn first() -> Self {
-        Self { role: Some(Role::Assistant), ..Self::content(String::new()) }
-    }
-
     pub(crate) fn content(text: String) -> Self {
         Self { content: Some(text), ..Self::default() }
     }
@@ -215,77 +238,22 @@ impl Delta {
     }
 }
 
-/// End of a choice.
-#[derive(Debug, Clone)]
-pub(crate) struct ChoiceEnd {
-    pub(crate) reason: FinishReason,
-    /// See [`ChatChoice::stop_reason`].
-    pub(crate) stop: Option<Option<Value>>,
-    /// Token ids that no part had.
-    pub(crate) token_ids: Option<Vec<u32>>,
-}
-
 impl ChatChoice {
-    /// Creates a choice whose reply is empty.
-    pub(crate) fn new(index: usize) -> Self {
-        let message = ReplyMessage {
-            role: Role::Assistant,
-            content: Some(String::new()),
-            refusal: (),
-            reasoning_content: None,
-            tool_calls: Vec::new(),
-        };
-        let (logprobs, finish_reason, stop_reason, token_ids) = Default::default();
-        Self { index, message, logprobs, finish_reason, stop_reason, token_ids }
-    }
-
-    /// Adds a part to the reply.
-    pub(crate) fn add(&mut self, delta: Delta) {
-        let message = &mut self.message;
-        for (text, more) in [
-            (&mut message.content, delta.content),
-            (&mut message.reasoning_content, delta.reasoning_content),
-        ] {
-            if let Some(more) = more {
-                text.get_or_insert_default().push_str(&more);
-            }
-        }
-        let calls = delta.tool_calls.into_iter();
-        message.tool_calls.extend(calls.map(|call| ToolCall { index: None, ..call }));
-    }
-
-    /// Adds the tokens of a part.
-    pub(crate) fn add_tokens(&mut self, tokens: PartTokens) {
-        if let Some(more) = tokens.logprobs {
-            match &mut self.logprobs {
-                Some(logprobs) => logprobs.content.extend(more.content),
-                None => self.logprobs = Some(more),
-            }
-        }
-        if let Some(more) = tokens.ids {
-            self.token_ids.get_or_insert_default().extend(more);
-        }
-    }
-
-    /// Ends the reply.
-    pub(crate) fn end(&mut self, end: ChoiceEnd) {
-        let message = &mut self.message;
-        if !message.tool_calls.is_empty() {
-            message.content.take_if(|content| content.is_empty());
-        }
-        self.finish_reason = Some(end.reason);
-        self.stop_reason = end.stop;
-        self.token_ids = self.token_ids.take().or(end.token_ids);
-    }
-
-    /// Returns the parts of the reply as a stream has them.
-    pub(crate) fn deltas(&self) -> Vec<Delta> {
+    /// Returns the parts of the choice as a stream has them. Token ids are in the last one.
+    pub(crate) fn parts(&self) -> Vec<ChatChunkChoice> {
         let ReplyMessage { content, reasoning_content, tool_calls, .. } = &self.message;
         let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let calls = tool_calls.iter().enumerate();
         let calls = calls.map(|(i, call)| ToolCall { index: Some(i), ..call.clone() });
         let texts = text(reasoning_content).map(Delta::reasoning).into_iter();
-        texts.chain(text(content).map(Delta::content)).chain(calls.map(Delta::call)).collect()
+        let texts = texts.chain(text(content).map(Delta::content));
+        let deltas = texts.chain(calls.map(Delta::call));
+        let part = |delta| ChatChunkChoice::new(self.index, delta, PartTokens::default());
+        let reason = self.finish_reason.unwrap_or(FinishReason::Stop);
+        let end = ChatChunkChoice::end(self.index, reason, self.stop_reason.clone());
+        let end = ChatChunkChoice { token_ids: self.token_ids.clone(), ..end };
+        let first = ChatChunkChoice::first(self.index);
+        std::iter::once(first).chain(deltas.map(part)).chain([end]).collect()
     }
 }
 

@@ -3,37 +3,17 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::chat::{FinishReason, Usage};
+use super::answer::{
+    AnswerObject, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+};
 use super::origin::Origin;
 use super::tokens::TextLogprobs;
-use super::writer::Header;
 
 /// A whole answer.
-#[derive(Debug, Serialize)]
-pub(crate) struct TextCompletion {
-    pub(crate) id: String,
-    pub(crate) object: TextObject,
-    pub(crate) created: u64,
-    pub(crate) model: String,
-    pub(crate) choices: Vec<TextChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) system_fingerprint: Option<String>,
-    pub(crate) usage: Usage,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maverl: Option<Origin>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) prompt_token_ids: Option<Vec<u32>>,
-}
-
-/// Form of an answer, whole or in chunks.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TextObject {
-    TextCompletion,
-}
+pub(crate) type TextCompletion = Completion<TextChoice>;
 
 /// A choice of an answer, or its part in a chunk.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct TextChoice {
     pub(crate) index: usize,
     pub(crate) text: String,
@@ -48,38 +28,69 @@ pub(crate) struct TextChoice {
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
 
-/// A part of an answer in a stream.
-#[derive(Debug, Serialize)]
-pub(crate) struct TextChunk<'a> {
-    pub(crate) id: &'a str,
-    pub(crate) object: TextObject,
-    pub(crate) created: u64,
-    pub(crate) model: &'a str,
-    pub(crate) choices: Vec<TextChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) system_fingerprint: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) prompt_token_ids: Option<&'a [u32]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maverl: Option<Origin>,
-    /// `null` before the last chunk if the client asked for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Option<Usage>>,
+impl ChoicePart for TextChoice {
+    type Choice = Self;
+
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn choice(index: usize) -> Self {
+        Self { index, ..Self::default() }
+    }
+
+    fn add_to(self, choice: &mut Self) {
+        choice.text.push_str(&self.text);
+        if let Some(more) = self.logprobs {
+            choice.logprobs.get_or_insert_default().append(more);
+        }
+        if let Some(more) = self.token_ids {
+            choice.token_ids.get_or_insert_default().extend(more);
+        }
+        choice.finish_reason = self.finish_reason.or(choice.finish_reason);
+        choice.stop_reason = self.stop_reason.or(choice.stop_reason.take());
+        choice.prompt_token_ids = self.prompt_token_ids.or(choice.prompt_token_ids.take());
+    }
 }
 
-impl<'a> TextChunk<'a> {
-    /// Creates a chunk with these choices alone.
-    pub(crate) fn new(header: &'a Header, choices: Vec<TextChoice>) -> Self {
-        Self {
+impl ChunkChoice for TextChoice {
+    const OBJECT: AnswerObject = AnswerObject::Text;
+
+    fn chunk(
+        header: &Header,
+        choices: Vec<Self>,
+        usage: Option<Option<Usage>>,
+        extra: Extra,
+    ) -> impl Serialize + Send + Sync {
+        TextChunk {
             id: &header.id,
-            object: TextObject::TextCompletion,
+            object: AnswerObject::Text,
             created: header.created,
             model: &header.model,
             choices,
             system_fingerprint: header.system_fingerprint.as_deref(),
-            prompt_token_ids: None,
-            maverl: None,
-            usage: None,
+            prompt_token_ids: extra.prompt_token_ids,
+            maverl: extra.maverl,
+            usage,
         }
     }
+}
+
+/// A part of an answer in a stream.
+#[derive(Debug, Serialize)]
+struct TextChunk<'a> {
+    id: &'a str,
+    object: AnswerObject,
+    created: u64,
+    model: &'a str,
+    choices: Vec<TextChoice>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_fingerprint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    maverl: Option<Origin>,
+    /// `null` before the last chunk if the client asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
 }

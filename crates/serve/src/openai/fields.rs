@@ -57,11 +57,11 @@ const FORMS: [&str; 5] =
 const LOGGED: usize = 100;
 
 /// Fields of a request that were not read yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Fields {
     map: Map<String, Value>,
     /// Path of the object in the request, with a dot at its end.
-    place: String,
+    prefix: String,
 }
 
 impl Fields {
@@ -69,23 +69,16 @@ impl Fields {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Refusal> {
         bound_values(body)?;
         match serde_json::from_slice(body) {
-            Ok(Value::Object(map)) => Ok(Self { map, place: String::new() }),
+            Ok(Value::Object(map)) => Ok(Self { map, prefix: String::new() }),
             Ok(_) => Err(Refusal::malformed("the body is no JSON object")),
             Err(error) => Err(Refusal::malformed(format!("the body is no JSON: {error}"))),
         }
     }
 
-    /// Returns the fields of a request in another form.
-    ///
-    /// # Errors
-    ///
-    /// Those of the conversion.
-    pub(crate) fn converted(
-        self,
-        convert: impl FnOnce(Map<String, Value>) -> Result<Map<String, Value>, Refusal>,
-    ) -> Result<Self, Refusal> {
-        let Self { map, place } = self;
-        Ok(Self { map: convert(map)?, place })
+    /// Returns the fields as an object.
+    #[cfg(test)]
+    pub(crate) fn into_value(self) -> Value {
+        self.map.into()
     }
 
     /// Takes a field; `None` if it is missing or null.
@@ -103,85 +96,25 @@ impl Fields {
         self.map.insert(name.to_owned(), value);
     }
 
-    /// Takes a field that is an object, as fields of their own.
-    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, Refusal> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::Object(map)) => {
-                Ok(Some(Self { map, place: format!("{}{name}.", self.place) }))
-            }
-            Some(other) => Err(self.wrong(name, &other, "an object")),
-        }
-    }
-
-    /// Takes a text.
-    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Refusal> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong(name, &other, "a text")),
-        }
-    }
-
-    /// Takes true or false; a missing field is false.
-    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Refusal> {
-        match self.take(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(other) => Err(self.wrong(name, &other, "true or false")),
-        }
-    }
-
-    /// Takes a number between two bounds, both included.
-    pub(crate) fn number(
+    /// Takes a field as the type that `read` makes of its value. `wanted` says what to write instead.
+    pub(super) fn take_as<T>(
         &mut self,
         name: &str,
-        low: f64,
-        high: f64,
-    ) -> Result<Option<f64>, Refusal> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_f64().filter(|number| (low..=high).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None if high == f64::from(f32::MAX) => {
-                Err(self.wrong(name, &value, &format!("a number from {low}")))
-            }
-            None => Err(self.wrong(name, &value, &format!("a number from {low} to {high}"))),
-        }
+        wanted: &str,
+        read: impl FnOnce(Value) -> Result<T, Value>,
+    ) -> Result<Option<T>, Refusal> {
+        let taken = self.take(name).map(read).transpose();
+        taken.map_err(|value| self.wrong(name, &value, wanted))
     }
 
-    /// Takes a whole number between two bounds, both included.
-    pub(crate) fn integer(
-        &mut self,
-        name: &str,
-        low: i64,
-        high: i64,
-    ) -> Result<Option<i64>, Refusal> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match value.as_i64().filter(|number| (low..=high).contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None if high == i64::MAX => {
-                Err(self.wrong(name, &value, &format!("a whole number from {low}")))
-            }
-            None => Err(self.wrong(name, &value, &format!("a whole number from {low} to {high}"))),
-        }
+    /// Returns the fields of an object that is the field `name`.
+    pub(super) fn inner(&self, name: &str, map: Map<String, Value>) -> Self {
+        Self { map, prefix: format!("{}.", self.path(name)) }
     }
 
-    /// Takes a number of 64 bits; a negative one is read in two's complement.
-    pub(crate) fn bits(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let bits = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
-        bits.map(Some).ok_or_else(|| self.wrong(name, &value, "a whole number of 64 bits"))
-    }
-
-    /// Takes a list of token ids below `vocabulary`.
-    pub(crate) fn ids(
-        &mut self,
-        name: &str,
-        vocabulary: usize,
-    ) -> Result<Option<Vec<u32>>, Refusal> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let ids = token_ids(&value, vocabulary).map_err(|what| self.error(name, &what))?;
-        Ok(Some(ids))
+    /// Returns the path of a field in the request.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     /// Fails for a remaining field that would have an effect on another server. An unknown one is logged once, or fails if
@@ -194,20 +127,21 @@ impl Fields {
             match NEUTRAL.iter().find(|(known, _)| known == name) {
                 Some((_, neutral)) if is_neutral(value, neutral) => {}
                 Some((_, neutral)) => {
-                    return Err(self.error(
-                        name,
-                        &format!("is {}, which this server does not support; leave it out, or write {neutral}", shown(value)),
-                    ).with_code("unsupported_parameter"));
+                    let value = shown(value);
+                    let what = format!(
+                        "is {value}, which this server does not support; leave it out, or write {neutral}"
+                    );
+                    return Err(Refusal::unsupported_field(&self.path(name), &what));
                 }
                 None if FORMS.contains(&name.as_str()) => {
-                    let refusal = self.error(name, "is not supported; write `response_format`");
-                    return Err(refusal.with_code("unsupported_parameter"));
+                    let what = "is not supported; write `response_format`";
+                    return Err(Refusal::unsupported_field(&self.path(name), what));
                 }
                 None if strict => {
                     let refusal = self.error(name, "is not known to this server");
                     return Err(refusal.with_code("unknown_parameter"));
                 }
-                None => log_once(&format!("{}{name}", self.place)),
+                None => log_once(&self.path(name)),
             }
         }
         Ok(())
@@ -215,14 +149,29 @@ impl Fields {
 
     /// Creates the error about a field with a value of another kind.
     pub(crate) fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Refusal {
-        self.error(name, &format!("is {}; write {wanted}", shown(value)))
+        Refusal::field_value(&self.path(name), value, wanted)
     }
 
     /// Creates the error about a field.
     pub(crate) fn error(&self, name: &str, what: &str) -> Refusal {
-        let name = format!("{}{name}", self.place);
-        let message = format!("`{name}` {what}");
-        Refusal::invalid(name, message)
+        Refusal::field(&self.path(name), what)
+    }
+}
+
+impl Refusal {
+    /// Creates the error about the field at a path of the request.
+    pub(crate) fn field(path: &str, what: &str) -> Self {
+        Self::invalid(path, format!("`{path}` {what}"))
+    }
+
+    /// Creates the error about a field with a value of another kind.
+    pub(crate) fn field_value(path: &str, value: &Value, wanted: &str) -> Self {
+        Self::field(path, &format!("is {}; write {wanted}", shown(value)))
+    }
+
+    /// Creates the error about a field whose effect this server does not have.
+    pub(crate) fn unsupported_field(path: &str, what: &str) -> Self {
+        Self::field(path, what).with_code("unsupported_parameter")
     }
 }
 
@@ -256,13 +205,14 @@ pub(crate) fn token_ids(value: &Value, vocabulary: usize) -> Result<Vec<u32>, St
     let list = value
         .as_array()
         .ok_or_else(|| format!("is {}; write a list of token ids", shown(value)))?;
-    let id = |value: &Value| {
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.filter(|&id| (id as usize) < vocabulary).ok_or_else(|| {
-            format!("has {}; write token ids from 0 to {}", shown(value), vocabulary - 1)
-        })
-    };
-    list.iter().map(id).collect()
+    list.iter().map(|value| token_id(value, vocabulary)).collect()
+}
+
+fn token_id(value: &Value, vocabulary: usize) -> Result<u32, String> {
+    let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.filter(|&id| (id as usize) < vocabulary).ok_or_else(|| {
+        format!("has {}; write token ids from 0 to {}", shown(value), vocabulary - 1)
+    })
 }
 
 /// Returns true if a value asks for no effect.

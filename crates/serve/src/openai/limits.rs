@@ -18,3 +18,5 @@ pub(super) const MOST_STOP_BYTES: usize = 512;
 pub(super) const MOST_STOP_IDS: usize = 1024;
 /// Maximum number of the most probable tokens of a step.
 pub(super) const MOST_TOP: usize = 20;
+/// Largest `max_tokens` of a request.
+pub(super) const MOST_TOKENS: usize = u32::MAX as usize;

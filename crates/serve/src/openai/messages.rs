@@ -6,43 +6,50 @@ use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, shown};
 use super::limits::MOST_MESSAGES;
+use super::request::RequestField;
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 use maverl::trajectory::{Message, Role};
 
-/// Reads `messages`.
-pub(crate) fn messages(fields: &mut Fields) -> Result<Vec<ChatMessage>, Refusal> {
-    let list = match fields.take("messages") {
-        Some(Value::Array(list)) if !list.is_empty() => list,
-        Some(Value::Array(_)) => {
-            return Err(fields.error("messages", "is empty; write at least one"));
+/// Messages in the form of chat templates.
+#[derive(Debug)]
+pub(crate) struct Messages(pub(crate) Vec<ChatMessage>);
+
+impl RequestField for Messages {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        let list = match fields.take(name) {
+            Some(Value::Array(list)) if !list.is_empty() => list,
+            Some(Value::Array(_)) => return Err(fields.error(name, "is empty; write at least one")),
+            Some(other) => return Err(fields.wrong(name, &other, "a list of messages")),
+            None => return Err(fields.error(name, "is missing; write a list of messages")),
+        };
+        if list.len() > MOST_MESSAGES {
+            let what = format!("has {} messages; a request may have {MOST_MESSAGES}", list.len());
+            return Err(fields.error(name, &what));
         }
-        Some(other) => return Err(fields.wrong("messages", &other, "a list of messages")),
-        None => return Err(fields.error("messages", "is missing; write a list of messages")),
-    };
-    if list.len() > MOST_MESSAGES {
-        let what = format!("has {} messages; a request may have {MOST_MESSAGES}", list.len());
-        return Err(fields.error("messages", &what));
+        let (mut names, mut messages) = (BTreeMap::new(), Vec::with_capacity(list.len()));
+        for (i, value) in list.iter().enumerate() {
+            let read = message(value, &mut names);
+            messages.push(
+                read.map_err(|(key, what)| fields.error(&format!("{name}[{i}]{key}"), &what))?,
+            );
+        }
+        Ok(Self(messages))
     }
-    let mut names = BTreeMap::new();
-    let read = |(i, value): (usize, &Value)| {
-        message(value, &mut names).map_err(|(key, what)| {
-            let place = format!("messages[{i}]{key}");
-            Refusal::invalid(place.clone(), format!("`{place}` {what}"))
-        })
-    };
-    list.iter().enumerate().map(read).collect()
 }
 
-/// Place below a message, and the problem.
-type Wrong = (String, String);
+/// Path below a message, and the problem.
+type WrongMessage = (String, String);
 
-fn wrong(key: &str, what: impl Into<String>) -> Wrong {
+fn wrong(key: &str, what: impl Into<String>) -> WrongMessage {
     (key.to_owned(), what.into())
 }
 
 /// Reads a message. `names` are the names of the tools called so far, by the ids of the calls.
-fn message(value: &Value, names: &mut BTreeMap<String, String>) -> Result<ChatMessage, Wrong> {
+fn message(
+    value: &Value,
+    names: &mut BTreeMap<String, String>,
+) -> Result<ChatMessage, WrongMessage> {
     let object = value
         .as_object()
         .ok_or_else(|| wrong("", format!("is {}; write an object", shown(value))))?;
@@ -76,7 +83,7 @@ fn message(value: &Value, names: &mut BTreeMap<String, String>) -> Result<ChatMe
 }
 
 /// Returns the text of a message's content: a text, null, or text parts, which are joined.
-fn content(value: &Value) -> Result<String, Wrong> {
+fn content(value: &Value) -> Result<String, WrongMessage> {
     let parts = match value {
         Value::Null => return Ok(String::new()),
         Value::String(text) => return Ok(text.clone()),
@@ -107,7 +114,7 @@ fn content(value: &Value) -> Result<String, Wrong> {
 fn calls(
     object: &Map<String, Value>,
     names: &mut BTreeMap<String, String>,
-) -> Result<Vec<Value>, Wrong> {
+) -> Result<Vec<Value>, WrongMessage> {
     let list = match object.get("tool_calls") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,

@@ -3,93 +3,117 @@
 use maverl_kernels::sample::derive_seed;
 use serde_json::Value;
 
-use super::fields::{Fields, shown};
+use super::fields::Fields;
 use super::ids::draw_seed;
 use super::limits::{
-    MOST_CHOICES, MOST_LISTED, MOST_STOP_BYTES, MOST_STOP_IDS, MOST_STOPS, MOST_TOP,
+    MOST_CHOICES, MOST_LISTED, MOST_STOP_BYTES, MOST_STOP_IDS, MOST_STOPS, MOST_TOKENS, MOST_TOP,
 };
+use super::request::{BoundedField as _, Nested, RequestField, TokenIds, Unused, request};
 use super::tokens::TokenForm;
 use crate::refusal::Refusal;
 use maverl::runtime::Sampling;
 
-/// Sampling and stop conditions of a request.
-#[derive(Debug)]
-pub(crate) struct Common {
-    /// Sampling, but for `max_tokens`.
-    pub(crate) sampling: Sampling,
+request! {
+    /// Sampling of a request, and the ends of its replies. What is left out is that of OpenAI, not that of
+    /// `generation_config.json`.
+    pub(crate) struct SampledFields {
+        temperature: Option<f64> [0.0, f64::from(f32::MAX)],
+        top_p: Option<f64> [0.0, 1.0],
+        top_k: Option<i64> [-1, i64::from(u32::MAX)],
+        min_p: Option<f64> [0.0, 1.0],
+        repetition_penalty: Option<f64> [1e-3, 1e3],
+        ends: EndFields,
+    }
 }
 
-impl Common {
-    /// Reads the sampling of a request to a model with `vocabulary` tokens. What is left out is that of OpenAI, not that of
-    /// `generation_config.json`.
-    pub(crate) fn read(fields: &mut Fields, vocabulary: usize) -> Result<Self, Refusal> {
-        let most = f64::from(f32::MAX);
-        let temperature = fields.number("temperature", 0.0, most)?.unwrap_or(1.0) as f32;
-        let top_p = fields.number("top_p", 0.0, 1.0)?.unwrap_or(1.0) as f32;
-        let top_k = fields.integer("top_k", -1, i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32;
-        let min_p = fields.number("min_p", 0.0, 1.0)?.unwrap_or(0.0) as f32;
-        let repetition_penalty =
-            fields.number("repetition_penalty", 1e-3, 1e3)?.unwrap_or(1.0) as f32;
-        let stop = stops(fields)?;
-        let stop_ids = fields.ids("stop_token_ids", vocabulary)?.unwrap_or_default();
+request! {
+    /// Ends of replies.
+    pub(crate) struct EndFields {
+        stop: StopTexts,
+        stop_token_ids: TokenIds,
+    }
+}
+
+impl SampledFields {
+    /// Returns the sampling, but for `max_tokens`, by a model with `vocabulary` tokens.
+    pub(crate) fn sampling(self, vocabulary: usize) -> Result<Sampling, Refusal> {
+        let EndFields { stop: StopTexts(stop), stop_token_ids } = self.ends;
+        let stop_ids = stop_token_ids.below(vocabulary)?.unwrap_or_default();
         if stop_ids.len() > MOST_STOP_IDS {
             let what = format!("has {} ids; a request may have {MOST_STOP_IDS}", stop_ids.len());
-            return Err(fields.error("stop_token_ids", &what));
+            return Err(stop_token_ids.error(&what));
         }
-        let max_tokens = 1;
-        Ok(Self {
-            sampling: Sampling {
-                temperature,
-                top_k,
-                top_p,
-                min_p,
-                repetition_penalty,
-                max_tokens,
-                stop,
-                stop_ids,
-            },
+        Ok(Sampling {
+            temperature: self.temperature.unwrap_or(1.0) as f32,
+            top_k: self.top_k.unwrap_or(0).max(0) as u32,
+            top_p: self.top_p.unwrap_or(1.0) as f32,
+            min_p: self.min_p.unwrap_or(0.0) as f32,
+            repetition_penalty: self.repetition_penalty.unwrap_or(1.0) as f32,
+            max_tokens: 1,
+            stop,
+            stop_ids,
         })
     }
 }
 
-/// Reads `stop`: a text or a list of texts.
-fn stops(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
-    let Some(value) = fields.take("stop") else { return Ok(Vec::new()) };
-    let texts: Option<Vec<String>> = match &value {
-        Value::String(text) => Some(vec![text.clone()]),
-        Value::Array(list) => list.iter().map(|one| one.as_str().map(str::to_owned)).collect(),
-        _ => None,
-    };
-    let texts = texts.ok_or_else(|| fields.wrong("stop", &value, "a text or a list of texts"))?;
-    if texts.len() > MOST_STOPS {
-        let what = format!("has {} texts; a request may have {MOST_STOPS}", texts.len());
-        return Err(fields.error("stop", &what));
+/// `stop`: a text or a list of texts.
+#[derive(Debug)]
+pub(crate) struct StopTexts(pub(crate) Vec<String>);
+
+impl RequestField for StopTexts {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        let read = |value: Value| match &value {
+            Value::String(text) => Ok(vec![text.clone()]),
+            Value::Array(list) => texts_of(list).ok_or(value),
+            _ => Err(value),
+        };
+        let texts = fields.take_as(name, "a text or a list of texts", read)?.unwrap_or_default();
+        if texts.len() > MOST_STOPS {
+            let what = format!("has {} texts; a request may have {MOST_STOPS}", texts.len());
+            return Err(fields.error(name, &what));
+        }
+        if let Some(long) = texts.iter().find(|text| text.len() > MOST_STOP_BYTES) {
+            let what =
+                format!("has a text of {} bytes; one may have {MOST_STOP_BYTES}", long.len());
+            return Err(fields.error(name, &what));
+        }
+        if texts.iter().any(String::is_empty) {
+            return Err(fields.error(name, "has an empty text, which every reply contains"));
+        }
+        Ok(Self(texts))
     }
-    if let Some(long) = texts.iter().find(|text| text.len() > MOST_STOP_BYTES) {
-        let what = format!("has a text of {} bytes; one may have {MOST_STOP_BYTES}", long.len());
-        return Err(fields.error("stop", &what));
+}
+
+fn texts_of(list: &[Value]) -> Option<Vec<String>> {
+    list.iter().map(|one| one.as_str().map(str::to_owned)).collect()
+}
+
+request! {
+    struct LimitFields {
+        max_completion_tokens: Option<usize> [1, MOST_TOKENS],
+        max_tokens: Option<usize> [1, MOST_TOKENS],
     }
-    if texts.iter().any(String::is_empty) {
-        return Err(fields.error("stop", "has an empty text, which every reply contains"));
-    }
-    Ok(texts)
 }
 
 /// Maximum length of the completions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaxTokens(Option<usize>);
 
-impl MaxTokens {
-    /// Reads `max_completion_tokens` if `names` has it, and `max_tokens`; the first of them counts.
-    pub(crate) fn read(fields: &mut Fields, names: &[&str], least: i64) -> Result<Self, Refusal> {
-        let mut found = None;
-        for name in names {
-            let given = fields.integer(name, least, i64::from(u32::MAX))?;
-            found = found.or(given.map(|n| n as usize));
-        }
-        Ok(Self(found))
+/// The first of `max_completion_tokens` and `max_tokens` counts.
+impl RequestField for MaxTokens {
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let LimitFields { max_completion_tokens, max_tokens } = fields.read()?;
+        Ok(Self(max_completion_tokens.or(max_tokens)))
     }
+}
 
+impl From<Option<usize>> for MaxTokens {
+    fn from(requested: Option<usize>) -> Self {
+        Self(requested)
+    }
+}
+
+impl MaxTokens {
     /// Returns the same, with a default for requests that have none.
     pub(crate) fn or(self, default: usize) -> Self {
         Self(Some(self.0.unwrap_or(default)))
@@ -139,6 +163,13 @@ fn exceeded(message: String) -> Refusal {
     Refusal { retry: Some(false), ..refusal }
 }
 
+request! {
+    struct ChoiceFields {
+        n: Option<usize> [1, MOST_CHOICES],
+        seed: Option<u64>,
+    }
+}
+
 /// Number and seeds of the choices of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choices {
@@ -147,12 +178,14 @@ pub(crate) struct Choices {
     pub(crate) seed: u64,
 }
 
-impl Choices {
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, Refusal> {
-        let n = fields.integer("n", 1, MOST_CHOICES as i64)?.unwrap_or(1) as u32;
-        Ok(Self { n, seed: fields.bits("seed")?.unwrap_or_else(draw_seed) })
+impl RequestField for Choices {
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let ChoiceFields { n, seed } = fields.read()?;
+        Ok(Self { n: n.unwrap_or(1) as u32, seed: seed.unwrap_or_else(draw_seed) })
     }
+}
 
+impl Choices {
     /// Returns the seed of a choice: the first has that of the request, the others derive theirs.
     pub(crate) fn seed_of(self, choice: u32) -> u64 {
         match choice {
@@ -170,20 +203,74 @@ pub(crate) struct Streaming {
     pub(crate) include_usage: bool,
 }
 
-impl Streaming {
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, Refusal> {
-        let stream = fields.flag("stream")?;
-        let Some(mut options) = fields.object("stream_options")? else {
+request! {
+    struct StreamFields {
+        stream: bool,
+        stream_options: Option<Nested<StreamOptions>>,
+    }
+}
+
+request! {
+    struct StreamOptions {
+        include_usage: bool,
+    }
+    // Padding against observers of encrypted traffic; it changes no text.
+    Unused: include_obfuscation;
+}
+
+impl RequestField for Streaming {
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let StreamFields { stream, stream_options } = fields.read()?;
+        let Some(Nested { value: options, rest }) = stream_options else {
             return Ok(Self { stream, include_usage: false });
         };
         if !stream {
             return Err(fields.error("stream_options", "is for `stream`; set that to true"));
         }
-        let include_usage = options.flag("include_usage")?;
-        // Padding against observers of encrypted traffic; it changes no text.
-        options.take("include_obfuscation");
-        options.finish(false)?;
-        Ok(Self { stream, include_usage })
+        rest.finish(false)?;
+        Ok(Self { stream, include_usage: options.include_usage })
+    }
+}
+
+/// Echo of the prompt of a text completion. Without it, there must be a token to sample.
+#[derive(Debug)]
+pub(crate) struct Echoed {
+    pub(crate) echo: bool,
+    pub(crate) limit: MaxTokens,
+}
+
+impl RequestField for Echoed {
+    fn read_field(fields: &mut Fields, _: &str) -> Result<Self, Refusal> {
+        let echo = bool::read_field(fields, "echo")?;
+        let least = usize::from(!echo);
+        let most = Option::read_within(fields, "max_tokens", least, MOST_TOKENS)?;
+        Ok(Self { echo, limit: MaxTokens(most) })
+    }
+}
+
+request! {
+    /// Reports of tokens that all routes have.
+    pub(crate) struct TokenFields {
+        return_token_ids: bool,
+        return_tokens_as_token_ids: bool,
+    }
+}
+
+/// `logprobs` of text completions: the number of the most probable tokens.
+#[derive(Debug)]
+pub(crate) struct TextTop(Option<usize>);
+
+impl RequestField for TextTop {
+    fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
+        let wanted = format!("a whole number from 0 to {MOST_TOP}");
+        let top = fields.take_as(name, &wanted, |value| match value {
+            Value::Bool(listed) => Ok(listed.then_some(0)),
+            value => {
+                let top = value.as_u64().filter(|&top| top <= MOST_TOP as u64);
+                top.map(|top| Some(top as usize)).ok_or(value)
+            }
+        });
+        Ok(Self(top?.flatten()))
     }
 }
 
@@ -198,31 +285,29 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    /// Reads the fields of chat completions: `logprobs` is a flag, `top_logprobs` a number.
-    pub(crate) fn of_chat(fields: &mut Fields) -> Result<Self, Refusal> {
-        let logprobs = fields.flag("logprobs")?;
-        let top = fields.integer("top_logprobs", 0, MOST_TOP as i64)?.unwrap_or(0) as usize;
+    /// Returns what a chat completion reports.
+    pub(crate) fn of_chat(
+        logprobs: bool,
+        top: Option<usize>,
+        tokens: &TokenFields,
+    ) -> Result<Self, Refusal> {
+        let top = top.unwrap_or(0);
         if top > 0 && !logprobs {
-            return Err(fields.error("top_logprobs", "is for `logprobs`; set that to true"));
+            let what = "is for `logprobs`; set that to true";
+            return Err(Refusal::field("top_logprobs", what));
         }
-        Self { logprobs, top, ..Self::default() }.with_ids(fields)
+        Ok(Self { logprobs, top, ..Self::of_tokens(tokens) })
     }
 
-    /// Reads the fields of text completions: `logprobs` is a number.
-    pub(crate) fn of_text(fields: &mut Fields) -> Result<Self, Refusal> {
-        let top = match fields.take("logprobs") {
-            None | Some(Value::Bool(false)) => None,
-            Some(Value::Bool(true)) => Some(0),
-            Some(value) => {
-                let top = value.as_u64().filter(|&top| top <= MOST_TOP as u64);
-                Some(top.ok_or_else(|| {
-                    let wanted = format!("a whole number from 0 to {MOST_TOP}");
-                    fields.error("logprobs", &format!("is {}; write {wanted}", shown(&value)))
-                })?)
-            }
-        };
-        let logprobs = top.is_some();
-        Self { logprobs, top: top.unwrap_or(0) as usize, ..Self::default() }.with_ids(fields)
+    /// Returns what a text completion reports.
+    pub(crate) fn of_text(TextTop(top): &TextTop, tokens: &TokenFields) -> Self {
+        Self { logprobs: top.is_some(), top: top.unwrap_or(0), ..Self::of_tokens(tokens) }
+    }
+
+    fn of_tokens(tokens: &TokenFields) -> Self {
+        let by_id = tokens.return_tokens_as_token_ids;
+        let form = if by_id { TokenForm::Id } else { TokenForm::Text };
+        Self { form, ids: tokens.return_token_ids, ..Self::default() }
     }
 
     /// Fails if the answer could list too many tokens: `tokens` in all choices, each with the most probable ones.
@@ -237,14 +322,5 @@ impl Reported {
             self.top
         );
         Err(Refusal::invalid("logprobs", message))
-    }
-
-    fn with_ids(self, fields: &mut Fields) -> Result<Self, Refusal> {
-        let ids = fields.flag("return_token_ids")?;
-        let form = match fields.flag("return_tokens_as_token_ids")? {
-            true => TokenForm::Id,
-            false => TokenForm::Text,
-        };
-        Ok(Self { form, ids, ..self })
     }
 }

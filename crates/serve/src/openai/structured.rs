@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::calls::ToolChoice;
-use super::fields::{Fields, shown};
+use super::fields::shown;
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
+use maverl::text::ChatMessage;
 
 /// Treatment of requests for a form of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +56,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Reads `response_format`. A demanded call comes before it.
     pub(crate) fn read(
-        fields: &mut Fields,
+        format: Option<&Value>,
         choice: &ToolChoice,
         structured: Structured,
     ) -> Result<Self, Refusal> {
@@ -68,18 +68,17 @@ impl Wanted {
         if call.is_some() && structured == Structured::Refuse {
             let what = "demands a call, which this server does not enforce; write \"auto\", or start it with `--structured \
                         grammar`, or with `--structured prompt`, which asks the model for the call in words";
-            return Err(unsupported(fields.error("tool_choice", what)));
+            return Err(unsupported("tool_choice", what));
         }
-        let format = fields.take("response_format");
-        let asked = format.as_ref().map(|format| form(fields, format)).transpose()?.flatten();
+        let asked = format.map(form).transpose()?.flatten();
         if let Some(format) = format.filter(|_| asked.is_some() && structured == Structured::Refuse)
         {
             let what = format!(
                 "is {}, which this server does not enforce; start it with `--structured grammar`, or with `--structured \
                  prompt`, which describes the form to the model in words",
-                shown(&format)
+                shown(format)
             );
-            return Err(unsupported(fields.error("response_format", &what)));
+            return Err(unsupported("response_format", &what));
         }
         let form = call.or(asked);
         #[cfg(feature = "grammar")]
@@ -95,7 +94,7 @@ impl Wanted {
 }
 
 /// Reads the form that `response_format` asks for.
-fn form(fields: &Fields, format: &Value) -> Result<Option<Form>, Refusal> {
+fn form(format: &Value) -> Result<Option<Form>, Refusal> {
     match format["type"].as_str() {
         Some("text") => Ok(None),
         Some("json_object") => Ok(Some(Form::Json(None))),
@@ -103,11 +102,11 @@ fn form(fields: &Fields, format: &Value) -> Result<Option<Form>, Refusal> {
             let schema = &format["json_schema"]["schema"];
             if schema.is_null() {
                 let what = "is missing; write `{\"type\": \"json_schema\", \"json_schema\": {\"name\": .., \"schema\": {..}}}`";
-                return Err(fields.error("response_format.json_schema.schema", what));
+                return Err(Refusal::field("response_format.json_schema.schema", what));
             }
             Ok(Some(Form::Json(Some(schema.clone()))))
         }
-        _ => Err(fields.wrong(
+        _ => Err(Refusal::field_value(
             "response_format",
             format,
             "`{\"type\": ..}` of text, json_object or json_schema",
@@ -115,8 +114,8 @@ fn form(fields: &Fields, format: &Value) -> Result<Option<Form>, Refusal> {
     }
 }
 
-fn unsupported(refusal: Refusal) -> Refusal {
-    refusal.with_code("unsupported_value")
+fn unsupported(name: &str, what: &str) -> Refusal {
+    Refusal::field(name, what).with_code("unsupported_value")
 }
 
 /// Adds the wanted form to the system section of a conversation.

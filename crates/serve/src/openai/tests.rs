@@ -4,16 +4,17 @@ use maverl::tools::Call;
 use serde::Serialize;
 use serde_json::json;
 
-use super::chat::{
-    ChatChoice, ChatLogprobs, ChoiceEnd, Delta, FinishReason, PartTokens, PromptTokens, ToolCall,
-    Usage,
+use super::answer::{
+    CachedTokens, ChoicePart as _, ChunkChoice as _, Extra, FinishReason, Header, Usage,
 };
-use super::completions::{TextChoice, TextChunk};
+use super::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
+use super::completions::TextChoice;
+use super::generate::{GenerateAnswer, GenerateChoice, GenerateLogprobs};
 use super::models::{Lineage, ModelCard, ModelList};
 use super::origin::{Origin, Seed, Several};
 use super::responses::{Response, response_events};
 use super::tokens::{TextLogprobs, TokenLogprob};
-use super::writer::{ChatWriter as _, Extra, Header, WholeWriter};
+use super::writer::{AnswerWriter as _, WholeWriter};
 
 /// Compares the bytes of an answer, in which clients find keys in this order.
 fn check(answer: &impl Serialize, expected: &str) {
@@ -42,14 +43,13 @@ fn logprobs() -> ChatLogprobs {
 #[tokio::test]
 async fn a_chat_completion_has_its_fields_in_their_order() {
     let mut writer = WholeWriter::default();
-    writer.begin(0).await;
+    writer.write(ChatChunkChoice::first(0)).await;
     let tokens = PartTokens { logprobs: Some(logprobs()), ids: Some(vec![5]) };
-    writer.add(0, Delta::reasoning("so".into()), tokens).await;
-    writer.add(0, Delta::call(call()), PartTokens::default()).await;
-    let (reason, stop) = (FinishReason::ToolCalls, Some(None));
-    writer.end(0, ChoiceEnd { reason, stop, token_ids: None }).await;
+    writer.write(ChatChunkChoice::new(0, Delta::reasoning("so".into()), tokens)).await;
+    writer.write(ChatChunkChoice::new(0, Delta::call(call()), PartTokens::default())).await;
+    writer.write(ChatChunkChoice::end(0, FinishReason::ToolCalls, Some(None))).await;
     let header = Header { system_fingerprint: Some("fp_1".into()), ..header() };
-    let prompt_tokens_details = Some(PromptTokens { cached_tokens: 1 });
+    let prompt_tokens_details = Some(CachedTokens { cached_tokens: 1 });
     let usage = Usage { prompt_tokens_details, ..Usage::new(2, 1) };
     let maverl = Some(Origin::new(Seed::Number(3), 4));
     let extra = Extra { maverl, prompt_token_ids: Some(vec![1, 2]) };
@@ -67,7 +67,7 @@ async fn a_chat_completion_has_its_fields_in_their_order() {
 
 #[test]
 fn a_delta_has_what_is_new_alone() {
-    check(&Delta::first(), "{\"role\":\"assistant\",\"content\":\"\"}");
+    check(&ChatChunkChoice::first(0).delta, "{\"role\":\"assistant\",\"content\":\"\"}");
     check(&Delta::content("a".into()), "{\"content\":\"a\"}");
     check(&Delta::default(), "{}");
     check(
@@ -79,8 +79,8 @@ fn a_delta_has_what_is_new_alone() {
 
 #[test]
 fn a_choice_that_has_no_calls_has_a_content_even_if_that_is_empty() {
-    let mut choice = ChatChoice::new(0);
-    choice.end(ChoiceEnd { reason: FinishReason::Length, stop: None, token_ids: None });
+    let mut choice = ChatChunkChoice::choice(0);
+    ChatChunkChoice::end(0, FinishReason::Length, None).add_to(&mut choice);
     check(
         &choice,
         "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"logprobs\":null,\
@@ -106,9 +106,8 @@ fn a_chunk_of_a_text_has_its_fields_in_their_order() {
         prompt_token_ids: None,
     };
     let header = header();
-    let chunk = TextChunk { usage: Some(None), ..TextChunk::new(&header, vec![choice]) };
     check(
-        &chunk,
+        &TextChoice::chunk(&header, vec![choice], Some(None), Extra::default()),
         "{\"id\":\"x-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\"ab\",\
          \"logprobs\":{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,-0.5],\"top_logprobs\":[null,{\"b\":-0.5}],\
          \"text_offset\":[0,1]},\"finish_reason\":null,\"stop_reason\":null,\"token_ids\":[5,6]}],\"usage\":null}",
@@ -118,10 +117,9 @@ fn a_chunk_of_a_text_has_its_fields_in_their_order() {
 #[tokio::test]
 async fn a_response_and_its_events_have_their_fields_in_their_order() {
     let mut writer = WholeWriter::default();
-    writer.begin(0).await;
-    writer.add(0, Delta::content("hi".into()), PartTokens::default()).await;
-    let (reason, stop) = (FinishReason::Stop, None);
-    writer.end(0, ChoiceEnd { reason, stop, token_ids: None }).await;
+    let hi = Delta::content("hi".into());
+    writer.write(ChatChunkChoice::new(0, hi, PartTokens::default())).await;
+    writer.write(ChatChunkChoice::end(0, FinishReason::Stop, None)).await;
     let maverl = Some(Origin::new(Seed::Text("3".into()), 4));
     let extra = Extra { maverl, prompt_token_ids: None };
     let response = Response::from(&writer.finish(header(), Usage::new(2, 1), extra));
@@ -165,4 +163,66 @@ fn a_model_and_what_a_team_did_have_their_fields_in_their_order() {
     let outcome = ["answer", "no_answer"].map(str::to_owned).into_iter().collect();
     let origin = Origin { outcome: Some(outcome), ..Origin::new(Seed::Number(3), 4) };
     check(&origin, "{\"seed\":3,\"version\":4,\"outcome\":[\"answer\",\"no_answer\"]}");
+}
+
+#[tokio::test]
+async fn an_answer_of_token_ids_joins_its_parts() {
+    let part = |id: Option<u32>| GenerateChoice {
+        logprobs: Some(GenerateLogprobs {
+            content: logprobs().content.into_iter().filter(|_| id.is_some()).collect(),
+        }),
+        finish_reason: id.is_none().then_some(FinishReason::Length),
+        token_ids: id.into_iter().collect(),
+        ..GenerateChoice::choice(0)
+    };
+    let mut writer = WholeWriter::default();
+    for id in [Some(5), Some(6), None] {
+        writer.write(part(id)).await;
+    }
+    let token = "{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97],\"top_logprobs\":[]}";
+    check(
+        &GenerateAnswer {
+            request_id: "x".into(),
+            choices: writer.choices(),
+            prompt_logprobs: (),
+            kv_transfer_params: (),
+            maverl: Origin::new(Seed::Number(3), 4),
+        },
+        &format!(
+            "{{\"request_id\":\"x\",\"choices\":[{{\"index\":0,\"logprobs\":{{\"content\":[{token},{token}]}},\
+             \"finish_reason\":\"length\",\"token_ids\":[5,6]}}],\"prompt_logprobs\":null,\"kv_transfer_params\":null,\
+             \"maverl\":{{\"seed\":3,\"version\":4}}}}"
+        ),
+    );
+}
+
+#[tokio::test]
+async fn parts_of_a_text_completion_joined_are_its_choice() {
+    let logprobs = |token: &str, offset| TextLogprobs {
+        tokens: vec![token.into()],
+        token_logprobs: vec![None],
+        top_logprobs: vec![None],
+        text_offset: vec![offset],
+    };
+    let part = |text: &str, offset| TextChoice {
+        text: text.into(),
+        logprobs: Some(logprobs(text, offset)),
+        stop_reason: Some(None),
+        token_ids: Some(vec![offset as u32]),
+        ..TextChoice::choice(0)
+    };
+    let mut writer = WholeWriter::default();
+    let first = TextChoice { prompt_token_ids: Some(vec![9]), ..TextChoice::choice(0) };
+    let (finish_reason, stop_reason) = (Some(FinishReason::Stop), Some(Some("x".into())));
+    let last = TextChoice { finish_reason, stop_reason, ..TextChoice::choice(0) };
+    for part in [first, part("a", 0), part("b", 1), last] {
+        writer.write(part).await;
+    }
+    check(
+        &writer.finish(header(), Usage::new(1, 2), Extra::default()),
+        "{\"id\":\"x-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\
+         \"ab\",\"logprobs\":{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,null],\"top_logprobs\":[null,null],\
+         \"text_offset\":[0,1]},\"finish_reason\":\"stop\",\"stop_reason\":\"x\",\"token_ids\":[0,1],\"prompt_token_ids\":\
+         [9]}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2,\"total_tokens\":3}}",
+    );
 }

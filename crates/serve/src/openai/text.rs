@@ -3,7 +3,7 @@
 //! Text that may still become something else is held back: incomplete characters, the beginning of a stop string or tag,
 //! and everything from a tool tag on. The parts joined are therefore the parts of the whole reply, however it is cut.
 
-use maverl::model::Detokenizer;
+use maverl::text::Detokenizer;
 use maverl::tools::{self, Call, Format};
 
 /// End of the thoughts of a reasoning model.

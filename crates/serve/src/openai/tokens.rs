@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use maverl::model::{Detokenizer, Tokenizer};
 use maverl::runtime::Step;
+use maverl::text::{Detokenizer, Tokenizer};
 
 /// Form of a token in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +46,16 @@ pub(crate) struct TextLogprobs {
     pub(crate) text_offset: Vec<usize>,
 }
 
+impl TextLogprobs {
+    /// Appends the tokens after these.
+    pub(crate) fn append(&mut self, more: Self) {
+        self.tokens.extend(more.tokens);
+        self.token_logprobs.extend(more.token_logprobs);
+        self.top_logprobs.extend(more.top_logprobs);
+        self.text_offset.extend(more.text_offset);
+    }
+}
+
 /// Returns a log-prob. The lowest are written as -9999: JSON has no infinity.
 fn logprob(value: f32) -> f64 {
     f64::from(value.max(-9999.0))
@@ -57,17 +67,22 @@ pub(crate) fn chat_logprobs(
     steps: &[Step],
     form: TokenForm,
 ) -> Vec<TokenLogprob> {
-    let entry = |id: u32, value: f32| TokenLogprob {
+    let entry = |id, value| token_logprob(tokenizer, (id, value), form);
+    let top = |step: &Step| step.top.iter().map(|&(id, value)| entry(id, value)).collect();
+    let step = |step: &Step| TokenLogprob {
+        top_logprobs: Some(top(step)),
+        ..entry(step.id, step.logprob)
+    };
+    steps.iter().map(step).collect()
+}
+
+fn token_logprob(tokenizer: &Tokenizer, (id, value): (u32, f32), form: TokenForm) -> TokenLogprob {
+    TokenLogprob {
         token: token_text(tokenizer, id, form),
         logprob: logprob(value),
         bytes: tokenizer.token_bytes(id),
         top_logprobs: None,
-    };
-    let step = |step: &Step| {
-        let top = step.top.iter().map(|&(id, value)| entry(id, value));
-        TokenLogprob { top_logprobs: Some(top.collect()), ..entry(step.id, step.logprob) }
-    };
-    steps.iter().map(step).collect()
+    }
 }
 
 /// Returns the name of a token in `logprobs` of text completions: its text, or its bytes if they are no whole characters, as

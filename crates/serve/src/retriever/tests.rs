@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::task::Context;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWrite as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -8,7 +8,7 @@ use maverl_answers::without_tokens;
 
 use super::request::Graded;
 use maverl::env::DynEnvironment;
-use maverl::env::search::{exact_match, texts};
+use maverl::env::search::exact_match;
 use maverl::rollout::rewards::Verifier;
 use maverl::task::{Score, Task};
 
@@ -89,9 +89,10 @@ async fn judged(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<S
         let score = environment.score(&session, item.answer.as_deref()).await.map_err(failed);
         environment.close(session).await.map_err(failed)?;
         let score = score?;
-        match score.reward.abs() <= Score::LIMIT {
-            true => Ok(score),
-            false => Err(format!("the score is {:?}; rewards are from -1e9 to 1e9", score.reward)),
+        if score.reward.abs() <= Score::LIMIT {
+            Ok(score)
+        } else {
+            Err(format!("the score is {:?}; rewards are from -1e9 to 1e9", score.reward))
         }
     });
     scored.await.unwrap_or_else(|_| Err("the judge failed on this item".to_owned()))
@@ -101,6 +102,6 @@ fn matched(item: Graded) -> Result<Score, String> {
     let task = task(&item)?;
     let answer = item.answer.unwrap_or_default();
     let answer = without_tokens(&answer);
-    let right = texts(&task, "answers").iter().any(|reference| exact_match(answer, reference));
+    let right = task.texts("answers").iter().any(|reference| exact_match(answer, reference));
     Ok(Score::binary(right))
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use serde_json::json;
+
 use super::*;
 use crate::base::base;
 use crate::guard::Guard;
@@ -7,9 +9,8 @@ use crate::listener::Limits;
 use crate::testing::{Running, ask, exchange, request, start};
 use maverl::config::{RewardProtocol, RewardServerConfig, RewardUnit};
 use maverl::env::math::MathEnvironment;
-use maverl::model::{
-    HeadKind, Model, ModelFiles, ModelSource, RewardHead, RewardModel, SaveOptions, ValueHead,
-};
+use maverl::files::{ModelFiles, ModelSource, SaveOptions};
+use maverl::net::{HeadKind, Model, RewardHead, RewardModel, ValueHead};
 use maverl::reward::Rewards;
 use maverl::rollout::Scorer as _;
 use maverl::rollout::testing::task;

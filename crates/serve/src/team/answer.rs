@@ -10,9 +10,10 @@ use tokio::sync::mpsc;
 
 use super::request::Question;
 use super::server::{ServedTeam, TeamServer};
-use crate::openai::chat::{ChoiceEnd, Delta, FinishReason, PartTokens, Usage};
+use crate::openai::answer::{Extra, FinishReason, Header, Usage};
+use crate::openai::chat::{ChatChunkChoice, Delta, PartTokens};
 use crate::openai::origin::{Origin, Seed, TurnRecord, TurnUsage};
-use crate::openai::writer::{ChatWriter, ChunkWriter, Extra, Header, UsageChunks, WholeWriter};
+use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
 use crate::openai::{new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
@@ -39,11 +40,11 @@ pub(super) async fn whole(
     }
     let mut writer = WholeWriter::default();
     for (index, episode) in episodes.iter().enumerate() {
-        writer.begin(index).await;
+        writer.write(ChatChunkChoice::first(index)).await;
         if server.settings.show_turns {
             let turns = episode.turns.iter();
             let replies = turns.map(|turn| shown(&turn.seat, &turn.reply)).collect();
-            writer.add(index, Delta::reasoning(replies), PartTokens::default()).await;
+            writer.write(part(index, Delta::reasoning(replies))).await;
         }
         write_answer(&mut writer, index, episode).await;
     }
@@ -81,12 +82,9 @@ pub(super) async fn stream(
         }
     }));
     drop(news);
-    let mut writer = ChunkWriter {
-        header: header(team),
-        extra: Extra::default(),
-        usage: if question.streaming.include_usage { UsageChunks::Last } else { UsageChunks::None },
-        events,
-    };
+    let asked = question.streaming.include_usage;
+    let usage_chunks = if asked { UsageChunks::Last } else { UsageChunks::None };
+    let mut writer = ChunkWriter::new(header(team), usage_chunks, Extra::default(), events);
     let (played, done) = tokio::join!(plays, write(&mut writer, question, received));
     match played.and(done) {
         Err(fault) => events.fail(&fault).await,
@@ -99,18 +97,18 @@ pub(super) async fn stream(
 
 /// Writes what the episodes tell, and returns them; fails with the first fault. A client that is gone ends the task.
 async fn write(
-    writer: &mut impl ChatWriter,
+    writer: &mut impl AnswerWriter<ChatChunkChoice>,
     question: &Question,
     mut received: mpsc::Receiver<(usize, News)>,
 ) -> Result<Vec<Episode>, Refusal> {
     for index in 0..question.choices.n as usize {
-        writer.begin(index).await;
+        writer.write(ChatChunkChoice::first(index)).await;
     }
     let mut episodes = Vec::new();
     while let Some((index, news)) = writer.next(&mut received).await {
         match news {
             News::Turn(text) => {
-                writer.add(index, Delta::reasoning(text), PartTokens::default()).await;
+                writer.write(part(index, Delta::reasoning(text))).await;
             }
             News::End(episode) => {
                 if let Some(fault) = fault(&episode) {
@@ -126,11 +124,18 @@ async fn write(
 }
 
 /// Writes the answer of an episode, which ends its choice.
-async fn write_answer(writer: &mut impl ChatWriter, index: usize, episode: &Episode) {
+async fn write_answer(
+    writer: &mut impl AnswerWriter<ChatChunkChoice>,
+    index: usize,
+    episode: &Episode,
+) {
     let answer = episode.answer.clone().unwrap_or_default();
-    writer.add(index, Delta::content(answer), PartTokens::default()).await;
-    let end = ChoiceEnd { reason: FinishReason::Stop, stop: None, token_ids: None };
-    writer.end(index, end).await;
+    writer.write(part(index, Delta::content(answer))).await;
+    writer.write(ChatChunkChoice::end(index, FinishReason::Stop, None)).await;
+}
+
+fn part(index: usize, delta: Delta) -> ChatChunkChoice {
+    ChatChunkChoice::new(index, delta, PartTokens::default())
 }
 
 /// News of an episode.

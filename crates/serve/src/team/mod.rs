@@ -16,8 +16,8 @@ use axum::routing::{get, post};
 
 use crate::body;
 use crate::guard::Client;
-use crate::openai::Fields;
 use crate::openai::models::{Lineage, ModelCard, ModelList};
+use crate::openai::{CHAT_PATH, Fields};
 use crate::refusal::{Refusal, json_response};
 use crate::stream;
 use request::Question;
@@ -64,9 +64,5 @@ async fn models(State(server): State<Arc<TeamServer>>) -> Response {
 }
 
 async fn other_path(State(server): State<Arc<TeamServer>>, uri: Uri) -> Response {
-    let path: String = uri.path().chars().take(80).collect();
-    let message =
-        format!("there is nothing at `{path}`; chat completions are at `/v1/chat/completions`");
-    let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", message);
-    server.counted("other", Err(refusal))
+    server.counted("other", Err(Refusal::no_path(&uri, CHAT_PATH)))
 }

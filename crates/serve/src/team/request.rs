@@ -4,23 +4,12 @@ use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::server::{History, ServedTeam, TeamSettings};
-use crate::openai::{Choices, Fields, MaxTokens, Streaming, messages};
+use crate::openai::requests::{TeamFields, TeamRequest};
+use crate::openai::{Choices, Fields, Nested, Streaming};
 use crate::refusal::Refusal;
-use maverl::model::ChatMessage;
 use maverl::runtime::Sampling;
 use maverl::task::Task;
-
-/// Fields that a team does not have, beside those that no model has.
-const OF_MODELS: [&str; 8] = [
-    "tools",
-    "tool_choice",
-    "response_format",
-    "logprobs",
-    "top_logprobs",
-    "return_token_ids",
-    "stop",
-    "reasoning_effort",
-];
+use maverl::text::ChatMessage;
 
 /// A question for the team.
 pub(super) struct Question {
@@ -40,38 +29,25 @@ impl Question {
         team: &ServedTeam,
         settings: TeamSettings,
     ) -> Result<Self, Refusal> {
-        let fields = &mut fields;
-        if let Some(name) = fields.text("model")?.filter(|name| *name != team.name) {
+        if let Some(name) = fields.model()?.filter(|name| *name != team.name) {
             let shown: String = name.chars().take(80).collect();
             let message = format!("there is no model {shown:?}; there is `{}`", team.name);
             let refusal = Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message);
             return Err(Refusal { param: Some("model".to_owned()), ..refusal });
         }
-        let messages = messages(fields)?;
-        for name in OF_MODELS {
-            let asked = fields.take(name).filter(|value| !is_nothing(value));
-            if asked.is_some() {
-                let what = "is not for a team, whose agents have prompts and tools of their own; leave it out";
-                return Err(fields.error(name, what).with_code("unsupported_parameter"));
-            }
-        }
-        let temperature = fields.number("temperature", 0.0, f64::from(f32::MAX))?;
-        let top_p = fields.number("top_p", 0.0, 1.0)?;
-        let limit = MaxTokens::read(fields, &["max_completion_tokens", "max_tokens"], 1)?;
-        let choices = Choices::read(fields)?;
-        let streaming = Streaming::read(fields)?;
-        let (source, data, turns) = own(fields, team)?;
+        let request: TeamRequest = fields.read()?;
+        let (source, data, turns) = own(request.maverl, team)?;
         fields.finish(settings.strict)?;
-        let question = question(&messages, settings.history)
+        let question = question(&request.messages.0, settings.history)
             .ok_or_else(|| fields.error("messages", "has no message of the user"))?;
         Ok(Self {
             task: Task { id: "request".to_owned(), source, question, data },
-            choices,
-            streaming,
+            choices: request.choices,
+            streaming: request.streaming,
             turns,
-            temperature: temperature.map(|value| value as f32),
-            top_p: top_p.map(|value| value as f32),
-            max_tokens: limit.requested(),
+            temperature: request.temperature.map(|value| value as f32),
+            top_p: request.top_p.map(|value| value as f32),
+            max_tokens: request.limit.requested(),
         })
     }
 
@@ -87,72 +63,56 @@ impl Question {
     }
 }
 
-/// Returns true for a value that asks for nothing.
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Bool(asked) => !asked,
-        Value::Array(list) => list.is_empty(),
-        Value::String(word) => word == "none",
-        Value::Number(number) => number.as_u64() == Some(0),
-        other => other["type"] == "text",
-    }
-}
-
 /// Reads the field `maverl`: the source and the data of the task, and whether turns are listed.
 fn own(
-    fields: &mut Fields,
+    given: Option<Nested<TeamFields>>,
     team: &ServedTeam,
 ) -> Result<(String, Map<String, Value>, bool), Refusal> {
     let first = team.plan.mixture.keys().next().cloned();
     let default = first.unwrap_or_else(|| "request".to_owned());
-    let Some(mut own) = fields.object("maverl")? else { return Ok((default, Map::new(), false)) };
-    let turns = own.flag("turns")?;
-    let source = own.text("source")?.unwrap_or(default);
-    let components = &team.plan.mixture;
-    if !components.is_empty()
-        && !components.contains_key(source.split('/').next().unwrap_or_default())
-    {
-        let known: Vec<String> = components.keys().map(|name| format!("`{name}`")).collect();
-        return Err(
-            own.error("source", &format!("is {source:?}; write one of {}", known.join(", ")))
-        );
-    }
-    let data = match own.take("data") {
-        None => Map::new(),
-        Some(Value::Object(data)) => data,
-        Some(other) => return Err(own.wrong("data", &other, "an object")),
+    let Some(Nested { value: own, rest }) = given else {
+        return Ok((default, Map::new(), false));
     };
-    own.finish(true)?;
-    Ok((source, data, turns))
+    let source = own.source.unwrap_or(default);
+    let components = &team.plan.mixture;
+    let name = source.split('/').next().unwrap_or_default();
+    if !components.is_empty() && !components.contains_key(name) {
+        let known: Vec<String> = components.keys().map(|name| format!("`{name}`")).collect();
+        let what = format!("is {source:?}; write one of {}", known.join(", "));
+        return Err(rest.error("source", &what));
+    }
+    rest.finish(true)?;
+    Ok((source, own.data.unwrap_or_default(), own.turns))
 }
 
 /// Returns the question in a conversation: the only message of the user, after a system message if there is one; or, of a
 /// longer one, its transcript or its last message.
 fn question(messages: &[ChatMessage], history: History) -> Option<String> {
-    let text = |message: &ChatMessage| {
-        message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     let users = messages.iter().filter(|message| message.role() == "user");
-    let last = users.clone().next_back().map(text)?;
+    let last = users.clone().next_back().map(text_of)?;
     match (messages, history) {
         (_, History::Last) => Some(last),
         ([user], _) if user.role() == "user" => Some(last),
         ([system, user], _) if system.role() == "system" && user.role() == "user" => {
-            Some(format!("{}\n\n{last}", text(system)))
+            Some(format!("{}\n\n{last}", text_of(system)))
         }
-        _ => {
-            let line = |message: &ChatMessage| {
-                let role = match message.role() {
-                    "user" => "User",
-                    "assistant" => "Assistant",
-                    "tool" => "Tool",
-                    _ => "System",
-                };
-                format!("{role}: {}", text(message))
-            };
-            Some(messages.iter().map(line).collect::<Vec<_>>().join("\n"))
-        }
+        _ => Some(messages.iter().map(line).collect::<Vec<_>>().join("\n")),
     }
+}
+
+/// Returns a message as a line of a transcript.
+fn line(message: &ChatMessage) -> String {
+    let role = match message.role() {
+        "user" => "User",
+        "assistant" => "Assistant",
+        "tool" => "Tool",
+        _ => "System",
+    };
+    format!("{role}: {}", text_of(message))
+}
+
+fn text_of(message: &ChatMessage) -> String {
+    message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! State of a server of a team.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::response::{IntoResponse as _, Response};
 use maverl::plan::Plan;
 use maverl::rollout::Rollout;
 use maverl::runtime::Policy;
 
-use crate::base::{Health, Ready};
-use crate::metrics::{Family, Kind, Metrics};
+use crate::base::{Health, Loaded};
+use crate::metrics::{Family, Metrics};
 use crate::openai::now;
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
@@ -40,42 +40,20 @@ pub struct TeamSettings {
 
 /// Metrics of a server of a team.
 const FAMILIES: [Family; 6] = [
-    Family {
-        name: "maverl_requests_total",
-        kind: Kind::Counter,
-        help: "Requests by their answer.",
-        labels: &["model", "route", "code"],
-    },
-    Family {
-        name: "maverl_episodes_total",
-        kind: Kind::Counter,
-        help: "Episodes by their outcome.",
-        labels: &["outcome"],
-    },
-    Family {
-        name: "maverl_requests_active",
-        kind: Kind::Gauge,
-        help: "Episodes that run and requests that wait.",
-        labels: &["state"],
-    },
-    Family {
-        name: "maverl_rejected_total",
-        kind: Kind::Counter,
-        help: "Requests that the queue refused.",
-        labels: &["reason"],
-    },
-    Family {
-        name: "maverl_disconnects_total",
-        kind: Kind::Counter,
-        help: "Requests whose client left before the end.",
-        labels: &[],
-    },
-    Family {
-        name: "maverl_request_seconds",
-        kind: Kind::Histogram,
-        help: "Time of an episode.",
-        labels: &["model"],
-    },
+    Family::counter(
+        "maverl_requests_total",
+        "Requests by their answer.",
+        &["model", "route", "code"],
+    ),
+    Family::counter("maverl_episodes_total", "Episodes by their outcome.", &["outcome"]),
+    Family::gauge(
+        "maverl_requests_active",
+        "Episodes that run and requests that wait.",
+        &["state"],
+    ),
+    Family::counter("maverl_rejected_total", "Requests that the queue refused.", &["reason"]),
+    Family::counter("maverl_disconnects_total", "Requests whose client left before the end.", &[]),
+    Family::histogram("maverl_request_seconds", "Time of an episode.", &["model"]),
 ];
 
 /// A team with its policies.
@@ -94,11 +72,10 @@ pub struct ServedTeam {
 
 /// State of a server of a team, which may still be loading.
 pub struct TeamServer {
-    team: OnceLock<ServedTeam>,
+    team: Loaded<ServedTeam>,
     pub(super) settings: TeamSettings,
     pub(super) queue: Queue,
     pub(super) metrics: Metrics,
-    health: Health,
     pub(super) created: u64,
 }
 
@@ -107,25 +84,13 @@ impl TeamServer {
     pub fn new(settings: TeamSettings, health: Health) -> Arc<Self> {
         let metrics = Metrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
-        let server =
-            Self { team: OnceLock::new(), settings, queue, metrics, health, created: now() };
-        let server = Arc::new(server);
-        let of = Arc::downgrade(&server);
-        server.metrics.gauge("maverl_requests_active", move || {
-            let [running, waiting] = of.upgrade().map_or([0, 0], |server| server.queue.counts());
-            vec![
-                (vec!["running".to_owned()], running as f64),
-                (vec!["waiting".to_owned()], waiting as f64),
-            ]
-        });
-        server
+        let team = Loaded::new(health);
+        Arc::new(Self { team, settings, queue, metrics, created: now() })
     }
 
     /// Begins to answer, with this team.
     pub fn open(&self, team: ServedTeam) {
-        // A second call would have no effect; there is one.
-        let _ = self.team.set(team);
-        self.health.enter(Ready::Yes);
+        self.team.open(team);
     }
 
     /// Returns the metrics.
@@ -134,9 +99,7 @@ impl TeamServer {
     }
 
     pub(super) fn team(&self) -> Result<&ServedTeam, Refusal> {
-        self.health.check()?;
-        let loading = || Refusal::unavailable("loading", "the server is still loading");
-        self.team.get().ok_or_else(loading)
+        self.team.get()
     }
 
     pub(super) fn counted(
@@ -145,7 +108,7 @@ impl TeamServer {
         answer: Result<Response, Refusal>,
     ) -> Response {
         let response = answer.unwrap_or_else(|refusal| refusal.into_response());
-        let model = self.team.get().map_or("", |team| team.name.as_str());
+        let model = self.team.peek().map_or("", |team| team.name.as_str());
         let code = response.status().as_u16().to_string();
         self.metrics.add("maverl_requests_total", &[model, route, &code], 1);
         response

@@ -8,14 +8,15 @@ use crate::config::FutureRewards;
 use crate::plan::{AlgorithmPlan, InfluencePlan};
 use crate::trajectory::Episode;
 
-/// A turn whose own reward is above this is right.
+/// A turn whose judgement is above this is right.
 const RIGHT: f64 = 0.5;
 
 /// Changes the rewards of samples as `future_rewards` and `influence` say; see [`discounted_scores`] and [`influence_bonus`].
 ///
 /// A round is one turn of every seat of the episode. Episodes whose seats spoke unequally often have no rounds, and keep
-/// their rewards. Influence judges a turn by the reward parts that are for this turn alone: the score and the parts of the
-/// episode and of the seat are equal for turns that differ.
+/// their rewards. Influence takes a turn for right by the judgement of its own answer alone (`Episode::judgements`). The score
+/// and the parts of the episode and of the seat are equal for turns that differ, a penalty is of another quality than being
+/// right, and a verifier may be wrong.
 pub fn apply_future_rewards(
     episodes: &[Episode],
     samples: &mut [Sample],
@@ -25,11 +26,11 @@ pub fn apply_future_rewards(
     if algorithm.future_rewards == FutureRewards::None && !paid {
         return;
     }
-    let own: Vec<Vec<f64>> = episodes.iter().map(Episode::own_rewards).collect();
+    let judged: Vec<Vec<f64>> = episodes.iter().map(Episode::judgements).collect();
     for rounds in rounds(samples) {
         let scores: Vec<Vec<f64>> =
             rounds.iter().map(|round| round.iter().map(|&i| samples[i].reward).collect()).collect();
-        let is_right = |i: &usize| own[samples[*i].episode][samples[*i].turn] > RIGHT;
+        let is_right = |i: &usize| judged[samples[*i].episode][samples[*i].turn] > RIGHT;
         let right: Vec<Vec<bool>> =
             rounds.iter().map(|round| round.iter().map(is_right).collect()).collect();
         let worth = match algorithm.future_rewards {
@@ -81,7 +82,7 @@ mod tests {
         let mut episode = episode("p", 0, team, turns);
         let part = |(turn, value): (usize, &f64)| {
             let of = RewardOf::Turn(turn);
-            RewardPart { name: "own".to_owned(), value: *value, of }
+            RewardPart { name: RewardPart::OWN.to_owned(), value: *value, of }
         };
         episode.rewards = own.as_flattened().iter().enumerate().map(part).collect();
         episode
@@ -124,7 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn influence_judges_a_turn_by_its_own_reward_whatever_the_team_and_the_seat_earn() {
+    fn influence_judges_a_turn_by_its_own_answer_whatever_else_the_turn_the_team_and_the_seat_earn()
+    {
         let own = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]];
         let weights = [0.1, 0.2, 0.3, 0.4];
         let bonus = |episode: Episode| -> Vec<f64> {
@@ -145,13 +147,15 @@ mod tests {
             episode.rewards.push(RewardPart { name: name.to_owned(), value, of });
         }
         assert_close("seats", &bonus(episode), &want, 1e-12);
-        // A smaller part of the turn beside, such as a penalty of its length, changes nothing.
-        let mut episode = played(&own, 1.0);
-        for turn in 0..6 {
-            let of = RewardOf::Turn(turn);
-            episode.rewards.push(RewardPart { name: "length".to_owned(), value: -0.25, of });
+        // Other parts of the turn change nothing: a penalty that is larger than the judgement, and a verifier's number.
+        for (name, value) in [("length", -0.25), ("invalid_reply", -1.0), ("verified", 0.9)] {
+            let mut episode = played(&own, 1.0);
+            for turn in 0..6 {
+                let of = RewardOf::Turn(turn);
+                episode.rewards.push(RewardPart { name: name.to_owned(), value, of });
+            }
+            assert_close(name, &bonus(episode), &want, 1e-12);
         }
-        assert_close("length", &bonus(episode), &want, 1e-12);
         // Where no turn has a reward of its own, nobody changes an opinion.
         let mut episode = played(&own, 1.0);
         episode.rewards.clear();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Adapter, LoraConfig};
+use crate::net::{Adapter, LoraConfig};
 use crate::plan::{json, table};
 
 /// Two adapters on one base: the verifier's own, and that of the others.

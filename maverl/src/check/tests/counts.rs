@@ -99,7 +99,7 @@ fn no_whole_number_of_a_configuration_ends_the_process() {
     assert!(paths.len() >= 20, "{}: {paths:?}", paths.len());
     for path in &paths {
         for number in [i64::from(u32::MAX), i64::MAX] {
-            let key = super::super::diagnostic::key(path);
+            let key = crate::config::source::key(path);
             let sources = text(&toml).with(format!("{key}={number}"));
             if let Ok(plan) = super::super::check(&sources, &everything(), Purpose::Train) {
                 // An accepted plan can be shown.
@@ -111,17 +111,20 @@ fn no_whole_number_of_a_configuration_ends_the_process() {
 
 #[test]
 fn a_plan_beside_a_machine_that_is_too_small_is_refused_or_warned_of() {
-    use super::super::diagnostic::Problems;
-    use super::super::sources::Layers;
+    use crate::config::source::{Problems, read_layers};
 
     let plan = plan_of(&text("[runtime]\nkv_mib = 4096"));
     let sure = plan.summary().workers[0].bytes() + plan.summary().workers[0].activation_bytes;
     let sources = text("[runtime]\nkv_mib = 4096");
-    let (layers, _) = Layers::read(&sources);
+    let layers = read_layers(&sources).unwrap();
     let on = |plan: &Plan, machine: u64| {
         let mut problems = Problems::new(&layers);
-        let warning =
-            super::super::memory::check(plan, Purpose::Train, Some(machine), &mut problems);
+        let warning = super::super::machine::check_memory(
+            (plan, &[]),
+            Purpose::Train,
+            Some(machine),
+            &mut problems,
+        );
         let refused = problems.finish(Some(())).err().unwrap_or_default();
         (warning.unwrap_or_default(), render(&refused, GraphicalTheme::none()))
     };

@@ -82,10 +82,10 @@ fn two_places_of_a_long_line_are_shown_with_a_gap_between_them() {
     let toml = format!("task = {{ group_size = 1, split = \"{long}\", tasks_per_step = 0 }}\n");
     let found = of_file("run.toml", &toml);
     has_place(&found, "[run.toml:1:70055]", "tasks_per_step = 0 }\n");
-    let source = super::super::excerpt::SourceText::new("run.toml".into(), toml.clone());
+    let source = crate::config::source::SourceText::new("run.toml".into(), toml.clone());
     let zero = toml.rfind('0').unwrap();
     let marks = [(9..10, Some("this".to_owned())), (zero..zero + 1, None)];
-    let excerpt = super::super::excerpt::Excerpt::new(&source, &marks);
+    let excerpt = crate::config::source::Excerpt::new(&source, &marks);
     let shown = format!("{excerpt:?}");
     assert!(shown.contains("yyy…yyy") && shown.contains("tasks_per_step = 0 }"), "{shown}");
 }

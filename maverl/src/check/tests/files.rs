@@ -81,8 +81,7 @@ fn everything_that_is_wrong_with_a_models_files_is_told_at_once() {
 
 #[test]
 fn a_model_without_weights_is_planned_with_and_not_trained() {
-    use super::super::diagnostic::Problems;
-    use super::super::sources::Layers;
+    use crate::config::source::{Problems, read_layers};
 
     let lab = Lab::new();
     let planned = |purpose| super::super::check(&lab.sources(MODEL), &search(), purpose);
@@ -98,10 +97,11 @@ fn a_model_without_weights_is_planned_with_and_not_trained() {
 
     // Another machine may have the memory that this one lacks.
     let sources = lab.sources(MODEL);
-    let (layers, _) = Layers::read(&sources);
+    let layers = read_layers(&sources).unwrap();
     let on_small = |purpose| {
         let mut problems = Problems::new(&layers);
-        let warning = super::super::memory::check(&bare, purpose, Some(1), &mut problems);
+        let warning =
+            super::super::machine::check_memory((&bare, &[]), purpose, Some(1), &mut problems);
         (warning.is_some(), problems.finish(Some(())).is_ok())
     };
     assert_eq!(on_small(Purpose::Plan), (true, true));
@@ -249,18 +249,33 @@ fn the_environment_looks_at_its_options_and_at_the_tasks() {
     assert!(lab.warnings(&registry, "").is_empty());
     lab.write(
         "q.jsonl",
-        "{\"question\": \"a\", \"split\": \"train\"}\n{\"question\": \"b\", \"split\": \"test\"}\n",
+        "{\"question\": \"a\", \"answer\": \"x\", \"split\": \"train\"}\n{\"question\": \"b\", \"answer\": \"y\", \"split\": \"test\"}\n",
     );
     let warned = lab.warnings(&registry, "[task]\ntasks_per_step = 1\ndata = \"q.jsonl\"");
     assert_eq!(
         warned,
         [
-            "1 of 1 tasks have no `answers`, the first is `1`: their episodes end unscored",
             "the questions are not those of `builtin:facts`, but `environment.corpus` is `builtin:facts`: name a file of \
              documents that answer them",
-            "1 of 1 tasks have no `answers`, the first is `2`: their episodes end unscored",
         ]
     );
+    // Tasks that cannot be judged are refused as those of `math` and `nli` are, held-out ones too.
+    let good = "{\"question\": \"a\", \"answer\": \"x\"}\n";
+    for bad in [
+        "{\"question\": \"b\"}\n",
+        "{\"question\": \"b\", \"answer\": \" \"}\n",
+        "{\"question\": \"b\", \"answers\": [\"\"]}\n",
+    ] {
+        lab.write("bad.jsonl", &format!("{good}{bad}"));
+        let train =
+            "[task]\ndata = \"bad.jsonl\"\nsplit = \"all\"\n[eval]\nbefore_and_after = false\n";
+        let held = "[eval]\ndata = \"bad.jsonl\"\n";
+        for toml in [train, held] {
+            let wanted = "environment `search`: bad.jsonl:2: the task `2` of `bad` has no answer to judge by; give its row \
+                          an `answer`";
+            assert_eq!(lab.problems(&registry, toml), [wanted], "{bad}");
+        }
+    }
 }
 
 #[cfg(unix)]

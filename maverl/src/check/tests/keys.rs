@@ -366,8 +366,8 @@ fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
         let told = format!("`task.{key}` has no effect: no task has a `level`");
         assert!(plan.warnings.contains(&told), "{:?}", plan.warnings);
     }
-    let mut config = (*plan.config).clone();
-    config.environment.name = Some("math".to_owned());
-    let doubts = super::super::data::doubts(&config, &[]);
+    let chosen = Chosen { name: "math".to_owned(), options: Value::Null };
+    let math = super::super::choice::Environment { chosen, component: None };
+    let doubts = super::super::team::task_doubts(&plan.config, &[math], &[]);
     assert!(doubts[0].contains("which environment `math` is not made for"), "{doubts:?}");
 }

@@ -8,9 +8,11 @@ use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::card::{Card, Kind};
 use crate::cli::failure::Failure;
 use crate::cli::{models, paths};
-use crate::model::lora::is_adapter;
-use crate::model::{Hub, HubId, Model, StoredDtype, Tokenizer};
+use crate::files::{Hub, HubId, StoredDtype};
+use crate::net::Model;
+use crate::net::lora::is_adapter;
 use crate::run_dir::disk::{entries, file_name, name};
+use crate::text::Tokenizer;
 
 /// Arguments of `maverl export`.
 #[derive(Args)]

@@ -11,8 +11,9 @@ use crate::cli::export::source::{ExportArgs, Origin, policy_dir};
 use crate::cli::failure::Failure;
 use crate::cli::models;
 use crate::data::SEEN;
-use crate::model::lora::is_adapter;
-use crate::model::{HeadKind, RewardHead, RewardModel, SaveOptions, StoredDtype, ValueHead};
+use crate::files::{SaveOptions, StoredDtype};
+use crate::net::lora::is_adapter;
+use crate::net::{HeadKind, RewardHead, RewardModel, ValueHead};
 use crate::run_dir::disk::name;
 use crate::train::{VERIFIER, VerifierRecord};
 

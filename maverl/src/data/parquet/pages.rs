@@ -8,8 +8,8 @@ use flate2::bufread::MultiGzDecoder;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
-use super::Wrong;
 use super::thrift::{Field, I32, LIST, Reader, STRUCT};
+use super::wrong::Wrong;
 use crate::data::bounds::Bounds;
 
 /// Maximum depth of nested columns.

@@ -147,7 +147,7 @@ impl Problem {
             let code = format!("{code}\nprint(simple_math_problem())\n");
             return Ok(problem(None, Tests::Program(code), none));
         }
-        let answers = crate::env::search::texts(task, "answers");
+        let answers = task.texts("answers");
         if answers.is_empty() {
             let keys: Vec<&String> = data.keys().collect();
             return Err(format!(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use maverl_engine::retry;
+use maverl_hub::retry;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};

@@ -214,6 +214,10 @@ impl Environment for OpenEnv {
         Ok(())
     }
 
+    fn actions(&self) -> Option<Vec<String>> {
+        self.server.as_ref()?.actions.clone()
+    }
+
     fn tools(&self, task: &Task) -> Vec<Tool> {
         self.server.as_ref().map(|server| server.tools(task)).unwrap_or_default()
     }

@@ -21,6 +21,9 @@ use crate::tools::{Schema, Tool};
 /// Pauses before another attempt of a session that the server has no room for: the first, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
+/// Keyword of the schema of actions for the names of those that the environment understands, as servers of maverl write it.
+const ACTIONS: &str = "x-maverl-actions";
+
 /// A server, and the sessions on it.
 pub(super) struct Server {
     /// Address of WebSockets.
@@ -28,6 +31,8 @@ pub(super) struct Server {
     key: Option<String>,
     timeout: Duration,
     pub(super) form: ActionForm,
+    /// Names of the actions that its environment understands; `None` if the server does not say.
+    pub(super) actions: Option<Vec<String>>,
     /// Tools that it lists before an episode.
     tools: Vec<Tool>,
     /// Tools of tasks whose observation of a reset lists some.
@@ -60,6 +65,7 @@ impl Server {
         let schema: Value = serde_json::from_str(&schema)
             .map_err(|error| format!("{http}/schema answered no JSON: {error}"))?;
         let form = ActionForm::of_schema(&schema["action"]);
+        let actions = serde_json::from_value(schema["action"][ACTIONS].clone()).ok();
         let tools = match form.calls_tools() {
             true => listed(&ws, key.as_deref(), timeout)?,
             false => Vec::new(),
@@ -69,6 +75,7 @@ impl Server {
             key,
             timeout,
             form,
+            actions,
             tools,
             task_tools: TaskTools::default(),
             places: Arc::new(Semaphore::new(sessions.get())),

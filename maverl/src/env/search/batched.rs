@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 use super::cache::QueryCache;
-use super::index::{Hit, Index, Ranked};
+use super::index::{Hit, Index};
+use super::ranked::Ranked;
 use crate::IntoMap;
 use crate::env::EnvError;
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
-use super::index::{Ranked, best};
+use super::ranked::{Ranked, best_ranked};
 use crate::IntoMap;
 use crate::builtin::Document;
 
@@ -89,7 +89,7 @@ impl Bm25 {
             true => sparse_scores(&lists),
             false => dense_scores(&lists, self.documents),
         };
-        best(scores, k)
+        best_ranked(scores, k)
     }
 }
 

@@ -10,7 +10,7 @@ pub use encoder::{Encoder, Pooling};
 use exact::Exact;
 use hnsw::Hnsw;
 
-use super::index::Ranked;
+use super::ranked::Ranked;
 use crate::builtin::Document;
 use crate::env::EnvError;
 

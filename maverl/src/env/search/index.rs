@@ -1,6 +1,5 @@
 //! Documents of a corpus, and ranked retrieval over them.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bm25::Bm25;
 use super::dense::{Dense, DenseIndex, Encoder};
+use super::ranked::{Ranked, best_ranked};
 use crate::builtin::Document;
 use crate::env::EnvError;
 
@@ -50,43 +50,6 @@ pub struct Hit<'a> {
     pub document: &'a Document,
     /// Score of the document for the query; larger is better. Scores of different rankings are not comparable.
     pub score: f32,
-}
-
-/// A document by its position in key order, with its score. The better one compares as greater.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ranked {
-    pub(super) place: usize,
-    pub(super) score: f32,
-}
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then(other.place.cmp(&self.place))
-    }
-}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Ranked {}
-
-/// Returns the best `k`, best first.
-pub(super) fn best(mut ranked: Vec<Ranked>, k: usize) -> Vec<Ranked> {
-    if k > 0 && k < ranked.len() {
-        ranked.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
-    }
-    ranked.truncate(k);
-    ranked.sort_unstable_by(|a, b| b.cmp(a));
-    ranked
 }
 
 impl Index {
@@ -208,7 +171,7 @@ fn fuse(rankings: [&Vec<Ranked>; 2], k: usize) -> Vec<Ranked> {
             *scores.entry(ranked.place).or_default() += 1.0 / (FUSION + rank as f32);
         }
     }
-    best(scores.into_iter().map(|(place, score)| Ranked { place, score }).collect(), k)
+    best_ranked(scores.into_iter().map(|(place, score)| Ranked { place, score }).collect(), k)
 }
 
 #[cfg(test)]
@@ -239,8 +202,8 @@ mod tests {
             all.iter().map(|&(place, score)| Ranked { place, score }).collect()
         };
         let all = scored(&[(3, 0.5), (0, 0.1), (2, 0.5), (1, 0.9)]);
-        assert_eq!(best(all.clone(), 2), scored(&[(1, 0.9), (2, 0.5)]));
-        assert_eq!(best(all.clone(), 9), scored(&[(1, 0.9), (2, 0.5), (3, 0.5), (0, 0.1)]));
-        assert_eq!(best(all, 0), []);
+        assert_eq!(best_ranked(all.clone(), 2), scored(&[(1, 0.9), (2, 0.5)]));
+        assert_eq!(best_ranked(all.clone(), 9), scored(&[(1, 0.9), (2, 0.5), (3, 0.5), (0, 0.1)]));
+        assert_eq!(best_ranked(all, 0), []);
     }
 }

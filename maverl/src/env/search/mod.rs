@@ -12,6 +12,7 @@ mod index;
 mod options;
 #[doc(hidden)]
 pub mod protocol;
+mod ranked;
 mod retriever;
 mod score;
 mod validate;
@@ -135,7 +136,8 @@ impl Environment for SearchEnvironment {
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
-        Ok(validate::warnings(self, tasks))
+        validate::answered(tasks)?;
+        Ok(validate::option_warnings(&self.corpus, &self.retriever, tasks))
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
@@ -146,7 +148,8 @@ impl Environment for SearchEnvironment {
     /// Reports the share of tasks whose supporting documents the index finds, if the tasks name them. It bounds the
     /// score of any team.
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        let supported = tasks.iter().filter(|task| !texts(task, "support").is_empty());
+        validate::answered(tasks)?;
+        let supported = tasks.iter().filter(|task| !task.texts("support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
         let note = |recall| {
@@ -190,12 +193,8 @@ impl Environment for SearchEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        let Task { id, source, .. } = &session.task;
-        let references = texts(&session.task, "answers");
-        if references.is_empty() {
-            let message = format!("the task `{id}` of `{source}` has no `answers` to judge by");
-            return Err(EnvError::new(message));
-        }
+        validate::answered(std::slice::from_ref(&session.task))?;
+        let references = session.task.texts("answers");
         // An empty answer is wrong, even if a reference normalizes to the empty text.
         let references = if answer.is_some() { references } else { Vec::new() };
         let answer = answer.unwrap_or_default();
@@ -231,7 +230,7 @@ impl SearchEnvironment {
         let Backend::Index(batched) = &self.backend else { return Ok(None) };
         let supported: Vec<(&str, Vec<String>)> = tasks
             .iter()
-            .map(|task| (task.question.as_str(), texts(task, "support")))
+            .map(|task| (task.question.as_str(), task.texts("support")))
             .filter(|(_, support)| !support.is_empty())
             .collect();
         let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
@@ -258,12 +257,6 @@ impl SearchEnvironment {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// Returns a list of texts in a task's data, such as `answers` or `support`; empty if it is missing.
-pub fn texts(task: &Task, field: &str) -> Vec<String> {
-    let values = task.data.get(field).and_then(|value| value.as_array());
-    values.into_iter().flatten().filter_map(|value| value.as_str()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

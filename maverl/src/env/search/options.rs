@@ -10,7 +10,7 @@ use crate::builtin::Document;
 use crate::client::lacks_https;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
-use crate::model::{ModelFiles, ModelSource};
+use crate::files::{ModelFiles, ModelSource};
 
 impl SearchEnvironment {
     /// Returns the timeout of a retriever after validating the options.

@@ -238,7 +238,7 @@ fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
         let found = index.search(&questions, 10).unwrap();
         let recalls = [1, 3, 10].map(|k| {
             let helps = |(hits, task): &(&Vec<Hit<'_>>, &Task)| {
-                let support = texts(task, "support");
+                let support = task.texts("support");
                 hits.iter().take(k).any(|hit| support.contains(&hit.document.key))
             };
             found.iter().zip(&tasks).filter(helps).count() as f64 / tasks.len() as f64
@@ -318,6 +318,16 @@ async fn a_busy_retriever_is_asked_again() {
     let (url, server) = serve(&[(503, "busy"), (500, ""), (200, r#"{"result": [[]]}"#)]);
     assert_eq!(retrieve(url, 2).await.unwrap(), "no document has any of these words");
     assert_eq!(server.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn nothing_is_asked_where_a_retriever_redirects_to() {
+    for status in [301, 302, 303, 307, 308] {
+        let (url, asked) = crate::client::testing::serve_redirects(status);
+        let error = retrieve(format!("{url}/retrieve"), 3).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("status {status}, a redirect to ")), "{error}");
+        assert!(asked.lock().unwrap().is_empty(), "{status}");
+    }
 }
 
 #[tokio::test]

@@ -1,25 +1,27 @@
-//! Warnings about a search environment before it starts.
+//! Checks of a search environment before it starts.
 
-use super::{SearchEnvironment, texts};
 use crate::builtin::facts;
+use crate::env::EnvError;
 use crate::task::Task;
 
-/// Settings that are legal but probably not intended.
-pub(super) fn warnings(search: &SearchEnvironment, tasks: &[Task]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let unanswered = |task: &&Task| texts(task, "answers").is_empty();
-    let without: Vec<&Task> = tasks.iter().filter(unanswered).collect();
-    if let Some(first) = without.first() {
-        let (n, all) = (without.len(), tasks.len());
-        let id = &first.id;
-        warnings.push(format!(
-            "{n} of {all} tasks have no `answers`, the first is `{id}`: their episodes end unscored"
-        ));
+/// Checks that every task has an answer.
+pub(super) fn answered(tasks: &[Task]) -> Result<(), EnvError> {
+    let blank = |task: &&Task| task.texts("answers").iter().all(|text| text.trim().is_empty());
+    match tasks.iter().find(blank) {
+        Some(Task { id, source, .. }) => Err(EnvError::new(format!(
+            "the task `{id}` of `{source}` has no answer to judge by; give its row an `answer`"
+        ))),
+        None => Ok(()),
     }
+}
+
+/// Settings that are legal but probably not intended.
+pub(super) fn option_warnings(corpus: &str, retriever: &str, tasks: &[Task]) -> Vec<String> {
+    let mut warnings = Vec::new();
     // In a mixture, a source begins with the name of the component.
     let of_facts = |task: &Task| task.source.split('/').take(2).any(|part| part == "facts");
     let own = tasks.iter().any(|task| !of_facts(task));
-    if own && search.retriever.is_empty() && search.corpus == facts::NAME {
+    if own && retriever.is_empty() && corpus == facts::NAME {
         warnings.push(format!(
             "the questions are not those of `{0}`, but `environment.corpus` is `{0}`: name a file of documents that \
              answer them",

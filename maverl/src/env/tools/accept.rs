@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::ToolsEnvironment;
-use super::files::clean;
+use super::files::check_clean;
 use super::goal::Goal;
 use super::start::BUILT_IN;
 use crate::env::EnvError;
@@ -66,21 +66,12 @@ fn begins(task: &Task) -> Result<(), String> {
     match task.data.get("files") {
         None | Some(Value::Null) => {}
         Some(Value::Object(files)) if files.values().all(Value::is_string) => {
-            files.keys().try_for_each(|path| is_path(path, "files"))?;
+            files.keys().try_for_each(|path| check_clean(path, "files"))?;
         }
         Some(other) => return Err(format!("`files` is {other}; write texts by path")),
     }
     match task.data.get("database") {
         None | Some(Value::String(_)) => Ok(()),
         Some(other) => Err(format!("`database` is {other}; write SQL, a text")),
-    }
-}
-
-/// Checks that a path is normalized and can be used in calls.
-pub(super) fn is_path(path: &str, key: &str) -> Result<(), String> {
-    match clean(path) {
-        Ok(cleaned) if cleaned == path => Ok(()),
-        Ok(cleaned) => Err(format!("`{key}` has {path:?}; write {cleaned:?}")),
-        Err(what) => Err(format!("`{key}`: {what}")),
     }
 }

@@ -163,6 +163,15 @@ impl ToolProvider for Files {
     }
 }
 
+/// Checks that a path is normalized and can be used in calls.
+pub(super) fn check_clean(path: &str, key: &str) -> Result<(), String> {
+    match clean(path) {
+        Ok(cleaned) if cleaned == path => Ok(()),
+        Ok(cleaned) => Err(format!("`{key}` has {path:?}; write {cleaned:?}")),
+        Err(what) => Err(format!("`{key}`: {what}")),
+    }
+}
+
 /// Normalizes a path: relative, with parts joined by `/`, none of them `.` or `..`.
 pub(super) fn clean(path: &str) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();

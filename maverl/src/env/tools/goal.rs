@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maverl_answers::{AnswerVerdict, calculate, compare};
 use serde_json::{Map, Value};
 
-use super::accept::is_path;
+use super::files::check_clean;
 use super::start::ToolSet;
 use super::state::{State, files};
 use crate::env::EnvError;
@@ -90,7 +90,7 @@ impl<'t> Goal<'t> {
         self.files
             .into_iter()
             .flat_map(Map::keys)
-            .try_for_each(|path| is_path(path, "goal.files"))?;
+            .try_for_each(|path| check_clean(path, "goal.files"))?;
         let Some((query, rows)) = self.query else { return Ok(()) };
         let word = first_word(query).to_ascii_uppercase();
         if !ASKING.contains(&word.as_str()) {

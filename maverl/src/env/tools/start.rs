@@ -167,7 +167,7 @@ impl ToolsEnvironment {
 
     #[cfg(not(feature = "sqlite"))]
     fn sqlite_kit(&self, _: &Path) -> Result<Arc<dyn ToolProvider>, EnvError> {
-        Err(EnvError::new(concat!("`tools` has `sqlite`; ", lacks_feature!("sqlite"))))
+        Err(EnvError::new(concat!("`tools` has `sqlite`; ", crate::lacks_feature!("sqlite"))))
     }
 
     /// Checks the ranges of the numeric options.
@@ -197,7 +197,7 @@ impl ToolsEnvironment {
     /// Checks that each server has exactly one of `command` and `url`.
     fn servers_make_sense(&self) -> Result<(), EnvError> {
         if !cfg!(feature = "mcp") && !self.mcp.is_empty() {
-            let message = concat!("`mcp` names servers; ", lacks_feature!("mcp"));
+            let message = concat!("`mcp` names servers; ", crate::lacks_feature!("mcp"));
             return Err(EnvError::new(message));
         }
         for (name, server) in &self.mcp {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::Prompt;
-use crate::client::testing::{Log, Received, serve_each};
+use crate::client::testing::{Log, Received, serve_each, serve_redirects};
 use crate::orchestra::AskLimits;
 use crate::trajectory::{Seat, TurnPath};
 
@@ -87,6 +87,19 @@ async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
         assert_eq!(fault.kind, FaultKind::Endpoint);
         let begin = format!("endpoint `expert`: {url}/chat/completions: {words}");
         assert!(fault.message.starts_with(&begin), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_where_an_endpoint_redirects_to() {
+    for status in [301, 302, 303, 307, 308] {
+        let (url, asked) = serve_redirects(status);
+        let config = config(format!("{url}/v1"));
+        let endpoint = Arc::new(Endpoint::new("expert", &config, Path::new("")).unwrap());
+        let fault = say(&endpoint, "Who is right?").await.unwrap_err();
+        let wanted = format!("status {status}, a redirect to ");
+        assert!(fault.message.contains(&wanted), "{}", fault.message);
+        assert!(asked.lock().unwrap().is_empty(), "{status}");
     }
 }
 

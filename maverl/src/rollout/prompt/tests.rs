@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::{ModelFiles, ModelSource};
+use crate::files::{ModelFiles, ModelSource};
 
 const START: &str = "<|s|>";
 const END: &str = "<|e|>";
@@ -97,6 +97,44 @@ fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
     messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
     let ids = [prompt.as_slice(), ids].concat();
     Conversation { messages, ids, rendered, ..Conversation::default() }
+}
+
+/// A tokenizer that encodes nothing.
+struct Unencoded;
+
+impl Templater for Unencoded {
+    fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
+        panic!("{} bytes are encoded", rendered.text().len())
+    }
+
+    fn decode_raw(&self, ids: &[u32]) -> String {
+        KEEPS.decode_raw(ids)
+    }
+
+    fn most_bytes(&self, tokens: usize) -> usize {
+        KEEPS.most_bytes(tokens)
+    }
+
+    fn render(&self, messages: &[Message], tools: &[Value]) -> Result<Rendered, TokenizerError> {
+        KEEPS.render(messages, tools)
+    }
+}
+
+#[test]
+fn a_text_with_more_bytes_than_any_that_fits_is_refused_without_being_encoded() {
+    // A context of 1000 tokens of at most five bytes.
+    let long = Prompt::user("x".repeat(5000));
+    let started = answered(next(&KEEPS, &Conversation::default(), "hi"), "ho", &[A, END_ID]);
+    for (room, conversation) in [
+        (ROOMY, Conversation::default()),
+        (ROOMY, started.clone()),
+        (APPENDING, Conversation::default()),
+        (APPENDING, started),
+    ] {
+        let refused = next_prompt(&Unencoded, &conversation, &long, &[END_ID], room).unwrap_err();
+        assert_eq!(refused.kind, FaultKind::Overflow);
+        assert!(refused.message.contains("(more than 5000 are not encoded)"), "{refused:?}");
+    }
 }
 
 const A: u32 = 'a' as u32;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::testing::{Log, response_with, serve};
+use crate::client::testing::{Log, response_with, serve, serve_redirects};
 use crate::config::{OnRewardError, RewardProtocol, RewardServerConfig};
 use crate::rollout::testing::task;
 use crate::task::Score;
@@ -191,6 +191,17 @@ async fn one_failed_item_fails_no_other_and_may_be_left_out() {
     let (good, bad) = (episode(&["good"], None), episode(&["bad"], None));
     let (good, bad) = tokio::join!(strict.score(&good), strict.score(&bad));
     assert!(good.is_ok() && bad.is_err());
+}
+
+#[tokio::test]
+async fn nothing_is_asked_where_a_server_of_rewards_redirects_to() {
+    for status in [301, 302, 303, 307, 308] {
+        let (url, asked) = serve_redirects(status);
+        let config = RewardServerConfig { retries: 3, ..config(&format!("{url}/v1/score")) };
+        let error = scored(&config, &episode(&["a"], Some("x"))).await.unwrap_err();
+        assert!(error.contains(&format!("status {status}, a redirect to ")), "{error}");
+        assert!(asked.lock().unwrap().is_empty(), "{status}");
+    }
 }
 
 #[tokio::test]

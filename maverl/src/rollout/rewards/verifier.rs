@@ -10,8 +10,10 @@ use tokio::sync::oneshot;
 
 use super::{Scored, Scorer, Units};
 use crate::config::RewardVerifierConfig;
-use crate::model::{ModelFiles, ModelSource, RewardModel, Tokenizer};
+use crate::files::{ModelFiles, ModelSource};
+use crate::net::RewardModel;
 use crate::reward::Rewards;
+use crate::text::Tokenizer;
 use crate::trajectory::{Episode, Message};
 
 /// Tokens of a packed batch.

@@ -6,10 +6,21 @@ use super::*;
 use crate::agent::ReplyError;
 use crate::algo;
 use crate::algo::testing::plan;
+use crate::client::testing::{response, serve};
+use crate::config::RewardServerConfig;
+use crate::reward::Rewards;
+use crate::rollout::rewards::RewardServer;
+use crate::rollout::rewards::{Scored, Scorer};
 use crate::rollout::testing::{
     Critic, Fixture, Flow, OPEN, Speaker, Talker, Word, line, lock, runner, task,
 };
+use crate::rollout::{ValueSource, WeightedReward};
 use crate::task::Action;
+use crate::trajectory::{FaultKind, RewardOf, RewardPart};
+
+fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
+    RewardPart { name: name.to_owned(), value, of }
+}
 
 /// Sends each line to the speaker in turn and answers with the last word.
 fn asks(lines: &'static [&'static str]) -> Flow {
@@ -84,7 +95,7 @@ async fn a_handled_malformed_or_truncated_reply_costs_its_turn_too() {
 #[tokio::test]
 async fn a_penalty_of_zero_leaves_no_part() {
     let mut runner = runner(asks(&["hm"]), parrot());
-    runner.penalties.clear();
+    runner.rewards.penalties.clear();
     assert!(play(&runner).await.rewards.is_empty());
 }
 
@@ -247,7 +258,7 @@ async fn with_parts(values: &[f64], weight: f64) -> Episode {
         let source = ValueSource::Scorer(Arc::new(Fixed(Ok(Scored { rewards, skipped: None }))));
         WeightedReward { name: name.to_string(), weight, source }
     };
-    runner.rewards = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
+    runner.rewards.parts = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
     play(&runner).await
 }
 
@@ -285,10 +296,46 @@ async fn rewards_whose_sum_or_square_is_no_number_make_their_episode_unscored_an
     }
 }
 
+#[tokio::test]
+async fn a_number_of_a_server_that_is_no_reward_makes_its_episode_alone_unscored() {
+    // The second request is that of the second episode; the answer to it has this number.
+    for (number, wanted) in [
+        ("1e200", "reward `remote` is 1e200; a reward is a number from -1e9 to 1e9"),
+        ("-1e10", "reward `remote` is -10000000000.0; a reward is a number from"),
+        ("1e400", "reward `remote`: http://"),
+        ("NaN", "reward `remote`: http://"),
+        ("\"1e200\"", "reward `remote`: http://"),
+    ] {
+        let (url, asked) = serve(move |n, received| {
+            let id = &received.body["items"][0]["id"];
+            let reward = if n == 1 { number } else { "0.5" };
+            response(200, &format!("{{\"items\": [{{\"id\": {id}, \"reward\": {reward}}}]}}"))
+        });
+        let url = format!("{url}/v1/score");
+        let config = RewardServerConfig { url, retries: 0, wait_ms: 0, ..Default::default() };
+        let mut runner = runner(asks(&["<w>a</w>"]), parrot());
+        let server = Arc::new(RewardServer::new(&config).unwrap());
+        let source = ValueSource::Scorer(server);
+        runner.rewards.parts =
+            vec![WeightedReward { name: "remote".to_owned(), weight: 1.0, source }];
+        for episode in 0..3 {
+            let played = play(&runner).await;
+            if episode == 1 {
+                let Fault { kind, message } = fault(&played);
+                assert_eq!(*kind, FaultKind::Environment, "{number}");
+                assert!(message.starts_with(wanted), "{number}: {message}");
+            } else {
+                assert_eq!(played.rewards, [part("remote", 0.5, RewardOf::Turn(0))], "{number}");
+            }
+        }
+        assert_eq!(asked.lock().unwrap().len(), 3);
+    }
+}
+
 fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
     let mut runner = runner(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
     let source = ValueSource::Function(reward);
-    runner.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, source }];
+    runner.rewards.parts = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, source }];
     runner
 }
 
@@ -306,7 +353,8 @@ async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zer
     let scored = async |result: Result<Scored, String>| {
         let mut runner = runner(asks(&["<w>a</w>"]), parrot());
         let source = ValueSource::Scorer(Arc::new(Fixed(result)));
-        runner.rewards = vec![WeightedReward { name: "remote".to_owned(), weight: 2.0, source }];
+        runner.rewards.parts =
+            vec![WeightedReward { name: "remote".to_owned(), weight: 2.0, source }];
         play(&runner).await
     };
     let episode = scored(Err("http://a: down".to_owned())).await;

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Asked, Problem};
-use crate::model::Tokenizer;
 use crate::runtime::{Completion, Finish};
+use crate::text::Tokenizer;
 
 /// Largest log-prob above 0 that is rounding.
 const ROUNDING: f64 = 1e-3;

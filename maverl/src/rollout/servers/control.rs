@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use maverl_engine::retry;
+use maverl_hub::retry;
 use serde_json::{Value, json};
 
 use super::{Problem, Server, Servers, Weights, shortened, vllm_whole};

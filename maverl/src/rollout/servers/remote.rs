@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
-use maverl_engine::retry;
+use maverl_hub::retry;
 
 use super::{Asked, Problem, Running, Server, Servers, Weights, shortened};
-use crate::model::Tokenizer;
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
+use crate::text::Tokenizer;
 
 /// Text of the prompt of a probe.
 const PROBE: &str = "The quick brown fox jumps over the lazy dog. Then it";

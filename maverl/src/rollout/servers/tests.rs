@@ -5,9 +5,10 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use super::*;
-use crate::client::testing::{Log, Received, response as http, serve};
-use crate::model::{ModelFiles, ModelSource, Tokenizer};
+use crate::client::testing::{Log, Received, response as http, response_with, serve};
+use crate::files::{ModelFiles, ModelSource};
 use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
+use crate::text::Tokenizer;
 
 /// Prompt of every request.
 const PROMPT: [u32; 3] = [5, 6, 7];
@@ -451,6 +452,27 @@ async fn statuses_that_stay_are_not_tried_again() {
         assert!(error.contains(wanted), "{error}");
         assert_eq!(received.lock().unwrap().len(), 2, "{status}");
     }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_where_a_rollout_server_redirects_to() {
+    let (elsewhere, asked) = serve(|_, _| http(200, "{}"));
+    for kind in KINDS {
+        for status in [301, 302, 303, 307, 308] {
+            let moved = response_with(&format!("{status} X\r\nLocation: {elsewhere}/v1"), b"");
+            let wanted = format!("status {status}, a redirect to ");
+            // Of a generation, and of a command.
+            let answer = moved.clone();
+            let (done, ..) = ask(kind, 3, move |_| answer.clone()).await;
+            let error = done.unwrap_err();
+            assert!(error.contains(&wanted), "{error}");
+            let (url, _) = serve(move |_, _| moved.clone());
+            let remote = remote(kind.0, &[url], kind.1, 3);
+            let error = remote.publish(LABEL, "/w", 0).await.unwrap_err().to_string();
+            assert!(error.contains(&wanted), "{error}");
+        }
+    }
+    assert!(asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

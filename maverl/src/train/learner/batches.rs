@@ -280,13 +280,17 @@ fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
     use super::*;
     use crate::algo::testing::{assert_close, episode, plan, turn};
     use crate::config::{
-        AdvantagePlan, Bootstrap, CriticPlan, Granularity, GroupPlan, MixerNetwork, MixerPlan,
-        MovingAveragePlan, RewardPlan, Singleton,
+        AdvantagePlan, Bootstrap, CriticPlan, Granularity, GreedyPlan, GroupPlan, MixerNetwork,
+        MixerPlan, MovingAveragePlan, RewardPlan, Singleton,
     };
-    use crate::credit::CPU;
+    use crate::credit::{Advantage, CPU, Gdpo};
+    use crate::plan::{Chosen, Instance};
     use crate::trajectory::{RewardOf, RewardPart};
 
     fn played(rewards: [f64; 2]) -> [Episode; 2] {
@@ -333,6 +337,13 @@ mod tests {
         }
     }
 
+    /// Returns a declared estimator, with or without a critic.
+    fn declared_kind(options: serde_json::Value) -> AdvantagePlan {
+        let value: Arc<dyn Advantage> = Arc::new(Gdpo::default());
+        let chosen = Chosen { name: "gdpo".to_owned(), options };
+        AdvantagePlan::Declared(Instance { chosen, value })
+    }
+
     fn kinds() -> Vec<AdvantagePlan> {
         let raw = GroupPlan { singleton: Singleton::Raw, ..GroupPlan::default() };
         let critic = |bootstrap| CriticPlan { bootstrap, ..CriticPlan::default() };
@@ -349,6 +360,8 @@ mod tests {
                 network: MixerNetwork::Monotone,
                 ..MixerPlan::default()
             }),
+            declared_kind(serde_json::json!({})),
+            declared_kind(serde_json::json!({ "critic": {} })),
         ]
     }
 
@@ -389,6 +402,60 @@ mod tests {
             cut.rewards.push(RewardPart { name: "invalid_reply".to_owned(), value: -0.1, of });
             assert!(!is_flat(kind, true, &[one(0, 1.0), cut]));
         }
+    }
+
+    /// Returns whether a step is flat with the rewards of a task's greedy episode after those of its group.
+    fn is_flat_beside_greedy(whiten: bool, group: &[f64], greedy: f64) -> bool {
+        let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+        let size = NonZeroU32::new(group.len() as u32).unwrap();
+        plan.config = plan.config.with(|config| config.task.group_size = size);
+        plan.algorithm.advantage = AdvantagePlan::Greedy(GreedyPlan::default());
+        plan.algorithm.whiten = whiten;
+        let rewards = group.iter().chain([&greedy]).enumerate();
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let episodes: Vec<Episode> =
+            rewards.map(|(index, &reward)| episode("p", index as u32, reward, turns())).collect();
+        let (_, advantages, batches) = learned(&plan, &episodes);
+        assert_eq!(batches.policies.is_empty(), advantages.flat);
+        advantages.flat
+    }
+
+    #[test]
+    fn a_step_is_flat_beside_greedy_episodes_if_they_earn_the_same() {
+        for whiten in [false, true] {
+            for reward in [0.0, 1.0, -0.5, 1e6] {
+                for n in [1, 3] {
+                    assert!(is_flat_beside_greedy(whiten, &[reward; 3][..n], reward), "{reward}");
+                }
+                assert!(!is_flat_beside_greedy(whiten, &[reward, reward - 0.1], reward));
+            }
+        }
+        // A whole group above its greedy episode has something to learn, also with one episode in it.
+        assert!(!is_flat_beside_greedy(false, &[1.0, 1.0], 0.0));
+        assert!(!is_flat_beside_greedy(false, &[1.0], 0.0));
+    }
+
+    #[test]
+    fn a_step_of_equal_rewards_has_no_pair_and_is_flat() {
+        let plan = plan(&[("t/a", true), ("t/b", true)]);
+        let at = StepPlan { plan: &plan, step: 0, rates: None };
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let of = |rewards: &[f64]| {
+            let rewards = rewards.iter().enumerate();
+            let episodes: Vec<Episode> = rewards
+                .map(|(index, &reward)| episode("p", index as u32, reward, turns()))
+                .collect();
+            let rows = samples(&at, &episodes, &mut AlgorithmState::default(), &CPU).unwrap().rows;
+            let found = pairs(&plan, &episodes, &rows, &CPU);
+            assert_eq!(found.flat, found.tokens.iter().flatten().all(|sign| *sign == 0.0));
+            (found.flat, found.pairs.len())
+        };
+        for reward in [0.0, 1.0, -0.5, 1e6] {
+            assert_eq!(of(&[reward; 4]), (true, 0), "{reward}");
+            assert_eq!(of(&[reward, reward + 1e-13]), (true, 0), "{reward}");
+            assert_eq!(of(&[reward, reward - 0.1, reward]), (false, 2), "{reward}");
+        }
+        assert_eq!(of(&[1.0]), (true, 0));
     }
 
     /// Returns the whitened advantages of two tasks, in one of which the rewards differ, with this unit of rewards.

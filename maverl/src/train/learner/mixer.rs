@@ -16,10 +16,10 @@ use crate::algo::{
     explained_variance, mixed_turns, value_batches,
 };
 use crate::config::{Credit, MixerNetwork, MixerPlan, Passes};
+use crate::files::Shards;
+use crate::files::save::{Entry, one_file};
+use crate::files::{ModelError, ModelErrorKind};
 use crate::metrics::Metrics;
-use crate::model::save::{Entry, one_file};
-use crate::model::weights::Shards;
-use crate::model::{ModelError, ModelErrorKind};
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
 use crate::train::error::TrainError;
@@ -388,5 +388,38 @@ impl<'a> Turns<'a> {
             sums += token_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
         }
         (sums, slopes, gradient)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_after_the_last_reply_is_measured_where_the_credit_uses_it() {
+        let turn = |episode, reward| MixedTurn { episode, reward, ..MixedTurn::default() };
+        // Two turns of three episodes that earn 0, 1 and 2. Before replies the values are 1 too high in the second episode;
+        // after the first replies they are far off, which nobody asks; after the last ones they have half of the deviation.
+        let turns = [(0, 0.0), (0, 0.0), (1, 1.0), (1, 1.0), (2, 2.0), (2, 2.0)];
+        let turns = turns.map(|(episode, reward)| turn(episode, reward));
+        let totals = [[0.0, 9.0], [0.0, 0.5], [2.0, -9.0], [2.0, 1.0], [2.0, 9.0], [2.0, 1.5]];
+        for credit in
+            [Credit::Shared, Credit::Weight, Credit::Difference, Credit::Without, Credit::Tokens]
+        {
+            let metrics = measured(&totals, &turns, credit);
+            let of = |name: &str| metrics.get(&format!("mixer/{name}"));
+            assert_eq!((of("value_mean"), of("return_mean")), (Some(4.0 / 3.0), Some(1.0)));
+            // Errors 0, 1, 0 have a variance of 2/9, and the returns one of 2/3.
+            let before = of("explained_variance").unwrap_or(f64::NAN);
+            assert!((before - 2.0 / 3.0).abs() < 1e-12, "{credit:?}: {before}");
+            // Errors -1/2, 0, 1/2 have a variance of 1/6.
+            let after = of("explained_variance_after");
+            let is_used = matches!(credit, Credit::Difference | Credit::Without | Credit::Tokens);
+            assert_eq!(after.is_some(), is_used, "{credit:?}");
+            assert!(
+                after.is_none_or(|after| (after - 0.75).abs() < 1e-12),
+                "{credit:?}: {after:?}"
+            );
+        }
     }
 }

@@ -255,7 +255,7 @@ impl Start {
 
     /// Returns true for the workspace of maverl and its packages.
     fn is_stock(&self, package: &Path) -> bool {
-        let members = ["", "examples", "maverl", "orchestras", "tests"];
+        let members = ["", "crates/cli", "examples", "maverl", "orchestras", "tests"];
         let is = |checkout: &PathBuf| members.iter().any(|member| checkout.join(member) == package);
         self.checkout.as_ref().is_some_and(is)
     }

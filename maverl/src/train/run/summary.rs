@@ -168,7 +168,7 @@ impl Report {
                     "look at it with `{command}`, which builds this program with the feature `view`"
                 )
             }
-            None => format!("to look at it: {}", lacks_feature!("view", "maverl-cli")),
+            None => format!("to look at it: {}", crate::lacks_feature!("view", "maverl-cli")),
         };
         format!("{summary}\n{}", paragraphs(&look, width))
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::algo::loss::cross_entropy;
 use crate::config::{HeadKind, VerifierLabels, VerifierLoss, VerifierPlan};
 use crate::data::LabeledReply;
-use crate::model::{ChatInput, TokenizerError, reply_ids, scored_ids};
+use crate::net::{reply_ids, scored_ids};
 use crate::runtime::{Policy, ValueText};
+use crate::text::{ChatInput, TokenizerError};
 use crate::train::error::TrainError;
 
 /// Texts of a unit, with the targets of their logits.
@@ -243,7 +244,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ChatMessage;
+    use crate::text::ChatMessage;
 
     fn row(number: usize, prompt: &str, label: bool) -> LabeledReply {
         let prompt = ChatInput::new([ChatMessage::new("user", prompt)]);

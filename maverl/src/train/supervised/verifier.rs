@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
 use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
-use crate::model::reply_odds;
+use crate::net::reply_odds;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::disk::hash_bytes;

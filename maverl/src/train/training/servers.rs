@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::config::Correction;
+use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
 use crate::metrics::Metrics;
-use crate::model::{HfConfig, Model, ModelError, ModelFiles, ModelSource};
+use crate::net::Model;
 use crate::plan::Plan;
 use crate::rollout::{Probe, RemotePolicy, RolloutError, ServerUsage};
 use crate::runtime::{Policy, Row, Scores, score};

@@ -1,28 +1,29 @@
 //! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
 
-use super::{Aimed, Body, Critic, Totals, failed, weight};
+use super::{Aimed, Body, Critic, CriticTotals, failed, weight};
+use crate::files::ModelError;
 use crate::loss::ValueLoss;
-use crate::model::ops::{Backend, Cpu};
-use crate::model::{Gradients, ModelError};
+use crate::net::Gradients;
+use crate::net::ops::{Backend, Cpu};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::peers::Peers;
 use crate::runtime::{CriticSpec, RuntimeError, ValueBatch, ValueStats};
 
 /// A critic on the policy's trunk during a joint update.
-pub(crate) struct Shared<'a, O: Backend> {
+pub(crate) struct SharedTrunk<'a, O: Backend> {
     critic: &'a mut Critic<O>,
     batch: &'a ValueBatch,
     rows: Vec<Aimed<'a>>,
-    totals: Totals,
+    totals: CriticTotals,
 }
 
-impl<'a, O: Backend> Shared<'a, O> {
+impl<'a, O: Backend> SharedTrunk<'a, O> {
     pub(crate) fn new(
         critic: &'a mut Critic<O>,
         batch: &'a ValueBatch,
     ) -> Result<Self, RuntimeError> {
         let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
-        Ok(Self { critic, batch, rows, totals: Totals::default() })
+        Ok(Self { critic, batch, rows, totals: CriticTotals::default() })
     }
 
     /// Starts one optimizer step, on every `parts`-th row from `part`.
@@ -52,7 +53,7 @@ pub(crate) struct Joint<'a, O: Backend> {
     weight: f64,
     gradients: Gradients<'a>,
     optimizer: &'a mut Optimizer,
-    totals: &'a mut Totals,
+    totals: &'a mut CriticTotals,
     lr: f64,
 }
 

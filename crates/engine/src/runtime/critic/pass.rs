@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use crate::model::ops::Backend;
-use crate::model::{
-    Context, Decoder, Gradients, HeadKind, ModelError, Pool, Rows, Tape, ValueHead,
-};
+use crate::files::ModelError;
+use crate::net::ops::Backend;
+use crate::net::{Context, Decoder, Gradients, HeadKind, Pool, Rows, Tape, ValueHead};
 use crate::runtime::ValueText;
 use crate::runtime::packed::PackedRows;
 

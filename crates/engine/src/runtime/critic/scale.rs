@@ -41,6 +41,11 @@ impl Scale {
         (mean, (square / weight - mean * mean).max(Self::SMALLEST_VARIANCE).sqrt())
     }
 
+    /// Returns values in the units of the head.
+    pub(super) fn all_normalized(self, values: &[f32]) -> Vec<f32> {
+        values.iter().map(|&value| self.normalized(value)).collect()
+    }
+
     /// Normalizes a value.
     pub fn normalized(&self, value: f32) -> f32 {
         let (mean, deviation) = self.moments();

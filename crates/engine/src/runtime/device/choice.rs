@@ -73,9 +73,9 @@ impl Serialize for DeviceChoice {
 
 impl<'de> Deserialize<'de> for DeviceChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct ChoiceVisitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for ChoiceVisitor {
             type Value = DeviceChoice;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
             }
         }
 
-        deserializer.deserialize_str(Visitor)
+        deserializer.deserialize_str(ChoiceVisitor)
     }
 }
 

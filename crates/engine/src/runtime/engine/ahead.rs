@@ -11,16 +11,17 @@
 //!
 //! Draws are counted, so the tokens are the same (K-1).
 
-use super::slot::Slot;
+use super::slot::RequestSlot;
 use super::{Engine, Pass, lock};
-use crate::model::ops::{Backend, Choice as _};
-use crate::model::{Model, ModelError};
+use crate::files::ModelError;
+use crate::net::Model;
+use crate::net::ops::{Backend, TokenChoice as _};
 
 impl<O: Backend> Engine<O> {
     /// Reads the tokens of policies whose next tokens the host samples, and answers requests that have ended.
     pub(super) fn settle(&mut self) {
         for policy in 0..self.unread.len() {
-            let host = |slot: &Slot| slot.policy == policy && slot.draw().is_none();
+            let host = |slot: &RequestSlot| slot.policy == policy && slot.draw().is_none();
             if self.unread[policy].is_some() && self.slots.iter().any(host) {
                 let read = self.unread[policy].take().map(|unread| self.read(policy, &unread));
                 if let Some(Err(error)) = read {
@@ -34,7 +35,7 @@ impl<O: Backend> Engine<O> {
     /// Runs one forward pass of a policy over the next tokens of its requests. Reads the tokens of the pass before if they
     /// were not read.
     pub(super) fn advance(&mut self, policy: usize, model: &Model<O>) -> Result<(), ModelError> {
-        let waits = |slot: &Slot| slot.policy == policy && slot.unread.is_some();
+        let waits = |slot: &RequestSlot| slot.policy == policy && slot.unread.is_some();
         let unread = self.unread[policy].take().filter(|_| self.slots.iter().any(waits));
         self.slots.iter_mut().for_each(|slot| slot.row = None);
         let launched = self.launch(policy, model, unread.as_ref())?;
@@ -62,7 +63,7 @@ impl<O: Backend> Engine<O> {
             return Ok(None);
         }
         draws.clear();
-        let ready = |slot: &&mut Slot| slot.policy == policy && slot.is_ready();
+        let ready = |slot: &&mut RequestSlot| slot.policy == policy && slot.is_ready();
         for (row, slot) in self.slots.iter_mut().filter(ready).enumerate() {
             slot.row = Some(row);
             draws.extend(slot.draw());
@@ -97,14 +98,15 @@ impl<O: Backend> Engine<O> {
                 continue;
             }
             let (sampled, length) = (slot.drawn_so_far(), slot.length());
-            let Slot { table, tokens, next, .. } = slot;
+            let RequestSlot { table, tokens, next, .. } = slot;
             table.len += *next;
             // The whole prompt, so that later requests can share it up to the last token.
             let whole = sampled == 1 && table.len + 1 == length;
             self.cache.insert_prefix(table, tokens, whole);
-            match sampled > 1 && *next == 1 {
-                true => work.decoded += 1,
-                false => work.prefilled += *next as u64,
+            if sampled > 1 && *next == 1 {
+                work.decoded += 1
+            } else {
+                work.prefilled += *next as u64
             }
         }
         work.passes += u64::from(work.decoded + work.discarded > before);

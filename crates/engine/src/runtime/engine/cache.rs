@@ -6,9 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::prefix::{Inserted, NodeId, Prefixes};
-use crate::model::ops::{Backend, Cpu, KvCache as _};
-use crate::model::{HfConfig, KvStore, ModelError};
+use super::prefix::{Inserted, NodeId, PrefixTree};
+use crate::files::{HfConfig, ModelError};
+use crate::net::KvStore;
+use crate::net::ops::{Backend, Cpu, KvCache as _};
 use crate::runtime::KvBlocks;
 
 const TOKENS: usize = KvStore::TOKENS;
@@ -19,7 +20,7 @@ const EVICT_SHARE: usize = 64;
 pub(super) struct Cache<O: Backend = Cpu> {
     ops: O,
     pub(super) store: O::Kv,
-    prefixes: Prefixes,
+    prefixes: PrefixTree,
     /// Maximum number of blocks.
     capacity: usize,
     /// Number of references to each block: by requests and by the prefix tree.
@@ -75,7 +76,7 @@ impl<O: Backend> Cache<O> {
             ops: ops.clone(),
             store: ops.kv(config, capacity),
             capacity,
-            prefixes: Prefixes::new(policies),
+            prefixes: PrefixTree::new(policies),
             refs: Vec::new(),
             cached: Vec::new(),
             free: Vec::new(),

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use super::slot::Slot;
-use crate::model::ops::Backend;
-use crate::model::{Model, ModelError, Pool};
+use super::slot::RequestSlot;
+use crate::files::ModelError;
+use crate::net::ops::Backend;
+use crate::net::{Model, Pool};
 
 /// Maximum number of rows whose logits are in memory at once.
 const ROWS: usize = 64;
 
-impl Slot {
+impl RequestSlot {
     /// Returns true if log-probs of the prompt are still to be sent.
     pub(super) fn reads_prompt(&self) -> bool {
         let echo = self.watch.as_ref().is_some_and(|watch| watch.echo());

@@ -23,17 +23,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::attention::Segment;
 use maverl_kernels::sample::Draw;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::model::ops::{Backend, Cpu, DrawnIds, FROM_HOST};
-use crate::model::{Context, HfConfig, KvStore, Model, ModelError, Pool, Tokenizer};
+use crate::files::{HfConfig, ModelError};
+use crate::net::ops::{Backend, Cpu, DrawnIds, FROM_HOST};
+use crate::net::{Context, KvStore, Model, Pool};
 use crate::runtime::{Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions};
+use crate::text::Tokenizer;
 use cache::Cache;
 use prefix::NodeId;
-use slot::Slot;
+use slot::RequestSlot;
 
-/// Channel for the result of a request.
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
+pub(crate) use slot::Reply;
 
 /// Running and waiting requests on one base.
 pub(crate) struct Engine<O: Backend = Cpu> {
@@ -46,7 +47,7 @@ pub(crate) struct Engine<O: Backend = Cpu> {
     tokenizer: Arc<Tokenizer>,
     prefill_tokens: usize,
     /// Requests in order of arrival.
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     cache: Cache<O>,
     /// Counters of each policy.
     work: Vec<Arc<Mutex<EngineStats>>>,
@@ -78,7 +79,7 @@ impl<O: Backend> Default for Pass<O> {
 }
 
 /// Remaining resources while a step is scheduled.
-struct Budget {
+struct StepBudget {
     /// Remaining prompt tokens.
     prefill: usize,
     /// Number of requests that hold blocks, each of which may soon need another.
@@ -135,7 +136,7 @@ impl<O: Backend> Engine<O> {
 
     /// Returns the tokens that the oldest request has sampled so far.
     pub(crate) fn generated(&self) -> &[u32] {
-        self.slots.first().map_or(&[], Slot::generated)
+        self.slots.first().map_or(&[], RequestSlot::generated)
     }
 
     /// Drops the cached prefixes of a policy, because its weights may have changed.
@@ -165,7 +166,7 @@ impl<O: Backend> Engine<O> {
             let worker = self.worker.clone();
             return drop(reply.send(Err(RuntimeError::Memory { worker, tokens, capacity })));
         }
-        self.slots.push(Slot::new((policy, version), request, room, reply, permit));
+        self.slots.push(RequestSlot::new((policy, version), request, room, reply, permit));
     }
 
     /// Runs one forward pass for each policy that has requests. Every decoding request advances by one token, and
@@ -212,7 +213,7 @@ impl<O: Backend> Engine<O> {
     }
 
     /// Ends requests with an error.
-    fn fail(&mut self, error: &ModelError, which: impl Fn(&Slot) -> bool) {
+    fn fail(&mut self, error: &ModelError, which: impl Fn(&RequestSlot) -> bool) {
         let error = RuntimeError::Model { worker: self.worker.clone(), source: error.clone() };
         for mut slot in self.slots.extract_if(.., |slot| which(slot)) {
             self.cache.drop_blocks(&mut slot.table);
@@ -223,7 +224,7 @@ impl<O: Backend> Engine<O> {
     /// Decides the number of tokens of each request in this step, and allocates their blocks.
     fn schedule(&mut self) -> Result<(), ModelError> {
         let running = self.slots.iter().filter(|slot| !slot.table.is_empty()).count();
-        let mut budget = Budget {
+        let mut budget = StepBudget {
             prefill: self.prefill_tokens,
             running,
             computing: BTreeSet::new(),
@@ -257,13 +258,13 @@ impl<O: Backend> Engine<O> {
 
     /// Starts a request on cached blocks, if there is memory for the rest of it. Returns false if it must wait: for
     /// memory, or for a block that is being computed.
-    fn start(&mut self, at: usize, budget: &mut Budget) -> Result<bool, ModelError> {
+    fn start(&mut self, at: usize, budget: &mut StepBudget) -> Result<bool, ModelError> {
         if budget.full || budget.prefill == 0 {
             return Ok(false);
         }
         // The hidden states of cached tokens are gone, so a request for the log-probs of its prompt computes all of it.
         let whole = self.slots[at].reads_prompt();
-        let Slot { table, tokens, policy, .. } = &mut self.slots[at];
+        let RequestSlot { table, tokens, policy, .. } = &mut self.slots[at];
         if !whole {
             self.cache.acquire_prefix(table, tokens);
         }
@@ -289,7 +290,12 @@ impl<O: Backend> Engine<O> {
     }
 
     /// Allocates the blocks for the next tokens of a request; preempts younger requests if necessary.
-    fn reserve(&mut self, at: usize, next: usize, budget: &mut Budget) -> Result<bool, ModelError> {
+    fn reserve(
+        &mut self,
+        at: usize,
+        next: usize,
+        budget: &mut StepBudget,
+    ) -> Result<bool, ModelError> {
         loop {
             let table = &mut self.slots[at].table;
             let tokens = table.len + next;
@@ -319,7 +325,7 @@ impl<O: Backend> Engine<O> {
         ends.clear();
         rows.clear();
         let mut segments: Vec<Segment<'_>> = mem::take(spare);
-        let mine = |slot: &Slot| slot.policy == policy && slot.next > 0;
+        let mine = |slot: &RequestSlot| slot.policy == policy && slot.next > 0;
         for slot in self.slots.iter().filter(|slot| mine(slot)) {
             let (from, len) = (slot.table.len, slot.table.len + slot.next);
             match slot.unread {

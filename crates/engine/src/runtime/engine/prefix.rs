@@ -14,15 +14,15 @@ use std::sync::Arc;
 pub(super) type NodeId = usize;
 
 /// One tree for each root, with all nodes in one arena. Only leaves may hold less than a whole block.
-pub(super) struct Prefixes {
-    nodes: Vec<Node>,
+pub(super) struct PrefixTree {
+    nodes: Vec<PrefixNode>,
     roots: usize,
     /// Unused nodes.
     spare: Vec<NodeId>,
     clock: u64,
 }
 
-struct Node {
+struct PrefixNode {
     parent: NodeId,
     key: Arc<[u32]>,
     block: u32,
@@ -40,17 +40,23 @@ pub(super) enum Inserted {
     New { node: NodeId, replaced: Option<u32> },
 }
 
-impl Prefixes {
+impl PrefixNode {
+    /// Creates the root of a tree, which is its own parent.
+    fn root(node: NodeId) -> Self {
+        let (key, children) = (Arc::default(), BTreeMap::new());
+        Self { parent: node, key, block: u32::MAX, children, used: 0 }
+    }
+}
+
+impl PrefixTree {
     /// Creates empty trees, whose roots are the nodes `0..roots`.
     pub(super) fn new(roots: usize) -> Self {
-        let root = |node| Node {
-            parent: node,
-            key: Arc::default(),
-            block: u32::MAX,
-            children: BTreeMap::new(),
-            used: 0,
-        };
-        Self { nodes: (0..roots).map(root).collect(), roots, spare: Vec::new(), clock: 0 }
+        Self {
+            nodes: (0..roots).map(PrefixNode::root).collect(),
+            roots,
+            spare: Vec::new(),
+            clock: 0,
+        }
     }
 
     /// Returns the child node for these tokens, and its block.
@@ -83,7 +89,7 @@ impl Prefixes {
         let replaced = start.map(|node| self.remove(node));
         let key: Arc<[u32]> = key.into();
         let node =
-            Node { parent, key: Arc::clone(&key), block, children: BTreeMap::new(), used: 0 };
+            PrefixNode { parent, key: Arc::clone(&key), block, children: BTreeMap::new(), used: 0 };
         let id = match self.spare.pop() {
             Some(id) => {
                 self.nodes[id] = node;
@@ -107,8 +113,9 @@ impl Prefixes {
         idle: impl Fn(u32) -> bool,
         mut freed: impl FnMut(u32),
     ) {
-        let leaf =
-            |node: &Node| node.children.is_empty() && !node.key.is_empty() && idle(node.block);
+        let leaf = |node: &PrefixNode| {
+            node.children.is_empty() && !node.key.is_empty() && idle(node.block)
+        };
         let leaves = self.nodes.iter().enumerate().filter(|(_, node)| leaf(node));
         let mut oldest: BinaryHeap<Reverse<(u64, NodeId)>> =
             leaves.map(|(id, node)| Reverse((node.used, id))).collect();
@@ -135,7 +142,7 @@ impl Prefixes {
 
     /// Removes a leaf and returns its block.
     fn remove(&mut self, id: NodeId) -> u32 {
-        let Node { parent, key, children, .. } = &self.nodes[id];
+        let PrefixNode { parent, key, children, .. } = &self.nodes[id];
         debug_assert!(children.is_empty() && id >= self.roots, "only leaves are removed");
         let (parent, key) = (*parent, Arc::clone(key));
         self.nodes[parent].children.remove(&key);

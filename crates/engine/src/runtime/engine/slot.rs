@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, likelihood, sample_fresh, uniform};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Reply;
 use super::cache::BlockTable;
-use crate::model::ops::Choice;
-use crate::model::{ModelError, ModelErrorKind, Tokenizer};
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::ops::TokenChoice;
 use crate::runtime::{
     Completion, Finish, Grammar, GrammarState, Request, RuntimeError, Sampling, Watch,
 };
+use crate::text::Tokenizer;
+
+/// Channel for the result of a request.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, RuntimeError>>;
 
 /// A request in the engine. A preempted request differs from a new one only in its tokens: keys and values of all but
 /// the last are computed, then the last one gives the next token.
-pub(super) struct Slot {
+pub(super) struct RequestSlot {
     /// Index of the policy in the worker.
     pub(super) policy: usize,
     /// Tokens of the prompt, and those sampled so far.
@@ -46,7 +49,7 @@ pub(super) struct Slot {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Slot {
+impl RequestSlot {
     pub(super) fn new(
         (policy, version): (usize, u64),
         request: Request,
@@ -176,7 +179,7 @@ impl Slot {
     }
 }
 
-impl Choice for Slot {
+impl TokenChoice for RequestSlot {
     fn row(&self) -> Option<usize> {
         self.row
     }

@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
-use crate::model::create::{Size, byte_level_bpe, random_model};
-use crate::model::tests::counting;
-use crate::model::{ModelFiles, ModelSource};
+use crate::files::create::{Size, byte_level_bpe, random_model};
+use crate::files::{ModelFiles, ModelSource};
+use crate::net::tests::counting;
 use crate::runtime::{Sampling, Step, Watch};
 
 mod ahead;

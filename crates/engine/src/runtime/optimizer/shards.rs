@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use crate::dist::{Channel, RankError};
-use crate::model::gradients::common;
-use crate::model::ops::Ops;
-use crate::model::save::Entry;
-use crate::model::{ModelError, Params, Tensor};
+use crate::files::ModelError;
+use crate::files::save::Entry;
+use crate::net::gradients::common;
+use crate::net::ops::Ops;
+use crate::net::{Params, Tensor};
 use crate::runtime::peers::{Peers, lost};
+use maverl_dist::{Channel, RankError};
 
 /// Names of the two moments.
 const KINDS: [&str; 2] = ["m", "v"];

@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::{Adapter, Model, ModelFiles, ModelSource};
+use crate::files::{ModelFiles, ModelSource};
+use crate::net::{Adapter, Model};
 
 fn tiny() -> Model {
     Model::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()

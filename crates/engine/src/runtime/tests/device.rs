@@ -3,7 +3,7 @@
 use maverl_kernels::emulate;
 
 use super::*;
-use crate::model::HeadKind;
+use crate::net::HeadKind;
 
 /// Returns false without a C++ compiler.
 fn compiles() -> bool {
@@ -287,9 +287,9 @@ async fn predicted_and_counted(setup: &Setup) -> Vec<[u64; 2]> {
                 }
             }
         }
-        let files = crate::model::ModelFiles::new(&worker.source);
-        let config = crate::model::HfConfig::load(&files).unwrap();
-        let tokenizer = Arc::new(crate::model::Tokenizer::load(&files).unwrap());
+        let files = crate::files::ModelFiles::new(&worker.source);
+        let config = crate::files::HfConfig::load(&files).unwrap();
+        let tokenizer = Arc::new(crate::text::Tokenizer::load(&files).unwrap());
         let workload = Workload { prompts: vec![prompt], reply, batch, values };
         let plan = predict(worker, &config, &tokenizer, &setup.options, &workload).unwrap();
         println!("{plan:?}");

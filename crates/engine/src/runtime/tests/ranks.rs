@@ -1,9 +1,18 @@
 //! Worker groups that train on several ranks, which are threads of this process here.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::dist::tests::on_ranks;
+#[cfg(feature = "cuda")]
+use maverl_dist::NcclOptions;
+use maverl_dist::{DistOptions, Launch, Ranks};
+use testing::on_ranks;
+
+#[cfg(feature = "cuda")]
+#[path = "../../../../dist/src/nccl/testing.rs"]
+mod nccl;
+#[path = "../../../../dist/src/testing.rs"]
+mod testing;
 
 /// Moments of a directory that was saved.
 const MOMENTS: &str = "optimizer.safetensors";
@@ -59,9 +68,10 @@ async fn train(
     }
     let batch = Batch { lr: 1e-3, ..batch(rows()) };
     let first = policy.update(batch.clone()).await.unwrap();
-    let critic = match setup.workers[0].policies[0].critic.is_some() {
-        true => Some(policy.update_critic(values()).await.unwrap()),
-        false => None,
+    let critic = if setup.workers[0].policies[0].critic.is_some() {
+        Some(policy.update_critic(values()).await.unwrap())
+    } else {
+        None
     };
     let second = policy.update(batch).await.unwrap();
     match (to, ranks.is_none_or(|ranks| ranks.rank() == 0)) {
@@ -158,7 +168,7 @@ fn divided_moments_of_an_adapter_change_no_bit() {
 #[cfg(feature = "cuda")]
 #[test]
 fn sums_over_nccl_have_the_bits_of_those_over_tcp() {
-    let Some(fake) = crate::dist::nccl::tests::Fake::open() else { return };
+    let Some(fake) = nccl::Fake::open() else { return };
     let mut setup = setup(&["p"]);
     setup.options.device = DeviceChoice::Emulated;
     setup.workers[0].dtype = Dtype::Bf16;
@@ -189,8 +199,8 @@ fn ranks_on_devices_have_their_part_of_the_moments() {
     setup.workers[0].dtype = Dtype::Bf16;
     is_as_whole(&mut setup);
     let [whole, sharded] = [false, true].map(|sharded| on(&mut setup, sharded, 2, None, None));
-    let files = crate::model::ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
-    let elements = crate::model::Model::load(&files).unwrap().trainable().elements() as u64;
+    let files = crate::files::ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+    let elements = crate::net::Model::load(&files).unwrap().trainable().elements() as u64;
     for (whole, sharded) in whole.iter().zip(&sharded) {
         let saved = whole.bytes.unwrap() - sharded.bytes.unwrap();
         // Half of two moments in f32, up to the size of an allocation.

@@ -4,43 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Totals, Trainer, lengths, shares};
+use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
-use crate::model::ops::Backend;
-use crate::model::{Decoder, Model, ModelError, ModelErrorKind, Pool};
+use crate::net::ops::Backend;
+use crate::net::{Decoder, Model, Pool};
 use crate::runtime::packed::{PackedRows, row_batches};
-use crate::runtime::{Batch, PairStats, Row, RuntimeError};
-
-/// Sums over pairs of replies.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PairSums {
-    /// Number of pairs.
-    pub(super) pairs: u64,
-    /// Sum of the implicit rewards of the better replies.
-    pub(super) chosen: f64,
-    /// Sum of the implicit rewards of the worse replies.
-    pub(super) rejected: f64,
-    /// Number of pairs in which the better reply has the higher implicit reward.
-    pub(super) right: u64,
-}
-
-impl PairSums {
-    /// Returns the means, if there were any pairs.
-    pub(super) fn stats(&self) -> Option<PairStats> {
-        let pairs = self.pairs as f64;
-        (self.pairs > 0).then(|| PairStats {
-            reward_chosen: self.chosen / pairs,
-            reward_rejected: self.rejected / pairs,
-            accuracy: self.right as f64 / pairs,
-        })
-    }
-}
-
-/// Rows of a batch after the correction of the sampler's mismatch, and the mean weight of their tokens.
-pub(super) struct Corrected<'b> {
-    pub(super) rows: Cow<'b, [Row]>,
-    /// Mean weight; `None` if nothing is corrected.
-    pub(super) mean_weight: Option<f64>,
-}
+use crate::runtime::{Batch, Row, RuntimeError};
 
 impl<O: Backend> Trainer<O> {
     /// Computes the log-probs of each row's completion under the reference.
@@ -61,19 +30,19 @@ impl<O: Backend> Trainer<O> {
         self.under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
     }
 
-    /// Replaces the log-probs of corrected rows by the trainer's, and weights their tokens by the ratio of the
-    /// trainer's to the sampler's.
+    /// Returns the rows of a batch after the correction of the sampler's mismatch: the log-probs of corrected rows are the
+    /// trainer's, and their tokens are weighted by the ratio of the trainer's to the sampler's.
     pub(super) fn corrected<'b>(
         &self,
         model: &Model<O>,
         batch: &'b Batch,
         totals: &mut Totals,
-    ) -> Result<Corrected<'b>, ModelError> {
+    ) -> Result<Cow<'b, [Row]>, ModelError> {
         let wrong =
             |row: &&Row| row.loss.correction != Correction::None && !row.logprobs.is_empty();
         let chosen: Vec<&Row> = batch.rows.iter().filter(wrong).collect();
         if chosen.is_empty() {
-            return Ok(Corrected { rows: Cow::Borrowed(&batch.rows), mean_weight: None });
+            return Ok(Cow::Borrowed(&batch.rows));
         }
         let decoder = |_: &PackedRows, _| Cow::Borrowed(&model.decoder);
         let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
@@ -90,7 +59,8 @@ impl<O: Backend> Trainer<O> {
             row.weights = weights.into_iter().map(|weight| weight as f32).collect();
             row.logprobs = trainer;
         }
-        Ok(Corrected { rows: Cow::Owned(rows), mean_weight: Some(sum / tokens.max(1) as f64) })
+        totals.mean_weight = Some(sum / tokens.max(1) as f64);
+        Ok(Cow::Owned(rows))
     }
 
     /// Computes the derivative of the mean loss of pairs by each token's log-prob, packed. Of each pair, `pairs` has the

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use super::Trainer;
-use crate::model::ops::Backend;
-use crate::model::save::{self, Entry};
-use crate::model::weights::Shards;
-use crate::model::{Model, ModelError};
+use crate::files::ModelError;
+use crate::files::Shards;
+use crate::files::save::{self, Entry};
+use crate::net::Model;
+use crate::net::ops::Backend;
 use crate::runtime::RuntimeError;
-use crate::runtime::optimizer::{halves, whole};
+use crate::runtime::checkpoint::{halves, restore, whole};
 
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
@@ -63,15 +64,4 @@ impl<O: Backend> Trainer<O> {
         self.version = version;
         self.optimizer.restore(&saved, step)
     }
-}
-
-/// Restores the trainable weights of a model from a directory that was saved.
-pub(in crate::runtime) fn restore<O: Backend>(
-    model: &Model<O>,
-    dir: &Path,
-) -> Result<(), ModelError> {
-    let ops = model.decoder.ops();
-    let host = ops.host(model)?;
-    host.restore(dir)?;
-    ops.store(&host, model)
 }

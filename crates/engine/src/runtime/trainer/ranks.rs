@@ -2,9 +2,10 @@
 
 use super::totals::Totals;
 use super::{Back, Trainer};
+use crate::files::ModelError;
 use crate::loss::{PolicyLoss, ValueLoss};
-use crate::model::ops::Backend;
-use crate::model::{Model, ModelError};
+use crate::net::Model;
+use crate::net::ops::Backend;
 use crate::runtime::critic::Joint;
 
 /// Sums of all ranks before an optimizer step. Those of the step are summed from zero, and are added when all ranks have

@@ -1,9 +1,33 @@
 //! Sums over the optimizer steps of an update.
 
-use super::before::PairSums;
 use crate::loss::PolicyLoss;
-use crate::runtime::columns::Recorder;
-use crate::runtime::{Batch, UpdateStats};
+use crate::runtime::columns::ColumnRecorder;
+use crate::runtime::{Batch, PairStats, UpdateStats};
+
+/// Sums over pairs of replies.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PairSums {
+    /// Number of pairs.
+    pub(super) pairs: u64,
+    /// Sum of the implicit rewards of the better replies.
+    pub(super) chosen: f64,
+    /// Sum of the implicit rewards of the worse replies.
+    pub(super) rejected: f64,
+    /// Number of pairs in which the better reply has the higher implicit reward.
+    pub(super) right: u64,
+}
+
+impl PairSums {
+    /// Returns the means, if there were any pairs.
+    pub(super) fn stats(&self) -> Option<PairStats> {
+        let pairs = self.pairs as f64;
+        (self.pairs > 0).then(|| PairStats {
+            reward_chosen: self.chosen / pairs,
+            reward_rejected: self.rejected / pairs,
+            accuracy: self.right as f64 / pairs,
+        })
+    }
+}
 
 /// Sums for [`UpdateStats`].
 #[derive(Default)]
@@ -20,7 +44,7 @@ pub(super) struct Totals {
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
     /// Recorder of tokens, if the batch asks for one.
-    pub(super) recorder: Option<Recorder>,
+    pub(super) recorder: Option<ColumnRecorder>,
 }
 
 impl Totals {
@@ -34,7 +58,7 @@ impl Totals {
     }
 
     pub(super) fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
-        let columns = self.recorder.take().map(Recorder::finish);
+        let columns = self.recorder.take().map(ColumnRecorder::finish);
         let [steps, epochs] = [self.steps, self.epochs].map(|count| count.max(1) as f64);
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;

@@ -21,8 +21,8 @@ use maverl::orchestra::{
 use maverl::rollout::{EpisodeRequest, EpisodeRunner};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::gateway::{Gateway, Mode, ProgramOptions};
 
 /// Number of calls of an episode, each of which extends the conversation.
@@ -64,9 +64,7 @@ impl Programs {
             orchestra: Arc::new(Orchestra { gateway, seat }),
             environment: Arc::new(Reported::default()),
             environments: Arc::default(),
-            rewards: Vec::new(),
-            penalties: BTreeMap::new(),
-            overlong: BTreeMap::new(),
+            rewards: Default::default(),
             requests: Default::default(),
             timeout: TIMEOUT,
         };

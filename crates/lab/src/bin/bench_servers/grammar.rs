@@ -12,8 +12,8 @@ use crate::server::Server;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl_cli::bench::fixture::ROWS;
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl_serve::{Health, Structured, base};
 

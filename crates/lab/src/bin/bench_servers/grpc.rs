@@ -14,8 +14,8 @@ use maverl::cli::Failure;
 use maverl::env::grpc::GrpcEnvironment;
 use maverl::env::{DynEnvironment, EnvError, Environment, Session};
 use maverl::task::{Action, Observation, Score, Task};
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::Health;
 use maverl_serve::environments::{
     EnvironmentServer, EnvironmentSettings, ServedEnvironment, TaskSet,

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maverl::cli::Failure;
-use maverl::model::blank::blank_model;
-use maverl::model::{Model, ModelFiles, Tokenizer};
+use maverl::files::ModelFiles;
+use maverl::files::blank::blank_model;
+use maverl::net::Model;
 use maverl::runtime::Host;
+use maverl::text::Tokenizer;
 use maverl_cli::bench::fixture::{MODEL, in_directory, specs, write_model};
-use maverl_cli::bench::harness::Setup;
+use maverl_cli::bench::setup::Setup;
 
 /// Starts a model of the requested size that is served, and returns it with the size of its vocabulary.
 pub(crate) fn host(setup: &Setup) -> Result<(Host, usize), Failure> {

@@ -18,8 +18,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use maverl::cli::{Failure, exit, usage};
-use maverl_cli::bench::harness::{Bench, Setup, bench};
+use maverl_cli::bench::harness::{Benchmark, bench};
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 
 /// Measures servers on this machine, each beside its clients.
 #[derive(Parser, Debug)]
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     exit(|| bench(&arguments, &[], &arguments.parts))
 }
 
-impl Bench for Arguments {
+impl Benchmark for Arguments {
     type Part = Part;
 
     fn setup(&self) -> &Setup {

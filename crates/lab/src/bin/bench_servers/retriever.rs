@@ -15,8 +15,8 @@ use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
 use maverl::env::EnvError;
 use maverl::env::search::{BatchedSearch, Index, Retriever};
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::serve_retriever;
 
 /// Number of clients, each of which sends the next query after an answer.

@@ -11,11 +11,10 @@ use crate::server::Server;
 use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::math::MathEnvironment;
-use maverl::model::{
-    HeadKind, Model, ModelFiles, ModelSource, RewardHead, RewardModel, SaveOptions, ValueHead,
-};
-use maverl_cli::bench::harness::Setup;
+use maverl::files::{ModelFiles, ModelSource, SaveOptions};
+use maverl::net::{HeadKind, Model, RewardHead, RewardModel, ValueHead};
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::QueueLimits;
 use maverl_serve::reward::{Grader, RewardServer, RewardSettings};
 use maverl_serve::{Health, base};

@@ -13,8 +13,8 @@ use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::runtime::{Host, Request, Sampling};
 use maverl_cli::bench::fixture::{self, PROMPT, REPLY, ROWS};
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 use maverl_serve::{Health, base};
 

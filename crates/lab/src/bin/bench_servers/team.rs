@@ -10,9 +10,9 @@ use maverl::cli::Failure;
 use maverl::rng::SplitMix64;
 use maverl::runtime::{Policy, Request, RuntimeError, Sampling};
 use maverl_cli::bench::fixture::BenchFixture;
-use maverl_cli::bench::harness::Setup;
 use maverl_cli::bench::measure::timed;
 use maverl_cli::bench::report::Figure;
+use maverl_cli::bench::setup::Setup;
 
 const EPISODES: u64 = 64;
 const AGENTS: usize = 3;

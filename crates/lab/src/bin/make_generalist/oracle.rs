@@ -8,7 +8,6 @@ use anyhow::Result;
 use maverl::Sources;
 use maverl::builtin::{Document, facts, invent};
 use maverl::data;
-use maverl::env::search::texts;
 use maverl::orchestra::{Ask, ChatBackend, Response};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
@@ -168,7 +167,7 @@ impl Oracle {
 
     /// Returns the title of the first document on the path to the answer that was not retrieved yet.
     fn unseen(&self, task: &Task, shown: &str) -> Option<String> {
-        let path = texts(task, "support").into_iter();
+        let path = task.texts("support").into_iter();
         let mut documents = path.filter_map(|key| self.documents.get(&key));
         Some(documents.find(|document| !shown.contains(&document.line()))?.title.clone())
     }
@@ -176,7 +175,7 @@ impl Oracle {
     /// Returns a plausible wrong answer: another choice, a near number, or the answer of another task.
     fn wrong(&self, task: &Task, draw: &mut SplitMix64) -> String {
         let truth = truth(task);
-        let choices = texts(task, "choices");
+        let choices = task.texts("choices");
         let others: Vec<&str> =
             choices.iter().filter(|c| **c != truth).map(String::as_str).collect();
         if !others.is_empty() {
@@ -197,6 +196,6 @@ fn truth(task: &Task) -> String {
     let said = program.or_else(|| solution?.get("answer")).and_then(|said| said.as_str());
     match said {
         Some(said) => said.to_owned(),
-        None => texts(task, "answers").into_iter().next().unwrap_or_default(),
+        None => task.texts("answers").into_iter().next().unwrap_or_default(),
     }
 }

@@ -5,6 +5,7 @@
 mod health;
 mod many;
 mod play;
+mod rpc;
 mod service;
 mod session;
 mod sessions;
@@ -27,12 +28,7 @@ use maverl::env::grpc::wire;
 pub(super) fn router(server: &Arc<EnvironmentServer>) -> io::Result<Router> {
     let environment = wire::EnvironmentServer::new(Service::new(Arc::clone(server))?)
         .max_decoding_message_size(MOST_BYTES);
-    let health = HealthServer::new(Probe(server.health.clone()));
-    let reflection = || {
-        Builder::configure()
-            .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
+    let health = HealthServer::new(Probe(server.health()));
     let reflection_v1 = reflection().build_v1().map_err(io::Error::other)?;
     // The version that the package grpcio-reflection asks.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(io::Error::other)?;
@@ -42,4 +38,11 @@ pub(super) fn router(server: &Arc<EnvironmentServer>) -> io::Result<Router> {
         .route_service("/grpc.reflection.v1.ServerReflection/{*method}", reflection_v1)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{*method}", reflection_v1alpha);
     Ok(router)
+}
+
+/// Returns the builder of a service that describes the protocols.
+fn reflection() -> Builder<'static> {
+    Builder::configure()
+        .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }

@@ -6,8 +6,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::service::Service;
-use super::session::Begin;
-use super::sessions::unknown;
+use super::session::{Begin, unknown};
 use maverl::env::grpc::wire::play_request::Message as Asked;
 use maverl::env::grpc::wire::play_response::Message as Answer;
 use maverl::env::grpc::wire::{PlayRequest, PlayResponse};
@@ -111,11 +110,9 @@ impl Play {
 
 /// Returns the session of a stream, which a message names or not.
 fn named(given: &str, own: &str) -> Result<String, Status> {
-    match given.is_empty() || given == own {
-        true => Ok(own.to_owned()),
-        false => {
-            let message = "`session` is not that of the stream; leave it empty, or send the message by `Act` or `Judge`";
-            Err(Status::invalid_argument(message))
-        }
+    if given.is_empty() || given == own {
+        return Ok(own.to_owned());
     }
+    let message = "`session` is not that of the stream; leave it empty, or send the message by `Act` or `Judge`";
+    Err(Status::invalid_argument(message))
 }

@@ -1,30 +1,17 @@
-//! The service `maverl.environment.v1.Environment`.
+//! Sessions of a server's environment: what the messages of the service do.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::Stream;
-use futures::stream::{iter, unfold};
-use tokio::sync::mpsc;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
 
-use super::many;
-use super::play::Play;
-use super::session::{Begin, Session, described, task};
+use super::session::{Begin, Begun, Session, opened, task};
 use super::sessions::{Sessions, id_of};
-use crate::environments::server::EnvironmentServer;
-use crate::guard::Client;
+use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use crate::key::new_key;
 use maverl::env::grpc::wire::{
-    ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
-    DescribeRequest, DescribeResponse, Environment, ForkRequest, JudgeRequest, JudgeResponse,
-    OpenRequest, OpenResponse, PlayRequest, PlayResponse, RenewRequest, RenewResponse, Split, Task,
-    TasksRequest, code_name,
+    ActRequest, ActResponse, JudgeRequest, JudgeResponse, OpenResponse, code_name,
 };
-
-/// Messages of an answer that is a stream.
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The service of a server. Clones share it.
 #[derive(Clone)]
@@ -40,12 +27,6 @@ impl Service {
         Ok(Self { server, sessions: Sessions::default(), secret: new_key()?.into() })
     }
 
-    /// Counts a message, and returns its answer.
-    fn counted<T>(&self, answer: Result<T, Status>) -> Result<Response<T>, Status> {
-        self.count(&answer);
-        answer.map(Response::new)
-    }
-
     /// Counts a message by its answer.
     pub(super) fn count<T>(&self, answer: &Result<T, Status>) {
         let code = answer.as_ref().err().map(|status| code_name(status.code()));
@@ -53,7 +34,7 @@ impl Service {
     }
 
     /// Returns the longest lease in seconds.
-    fn longest(&self) -> u32 {
+    pub(super) fn longest(&self) -> u32 {
         u32::try_from(self.server.settings.timeout.as_secs()).unwrap_or(u32::MAX).max(1)
     }
 
@@ -77,7 +58,8 @@ impl Service {
         let sessions = self.sessions.clone();
         goes_on(async move {
             let mut session = slot.session.lock().await;
-            let opened = session.open(&begin, (&served, &sessions), (&id, lease_s)).await;
+            let beginning = beginning(&begin, &served, &sessions);
+            let opened = session.open(&begin, beginning, (&id, lease_s)).await;
             if !session.is_open() {
                 sessions.leave(&id, &slot);
                 session.close().await?;
@@ -126,17 +108,19 @@ impl Service {
     }
 }
 
-/// Returns the messages that a channel receives as a stream.
-fn answers<T: Send + 'static>(receiver: mpsc::Receiver<Result<T, Status>>) -> Answers<T> {
-    Box::pin(unfold(receiver, |mut receiver| async move {
-        let next = receiver.recv().await?;
-        Some((next, receiver))
-    }))
-}
-
-/// Returns the client of a request, by its key.
-fn client<T>(request: &Request<T>) -> usize {
-    request.extensions().get().copied().map_or(0, |Client(client)| client)
+/// Returns the episode of a new session: one on a task, or the copy of another one.
+async fn beginning(
+    begin: &Begin,
+    served: &ServedEnvironment,
+    sessions: &Sessions,
+) -> Result<Begun, Status> {
+    match begin {
+        Begin::Open(request) => opened(request, served).await,
+        Begin::Fork(request) => {
+            let origin = sessions.find(&request.session)?;
+            origin.session.lock().await.copied(&request.session, &served.name).await
+        }
+    }
 }
 
 /// Runs the work of a message to its end, also if the client's connection is lost.
@@ -145,103 +129,4 @@ async fn goes_on<T: Send + 'static>(
 ) -> Result<T, Status> {
     let done = tokio::spawn(work).await;
     done.unwrap_or_else(|_| Err(Status::internal("a bug of this server, which its log has")))
-}
-
-#[tonic::async_trait]
-impl Environment for Service {
-    type TasksStream = Answers<Task>;
-    type ActManyStream = Answers<ActManyResponse>;
-    type PlayStream = Answers<PlayResponse>;
-
-    async fn describe(
-        &self,
-        _: Request<DescribeRequest>,
-    ) -> Result<Response<DescribeResponse>, Status> {
-        let served = self.server.served().map_err(Status::from);
-        self.counted(served.map(|served| {
-            let split = |(name, tasks): &(String, Vec<_>)| Split {
-                name: name.clone(),
-                tasks: tasks.len() as u64,
-            };
-            DescribeResponse {
-                name: served.name.clone(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                acts: served.acts,
-                actions: served.actions.clone(),
-                splits: served.tasks.0.iter().map(split).collect(),
-                lease_s: self.longest(),
-            }
-        }))
-    }
-
-    async fn tasks(
-        &self,
-        request: Request<TasksRequest>,
-    ) -> Result<Response<Self::TasksStream>, Status> {
-        let listed = self.server.served().map_err(Status::from).and_then(|served| {
-            let split = served.tasks.split(&request.get_ref().split);
-            let split = split.map_err(Status::invalid_argument)?;
-            let tasks: Vec<_> = split.iter().map(|task| Ok(described(task))).collect();
-            Ok(Box::pin(iter(tasks)) as Self::TasksStream)
-        });
-        self.counted(listed)
-    }
-
-    async fn open(&self, request: Request<OpenRequest>) -> Result<Response<OpenResponse>, Status> {
-        let client = client(&request);
-        self.counted(self.begun(client, Begin::Open(request.into_inner())).await)
-    }
-
-    async fn fork(&self, request: Request<ForkRequest>) -> Result<Response<OpenResponse>, Status> {
-        let client = client(&request);
-        self.counted(self.begun(client, Begin::Fork(request.into_inner())).await)
-    }
-
-    async fn renew(
-        &self,
-        request: Request<RenewRequest>,
-    ) -> Result<Response<RenewResponse>, Status> {
-        let found = self.sessions.find(&request.get_ref().session);
-        self.counted(found.map(|_| RenewResponse {}))
-    }
-
-    async fn act(&self, request: Request<ActRequest>) -> Result<Response<ActResponse>, Status> {
-        self.counted(self.acted(request.into_inner()).await)
-    }
-
-    async fn act_many(
-        &self,
-        request: Request<ActManyRequest>,
-    ) -> Result<Response<Self::ActManyStream>, Status> {
-        match many::begin(self, request.into_inner().acts) {
-            Ok(receiver) => Ok(Response::new(answers(receiver))),
-            refused => self.counted(refused.map(answers)),
-        }
-    }
-
-    async fn judge(
-        &self,
-        request: Request<JudgeRequest>,
-    ) -> Result<Response<JudgeResponse>, Status> {
-        self.counted(self.judged(request.into_inner()).await)
-    }
-
-    async fn close(
-        &self,
-        request: Request<CloseRequest>,
-    ) -> Result<Response<CloseResponse>, Status> {
-        let closed = self.closed(&request.get_ref().session).await;
-        self.counted(closed.map(|closed| CloseResponse { closed }))
-    }
-
-    async fn play(
-        &self,
-        request: Request<Streaming<PlayRequest>>,
-    ) -> Result<Response<Self::PlayStream>, Status> {
-        let play = Play::new(self.clone(), client(&request));
-        // One answer for each message, so a client that does not read is waited for.
-        let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(play.run(request.into_inner(), sender));
-        Ok(Response::new(answers(receiver)))
-    }
 }

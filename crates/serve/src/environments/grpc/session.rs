@@ -10,7 +10,6 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::sessions::{Sessions, unknown};
 use crate::environments::episode::{EnvironmentFailed, Episode, FAILED};
 use crate::environments::server::ServedEnvironment;
 use maverl::env::grpc::wire::{
@@ -48,7 +47,7 @@ impl Begin {
 }
 
 /// Beginning of a session: the episode with its question, and the number of steps before it.
-type Begun = (Episode, String, u32);
+pub(super) type Begun = (Episode, String, u32);
 
 /// A session of a client.
 pub(super) struct Session {
@@ -74,11 +73,11 @@ impl Session {
         Self { begin, answer: None, episode: None, before: 0, act: None, score: None, place }
     }
 
-    /// Opens the episode, unless it was opened by an equal request.
+    /// Opens the episode that `beginning` returns, unless it was opened by an equal request.
     pub(super) async fn open(
         &mut self,
         begin: &Begin,
-        (served, sessions): (&ServedEnvironment, &Sessions),
+        beginning: impl Future<Output = Result<Begun, Status>>,
         (id, lease_s): (&str, u32),
     ) -> Result<OpenResponse, Status> {
         if *begin != self.begin {
@@ -92,13 +91,7 @@ impl Session {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
-        let (episode, question, before) = match begin {
-            Begin::Open(request) => opened(request, served).await?,
-            Begin::Fork(request) => {
-                let origin = sessions.find(&request.session)?;
-                origin.session.lock().await.copied(&request.session, &served.name).await?
-            }
-        };
+        let (episode, question, before) = beginning.await?;
         let tools = episode.tools().into_iter().map(|tool| Tool {
             name: tool.name,
             description: tool.description,
@@ -112,7 +105,7 @@ impl Session {
     }
 
     /// Returns a copy of the episode.
-    async fn copied(&self, id: &str, environment: &str) -> Result<Begun, Status> {
+    pub(super) async fn copied(&self, id: &str, environment: &str) -> Result<Begun, Status> {
         let (Some(episode), Some(answer)) = (&self.episode, &self.answer) else {
             return Err(unknown(id));
         };
@@ -194,7 +187,10 @@ impl Session {
 }
 
 /// Opens an episode on a task of the server.
-async fn opened(request: &OpenRequest, served: &ServedEnvironment) -> Result<Begun, Status> {
+pub(super) async fn opened(
+    request: &OpenRequest,
+    served: &ServedEnvironment,
+) -> Result<Begun, Status> {
     let task = task(served, &request.task_id)?.clone();
     let environment = Arc::clone(&served.environment);
     let (episode, question) = Episode::open(environment, task, request.seed).await?;
@@ -218,6 +214,14 @@ pub(super) fn task<'s>(
 pub(super) fn described(task: &maverl::task::Task) -> Task {
     let (id, source, question) = (task.id.clone(), task.source.clone(), task.question.clone());
     Task { id, source, question }
+}
+
+/// Returns the refusal of a request for a session that is not open.
+pub(super) fn unknown(id: &str) -> Status {
+    let shown: String = id.chars().take(80).collect();
+    Status::not_found(format!(
+        "there is no session {shown:?}; it was closed, or its lease ended without a request"
+    ))
 }
 
 fn action(action: Option<&act_request::Action>) -> Result<Action, Status> {

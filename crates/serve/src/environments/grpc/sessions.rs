@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::session::Session;
+use super::session::{Session, unknown};
 
 /// Number of bytes of a session's id.
 const ID_BYTES: usize = 16;
@@ -109,14 +109,6 @@ impl Sessions {
     fn table(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Slot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns the refusal of a request for a session that is not open.
-pub(super) fn unknown(id: &str) -> Status {
-    let shown: String = id.chars().take(80).collect();
-    Status::not_found(format!(
-        "there is no session {shown:?}; it was closed, or its lease ended without a request"
-    ))
 }
 
 /// Returns the id of the session that a client opens with a request. Nobody without the secret can guess it.

@@ -347,7 +347,7 @@ async fn the_health_is_that_of_the_server() {
     assert_eq!(watched.message().await.unwrap().unwrap().status, 1);
     assert_eq!(client.check(asked(wire::SERVICE)).await.unwrap().into_inner().status, 1);
     assert_eq!(refused(client.check(asked("other")).await).0, Code::NotFound);
-    served.server.health.enter(Ready::Draining);
+    served.server.health().enter(Ready::Draining);
     assert_eq!(client.check(asked("")).await.unwrap().into_inner().status, 2);
     assert_eq!(watched.message().await.unwrap().unwrap().status, 2);
     assert_eq!(refused(served.client().open(served.open("")).await).0, Code::Unavailable);

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::environments::episode::{EnvironmentFailed, FAILED};
+use crate::environments::server::ServedEnvironment;
 use maverl::tools::Tool;
 
 /// Code of a failed message.
@@ -93,8 +94,20 @@ pub(super) fn tools(tools: &[Tool], schema: &str) -> Vec<Value> {
     tools.iter().map(tool).collect()
 }
 
-/// Returns the JSON Schemas of actions, observations and states.
-pub(super) fn schema() -> Value {
+/// Keyword of the schema of actions for the names of those that the environment understands, which OpenEnv has no word for.
+const ACTIONS: &str = "x-maverl-actions";
+
+/// Returns the JSON Schemas of actions, observations and states. That of actions names the actions that the environment
+/// understands, if they are known.
+pub(super) fn schema(served: &ServedEnvironment) -> Value {
+    let mut schema = forms();
+    if let Some(actions) = served.listed_actions() {
+        schema["action"][ACTIONS] = json!(actions);
+    }
+    schema
+}
+
+fn forms() -> Value {
     let metadata = json!({"type": "object", "additionalProperties": true, "title": "Metadata"});
     json!({
         "action": {

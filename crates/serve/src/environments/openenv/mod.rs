@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::body;
 use crate::environments::server::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
-use crate::openai::Fields;
+use crate::openai::{Fields, request};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use maverl::task::Task;
@@ -73,7 +73,7 @@ async fn metadata(State(server): State<Arc<EnvironmentServer>>) -> Response {
 }
 
 async fn schema(State(server): State<Arc<EnvironmentServer>>) -> Response {
-    answered(server.served().map(|_| frames::schema()))
+    answered(server.served().map(|served| frames::schema(&served)))
 }
 
 async fn environments(State(server): State<Arc<EnvironmentServer>>) -> Response {
@@ -94,6 +94,16 @@ async fn splits(
     }))
 }
 
+request! {
+    /// A request for tasks.
+    struct TasksRequest {
+        split: Option<String>,
+        index: Option<usize> [0, usize::MAX],
+        start: Option<usize> [0, usize::MAX],
+        stop: Option<usize> [0, usize::MAX],
+    }
+}
+
 /// Answers a request for tasks.
 async fn listed(
     State(server): State<Arc<EnvironmentServer>>,
@@ -104,16 +114,16 @@ async fn listed(
         let served = named(&server, &name)?;
         let bytes = body::read(request.into_body(), MOST_BYTES).await?;
         let mut fields = Fields::parse(&bytes)?;
-        let split = fields.text("split")?.unwrap_or_default();
-        let mut place = |name: &'static str| fields.integer(name, 0, i64::MAX);
-        let (index, start, stop) = (place("index")?, place("start")?, place("stop")?);
+        let TasksRequest { split, index, start, stop } = fields.read()?;
         let tasks = &served.tasks;
-        let split = tasks.split(&split).map_err(|what| Refusal::invalid("split", what))?;
+        let split = tasks
+            .split(&split.unwrap_or_default())
+            .map_err(|what| Refusal::invalid("split", what))?;
         let all = || described(split);
         match what.as_str() {
             "tasks" => Ok(json!({"tasks": all(), "env_name": served.name})),
             "num_tasks" => Ok(json!({"num_tasks": split.len()})),
-            "task" => match index.and_then(|index| split.get(usize::try_from(index).ok()?)) {
+            "task" => match index.and_then(|index| split.get(index)) {
                 Some(task) => Ok(json!({"task": description(task)})),
                 None => {
                     let message = format!("`index` must be from 0 to {}", split.len() - 1);
@@ -121,10 +131,8 @@ async fn listed(
                 }
             },
             "task_range" => {
-                let place = |place: Option<i64>, default: usize| {
-                    place.map_or(default, |place| split.len().min(place as usize))
-                };
-                let (start, stop) = (place(start, 0), place(stop, split.len()));
+                let start = start.unwrap_or(0).min(split.len());
+                let stop = stop.unwrap_or(split.len()).min(split.len());
                 Ok(json!({"tasks": described(&split[start.min(stop)..stop])}))
             }
             _ => Err(not_found(&format!("/{name}/{what}"))),

@@ -233,20 +233,27 @@ impl Reset {
             let problem = format!("a reset has no argument {shown:?}; its arguments are `{known}`");
             return Err(Failed { message: problem.clone(), ..Failed::field(other, &problem) });
         }
-        let number = |name: &str| match &data[name] {
-            Value::Null => Ok(None),
-            value => value.as_u64().map(Some).ok_or_else(|| {
-                Failed::field(name, "Input should be an integer greater than or equal to 0")
-            }),
-        };
-        let text = |name: &str| match &data[name] {
-            Value::Null => Ok(None),
-            Value::String(text) => Ok(Some(text.clone())),
-            _ => Err(Failed::field(name, "Input should be a valid string")),
-        };
+        let (number, text) = (|name| number_of(data, name), |name| text_of(data, name));
         let split = text("split")?.unwrap_or_default();
         let (seed, index) = (number("seed")?, number("index")?);
         Ok(Self { seed, id: text("episode_id")?, task: text("task_id")?, index, split })
+    }
+}
+
+fn number_of(data: &Value, name: &str) -> Result<Option<u64>, Failed> {
+    match &data[name] {
+        Value::Null => Ok(None),
+        value => value.as_u64().map(Some).ok_or_else(|| {
+            Failed::field(name, "Input should be an integer greater than or equal to 0")
+        }),
+    }
+}
+
+fn text_of(data: &Value, name: &str) -> Result<Option<String>, Failed> {
+    match &data[name] {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        _ => Err(Failed::field(name, "Input should be a valid string")),
     }
 }
 

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::upgrade::Upgraded;
@@ -59,13 +59,16 @@ pub(super) async fn accept(
     response
 }
 
+/// Returns true if a header has a word in its list.
+fn has_word(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
+    words.any(|word| word.eq_ignore_ascii_case(wanted))
+}
+
 /// Returns the answer to the key of a request for a WebSocket.
 fn key(headers: &HeaderMap) -> Option<HeaderValue> {
-    let has = |name, wanted: &str| {
-        let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        let mut words = values.flat_map(|value| value.split(',')).map(str::trim);
-        words.any(|word| word.eq_ignore_ascii_case(wanted))
-    };
+    let has = |name, wanted| has_word(headers, name, wanted);
     let asked =
         has(CONNECTION, "upgrade") && has(UPGRADE, "websocket") && has(SEC_WEBSOCKET_VERSION, "13");
     let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| asked)?;

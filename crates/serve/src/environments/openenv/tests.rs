@@ -386,8 +386,14 @@ async fn tasks_that_a_run_reads_from_a_server_are_those_of_its_split() {
     assert!(missing.contains("`openenv:none`") && missing.contains("status 400"), "{missing}");
 }
 
-/// Sends pings until the connection takes no more, and reads nothing. Returns the number of bytes that were sent.
-fn ping_without_reading(address: std::net::SocketAddr) -> std::io::Result<usize> {
+/// Returns a frame of a client with a mask of zeros.
+fn masked(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let head = [0x80 | kind, 0x80 | payload.len() as u8, 0, 0, 0, 0];
+    [&head[..], payload].concat()
+}
+
+/// Sends a frame until the connection takes no more, and reads nothing. Returns the number of bytes that were sent.
+fn send_without_reading(address: std::net::SocketAddr, frame: &[u8]) -> std::io::Result<usize> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.write_all(
@@ -396,12 +402,12 @@ fn ping_without_reading(address: std::net::SocketAddr) -> std::io::Result<usize>
     )?;
     let mut head = [0; 4096];
     assert!(stream.read(&mut head)? > 0);
-    let pings = [&b"\x89\xfd\0\0\0\0"[..], &[b'x'; 125]].concat().repeat(500);
+    let frames = frame.repeat(500);
     stream.set_write_timeout(Some(Duration::from_secs(120)))?;
     let mut sent = 0;
     // 64 MiB are more than the buffers of the system, and less than a server could hold.
     while sent < 64 << 20 {
-        match stream.write(&pings) {
+        match stream.write(&frames) {
             Ok(n) => sent += n,
             Err(_) => break,
         }
@@ -410,14 +416,16 @@ fn ping_without_reading(address: std::net::SocketAddr) -> std::io::Result<usize>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_no_pongs_is_read_no_further_and_then_closed() {
+async fn a_client_that_reads_no_pongs_and_no_messages_is_read_no_further_and_then_closed() {
     let limits = Limits { write: Duration::from_millis(500), ..Limits::default() };
     let served = Served::start_within(8, Duration::from_secs(600), limits).await;
     let address = served.running.address;
-    let sent = tokio::task::spawn_blocking(move || ping_without_reading(address)).await.unwrap();
-    let sent = sent.unwrap();
-    assert!(sent < 64 << 20, "{sent} bytes were taken from a client that reads nothing");
-    served.until_sessions(0).await;
+    for frame in [masked(9, &[b'x'; 125]), masked(1, br#"{"type":"state"}"#)] {
+        let sending = move || send_without_reading(address, &frame);
+        let sent = tokio::task::spawn_blocking(sending).await.unwrap().unwrap();
+        assert!(sent < 64 << 20, "{sent} bytes were taken from a client that reads nothing");
+        served.until_sessions(0).await;
+    }
     // A client that reads its pongs goes on.
     let mut socket = served.connect().await;
     for i in 0..100_u8 {

@@ -84,9 +84,10 @@ impl Course<'_> {
             let path = self.path_of(id)?.clone();
             self.state.reject(&path, &ReplyError::Other(failure.message.clone()));
         }
-        self.end = Some(match failure.by_policy {
-            true => End::Answer(None),
-            false => End::Fault(Fault::new(FaultKind::Program, failure.message)),
+        self.end = Some(if failure.by_policy {
+            End::Answer(None)
+        } else {
+            End::Fault(Fault::new(FaultKind::Program, failure.message))
         });
         Ok(())
     }

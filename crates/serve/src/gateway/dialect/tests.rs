@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used)]
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
-fn map(value: &Value) -> Map<String, Value> {
-    value.as_object().unwrap().clone()
+/// Returns a request as one for a chat completion.
+fn converted(dialect: Dialect, request: &Value) -> Result<Value, Refusal> {
+    let mut fields = Fields::parse(request.to_string().as_bytes()).unwrap();
+    dialect.as_chat(&mut fields)?;
+    Ok(fields.into_value())
 }
 
 #[test]
@@ -25,7 +28,7 @@ fn the_items_of_a_response_are_the_messages_of_its_conversation() {
         "max_output_tokens": 9, "tool_choice": {"type": "function", "name": "f"}, "previous_response_id": null,
         "text": {"format": {"type": "json_schema", "name": "x", "schema": {}, "strict": true}},
     });
-    let chat = Value::from(Dialect::Responses.request(map(&request)).unwrap());
+    let chat = converted(Dialect::Responses, &request).unwrap();
     let roles: Vec<&str> = chat["messages"]
         .as_array()
         .unwrap()
@@ -54,17 +57,17 @@ fn a_stored_state_and_unknown_items_are_refused() {
             "`input[0]` is of type \"web_search_call\"",
         ),
     ] {
-        let refusal = Dialect::Responses.request(map(&wrong)).unwrap_err();
+        let refusal = converted(Dialect::Responses, &wrong).unwrap_err();
         assert!(refusal.message.contains(part), "{}", refusal.message);
     }
     for wrong in
         [json!({}), json!({"prompt": ["a", "b"]}), json!({"prompt": [1, 2]}), json!({"prompt": ""})]
     {
-        assert!(Dialect::Text.request(map(&wrong)).unwrap_err().message.contains("one text"));
+        assert!(converted(Dialect::Text, &wrong).unwrap_err().message.contains("one text"));
     }
     for (name, value) in [("echo", json!(true)), ("logprobs", json!(1))] {
         let request = json!({"prompt": "x", name: value});
-        assert!(Dialect::Text.request(map(&request)).is_err(), "{name}");
+        assert!(converted(Dialect::Text, &request).is_err(), "{name}");
     }
 }
 

@@ -26,12 +26,13 @@ impl Style {
 
 /// Returns the grammar of a form. An answer of a form may be a call instead, if there are tools.
 pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> String {
-    let mut rules = match style.thinking {
-        true => vec![
+    let mut rules = if style.thinking {
+        vec![
             r#"start: thoughts "\n\n" body"#.to_owned(),
             r"thoughts[lazy]: /(.|\n)*<\/think>/".to_owned(),
-        ],
-        false => vec!["start: body".to_owned()],
+        ]
+    } else {
+        vec!["start: body".to_owned()]
     };
     match form {
         Form::Json(schema) => {
@@ -54,10 +55,8 @@ pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> String {
 /// Adds the rules of a call: of one tool, or of any.
 fn calls(rules: &mut Vec<String>, tools: &Tools, name: Option<&str>, style: Style) {
     // One call: a weak model would write the next one without end.
-    rules.push(match style.tagged {
-        true => r#"calls: "<tool_call>\n" call "\n</tool_call>""#.to_owned(),
-        false => "calls: call".to_owned(),
-    });
+    let tagged = r#"calls: "<tool_call>\n" call "\n</tool_call>""#;
+    rules.push(if style.tagged { tagged } else { "calls: call" }.to_owned());
     let functions = tools.declared.iter().map(|tool| &tool["function"]);
     let functions = functions.filter(|function| name.is_none_or(|name| function["name"] == name));
     let functions: Vec<&Value> = functions.collect();

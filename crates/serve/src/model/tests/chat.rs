@@ -1,8 +1,8 @@
 use super::*;
-use maverl::model::ChatInput;
-use maverl::model::ChatMessage;
 use maverl::runtime::Sampling;
 use maverl::runtime::{Request, complete};
+use maverl::text::ChatInput;
+use maverl::text::ChatMessage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_has_every_field_of_openai() {

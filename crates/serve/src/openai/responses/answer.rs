@@ -3,7 +3,8 @@
 use maverl::trajectory::Role;
 use serde::Serialize;
 
-use crate::openai::chat::{ChatChoice, ChatCompletion, FinishReason, Usage};
+use crate::openai::answer::{FinishReason, Usage};
+use crate::openai::chat::{ChatChoice, ChatCompletion};
 use crate::openai::origin::Origin;
 
 /// An answer.

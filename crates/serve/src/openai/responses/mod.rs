@@ -6,4 +6,4 @@ mod request;
 
 pub(crate) use answer::Response;
 pub(crate) use events::response_events;
-pub(crate) use request::{message, refused, request};
+pub(crate) use request::{as_chat, message};

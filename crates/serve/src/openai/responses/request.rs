@@ -1,61 +1,53 @@
 //! Requests of responses, as requests for chat completions.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::openai::fields::Fields;
+use crate::openai::requests::ResponseRequest;
 use crate::refusal::Refusal;
 
-/// Fields that have no effect here.
-const WITHOUT_EFFECT: [&str; 5] =
-    ["include", "truncation", "max_tool_calls", "stream_options", "client_metadata"];
-/// Fields that would need a stored state, or a server that goes on by itself.
-const STATEFUL: [&str; 4] = ["previous_response_id", "conversation", "background", "prompt"];
-/// Fields with another name in chat completions.
-const RENAMED: [(&str, &str); 1] = [("max_output_tokens", "max_completion_tokens")];
-
-/// Returns the request for a chat completion.
-pub(crate) fn request(mut map: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-    for name in STATEFUL {
-        if map.remove(name).is_some_and(|value| !value.is_null() && value != false) {
-            return Err(refused(
-                name,
-                "is given; nothing is stored here, so send everything as `input`",
-            ));
-        }
+/// Makes a request one for a chat completion.
+pub(crate) fn as_chat(fields: &mut Fields) -> Result<(), Refusal> {
+    let request: ResponseRequest = fields.read()?;
+    if request.n.is_some_and(|n| n != 1) {
+        return Err(Refusal::unsupported_field("n", "is given; a response is one reply"));
     }
-    if map.remove("n").is_some_and(|n| !n.is_null() && n != 1) {
-        return Err(refused("n", "is given; a response is one reply"));
-    }
-    WITHOUT_EFFECT.iter().for_each(|name| drop(map.remove(*name)));
-    // The number of log-probs, which no answer here has.
-    map.remove("top_logprobs");
     let mut messages = Vec::new();
-    if let Some(text) = map.remove("instructions").filter(|text| !text.is_null()) {
+    if let Some(text) = request.instructions {
         messages.push(message("system", &text));
     }
-    match map.remove("input") {
+    match request.input {
         Some(Value::String(text)) => messages.push(message("user", &text.into())),
         Some(Value::Array(items)) => read_items(&items, &mut messages)?,
-        _ => return Err(refused("input", "is missing; write a text or a list of items")),
-    }
-    map.insert("messages".to_owned(), messages.into());
-    for (from, to) in RENAMED {
-        if let Some(value) = map.remove(from) {
-            map.insert(to.to_owned(), value);
+        _ => {
+            let what = "is missing; write a text or a list of items";
+            return Err(Refusal::unsupported_field("input", what));
         }
     }
-    if let Some(Value::Array(tools)) = map.remove("tools") {
-        map.insert("tools".to_owned(), tools.iter().map(tool).collect());
+    fields.put("messages", messages.into());
+    if let Some(most) = request.max_output_tokens {
+        fields.put("max_completion_tokens", most);
     }
-    if let Some(choice) = map.get_mut("tool_choice").filter(|choice| choice["type"] == "function") {
-        *choice = json!({"type": "function", "function": {"name": choice["name"]}});
+    if let Some(Value::Array(tools)) = request.tools {
+        fields.put("tools", tools.iter().map(tool).collect());
     }
-    if let Some(effort) = map.remove("reasoning").and_then(|it| it.get("effort").cloned()) {
-        map.insert("reasoning_effort".to_owned(), effort);
+    if let Some(choice) = request.tool_choice {
+        fields.put("tool_choice", tool_choice(choice));
     }
-    if let Some(format) = map.remove("text").and_then(|text| text.get("format").cloned()) {
-        map.insert("response_format".to_owned(), response_format(&format));
+    if let Some(effort) = request.reasoning.and_then(|it| it.get("effort").cloned()) {
+        fields.put("reasoning_effort", effort);
     }
-    Ok(map)
+    if let Some(format) = request.text.and_then(|text| text.get("format").cloned()) {
+        fields.put("response_format", response_format(&format));
+    }
+    Ok(())
+}
+
+fn tool_choice(choice: Value) -> Value {
+    if choice["type"] != "function" {
+        return choice;
+    }
+    json!({"type": "function", "function": {"name": choice["name"]}})
 }
 
 /// Reads items as messages. The message and the calls of one reply are one message.
@@ -98,7 +90,7 @@ fn read_items(items: &[Value], messages: &mut Vec<Value>) -> Result<(), Refusal>
                 let what = format!(
                     "is of type {kind:?}; write messages, function calls, their outputs, or reasoning"
                 );
-                return Err(refused(&place, &what));
+                return Err(Refusal::unsupported_field(&place, &what));
             }
         }
     }
@@ -107,13 +99,16 @@ fn read_items(items: &[Value], messages: &mut Vec<Value>) -> Result<(), Refusal>
 
 /// Returns content with its parts of text in the form of chat completions.
 fn content(content: &Value) -> Value {
-    let part = |part: &Value| match part["type"].as_str() {
+    match content {
+        Value::Array(parts) => parts.iter().map(content_part).collect(),
+        other => other.clone(),
+    }
+}
+
+fn content_part(part: &Value) -> Value {
+    match part["type"].as_str() {
         Some("input_text" | "output_text") => json!({"type": "text", "text": part["text"]}),
         _ => part.clone(),
-    };
-    match content {
-        Value::Array(parts) => parts.iter().map(part).collect(),
-        other => other.clone(),
     }
 }
 
@@ -138,11 +133,6 @@ fn response_format(format: &Value) -> Value {
         schema.remove("type");
     }
     json!({"type": "json_schema", "json_schema": schema})
-}
-
-/// Returns the refusal of a field whose value has no effect here.
-pub(crate) fn refused(name: &str, what: &str) -> Refusal {
-    Refusal::invalid(name, format!("`{name}` {what}")).with_code("unsupported_parameter")
 }
 
 /// Returns a message of a role.

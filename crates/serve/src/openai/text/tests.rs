@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use maverl::model::{ModelFiles, ModelSource, Tokenizer};
+use maverl::files::{ModelFiles, ModelSource};
+use maverl::text::Tokenizer;
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()

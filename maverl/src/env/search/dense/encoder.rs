@@ -4,7 +4,9 @@ use maverl_kernels::attention::Packing;
 use serde::{Deserialize, Serialize};
 
 use crate::env::EnvError;
-use crate::model::{Context, Model, ModelError, ModelFiles, ModelSource, Pool, Tokenizer};
+use crate::files::{ModelError, ModelFiles, ModelSource};
+use crate::net::{Context, Model, Pool};
+use crate::text::Tokenizer;
 
 /// Maximum number of tokens of a forward pass, except for a single longer text.
 const BATCH: usize = 4096;

@@ -2,7 +2,7 @@
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 
-use super::super::index::{Ranked, best};
+use crate::env::search::ranked::{Ranked, best_ranked};
 
 /// Number of queries whose scores are in memory at once.
 const BATCH: usize = 32;
@@ -26,7 +26,7 @@ impl Exact {
             Precision::F32.set().nt_packed(batch, &self.0, &mut scores, m);
             found.extend(scores.chunks_exact(n).map(|scores| {
                 let all = scores.iter().enumerate();
-                best(all.map(|(place, &score)| Ranked { place, score }).collect(), k)
+                best_ranked(all.map(|(place, &score)| Ranked { place, score }).collect(), k)
             }));
         }
         found

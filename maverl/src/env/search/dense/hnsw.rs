@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 
 use rayon::prelude::*;
 
-use super::super::index::{Ranked, best};
+use crate::env::search::ranked::{Ranked, best_ranked};
 use crate::rng::SplitMix64;
 
 /// Number of links of a new node (`M` in the paper); the lowest layer allows twice as many later.
@@ -57,7 +57,7 @@ impl Hnsw {
                 return Vec::new();
             }
             let start = self.descend(query, 0);
-            best(self.near(query, &[start], k.max(SEARCH_WIDTH), 0), k)
+            best_ranked(self.near(query, &[start], k.max(SEARCH_WIDTH), 0), k)
         };
         queries.par_chunks_exact(self.width).map(nearest).collect()
     }

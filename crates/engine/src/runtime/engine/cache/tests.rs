@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::create::Size;
+use crate::files::create::Size;
 
 impl Cache {
     /// Asserts that the reference counts are those of these requests and of the tree, and that no block is lost.
@@ -40,7 +40,7 @@ fn config() -> HfConfig {
         intermediate_size: 4,
         max_position_embeddings: 256,
     };
-    crate::model::create::random_model(dir.path(), size, "{}", 0).unwrap();
+    crate::files::create::random_model(dir.path(), size, "{}", 0).unwrap();
     HfConfig::parse(&std::fs::read(dir.path().join("config.json")).unwrap()).unwrap()
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Returns the content of a tree of one root, in order.
-fn keys(prefixes: &Prefixes, node: NodeId) -> Vec<(Vec<u32>, u32)> {
+fn keys(prefixes: &PrefixTree, node: NodeId) -> Vec<(Vec<u32>, u32)> {
     let children = prefixes.nodes[node].children.iter();
     let nested = children.flat_map(|(key, &child)| {
         assert_eq!(prefixes.nodes[child].parent, node);
@@ -13,7 +13,7 @@ fn keys(prefixes: &Prefixes, node: NodeId) -> Vec<(Vec<u32>, u32)> {
 
 #[test]
 fn a_start_of_what_is_there_is_not_kept_and_a_longer_one_takes_its_place() {
-    let mut prefixes = Prefixes::new(1);
+    let mut prefixes = PrefixTree::new(1);
     assert_eq!(prefixes.insert(0, &[1, 2], 7), Inserted::New { node: 1, replaced: None });
     assert_eq!(prefixes.insert(0, &[1], 8), Inserted::There { node: 1, block: 7 });
     assert_eq!(prefixes.insert(0, &[1, 3], 9), Inserted::New { node: 2, replaced: None });
@@ -27,7 +27,7 @@ fn a_start_of_what_is_there_is_not_kept_and_a_longer_one_takes_its_place() {
 
 #[test]
 fn an_evicted_chain_goes_leaf_by_leaf_and_what_is_in_use_stays() {
-    let mut prefixes = Prefixes::new(2);
+    let mut prefixes = PrefixTree::new(2);
     let mut at = 0;
     for block in 0..4 {
         let Inserted::New { node, .. } = prefixes.insert(at, &[block], block) else {
@@ -46,7 +46,7 @@ fn an_evicted_chain_goes_leaf_by_leaf_and_what_is_in_use_stays() {
 
 #[test]
 fn a_cleared_root_leaves_the_others_alone() {
-    let mut prefixes = Prefixes::new(2);
+    let mut prefixes = PrefixTree::new(2);
     for root in 0..2 {
         let Inserted::New { node, .. } = prefixes.insert(root, &[1], root as u32) else {
             panic!("it is new")

@@ -10,7 +10,7 @@ use maverl_kernels::emulate::{self, EmulateError};
 
 use super::ahead::{ended_early, ending};
 use super::*;
-use crate::model::ops::device::Device;
+use crate::net::ops::device::Device;
 
 /// Work that waits.
 enum Work {

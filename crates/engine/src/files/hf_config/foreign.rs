@@ -1,0 +1,140 @@
+//! Keys of other families that change what their models compute, and that no supported family reads. A `config.json` with one
+//! of them may be that of another family with its `model_type` changed; the numbers are then others than its own.
+
+use serde_json::Value;
+
+use super::families::ModelFamily;
+use super::reader::{ConfigReader, shown};
+
+/// Value of a key that changes nothing; null and a missing key never do.
+#[derive(Clone, Copy)]
+enum Neutral {
+    /// False or 0.
+    Off,
+    /// 1, as a factor.
+    One,
+    /// A list of 1 or true, for every layer.
+    AllOn,
+    /// A list of "full_attention", for every layer.
+    AllFull,
+    /// A window as long as the longest sequence, or longer.
+    Longest,
+    /// The width of a head, of which the scale of attention is the root's inverse.
+    HeadDim,
+    /// The scale of attention itself.
+    HeadScale,
+    /// "silu".
+    Silu,
+    /// None.
+    Never,
+}
+
+/// Sizes of a model that are neutral values.
+#[derive(Clone, Copy)]
+pub(super) struct NeutralSizes {
+    /// Length of the longest sequence.
+    pub(super) longest: usize,
+    /// Width of a head.
+    pub(super) head_dim: usize,
+}
+
+/// Keys, their neutral values, and families that use them.
+const KEYS: [(&str, Neutral); 41] = [
+    // Windows and positions: SmolLM3, Llama 4, Mistral, Gemma, Cohere 2.
+    ("no_rope_layers", Neutral::AllOn),
+    ("no_rope_layer_interval", Neutral::Off),
+    ("sliding_window", Neutral::Longest),
+    ("sliding_window_pattern", Neutral::One),
+    ("layer_types", Neutral::AllFull),
+    ("attention_chunk_size", Neutral::Longest),
+    ("rope_local_base_freq", Neutral::Off),
+    ("attn_temperature_tuning", Neutral::Off),
+    ("use_bidirectional_attention", Neutral::Off),
+    ("alibi", Neutral::Off),
+    // Scales and bounds: Gemma 2, OLMo, Granite, MiniCPM, Cohere, Falcon-H1, Grok.
+    ("attn_logit_softcapping", Neutral::Off),
+    ("final_logit_softcapping", Neutral::Off),
+    ("attn_logit_softcap", Neutral::Off),
+    ("final_logit_softcap", Neutral::Off),
+    ("router_logit_softcapping", Neutral::Off),
+    ("query_pre_attn_scalar", Neutral::HeadDim),
+    ("attention_multiplier", Neutral::HeadScale),
+    ("clip_qkv", Neutral::Off),
+    ("embedding_multiplier", Neutral::One),
+    ("embedding_multiplier_scale", Neutral::One),
+    ("residual_multiplier", Neutral::One),
+    ("logits_scaling", Neutral::One),
+    ("logit_scale", Neutral::One),
+    ("output_multiplier_scale", Neutral::One),
+    ("lm_head_multiplier", Neutral::One),
+    ("key_multiplier", Neutral::One),
+    ("attention_in_multiplier", Neutral::One),
+    ("attention_out_multiplier", Neutral::One),
+    ("mlp_multipliers", Neutral::Never),
+    ("scale_emb", Neutral::One),
+    ("scale_depth", Neutral::Never),
+    ("dim_model_base", Neutral::Never),
+    ("normalize_embedding", Neutral::Off),
+    // Blocks: Gemma, Phi, Falcon, Llama 4, StableLM, Gemma 3n.
+    ("hidden_activation", Neutral::Silu),
+    ("activation_sparsity_pattern", Neutral::Never),
+    ("use_parallel_residual", Neutral::Off),
+    ("parallel_attn", Neutral::Off),
+    ("use_qk_norm", Neutral::Off),
+    ("qk_layernorm", Neutral::Off),
+    ("num_kv_shared_layers", Neutral::Off),
+    ("norm_reorder", Neutral::Off),
+];
+
+/// Keys within `rope_scaling` and `rope_parameters`, of kinds that are not supported: YaRN, LongRoPE.
+const ROPE_KEYS: [(&str, Neutral); 5] = [
+    ("attention_factor", Neutral::One),
+    ("mscale", Neutral::One),
+    ("mscale_all_dim", Neutral::Off),
+    ("long_factor", Neutral::Never),
+    ("short_factor", Neutral::Never),
+];
+
+/// Returns the keys of other families that would change the numbers, each with its value.
+pub(super) fn unread(
+    keys: &ConfigReader<'_>,
+    family: &ModelFamily,
+    sizes: NeutralSizes,
+) -> Vec<String> {
+    let changes = |value: &Value, neutral| !value.is_null() && !is_neutral(value, neutral, sizes);
+    let mut found = Vec::new();
+    for (key, neutral) in KEYS.into_iter().filter(|(key, _)| !family.reads.contains(key)) {
+        let value = keys.value(key).filter(|value| changes(value, neutral));
+        // A list of layers decides where there is one.
+        let decided = key == "no_rope_layer_interval" && keys.value("no_rope_layers").is_some();
+        found.extend(value.filter(|_| !decided).map(|value| format!("`{key}` ({})", shown(value))));
+    }
+    for place in ["rope_scaling", "rope_parameters"] {
+        for (key, neutral) in ROPE_KEYS {
+            let value = keys.value(place).and_then(|rope| rope.get(key));
+            let value = value.filter(|value| changes(value, neutral));
+            found.extend(value.map(|value| format!("`{place}.{key}` ({})", shown(value))));
+        }
+    }
+    found
+}
+
+/// Returns true if a value changes nothing.
+fn is_neutral(value: &Value, neutral: Neutral, sizes: NeutralSizes) -> bool {
+    let number = value.as_f64();
+    let all = |is: fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(is));
+    match neutral {
+        Neutral::Off => value == &Value::Bool(false) || number == Some(0.0),
+        Neutral::One => number == Some(1.0),
+        Neutral::AllOn => all(|item| item == &Value::Bool(true) || item.as_f64() == Some(1.0)),
+        Neutral::AllFull => all(|item| item == "full_attention"),
+        Neutral::Longest => number.is_some_and(|n| n == 0.0 || n >= sizes.longest as f64),
+        Neutral::HeadDim => number == Some(sizes.head_dim as f64),
+        Neutral::HeadScale => {
+            let scale = (sizes.head_dim as f64).sqrt().recip();
+            number.is_some_and(|n| (n - scale).abs() <= 1e-6 * scale)
+        }
+        Neutral::Silu => value == "silu",
+        Neutral::Never => false,
+    }
+}

@@ -1,0 +1,26 @@
+//! Files of models: Hugging Face directories, the hub, and models that the library contains.
+//!
+//! Types are exported here; the paths of the files that contain them may change.
+
+pub mod blank;
+pub mod builtin;
+pub mod create;
+mod error;
+#[doc(hidden)]
+pub mod hf_config;
+#[doc(hidden)]
+pub mod parts;
+pub(crate) mod perturb;
+pub mod save;
+#[doc(hidden)]
+pub mod shards;
+mod source;
+
+pub use error::{ModelError, ModelErrorKind};
+pub use hf_config::HfConfig;
+pub use maverl_hub::{Hub, HubId, Snapshot};
+#[doc(hidden)]
+pub use maverl_hub::{open_file, read_file, weight_map};
+pub use save::{SaveOptions, StoredDtype};
+pub use shards::Shards;
+pub use source::{ModelFiles, ModelSource};

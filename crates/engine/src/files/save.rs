@@ -1,0 +1,402 @@
+//! Writing weights: safetensors, one file or shards over a size, in the type that is asked for.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use half::{bf16, f16};
+use safetensors::tensor::View;
+use serde_json::{Value, json};
+
+use crate::files::{ModelError, ModelErrorKind};
+
+/// Largest shard, as `save_pretrained` has it.
+pub const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// The type in which numbers are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StoredDtype {
+    /// Kind of the trained weights.
+    #[default]
+    F32,
+    /// Half precision.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+}
+
+impl StoredDtype {
+    /// Name in a `config.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    /// The type that a `config.json` names (`dtype`, before transformers 5 `torch_dtype`).
+    pub fn of_config(config: &[u8]) -> Option<Self> {
+        let json: Value = serde_json::from_slice(config).ok()?;
+        let name = json.get("dtype").or_else(|| json.get("torch_dtype"))?.as_str()?;
+        [Self::F32, Self::F16, Self::Bf16].into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// Little-endian bytes of values, rounded to nearest, ties to even.
+    fn encode(self, values: &[f32]) -> Vec<u8> {
+        match self {
+            Self::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Self::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+            Self::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// Options of writing a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// The type of every weight.
+    pub dtype: StoredDtype,
+    /// Weights of more bytes are written in shards of at most so many; a tensor is never cut.
+    pub shard_bytes: u64,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        Self { dtype: StoredDtype::F32, shard_bytes: SHARD_BYTES }
+    }
+}
+
+/// Numbers in the memory of this process that can be written to a file.
+pub trait HostTensor {
+    /// Returns the sizes of the dimensions.
+    fn shape(&self) -> &[usize];
+
+    /// Calls `take` with the current numbers.
+    fn read(&self, take: &mut dyn FnMut(&[f32]));
+}
+
+/// Something to be written under a name.
+pub struct Entry<'a> {
+    name: String,
+    shape: Vec<usize>,
+    values: EntryValues<'a>,
+    dtype: StoredDtype,
+}
+
+enum EntryValues<'a> {
+    Tensor(&'a dyn HostTensor),
+    Slice(&'a [f32]),
+    Computed(Box<dyn Fn() -> Vec<f32> + 'a>),
+}
+
+impl<'a> Entry<'a> {
+    /// A tensor.
+    pub fn tensor(name: impl Into<String>, tensor: &'a impl HostTensor) -> Self {
+        let (shape, values) = (tensor.shape().to_vec(), EntryValues::Tensor(tensor));
+        Self { name: name.into(), shape, values, dtype: StoredDtype::F32 }
+    }
+
+    /// Numbers of a shape.
+    pub fn slice(name: impl Into<String>, shape: &[usize], values: &'a [f32]) -> Self {
+        let values = EntryValues::Slice(values);
+        Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
+    }
+
+    /// Numbers of a shape that are computed when they are written.
+    pub fn computed(
+        name: impl Into<String>,
+        shape: &[usize],
+        compute: impl Fn() -> Vec<f32> + 'a,
+    ) -> Self {
+        let values = EntryValues::Computed(Box::new(compute));
+        Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
+    }
+
+    /// The same, rounded to another type (to nearest, ties to even).
+    #[must_use]
+    pub fn stored_as(self, dtype: StoredDtype) -> Self {
+        Self { dtype, ..self }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        match &self.values {
+            EntryValues::Slice(values) => self.dtype.encode(values),
+            EntryValues::Tensor(tensor) => {
+                let mut bytes = Vec::new();
+                tensor.read(&mut |values| bytes = self.dtype.encode(values));
+                bytes
+            }
+            EntryValues::Computed(compute) => self.dtype.encode(&compute()),
+        }
+    }
+}
+
+/// View that the safetensors writer reads: the bytes of one tensor at a time.
+impl View for &Entry<'_> {
+    fn dtype(&self) -> safetensors::Dtype {
+        match self.dtype {
+            StoredDtype::F32 => safetensors::Dtype::F32,
+            StoredDtype::F16 => safetensors::Dtype::F16,
+            StoredDtype::Bf16 => safetensors::Dtype::BF16,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.bytes())
+    }
+
+    fn data_len(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes()
+    }
+}
+
+/// Writes one safetensors file.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub fn one_file(file: &Path, entries: &[Entry<'_>]) -> Result<(), ModelError> {
+    safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))
+}
+
+/// Writes a safetensors file, as PyTorch's readers want it. Whoever may read the files beside it may read this one, too:
+/// the library by itself makes it private.
+///
+/// # Errors
+///
+/// If the file cannot be written.
+pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>(
+    file: &Path,
+    views: impl IntoIterator<Item = (S, V)>,
+) -> Result<(), ModelError> {
+    let failed =
+        |e: std::io::Error| ModelError::io(format!("cannot write {}: {e}", file.display()), e);
+    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
+    let made = std::fs::File::create(file).and_then(|file| file.metadata());
+    let permissions = made.map_err(failed)?.permissions();
+    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| {
+        let message = format!("cannot write {}: {e}", file.display());
+        ModelError::new(ModelErrorKind::Io, message).with_source(e)
+    })?;
+    std::fs::set_permissions(file, permissions).map_err(failed)
+}
+
+/// Writes the weights of a model; see [`shards`].
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn weights(
+    dir: &Path,
+    vars: &[(String, impl HostTensor)],
+    options: &SaveOptions,
+) -> Result<(), ModelError> {
+    let entries: Vec<Entry<'_>> =
+        vars.iter().map(|(name, var)| Entry::tensor(name, var).stored_as(options.dtype)).collect();
+    shards(dir, &entries, options.shard_bytes)
+}
+
+/// Writes `model.safetensors`, or, if it would be larger than a shard may be, `model-00001-of-0000N.safetensors` and
+/// the index that says which tensor is where.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn shards(dir: &Path, entries: &[Entry<'_>], shard_bytes: u64) -> Result<(), ModelError> {
+    let sizes: Vec<u64> = entries.iter().map(|entry| entry.data_len() as u64).collect();
+    let parts = split(&sizes, shard_bytes);
+    if parts.len() <= 1 {
+        return one_file(&dir.join("model.safetensors"), entries);
+    }
+    let mut map = BTreeMap::new();
+    for (index, part) in parts.iter().enumerate() {
+        let file = format!("model-{:05}-of-{:05}.safetensors", index + 1, parts.len());
+        one_file(&dir.join(&file), &entries[part.clone()])?;
+        map.extend(entries[part.clone()].iter().map(|entry| (&entry.name, file.clone())));
+    }
+    let parameters: usize = entries.iter().map(|entry| entry.shape.iter().product::<usize>()).sum();
+    let metadata =
+        json!({ "total_parameters": parameters, "total_size": sizes.iter().sum::<u64>() });
+    let index = json!({ "metadata": metadata, "weight_map": map });
+    let path = dir.join("model.safetensors.index.json");
+    std::fs::write(&path, format!("{index:#}\n"))
+        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
+}
+
+/// Runs of tensors that fit a shard, in order; one that is larger than a shard is alone in its own.
+fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    let mut used = 0;
+    for (at, &size) in sizes.iter().enumerate() {
+        match parts.last_mut() {
+            Some(part) if used + size <= limit => {
+                part.end = at + 1;
+                used += size;
+            }
+            _ => {
+                parts.push(at..at + 1);
+                used = size;
+            }
+        }
+    }
+    parts
+}
+
+/// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied; as
+/// it was, if it did already.
+pub(crate) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Vec<u8> {
+    const TIED: &str = "tie_word_embeddings";
+    let Ok(mut json) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
+    let mut changed = false;
+    for key in ["dtype", "torch_dtype"] {
+        if let Some(value) = json.get_mut(key).filter(|value| **value != dtype.name()) {
+            *value = dtype.name().into();
+            changed = true;
+        }
+    }
+    if json.get(TIED).unwrap_or(&Value::Bool(false)) != tied {
+        json[TIED] = tied.into();
+        changed = true;
+    }
+    if changed { format!("{json:#}\n").into_bytes() } else { config.to_vec() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use super::*;
+    use crate::files::{ModelFiles, ModelSource};
+    use crate::net::Model;
+    use crate::net::tests::fixture;
+
+    fn load(source: &ModelSource) -> Model {
+        Model::load(&ModelFiles::new(source)).unwrap()
+    }
+
+    /// Writes a model, reads it back, and compares everything; returns how many shards there were.
+    fn round_trip(model: &Model, shard_bytes: u64) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: model.stored_dtype(), shard_bytes };
+        model.save_full(dir.path(), &options).unwrap();
+        let read = load(&ModelSource::Directory(dir.path().to_owned()));
+        assert_eq!(read.fingerprint(), model.fingerprint());
+        assert_eq!(read.companions, model.companions);
+        assert_eq!(read.stored_dtype(), model.stored_dtype());
+        let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+        let files: Vec<_> =
+            files.filter(|file| file.extension().is_some_and(|e| e == "safetensors")).collect();
+        assert_eq!(dir.path().join("model.safetensors.index.json").exists(), files.len() > 1);
+        files.len()
+    }
+
+    #[test]
+    fn a_model_written_and_read_back_is_the_same_whole_or_in_shards() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        assert_eq!(round_trip(&tiny, SHARD_BYTES), 1);
+        let shards = round_trip(&tiny, 1 << 20);
+        assert!(shards > 1, "{shards}");
+        for name in FIXTURES {
+            let model = load(&ModelSource::Directory(fixture(name)));
+            let shards = round_trip(&model, 20_000);
+            println!("{name}: {:?} in {shards} shards", model.stored_dtype());
+            assert!(shards > 1, "{name}: {shards}");
+        }
+    }
+
+    #[test]
+    fn further_templates_are_written_back() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        tiny.save(dir.path()).unwrap();
+        let further = "additional_chat_templates";
+        fs::create_dir(dir.path().join(further)).unwrap();
+        fs::write(dir.path().join(further).join("rag.jinja"), "{{ documents }}").unwrap();
+        let model = load(&ModelSource::Directory(dir.path().to_owned()));
+        model.save_full(out.path(), &SaveOptions::default()).unwrap();
+        let written = fs::read_to_string(out.path().join(further).join("rag.jinja")).unwrap();
+        assert_eq!(written, "{{ documents }}");
+        round_trip(&model, SHARD_BYTES);
+    }
+
+    const FIXTURES: &[&str] = &["qwen2", "qwen3", "llama"];
+
+    #[test]
+    fn weights_may_be_read_by_whoever_may_read_the_configuration() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        tiny.save(dir.path()).unwrap();
+        let permissions = |name| std::fs::metadata(dir.path().join(name)).unwrap().permissions();
+        assert_eq!(permissions("model.safetensors"), permissions("config.json"));
+    }
+
+    #[test]
+    fn an_index_names_the_file_of_every_tensor_and_their_size() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let dir = tempfile::tempdir().unwrap();
+        let options = SaveOptions { dtype: StoredDtype::Bf16, shard_bytes: 1 << 20 };
+        tiny.save_full(dir.path(), &options).unwrap();
+        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        let index: Value = serde_json::from_slice(&read("model.safetensors.index.json")).unwrap();
+        let map = index["weight_map"].as_object().unwrap();
+        assert_eq!(map.len(), tiny.weights.vars().len());
+        assert_eq!(index["metadata"]["total_size"], 2 * tiny.weights.parameters());
+        assert_eq!(index["metadata"]["total_parameters"], tiny.weights.parameters());
+        assert_eq!(StoredDtype::of_config(&read("config.json")), Some(StoredDtype::Bf16));
+        let mut files: Vec<&str> = map.values().map(|file| file.as_str().unwrap()).collect();
+        files.sort();
+        files.dedup();
+        let n = files.len();
+        for (i, file) in files.iter().enumerate() {
+            assert_eq!(*file, format!("model-{:05}-of-{n:05}.safetensors", i + 1));
+        }
+        // What was rounded once is not rounded again.
+        let once = load(&ModelSource::Directory(dir.path().to_owned()));
+        assert_ne!(once.fingerprint(), tiny.fingerprint());
+        assert_eq!(once.stored_dtype(), StoredDtype::Bf16);
+        round_trip(&once, SHARD_BYTES);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let tiny = load(&ModelSource::Builtin("tiny".to_owned()));
+        let nowhere = Path::new("/nowhere/at/all");
+        let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
+        let error =
+            weights(nowhere, tiny.weights.vars(), &SaveOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
+    }
+
+    #[test]
+    fn shards_are_as_full_as_they_may_be_and_a_large_tensor_is_alone() {
+        assert_eq!(split(&[4, 4, 9, 1, 2, 3], 8), [0..2, 2..3, 3..6]);
+        assert_eq!(split(&[4, 4], 8).len(), 1);
+        assert!(split(&[], 8).is_empty());
+    }
+
+    #[test]
+    fn a_configuration_changes_only_in_its_dtype() {
+        let config = br#"{"b": 1e-06, "dtype": "bfloat16", "a": 2}"#;
+        assert_eq!(configuration(config, StoredDtype::Bf16, false), config);
+        let f32 = configuration(config, StoredDtype::F32, false);
+        let text = String::from_utf8_lossy(&f32).split_whitespace().collect::<String>();
+        assert_eq!(text, r#"{"b":1e-6,"dtype":"float32","a":2}"#);
+        assert_eq!(StoredDtype::of_config(&f32), Some(StoredDtype::F32));
+    }
+}

@@ -1,0 +1,72 @@
+//! Copies of models on devices.
+
+use std::sync::Arc;
+
+use crate::files::{HfConfig, ModelError, ModelErrorKind};
+#[cfg(feature = "cuda")]
+use crate::net::ops::Cpu;
+use crate::net::ops::Ops;
+use crate::net::{Decoder, Model, Params, Weights};
+
+#[cfg(feature = "cuda")]
+impl Model {
+    /// Returns the model with its weights on a device, for training or not.
+    pub(super) fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Model<O>, ModelError> {
+        let own = trained && self.adapter.is_none();
+        let base = self.moved(ops, self.weights.params().on(ops, own)?)?;
+        match &self.adapter {
+            Some(adapter) => Ok(base.with_adapter(adapter.on(ops, trained)?)),
+            None => Ok(base),
+        }
+    }
+}
+
+impl<O: Ops> Model<O> {
+    /// Returns the model with a copy of its trainable weights on the same device, for training or not; the base under
+    /// an adapter stays shared.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn copy(&self, trained: bool) -> Result<Self, ModelError> {
+        let ops = self.decoder.ops();
+        match &self.adapter {
+            Some(adapter) => Ok(self.with_adapter(adapter.copy(ops, trained)?)),
+            None => self.moved(ops, self.weights.params().copy(ops, trained)?),
+        }
+    }
+
+    /// Returns the base over other weights on a device.
+    fn moved<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
+        let weights = Weights::over(params);
+        let decoder = decoder_on(ops, &self.config, &weights)?;
+        let Self { config, name, companions, .. } = self;
+        let (config, name, companions) = (config.clone(), name.clone(), companions.clone());
+        Ok(Model { config, weights, decoder, adapter: None, name, companions })
+    }
+
+    /// Returns the model on the CPU, with a copy of all its weights.
+    #[cfg(feature = "cuda")]
+    pub(super) fn to_host(&self, ops: &O) -> Result<Model, ModelError> {
+        let base = self.moved(&Cpu::default(), self.weights.params().to_host(ops)?)?;
+        match &self.adapter {
+            Some(adapter) => Ok(base.with_adapter(adapter.to_host(ops)?)),
+            None => Ok(base),
+        }
+    }
+}
+
+/// Creates a decoder over weights on a device, all of them trained.
+pub(super) fn decoder_on<O: Ops>(
+    ops: &O,
+    config: &Arc<HfConfig>,
+    weights: &Weights<O>,
+) -> Result<Decoder<O>, ModelError> {
+    let params = weights.by_name();
+    Decoder::on(ops.clone(), config, &|name| {
+        params
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ModelError::new(ModelErrorKind::Mismatch, format!("no weight `{name}`")))
+    })
+}

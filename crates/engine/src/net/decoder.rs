@@ -1,0 +1,344 @@
+//! Decoder of every model family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
+//! `modeling_qwen3.py`). It computes what the parts of its layers say ([`Layer`]), and knows no family.
+//!
+//! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. One function serves training
+//! and rollout; the cache is an argument. Training packs whole rows (see [`Tape`](crate::net::Tape) for the backward
+//! pass). Rollout computes new tokens on top of key-value caches.
+
+mod attention;
+mod cached;
+mod head;
+mod layer;
+mod mlp;
+
+use std::sync::Arc;
+
+use maverl_kernels::attention::{Packing, Segment};
+use maverl_kernels::matmul::Precision;
+
+use crate::files::HfConfig;
+use crate::files::hf_config::{EMBEDDING, HEAD, in_layer};
+use crate::files::parts::{Layer, LayerShape, LinearShape, NormShape};
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::gradients::Gradients;
+use crate::net::linear::{Linear, Lora};
+use crate::net::norm::Norm;
+use crate::net::ops::{Cpu, DrawnIds, NewTokens, Ops};
+use crate::net::pool::Pool;
+use crate::net::rows::Rows;
+use crate::net::values::Param;
+
+use attention::SavedAttention;
+use layer::LayerPass;
+use mlp::SavedMlp;
+
+/// Tokens that a forward pass may attend to.
+pub enum Context<'a, O: Ops = Cpu> {
+    /// Whole rows: each attends to itself.
+    Packed(Packing<'a>),
+    /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
+    Cached(&'a mut O::Kv, &'a [Segment<'a>]),
+    /// New tokens as above, some of which the device has sampled and the host may not have read.
+    Drawn(&'a mut O::Kv, &'a [Segment<'a>], DrawnIds<'a, O>),
+}
+
+/// A decoder over given weights, on a device.
+#[derive(Clone)]
+pub struct Decoder<O: Ops = Cpu> {
+    ops: O,
+    config: Arc<HfConfig>,
+    embed: Param<O>,
+    layers: Vec<Layer<Linear<O>, Norm<O>>>,
+    norm: Norm<O>,
+    head: Linear<O>,
+    rope: Angles<O>,
+    passes: Passes<O>,
+}
+
+/// Passes that the device has recorded, with the weights of this decoder. A clone has none, as it may get others.
+struct Passes<O: Ops>(O::Passes);
+
+impl<O: Ops> Default for Passes<O> {
+    fn default() -> Self {
+        Self(O::Passes::default())
+    }
+}
+
+impl<O: Ops> Clone for Passes<O> {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// Angles of rotary positions that clones share.
+struct Angles<O: Ops>(Arc<O::Rope>);
+
+impl<O: Ops> Clone for Angles<O> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// Results of a layer that its backward pass needs.
+#[derive(Debug)]
+pub(super) struct Saved<O: Ops> {
+    attention: SavedAttention<O>,
+    mlp: SavedMlp<O>,
+}
+
+impl<O: Ops> Saved<O> {
+    /// Returns all buffers but the layer's input to the pool.
+    pub(super) fn keep_input(self, pool: &mut Pool<O>) -> O::Stream {
+        self.mlp.give(pool);
+        self.attention.keep_input(pool)
+    }
+}
+
+impl LayerShape {
+    /// Returns the numbers of a token that a layer keeps for its backward pass.
+    pub fn saved(&self) -> usize {
+        self.attention_saved() + self.mlp_saved()
+    }
+}
+
+impl Decoder {
+    /// Returns the decoder with products of another precision.
+    #[must_use]
+    pub(super) fn with_precision(self, precision: Precision) -> Self {
+        Self { ops: Cpu { precision }, ..self }
+    }
+
+    pub(super) fn precision(&self) -> Precision {
+        self.ops.precision
+    }
+}
+
+impl<O: Ops> Decoder<O> {
+    /// Builds a decoder on a device. `get` returns a checkpoint's weight by name.
+    ///
+    /// # Errors
+    ///
+    /// The error of `get`, or if the device fails.
+    pub fn on(
+        ops: O,
+        config: &Arc<HfConfig>,
+        get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+    ) -> Result<Self, ModelError> {
+        let embed = get(EMBEDDING)?;
+        let shapes = config.layers.iter().enumerate();
+        let layers = shapes.map(|(index, shape)| load_layer(index, shape, get));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let norm = load_norm(&config.norm, get)?;
+        let head = if config.tie_word_embeddings { embed.clone() } else { get(HEAD)? };
+        let rope = ops.rope(&config.inv_freq(), config.max_position_embeddings)?;
+        let (config, head) = (Arc::clone(config), Linear::new(head, None));
+        let (rope, passes) = (Angles(Arc::new(rope)), Passes::default());
+        Ok(Self { ops, config, embed, layers, norm, head, rope, passes })
+    }
+
+    /// Returns the device.
+    pub fn ops(&self) -> &O {
+        &self.ops
+    }
+
+    /// Returns the passes that the device has recorded.
+    #[cfg(all(test, feature = "cuda"))]
+    pub(super) fn passes(&self) -> &O::Passes {
+        &self.passes.0
+    }
+
+    /// Returns the decoder with all weights frozen.
+    #[must_use]
+    pub(super) fn frozen(mut self) -> Self {
+        self.embed.freeze();
+        self.norm.weight.freeze();
+        self.head.params().for_each(Param::freeze);
+        for layer in &mut self.layers {
+            layer.linears_mut().flat_map(Linear::params).for_each(Param::freeze);
+            layer.norms_mut().for_each(|norm| norm.weight.freeze());
+        }
+        self
+    }
+
+    /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
+    /// fixed order.
+    pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
+        self.passes = Passes::default();
+        let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
+        self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
+    }
+
+    fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
+        self.layers.iter().flat_map(Layer::linears).chain([&self.head])
+    }
+
+    /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
+    /// base share the packed weights.
+    pub fn pack(&self) {
+        self.linears().for_each(|linear| linear.pack(|weight| self.ops.pack(weight)));
+    }
+
+    /// Drops the packed weights, so that the weights may change.
+    pub fn unpack(&self) {
+        self.linears().for_each(Linear::unpack);
+    }
+
+    /// Computes the hidden states `[N, D]` after the last norm, for all tokens. `ids` and `positions` are `[N]`.
+    ///
+    /// # Errors
+    ///
+    /// If an id or position is out of range, or the device fails.
+    pub fn forward(
+        &self,
+        ids: &[u32],
+        positions: &[u32],
+        context: Context<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
+        self.check(ids, positions)?;
+        let (kv, segments, drawn) = match context {
+            Context::Packed(packing) => return self.packed(Rows { ids, positions, packing }, pool),
+            Context::Cached(kv, segments) => (kv, segments, None),
+            Context::Drawn(kv, segments, drawn) => (kv, segments, Some(drawn)),
+        };
+        self.cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
+    }
+
+    fn packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
+        let at = self.ops.place(rows)?;
+        let mut x = self.embed(&at, pool)?;
+        for index in 0..self.layers.len() {
+            let (out, saved) = self.layer(index, x, &at, pool)?;
+            let x_in = saved.keep_input(pool);
+            pool.give_streams([x_in]);
+            x = out;
+        }
+        let hidden = self.last_norm(&x, pool)?;
+        pool.give_streams([x]);
+        Ok(hidden)
+    }
+
+    /// Returns an error if an id or position is out of range.
+    pub(super) fn check(&self, ids: &[u32], positions: &[u32]) -> Result<(), ModelError> {
+        let HfConfig { vocab_size, max_position_embeddings: longest, .. } = *self.config;
+        if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("position {position} of a model for sequences of {longest} tokens"),
+            ));
+        }
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("token id {id} in a vocabulary of {vocab_size}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Computes the embeddings `[N, D]`, the first part of [`Decoder::forward`].
+    pub(super) fn embed(
+        &self,
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Stream, ModelError> {
+        self.ops.gather(&self.embed, at, pool)
+    }
+
+    /// Adds the gradient of the embeddings.
+    pub(super) fn embed_backward(
+        &self,
+        at: &O::Placed<'_>,
+        dx: &O::Stream,
+        gradients: &mut Gradients<'_, O>,
+    ) -> Result<(), ModelError> {
+        self.ops.gather_back(&self.embed, dx, at, gradients)
+    }
+
+    /// Returns the number of layers.
+    pub(super) fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Returns layer `index` for a pass.
+    fn layer_pass(&self, index: usize) -> LayerPass<'_, O> {
+        LayerPass { ops: &self.ops, rope: &self.rope.0, layer: &self.layers[index] }
+    }
+
+    /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
+    pub(super) fn layer(
+        &self,
+        index: usize,
+        x: O::Stream,
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<(O::Stream, Saved<O>), ModelError> {
+        let pass = self.layer_pass(index);
+        let (m, attention) = pass.attend(x, at, pool)?;
+        let (y, mlp) = pass.mlp(m, pool)?;
+        Ok((y, Saved { attention, mlp }))
+    }
+
+    /// Adds the gradients of layer `index`. Returns the gradient `[N, D]` of its input, from that of its output.
+    pub(super) fn layer_backward(
+        &self,
+        index: usize,
+        saved: Saved<O>,
+        at: &O::Placed<'_>,
+        dy: O::Stream,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Stream, ModelError> {
+        let pass = self.layer_pass(index);
+        let dm = pass.mlp_backward(saved.mlp, dy, gradients, pool)?;
+        pass.attend_backward(saved.attention, at, dm, gradients, pool)
+    }
+
+    /// Applies the norm after the layers, the last part of [`Decoder::forward`].
+    pub(super) fn last_norm(
+        &self,
+        x: &O::Stream,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
+        self.ops.norm(x, &self.norm, pool)
+    }
+
+    /// Computes the gradient `[N, D]` of the last norm's input.
+    pub(super) fn last_norm_backward(
+        &self,
+        x: &O::Stream,
+        dhidden: &O::Act,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Stream, ModelError> {
+        self.ops.norm_back(x, &self.norm, dhidden, None, gradients, pool)
+    }
+}
+
+/// Loads the weights of layer `index`.
+fn load_layer<O: Ops>(
+    index: usize,
+    shape: &LayerShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Layer<Linear<O>, Norm<O>>, ModelError> {
+    let get = |name: &str| get(&in_layer(index, name));
+    shape.try_map(&|shape| load_linear(shape, &get), &|shape| load_norm(shape, &get))
+}
+
+/// Loads the weights of a linear map.
+fn load_linear<O: Ops>(
+    shape: &LinearShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Linear<O>, ModelError> {
+    let weight = get(&format!("{}.weight", shape.name))?;
+    let bias = shape.bias.then(|| get(&format!("{}.bias", shape.name))).transpose()?;
+    Ok(Linear::new(weight, bias))
+}
+
+/// Loads the weight of a norm.
+fn load_norm<O: Ops>(
+    shape: &NormShape,
+    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
+) -> Result<Norm<O>, ModelError> {
+    Ok(Norm { weight: get(&format!("{}.weight", shape.name))?, eps: shape.eps })
+}

@@ -1,0 +1,115 @@
+//! Output head of a decoder.
+
+use std::ops::Range;
+
+use maverl_kernels::sample::Draw;
+
+use super::Decoder;
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::gradients::Gradients;
+use crate::net::ops::{Backend, Ops, Targets, TokenChoice, project};
+use crate::net::pool::Pool;
+
+impl Decoder {
+    /// Computes the logits `[M, V]` of hidden states `[M, D]`.
+    pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
+        project(&self.head, hidden, self.precision(), pool)
+    }
+}
+
+impl<O: Backend> Decoder<O> {
+    /// Computes the logits of some rows of hidden states `[N, D]`, and reads them.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn read_logits(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f32>, ModelError> {
+        self.ops.logits(hidden, rows, &self.head, pool)
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or logits describe no distribution.
+    pub fn choose<C: TokenChoice>(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        of: &mut [C],
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        self.ops.choose(hidden, rows, &self.head, of, pool)
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]` by draws that depend on nothing else. A device
+    /// need not have sampled them when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn draw(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        draws: &[Draw],
+        pool: &mut Pool<O>,
+    ) -> Result<O::Drawn, ModelError> {
+        self.ops.draw(hidden, rows, &self.head, draws, pool)
+    }
+}
+
+impl<O: Ops> Decoder<O> {
+    /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under
+    /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
+    ///
+    /// # Errors
+    ///
+    /// If a target is not in the vocabulary, or the device fails.
+    pub fn logprobs(
+        &self,
+        hidden: &O::Act,
+        targets: &[u32],
+        inv_temperature: &[f32],
+    ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
+        self.check_targets(targets)?;
+        self.ops.logprobs(hidden, self.head.weight(), Targets { ids: targets, inv_temperature })
+    }
+
+    /// Computes the gradient `[M, D]` of hidden states from a loss of the results of [`Decoder::logprobs`], and adds
+    /// the head's gradient. Sequence `s` is the rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a
+    /// time, with log-probs and entropies of their rows, and writes its derivatives by both.
+    ///
+    /// # Errors
+    ///
+    /// If a target is not in the vocabulary, the device fails, or the error of `loss`.
+    pub fn loss(
+        &self,
+        hidden: &O::Act,
+        targets: &[u32],
+        inv_temperature: &[f32],
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
+        gradients: &mut Gradients<'_, O>,
+    ) -> Result<O::Act, ModelError> {
+        self.check_targets(targets)?;
+        let of = Targets { ids: targets, inv_temperature };
+        self.ops.loss(hidden, self.head.weight(), of, offsets, loss, gradients)
+    }
+
+    fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
+        let vocab = self.config.vocab_size;
+        match targets.iter().find(|&&id| id as usize >= vocab) {
+            Some(id) => Err(ModelError::new(
+                ModelErrorKind::Argument,
+                format!("token id {id} in a vocabulary of {vocab}"),
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Gradients of one optimizer step, summed over micro-batches in f32.
+
+use std::ops::Range;
+
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::memory::{Cpu, Memory};
+use crate::net::values::Params;
+
+/// Sums of gradients, in one array with the places of the parameters.
+pub struct Gradients<'m, O: Memory = Cpu> {
+    params: &'m Params<O>,
+    sums: O::Sums,
+    reached: Vec<bool>,
+}
+
+impl<'m, O: Memory> Gradients<'m, O> {
+    /// Creates zeros for parameters on a device.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on(ops: &O, params: &'m Params<O>) -> Result<Self, ModelError> {
+        Ok(Self::over(params, ops.sums(params.elements())?))
+    }
+
+    /// Creates the sums of parameters in an array of zeros.
+    pub(crate) fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
+        Self { params, sums, reached: vec![false; params.vars().len()] }
+    }
+
+    /// Returns the array and the place of the variable at `slot`, or `None` for a frozen one.
+    pub(super) fn place(&mut self, slot: Option<usize>) -> Option<(&mut O::Sums, Range<usize>)> {
+        let slot = slot?;
+        self.reached[slot] = true;
+        Some((&mut self.sums, self.params.vars()[slot].1.range()))
+    }
+
+    /// Returns the number of elements of the array.
+    pub fn elements(&self) -> usize {
+        self.params.elements()
+    }
+
+    /// Marks the variable at `slot` as one that no result depends on.
+    pub fn unused(&mut self, slot: Option<usize>) {
+        if let Some(slot) = slot {
+            self.reached[slot] = true;
+        }
+    }
+
+    /// Returns the array of the sums.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn all(&self) -> Result<&O::Sums, ModelError> {
+        self.check().map(|()| &self.sums)
+    }
+
+    /// Returns the array of the sums, to be consumed by an optimizer.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn into_all(self) -> Result<O::Sums, ModelError> {
+        self.check().map(|()| self.sums)
+    }
+
+    /// Combines the sums with those of other processes. A variable has a gradient if it has one in any process. `count`
+    /// adds the arrays of all processes to an array, and `add` the sums of all to the sums.
+    ///
+    /// # Errors
+    ///
+    /// If the device or a function fails.
+    pub fn combine(
+        &mut self,
+        count: impl FnOnce(&mut [f32]) -> Result<(), ModelError>,
+        add: impl FnOnce(&mut O::Sums) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let mut reached: Vec<f32> = self.reached.iter().map(|&reached| reached.into()).collect();
+        count(&mut reached)?;
+        self.reached = reached.into_iter().map(|processes| processes > 0.0).collect();
+        add(&mut self.sums)
+    }
+
+    fn check(&self) -> Result<(), ModelError> {
+        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
+            Some(((name, _), _)) => Err(ModelError::new(
+                ModelErrorKind::Numeric,
+                format!("`{name}` got no gradient (MO-1)"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the norm of all sums together.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn norm(&self, ops: &O) -> Result<f64, ModelError> {
+        Ok(self.squares(ops, 0..self.elements())?.sqrt())
+    }
+
+    /// Returns the sum of the squares of a range, which begins at a multiple of [`ALIGN`](crate::net::values::ALIGN).
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn squares(&self, ops: &O, range: Range<usize>) -> Result<f64, ModelError> {
+        let vars = self.params.vars().iter();
+        let parts = vars.map(|(_, var)| common(&var.range(), &range));
+        ops.squares(&self.sums, range.clone(), parts.filter(|part| !part.is_empty()))
+    }
+}
+
+/// Returns the elements that two ranges have in common.
+pub(crate) fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+    start..end.max(start)
+}
+
+impl<'m> Gradients<'m> {
+    /// Creates zeros for parameters.
+    pub fn new(params: &'m Params) -> Self {
+        Self::over(params, vec![0.0; params.elements()])
+    }
+
+    /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
+    pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
+        let (sums, place) = self.place(slot)?;
+        Some(&mut sums[place])
+    }
+
+    /// Returns the sums, in the order of the variables.
+    ///
+    /// # Errors
+    ///
+    /// If a variable got no gradient (MO-1).
+    pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
+        let all = self.all()?;
+        Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
+    }
+}

@@ -1,0 +1,309 @@
+//! Adapters: trained low-rank corrections of a base whose own weights stay as they are (LoRA: Hu et al., 2021,
+//! arXiv:2106.09685; rslora: Kalajdzievski, 2023, arXiv:2312.03732), read and written as PEFT does.
+//!
+//! ```text
+//! Model::load(files)            the base
+//!   .with_adapter(adapter)      the base's storage under an adapter: several adapters cost one base
+//!   .load_adapter(dir)          the same, read from a PEFT directory
+//!     .save(dir)                adapter_config.json and adapter_model.safetensors
+//!     .merge()                  a model whose own weights hold the adapter, checked against the unmerged one
+//! ```
+//!
+//! A directory that holds `adapter_config.json` is an adapter ([`is_adapter`]).
+
+mod config;
+mod keys;
+mod patterns;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use maverl_kernels::matmul::Precision;
+use maverl_kernels::sample::{derive_seed, uniform};
+
+pub use config::{CONFIG_FILE, LoraConfig, LoraTarget, WEIGHTS_FILE, is_adapter, linear_names};
+
+pub use keys::MAX_RANK;
+pub use patterns::{Modules, Patterns};
+
+use crate::files::Shards;
+use crate::files::save::{self, Entry};
+use crate::files::shards::listed;
+use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::net::Decoder;
+use crate::net::linear::{Dropout, Lora};
+use crate::net::ops::{Cpu, Ops};
+use crate::net::values::{Params, Tensor};
+use crate::net::weights::Weights;
+
+/// Prefix that PEFT writes before the names of a base's modules.
+const PREFIX: &str = "base_model.model.";
+
+/// The weights of an adapter, as f32 variables. Cloning shares them.
+#[derive(Clone)]
+pub struct Adapter<O: Ops = Cpu> {
+    config: LoraConfig,
+    targets: Vec<LoraTarget>,
+    /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
+    params: Params<O>,
+}
+
+impl<O: Ops> Adapter<O> {
+    /// Rank, scale, dropout and targets.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// Names (without PEFT's prefix) and variables, A before B, in the order of the base's layers.
+    pub fn vars(&self) -> &[(String, Tensor<O>)] {
+        self.params.vars()
+    }
+
+    /// The array that holds them.
+    pub fn params(&self) -> &Params<O> {
+        &self.params
+    }
+
+    /// Puts the adapter on a decoder of its base, in place of one that is there.
+    pub(super) fn attach(&self, decoder: &mut Decoder<O>) {
+        for (name, lora) in decoder.loras() {
+            let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
+            *lora = found.map(|(index, target)| {
+                let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
+                Lora { a, b, scale: target.scale, dropout: None }
+            });
+        }
+    }
+
+    /// Copies the adapter on its device, for training or not.
+    pub(super) fn copy(&self, ops: &O, trained: bool) -> Result<Self, ModelError> {
+        Ok(self.over(self.params.copy(ops, trained)?))
+    }
+
+    /// Copies the adapter to the host.
+    #[cfg(feature = "cuda")]
+    pub(super) fn to_host(&self, ops: &O) -> Result<Adapter, ModelError> {
+        Ok(self.over(self.params.to_host(ops)?))
+    }
+
+    /// Returns the adapter with other parameters of the same places.
+    fn over<P: Ops>(&self, params: Params<P>) -> Adapter<P> {
+        let Self { config, targets, params: _ } = self;
+        Adapter { config: config.clone(), targets: targets.clone(), params }
+    }
+}
+
+impl Adapter {
+    /// A new adapter for a base: every A uniform in `±1 / sqrt(I)`, as PEFT draws it (He et al., 2015, with a = √5), every
+    /// B zero, so that it changes nothing yet. Equal seeds give equal adapters.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub fn new(base: &HfConfig, config: LoraConfig, seed: u64) -> Result<Self, ModelError> {
+        Self::build(base, config, |index, target, part, values| {
+            if matches!(part, Part::A) {
+                let bound = (target.input as f64).sqrt().recip();
+                let stream = derive_seed(seed, index as u64);
+                let draw = |i| (bound * (2.0 * uniform(stream, i) - 1.0)) as f32;
+                values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads a PEFT directory for a base. Its dropout is not taken over: what trains the adapter says whether there is
+    /// any.
+    ///
+    /// # Errors
+    ///
+    /// If the directory uses an option of PEFT that is not supported, or its tensors are not those of its configuration;
+    /// all of them are named.
+    pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
+        let (config, shards) = open(dir, base)?;
+        Self::build(base, config, |_, target, part, values| {
+            let name = format!("{PREFIX}{}", part.name(target));
+            shards.fill(&name, &part.shape(target), values)
+        })
+    }
+
+    /// `fill` gets the index of a target and writes one of its matrices, which is zero.
+    fn build(
+        base: &HfConfig,
+        config: LoraConfig,
+        mut fill: impl FnMut(usize, &LoraTarget, Part, &mut [f32]) -> Result<(), ModelError>,
+    ) -> Result<Self, ModelError> {
+        let targets = config.targets(base)?;
+        let parts: Vec<(usize, Part)> =
+            (0..targets.len()).flat_map(|index| [(index, Part::A), (index, Part::B)]).collect();
+        let shapes = parts.iter().map(|&(index, part)| {
+            let target = &targets[index];
+            (part.name(target), part.shape(target).to_vec())
+        });
+        let params = Params::new(shapes, |at, values| {
+            let (index, part) = parts[at];
+            fill(index, &targets[index], part, values)
+        });
+        Ok(Self { params: params?, config, targets })
+    }
+
+    /// Copies the adapter to a device, for training or not.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Adapter<O>, ModelError> {
+        Ok(self.over(self.params.on(ops, trained)?))
+    }
+
+    /// The same weights with another dropout in training.
+    #[must_use]
+    pub fn with_dropout(mut self, dropout: f32) -> Self {
+        self.config.dropout = dropout;
+        self
+    }
+
+    /// Writes `adapter_config.json` and `adapter_model.safetensors`; `base` is what the configuration calls the base.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        self.config.write(dir, base)?;
+        let entries: Vec<Entry<'_>> = self
+            .vars()
+            .iter()
+            .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var))
+            .collect();
+        save::one_file(&dir.join(WEIGHTS_FILE), &entries)
+    }
+
+    /// Takes the values of an adapter of the same shape from a PEFT directory.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there, or is another adapter.
+    pub fn restore(&self, dir: &Path, base: &HfConfig) -> Result<(), ModelError> {
+        let saved = Self::load(dir, base)?;
+        let (ours, theirs) = (self.config.shape(), saved.config.shape());
+        if ours != theirs {
+            let place = dir.display();
+            return Err(ModelError::new(
+                ModelErrorKind::Mismatch,
+                format!("{place} holds another adapter: {theirs}, not {ours}"),
+            ));
+        }
+        for ((_, var), (_, saved)) in self.vars().iter().zip(saved.vars()) {
+            var.set(&saved.values())?;
+        }
+        Ok(())
+    }
+
+    /// A copy that shares nothing with this one.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self { params: self.params.duplicate(), ..self.clone() }
+    }
+
+    /// Adds `scale · B A` to the weights of the base that it corrects.
+    pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
+        for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
+            let name = format!("{}.weight", target.name);
+            let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
+                return Err(ModelError::new(
+                    ModelErrorKind::Mismatch,
+                    format!("the base has no weight `{name}`"),
+                ));
+            };
+            let LoraTarget { output: o, rank: r, input: i, scale, .. } = *target;
+            let mut delta = vec![0.0; o * i];
+            let (a, b) = (ab[0].1.values(), ab[1].1.values());
+            Precision::F32.set().nn(&b, &a, &mut delta, o, i, r);
+            weight.update(|weight| {
+                weight.iter_mut().zip(&delta).for_each(|(w, d)| *w += scale * d);
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A decoder whose adapter drops a share `p` of its inputs, by a key for each token of the batch it is given next.
+pub fn with_dropout<O: Ops>(decoder: &Decoder<O>, p: f32, keys: &Arc<[u64]>) -> Decoder<O> {
+    let mut decoder = decoder.clone();
+    for (place, (_, lora)) in decoder.loras().enumerate() {
+        if let Some(lora) = lora {
+            lora.dropout = Some(Dropout { p, place: place as u64, keys: Arc::clone(keys) });
+        }
+    }
+    decoder
+}
+
+/// One of an adapter's two matrices for a linear map.
+#[derive(Clone, Copy)]
+enum Part {
+    A,
+    B,
+}
+
+impl Part {
+    fn name(self, target: &LoraTarget) -> String {
+        match self {
+            Self::A => format!("{}.lora_A.weight", target.name),
+            Self::B => format!("{}.lora_B.weight", target.name),
+        }
+    }
+
+    fn shape(self, target: &LoraTarget) -> [usize; 2] {
+        match self {
+            Self::A => [target.rank, target.input],
+            Self::B => [target.output, target.rank],
+        }
+    }
+}
+
+/// Configuration of a PEFT directory, after a check that its tensors are those of a base. No tensor is read.
+///
+/// # Errors
+///
+/// See [`Adapter::load`].
+pub fn inspect(dir: &Path, base: &HfConfig) -> Result<LoraConfig, ModelError> {
+    open(dir, base).map(|(config, _)| config)
+}
+
+fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError> {
+    let config = LoraConfig::read(dir)?;
+    let file = dir.join(WEIGHTS_FILE);
+    let shards = Shards::open_file(&file)?;
+    check(&shards, &config, base).map_err(|problems| {
+        ModelError::new(ModelErrorKind::Mismatch, format!("{}: {problems}", file.display()))
+    })?;
+    Ok((config, shards))
+}
+
+/// Every tensor of the file that is missing, misshapen or not of this adapter.
+fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), String> {
+    let targets = config.targets(base).map_err(|error| error.to_string())?;
+    let mut problems = Vec::new();
+    let mut known = std::collections::BTreeSet::new();
+    for target in &targets {
+        for part in [Part::A, Part::B] {
+            let name = format!("{PREFIX}{}", part.name(target));
+            let wanted = part.shape(target);
+            match shards.shape(&name) {
+                None => problems.push(format!("`{name}` {wanted:?} is missing")),
+                Some(found) if found != wanted => problems.push(format!(
+                    "`{name}` is {found:?}; {CONFIG_FILE} and the base ask for {wanted:?}"
+                )),
+                Some(_) => {}
+            }
+            known.insert(name);
+        }
+    }
+    for name in shards.names().filter(|name| !known.contains(*name)) {
+        problems.push(format!("`{name}` is no correction of a target module"));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The neural network: weights, decoder, adapters and heads, forward and backward.
+//!
+//! Types are exported here; the paths of the files that contain them may change.
+
+mod copies;
+#[doc(hidden)]
+pub mod decoder;
+#[doc(hidden)]
+pub mod gradients;
+#[doc(hidden)]
+pub mod heads;
+#[doc(hidden)]
+pub mod kv;
+mod linear;
+pub mod lora;
+#[doc(hidden)]
+pub mod memory;
+mod model;
+mod norm;
+#[doc(hidden)]
+pub mod ops;
+#[doc(hidden)]
+pub mod pool;
+#[doc(hidden)]
+pub mod reward;
+mod rows;
+#[doc(hidden)]
+pub mod tape;
+#[doc(hidden)]
+pub mod values;
+#[doc(hidden)]
+pub mod weights;
+
+pub use decoder::{Context, Decoder};
+pub use gradients::Gradients;
+pub use heads::{HeadKind, ValueHead, ValueModel};
+pub use kv::KvStore;
+pub use lora::{Adapter, LoraConfig};
+pub use model::{Model, decoder};
+pub use pool::Pool;
+pub use reward::{RewardHead, RewardModel, reply_ids, reply_odds, scored_ids};
+pub use rows::Rows;
+pub use tape::Tape;
+pub use values::{Param, Params, Tensor};
+pub use weights::Weights;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,140 @@
+//! The CPU as a device on which models generate and are trained.
+
+use std::borrow::Cow;
+
+use maverl_kernels::embedding;
+use maverl_kernels::sample::{BadLogits, Draw, Filter, Sampled, sample, uniform};
+use rayon::prelude::*;
+
+use super::project;
+use crate::files::HfConfig;
+use crate::net::kv::KvStore;
+use crate::net::linear::Linear;
+use crate::net::model::Model;
+use crate::net::ops::{Backend, Cpu, Done, KvCache, TokenChoice};
+use crate::net::pool::Pool;
+
+impl KvCache for KvStore {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+}
+
+impl Backend for Cpu {
+    fn load(&self, host: Model, _: bool) -> Done<Model> {
+        Ok(host.with_precision(self.precision))
+    }
+
+    fn host(&self, model: &Model) -> Done<Model> {
+        Ok(model.clone())
+    }
+
+    fn store(&self, _: &Model, _: &Model) -> Done<()> {
+        Ok(())
+    }
+
+    fn block_bytes(&self, config: &HfConfig) -> usize {
+        KvStore::new(config).block_bytes()
+    }
+
+    fn kv(&self, config: &HfConfig, _: usize) -> KvStore {
+        KvStore::new(config)
+    }
+
+    fn add_block(&self, kv: &mut KvStore) -> Done<u32> {
+        Ok(kv.add())
+    }
+
+    fn copy_block(&self, kv: &mut KvStore, [from, to]: [u32; 2], tokens: usize) -> Done<()> {
+        kv.copy(from, to, tokens);
+        Ok(())
+    }
+
+    fn pick(&self, act: &Vec<f32>, width: usize, rows: &[u32]) -> Done<Vec<f32>> {
+        let mut picked = vec![0.0; rows.len() * width];
+        embedding::gather(act, rows, width, &mut picked);
+        Ok(picked)
+    }
+
+    fn spread(&self, dpicked: &Vec<f32>, rows: &[u32], n: usize) -> Done<Vec<f32>> {
+        let width = dpicked.len() / rows.len();
+        let mut dact = vec![0.0; n * width];
+        for (&at, dpicked) in rows.iter().zip(dpicked.chunks_exact(width)) {
+            let dact = &mut dact[at as usize * width..][..width];
+            dact.iter_mut().zip(dpicked).for_each(|(sum, d)| *sum += d);
+        }
+        Ok(dact)
+    }
+
+    fn read<'a>(&self, act: &'a Vec<f32>) -> Done<Cow<'a, [f32]>> {
+        Ok(Cow::Borrowed(act))
+    }
+
+    fn unload(&self, act: Vec<f32>) -> Done<Vec<f32>> {
+        Ok(act)
+    }
+
+    fn act(&self, values: Vec<f32>) -> Done<Vec<f32>> {
+        Ok(values)
+    }
+
+    fn logits(
+        &self,
+        hidden: &Vec<f32>,
+        rows: &[u32],
+        head: &Linear<Self>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let width = head.dims().1;
+        let mut picked = pool.take(rows.len() * width);
+        embedding::gather(hidden, rows, width, &mut picked);
+        let logits = project(head, &picked, self.precision, pool);
+        pool.give([picked]);
+        Ok(logits)
+    }
+
+    fn choose<C: TokenChoice>(
+        &self,
+        hidden: &Vec<f32>,
+        rows: &[u32],
+        head: &Linear<Self>,
+        of: &mut [C],
+        pool: &mut Pool,
+    ) -> Done<()> {
+        let logits = self.logits(hidden, rows, head, pool)?;
+        let vocab = head.dims().0;
+        let ready = of.par_iter_mut().filter_map(|choice| Some((choice.row()?, choice)));
+        ready.try_for_each(|(row, choice)| choice.choose(&logits[row * vocab..][..vocab]))?;
+        pool.give([logits]);
+        Ok(())
+    }
+
+    fn draw(
+        &self,
+        hidden: &Vec<f32>,
+        rows: &[u32],
+        head: &Linear<Self>,
+        draws: &[Draw],
+        pool: &mut Pool,
+    ) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        let logits = self.logits(hidden, rows, head, pool)?;
+        let rows = logits.par_chunks_exact(head.dims().0).zip(draws);
+        let drawn = rows.map(|(logits, draw)| sample_unfiltered(logits, draw)).collect();
+        pool.give([logits]);
+        Ok(drawn)
+    }
+
+    fn drawn(&self, of: &Vec<Result<Sampled, BadLogits>>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        Ok(of.clone())
+    }
+}
+
+/// Samples a token by a draw without filters.
+fn sample_unfiltered(logits: &[f32], draw: &Draw) -> Result<Sampled, BadLogits> {
+    let filter = Filter { temperature: draw.temperature, ..Filter::default() };
+    sample(logits, &filter, uniform(draw.seed, draw.counter))
+}

@@ -1,0 +1,248 @@
+//! Operations on a machine of `maverl_kernels::cuda`: a GPU, or the same kernels as C++ on the CPU.
+//!
+//! Weights, activations, keys and values are bf16; the residual stream and sums are f32.
+//!
+//! A trained weight is an f32 in two halves: a bf16 number, which products read, and the other 16 bits. Checkpoints are
+//! read and written by way of a model in host memory. Losses and heads of critics are computed on the host: log-probs,
+//! or the hidden states of predictions, are copied there, and derivatives back.
+
+mod backend;
+mod between;
+mod decoding;
+mod memory;
+mod operations;
+mod products;
+
+use std::error::Error;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use maverl_kernels::attention::Heads;
+use maverl_kernels::cuda::{
+    self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, Element, EmbeddingLayout,
+    Kernels, Machine, Positions, Slice, SliceMut,
+};
+
+pub use backend::DeviceKv;
+pub use decoding::Passes;
+pub use memory::Halves;
+
+use super::{Buffer, Done, FROM_HOST};
+use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::net::gradients::Gradients;
+use crate::net::values::Param;
+
+const _: () = assert!(FROM_HOST == cuda::FROM_HOST, "kernels know which ids the host gives");
+
+/// Machine that models can run on.
+pub trait Runner:
+    Machine<Error: Error + Send + Sync + 'static> + Clone + Debug + Send + Sync + 'static
+{
+}
+
+impl<M: Machine<Error: Error + Send + Sync + 'static> + Clone + Debug + Send + Sync + 'static>
+    Runner for M
+{
+}
+
+/// A machine, as the device of a model. Clones share it.
+pub struct Device<M: Runner> {
+    kernels: Arc<Kernels<M>>,
+    /// True if passes of decoding are recorded and replayed.
+    graphs: bool,
+}
+
+/// Numbers in a machine's memory. The default is an empty one.
+pub struct Numbers<M: Runner, T: Element>(Option<DeviceArray<M, T>>);
+
+/// Tokens of a pass, or all of them again.
+pub enum Placed<'a, M: Runner> {
+    /// Tokens of a pass.
+    All(Box<Tokens<M>>),
+    /// The same tokens.
+    Again(&'a Tokens<M>),
+}
+
+/// Tokens of a pass on a machine.
+pub struct Tokens<M: Runner> {
+    ids: EmbeddingLayout<M>,
+    positions: Positions<M>,
+    seen: Seen<M>,
+}
+
+/// Tokens that attention sees.
+enum Seen<M: Runner> {
+    Rows(AttentionLayout<M>, BackwardLayout<M>),
+    Cached(BlockTables<M>),
+}
+
+impl<M: Runner> Clone for Device<M> {
+    fn clone(&self) -> Self {
+        Self { kernels: Arc::clone(&self.kernels), graphs: self.graphs }
+    }
+}
+
+impl<M: Runner> Debug for Device<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(self.kernels.machine()).finish()
+    }
+}
+
+impl<M: Runner, T: Element> Debug for Numbers<M, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Numbers").field(&self.0).finish()
+    }
+}
+
+impl<M: Runner, T: Element> Default for Numbers<M, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<M: Runner, T: Element> Buffer for Numbers<M, T> {
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, DeviceArray::len)
+    }
+}
+
+impl<M: Runner, T: Element> Numbers<M, T> {
+    fn read(&self) -> Done<Slice<'_, T>> {
+        self.0.as_ref().map(DeviceArray::slice).ok_or_else(empty)
+    }
+
+    fn write(&mut self) -> Done<SliceMut<'_, T>> {
+        self.0.as_mut().map(DeviceArray::slice_mut).ok_or_else(empty)
+    }
+}
+
+fn empty() -> ModelError {
+    ModelError::new(ModelErrorKind::Device, "an operation reads a buffer that was given away")
+}
+
+/// Returns the error of a call that no device can execute.
+fn misused(what: &str) -> ModelError {
+    ModelError::new(ModelErrorKind::Argument, what)
+}
+
+/// Widths of heads that there are kernels for.
+const HEAD_DIMS: [usize; 3] = [32, 64, 128];
+/// Largest number of query heads of a key head.
+const GROUP: usize = 16;
+
+/// Returns the reasons why no device runs models of this shape.
+pub fn unsupported(config: &HfConfig) -> Vec<String> {
+    let Heads { q, kv, dim } = config.heads();
+    let mut reasons = Vec::new();
+    if !HEAD_DIMS.contains(&dim) {
+        reasons.push(format!("heads of {dim} numbers, where {HEAD_DIMS:?} are supported"));
+    }
+    if q / kv.max(1) > GROUP {
+        reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
+    }
+    let intermediate = config.layers[0].mlp.gate.output;
+    for (what, width) in
+        [("a hidden size", config.hidden_size), ("an intermediate size", intermediate)]
+    {
+        if !width.is_multiple_of(8) {
+            reasons.push(format!("{what} of {width}, where a multiple of 8 is needed"));
+        }
+    }
+    reasons
+}
+
+/// Returns an error if no device runs models of this shape.
+fn runs(config: &HfConfig) -> Done<()> {
+    match unsupported(config) {
+        reasons if reasons.is_empty() => Ok(()),
+        reasons => {
+            let what = format!("a model with {} does not run on a device", reasons.join("; "));
+            Err(ModelError::new(ModelErrorKind::Mismatch, what))
+        }
+    }
+}
+
+/// Converts an error of a machine.
+fn failed<E: Error + Send + Sync + 'static>(error: E) -> ModelError {
+    ModelError::new(ModelErrorKind::Device, format!("the device failed: {error}"))
+        .with_source(error)
+}
+
+impl<M: Runner> Placed<'_, M> {
+    fn tokens(&self) -> &Tokens<M> {
+        match self {
+            Self::All(tokens) => tokens,
+            Self::Again(tokens) => tokens,
+        }
+    }
+
+    fn rows(&self) -> Done<(&AttentionLayout<M>, &BackwardLayout<M>)> {
+        match &self.tokens().seen {
+            Seen::Rows(forward, back) => Ok((forward, back)),
+            Seen::Cached(_) => Err(misused("attention of packed rows to the tokens of a cache")),
+        }
+    }
+
+    fn cached(&self) -> Done<&BlockTables<M>> {
+        match &self.tokens().seen {
+            Seen::Cached(tables) => Ok(tables),
+            Seen::Rows(..) => Err(misused("attention to a cache of the tokens of packed rows")),
+        }
+    }
+}
+
+impl<M: Runner> Device<M> {
+    /// Creates the device of a machine with the kernels of [`MODEL`](maverl_kernels::cuda::MODEL).
+    pub fn new(kernels: Kernels<M>) -> Self {
+        Self { kernels: Arc::new(kernels), graphs: true }
+    }
+
+    /// Returns the device, on which passes of decoding are recorded and replayed as graphs, or launch their kernels one by
+    /// one. Results do not depend on it.
+    #[must_use]
+    pub fn with_graphs(self, graphs: bool) -> Self {
+        Self { graphs, ..self }
+    }
+
+    /// Returns the same device, whose arrays are counted apart.
+    pub fn fork(&self) -> Self {
+        Self { kernels: Arc::new(self.kernels.fork()), graphs: self.graphs }
+    }
+
+    /// Returns the kernels.
+    pub fn kernels(&self) -> &Kernels<M> {
+        &self.kernels
+    }
+
+    /// Allocates numbers of arbitrary content.
+    fn take<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.array(len).map_err(failed)?)))
+    }
+
+    /// Allocates zeros.
+    fn zeros<T: Element>(&self, len: usize) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.zeros(len).map_err(failed)?)))
+    }
+
+    fn upload<T: Element>(&self, host: &[T]) -> Done<Numbers<M, T>> {
+        Ok(Numbers(Some(self.kernels.array_of(host).map_err(failed)?)))
+    }
+}
+
+/// Calls `f` with a weight.
+fn with<M: Runner, R>(
+    param: &Param<Device<M>>,
+    f: impl FnOnce(Slice<'_, u16>) -> Done<R>,
+) -> Done<R> {
+    let (weights, place) = param.read();
+    f(weights.high.read()?.part(place))
+}
+
+/// Returns the sum of a weight's gradients, if it is trained.
+fn sum<'s, M: Runner>(
+    sums: &'s mut Gradients<'_, Device<M>>,
+    param: &Param<Device<M>>,
+) -> Done<Option<SliceMut<'s, f32>>> {
+    let Some((sums, place)) = sums.place(param.slot()) else { return Ok(None) };
+    Ok(Some(sums.write()?.part(place)))
+}

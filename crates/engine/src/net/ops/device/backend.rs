@@ -1,0 +1,212 @@
+//! A machine as a device on which models generate and are trained.
+
+use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use maverl_kernels::attention::{BLOCK_TOKENS, Heads};
+use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
+use maverl_kernels::sample::{BadLogits, Draw, Sampled};
+
+use super::{Device, Numbers, Runner, failed};
+use crate::files::HfConfig;
+use crate::net::Model;
+use crate::net::linear::Linear;
+use crate::net::ops::{Backend, Buffer, Done, KvCache, TokenChoice};
+use crate::net::pool::Pool;
+
+/// Blocks of the first allocation of a cache.
+const FIRST_BLOCKS: usize = 64;
+
+/// Blocks of keys and values on a machine. Their array is replaced by one of twice the size where it is full.
+#[derive(Debug)]
+pub struct DeviceKv<M: Runner> {
+    /// Locked, as new tokens are appended through a shared reference.
+    blocks: Mutex<Numbers<M, u16>>,
+    pub(super) shape: KvShape,
+    /// Workspace of recorded passes.
+    pub(super) workspace: Numbers<M, u32>,
+    /// Number of blocks in use.
+    count: usize,
+    /// Largest number of blocks.
+    most: usize,
+}
+
+impl<M: Runner> DeviceKv<M> {
+    /// Creates the cache of a recording, whose blocks get their address later.
+    pub(super) fn recorded(blocks: Numbers<M, u16>, shape: KvShape) -> Self {
+        let workspace = Numbers::default();
+        Self { blocks: Mutex::new(blocks), shape, workspace, count: 1, most: 1 }
+    }
+
+    /// Returns the blocks. They are valid even if a thread panicked with the lock.
+    pub(super) fn blocks(&self) -> MutexGuard<'_, Numbers<M, u16>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: Runner> KvCache for DeviceKv<M> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn clear(&mut self) {
+        (self.blocks, self.workspace, self.count) = (Mutex::default(), Numbers::default(), 0);
+    }
+}
+
+fn shape(config: &HfConfig) -> KvShape {
+    let Heads { kv: heads, dim, .. } = config.heads();
+    KvShape { layers: config.layers.len(), heads, dim }
+}
+
+impl<M: Runner> Backend for Device<M> {
+    fn load(&self, host: Model, trained: bool) -> Done<Model<Self>> {
+        super::runs(&host.config)?;
+        host.on(self, trained)
+    }
+
+    fn host(&self, model: &Model<Self>) -> Done<Model> {
+        model.to_host(self)
+    }
+
+    fn store(&self, host: &Model, model: &Model<Self>) -> Done<()> {
+        model.trainable().assign(self, host.trainable())
+    }
+
+    fn block_bytes(&self, config: &HfConfig) -> usize {
+        shape(config).block() * size_of::<u16>()
+    }
+
+    fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
+        let (blocks, workspace) = (Mutex::default(), Numbers::default());
+        DeviceKv { blocks, shape: shape(config), workspace, count: 0, most }
+    }
+
+    fn add_block(&self, kv: &mut DeviceKv<M>) -> Done<u32> {
+        let (block, room) = (kv.shape.block(), kv.blocks().len() / kv.shape.block());
+        if kv.count == room {
+            let more = (2 * room).max(FIRST_BLOCKS).min(kv.most).max(room + 1);
+            let mut blocks = self.take(more * block)?;
+            if kv.count > 0 {
+                self.kernels.copy(kv.blocks().read()?, blocks.write()?).map_err(failed)?;
+            }
+            kv.blocks = Mutex::new(blocks);
+        }
+        kv.count += 1;
+        Ok(kv.count as u32 - 1)
+    }
+
+    fn copy_block(&self, kv: &mut DeviceKv<M>, [from, to]: [u32; 2], tokens: usize) -> Done<()> {
+        debug_assert!(tokens <= BLOCK_TOKENS, "{tokens} tokens of a block");
+        // The tokens after those are overwritten before they are read.
+        let block = kv.shape.block();
+        let places = [from, to].map(|index| index as usize * block);
+        self.kernels.copy_within(kv.blocks().write()?, places, block).map_err(failed)
+    }
+
+    fn pick(&self, act: &Self::Act, width: usize, rows: &[u32]) -> Done<Self::Act> {
+        let mut picked = self.take(rows.len() * width)?;
+        let selected = self.kernels.selected_rows(rows).map_err(failed)?;
+        self.kernels
+            .combine_rows(act.read()?, &selected, width, picked.write()?)
+            .map_err(failed)?;
+        Ok(picked)
+    }
+
+    fn spread(&self, dpicked: &Self::Act, rows: &[u32], n: usize) -> Done<Self::Act> {
+        let width = dpicked.len() / rows.len();
+        let mut dact = self.take(n * width)?;
+        let scattered = self.kernels.scattered_rows(rows, n).map_err(failed)?;
+        self.kernels
+            .combine_rows(dpicked.read()?, &scattered, width, dact.write()?)
+            .map_err(failed)?;
+        Ok(dact)
+    }
+
+    fn read<'a>(&self, act: &'a Self::Act) -> Done<Cow<'a, [f32]>> {
+        let read = |array: &DeviceArray<M, u16>| self.kernels.read(array).map_err(failed);
+        let bits = act.0.as_ref().map(read).transpose()?.unwrap_or_default();
+        Ok(Cow::Owned(from_bf16(&bits)))
+    }
+
+    fn act(&self, values: Vec<f32>) -> Done<Self::Act> {
+        self.upload(&to_bf16(&values))
+    }
+
+    fn logits(
+        &self,
+        hidden: &Self::Act,
+        rows: &[u32],
+        head: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Vec<f32>> {
+        let logits = self.head_logits(hidden, rows, head)?;
+        self.kernels.read(&logits).map_err(failed)
+    }
+
+    fn choose<C: TokenChoice>(
+        &self,
+        hidden: &Self::Act,
+        rows: &[u32],
+        head: &Linear<Self>,
+        of: &mut [C],
+        _: &mut Pool<Self>,
+    ) -> Done<()> {
+        let ready = of.iter_mut().filter_map(|choice| Some((choice.row()?, choice.draw(), choice)));
+        let mut ready: Vec<(usize, Option<Draw>, &mut C)> = ready.collect();
+        // Rows whose logits are read come first.
+        ready.sort_by_key(|(_, draw, _)| draw.is_some());
+        let order: Vec<u32> = ready.iter().map(|(row, ..)| rows[*row]).collect();
+        let logits = self.head_logits(hidden, &order, head)?;
+        let vocab = head.dims().0;
+        let whole = ready.iter().filter(|(_, draw, _)| draw.is_none()).count();
+        let read = self.kernels.read_front(&logits, whole * vocab).map_err(failed)?;
+        for ((.., choice), logits) in ready.iter_mut().zip(read.chunks_exact(vocab)) {
+            choice.choose(logits)?;
+        }
+        if whole == ready.len() {
+            return Ok(());
+        }
+        let unused = Draw { temperature: 1.0, seed: 0, counter: 0 };
+        let draws: Vec<Draw> = ready.iter().map(|(_, draw, _)| draw.unwrap_or(unused)).collect();
+        let sampled = self.kernels.choose(logits.slice(), &draws).map_err(failed)?;
+        let drawn = ready.into_iter().zip(sampled).skip(whole);
+        drawn.into_iter().try_for_each(|((.., choice), sampled)| choice.drawn(sampled))
+    }
+
+    fn runs_ahead(&self) -> bool {
+        true
+    }
+
+    fn draw(
+        &self,
+        hidden: &Self::Act,
+        rows: &[u32],
+        head: &Linear<Self>,
+        draws: &[Draw],
+        _: &mut Pool<Self>,
+    ) -> Done<SampledTokens<M>> {
+        let logits = self.head_logits(hidden, rows, head)?;
+        self.kernels.sample(logits.slice(), draws).map_err(failed)
+    }
+
+    fn drawn(&self, of: &SampledTokens<M>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        self.kernels.sampled(of).map_err(failed)
+    }
+}
+
+impl<M: Runner> Device<M> {
+    /// Computes the logits of some rows of hidden states.
+    fn head_logits(
+        &self,
+        hidden: &Numbers<M, u16>,
+        rows: &[u32],
+        head: &Linear<Self>,
+    ) -> Done<DeviceArray<M, f32>> {
+        let (vocab, width) = head.dims();
+        let picked = self.pick(hidden, width, rows)?;
+        let mut logits = self.kernels.array(rows.len() * vocab).map_err(failed)?;
+        self.map(head, picked.read()?, Destination::F32(logits.slice_mut()))?;
+        Ok(logits)
+    }
+}

@@ -1,0 +1,114 @@
+//! Sums and parameters of the devices of all processes.
+
+use std::ops::Range;
+
+use maverl_kernels::cuda::{Element, Slice, SliceMut};
+
+use super::{Device, Halves, Numbers, Runner, failed};
+use crate::net::ops::{Done, Transfer};
+use crate::net::values::ALIGN;
+
+/// Elements of all processes that are exchanged at once, which bounds the memory for those of the others.
+const PIECE: usize = 16 << 20;
+
+impl<M: Runner> Device<M> {
+    /// Adds the sums of all processes in their order; this one gets those of its range.
+    pub(super) fn reduce_between(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Numbers<M, f32>,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        let (rank, size) = (transfer.rank(), transfer.size());
+        let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
+        let length = (PIECE / size).next_multiple_of(ALIGN);
+        let room = length.min(ranges[rank].len()) * (size - 1);
+        let mut others: Numbers<M, f32> = self.take(room)?;
+        for from in (0..longest).step_by(length) {
+            let piece = |range: &Range<usize>| {
+                let at = |offset: usize| (range.start + offset).min(range.end);
+                at(from)..at(from + length)
+            };
+            let parts: Vec<Range<usize>> = ranges.iter().map(piece).collect();
+            let own = parts[rank].clone();
+            let sums = of.read()?;
+            let bytes = |(to, part): (usize, &Range<usize>)| {
+                if to == rank {
+                    sums.part(own.start..own.start).bytes()
+                } else {
+                    sums.part(part.clone()).bytes()
+                }
+            };
+            let sends: Vec<Slice<'_, u8>> = parts.iter().enumerate().map(bytes).collect();
+            let mut rest = others.write()?.part(0..own.len() * (size - 1));
+            let mut receives = Vec::with_capacity(size);
+            for from in 0..size {
+                let (part, after) = rest.split(if from == rank { 0 } else { own.len() });
+                receives.push(part.bytes());
+                rest = after;
+            }
+            self.exchange(transfer, &sends, &mut receives)?;
+            let others = others.write()?.part(0..own.len() * (size - 1));
+            let sum = of.write()?.part(own);
+            self.kernels.sum_in_order(sum, rank, others).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Fills an array, of which each process has its range.
+    pub(super) fn spread_between<T: Element>(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Numbers<M, T>,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        let rank = transfer.rank();
+        let (mut rest, mut at) = (of.write()?, 0);
+        let mut parts: Vec<SliceMut<'_, u8>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let (_, after) = rest.split(range.start - at);
+            let (part, after) = after.split(range.len());
+            parts.push(part.bytes());
+            (rest, at) = (after, range.end);
+        }
+        // The part of this process is only read.
+        let (empty, own) = parts.remove(rank).split(0);
+        parts.insert(rank, empty);
+        let part = |to: usize| own.read().part(0..if to == rank { 0 } else { own.len() });
+        let sends: Vec<Slice<'_, u8>> = (0..ranges.len()).map(part).collect();
+        self.exchange(transfer, &sends, &mut parts)
+    }
+
+    /// Fills parameters, of which each process has its range.
+    pub(super) fn spread_halves(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Halves<M>,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.spread_between(transfer, &mut of.high, ranges)?;
+        match &mut of.low {
+            Some(low) => self.spread_between(transfer, low, ranges),
+            None => Ok(()),
+        }
+    }
+
+    fn exchange(
+        &self,
+        transfer: &dyn Transfer,
+        sends: &[Slice<'_, u8>],
+        receives: &mut [SliceMut<'_, u8>],
+    ) -> Done<()> {
+        let machine = self.kernels.machine();
+        let mut event = None;
+        let mut done = || {
+            let event = match &mut event {
+                Some(event) => event,
+                none => none.insert(machine.record().map_err(failed)?),
+            };
+            machine.reached(event).map_err(failed)
+        };
+        let stream = machine.stream().map_err(failed)?;
+        transfer.exchange(stream, sends, receives, &mut done)
+    }
+}

@@ -1,0 +1,186 @@
+//! Parameters, gradients and moments in a machine's memory.
+//!
+//! A trained weight is an f32 in two halves: one in bf16, which products read, and the bits that are lacking.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use maverl_kernels::adamw::AdamW;
+use maverl_kernels::cuda::{DeviceArray, Master, RopeTables, SampledTokens, from_bf16};
+
+use super::{Device, DeviceKv, Numbers, Passes, Runner, failed};
+use crate::net::ops::{Done, Memory, Transfer};
+
+/// Parameters in a machine's memory.
+#[derive(Debug)]
+pub struct Halves<M: Runner> {
+    /// The parameters in bf16.
+    pub(super) high: Numbers<M, u16>,
+    /// The rest of their bits, if they are trained.
+    pub(super) low: Option<Numbers<M, u16>>,
+}
+
+impl<M: Runner> Device<M> {
+    /// Copies numbers on the machine.
+    fn copy_numbers(&self, from: &Numbers<M, u16>) -> Done<Numbers<M, u16>> {
+        let from = from.read()?;
+        let mut to = self.take(from.len())?;
+        self.kernels.copy(from, to.write()?).map_err(failed)?;
+        Ok(to)
+    }
+}
+
+impl<M: Runner> Memory for Device<M> {
+    type Weights = Halves<M>;
+    type Sums = Numbers<M, f32>;
+    type Stream = Numbers<M, f32>;
+    type Act = Numbers<M, u16>;
+    type Lse = Numbers<M, f32>;
+    type Packed = ();
+    type Rope = RopeTables<M>;
+    type Kv = DeviceKv<M>;
+    type Spare = ();
+    type Passes = Passes<M>;
+    type Drawn = SampledTokens<M>;
+
+    fn give((): &mut (), buffers: impl IntoIterator<Item = Self::Act>) {
+        buffers.into_iter().for_each(drop);
+    }
+
+    fn give_streams((): &mut (), buffers: impl IntoIterator<Item = Self::Stream>) {
+        buffers.into_iter().for_each(drop);
+    }
+
+    fn weights(&self, values: &[f32], trained: bool) -> Done<Halves<M>> {
+        let half = |at: usize| -> Vec<u16> {
+            values.iter().map(|&value| Master::split(value)[at]).collect()
+        };
+        let low = trained.then(|| self.upload(&half(1))).transpose()?;
+        Ok(Halves { high: self.upload(&half(0))?, low })
+    }
+
+    fn blank(&self, elements: usize, trained: bool) -> Done<Halves<M>> {
+        let low = trained.then(|| self.take(elements)).transpose()?;
+        Ok(Halves { high: self.take(elements)?, low })
+    }
+
+    fn copy_weights(&self, of: &Halves<M>, trained: bool) -> Done<Halves<M>> {
+        let copy = |from| self.copy_numbers(from);
+        let low = match (&of.low, trained) {
+            (Some(low), true) => Some(copy(low)?),
+            (None, true) => Some(self.zeros(of.high.read()?.len())?),
+            (_, false) => None,
+        };
+        Ok(Halves { high: copy(&of.high)?, low })
+    }
+
+    fn assign(&self, to: &mut Halves<M>, values: &[f32]) -> Done<()> {
+        // In place: recorded passes have the address.
+        let Halves { high, low } = to;
+        for (at, half) in [Some(high), low.as_mut()].into_iter().enumerate() {
+            let Some(half) = half.and_then(|half| half.0.as_mut()) else { continue };
+            if half.len() != values.len() {
+                return Err(super::misused("as many parameters are overwritten as there are"));
+            }
+            let bits: Vec<u16> = values.iter().map(|&value| Master::split(value)[at]).collect();
+            self.kernels.write(half, &bits).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn read_weights<'a>(&self, of: &'a Halves<M>) -> Done<Cow<'a, [f32]>> {
+        let read = |half: &Numbers<M, u16>| match &half.0 {
+            Some(array) => self.kernels.read(array).map_err(failed),
+            None => Ok(Vec::new()),
+        };
+        let high = read(&of.high)?;
+        let Some(low) = &of.low else { return Ok(Cow::Owned(from_bf16(&high))) };
+        let join = |(high, low): (u16, u16)| Master::join([high, low]);
+        Ok(Cow::Owned(high.into_iter().zip(read(low)?).map(join).collect()))
+    }
+
+    fn sums(&self, elements: usize) -> Done<Self::Sums> {
+        self.zeros(elements)
+    }
+
+    fn reuse(&self, _: Self::Sums) -> Option<Self::Sums> {
+        None
+    }
+
+    fn sums_of(&self, values: Vec<f32>) -> Done<Self::Sums> {
+        self.upload(&values)
+    }
+
+    fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>> {
+        let read = |array: &DeviceArray<M, f32>| self.kernels.read(array).map_err(failed);
+        Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
+    }
+
+    fn update_sums(
+        &self,
+        of: &mut Self::Sums,
+        f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
+    ) -> Done<()> {
+        let mut values = self.read_sums(of)?.into_owned();
+        f(&mut values)?;
+        *of = Numbers::default();
+        *of = self.sums_of(values)?;
+        Ok(())
+    }
+
+    fn reduce(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Self::Sums,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.reduce_between(transfer, of, ranges)
+    }
+
+    fn spread_sums(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Self::Sums,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.spread_between(transfer, of, ranges)
+    }
+
+    fn spread_weights(
+        &self,
+        transfer: &dyn Transfer,
+        of: &mut Halves<M>,
+        ranges: &[Range<usize>],
+    ) -> Done<()> {
+        self.spread_halves(transfer, of, ranges)
+    }
+
+    fn squares(
+        &self,
+        of: &Self::Sums,
+        range: Range<usize>,
+        _: impl Iterator<Item = Range<usize>>,
+    ) -> Done<f64> {
+        self.kernels.sum_of_squares(of.read()?.part(range)).map_err(failed)
+    }
+
+    fn adamw(
+        &self,
+        cfg: &AdamW,
+        (step, scale): (u64, f32),
+        range: Range<usize>,
+        (weights, gradients): (&mut Halves<M>, &mut Self::Sums),
+        [m, v]: [&mut Self::Sums; 2],
+    ) -> Done<()> {
+        let Halves { high, low: Some(low) } = weights else {
+            let what = "an optimizer step on weights that are not trained";
+            return Err(super::misused(what));
+        };
+        let halves = [high, low].map(|half| half.write().map(|half| half.part(range.clone())));
+        let [high, low] = halves;
+        let master = Master { high: high?, low: low? };
+        let moments = [m.write()?, v.write()?];
+        let gradients = gradients.write()?.part(range);
+        self.kernels.adamw(cfg, step, scale, master, gradients, moments).map_err(failed)
+    }
+}

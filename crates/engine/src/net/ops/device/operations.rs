@@ -1,0 +1,368 @@
+//! Operations of a device, by the kernels of its machine.
+
+use std::ops::Range;
+
+use maverl_kernels::attention::Heads;
+use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
+use maverl_kernels::rope::RopeTable;
+
+use super::{Device, DeviceKv, Passes, Placed, Runner, Seen, Tokens, empty, failed, sum, with};
+use crate::net::gradients::Gradients;
+use crate::net::linear::Linear;
+use crate::net::norm::Norm;
+use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, Targets};
+use crate::net::pool::{Pool, Share};
+use crate::net::rows::Rows;
+use crate::net::values::Param;
+
+/// Largest number of logits that are held at once.
+const LOGITS: usize = 1 << 24;
+
+impl<M: Runner> Ops for Device<M> {
+    type Placed<'a> = Placed<'a, M>;
+
+    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTables<M>> {
+        let table = RopeTable::new(inv_freq, positions);
+        self.kernels.rope_tables(&table, positions).map_err(failed)
+    }
+
+    fn place<'a>(&self, rows: Rows<'a>) -> Done<Placed<'a, M>> {
+        let forward = self.kernels.attention_layout(rows.packing).map_err(failed)?;
+        let back = self.kernels.backward_layout(rows.packing).map_err(failed)?;
+        let ids = self.kernels.embedding_layout(rows.ids).map_err(failed)?;
+        let positions = self.kernels.positions(rows.positions).map_err(failed)?;
+        Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Rows(forward, back) })))
+    }
+
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Placed<'a, M>> {
+        let NewTokens { ids, positions, segments, drawn } = tokens;
+        let tables = self.kernels.block_tables(segments).map_err(failed)?;
+        let mut ids = self.kernels.embedding_layout(ids).map_err(failed)?;
+        if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
+            self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(failed)?;
+        }
+        let positions = self.kernels.positions(positions).map_err(failed)?;
+        Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) })))
+    }
+
+    fn decode(
+        &self,
+        passes: &Passes<M>,
+        tokens: NewTokens<'_, Self>,
+        kv: &mut DeviceKv<M>,
+        run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
+    ) -> Done<Option<Self::Act>> {
+        let Some(pass) = self.recorded(tokens.segments) else { return Ok(None) };
+        let shape = kv.shape;
+        let record = || self.record(pass, shape, run);
+        passes.with(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
+    }
+
+    fn part<'p>(&self, all: &'p Placed<'_, M>, _: Range<usize>) -> Placed<'p, M> {
+        Placed::Again(all.tokens())
+    }
+
+    fn parts<'l>(&self, _: usize, _: impl Iterator<Item = &'l Linear<Self>>) -> usize {
+        1
+    }
+
+    fn join(&self, parts: &mut [Share<Self>], _: &mut Pool<Self>) -> Done<Self::Act> {
+        parts.first_mut().map(|part| std::mem::take(&mut part.hidden)).ok_or_else(empty)
+    }
+
+    fn pack(&self, _: &Param<Self>) {}
+
+    fn gather(
+        &self,
+        table: &Param<Self>,
+        at: &Placed<'_, M>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Stream> {
+        let (ids, width) = (&at.tokens().ids, table.dims()[1]);
+        let mut x = self.take(ids.tokens() * width)?;
+        let to = x.write()?;
+        with(table, |table| self.kernels.gather(table, ids, width, to).map_err(failed))?;
+        Ok(x)
+    }
+
+    fn gather_back(
+        &self,
+        table: &Param<Self>,
+        dx: &Self::Stream,
+        at: &Placed<'_, M>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()> {
+        let Some(dtable) = sum(sums, table)? else { return Ok(()) };
+        let (dx, width) = (dx.read()?, table.dims()[1]);
+        self.kernels.scatter_add(dx, &at.tokens().ids, width, dtable).map_err(failed)
+    }
+
+    fn norm(
+        &self,
+        x: &Self::Stream,
+        Norm { weight, eps }: &Norm<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut y = self.take(x.len())?;
+        let (x, to) = (x.read()?, y.write()?);
+        with(weight, |w| self.kernels.rms_norm(x, w, *eps, to).map_err(failed))?;
+        Ok(y)
+    }
+
+    fn norm_back(
+        &self,
+        x: &Self::Stream,
+        Norm { weight, eps }: &Norm<Self>,
+        dy: &Self::Act,
+        onto: Option<Self::Stream>,
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Stream> {
+        let add = onto.is_some();
+        let mut dx = onto.map_or_else(|| self.take(x.len()), Ok)?;
+        let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, weight)?);
+        with(weight, |w| {
+            self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(failed)
+        })?;
+        Ok(dx)
+    }
+
+    fn linear(&self, x: &Self::Act, map: &Linear<Self>, _: &mut Pool<Self>) -> Done<Self::Act> {
+        let (o, i) = map.dims();
+        let mut y = self.take(x.len() / i * o)?;
+        self.map(map, x.read()?, Destination::Bf16(y.write()?))?;
+        Ok(y)
+    }
+
+    fn linears<const N: usize>(
+        &self,
+        x: &Self::Act,
+        maps: [&Linear<Self>; N],
+        _: &mut Pool<Self>,
+    ) -> Done<[Self::Act; N]> {
+        self.maps(x, maps)
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &Self::Stream,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Stream> {
+        let mut y = self.take(onto.len())?;
+        self.map(map, x.read()?, Destination::Onto(onto.read()?, y.write()?))?;
+        Ok(y)
+    }
+
+    fn linear_back(
+        &self,
+        x: &Self::Act,
+        maps: &[(&Linear<Self>, &Self::Act)],
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut dx = self.take(x.len())?;
+        if let [(map, dy)] = maps {
+            self.map_back(map, [x.read()?, dy.read()?], Destination::Bf16(dx.write()?), sums)?;
+            return Ok(dx);
+        }
+        let mut wide = self.take(x.len())?;
+        for (index, (map, dy)) in maps.iter().enumerate() {
+            let to = wide.write()?;
+            let to = if index == 0 { Destination::F32(to) } else { Destination::Add(to) };
+            self.map_back(map, [x.read()?, dy.read()?], to, sums)?;
+        }
+        self.kernels.round_to_bf16(wide.read()?, dx.write()?).map_err(failed)?;
+        Ok(dx)
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        dy: &Self::Stream,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut rounded = self.take(dy.len())?;
+        self.kernels.round_to_bf16(dy.read()?, rounded.write()?).map_err(failed)?;
+        self.linear_back(x, &[(map, &rounded)], sums, pool)
+    }
+
+    fn turn(
+        &self,
+        mut x: Self::Act,
+        turn: &HeadTurn<'_, Self>,
+        at: &Placed<'_, M>,
+        _: &mut Pool<Self>,
+    ) -> Done<(Self::Act, Option<Self::Act>)> {
+        let HeadTurn { heads, norm, rope } = *turn;
+        let positions = &at.tokens().positions;
+        let Some(Norm { weight, eps }) = norm else {
+            let to = x.write()?;
+            self.kernels.rope(to, heads, positions, rope, None, None).map_err(failed)?;
+            return Ok((x, None));
+        };
+        let mut raw = self.take(x.len())?;
+        let (to, copy) = (x.write()?, Some(raw.write()?));
+        with(weight, |w| {
+            let norm = Some(HeadNorm { w, eps: *eps });
+            self.kernels.rope(to, heads, positions, rope, norm, copy).map_err(failed)
+        })?;
+        Ok((x, Some(raw)))
+    }
+
+    fn turn_back(
+        &self,
+        mut dx: Self::Act,
+        raw: Option<Self::Act>,
+        turn: &HeadTurn<'_, Self>,
+        at: &Placed<'_, M>,
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let HeadTurn { heads, norm, rope } = *turn;
+        let positions = &at.tokens().positions;
+        let to = dx.write()?;
+        match (norm, &raw) {
+            (Some(Norm { weight, eps }), Some(raw)) => {
+                let (raw, dw) = (raw.read()?, sum(sums, weight)?);
+                with(weight, |w| {
+                    let norm = Some((HeadNorm { w, eps: *eps }, raw));
+                    self.kernels.rope_back(to, heads, positions, rope, norm, dw).map_err(failed)
+                })?;
+            }
+            _ => self.kernels.rope_back(to, heads, positions, rope, None, None).map_err(failed)?,
+        }
+        Ok(dx)
+    }
+
+    fn swiglu(&self, gate: &Self::Act, up: &Self::Act, _: &mut Pool<Self>) -> Done<Self::Act> {
+        let mut act = self.take(gate.len())?;
+        self.kernels.swiglu(gate.read()?, up.read()?, act.write()?).map_err(failed)?;
+        Ok(act)
+    }
+
+    fn swiglu_back(
+        &self,
+        [gate, up]: [&Self::Act; 2],
+        dact: &Self::Act,
+        act: Self::Act,
+        _: &mut Pool<Self>,
+    ) -> Done<[Self::Act; 2]> {
+        let (mut dgate, mut dup) = (act, self.take(gate.len())?);
+        let given = [gate.read()?, up.read()?, dact.read()?];
+        let to = [dgate.write()?, dup.write()?];
+        self.kernels.swiglu_back(given, to, None).map_err(failed)?;
+        Ok([dgate, dup])
+    }
+
+    fn attend(
+        &self,
+        [q, k, v]: [&Self::Act; 3],
+        at: &Placed<'_, M>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<(Self::Act, Self::Lse)> {
+        let (mut out, mut lse) = (self.take(q.len())?, self.take(q.len() / heads.dim)?);
+        let qkv = [q.read()?, k.read()?, v.read()?];
+        let (layout, _) = at.rows()?;
+        self.kernels.attend(qkv, layout, heads, out.write()?, lse.write()?).map_err(failed)?;
+        Ok((out, lse))
+    }
+
+    fn attend_back(
+        &self,
+        [q, k, v]: [&Self::Act; 3],
+        [out, dout]: [&Self::Act; 2],
+        lse: &Self::Lse,
+        at: &Placed<'_, M>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<[Self::Act; 3]> {
+        let [mut dq, mut dk, mut dv] =
+            [self.take(q.len())?, self.take(k.len())?, self.take(v.len())?];
+        let (qkv, out) = ([q.read()?, k.read()?, v.read()?], [out.read()?, dout.read()?]);
+        let (to, (_, layout)) = ([dq.write()?, dk.write()?, dv.write()?], at.rows()?);
+        self.kernels.attend_back(qkv, out, lse.read()?, layout, heads, to).map_err(failed)?;
+        Ok([dq, dk, dv])
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn append(
+        &self,
+        kv: &DeviceKv<M>,
+        layer: usize,
+        [k, v]: [&Self::Act; 2],
+        at: &Placed<'_, M>,
+    ) -> Done<()> {
+        let (new, shape, mut blocks) = ([k.read()?, v.read()?], kv.shape, kv.blocks());
+        self.kernels.append(new, at.cached()?, shape, layer, blocks.write()?).map_err(failed)
+    }
+
+    fn attend_cached(
+        &self,
+        q: &Self::Act,
+        (kv, layer): (&DeviceKv<M>, usize),
+        at: &Placed<'_, M>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut out = self.take(q.len())?;
+        let (q, blocks, tables) = (q.read()?, kv.blocks(), at.cached()?);
+        let (blocks, to) = (blocks.read()?, out.write()?);
+        self.kernels
+            .attend_cached(q, blocks, tables, kv.shape, layer, heads, to)
+            .map_err(failed)?;
+        Ok(out)
+    }
+
+    fn logprobs(
+        &self,
+        hidden: &Self::Act,
+        head: &Param<Self>,
+        of: Targets<'_>,
+    ) -> Done<(Vec<f32>, Vec<f32>)> {
+        let (h, rows_at_once) = (hidden.read()?, rows_at_once(head));
+        with(head, |w| {
+            let input = input(h, w, of, rows_at_once);
+            let [logp, entropy] = self.kernels.head_log_probabilities(&input).map_err(failed)?;
+            Ok((logp, entropy))
+        })
+    }
+
+    fn loss(
+        &self,
+        hidden: &Self::Act,
+        head: &Param<Self>,
+        of: Targets<'_>,
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<Self::Act> {
+        let mut dhidden = self.take(hidden.len())?;
+        let (h, to, dw) = (hidden.read()?, dhidden.write()?, sum(sums, head)?);
+        let rows_at_once = rows_at_once(head);
+        with(head, |w| {
+            let input = input(h, w, of, rows_at_once);
+            self.kernels.head_loss(&input, offsets, loss, to, dw).map_err(failed)?
+        })?;
+        Ok(dhidden)
+    }
+}
+
+/// Returns the number of rows of which logits are held at once.
+fn rows_at_once<M: Runner>(head: &Param<Device<M>>) -> usize {
+    (LOGITS / head.dims()[0]).max(1)
+}
+
+fn input<'a>(
+    h: Slice<'a, u16>,
+    w: Slice<'a, u16>,
+    of: Targets<'a>,
+    rows_at_once: usize,
+) -> HeadInput<'a> {
+    let Targets { ids: targets, inv_temperature: inverse_temperatures } = of;
+    HeadInput { h, w, targets, inverse_temperatures, rows_at_once }
+}

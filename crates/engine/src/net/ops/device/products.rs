@@ -1,0 +1,129 @@
+//! Products of a device: linear maps with their adapters, forward and backward.
+
+use maverl_kernels::cuda::{AdapterTerms, Destination, LinearOutput, MapOutput, Slice, together};
+
+use super::{Device, Done, Numbers, Runner, failed, sum, with};
+use crate::files::{ModelError, ModelErrorKind};
+use crate::net::gradients::Gradients;
+use crate::net::linear::{Linear, Lora};
+use crate::net::values::Param;
+
+impl<M: Runner> Device<M> {
+    /// Computes `scale · x Aᵀ`, `[N, r]`, for the correction of an adapter.
+    fn low(&self, x: Slice<'_, u16>, lora: &Lora<Self>) -> Done<Numbers<M, u16>> {
+        if lora.dropout.is_some() {
+            let what = "dropout of an adapter is not supported on this device: set `dropout = 0`";
+            return Err(ModelError::new(ModelErrorKind::Argument, what));
+        }
+        let (r, i, _) = lora.dims();
+        let n = x.len() / i;
+        let mut low = self.take(n * r)?;
+        let to = Destination::Bf16(low.write()?);
+        let out = LinearOutput { scale: lora.scale, bias: None, to };
+        with(&lora.a, |a| self.kernels.linear(x, a, [n, r, i], None, out).map_err(failed))?;
+        Ok(low)
+    }
+
+    /// Computes a map with its bias and its adapter.
+    pub(super) fn map(
+        &self,
+        map: &Linear<Self>,
+        x: Slice<'_, u16>,
+        to: Destination<'_>,
+    ) -> Done<()> {
+        let (o, i) = map.dims();
+        let shape = [x.len() / i, o, i];
+        let run = |bias: Option<Slice<'_, u16>>, adapter: Option<AdapterTerms<'_>>| {
+            let out = LinearOutput { scale: 1.0, bias, to };
+            with(&map.weight, |w| self.kernels.linear(x, w, shape, adapter, out).map_err(failed))
+        };
+        let biased = |adapter: Option<AdapterTerms<'_>>| match &map.bias {
+            Some(bias) => with(bias, |bias| run(Some(bias), adapter)),
+            None => run(None, adapter),
+        };
+        let Some(lora) = &map.lora else { return biased(None) };
+        let low = self.low(x, lora)?;
+        let left = low.read()?;
+        with(&lora.b, |right| biased(Some(AdapterTerms { left, right, rank: lora.dims().0 })))
+    }
+
+    /// Computes maps of one input, in one launch where its rows are few and no map has an adapter.
+    pub(super) fn maps<const N: usize>(
+        &self,
+        x: &Numbers<M, u16>,
+        maps: [&Linear<Self>; N],
+    ) -> Done<[Numbers<M, u16>; N]> {
+        let mut ys = [(); N].map(|()| Numbers::default());
+        let (x, k) = (x.read()?, maps[0].dims().1);
+        let m = x.len() / k;
+        if !together(N, m) || maps.iter().any(|map| map.lora.is_some()) {
+            for (y, map) in ys.iter_mut().zip(maps) {
+                *y = self.take(m * map.dims().0)?;
+                self.map(map, x, Destination::Bf16(y.write()?))?;
+            }
+            return Ok(ys);
+        }
+        let held = maps.map(|map| (map.weight.read(), map.bias.as_ref().map(Param::read)));
+        let mut outputs = Vec::with_capacity(N);
+        for ((y, map), ((weights, at), bias)) in ys.iter_mut().zip(maps).zip(&held) {
+            *y = self.take(m * map.dims().0)?;
+            let bias = match bias {
+                Some((of, at)) => Some(of.high.read()?.part(at.clone())),
+                None => None,
+            };
+            let w = weights.high.read()?.part(at.clone());
+            outputs.push(MapOutput { w, bias, to: y.write()? });
+        }
+        self.kernels.linears(x, [m, k], &outputs).map_err(failed)?;
+        drop(outputs);
+        Ok(ys)
+    }
+
+    /// Adds the gradients of a map's weights, and writes that of its input.
+    pub(super) fn map_back(
+        &self,
+        map: &Linear<Self>,
+        [x, dy]: [Slice<'_, u16>; 2],
+        to: Destination<'_>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()> {
+        let ((o, i), kernels) = (map.dims(), &self.kernels);
+        let n = x.len() / i;
+        let weight = |param: &Param<Self>,
+                      [left, right]: [Slice<'_, u16>; 2],
+                      shape: [usize; 2],
+                      sums: &mut Gradients<'_, Self>| {
+            let Some(dw) = sum(sums, param)? else { return Ok(()) };
+            let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw) };
+            let [rows, columns] = shape;
+            kernels.linear_back_weight(left, right, [rows, columns, n], out).map_err(failed)
+        };
+        weight(&map.weight, [dy, x], [o, i], sums)?;
+        if let Some(bias) = &map.bias
+            && let Some(db) = sum(sums, bias)?
+        {
+            kernels.sum_rows(dy, db).map_err(failed)?;
+        }
+        let out = LinearOutput { scale: 1.0, bias: None, to };
+        let Some(lora) = &map.lora else {
+            return with(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], None, out).map_err(failed)
+            });
+        };
+        let r = lora.dims().0;
+        let low = self.low(x, lora)?;
+        weight(&lora.b, [dy, low.read()?], [o, r], sums)?;
+        let mut dlow = self.take(n * r)?;
+        let to = Destination::Bf16(dlow.write()?);
+        let scaled = LinearOutput { scale: lora.scale, bias: None, to };
+        with(&lora.b, |b| kernels.linear_back(dy, b, [n, r, o], None, scaled).map_err(failed))?;
+        let left = dlow.read()?;
+        weight(&lora.a, [left, x], [r, i], sums)?;
+        with(&lora.a, |right| {
+            let adapter = Some(AdapterTerms { left, right, rank: r });
+            with(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], adapter, out).map_err(failed)
+            })
+        })
+    }
+}

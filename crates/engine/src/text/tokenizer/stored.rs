@@ -1,0 +1,74 @@
+//! A tokenizer without the other files of its model: the texts of ids where there are no weights.
+
+use serde_json::Map;
+use tokenizers::DecoderWrapper;
+
+use super::settings::TokenizerSettings;
+use super::{OnceLock, Tokenizer, caught, parse};
+use crate::text::TokenizerError;
+
+/// Text that a token adds to the tokens before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Piece {
+    /// Text. Empty if it depends on the next token, as that of the first bytes of a character.
+    pub text: String,
+    /// Bytes of a token without text.
+    pub bytes: Vec<u8>,
+    /// True for a special token, which is not part of a reply's text.
+    pub special: bool,
+}
+
+impl Tokenizer {
+    /// Returns `tokenizer.json` as it is used: with the tokens that other files of the model add or make special.
+    ///
+    /// # Errors
+    ///
+    /// If the tokenizer cannot be written.
+    pub fn to_json(&self) -> Result<String, TokenizerError> {
+        let text = caught(|| self.tokenizer.to_string(false))?;
+        text.map_err(|e| TokenizerError::Files(e.to_string()))
+    }
+
+    /// Reads a text of [`Tokenizer::to_json`]. The result has no chat template and no ids that end a reply.
+    ///
+    /// # Errors
+    ///
+    /// If the text is damaged.
+    pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
+        let (tokenizer, specials) =
+            caught(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
+        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        Ok(Self {
+            tokenizer,
+            specials,
+            templates: None,
+            variables: Map::new(),
+            told: Map::new(),
+            stop_ids: Vec::new(),
+            byte_level,
+            takes_tools: OnceLock::new(),
+            longest: OnceLock::new(),
+            place: "tokenizer.json".to_owned(),
+        })
+    }
+
+    /// Returns the text of each id. The texts of all pieces, one after the other, are [`Tokenizer::decode_raw`] of the
+    /// ids.
+    pub fn pieces(&self, ids: &[u32]) -> Vec<Piece> {
+        let mut decoder = self.detokenizer_raw();
+        let mut pieces: Vec<Piece> = ids
+            .iter()
+            .map(|&id| {
+                let text = decoder.push(id);
+                let bytes = if text.is_empty() { self.token_bytes(id) } else { Vec::new() };
+                let special = self.is_special(id);
+                Piece { text, bytes, special }
+            })
+            .collect();
+        if let Some(last) = pieces.last_mut() {
+            last.text.push_str(&decoder.finish());
+        }
+        pieces
+    }
+}

@@ -1,0 +1,95 @@
+//! Chat templates of a model, by name.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::{DateTime, date};
+use maverl_jinja::{Limits, Template};
+use serde_json::Map;
+
+use crate::text::TokenizerError;
+use crate::text::tokenizer::ChatInput;
+
+/// The chat templates of a model, by name.
+pub(super) struct Templates {
+    templates: BTreeMap<String, Template>,
+    names: Vec<String>,
+    now: DateTime,
+}
+
+impl Templates {
+    /// Parses templates.
+    ///
+    /// # Errors
+    ///
+    /// If one does not parse; the error names it and the line.
+    pub(super) fn parse(sources: BTreeMap<String, String>) -> Result<Self, TokenizerError> {
+        let names = sources.keys().cloned().collect();
+        let mut templates = BTreeMap::new();
+        for (name, source) in sources {
+            let template = Template::parse(&source).map_err(|error| failed(&name, &error))?;
+            templates.insert(name, template);
+        }
+        // Default date of Llama 3.2's template.
+        Ok(Self { templates, names, now: date(2024, 7, 26).at(0, 0, 0, 0) })
+    }
+
+    /// Sets the time that templates get.
+    pub(super) fn tell(&mut self, now: DateTime) {
+        self.now = now;
+    }
+
+    /// Returns the names of the templates, sorted.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the name of the template for a conversation.
+    ///
+    /// # Errors
+    ///
+    /// If the requested one does not exist, or there are several and no default.
+    pub(super) fn choose(&self, chat: &ChatInput) -> Result<&str, TokenizerError> {
+        let named = |wanted: &str| self.names.iter().find(|name| *name == wanted);
+        let found = match (&chat.chat_template, self.names.as_slice()) {
+            (Some(name), _) => named(name),
+            (None, [only]) => Some(only),
+            (None, _) => {
+                chat.tools.as_ref().and_then(|_| named("tool_use")).or_else(|| named("default"))
+            }
+        };
+        found.map(String::as_str).ok_or_else(|| {
+            let wanted = chat.chat_template.as_deref().unwrap_or("default");
+            let names = self.names.join("`, `");
+            TokenizerError::Template(format!(
+                "no chat template `{wanted}`; the model has `{names}`"
+            ))
+        })
+    }
+
+    /// Renders a template with variables.
+    ///
+    /// # Errors
+    ///
+    /// If the template fails or raises, or reaches a limit of [`Limits`].
+    pub(super) fn render(
+        &self,
+        name: &str,
+        variables: &Map<String, serde_json::Value>,
+    ) -> Result<String, TokenizerError> {
+        let template = self
+            .templates
+            .get(name)
+            .ok_or_else(|| TokenizerError::Template(format!("no chat template `{name}`")))?;
+        let rendered = template.render(variables, self.now, Limits::default());
+        rendered.map_err(|error| failed(name, &error))
+    }
+}
+
+/// Returns the error of a template, with its name.
+fn failed(name: &str, error: &maverl_jinja::Error) -> TokenizerError {
+    let which = if name == "default" { String::new() } else { format!(" `{name}`") };
+    TokenizerError::Template(format!("chat template{which}, {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The environments of a run, and their options.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::entries::choose_entry;
+use super::options::filled_options;
+use super::orchestra::{Orchestra, needed_actions};
+use crate::IntoMap;
+use crate::config::source::{Problems, key, path};
+use crate::config::{Config, Named};
+use crate::plan::Chosen;
+use crate::registry::{EnvironmentEntry, Registry};
+
+/// The environment of a run, or of one of its components.
+pub(crate) struct Environment {
+    pub(crate) chosen: Chosen,
+    /// Name of the component, in a run of several.
+    pub(crate) component: Option<String>,
+}
+
+impl Environment {
+    pub(crate) fn table_path(&self) -> Vec<String> {
+        path_of(self.component.as_deref())
+    }
+}
+
+/// Returns the path of an environment's table.
+fn path_of(component: Option<&str>) -> Vec<String> {
+    match component {
+        None => path(["environment"]),
+        Some(component) => path(["task", "mixture", component, "environment"]),
+    }
+}
+
+/// Returns the environment of a run, or those of its components; `None` if one is ambiguous.
+pub(crate) fn choose_environments(
+    config: &Config,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Vec<Environment>> {
+    let components = &config.task.mixture;
+    if components.is_empty() {
+        let environment = environment(config, None, &config.environment, registry, problems);
+        return environment.map(|environment| vec![environment]);
+    }
+    if config.environment != Named::default() {
+        let message = "`environment` has no effect: each of `task.mixture` has its own";
+        problems.key(&path(["environment"]), message.to_owned(), None);
+    }
+    let chosen: Vec<_> = components
+        .iter()
+        .map(|(name, component)| {
+            environment(config, Some(name), &component.environment, registry, problems)
+        })
+        .collect();
+    chosen.into_iter().collect()
+}
+
+/// Returns the environment that understands the orchestra's actions, if none is named.
+fn environment(
+    config: &Config,
+    component: Option<&str>,
+    named: &Named,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Option<Environment> {
+    let table = path_of(component);
+    let needs = needed_actions(&config.orchestra, registry);
+    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.declares(need));
+    let fitting = registry.environments.iter().filter(|(_, entry)| fits(entry));
+    let fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
+    let entries = match (&named.name, fitting.len()) {
+        (None, 1) => &fitting,
+        _ => &registry.environments,
+    };
+    let (name, entry) = choose_entry("environment", &table, named, entries, problems)?;
+    let options = filled_options(&table, &named.options, &entry.declaration, entry.check, problems);
+    Some(Environment { chosen: Chosen { name, options }, component: component.map(str::to_owned) })
+}
+
+/// Returns the environments that the orchestra acts in beside its component. Reports a missing one, and one that the
+/// orchestra does not act in.
+pub(crate) fn other_environments(
+    config: &Config,
+    orchestra: &Orchestra,
+    base: &Path,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> BTreeMap<String, Chosen> {
+    let (flow, wanted) = (&orchestra.chosen.name, &orchestra.environments);
+    for name in wanted.iter().filter(|name| !config.environments.contains_key(*name)) {
+        let message =
+            format!("orchestra `{flow}` acts in `{name}`, and there is no `[environments.{name}]`");
+        let help = format!("write `[environments.{name}]` with a `name`, as in `[environment]`");
+        problems.key(&path(["orchestra"]), message, help);
+    }
+    let mut chosen = BTreeMap::new();
+    for (name, named) in &config.environments {
+        let table = path(["environments", name]);
+        if !wanted.contains(name) {
+            let message = format!("`{}` has no effect: `{flow}` does not act in it", key(&table));
+            problems.key(&table, message, "remove it".to_owned());
+        }
+        let Some((kind, entry)) =
+            choose_entry("environment", &table, named, &registry.environments, problems)
+        else {
+            continue;
+        };
+        let options =
+            filled_options(&table, &named.options, &entry.declaration, entry.check, problems);
+        // The task is scored elsewhere, so it need not be one of this environment.
+        if let Err(error) = (entry.look)(&options, base, &[]) {
+            problems.key(&table, format!("environment `{kind}`: {error}"), None);
+        }
+        chosen.insert(name.clone(), Chosen { name: kind, options });
+    }
+    chosen
+}
+
+/// Returns the environment of the run (the names of its components, if it has several), and that of each component.
+pub(crate) fn split_components(
+    environments: Vec<Environment>,
+) -> (Chosen, BTreeMap<String, Chosen>) {
+    let (mut one, mut components) = (None, BTreeMap::new());
+    for Environment { chosen, component } in environments {
+        match component {
+            None => one = Some(chosen),
+            Some(name) => drop(components.insert(name, chosen)),
+        }
+    }
+    let names = components.keys().cloned().collect::<Vec<_>>().join(", ");
+    (one.unwrap_or_else(|| Chosen { name: names, options: Value::Null }), components)
+}

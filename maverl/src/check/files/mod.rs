@@ -1,0 +1,12 @@
+//! Files that a configuration names: models without their weights, tasks, adapters and verifiers.
+
+mod adapters;
+mod episodes;
+mod models;
+mod tasks;
+mod verifiers;
+
+pub(super) use episodes::check_step;
+pub(super) use models::{Models, Opened, model_shape, open_models};
+pub(super) use tasks::{Loaded, data_warnings, load_tasks};
+pub(super) use verifiers::{SeenQuestions, seen_questions};

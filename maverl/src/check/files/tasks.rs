@@ -1,0 +1,279 @@
+//! Tasks of a configuration, read as training reads them.
+
+use std::path::Path;
+
+use super::episodes::check_evaluation;
+use crate::check::purpose::Purpose;
+use crate::config::source::{Problems, path, suggestion, within};
+use crate::config::{
+    AlgorithmPlan, Config, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
+};
+use crate::data::{self, DataError, Placed, PreferencePair, RowTexts};
+use crate::settings::Settings;
+use crate::task::Task;
+
+/// Training data.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    /// The tasks; none in supervised training.
+    pub(crate) tasks: Vec<Task>,
+    /// Line of each task in its file.
+    lines: Vec<usize>,
+    /// Number of tasks, or of rows of demonstrations.
+    pub(crate) rows: usize,
+    /// Texts of the rows of supervised training, and of a verifier's held-out ones.
+    pub(crate) all_texts: [Vec<RowTexts>; 2],
+    /// Tasks of evaluations.
+    pub(crate) held_out: Vec<HeldOut>,
+}
+
+/// Tasks of an evaluation.
+pub(crate) struct HeldOut {
+    /// Source of the tasks.
+    source: TaskConfig,
+    /// Key of their file, if it is not that of the training data.
+    pub(crate) key: Option<Vec<String>>,
+    pub(crate) tasks: Vec<Placed>,
+}
+
+impl HeldOut {
+    /// Returns a message of an environment with the place of the task that it names.
+    pub(crate) fn placed(&self, message: &str) -> String {
+        let tasks = self.tasks.iter().map(|placed| (&placed.task, placed.line));
+        data::with_place(&self.source, tasks, message)
+    }
+}
+
+impl Loaded {
+    fn all_texts(all_texts: Vec<RowTexts>) -> Self {
+        Self { rows: all_texts.len(), all_texts: [all_texts, Vec::new()], ..Self::default() }
+    }
+
+    /// Returns a message of an environment with the place of the task that it names.
+    pub(crate) fn placed(&self, config: &Config, message: &str) -> String {
+        data::with_place(&config.task, self.tasks.iter().zip(self.lines.iter().copied()), message)
+    }
+}
+
+/// Reports missing data, and, before training, data that cannot be used for training or evaluation. Returns the
+/// training data.
+pub(crate) fn load_tasks(
+    config: &Config,
+    base: &Path,
+    purpose: Purpose,
+    problems: &mut Problems<'_>,
+) -> Loaded {
+    let there = sources(config, base, problems);
+    if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
+        return Loaded::default();
+    }
+    let mut loaded = training_data(config, base, problems);
+    loaded.all_texts[1] = held_out_texts(config, base, problems);
+    loaded.held_out = held_out(config, base, problems);
+    loaded
+}
+
+/// Reads the tasks of evaluations, and reports those that cannot be read.
+fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<HeldOut> {
+    let eval = config.eval.used(config.algorithm.name);
+    let splits = [
+        ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
+        ("split", &eval.split, eval.every > 0, "eval.every = 0"),
+    ];
+    let source = eval.held_out(&config.task);
+    let own = eval.own_data(&config.task).map(|_| path(["eval", "data"]));
+    let mut held_out = Vec::new();
+    for (key, split, _, without) in splits.into_iter().filter(|(_, _, used, _)| *used) {
+        let at = own.clone().unwrap_or_else(|| path(["task", "data"]));
+        if problems.reported(&at) {
+            continue;
+        }
+        match data::placed(&source, split, base) {
+            Ok(tasks) => {
+                check_evaluation(config, tasks.len(), problems);
+                held_out.push(HeldOut { source: source.clone(), key: own.clone(), tasks });
+            }
+            Err(error @ DataError::NoTasks { .. }) => {
+                let help = format!(
+                    "name one that is there as `eval.{key}`, put `\"split\": \"{split}\"` into some rows, or write `{without}`"
+                );
+                problems.value(&path(["eval", key]), error.to_string(), help);
+            }
+            Err(error) => problems.value(&at, error.to_string(), None),
+        }
+    }
+    held_out
+}
+
+fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
+    let at = path(["task", "data"]);
+    if problems.reported(&at) {
+        return Loaded::default();
+    }
+    let TaskConfig { data, split, .. } = &config.task;
+    let supervised = config.algorithm.name.is_supervised();
+    if supervised && (data.starts_with("builtin:") || data::is_served(data)) {
+        let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
+        problems.value(&at, message, "supervised training needs a file of them".to_owned());
+        return Loaded::default();
+    }
+    let read = match config.algorithm.name {
+        preset if preset.is_supervised() => {
+            all_texts(config, base, problems).map(Loaded::all_texts)
+        }
+        _ => data::placed(&config.task, split, base).map(|placed| {
+            let rows = placed.len();
+            let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
+            Loaded { tasks, lines, rows, ..Loaded::default() }
+        }),
+    };
+    read.unwrap_or_else(|error| {
+        let at = match error {
+            DataError::NoTasks { .. } => path(["task", "split"]),
+            _ => at,
+        };
+        problems.value(&at, error.to_string(), None);
+        Loaded::default()
+    })
+}
+
+/// Reads the texts of supervised training.
+fn all_texts(
+    config: &Config,
+    base: &Path,
+    problems: &mut Problems<'_>,
+) -> Result<Vec<RowTexts>, DataError> {
+    let (task, file) = (&config.task, base.join(&config.task.data));
+    let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
+    let all_texts: Vec<RowTexts> = match config.algorithm.name {
+        Preset::Verifier => {
+            let plan = AlgorithmPlan::from(&config.algorithm).verifier;
+            let rows = data::labeled(&file, task)?;
+            let soft = (plan.labels == VerifierLabels::Soft).then_some(&rows);
+            let wrong =
+                [data::label_problem(&rows).map(str::to_owned), soft.and_then(data::score_problem)];
+            for problem in wrong.into_iter().flatten() {
+                problems.value(&path(["task", "data"]), problem, None);
+            }
+            rows.iter().map(|row| row.row_texts(plan.head)).collect()
+        }
+        Preset::Dpo => {
+            data::preferences(&file, task)?.iter().map(PreferencePair::row_texts).collect()
+        }
+        Preset::Spin => {
+            let rows = data::self_play(&file, task)?;
+            rows.iter().map(|row| row.row_texts(TrainOn::Assistant)).collect()
+        }
+        _ => data::demonstrations(&file, task)?.iter().map(|row| row.row_texts(learn)).collect(),
+    };
+    if all_texts.iter().all(|row_texts| row_texts.texts.is_empty()) {
+        let message =
+            format!("`task.data` is {:?}, in which no user answers a reply", config.task.data);
+        let help = "`train_on = \"observations\"` learns what follows a reply: conversations of several turns";
+        problems.value(&path(["algorithm", "train_on"]), message, help.to_owned());
+    }
+    Ok(all_texts)
+}
+
+/// Reads the texts of a verifier's held-out rows.
+fn held_out_texts(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<RowTexts> {
+    let at = path(["eval", "data"]);
+    let (Preset::Verifier, Some(data)) = (config.algorithm.name, &config.eval.data) else {
+        return Vec::new();
+    };
+    if problems.reported(&at) {
+        return Vec::new();
+    }
+    let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
+    match data::labeled_held_out(&base.join(data), &config.task) {
+        Ok(rows) => rows.iter().map(|row| row.row_texts(head)).collect(),
+        Err(error) => {
+            problems.value(&at, error.to_string(), None);
+            Vec::new()
+        }
+    }
+}
+
+/// Reports missing files, and components that cannot be mixed. Returns true if the data of every component exist.
+fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
+    let TaskConfig { data, mixture: components, .. } = &config.task;
+    if components.is_empty() {
+        exists(data, &path(["task", "data"]), base, problems);
+    } else if *data != TaskConfig::default().data {
+        let message = "`task.data` has no effect: each of `task.mixture` has its own";
+        problems.key(&path(["task", "data"]), message.to_owned(), None);
+    }
+    for (name, component) in components {
+        let table = path(["task", "mixture", name]);
+        if name.contains('/') || name.is_empty() {
+            let message = format!(
+                "`{name}` cannot be the name of a component: it is part of sources, which `/` divides"
+            );
+            problems.key(&table, message, None);
+        }
+        exists(&component.data, &within(&table, "data"), base, problems);
+    }
+    let data_of = |name: &String| path(["task", "mixture", name, "data"]);
+    let there = components.keys().all(|name| !problems.reported(&data_of(name)));
+    if let Some(data) = &config.eval.data {
+        let at = path(["eval", "data"]);
+        exists(data, &at, base, problems);
+        if !components.is_empty() {
+            let message = "`eval.data` is of no component; leave it out, and held-out tasks of every component are played";
+            problems.key(&at, message.to_owned(), None);
+        }
+    }
+    there
+}
+
+fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
+    if let Some(name) = data.strip_prefix("builtin:") {
+        if !data::BUILT_IN.contains(&name) {
+            let message = format!("no built-in data is called {name:?}");
+            problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
+        }
+    } else if let Some(missing) =
+        (!data::is_served(data)).then(|| data::missing(data, base)).flatten()
+    {
+        let message = match data {
+            "" => format!("`{}` is empty", at.join(".")),
+            _ => missing,
+        };
+        let help = "a path is relative to the file that names it; `builtin:facts` needs no file";
+        problems.value(at, message, help.to_owned());
+    }
+}
+
+/// Warnings about keys without effect, and splits that are used for both training and evaluation.
+pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
+    let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
+    let mut doubts = Vec::new();
+    if !config.algorithm.name.is_supervised() && config.task.overlong != OverlongText::Error {
+        doubts.push(
+            "`task.overlong` has no effect: it is for supervised training; `rollout.overflow` decides about prompts of episodes"
+                .to_owned(),
+        );
+    }
+    if let Some(data) = eval.own_data(&config.task) {
+        let same = data::names(&config.task).into_iter().find(|it| data::same_data(it, data, base));
+        let message = |file| {
+            format!(
+                "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say nothing \
+                 about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
+            )
+        };
+        doubts.extend(same.map(message));
+        return doubts;
+    }
+    let held_out = [
+        ("test_split", &eval.test_split, eval.before_and_after),
+        ("split", &eval.split, eval.every > 0),
+    ];
+    let trained = held_out.into_iter().filter(|(_, held, used)| *used && *held == split);
+    doubts.extend(trained.map(|(key, _, _)| {
+        format!(
+            "`eval.{key}` is {split:?}, which is trained on: evaluations say nothing about tasks not seen before"
+        )
+    }));
+    doubts
+}

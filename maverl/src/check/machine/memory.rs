@@ -1,0 +1,170 @@
+//! Comparison of a plan's memory with that of the machine.
+//!
+//! The bytes of a worker group are in `plan/summary.rs`, those of activations in `plan/activations.rs`, and the memory
+//! of the machine in `available.rs`. Those of a GPU are not estimated but counted (`device.rs`).
+
+use crate::check::purpose::Purpose;
+use crate::config::source::{Problems, path};
+use crate::plan::{DeviceMemory, Plan, WorkerPlan, WorkerSummary, bytes, weights};
+use crate::runtime::{DeviceChoice, RuntimeOptions};
+
+/// Share of the machine's memory above which a plan is reported as near the limit.
+const NEAR: f64 = 0.8;
+
+/// Memory of all worker groups, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Need {
+    /// Weights, references, moments and, in an update, gradients and activations; or the packed weights of rollouts, if
+    /// those are larger.
+    sure: u64,
+    /// Part of `sure` that is activations.
+    activations: u64,
+    /// Maximum size of keys and values, beside `rollout`.
+    kv: u64,
+    /// Memory of rollouts without keys and values.
+    rollout: u64,
+}
+
+impl Need {
+    fn of(workers: &[WorkerSummary], purpose: Purpose) -> Self {
+        let sum = |part: fn(&WorkerSummary) -> u64| -> u64 {
+            workers.iter().map(part).fold(0, u64::saturating_add)
+        };
+        let weights = sum(|worker| worker.weight_bytes);
+        let (packed, kv) = (sum(|worker| worker.packed_bytes), sum(|worker| worker.kv_bytes));
+        if purpose == Purpose::Eval {
+            let rollout = weights + packed;
+            return Self { sure: rollout, activations: 0, kv, rollout };
+        }
+        let kept = weights + sum(|worker| worker.reference_bytes + worker.moment_bytes);
+        // That of a micro-batch of any number of tokens, up to `u64::MAX`.
+        let activations = sum(|worker| worker.activation_bytes);
+        let update = (kept + sum(|worker| worker.gradient_bytes)).saturating_add(activations);
+        let rollout = kept + packed;
+        Self { sure: update.max(rollout), activations, kv, rollout }
+    }
+
+    /// Returns how a plan takes less.
+    fn remedy(self) -> &'static str {
+        if self.activations > self.sure / 2 {
+            "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
+        } else {
+            "train adapters (`lora`) or a smaller model, or put agents on one worker group"
+        }
+    }
+
+    /// Returns the peak memory.
+    fn most(self) -> u64 {
+        self.sure.max(self.rollout.saturating_add(self.kv))
+    }
+}
+
+/// Reports a plan that needs more memory than available. Returns warnings about one near the limit, or beyond it where
+/// the run is planned for another machine: one of its models has no weights here.
+pub(crate) fn check_memory(
+    (plan, devices): (&Plan, &[DeviceMemory]),
+    purpose: Purpose,
+    machine: Option<u64>,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    let machine = machine?;
+    // The memory of a GPU is not that of the machine.
+    let on_gpu = |worker: &&WorkerPlan| {
+        let of = devices.iter().find(|of| of.worker == worker.name);
+        let device = of.map_or(plan.device_of(worker), |of| of.device);
+        matches!(device, DeviceChoice::Cuda(_))
+    };
+    let summaries = plan.workers.iter().zip(plan.summary().workers);
+    let workers: Vec<WorkerSummary> =
+        summaries.filter(|(worker, _)| !on_gpu(worker)).map(|(_, summary)| summary).collect();
+    let need = Need::of(&workers, purpose);
+    let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
+    let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);
+    let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.most()));
+    if need.sure > machine {
+        let largest = workers.iter().max_by_key(|worker| worker.bytes())?;
+        let message = format!(
+            "the plan takes at least {least} of memory, and this machine has {there} to give; {} of it are activations",
+            bytes(need.activations)
+        );
+        if elsewhere {
+            return Some(message);
+        }
+        let help = format!("{}; `maverl check` shows what takes how much", need.remedy());
+        problems.key(&path(["models", &largest.model]), message, help);
+        return None;
+    }
+    let groups = workers.len() as u64;
+    // Other programs and buffers need memory too.
+    let usable = (NEAR * machine as f64) as u64;
+    let lower = kv_advice(usable.saturating_sub(need.rollout) / groups.max(1));
+    if need.most() > machine {
+        let message = format!(
+            "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
+             and this machine has {there}",
+            bytes(need.kv)
+        );
+        // A default-sized cache is seldom filled.
+        if elsewhere || plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
+            return Some(format!("{message}; {lower}"));
+        }
+        problems.value(&path(["runtime", "kv_mib"]), message, lower);
+        return None;
+    }
+    let near = need.sure as f64 >= NEAR * machine as f64;
+    near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
+}
+
+/// Returns the advice about the keys and values of a worker group that has so many bytes for them.
+pub(super) fn kv_advice(room: u64) -> String {
+    match room >> 20 {
+        0 => "nothing is left for keys and values: train adapters (`lora`) or a smaller model"
+            .to_owned(),
+        fits => format!("`runtime.kv_mib = {fits}` fits"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(gib: u64) -> WorkerSummary {
+        WorkerSummary {
+            name: String::new(),
+            model: String::new(),
+            path: String::new(),
+            device: None,
+            agents: Vec::new(),
+            trained: true,
+            parameters: 0,
+            trainable_parameters: 0,
+            weight_bytes: gib << 30,
+            reference_bytes: gib << 30,
+            gradient_bytes: gib << 30,
+            moment_bytes: (2 * gib) << 30,
+            activation_bytes: 3 << 30,
+            packed_bytes: gib << 30,
+            kv_bytes: 4 << 30,
+        }
+    }
+
+    #[test]
+    fn rollouts_and_updates_do_not_need_memory_at_once() {
+        let need = Need::of(&[worker(1), worker(2)], Purpose::Train);
+        // Weights, references and two moments of each, then gradients and activations.
+        assert_eq!(need.sure, (12 + 3 + 6) << 30);
+        assert_eq!((need.rollout, need.kv), ((12 + 3) << 30, 8 << 30));
+        assert_eq!(need.most(), 23 << 30);
+        let eval = Need::of(&[worker(1)], Purpose::Eval);
+        assert_eq!((eval.sure, eval.most()), (2 << 30, 6 << 30));
+    }
+
+    #[test]
+    fn advice_about_keys_and_values_leaves_room_for_them() {
+        assert_eq!(kv_advice(5 << 20), "`runtime.kv_mib = 5` fits");
+        for room in [0, 1, (1 << 20) - 1] {
+            let advice = kv_advice(room);
+            assert!(advice.starts_with("nothing is left for keys and values"), "{advice}");
+        }
+    }
+}

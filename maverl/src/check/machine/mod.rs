@@ -1,0 +1,37 @@
+//! Comparison of a plan with this machine: its devices, its memory, and the servers that it is given.
+
+mod available;
+mod device;
+mod endpoints;
+mod keys;
+mod memory;
+mod rewards;
+mod servers;
+
+use super::purpose::Purpose;
+use crate::config::source::Problems;
+use crate::plan::{DeviceMemory, Plan};
+use available::available_memory;
+
+pub(super) use endpoints::check_endpoints;
+#[cfg(test)]
+pub(super) use memory::check_memory;
+pub(super) use rewards::check_reward_servers;
+pub(super) use servers::check_rollout_servers;
+
+/// What a plan takes of this machine.
+pub(super) struct Usage {
+    pub(super) device_memory: Vec<DeviceMemory>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reports what this machine, and servers, do not have for a plan.
+pub(super) fn check_machine(plan: &Plan, purpose: Purpose, problems: &mut Problems<'_>) -> Usage {
+    let mut warnings = servers::check_served_policies(plan, problems);
+    device::check_devices(plan, problems);
+    let device_memory = device::predict_memory(plan);
+    warnings.extend(device::check_device_memory((plan, &device_memory), problems));
+    let used = (plan, device_memory.as_slice());
+    warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
+    Usage { device_memory, warnings }
+}

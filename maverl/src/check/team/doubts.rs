@@ -1,0 +1,68 @@
+//! Warnings about valid numbers that are probably mistakes.
+
+use super::idle::idle_keys;
+use crate::config::{Config, Preset};
+use crate::plan::{AlgorithmPlan, OptimOptions, PolicyPlan, SeatPlan};
+
+/// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
+const STEEP: f64 = 0.1;
+/// Temperature from which replies are almost random.
+const HOT: f32 = 4.0;
+
+/// Returns warnings about settings without effect, learning rates and temperatures, and steps that use more than the
+/// existing `tasks`.
+pub(crate) fn number_doubts(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    policies: &[PolicyPlan],
+    seats: &[SeatPlan],
+    tasks: usize,
+) -> Vec<String> {
+    let mut doubts = idle_keys(config, algorithm, seats);
+    doubts.extend(repeated(config, tasks));
+    for policy in policies.iter().filter(|policy| policy.trained) {
+        let name = &policy.name;
+        doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
+    }
+    if let Some(critic) = &algorithm.critic {
+        let key = match algorithm.preset {
+            Preset::Verifier => "`algorithm.verifier.lr`",
+            _ => "`algorithm.advantage.optim.lr`",
+        };
+        doubts.extend(steep(key, &critic.optim()));
+    }
+    let mut hot: Vec<f32> =
+        seats.iter().map(|seat| seat.sampling.temperature).filter(|t| *t >= HOT).collect();
+    hot.sort_by(f32::total_cmp);
+    hot.dedup();
+    doubts.extend(hot.into_iter().map(|temperature| {
+        format!("`sampling.temperature` is {temperature}: replies are little more than chance above {HOT}")
+    }));
+    doubts
+}
+
+fn steep(what: &str, optim: &OptimOptions) -> Option<String> {
+    let OptimOptions { lr, weight_decay, .. } = *optim;
+    if lr >= STEEP {
+        return Some(format!(
+            "{what} is {lr}: AdamW moves every weight by about so much in a step, and weights are about 0.02"
+        ));
+    }
+    (lr * weight_decay >= 1.0).then(|| {
+        format!(
+            "{what} times `weight_decay` is {}: every step turns all weights around",
+            lr * weight_decay
+        )
+    })
+}
+
+fn repeated(config: &Config, tasks: usize) -> Option<String> {
+    let each = config.task.tasks_per_step.get();
+    let split = &config.task.split;
+    (tasks > 0 && each > tasks).then(|| {
+        format!(
+            "`task.tasks_per_step` is {each}, and there are {tasks} tasks in split {split:?}: every step uses some of them \
+             more than once"
+        )
+    })
+}

@@ -1,0 +1,102 @@
+//! Keys of the algorithm that are set and have no effect, because of the values of other keys.
+//!
+//! The declaration of a key states the values of other keys of its table that disable it (`idle_when`, `idle_unless`). Only
+//! `reference.every` is checked by code: whether there is a reference depends on the preset, on another table, and on the
+//! loss of every seat.
+
+use serde_json::Value;
+
+use crate::config::tables::{Declared, TABLES};
+use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
+use crate::plan::{AlgorithmPlan, LossPlan, SeatPlan};
+use crate::settings::{Key, json};
+
+/// Returns a sentence for each key that was written and has no effect.
+pub(crate) fn idle_keys(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+) -> Vec<String> {
+    let unset = AlgorithmConfig { name: config.algorithm.name, ..AlgorithmConfig::default() };
+    let unset = AlgorithmPlan::from(&unset);
+    let [given, defaults] = [algorithm, &unset].map(|plan| json(&AlgorithmConfig::from(plan)));
+    let trained: Vec<Value> = seats
+        .iter()
+        .filter(|seat| seat.trained)
+        .map(|seat| json(&LossConfig::from(&seat.loss)))
+        .collect();
+    let mut warnings = Vec::new();
+    for table in
+        TABLES.iter().filter(|table| table.place().first().is_some_and(|at| at == "algorithm"))
+    {
+        let place = &table.place()[1..];
+        let Some(values) = at(&given, place, table) else { continue };
+        let defaults = at(&defaults, place, table).cloned().unwrap_or_else(|| (table.defaults)());
+        // Agents may have losses of their own. Supervised training has another one.
+        let beside = match place {
+            [loss] if loss == "loss" && algorithm.preset.is_supervised() => continue,
+            [loss] if loss == "loss" => trained.as_slice(),
+            _ => std::slice::from_ref(values),
+        };
+        let changed =
+            table.keys.iter().filter(|key| values.get(key.name) != defaults.get(key.name));
+        let of_pairs = |key: &Key| match (place, algorithm.preset) {
+            ([loss], Preset::OnlineDpo) if loss == "loss" => {
+                no_pair_term(key.name, &algorithm.loss)
+            }
+            _ => None,
+        };
+        let idle = changed
+            .filter_map(|key| Some((key.name, of_pairs(key).or_else(|| reason(key, beside))?)));
+        let place: String = place.iter().map(|part| format!("{part}.")).collect();
+        warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
+    }
+    if algorithm.reference != unset.reference {
+        let why = no_reference(algorithm, seats);
+        warnings.extend(why.map(|why| sentence("reference.every", why)));
+    }
+    warnings
+}
+
+fn sentence(key: &str, why: &str) -> String {
+    format!("`algorithm.{key}` has no effect: {why}")
+}
+
+/// Returns the table at a place of the algorithm, if it is of the declared kind.
+fn at<'v>(algorithm: &'v Value, place: &[String], table: &Declared) -> Option<&'v Value> {
+    let found = place.iter().try_fold(algorithm, |table, key| table.get(key))?;
+    let is_kind = table.kind.is_none_or(|kind| found.get("kind").is_some_and(|own| own == kind));
+    Some(found).filter(|found| is_kind && found.is_object())
+}
+
+/// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
+fn reason(key: &Key, tables: &[Value]) -> Option<String> {
+    let of = |table: &Value| key.idle.iter().find_map(|idle| idle.reason(table));
+    let reasons: Option<Vec<String>> = tables.iter().map(of).collect();
+    reasons?.into_iter().next()
+}
+
+/// Returns the reason why a key of `loss` has no effect on pairs of sampled replies: only what changes a reward has one.
+fn no_pair_term(key: &str, loss: &LossPlan) -> Option<String> {
+    let rewards = matches!(
+        (key, loss.kl_in),
+        ("invalid_reply_penalty" | "overlong_buffer" | "overlong_penalty", _)
+            | ("kl_coef" | "kl" | "kl_in", KlIn::Reward)
+    );
+    (!rewards).then(|| "the loss of pairs has no such term".to_owned())
+}
+
+/// Returns the reason why no policy has a reference, if none has.
+fn no_reference(given: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<&'static str> {
+    let (none, why) = match given.preset {
+        Preset::Sft => (true, "`name = \"sft\"` has no reference"),
+        preset if preset.compares_pairs() => {
+            (given.preference.reference_free, "`preference.reference_free` is true")
+        }
+        _ => {
+            let free = |seat: &SeatPlan| !seat.trained || seat.loss.kl_coef == 0.0;
+            (seats.iter().all(free), "`loss.kl_coef` is 0")
+        }
+    };
+    none.then_some(why)
+}

@@ -1,0 +1,34 @@
+//! Rules of the team, as functions of what was read: which policy replies for each seat, and which settings exclude each other.
+//! They open no file and ask no machine.
+
+mod adapter;
+mod agreement;
+mod algorithm;
+mod credit;
+mod critic;
+mod doubts;
+mod endpoint;
+mod groups;
+mod idle;
+mod overlong;
+mod policy;
+mod precision;
+mod prompts;
+mod rewards;
+mod sampling;
+mod tasks;
+mod training;
+mod worker;
+
+pub(super) use algorithm::check_algorithm;
+pub(super) use credit::check_estimator;
+pub(super) use critic::{check_critics, with_critics};
+pub(super) use endpoint::take_endpoints;
+pub(super) use overlong::check_rows;
+pub(super) use policy::{Assignment, assign_policies};
+pub(super) use precision::model_precisions;
+pub(super) use prompts::{check_prompts, prompt_tokens};
+pub(super) use rewards::reward_parts;
+pub(super) use sampling::check_trainable;
+pub(super) use tasks::{task_doubts, unread_messages};
+pub(super) use training::training_warnings;

@@ -1,0 +1,164 @@
+//! Assignment of policies to seats and of worker groups to policies, and the optimizer of each policy.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::adapter::{check_bases, plan_adapter};
+use super::agreement::{agree, disagreement, values};
+use super::groups::{Group, policy_groups};
+use super::sampling::check_replies;
+use super::worker::plan_workers;
+use crate::check::choice::Member;
+use crate::check::files::Models;
+use crate::check::purpose::{Purpose, samples_replies};
+use crate::check::resolve::apart_help;
+use crate::config::source::Problems;
+use crate::config::{Config, Dtype, KlIn, OptimConfig, Preset, SurrogatePlan};
+use crate::plan::activation_bytes;
+use crate::plan::{
+    AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, WorkerPlan,
+};
+
+/// Seats, policies and worker groups, each sorted.
+pub(crate) struct Assignment {
+    pub(crate) seats: Vec<SeatPlan>,
+    pub(crate) policies: Vec<PolicyPlan>,
+    pub(crate) workers: Vec<WorkerPlan>,
+}
+
+/// Assigns policies to seats and worker groups to policies; `None` if a model is missing. Models have these precisions.
+pub(crate) fn assign_policies(
+    (config, algorithm): (&Config, &AlgorithmPlan),
+    members: &[Member],
+    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
+    purpose: Purpose,
+    problems: &mut Problems<'_>,
+) -> Option<Assignment> {
+    let groups = policy_groups(config, members, problems)?;
+    check_bases(config, &groups, problems);
+    let workers = plan_workers(config, &groups, (models, precisions), problems)?;
+    let (mut policies, mut seats) = (Vec::new(), Vec::new());
+    for (name, group) in &groups {
+        let optim = optim(config, name, group, problems);
+        let opened = models.get(&group.model)?;
+        let adapter = plan_adapter(config, name, group, opened, problems);
+        let group_seats: Vec<SeatPlan> = group
+            .members
+            .iter()
+            .map(|member| seat((config, algorithm), member, group, policies.len()))
+            .collect();
+        let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
+        let trained = group_seats.iter().any(|seat| seat.trained);
+        let activation_bytes = trained.then(|| {
+            let (shape, tokens) = (&opened.shape, config.runtime.micro_batch_tokens.get());
+            let dtype = precisions[&group.model];
+            activation_bytes(shape, tokens, tokens, gradient_checkpointing, dtype.into())
+        });
+        if samples_replies(config, purpose) {
+            check_replies(&group_seats, &group.model, &opened.shape, problems);
+        }
+        policies.push(PolicyPlan {
+            name: name.clone(),
+            worker: workers.iter().position(|worker| worker.name == group.worker)?,
+            trained,
+            gradient_checkpointing,
+            activation_bytes,
+            critic_parameters: 0,
+            critic: critic(config, name, group, problems),
+            reference: group_seats.iter().any(|seat| needs_reference(config, seat)),
+            adapter,
+            optim,
+        });
+        seats.extend(group_seats);
+    }
+    seats.sort_by(|a, b| a.seat.cmp(&b.seat));
+    // Policies that are exchanged speak for the seats of each other.
+    if algorithm.swap_every > 0 && policies.iter().any(|p| p.reference) {
+        policies.iter_mut().filter(|p| p.trained).for_each(|p| p.reference = true);
+    }
+    Some(Assignment { seats, policies, workers })
+}
+
+/// Returns true if the loss of a seat has a reference, or its reward has the KL to one.
+fn needs_reference(config: &Config, seat: &SeatPlan) -> bool {
+    let (preset, kl) = (config.algorithm.name, seat.loss.kl_coef > 0.0);
+    let free = config.algorithm.preference.reference_free == Some(true);
+    let needed = match preset {
+        Preset::Sft | Preset::Verifier => false,
+        Preset::OnlineDpo => !free || (kl && seat.loss.kl_in == KlIn::Reward),
+        _ if preset.compares_pairs() => !free,
+        _ => kl,
+    };
+    seat.trained && needed
+}
+
+/// Returns the plan of a seat. A declared surrogate holds for all seats.
+fn seat(
+    (config, algorithm): (&Config, &AlgorithmPlan),
+    member: &Member,
+    group: &Group<'_>,
+    policy: usize,
+) -> SeatPlan {
+    let sampling = member.config.sampling.clone().unwrap_or_default().over(&config.sampling);
+    let loss = member.config.loss.clone().unwrap_or_default().over(&config.algorithm.loss);
+    let loss = LossPlan::from(&loss);
+    let surrogate = match &algorithm.loss.surrogate {
+        declared @ SurrogatePlan::Declared(_) => declared.clone(),
+        _ => loss.surrogate,
+    };
+    SeatPlan {
+        seat: member.seat.clone(),
+        policy,
+        trained: member.is_trained(config, &group.model),
+        sampling: Sampling::from(&sampling),
+        loss: LossPlan { surrogate, ..loss },
+        options: member.options.clone(),
+    }
+}
+
+/// Returns the optimizer of a policy. Reports a key on which its trained members disagree.
+fn optim(
+    config: &Config,
+    policy: &str,
+    group: &Group<'_>,
+    problems: &mut Problems<'_>,
+) -> OptimOptions {
+    let base = &config.models[&group.model].optim;
+    let settled: Vec<(&Member, OptimOptions)> = group
+        .members
+        .iter()
+        .filter(|member| member.is_trained(config, &group.model))
+        .map(|member| {
+            let own = member.config.optim.clone().unwrap_or_default();
+            (*member, OptimOptions::from(&own.over(base)))
+        })
+        .collect();
+    let Some((first, rest)) = settled.split_first() else { return OptimOptions::from(base) };
+    let values = |optim: &OptimOptions| values(&OptimConfig::from(optim));
+    for (member, optim) in rest {
+        let found = [(first.0, values(&first.1)), (*member, values(optim))];
+        agree(config, policy, group, "optim", &found, problems);
+    }
+    first.1
+}
+
+/// Returns the name of a policy's critic. Reports trained members that disagree.
+fn critic(
+    config: &Config,
+    policy: &str,
+    group: &Group<'_>,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    let mut trained = group.members.iter().filter(|m| m.is_trained(config, &group.model));
+    let first = trained.next()?;
+    let name = |member: &Member| member.config.critic.clone();
+    if let Some(other) = trained.find(|member| name(member) != name(first)) {
+        let found = [first, other].map(|m| (*m, name(m).map_or(Value::Null, Value::String)));
+        let [(one, ours), (two, theirs)] = &found;
+        let apart = |member: &Member| apart_help(config, &group.model, member);
+        let found = [(*one, ours), (*two, theirs)];
+        disagreement(policy, &group.model, "critic", found, apart, problems);
+    }
+    name(first)
+}

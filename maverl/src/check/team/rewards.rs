@@ -1,0 +1,107 @@
+//! Parts of the reward: functions that are not declared, servers and verifiers that cannot score.
+
+use std::collections::BTreeSet;
+
+use crate::check::choice::Orchestra;
+use crate::check::files::SeenQuestions;
+use crate::config::source::{Problems, path, suggestion, within};
+use crate::config::{Config, RewardUnit};
+use crate::plan::{RewardPlan, RewardSource};
+use crate::registry::Registry;
+use crate::task::{Task, question_key};
+use crate::trajectory::Seat;
+
+/// Returns the parts of the reward. Reports those that cannot be.
+pub(crate) fn reward_parts(
+    config: &Config,
+    (seen, tasks): (&SeenQuestions<'_>, &[Task]),
+    flow: Option<&Orchestra>,
+    registry: &Registry,
+    problems: &mut Problems<'_>,
+) -> Vec<RewardPlan> {
+    if let Some(flow) = flow {
+        seats(config, &flow.members, problems);
+    }
+    let mut plans = Vec::new();
+    for (name, reward) in &config.rewards {
+        let table = path(["rewards", name]);
+        let declared = registry.rewards.contains_key(name.as_str());
+        let source = match (&reward.server, &reward.verifier) {
+            (Some(_), Some(_)) => {
+                let message = format!("reward `{name}` has a `server` and a `verifier`");
+                problems.key(&table, message, "remove one of the two".to_owned());
+                continue;
+            }
+            (None, None) => RewardSource::Function,
+            (Some(server), None) => {
+                unit(server.of, &server.seats, &within(&table, "server"), problems);
+                RewardSource::Server(server.clone())
+            }
+            (None, Some(verifier)) => {
+                let table = within(&table, "verifier");
+                unit(verifier.of, &verifier.seats, &table, problems);
+                if let Some(seen) = seen.get(name).filter(|_| !verifier.allow_seen) {
+                    check_seen(seen, tasks, &within(&table, "path"), problems);
+                }
+                RewardSource::Verifier(verifier.clone())
+            }
+        };
+        match (&source, declared) {
+            (RewardSource::Function, false) => {
+                let message = format!("no reward function is called `{name}`");
+                let help = suggestion(name, registry.rewards.keys().copied());
+                problems.key(&table, message, help);
+            }
+            (RewardSource::Server(_) | RewardSource::Verifier(_), true) => {
+                let message = format!("`{name}` is the name of a declared reward function");
+                problems.key(&table, message, "give the part another name".to_owned());
+            }
+            _ => {}
+        }
+        plans.push(RewardPlan { name: name.clone(), weight: reward.weight, source });
+    }
+    plans
+}
+
+/// Reports a verifier that was trained on tasks of the run.
+fn check_seen(
+    seen: &BTreeSet<String>,
+    tasks: &[Task],
+    place: &[String],
+    problems: &mut Problems<'_>,
+) {
+    let known = tasks.iter().filter(|task| seen.contains(&question_key(&task.question)));
+    let known: Vec<&str> = known.map(|task| task.id.as_str()).collect();
+    if let Some(first) = known.first() {
+        let n = known.len();
+        let message = format!("the verifier was trained on {n} of the tasks, such as `{first}`");
+        let help = "it knows their labels: use other tasks, or set `allow_seen = true`".to_owned();
+        problems.value(place, message, help);
+    }
+}
+
+fn unit(of: RewardUnit, seats: &[String], table: &[String], problems: &mut Problems<'_>) {
+    if of == RewardUnit::Answer && !seats.is_empty() {
+        let message = "`seats` has no effect: the answer is that of the team".to_owned();
+        let help = "remove it, or set `of = \"turn\"`".to_owned();
+        problems.value(&within(table, "seats"), message, help);
+    }
+}
+
+/// Reports seats that are not in the team.
+fn seats(config: &Config, members: &BTreeSet<Seat>, problems: &mut Problems<'_>) {
+    let seats = members.iter().flat_map(|seat| [seat.to_string(), seat.agent.clone()]);
+    let known: BTreeSet<String> = seats.collect();
+    for (name, reward) in &config.rewards {
+        let table = path(["rewards", name]);
+        let server = reward.server.iter().map(|server| ("server", &server.seats));
+        let verifier = reward.verifier.iter().map(|verifier| ("verifier", &verifier.seats));
+        for (key, seats) in server.chain(verifier) {
+            for seat in seats.iter().filter(|seat| !known.contains(*seat)) {
+                let message = format!("nobody of the team sits at `{seat}`");
+                let help = suggestion(seat, known.iter().map(String::as_str));
+                problems.value(&within(&within(&table, key), "seats"), message, help);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Tasks that the team does not make use of.
+
+use crate::check::choice::Environment;
+use crate::config::{Config, TaskConfig};
+use crate::task::Task;
+
+/// Warnings about valid settings that are probably mistakes: facts outside of search, and levels that no task has.
+pub(crate) fn task_doubts(
+    config: &Config,
+    environments: &[Environment],
+    tasks: &[Task],
+) -> Vec<String> {
+    let TaskConfig { data, mixture: components, max_level, harder_every, .. } = &config.task;
+    let mut doubts = Vec::new();
+    for Environment { chosen, component } in environments {
+        let component = component.as_ref().and_then(|name| components.get_key_value(name));
+        let (key, data) = match component {
+            Some((name, its)) => (format!("task.mixture.{name}.data"), &its.data),
+            None => ("task.data".to_owned(), data),
+        };
+        let name = chosen.name.as_str();
+        if data == "builtin:facts" && ["code", "math", "nli", "tools"].contains(&name) {
+            doubts.push(format!(
+                "`{key}` is \"builtin:facts\", questions about documents, which environment `{name}` is not made for: \
+                 name other data"
+            ));
+        }
+    }
+    let without = !tasks.is_empty() && tasks.iter().all(|task| task.level().is_none());
+    for (key, used) in [("max_level", max_level.is_some()), ("harder_every", *harder_every > 0)] {
+        if used && without {
+            doubts.push(format!("`task.{key}` has no effect: no task has a `level`"));
+        }
+    }
+    doubts
+}
+
+/// Warnings about messages before the questions that no agent of the team has an input field for.
+pub(crate) fn unread_messages(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
+    /// Input field, what it is, and whether a task has it.
+    type Part = (&'static str, &'static str, fn(&Task) -> bool);
+    let parts: [Part; 2] = [
+        ("system", "a system message", |task| !task.system().is_empty()),
+        ("history", "messages", |task| !task.history().is_empty()),
+    ];
+    let unseen = parts.into_iter().filter(|(field, ..)| !inputs.contains(field));
+    let count = |(field, what, has): Part| {
+        let n = tasks.iter().filter(|task| has(task)).count();
+        (n > 0).then(|| {
+            format!(
+                "{n} of {} tasks have {what} before the question, and no agent of the team reads them: the model does not see \
+                 them; give the input of an agent a field `{field}` with `task.{field}()`, or write `{{{{ {field} }}}}` in the \
+                 prompt of a node of `workflow/graph`",
+                tasks.len()
+            )
+        })
+    };
+    unseen.filter_map(count).collect()
+}

@@ -1,0 +1,59 @@
+//! Worker groups, derived from the policies on them.
+
+use std::collections::BTreeMap;
+
+use super::groups::Group;
+use crate::IntoMap;
+use crate::check::files::{Models, Opened};
+use crate::config::source::{Problems, did_you_mean, list, path};
+use crate::config::{Config, DeviceChoice, Dtype};
+use crate::plan::{WorkerPlan, packed_bytes};
+
+/// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
+/// that no agent uses.
+pub(crate) fn plan_workers(
+    config: &Config,
+    groups: &BTreeMap<String, Group<'_>>,
+    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
+    problems: &mut Problems<'_>,
+) -> Option<Vec<WorkerPlan>> {
+    let names: BTreeMap<&str, &str> =
+        groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).into_map();
+    strangers(config, &names.keys().copied().collect::<Vec<_>>(), problems);
+    let plan = |(name, model): (&str, &str)| {
+        let Opened { source, parameters, shape, .. } = models.get(model)?;
+        let dtype = precisions[model];
+        Some(WorkerPlan {
+            name: name.to_owned(),
+            model: model.to_owned(),
+            source: source.clone(),
+            dtype,
+            device: own_device(config, name),
+            parameters: *parameters,
+            packed_bytes: packed_bytes(shape, dtype.into()),
+            chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
+        })
+    };
+    names.into_iter().map(plan).collect()
+}
+
+/// Returns the device that the table of a worker group sets.
+pub(crate) fn own_device(config: &Config, name: &str) -> Option<DeviceChoice> {
+    config.worker_groups.get(name)?.device
+}
+
+/// Reports tables of worker groups that no agent uses.
+fn strangers(config: &Config, workers: &[&str], problems: &mut Problems<'_>) {
+    let known = || workers.iter().copied();
+    for name in config.worker_groups.keys().filter(|name| !workers.contains(&name.as_str())) {
+        let message = format!(
+            "no agent uses a worker group `{name}`; worker groups of the plan: {}",
+            list(known())
+        );
+        let help = match did_you_mean(name, known()) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => format!("write `worker_group = {name:?}` for an agent, or remove the table"),
+        };
+        problems.key(&path(["worker_groups", name]), message, help);
+    }
+}

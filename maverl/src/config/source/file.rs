@@ -1,0 +1,184 @@
+//! Reads the configuration file, and explains read errors.
+
+use std::fs::FileType;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use toml_edit::ImDocument;
+
+use super::layer::{Content, Layer};
+use super::missing::{self, Wanted};
+use super::sources::File;
+use super::unread::Unread;
+use super::{syntax, yaml};
+
+/// Maximum size of a configuration in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// Reads a configuration file. One that cannot be read has no values.
+pub(super) fn read_file(file: &File) -> (Layer, Option<Unread>) {
+    let unread =
+        |name, text: String, problem| (Layer::new(name, text, Content::Nothing), Some(problem));
+    let (name, text) = match text(file) {
+        Ok(read) => read,
+        Err((name, shown, problem)) => return unread(name, shown, problem),
+    };
+    let yaml = || yaml::parse(&name, &text).map(Content::Yaml);
+    let toml = || parse(&name, &text).map(Content::File);
+    let read = if is_yaml(&name) { yaml() } else { toml() };
+    match read {
+        Ok(content) => (Layer::new(name, text, content), None),
+        Err(problem) => unread(name, text, problem),
+    }
+}
+
+/// Returns name and text of a file; or its name, the text to show, and the problem with it.
+pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Unread)> {
+    let (name, bytes) = match file {
+        File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
+        File::Path(path) => (path.display().to_string(), read(path)),
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(problem) => return Err((name, String::new(), problem)),
+    };
+    String::from_utf8(bytes).map(|text| (name.clone(), text)).map_err(|error| {
+        let problem = not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to());
+        (name, String::from_utf8_lossy(error.as_bytes()).into_owned(), problem)
+    })
+}
+
+/// Reads a configuration: a regular file of at most [`LARGEST`] bytes. A file that has no end, or that another program has
+/// yet to write, is not opened.
+fn read(path: &Path) -> Result<Vec<u8>, Unread> {
+    let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?.file_type();
+    if !kind.is_file() {
+        return Err(not_regular(path, kind));
+    }
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(path);
+    let limited = opened.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    limited.map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > LARGEST {
+        let message =
+            format!("{} is too large: a configuration has at most {LARGEST} bytes", path.display());
+        return Err((
+            None,
+            message,
+            Some("keep data in files that it names, such as `task.data`".to_owned()),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Returns the text of a configuration file; `None` if it cannot be read, which a check reports.
+pub fn file_text(path: &Path) -> Option<String> {
+    read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+}
+
+/// Explains what is no regular file.
+fn not_regular(path: &Path, kind: FileType) -> Unread {
+    if kind.is_dir() {
+        let message = format!("{} is a directory; a configuration is a file", path.display());
+        return (None, message, Some(directory(path)));
+    }
+    let message =
+        format!("{} is {}; a configuration is a regular file", path.display(), name_of(kind));
+    (None, message, Some("write the configuration into a file, and name that".to_owned()))
+}
+
+/// Returns the name of a kind of file that is neither regular nor a directory.
+#[cfg(unix)]
+fn name_of(kind: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    let kinds = [
+        (kind.is_fifo(), "a pipe"),
+        (kind.is_socket(), "a socket"),
+        (kind.is_char_device() || kind.is_block_device(), "a device"),
+    ];
+    kinds.into_iter().find(|(is, _)| *is).map_or("no file", |(_, name)| name)
+}
+
+/// Returns the name of a kind of file that is neither regular nor a directory.
+#[cfg(not(unix))]
+fn name_of(_: FileType) -> &'static str {
+    "no file"
+}
+
+/// Returns true for the name of a file in YAML.
+pub(super) fn is_yaml(name: &str) -> bool {
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// The content of a file in TOML.
+pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, Unread> {
+    let parsed = ImDocument::parse(text.to_owned());
+    parsed.map_err(|error| syntax::explain(name, text, &error))
+}
+
+/// Explains an unreadable path.
+fn unreadable(path: &Path, error: &std::io::Error) -> Unread {
+    let shown = path.display();
+    let toml = Wanted::Extension("toml");
+    if error.kind() == ErrorKind::NotFound {
+        let here = Path::new("");
+        return (None, missing::message(path, here, toml), missing::help(path, here, toml));
+    }
+    (None, format!("{shown} could not be read: {error}"), None)
+}
+
+/// Returns help for a directory in place of a file: the options for runs and models.
+fn directory(path: &Path) -> String {
+    let dir = path.display();
+    if path.join("manifest.json").is_file() && path.join("resolved.toml").is_file() {
+        return format!(
+            "it is a run: `maverl train --resume {dir}` goes on with it, `maverl eval --run {dir}` evaluates it, and \
+             `maverl train {dir}/resolved.toml` starts another like it"
+        );
+    }
+    if path.join("config.json").is_file() {
+        return format!(
+            "it is a model: name it in a configuration as `path = \"{dir}\"` in `[models.NAME]`"
+        );
+    }
+    missing::help(&path.join(".toml"), Path::new(""), Wanted::Extension("toml"))
+        .unwrap_or_else(|| "name the TOML file that describes the run".to_owned())
+}
+
+/// Explains a file that is not UTF-8, with the command that converts it.
+fn not_utf8(name: &str, bytes: &[u8], at: usize) -> Unread {
+    const KINDS: [(&[u8], &str); 5] = [
+        (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
+        (&[0x1f, 0x8b], "compressed with gzip"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"PAR1", "a Parquet file"),
+        (b"GGUF", "a model in the GGUF format"),
+    ];
+    if let Some((_, kind)) = KINDS.iter().find(|(magic, _)| bytes.starts_with(magic)) {
+        let help = "a configuration is a text file in TOML";
+        return (None, format!("{name} is {kind}, not a configuration"), Some(help.to_owned()));
+    }
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let help = format!(
+            "PowerShell's `>` writes it so; save it as UTF-8, or run `iconv -f UTF-16 -t UTF-8 {name} > utf8.toml`"
+        );
+        return (None, format!("{name} is UTF-16; a configuration is UTF-8"), Some(help));
+    }
+    let before = String::from_utf8_lossy(&bytes[..at]);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let byte = bytes.get(at).copied().unwrap_or_default();
+    let message = format!(
+        "{name} is not UTF-8: the byte 0x{byte:02x} in line {line}, column {column}, is no character"
+    );
+    let help = match bytes.contains(&0) {
+        true => "it is not a text: a configuration is a text file in TOML".to_owned(),
+        false => format!(
+            "save it as UTF-8; if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > utf8.toml` does"
+        ),
+    };
+    // In the shown text, each invalid byte is one character of three bytes.
+    let shown = before.len()..before.len() + '\u{fffd}'.len_utf8();
+    (Some(shown), message, Some(help))
+}

@@ -1,0 +1,80 @@
+//! Configuration files with the values of the environment and `--set` merged into their text.
+
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+use super::layer::Content;
+use super::layers::Layers;
+use super::sources::Sources;
+
+impl Sources {
+    /// Returns the file with the environment and `--set` merged into it, an equivalent configuration by itself.
+    /// Comments and order are kept (of a file in YAML, the order), and the merged values are listed at the top. `None` if a source cannot be read,
+    /// which [`crate::check()`] reports.
+    pub fn written(&self) -> Option<String> {
+        let (layers, unreadable) = Layers::read(self);
+        if !unreadable.is_empty() {
+            return None;
+        }
+        let mut document = DocumentMut::new();
+        let mut given = String::new();
+        for layer in layers.all() {
+            match &layer.content {
+                Content::File(_) => document = layer.source.text.parse().ok()?,
+                Content::Yaml(node) => document = node.document(),
+                Content::Assignment { path, value, .. } => {
+                    set(document.as_table_mut(), path, value_of(&layer.source.text[value.clone()]));
+                    let text = layer.source.text.replace('\n', "\n#     ");
+                    given += &format!("#   {} {text}\n", layer.source.name);
+                }
+                Content::Nothing => return None,
+            }
+        }
+        let header = match given.is_empty() {
+            true => String::new(),
+            false => format!("# Given beside the file, and written into it:\n{given}"),
+        };
+        Some(header + &document.to_string())
+    }
+}
+
+/// Parses a value outside of a file: TOML, or else plain text.
+fn value_of(text: &str) -> Value {
+    text.trim().parse().unwrap_or_else(|_| Value::from(text.trim()))
+}
+
+/// Sets a key. Missing tables on its path are created; other values on its path are replaced.
+fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    if rest.is_empty() {
+        return put(table, first, value);
+    }
+    if !table.get(first).is_some_and(Item::is_table_like) {
+        let mut inner = Table::new();
+        // A table of tables needs no header of its own.
+        inner.set_implicit(true);
+        table.insert(first, Item::Table(inner));
+    }
+    if let Some(inner) = table.get_mut(first).and_then(Item::as_table_like_mut) {
+        set(inner, rest, value);
+    }
+}
+
+/// Replaces a value. Tables are merged, as layers are.
+fn put(table: &mut dyn TableLike, key: &str, value: Value) {
+    match (table.get_mut(key), value) {
+        (Some(there), Value::InlineTable(values)) if there.is_table_like() => {
+            let Some(inner) = there.as_table_like_mut() else { return };
+            for (key, value) in values {
+                put(inner, &key, value);
+            }
+        }
+        // Replaced in place, which keeps the comments around it: inserting formats the key anew.
+        (Some(Item::Value(there)), mut value) => {
+            *value.decor_mut() = there.decor().clone();
+            *there = value;
+        }
+        (_, value) => {
+            table.insert(key, Item::Value(value));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Explanations of texts that are not TOML, by their probable intent.
+
+mod value;
+
+use std::ops::Range;
+
+use toml_edit::TomlError;
+
+use super::names::snake_case;
+use super::unread::Unread;
+
+/// Span, message and help.
+type Found = (Range<usize>, String, String);
+
+/// Returns the problem of a parser error, explained if the line shows the intent.
+pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> Unread {
+    let said = error.message().trim().replace('\n', "; ");
+    let at = error.span().map_or(0, |span| span.start).min(text.len());
+    if let Some(message) = other_format(text) {
+        return (None, format!("{name} is not TOML: {message}"), Some(EXAMPLE.to_owned()));
+    }
+    let line = Line::around(text, at);
+    let found = twice(text, at, &said)
+        .or_else(|| line.typographic())
+        .or_else(|| line.header())
+        .or_else(|| line.comment())
+        .or_else(|| line.assignment());
+    match found {
+        Some((span, what, help)) => (Some(span), format!("{name} is not TOML: {what}"), Some(help)),
+        None => (error.span(), format!("{name} is not TOML: {said}"), None),
+    }
+}
+
+const EXAMPLE: &str = "a configuration reads like `steps = 100`, then `[task]`, then `group_size = 8`: docs/src/config.md";
+
+/// Returns the name of another format if the whole text is in it.
+fn other_format(text: &str) -> Option<String> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let first = lines.next()?;
+    if first.starts_with('{') {
+        return Some("it begins like JSON".to_owned());
+    }
+    let yaml = |line: &str| {
+        line.split_once(':')
+            .is_some_and(|(key, rest)| bare(key) && (rest.is_empty() || rest.starts_with(' ')))
+    };
+    (first == "---"
+        || (yaml(first) && lines.next().is_none_or(|line| yaml(line) || line.starts_with("- "))))
+    .then(|| "it reads like YAML".to_owned())
+}
+
+/// Reports a key or table that is defined twice, with the line of the first.
+fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
+    let (_, key) = said.split_once("duplicate key `")?;
+    let key = key.split('`').next()?;
+    let line = Line::around(text, at);
+    let same = |other: &str| {
+        other.split('=').next().map(str::trim) == line.code().split('=').next().map(str::trim)
+    };
+    let number = |at: usize| text[..at].matches('\n').count() + 1;
+    let here = number(line.start);
+    // A key may occur again in another table; the relevant one is in the same table.
+    let table =
+        |n: usize| text.lines().take(n).filter(|line| line.trim_start().starts_with('[')).last();
+    let header = line.code().starts_with('[');
+    let first = (1..here).find(|n| {
+        let other = text.lines().nth(n - 1).unwrap_or_default().trim();
+        same(other) && (header || table(*n) == table(here))
+    });
+    let place = first.map_or_else(String::new, |first| format!(", first in line {first}"));
+    let span = line.whole();
+    Some(match header {
+        true => {
+            let header = line.code();
+            (
+                span,
+                format!("the table `{header}` is there twice{place}"),
+                "write all its keys under one header".to_owned(),
+            )
+        }
+        false => (span, format!("`{key}` is set twice{place}"), "remove one of the two".to_owned()),
+    })
+}
+
+/// A line of a text.
+struct Line<'t> {
+    text: &'t str,
+    /// Byte offset of the line's start.
+    start: usize,
+}
+
+impl<'t> Line<'t> {
+    /// Returns the line that contains a position; the previous one, if the line is empty or the position is after the
+    /// end of a line.
+    fn around(text: &'t str, at: usize) -> Self {
+        let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let mut at = at;
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        let mut start = start_of(at);
+        let line = |start: usize| text[start..].lines().next().unwrap_or_default();
+        while line(start).trim().is_empty() && start > 0 {
+            start = start_of(start - 1);
+        }
+        Self { text: line(start), start }
+    }
+
+    /// Returns the line without surrounding space and comment.
+    fn code(&self) -> &'t str {
+        let mut quote = None;
+        let mut end = self.text.len();
+        for (at, c) in self.text.char_indices() {
+            match (quote, c) {
+                (Some(open), _) if c == open => quote = None,
+                (None, '"' | '\'') => quote = Some(c),
+                (None, '#') => {
+                    end = at;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        self.text[..end].trim()
+    }
+
+    /// Returns the span of its code in the whole text.
+    fn whole(&self) -> Range<usize> {
+        self.span(self.code())
+    }
+
+    /// Returns the span of a part of the line in the whole text.
+    fn span(&self, part: &str) -> Range<usize> {
+        let start =
+            self.start + (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        start..start + part.len()
+    }
+
+    /// Finds quotes that a word processor has made.
+    fn typographic(&self) -> Option<Found> {
+        let (at, c) = self.text.char_indices().find(|(_, c)| "“”„‘’«»".contains(*c))?;
+        // Inside a quoted text, they are valid.
+        if self.text[..at].contains(['"', '\'']) {
+            return None;
+        }
+        let span = self.start + at..self.start + at + c.len_utf8();
+        Some((
+            span,
+            format!("`{c}` is not a quote of TOML"),
+            "write a straight one: `\"`".to_owned(),
+        ))
+    }
+
+    /// Finds a header that is not closed, or not quoted.
+    fn header(&self) -> Option<Found> {
+        let code = self.code();
+        let inner = code.strip_prefix('[')?;
+        let name = inner.split(']').next()?.trim_matches(['[', ' ']);
+        if name.contains(['/', ' ', '@', ':']) && !name.contains(['"', '\'']) {
+            let message = format!("the name in `[{name}]` is not quoted");
+            return Some((
+                self.whole(),
+                message,
+                format!("a name with `/` is quoted: `[{}]`", quoted(name)),
+            ));
+        }
+        if !inner.contains(']') {
+            let message = format!("the header `{code}` is not closed");
+            return Some((self.whole(), message, format!("write `[{name}]`")));
+        }
+        let rest = inner.split_once(']').map_or("", |(_, rest)| rest.trim_matches([']', ' ']));
+        let message = format!("`{rest}` follows the header `[{name}]`");
+        let help = "keys stand in lines of their own, below the header".to_owned();
+        (!rest.is_empty()).then(|| (self.span(rest), message, help))
+    }
+
+    /// Finds a comment of another language.
+    fn comment(&self) -> Option<Found> {
+        let code = self.code();
+        let mark = ["//", "--", ";", "/*"].into_iter().find(|mark| code.starts_with(mark))?;
+        Some((
+            self.whole(),
+            format!("`{mark}` begins no comment"),
+            "a comment begins with `#`".to_owned(),
+        ))
+    }
+
+    /// Finds an invalid key or value of an assignment.
+    fn assignment(&self) -> Option<Found> {
+        let code = self.code();
+        let Some((key, value)) = code.split_once('=') else { return self.without_equals() };
+        let (key, value) = (key.trim(), value.trim());
+        if let Some(found) = self.key(key) {
+            return Some(found);
+        }
+        if value.is_empty() {
+            let help = "write one behind `=`; without the line the key has its default".to_owned();
+            return Some((self.whole(), format!("`{key}` has no value"), help));
+        }
+        let (what, help) = value::explain(key, value)?;
+        Some((self.span(value), what, help))
+    }
+
+    fn without_equals(&self) -> Option<Found> {
+        let code = self.code();
+        let parts = code.split_once(':').or_else(|| code.split_once(char::is_whitespace));
+        let (key, value) = parts.map_or((code, ""), |(key, value)| (key.trim(), value.trim()));
+        if !bare(key) {
+            return None;
+        }
+        let help = match value.is_empty() {
+            true => format!("write `{key} = ..`, or `[{key}]` if it is a table"),
+            false => format!("write `{key} = {}`", value::as_value(value)),
+        };
+        Some((self.whole(), format!("`{code}` has no `=`"), help))
+    }
+
+    /// Finds a key with characters that require quotes.
+    fn key(&self, key: &str) -> Option<Found> {
+        let strange = key.contains(['/', ' ', '@', '+', '-', ':']) && !key.contains(['"', '\'']);
+        let fine = key.split('.').all(|part| bare(part.trim()));
+        if !strange || fine {
+            return None;
+        }
+        let help = match key.contains('/') {
+            true => format!("a name with `/` is quoted: `{}`", quoted(key)),
+            false => format!("did you mean `{}`?", snake_case(key)),
+        };
+        Some((self.span(key), format!("`{key}` is not a key"), help))
+    }
+}
+
+/// Returns true for a key that needs no quotes.
+fn bare(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+}
+
+/// Adds the required quotes to a dotted key. A dot within the name of an agent is not recognized; that is rare.
+fn quoted(key: &str) -> String {
+    let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
+    key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")
+}

@@ -1,0 +1,112 @@
+//! Tables with a `kind`: each kind has keys of its own.
+
+use std::collections::BTreeMap;
+
+use figment::value::Value;
+
+use super::names::{path, suggestion, within};
+use super::problems::Problems;
+use super::values::out_of_range;
+use super::{alias, load};
+use crate::config::tables::{self, TaggedTable};
+use crate::config::{AlgorithmConfig, Config, LossConfig};
+use crate::settings::{TaggedConfig, read};
+
+/// Names of the kinds that crates declare, by the name of the table's definition.
+pub(crate) type DeclaredKinds = BTreeMap<&'static str, Vec<&'static str>>;
+
+/// Reports kinds that do not exist, and keys and values that are not those of their kind. Returns the configuration without
+/// them.
+pub(super) fn checked(
+    mut config: Config,
+    declared: &DeclaredKinds,
+    problems: &mut Problems<'_>,
+) -> Config {
+    let mut tables = Tables { declared, problems };
+    let parts = config.algorithm.name.parts();
+    let at = path(["algorithm"]);
+    let AlgorithmConfig { advantage, shaping, update_order, future_rewards, train_on, .. } =
+        &mut config.algorithm;
+    for (key, written, inherited) in [
+        ("advantage", advantage, &parts.advantage),
+        ("shaping", shaping, &parts.shaping),
+        ("update_order", update_order, &parts.update_order),
+        ("future_rewards", future_rewards, &parts.future_rewards),
+        ("train_on", train_on, &parts.train_on),
+    ] {
+        tables.check(written, inherited, &within(&at, key));
+    }
+    tables.loss(&mut config.algorithm.loss, &parts.loss, &at);
+    let run = config.algorithm.loss.over(&parts.loss);
+    for (name, agent) in &mut config.agents {
+        let at = path(["agents", name]);
+        let mut own = run.clone();
+        if let Some(written) = &mut agent.loss {
+            tables.loss(written, &run, &at);
+            own = written.over(&run);
+        }
+        for (number, seat) in &mut agent.seats {
+            if let Some(written) = &mut seat.loss {
+                let at = within(&within(&at, "seats"), &number.to_string());
+                tables.loss(written, &own, &at);
+            }
+        }
+    }
+    config
+}
+
+/// Checks of tables, with the declared kinds and the problems so far.
+struct Tables<'c, 'l> {
+    declared: &'c DeclaredKinds,
+    problems: &'c mut Problems<'l>,
+}
+
+impl Tables<'_, '_> {
+    /// Reports what is wrong in the loss of the table at a place.
+    fn loss(&mut self, written: &mut LossConfig, inherited: &LossConfig, at: &[String]) {
+        let at = within(at, "loss");
+        let surrogate = within(&at, "surrogate");
+        self.check(&mut written.surrogate, &inherited.surrogate, &surrogate);
+        self.check(&mut written.correction, &inherited.correction, &within(&at, "correction"));
+    }
+
+    /// Reports what is wrong in one table, and takes it out. The kind is inherited if none is written.
+    fn check(&mut self, written: &mut TaggedConfig, inherited: &TaggedConfig, at: &[String]) {
+        let Some(table) = tables::tagged(at) else { return };
+        let name = written.kind_or(&inherited.kind_or(table.kinds[0].name));
+        let Some(kind) = table.kinds.iter().find(|kind| kind.name == name) else {
+            if !self.declared(table).contains(&name.as_str()) {
+                self.unknown(table, &name, at);
+                *written = TaggedConfig::default();
+            }
+            return;
+        };
+        let given = self.problems.layers().value(at);
+        let Some(Value::Dict(tag, mut dict)) = given.cloned() else { return };
+        dict.remove("kind");
+        let mut value = Value::Dict(tag, dict);
+        for wrong in load::repaired(&mut value, at, kind.read, self.problems).unwrap_or_default() {
+            out_of_range(&wrong, at, self.problems);
+        }
+        written.settings = read(&value).unwrap_or_default();
+    }
+
+    /// Names of the declared kinds of a table.
+    fn declared(&self, table: &TaggedTable) -> &[&'static str] {
+        self.declared.get(table.definition).map_or(&[], Vec::as_slice)
+    }
+
+    /// Reports a kind that does not exist.
+    fn unknown(&mut self, table: &TaggedTable, name: &str, at: &[String]) {
+        let mut known = table.names();
+        known.extend(self.declared(table));
+        known.sort_unstable();
+        known.dedup();
+        let message = format!("no {} is called `{name}`", table.noun);
+        let meant = alias::value(at.last().map_or("", String::as_str), name)
+            .or_else(|| alias::value("kind", name))
+            .map(|name| format!("did you mean `{name}`?"));
+        let help = meant.unwrap_or_else(|| suggestion(name, known));
+        self.problems.value(&within(at, "kind"), message, help);
+    }
+}

@@ -1,0 +1,6 @@
+//! What is wrong with a source that cannot be read.
+
+use std::ops::Range;
+
+/// Position, message and help.
+pub(crate) type Unread = (Option<Range<usize>>, String, Option<String>);

@@ -1,0 +1,40 @@
+//! Documents by rank.
+
+use std::cmp::Ordering;
+
+/// A document by its position in key order, with its score. The better one compares as greater.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ranked {
+    pub(super) place: usize,
+    pub(super) score: f32,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.place.cmp(&self.place))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
+/// Returns the best `k`, best first.
+pub(super) fn best_ranked(mut ranked: Vec<Ranked>, k: usize) -> Vec<Ranked> {
+    if k > 0 && k < ranked.len() {
+        ranked.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+    }
+    ranked.truncate(k);
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    ranked
+}
