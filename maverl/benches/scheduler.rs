@@ -132,9 +132,8 @@ fn rollout(at_once: usize) -> Rollout {
         orchestra: Arc::new(Relay),
         environment: Arc::new(Fixture),
         environments: Arc::default(),
-        rewards: Vec::new(),
-        penalties: BTreeMap::new(),
-        overlong: BTreeMap::new(),
+        rewards: Default::default(),
+        requests: Default::default(),
         timeout: Duration::from_secs(600),
     };
     Rollout::new(runner, NonZeroUsize::new(at_once).expect("some episodes are played at once"))

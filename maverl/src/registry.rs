@@ -27,15 +27,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::agent::{AgentName, AskError, Input, Reply};
-use crate::orchestra::{EpisodeState, OrchestraName, Team};
+use crate::agent::{AgentName, Input, Reply};
+use crate::orchestra::{DynOrchestra, OrchestraName};
 use crate::settings::Key;
 use crate::task::{Task, TaskError, parse_all};
 use crate::tools::Declared;
-use crate::trajectory::Seat;
 
 /// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,55 +195,6 @@ impl Entry {
             Self::Advantage(entry) => ("advantage", &entry.declaration),
             Self::Surrogate(entry) => ("surrogate", &entry.declaration),
         }
-    }
-}
-
-/// Future answer of an orchestra.
-type Answering<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
-
-/// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
-#[doc(hidden)]
-pub trait DynOrchestra: Send + Sync {
-    /// Returns the seats of the orchestra.
-    fn members(&self) -> Vec<Seat>;
-    /// See [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
-    fn environments(&self) -> Vec<String>;
-    /// See [`Orchestra::passes_on`](crate::orchestra::Orchestra::passes_on).
-    fn passes_on(&self) -> Vec<&'static str>;
-    /// See [`Orchestra::sources`](crate::orchestra::Orchestra::sources).
-    fn sources(&self) -> Vec<String>;
-    /// See [`Orchestra::ready`](crate::orchestra::Orchestra::ready).
-    fn ready(&self) -> BoxFuture<'_, ()>;
-    /// Plays one episode.
-    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_>;
-}
-
-impl<O: OrchestraName> DynOrchestra for O {
-    fn members(&self) -> Vec<Seat> {
-        OrchestraName::members(self)
-    }
-
-    fn environments(&self) -> Vec<String> {
-        crate::orchestra::Orchestra::environments(self)
-    }
-
-    fn passes_on(&self) -> Vec<&'static str> {
-        crate::orchestra::Orchestra::passes_on(self)
-    }
-
-    fn sources(&self) -> Vec<String> {
-        crate::orchestra::Orchestra::sources(self)
-    }
-
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(crate::orchestra::Orchestra::ready(self))
-    }
-
-    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_> {
-        Box::pin(async move {
-            let team = Team::new(Arc::clone(&table));
-            crate::orchestra::Orchestra::run(self, table.task(), &team).await
-        })
     }
 }
 

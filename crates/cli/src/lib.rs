@@ -11,8 +11,8 @@ use clap::{Parser, Subcommand};
 use maverl::cli::paths::of_run;
 use maverl::cli::training::train;
 use maverl::cli::{
-    ConfigArgs, Failure, RunArgs, block_on, check_config, checked, configured, export, models,
-    number, paths, planned, print, runs, tell, terminal, usage,
+    ConfigArgs, Failure, RunArgs, Simulated, block_on, check_config, checked, configured, export,
+    models, number, paths, planned, print, runs, tell, terminal, usage,
 };
 use maverl::output;
 use maverl::registry::Registry;
@@ -97,7 +97,7 @@ enum Command {
         #[command(flatten)]
         config: ConfigArgs,
         #[command(flatten)]
-        simulated: check_config::Simulated,
+        simulated: Simulated,
         /// Print the plan as JSON; for an invalid configuration, `{"problems": [..]}`.
         #[arg(long)]
         json: bool,

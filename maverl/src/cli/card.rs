@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::runs::Run;
-use super::{Failure, paths};
+use crate::cli::failure::Failure;
+use crate::cli::paths;
+use crate::cli::runs::Run;
 use crate::config::Config;
 use crate::train::SplitScore;
 

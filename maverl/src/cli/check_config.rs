@@ -1,67 +1,19 @@
-//! Checks of a configuration: its plan, or its problems.
+//! `maverl check`: the plan of a configuration, or its problems.
 
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use clap::Args;
 use serde_json::json;
 
-use super::stages::Stages;
-use super::{ConfigArgs, Failure, number, print, tell, terminal};
-use crate::check::{Purpose, check, survey};
-use crate::config::Config;
-use crate::config::source::{Diagnostic, Sources, read_settings, render_within};
+use crate::check::{Purpose, check};
+use crate::cli::arguments::ConfigArgs;
+use crate::cli::failure::Failure;
+use crate::cli::planning::problems_failure;
+use crate::cli::simulated::Simulated;
+use crate::cli::stages::Stages;
+use crate::cli::terminal::print;
 use crate::output;
-use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
 use crate::registry::Registry;
-use crate::table::paragraphs;
 use crate::train::own;
-
-/// Ranks that a plan is computed for.
-#[derive(Args, Debug, Clone, Default)]
-pub struct Simulated {
-    /// Print memory, tokens and communication of the plan on so many ranks.
-    #[arg(long, value_name = "N", value_parser = number::from_1)]
-    ranks: Option<NonZeroUsize>,
-    /// Device of each rank, such as `h100-80gb`; the CPU unless given.
-    #[arg(long, value_name = "NAME", value_parser = device)]
-    device: Option<&'static DeviceModel>,
-    /// Gigabytes that a rank sends in a second; those of the device's machine, or 1.25, unless given.
-    #[arg(long, value_name = "GB_PER_S", value_parser = bandwidth)]
-    bandwidth: Option<f64>,
-}
-
-impl Simulated {
-    fn asked(&self) -> bool {
-        self.ranks.is_some() || self.device.is_some() || self.bandwidth.is_some()
-    }
-
-    /// Formats a plan, on the ranks if some are given, for readers or as JSON.
-    pub fn answer(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
-        if self.asked() { self.described(plan, json) } else { described(plan, json) }
-    }
-
-    /// Formats a plan on the ranks, for readers or as JSON.
-    fn described(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
-        let bytes = self.bandwidth.map(|gigabytes| gigabytes * 1e9);
-        let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
-        let found = RanksSummary::new(plan, ranks, self.device, bytes);
-        match json {
-            true => Ok(output::json(&found)?),
-            false => Ok(found.text(terminal::width())),
-        }
-    }
-}
-
-fn device(name: &str) -> Result<&'static DeviceModel, String> {
-    let names = || DEVICES.iter().map(|device| device.name).collect::<Vec<_>>().join(", ");
-    DeviceModel::find(name).ok_or_else(|| format!("no such device; known are {}", names()))
-}
-
-fn bandwidth(text: &str) -> Result<f64, String> {
-    let found = text.parse().ok().filter(|&number: &f64| number.is_finite() && number > 0.0);
-    found.ok_or_else(|| "a positive number of gigabytes per second, such as 12.5".to_owned())
-}
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub fn command(
@@ -80,48 +32,6 @@ pub fn command(
             print(&own(&text))?;
             Ok(ExitCode::FAILURE)
         }
-        Err(problems) => Err(failure(&problems)),
+        Err(problems) => Err(problems_failure(&problems)),
     }
-}
-
-/// Formats a plan and its data, for readers or as JSON.
-fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
-    let survey = survey(plan)?;
-    if !json {
-        let width = terminal::width();
-        let warnings: String =
-            survey.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
-        let data = paragraphs(&format!("{warnings}\n{}", survey.text()), width);
-        return Ok(plan::table(plan, width) + &data);
-    }
-    let mut all: serde_json::Value = serde_json::from_str(&plan::json(plan))?;
-    all["data"] = serde_json::to_value(&survey)?;
-    all["data"]["warnings"] = survey.warnings().into();
-    Ok(output::json(&all)?)
-}
-
-/// Returns the plan, or every problem as one message. Prints the plan's warnings.
-pub fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    let plan = checked(sources, registry, purpose)?;
-    for warning in &plan.warnings {
-        tell(format_args!("warning: {warning}"));
-    }
-    Ok(plan)
-}
-
-/// Returns the plan, or every problem as one message.
-pub fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    check(sources, registry, purpose).map_err(|problems| failure(&problems))
-}
-
-/// Returns the settings of a command that needs no team, or every problem as one message.
-pub fn configured(sources: &Sources) -> Result<Config, Failure> {
-    read_settings(sources).map_err(|problems| failure(&problems))
-}
-
-fn failure(problems: &[Diagnostic]) -> Failure {
-    let count = problems.len();
-    let noun = if count == 1 { "problem" } else { "problems" };
-    let text = render_within(problems, terminal::theme(), terminal::width());
-    Failure(format!("{count} {noun} in the configuration\n\n{text}"))
 }

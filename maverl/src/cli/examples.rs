@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-use super::terminal;
+use crate::cli::terminal;
 use crate::train::renamed;
 
 /// Example calls by command; a test verifies that each is accepted.

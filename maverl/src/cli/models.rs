@@ -6,9 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Map, Value};
 
-use super::{Failure, paths, tell};
-use crate::files::read_file;
-use crate::files::{HfConfig, ModelFiles, ModelSource};
+use crate::cli::failure::Failure;
+use crate::cli::paths;
+use crate::cli::terminal::tell;
+use crate::files::{HfConfig, ModelFiles, ModelSource, read_file};
 use crate::net::Model;
 use crate::net::lora::is_adapter;
 use crate::text::{ChatInput, Tokenizer};

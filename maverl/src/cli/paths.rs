@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
-use super::{Failure, tell};
+use crate::cli::failure::Failure;
+use crate::cli::terminal::tell;
 use crate::config::source::Sources;
 use crate::config::source::missing::{self, Wanted};
 use crate::files::ModelSource;

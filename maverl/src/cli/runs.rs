@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{Failure, paths, print, terminal};
 use crate::checkpoint::{Checkpoints, Which};
+use crate::cli::failure::Failure;
+use crate::cli::paths;
+use crate::cli::terminal::{self, print};
 use crate::output;
 use crate::run_dir::disk::{entries, read_json};
 use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};

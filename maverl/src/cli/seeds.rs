@@ -2,27 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 
-use super::training::{carry_out, follows, go_on, ready};
-use super::{BuiltinConfig, Failure, RunArgs, number, print, tell, terminal};
+use crate::cli::arguments::{BuiltinConfig, RunArgs, Seeds};
+use crate::cli::failure::Failure;
+use crate::cli::process::until_signal;
+use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
+use crate::cli::terminal::{self, print, tell};
 use crate::eval::{Interval, over_runs};
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::table::Table;
-use crate::train::{Launch, Options, Report, RunSummary};
-
-/// Seeds, as `0..5`, `0..=4` or `1,2,7`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seeds(Vec<u64>);
-
-impl FromStr for Seeds {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        number::ranges(text, "seeds").map(Self)
-    }
-}
+use crate::train::{self, Launch, Options, Report, RunSummary};
 
 /// Result of the run with a seed.
 type Outcome = (u64, Result<RunSummary, String>);
@@ -35,7 +25,7 @@ pub(super) fn train(
     Seeds(seeds): &Seeds,
     (registry, launch): (&Registry, Option<&Launch>),
 ) -> Result<ExitCode, Failure> {
-    let leads = !follows(launch);
+    let leads = !is_follower(launch);
     let dir = match &args.out {
         Some(dir) => dir.clone(),
         None => next(&PathBuf::from("runs"), &format!("{}-seeds", args.stem(given))),
@@ -47,11 +37,14 @@ pub(super) fn train(
         }
         let run = dir.join(format!("seed-{seed}"));
         let (sources, options) =
-            go_on(args, args.config.base(given), &run, &[format!("seed={seed}")])?;
+            resume_or_start(args, args.config.base(given), &run, &[format!("seed={seed}")])?;
         // An error of the configuration is one of all seeds.
-        let plan = ready(&sources, registry, launch)?;
+        let plan = ready_plan(&sources, registry, launch)?;
         let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
-        match carry_out(&plan, registry, options)? {
+        let done = until_signal(|interrupt| {
+            train::train(&plan, registry, Options { interrupt, ..options })
+        })?;
+        match done {
             Ok(Report { interrupted: true, dir: run, .. }) => {
                 if leads {
                     stopped(&outcomes, &run, &dir)?;
@@ -130,20 +123,6 @@ mod tests {
 
     use super::*;
     use crate::train::SplitScore;
-
-    #[test]
-    fn seeds_are_ranges_and_lists() {
-        let seeds = |text: &str| text.parse::<Seeds>().map(|Seeds(seeds)| seeds);
-        assert_eq!(seeds("0..5").unwrap(), [0, 1, 2, 3, 4]);
-        assert_eq!(seeds("0..=2").unwrap(), [0, 1, 2]);
-        assert_eq!(seeds("7, 1,2").unwrap(), [7, 1, 2]);
-        assert_eq!(seeds("0..2,1,9").unwrap(), [0, 1, 9]);
-        for wrong in ["", "5..0", "a..b", "-1", "0..9223372036854775808", "1.5"] {
-            let error = seeds(wrong).unwrap_err();
-            assert!(error.contains("write a range as `0..5`") || error.contains("more"), "{error}");
-        }
-        assert!(seeds("0..1000000000000").unwrap_err().contains("more than 10000 seeds"));
-    }
 
     #[test]
     fn the_table_has_a_row_a_seed_and_a_mean_with_its_interval() {

@@ -7,19 +7,23 @@ use std::time::{Duration, Instant};
 
 use toml_edit::Key;
 
-use super::check_config::{Simulated, checked};
-use super::export::export_verifier;
-use super::training::{carry_out, follows, go_on, ready};
-use super::{ConfigArgs, Failure, RunArgs, print, tell, terminal};
 use crate::IntoMap;
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
+use crate::cli::arguments::{ConfigArgs, RunArgs};
+use crate::cli::export::verifier::export_verifier;
+use crate::cli::failure::Failure;
+use crate::cli::planning::checked;
+use crate::cli::process::until_signal;
+use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
+use crate::cli::simulated::Simulated;
+use crate::cli::terminal::{self, print, tell};
 use crate::config::source::{ShippedName, Sources, config_stem, file_text};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::{Launch, Options, Report, own, verifier_tasks};
+use crate::train::{self, Launch, Options, Report, own, verifier_tasks};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -196,7 +200,7 @@ impl Stages {
         registry: &Registry,
         launch: Option<&Launch>,
     ) -> Result<ExitCode, Failure> {
-        let leads = !follows(launch);
+        let leads = !is_follower(launch);
         let plans = self.plans(|sources| args.over(sources), registry, Purpose::Train)?;
         let all = self.origins(&plans)?;
         let mut dir = match &args.out {
@@ -222,11 +226,14 @@ impl Stages {
                 told.iter().for_each(tell);
             }
             let run = self.run(&dir, stage);
-            let (sources, options) = go_on(args, Sources::file(&self.configs[stage]), &run, &over)?;
-            let plan = ready(&sources, registry, launch)?;
+            let (sources, options) =
+                resume_or_start(args, Sources::file(&self.configs[stage]), &run, &over)?;
+            let plan = ready_plan(&sources, registry, launch)?;
             let again = stage + 1 < all.len();
             let options = Options { launch: launch.cloned(), again, ..options };
-            let report = carry_out(&plan, registry, options)??;
+            let report = until_signal(|interrupt| {
+                train::train(&plan, registry, Options { interrupt, ..options })
+            })??;
             // That of rank 0, which has created it.
             dir = report.dir.parent().unwrap_or(&dir).to_owned();
             if leads {
@@ -336,7 +343,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("hybrid.toml");
         std::fs::write(&file, text).unwrap();
-        let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+        let args = ConfigArgs::of_file(file);
         Stages::read(&args).map_err(|Failure(error)| error)
     }
 
@@ -362,7 +369,7 @@ mod tests {
         let pipe = dir.path().join("hybrid.toml");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for file in [pipe, "/dev/zero".into(), dir.path().to_owned()] {
-            let args = ConfigArgs { file: Some(file), ..ConfigArgs::default() };
+            let args = ConfigArgs::of_file(file);
             assert_eq!(
                 Stages::read(&args).unwrap_or_else(|Failure(error)| panic!("{error}")),
                 None

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use miette::GraphicalTheme;
 
-use super::Failure;
+use crate::cli::failure::Failure;
 use crate::output;
 use crate::table::paragraphs;
 use crate::train::own;

@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error, Parser};
 
-use super::{examples, terminal};
+use crate::cli::{examples, terminal};
 use crate::config::reference;
 use crate::config::source::{alias, did_you_mean, snake_case};
 use crate::table::paragraphs;

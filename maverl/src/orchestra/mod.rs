@@ -1,14 +1,33 @@
 //! Orchestras: the control flow of a team, as straight-line async Rust for *one* episode.
 
+mod backend;
 mod blocking;
 mod branch;
 mod conversation;
+mod episode;
+mod player;
+mod requests;
+mod reward_parts;
+mod session;
 mod team;
+mod times;
 
+pub use backend::{Ask, AskLimits, ChatBackend, Response};
 pub use conversation::Conversation;
-pub use team::{Ask, AskLimits, Chat, ChatBackend, Response, SeatOf, Team};
 #[doc(hidden)]
-pub use team::{EpisodePlayer, EpisodeState, Member, Recipient};
+pub use episode::{EpisodeState, Member};
+#[doc(hidden)]
+pub use player::EpisodePlayer;
+#[doc(hidden)]
+pub use requests::{ReplyListener, RequestOptions};
+#[doc(hidden)]
+pub use reward_parts::Recipient;
+#[doc(hidden)]
+pub use team::DynOrchestra;
+pub use team::{Chat, SeatOf, Team};
+pub(crate) use times::request_begin;
+#[doc(hidden)]
+pub use times::{RequestTime, RequestTimes};
 
 use std::future::Future;
 use std::num::NonZero;

@@ -1,139 +1,27 @@
 //! Interface of an orchestra to its episode: asks of agents and actions in the environment.
 
-mod backend;
-mod environments;
-mod player;
-mod reward_parts;
+mod actions;
+mod rewards;
 
-pub use backend::{Ask, AskLimits, ChatBackend, Response};
-pub use player::EpisodePlayer;
-pub use reward_parts::Recipient;
-
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 
 use crate::agent::{AgentName, AskError, Prompt, ReplyError};
-use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::branch::{Branch, Flight, RACED, lock};
-use crate::orchestra::{Conversation, Includes};
+use crate::orchestra::backend::{Ask, AskLimits, ChatBackend};
+use crate::orchestra::branch::{Branch, Flight, RACED};
+use crate::orchestra::conversation::Conversation;
+use crate::orchestra::episode::{EpisodeState, answered_turn};
+use crate::orchestra::{Includes, Orchestra, OrchestraName};
 use crate::task::Task;
-use crate::trajectory::{Act, Fault, FaultKind, Role, Seat, Turn, TurnPath};
-
-/// One seat: the agent (options applied) and its backend.
-#[derive(Clone)]
-pub struct Member {
-    /// Agent, a value of the type registered under the seat's agent name.
-    pub agent: Arc<dyn Any + Send + Sync>,
-    /// Backend that generates the replies.
-    pub backend: Arc<dyn ChatBackend>,
-}
-
-/// Shared state of one episode: the task, the members, the sessions of its environments, the turns so far.
-pub struct EpisodeState {
-    task: Task,
-    /// The task with the question of its environment, if that has one.
-    opened: OnceLock<Task>,
-    seed: u64,
-    members: Arc<BTreeMap<Seat, Member>>,
-    own: environments::EnvSession,
-    beside: BTreeMap<String, environments::EnvSession>,
-    turns: Mutex<Vec<Turn>>,
-    acts: Mutex<Vec<Act>>,
-    fault: Mutex<Option<Fault>>,
-    reward_parts: Mutex<reward_parts::RewardParts>,
-    log: Mutex<Option<LogSource>>,
-}
-
-/// Source of the log of an episode, once it has ended.
-type LogSource = Box<dyn FnOnce() -> String + Send>;
-
-impl EpisodeState {
-    /// Creates the state of one episode. Its environments are opened by [`EpisodeState::open`].
-    pub fn new(
-        task: Task,
-        seed: u64,
-        members: Arc<BTreeMap<Seat, Member>>,
-        environment: Arc<dyn DynEnvironment>,
-    ) -> Self {
-        let own = environments::EnvSession::new(environment);
-        let (opened, beside, turns, acts, fault, reward_parts, log) = Default::default();
-        Self { task, opened, seed, members, own, beside, turns, acts, fault, reward_parts, log }
-    }
-
-    /// Returns the task of the episode.
-    pub fn task(&self) -> &Task {
-        self.opened.get().unwrap_or(&self.task)
-    }
-
-    /// Returns the turns recorded so far, sorted by path.
-    pub fn turns(&self) -> Vec<Turn> {
-        let mut turns = lock(&self.turns).clone();
-        turns.sort_by(|a, b| a.path.cmp(&b.path));
-        turns
-    }
-
-    /// Takes the recorded turns, sorted by path, at the end of the episode.
-    pub(crate) fn take_turns(&self) -> Vec<Turn> {
-        let mut turns = std::mem::take(&mut *lock(&self.turns));
-        turns.sort_by(|a, b| a.path.cmp(&b.path));
-        turns
-    }
-
-    /// Takes the log of the program that played the episode, at its end.
-    pub(crate) fn take_log(&self) -> String {
-        lock(&self.log).take().map_or_else(String::new, |source| source())
-    }
-
-    /// Returns the first fault of an ask or an action, even if the orchestra ignored it.
-    pub fn fault(&self) -> Option<Fault> {
-        lock(&self.fault).clone()
-    }
-
-    /// Judges the answer.
-    ///
-    /// # Errors
-    ///
-    /// If the environment fails.
-    pub async fn score(&self, answer: Option<&str>) -> Result<crate::task::Score, EnvError> {
-        self.own.score(answer).await
-    }
-
-    /// Records a turn before its reply is parsed, so that it survives a panic of the parser (RO-2).
-    pub fn record(&self, turn: Turn) {
-        lock(&self.turns).push(turn);
-    }
-
-    /// Records the parse error of a recorded turn's reply.
-    pub fn reject(&self, path: &TurnPath, error: &ReplyError) {
-        if let Some(turn) = lock(&self.turns).iter_mut().find(|turn| turn.path == *path) {
-            turn.error = Some(error.to_string());
-        }
-    }
-
-    /// Returns true if a turn is recorded as malformed with this error.
-    pub fn rejected(&self, error: &ReplyError) -> bool {
-        let error = error.to_string();
-        lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
-    }
-
-    /// Records a fault, if it is the first one, and returns it as an error.
-    pub fn fail(&self, fault: Fault) -> AskError {
-        lock(&self.fault).get_or_insert_with(|| fault.clone());
-        fault.into()
-    }
-
-    fn seats(&self) -> String {
-        self.members.keys().map(|seat| format!("`{seat}`")).collect::<Vec<_>>().join(", ")
-    }
-}
+use crate::trajectory::{Fault, FaultKind, Seat, TurnPath};
 
 /// Handle of an orchestra to its team in one episode.
 pub struct Team<O: ?Sized> {
-    table: Arc<EpisodeState>,
-    branch: Arc<Branch>,
+    pub(super) table: Arc<EpisodeState>,
+    pub(super) branch: Arc<Branch>,
     orchestra: PhantomData<fn(&O)>,
 }
 
@@ -159,7 +47,7 @@ impl<O: ?Sized> Team<O> {
     where
         O: Includes<A>,
     {
-        self.put::<A>(Seat::only(A::NAME), input, Conversation::default()).answer(Ok)
+        self.prepare::<A>(Seat::only(A::NAME), input, Conversation::default()).answer(Ok)
     }
 
     /// Opens a conversation with an agent.
@@ -197,12 +85,12 @@ impl<O: ?Sized> Team<O> {
         self.table.task()
     }
 
-    fn put<A: AgentName>(
+    fn prepare<A: AgentName>(
         &self,
         seat: Seat,
         input: &A::Input,
         conversation: Conversation,
-    ) -> Put<A> {
+    ) -> Request<A> {
         let (path, raced) = self.branch.next();
         let member = self.table.members.get(&seat).and_then(|member| {
             let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
@@ -210,7 +98,7 @@ impl<O: ?Sized> Team<O> {
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
         let (table, branch) = (Arc::clone(&self.table), Arc::clone(&self.branch));
-        Put { table, branch, path, raced, seat, member, prompt, conversation }
+        Request { table, branch, path, raced, seat, member, prompt, conversation }
     }
 }
 
@@ -249,7 +137,7 @@ impl<'t, O: ?Sized, A: AgentName> SeatOf<'t, O, A> {
     where
         R: FnOnce(A::Output) -> Result<T, ReplyError> + Send,
     {
-        self.team.put::<A>(self.seat.clone(), input, Conversation::default()).answer(read)
+        self.team.prepare::<A>(self.seat.clone(), input, Conversation::default()).answer(read)
     }
 
     /// Opens a conversation with this seat.
@@ -279,10 +167,10 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
     ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
         // A copy, so that a cancelled `respond` leaves the conversation unchanged.
         let conversation = self.conversation.clone();
-        let put = self.team.put::<A>(self.seat.clone(), input, conversation);
+        let request = self.team.prepare::<A>(self.seat.clone(), input, conversation);
         let home = &mut self.conversation;
         async move {
-            let (conversation, output) = put.respond(Ok).await;
+            let (conversation, output) = request.respond(Ok).await;
             *home = conversation;
             output
         }
@@ -290,7 +178,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
 }
 
 /// An ask with its path and prompt that waits for its reply.
-struct Put<A> {
+struct Request<A> {
     table: Arc<EpisodeState>,
     branch: Arc<Branch>,
     path: TurnPath,
@@ -301,7 +189,7 @@ struct Put<A> {
     conversation: Conversation,
 }
 
-impl<A: AgentName> Put<A> {
+impl<A: AgentName> Request<A> {
     async fn answer<T>(
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
@@ -327,13 +215,13 @@ impl<A: AgentName> Put<A> {
         let seed = path.seed(table.seed);
         let limits = AskLimits::default();
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
-        let said = match backend.respond(&mut conversation, ask).await {
+        let said = match table.respond(&*backend, &mut conversation, ask).await {
             Ok(said) => said,
             Err(fault) => return (conversation, Err(table.fail(fault))),
         };
         let (reply, truncated) = (said.reply.clone(), said.truncated);
         let tokens = said.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
-        table.record(turn(path.clone(), seat, backend.name(), &conversation, said));
+        table.record(answered_turn(path.clone(), seat, backend.name(), &conversation, said));
         let parsed = if truncated {
             Err(ReplyError::Truncated { tokens })
         } else {
@@ -346,28 +234,52 @@ impl<A: AgentName> Put<A> {
     }
 }
 
-fn turn(
-    path: TurnPath,
-    seat: Seat,
-    policy: &str,
-    conversation: &Conversation,
-    said: Response,
-) -> Turn {
-    let mut prompt = conversation.messages.clone();
-    prompt.pop_if(|last| last.role == Role::Assistant);
-    Turn {
-        path,
-        seat,
-        policy: policy.to_owned(),
-        prompt,
-        tools: conversation.tools.clone(),
-        reply: said.reply,
-        error: None,
-        truncated: said.truncated,
-        shortened: said.shortened,
-        forked: said.forked,
-        masked: false,
-        tokens: said.tokens,
+/// Future answer of an orchestra.
+type Answering<'a> = BoxFuture<'a, Result<Option<String>, AskError>>;
+
+/// Object-safe form of [`Orchestra`](crate::orchestra::Orchestra).
+#[doc(hidden)]
+pub trait DynOrchestra: Send + Sync {
+    /// Returns the seats of the orchestra.
+    fn members(&self) -> Vec<Seat>;
+    /// See [`Orchestra::environments`](Orchestra::environments).
+    fn environments(&self) -> Vec<String>;
+    /// See [`Orchestra::passes_on`](Orchestra::passes_on).
+    fn passes_on(&self) -> Vec<&'static str>;
+    /// See [`Orchestra::sources`](Orchestra::sources).
+    fn sources(&self) -> Vec<String>;
+    /// See [`Orchestra::ready`](Orchestra::ready).
+    fn ready(&self) -> BoxFuture<'_, ()>;
+    /// Plays one episode.
+    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_>;
+}
+
+impl<O: OrchestraName> DynOrchestra for O {
+    fn members(&self) -> Vec<Seat> {
+        OrchestraName::members(self)
+    }
+
+    fn environments(&self) -> Vec<String> {
+        Orchestra::environments(self)
+    }
+
+    fn passes_on(&self) -> Vec<&'static str> {
+        Orchestra::passes_on(self)
+    }
+
+    fn sources(&self) -> Vec<String> {
+        Orchestra::sources(self)
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Orchestra::ready(self))
+    }
+
+    fn run(&self, table: Arc<EpisodeState>) -> Answering<'_> {
+        Box::pin(async move {
+            let team = Team::new(Arc::clone(&table));
+            Orchestra::run(self, table.task(), &team).await
+        })
     }
 }
 

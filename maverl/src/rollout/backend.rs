@@ -6,9 +6,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config::{History, Overflow, RolloutConfig};
-use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
+use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response, request_begin};
 use crate::rollout::prompt::{Next, Room, next_prompt, text_prompt};
-use crate::rollout::timed;
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
@@ -39,12 +38,13 @@ impl ModelBackend {
             history: self.history,
         };
         let tokenizer = &**self.policy.tokenizer();
-        let next = match ask.prompt.continued {
-            true => text_prompt(tokenizer, conversation, &ask.prompt, room)?,
-            false => next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?,
+        let next = if ask.prompt.continued {
+            text_prompt(tokenizer, conversation, &ask.prompt, room)?
+        } else {
+            next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?
         };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
-        let watch = timed::begin().map(Watch::of_begin);
+        let watch = request_begin().map(Watch::of_begin);
         let request =
             Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;

@@ -264,10 +264,9 @@ fn compose(
 /// Returns the fault of messages that the template or the tokenizer rejects. Ready messages are those of a program.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
 fn template(error: TokenizerError, prompt: &Prompt) -> Fault {
-    match prompt.messages.is_empty() {
-        true => Fault::new(FaultKind::Worker, error.to_string()),
-        false => Fault::new(FaultKind::Program, error.to_string()),
-    }
+    let ready = !prompt.messages.is_empty();
+    let kind = if ready { FaultKind::Program } else { FaultKind::Worker };
+    Fault::new(kind, error.to_string())
 }
 
 /// Returns true for the fault of a prompt that does not fit.

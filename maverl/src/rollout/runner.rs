@@ -1,24 +1,129 @@
-//! Shared state of the episodes, and the run of one episode from start to score.
+//! Episodes that run concurrently, and the run of one episode from start to score.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::num::NonZeroUsize;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
+use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{EpisodeState, Member};
-use crate::plan::Overlong;
-use crate::registry::DynOrchestra;
-use crate::reward::Rewards;
-use crate::rollout::rewards::{Scored, Scorer};
+use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, RequestTimes};
+use crate::rollout::endpoint::{Endpoints, Usage};
+use crate::rollout::episode_rewards::EpisodeRewards;
+use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
 use crate::task::{Score, Task};
-use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
+use crate::trajectory::{Episode, Fault, FaultKind, Outcome, Seat};
+
+/// A team that plays many episodes concurrently. Cheap to clone.
+#[derive(Clone)]
+#[doc(hidden)]
+pub struct Rollout {
+    runner: Arc<EpisodeRunner>,
+    endpoints: Arc<Endpoints>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Rollout {
+    /// Creates a rollout with a maximum number of concurrent episodes.
+    pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
+        Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
+    }
+
+    /// Creates a rollout of a team with endpoints.
+    pub(super) fn with_endpoints(
+        runner: EpisodeRunner,
+        endpoints: Endpoints,
+        max_episodes: NonZeroUsize,
+    ) -> Self {
+        Self { endpoints: Arc::new(endpoints), ..Self::new(runner, max_episodes) }
+    }
+
+    /// Returns the rollout of a changed team.
+    pub(super) fn with_runner(&self, runner: EpisodeRunner) -> Self {
+        Self { runner: Arc::new(runner), ..self.clone() }
+    }
+
+    /// Returns the same team, with an instruction as the last line of every prompt.
+    #[must_use]
+    pub fn with_instruction(&self, instruction: &str) -> Self {
+        let mut runner = (*self.runner).clone();
+        runner.requests.instruction = Some(instruction.into());
+        self.with_runner(runner)
+    }
+
+    /// Returns the same team, whose requests are timed.
+    #[must_use]
+    pub fn with_times(&self, times: &Arc<RequestTimes>) -> Self {
+        let mut runner = (*self.runner).clone();
+        runner.requests.times = Some(Arc::clone(times));
+        self.with_runner(runner)
+    }
+
+    /// Returns the requests to each endpoint so far, and their cost.
+    pub fn usage(&self) -> BTreeMap<String, Usage> {
+        self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
+    }
+
+    /// Returns the runner of the team.
+    pub fn runner(&self) -> &EpisodeRunner {
+        &self.runner
+    }
+
+    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
+    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
+        Playing {
+            runner: Arc::clone(&self.runner),
+            waiting: requests.into_iter().enumerate(),
+            running: JoinSet::new(),
+            max_episodes: self.max_episodes,
+        }
+    }
+
+    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
+    /// order. Dropping the future ends every episode.
+    pub async fn collect(
+        &self,
+        requests: Vec<EpisodeRequest>,
+        mut ended: impl FnMut(&Episode),
+    ) -> Vec<Episode> {
+        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
+        let mut playing = self.play(requests);
+        while let Some((place, episode)) = playing.next().await {
+            ended(&episode);
+            episodes[place] = Some(episode);
+        }
+        episodes.into_iter().flatten().collect()
+    }
+}
+
+/// Episodes that are being run. Dropping it ends all of them.
+#[doc(hidden)]
+pub struct Playing {
+    runner: Arc<EpisodeRunner>,
+    waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,
+    running: JoinSet<(usize, Episode)>,
+    max_episodes: NonZeroUsize,
+}
+
+impl Playing {
+    /// Waits for the next episode that ends, in arbitrary order, and returns it with the index of its request. `None`
+    /// if all have ended. Waiting episodes start when this is called.
+    pub async fn next(&mut self) -> Option<(usize, Episode)> {
+        let free = self.max_episodes.get() - self.running.len();
+        for (place, request) in self.waiting.by_ref().take(free) {
+            let runner = Arc::clone(&self.runner);
+            self.running.spawn(async move { (place, runner.play(request).await) });
+        }
+        let joined = self.running.join_next().await?;
+        Some(joined.expect("RO-1: `play` catches every panic"))
+    }
+}
 
 /// Request for one episode.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,27 +145,8 @@ impl EpisodeRequest {
     }
 }
 
-/// A part of the reward with its weight.
-#[derive(Clone)]
-pub struct WeightedReward {
-    /// Its name.
-    pub name: String,
-    /// Factor of its values.
-    pub weight: f64,
-    /// Origin of its values.
-    pub source: ValueSource,
-}
-
-/// Origin of the values of a part of the reward.
-#[derive(Clone)]
-pub enum ValueSource {
-    /// A declared function.
-    Function(fn(&Episode) -> Rewards),
-    /// A server, or a verifier in this process.
-    Scorer(Arc<dyn Scorer>),
-}
-
 /// A team ready to play: its members, orchestra, environment and rewards. All episodes of a run share it.
+#[derive(Clone)]
 pub struct EpisodeRunner {
     /// Members by seat.
     pub members: Arc<BTreeMap<Seat, Member>>,
@@ -71,11 +157,9 @@ pub struct EpisodeRunner {
     /// Further environments to act in, by name.
     pub environments: Arc<BTreeMap<String, Arc<dyn DynEnvironment>>>,
     /// Parts of the reward in addition to the environment's score.
-    pub rewards: Vec<WeightedReward>,
-    /// Penalty of each seat for a malformed or truncated reply; missing seats have no penalty.
-    pub penalties: BTreeMap<Seat, f64>,
-    /// Penalty of each seat for a long reply; missing seats have no penalty.
-    pub overlong: BTreeMap<Seat, Overlong>,
+    pub rewards: EpisodeRewards,
+    /// Options of the requests to the members.
+    pub requests: RequestOptions,
     /// Time limit of an episode, and again of opening, scoring and closing its environments.
     pub timeout: Duration,
 }
@@ -89,7 +173,7 @@ impl EpisodeRunner {
     ///   the environment or a reward; a score or reward beyond [`Score::LIMIT`]. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
-            let fault = panicked("the orchestra", &*panic);
+            let fault = panic_fault("the orchestra", &*panic);
             return request.ended(Outcome::Unscored(fault));
         }
         let table = self.state(&request);
@@ -102,7 +186,7 @@ impl EpisodeRunner {
         let (turns, acts, log) = (table.take_turns(), table.take_acts(), table.take_log());
         let mut episode = Episode { answer, turns, acts, log, ..request.ended(outcome) };
         if episode.score().is_some()
-            && let Err(fault) = self.reward(&mut episode, &table).await
+            && let Err(fault) = self.rewards.add(&mut episode, &table, self.timeout).await
         {
             episode.rewards.clear();
             episode.outcome = Outcome::Unscored(fault);
@@ -114,7 +198,7 @@ impl EpisodeRunner {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
         let state = EpisodeState::new(task, seed, members, environment);
-        Arc::new(state.with_environments(&self.environments))
+        Arc::new(state.with_environments(&self.environments).with_requests(self.requests.clone()))
     }
 
     /// Opens the environments, runs the orchestra, then scores its answer.
@@ -144,88 +228,14 @@ impl EpisodeRunner {
         let mut task = JoinSet::new();
         task.spawn(part);
         match tokio::time::timeout(self.timeout, task.join_next()).await {
-            Err(_elapsed) => Err(late(self.timeout)),
+            Err(_elapsed) => Err(timeout_fault(self.timeout)),
             Ok(None) => unreachable!("a task was spawned"),
             Ok(Some(Ok(done))) => done,
             Ok(Some(Err(error))) => Err(match error.try_into_panic() {
-                Ok(panic) => panicked(what, &*panic),
+                Ok(panic) => panic_fault(what, &*panic),
                 Err(error) => Fault::new(FaultKind::Orchestra, error.to_string()),
             }),
         }
-    }
-
-    /// Adds the reward parts of a scored episode; parts of 0 are omitted.
-    async fn reward(&self, episode: &mut Episode, table: &EpisodeState) -> Result<(), Fault> {
-        for part in table.reward_parts(&episode.turns) {
-            bounded(&format!("reward `{}` of the orchestra", part.name), part.value)?;
-            episode.rewards.push(part);
-        }
-        let invalid = |turn: &Turn| turn.error.is_some() || turn.truncated;
-        let price = |turn: &Turn| self.penalties.get(&turn.seat).copied().unwrap_or(0.0);
-        let long = |turn: &Turn| {
-            let length = turn.tokens.as_ref()?.completion.len();
-            Some(self.overlong.get(&turn.seat)?.reward(length))
-        };
-        let costs = episode.turns.iter().enumerate().flat_map(|(i, turn)| {
-            let malformed = if invalid(turn) { -price(turn) } else { 0.0 };
-            let of = RewardOf::Turn(i);
-            [
-                part(RewardPart::INVALID_REPLY, malformed, of.clone()),
-                part(RewardPart::OVERLONG_REPLY, long(turn).unwrap_or(0.0), of),
-            ]
-        });
-        let parts: Vec<RewardPart> = costs.filter(|part| part.value != 0.0).collect();
-        episode.rewards.extend(parts);
-        for WeightedReward { name, weight, source } in &self.rewards {
-            for (of, value) in self.values(name, source, episode).await?.parts() {
-                self.known(name, of, episode)?;
-                let value = bounded(&format!("reward `{name}`"), value * weight)?;
-                if value != 0.0 {
-                    episode.rewards.push(part(name, value, of.clone()));
-                }
-            }
-        }
-        bounded_together(episode)
-    }
-
-    /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
-    async fn values(
-        &self,
-        name: &str,
-        source: &ValueSource,
-        episode: &mut Episode,
-    ) -> Result<Rewards, Fault> {
-        let panic = |panic: Box<dyn Any + Send>| panicked(&format!("reward `{name}`"), &*panic);
-        let scorer = match source {
-            ValueSource::Function(reward) => {
-                return catch_unwind(AssertUnwindSafe(|| reward(episode))).map_err(panic);
-            }
-            ValueSource::Scorer(scorer) => scorer,
-        };
-        let scored = AssertUnwindSafe(scorer.score(episode)).catch_unwind();
-        let scored = tokio::time::timeout(self.timeout, scored).await;
-        let scored = scored.map_err(|_elapsed| late(self.timeout))?.map_err(panic)?;
-        let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
-        let Scored { rewards, skipped } = scored.map_err(failed)?;
-        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
-            score.metrics.insert(format!("skipped/{name}"), skipped.into());
-        }
-        Ok(rewards)
-    }
-
-    /// Checks that the recipient exists: a reward for an unknown one would be lost silently.
-    fn known(&self, name: &str, of: &RewardOf, episode: &Episode) -> Result<(), Fault> {
-        let turns = episode.turns.len();
-        let message = match of {
-            RewardOf::Turn(turn) if *turn >= turns => {
-                format!("reward `{name}` is for turn {turn} of an episode of {turns} turns")
-            }
-            RewardOf::Seat(seat) if !self.members.contains_key(seat) => {
-                format!("reward `{name}` is for seat `{seat}`, where nobody sits")
-            }
-            _ => return Ok(()),
-        };
-        Err(Fault::new(FaultKind::Environment, message))
     }
 }
 
@@ -265,49 +275,9 @@ async fn score(table: Arc<EpisodeState>, answer: Option<String>) -> Result<Score
         return Err(fault);
     }
     let mut score = table.score(answer.as_deref()).await.map_err(environment)?;
-    score.metrics.extend(table.notes());
-    bounded("the environment's score", score.reward)?;
+    score.metrics.extend(table.metric_means());
+    bounded_reward("the environment's score", score.reward)?;
     Ok(score)
-}
-
-/// Rule for rewards.
-const REWARDS: &str = "a reward is a number from -1e9 to 1e9, and so is the sum of the absolute values of an episode's";
-
-fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
-    RewardPart { name: name.to_owned(), value, of }
-}
-
-/// Refuses a reward that is no number, or beyond [`Score::LIMIT`].
-fn bounded(what: &str, value: f64) -> Result<f64, Fault> {
-    Score::bounded(what, value).map_err(|reason| Fault::new(FaultKind::Environment, reason))
-}
-
-/// Refuses an episode whose score and parts are beyond [`Score::LIMIT`] together, and names the part that passes it.
-fn bounded_together(episode: &Episode) -> Result<(), Fault> {
-    let mut sum = episode.score().map_or(0.0, |score| score.reward.abs());
-    for RewardPart { name, value, .. } in &episode.rewards {
-        sum += value.abs();
-        if sum > Score::LIMIT {
-            let what = format!(
-                "reward `{name}` is {value:?}, after which those of the episode add up to {sum:?}"
-            );
-            return Err(Fault::new(FaultKind::Environment, format!("{what}; {REWARDS}")));
-        }
-    }
-    Ok(())
-}
-
-fn late(timeout: Duration) -> Fault {
-    let message =
-        format!("the episode took longer than `rollout.timeout_s` = {}", timeout.as_secs_f64());
-    Fault::new(FaultKind::Timeout, message)
-}
-
-fn panicked(what: &str, panic: &(dyn Any + Send)) -> Fault {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = format!("{what} panicked: {}", text.unwrap_or("(no message)"));
-    Fault::new(FaultKind::Panic, message)
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ use serde_json::{Map, Value};
 
 use crate::agent::AgentName;
 use crate::env::{DynEnvironment, Environment};
-use crate::orchestra::{Ask, ChatBackend, Conversation, Member, OrchestraName, Response};
-use crate::registry::{DynOrchestra, Registry};
+use crate::orchestra::{
+    Ask, ChatBackend, Conversation, DynOrchestra, Member, OrchestraName, Response,
+};
+use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Task;
 use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
@@ -179,9 +181,8 @@ impl Scripted {
             orchestra: Arc::clone(&self.orchestra),
             environment: Arc::clone(&self.environment),
             environments: Arc::new(self.environments.clone()),
-            rewards: Vec::new(),
-            penalties: BTreeMap::new(),
-            overlong: BTreeMap::new(),
+            rewards: Default::default(),
+            requests: Default::default(),
             timeout: Duration::MAX,
         };
         runner.play(request).await

@@ -1,6 +1,6 @@
 //! Agents, an orchestra, an environment and a backend for tests, written by hand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::env::{EnvError, Environment, Session};
 use crate::orchestra::{
     Ask, ChatBackend, Conversation, Includes, Member, Orchestra, OrchestraName, Response, Team,
 };
-use crate::rollout::{EpisodeRunner, Rollout};
+use crate::rollout::{EpisodeRewards, EpisodeRunner, Rollout};
 use crate::task::{Action, Observation, Score, Task};
 use crate::trajectory::{Fault, FaultKind, Finish, Message, Seat, Tokens};
 
@@ -253,9 +253,11 @@ pub fn runner(flow: Flow, talker: Talker) -> EpisodeRunner {
         orchestra: Arc::new(flow),
         environment: Arc::new(Fixture),
         environments: Arc::default(),
-        rewards: Vec::new(),
-        penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect::<BTreeMap<_, _>>(),
-        overlong: BTreeMap::new(),
+        rewards: EpisodeRewards {
+            penalties: seats.into_iter().map(|seat| (seat, 0.25)).collect(),
+            ..EpisodeRewards::default()
+        },
+        requests: Default::default(),
         timeout: Duration::from_secs(60),
     }
 }

@@ -1,11 +1,17 @@
 #![allow(clippy::unwrap_used)]
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::*;
+use crate::orchestra::ChatBackend;
+use crate::plan::SeatPlan;
+use crate::registry::Registry;
 use crate::rollout::testing::{Flow, GATE, Speaker, Talker, line, rollout, runner, task};
 use crate::task::Action;
-use crate::trajectory::{FaultKind, Outcome};
+use crate::trajectory::{Episode, FaultKind, Outcome};
 
 fn requests(ids: &[&str]) -> Vec<EpisodeRequest> {
     let request = |id: &&str| {

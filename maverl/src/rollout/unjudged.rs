@@ -5,16 +5,14 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::env::{DynEnvironment, EnvError, Session};
-use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
+use crate::orchestra::{ReplyListener, RequestOptions};
 use crate::plan::Plan;
-use crate::rollout::{EpisodeRunner, ModelBackend, Rollout};
+use crate::rollout::backend::ModelBackend;
+use crate::rollout::episode_rewards::EpisodeRewards;
+use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::{Policy, Sampling};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
-use crate::trajectory::{Fault, Seat, TurnPath};
-
-/// Receiver of replies as they come, with the seat and the path of the turn.
-pub type Heard = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
 
 /// An environment that answers actions and judges nothing: every answer scores 0.
 struct Unjudged(Arc<dyn DynEnvironment>);
@@ -76,40 +74,15 @@ impl DynEnvironment for Unjudged {
     }
 }
 
-/// A backend whose replies are reported.
-struct Reported {
-    backend: Arc<dyn ChatBackend>,
-    heard: Heard,
-}
-
-impl ChatBackend for Reported {
-    fn name(&self) -> &str {
-        self.backend.name()
-    }
-
-    fn respond<'a>(
-        &'a self,
-        conversation: &'a mut Conversation,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Response, Fault>> {
-        Box::pin(async move {
-            let (seat, path) = (ask.seat.clone(), ask.path.clone());
-            let response = self.backend.respond(conversation, ask).await?;
-            (self.heard)(&seat, &path, &response.reply);
-            Ok(response)
-        })
-    }
-}
-
 impl Rollout {
     /// Returns the same team without judge, rewards and penalties. `adjust` changes the sampling of the seats that a policy
-    /// speaks for; endpoints keep theirs. Each reply is passed to `heard`.
+    /// speaks for; endpoints keep theirs. Each reply is passed to `listener`.
     pub fn unjudged(
         &self,
         plan: &Plan,
         policies: &[Policy],
         adjust: impl Fn(&mut Sampling),
-        heard: &Heard,
+        listener: &ReplyListener,
     ) -> EpisodeRunner {
         let runner = self.runner();
         let mut members = (*runner.members).clone();
@@ -122,19 +95,15 @@ impl Rollout {
                     Arc::new(ModelBackend::new(policy, sampling, &plan.config.rollout));
             }
         }
-        for member in members.values_mut() {
-            let (backend, heard) = (Arc::clone(&member.backend), Arc::clone(heard));
-            member.backend = Arc::new(Reported { backend, heard });
-        }
         EpisodeRunner {
             members: Arc::new(members),
-            orchestra: Arc::clone(&runner.orchestra),
             environment: Arc::new(Unjudged(Arc::clone(&runner.environment))),
-            environments: Arc::clone(&runner.environments),
-            rewards: Vec::new(),
-            penalties: Default::default(),
-            overlong: Default::default(),
-            timeout: runner.timeout,
+            rewards: EpisodeRewards::default(),
+            requests: RequestOptions {
+                listener: Some(Arc::clone(listener)),
+                ..runner.requests.clone()
+            },
+            ..runner.clone()
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Training of a plan's team: players, learner and data, put together.
+//! Training of a plan's team: players, learner and data, put together, and what a run and each of its steps does with them.
 
 pub(super) mod dataset;
+mod origin;
 pub(super) mod servers;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::IntoMap;
-use crate::TryIntoMap;
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{Preset, TaskConfig};
@@ -19,27 +19,141 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::Rollout;
-use crate::run_dir::disk::hash_bytes;
-use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter, RunDirError};
-use crate::runtime::{DeviceChoice, Policy, Runtime, WorkerDevice};
+use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter};
+use crate::runtime::{DeviceChoice, Runtime};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
 use crate::train::learner::estimator;
+use crate::train::options::Options;
+use crate::train::progress::heartbeat::Heartbeat;
+use crate::train::progress::{Progress, silent};
 use crate::train::ranks::Peers;
+use crate::train::ranks::follow::{Led, end, follow};
 use crate::train::record::measure;
+use crate::train::run::summary::Report;
 use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::run::{Opened, Run, Settings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
 use crate::train::step::{learn, step};
 use crate::train::supervised;
 use crate::train::supervised::verifier::verify;
 use crate::train::training::dataset::{Dataset, Needs, files, hash, held_out};
+use crate::train::training::origin::{
+    absolute_base, origin_device, plan_numbers, runtime_devices, source_hashes, tokenizer_texts,
+    used_threads,
+};
 use crate::train::training::servers::Servers;
 use crate::trajectory::{Episode, Seat};
 
 /// Number of tasks that the environment reports on before the run.
 const REPORTED: usize = 1000;
+
+/// Trains the team of a plan, or resumes a run. With a launch, every rank calls this with the same plan. Rank 0 writes all
+/// files, and all ranks return its report.
+///
+/// # Errors
+///
+/// See [`TrainError`]. Written files stay, and `RunLocation::Resume` continues from the last checkpoint.
+pub async fn train(
+    plan: &Plan,
+    registry: &Registry,
+    mut options: Options,
+) -> Result<Report, TrainError> {
+    let peers = Peers::join(options.launch.take(), &plan.config.dist, options.again).await?;
+    let _guard = peers.guard();
+    let interrupt = options.interrupt.clone();
+    let done = tokio::select! {
+        biased;
+        failed = peers.failed() => Err(failed),
+        never = peers.pass_on(&interrupt) => match never {},
+        // Boxed: the state of a whole run is too large to be moved with its caller.
+        report = Box::pin(train_on(plan, registry, options, &peers)) => report,
+    };
+    peers.end(done)
+}
+
+/// Trains on connected ranks.
+async fn train_on(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+    peers: &Peers,
+) -> Result<Report, TrainError> {
+    let progress: Arc<dyn Progress> = if peers.leads() {
+        Arc::new(Heartbeat::new(Arc::clone(&options.progress)))
+    } else {
+        silent()
+    };
+    if let Some(note) = estimator::compile(plan, registry)? {
+        progress.note(&note);
+    }
+    let (workers, runtime_options) = peers.runtime(plan.worker_specs(), plan.runtime_options());
+    let runtime = Runtime::start_on(&workers, &runtime_options, peers.ranks())?;
+    let devices = runtime_devices(&runtime);
+    if plan.config.runtime.device != DeviceChoice::default() || devices != runtime.device() {
+        progress.note(&format!("device: {devices}"));
+    }
+    if peers.size() > 1 {
+        progress.note(&format!("ranks: {}", peers.size()));
+    }
+    runtime.notes().iter().for_each(|note| progress.warn(note));
+    options.interrupt.tell(Arc::clone(&progress));
+    let report = Box::pin(run_on(plan, registry, options, (&runtime, progress, peers))).await;
+    // A worker group may still compute for a rank that is lost.
+    if report.is_ok() || peers.size() == 1 {
+        runtime.shutdown();
+    }
+    report
+}
+
+/// Trains with a runtime.
+async fn run_on(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &Peers),
+) -> Result<Report, TrainError> {
+    let Options { place, given, missing, interrupt, sinks, .. } = options;
+    let eval = plan.config.eval.used(plan.algorithm.preset);
+    let sinks = if peers.leads() { sinks } else { Vec::new() };
+    let observers = Observers { sinks, ..Observers::new(&progress) };
+    let needs = Needs::Training(&eval);
+    let training = Training::start(plan, registry, runtime, needs, (observers, peers))?;
+    if let Some(report) = training.report()? {
+        progress.note(&report);
+    }
+    let origin = training.origin(given).await?;
+    peers.agree(&origin).await?;
+    if !peers.leads() {
+        return Box::pin(follow(training, peers)).await;
+    }
+    let settings = Settings {
+        seed: plan.config.seed,
+        steps: plan.config.steps,
+        max_flat_steps: plan.algorithm.max_flat_steps,
+        eval: eval.clone(),
+        checkpoint: plan.config.checkpoint.clone(),
+        record: plan.config.record.clone(),
+        seats: training.asked(),
+        measure: training.measure(),
+        missing,
+        plan: plan_numbers(plan),
+        tokenizers: tokenizer_texts(training.learner.policies())?,
+    };
+    let led = Led { work: training, peers: peers.clone() };
+    let run = Run::open(&place, &origin, settings, led, Arc::clone(&progress), interrupt);
+    let report = match run.await? {
+        Opened::Ready(run) => Box::pin(run.run()).await?,
+        Opened::Complete(report) => {
+            progress.note("the run is complete; give more `steps` to go on with it");
+            *report
+        }
+    };
+    end(peers, &report).await?;
+    Ok(report)
+}
 
 /// Training of a plan's team.
 pub(super) struct Training<'p> {
@@ -97,54 +211,28 @@ impl<'p> Training<'p> {
             learner: Learner::new(policies, peers.clone(), estimators),
             ranks: peers.size(),
             dataset,
-            device: device(runtime),
+            device: origin_device(runtime),
             servers,
         })
     }
 
     /// Returns the origin of a run of this team.
-    pub(super) async fn origin(&self, given: String) -> Result<Origin, TrainError> {
+    async fn origin(&self, given: String) -> Result<Origin, TrainError> {
         let held_out = self.players.held_out().iter();
         let held_out = held_out.map(|(split, tasks)| (format!("{HELD_OUT}{split}"), hash(tasks)));
-        let sources = self.sources()?;
+        let sources = source_hashes(self.plan, self.players.sources())?;
         let trained = (self.plan.config.task.split.clone(), self.dataset.hash());
-        let threads = match self.plan.config.runtime.threads {
-            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            threads => threads,
-        };
         let provenance = Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             data: std::iter::once(trained).chain(held_out).chain(sources).into_map(),
             files: files(self.plan)?,
             weights: self.learner.fingerprints().await?,
             device: self.device.clone(),
-            threads,
+            threads: used_threads(self.plan),
             ranks: self.ranks,
         };
-        let base = absolute(&self.plan.base)?;
+        let base = absolute_base(&self.plan.base)?;
         Ok(Origin { given, config: (*self.plan.config).clone(), base, provenance })
-    }
-
-    /// Returns the hash of each file that the orchestra depends on, by its name.
-    fn sources(&self) -> Result<Vec<(String, String)>, TrainError> {
-        let hashed = |name: String| {
-            let path = self.plan.base.join(&name);
-            let read = std::fs::read(&path);
-            let bytes = read.map_err(|source| RunDirError::Io { action: "read", path, source })?;
-            Ok((format!("source {name}"), hash_bytes(&bytes)))
-        };
-        self.players.sources().into_iter().map(hashed).collect()
-    }
-
-    /// Returns the tokenizer of each policy as JSON, by name.
-    pub(super) fn tokenizers(&self) -> Result<BTreeMap<String, String>, TrainError> {
-        let json = |policy: &Policy| {
-            let name = policy.name().to_owned();
-            let json = policy.tokenizer().to_json();
-            let failed = |source| TrainError::Tokenizer { policy: name.clone(), source };
-            Ok((name.clone(), json.map_err(failed)?))
-        };
-        self.learner.policies().iter().map(json).try_into_map()
     }
 
     /// Returns the hash of each policy's weights, by name.
@@ -179,9 +267,10 @@ impl<'p> Training<'p> {
     /// Returns the rollout with which a training episode of step `step`, counted from 0, was run.
     pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
         let plan = plan_of(self.plan, self.swapped.as_ref(), step);
-        match is_greedy(plan, episode) {
-            true => self.players.at_temperature(plan, 0.0),
-            false => self.players.rollout(plan),
+        if is_greedy(plan, episode) {
+            self.players.at_temperature(plan, 0.0)
+        } else {
+            self.players.rollout(plan)
         }
     }
 
@@ -256,40 +345,4 @@ impl Trainable for Training<'_> {
 fn plan_of<'p>(plan: &'p Plan, swapped: Option<&'p Plan>, step: u64) -> &'p Plan {
     let turn = step.checked_div(plan.algorithm.swap_every).unwrap_or(0);
     swapped.filter(|_| turn % 2 == 1).unwrap_or(plan)
-}
-
-/// Returns the device of the models, and after it each worker group that has another.
-pub(super) fn devices(runtime: &Runtime) -> String {
-    let other = |of: &&WorkerDevice| of.name != runtime.device();
-    let own = runtime.worker_devices().filter(other);
-    let own = own.map(|of| format!("; worker group `{}`: {}", of.worker, of.name));
-    std::iter::once(runtime.device().to_owned()).chain(own).collect()
-}
-
-/// Returns the CPU with the vector instructions in use, as in `cpu x86_64 linux, avx2`, after the device of the models if
-/// that is another; then each worker group that is on another device.
-fn device(runtime: &Runtime) -> String {
-    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
-    let simd = maverl_kernels::simd::select_path()
-        .map_or_else(|error| error.to_string(), |path| path.to_string());
-    let cpu = format!("cpu {arch} {os}, {simd}");
-    let other = |of: &&WorkerDevice| of.device != runtime.resolved_device();
-    let own = runtime.worker_devices().filter(other).map(|of| match of.device {
-        DeviceChoice::Cpu => format!("; worker group `{}`: cpu", of.worker),
-        _ => format!("; worker group `{}`: {}", of.worker, of.name),
-    });
-    let shared = match runtime.device() {
-        device if device.starts_with("cpu") => cpu,
-        device => format!("{device}; {cpu}"),
-    };
-    std::iter::once(shared).chain(own).collect()
-}
-
-fn absolute(base: &Path) -> Result<PathBuf, RunDirError> {
-    let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-    std::path::absolute(base).map_err(|source| RunDirError::Io {
-        action: "find",
-        path: base.to_owned(),
-        source,
-    })
 }

@@ -16,9 +16,8 @@ type Stop = (&'static str, &'static str, &'static str);
 #[rustfmt::skip]
 const COMMON: &[Stop] = &[
     ("examples/search_orchestra.rs", "main", "the program"),
-    ("maverl/src/cli.rs", "train_example", "arguments"),
-    ("maverl/src/cli/training.rs", "train", "the plan of the configuration; directory of the run; signals"),
-    ("maverl/src/train/mod.rs", "train", "starts the worker groups and the environment, loads the data, builds the team"),
+    ("maverl/src/cli/training.rs", "train_example", "arguments; the plan of the configuration; directory of the run; signals"),
+    ("maverl/src/train/training.rs", "train", "starts the worker groups and the environment, loads the data, builds the team"),
     ("maverl/src/train/run.rs", "run", "the loop over steps; checkpoints; the files that grow with each step"),
     ("maverl/src/train/training.rs", "step", "the plan of this step (CORY exchanges the policies of two seats); calls a step of RL or of supervised training"),
     ("maverl/src/train/step.rs", "step", "one step of RL, as in the figure of Overview"),
@@ -28,9 +27,8 @@ const COMMON: &[Stop] = &[
 #[rustfmt::skip]
 const ROLLOUT: &[Stop] = &[
     ("maverl/src/train/step/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
-    ("maverl/src/rollout/mod.rs", "play", "runs episodes concurrently"),
-    ("maverl/src/rollout/runner.rs", "play", "one episode: time limit, faults, score, reward parts and penalties"),
-    ("maverl/src/registry.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
+    ("maverl/src/rollout/runner.rs", "play", "runs episodes concurrently; one episode: time limit, faults, score, reward parts and penalties"),
+    ("maverl/src/orchestra/team.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
     ("orchestras/src/search.rs", "run", "the orchestra: control flow of the team"),
     ("maverl/src/orchestra/team.rs", "ask", "typed input and reply; the turn's position in the tree of `ask` calls"),
     ("maverl/src/rollout/backend.rs", "respond", "the model as a `ChatBackend`: from messages to a request, from its completion to text"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use maverl_sandbox::{Missing, Sandbox, SandboxError};
+use maverl_sandbox::{MissingLayer, Sandbox, SandboxError};
 use serde::Serialize;
 
 use super::step::{StepOutcome, compute_step};
@@ -148,9 +148,12 @@ impl ProgramFacts {
 
 impl ProcessorFacts {
     fn find() -> Self {
-        let used = maverl_kernels::simd::select();
+        let used = maverl_kernels::simd::select_path();
         Self {
-            paths: maverl_kernels::simd::available().into_iter().map(|path| path.name()).collect(),
+            paths: maverl_kernels::simd::available_paths()
+                .into_iter()
+                .map(|path| path.name())
+                .collect(),
             used: used.map_or("scalar", |path| path.name()),
             forced: std::env::var("MAVERL_SIMD").ok(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -178,11 +181,12 @@ impl DiskFacts {
 
 impl SandboxFacts {
     fn find() -> Self {
-        let texts = |missing: &[Missing]| missing.iter().map(Missing::to_string).collect();
+        let texts =
+            |missing: &[MissingLayer]| missing.iter().map(MissingLayer::to_string).collect();
         match Sandbox::new("python3", false) {
             Ok(sandbox) => Self {
-                layers: sandbox.layers().iter().map(ToString::to_string).collect(),
-                missing: texts(sandbox.missing()),
+                layers: sandbox.active_layers().iter().map(ToString::to_string).collect(),
+                missing: texts(sandbox.missing_layers()),
                 refused: None,
                 without_python: false,
             },

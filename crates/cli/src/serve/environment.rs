@@ -45,7 +45,7 @@ impl EnvironmentArgs {
     fn load(&self) -> Result<ServedEnvironment, Failure> {
         let registry = Registry::collect()?;
         let plan = planned(&self.config.sources(None), &registry, Purpose::Environment)?;
-        let environment = rollout::environment(&plan, &registry)?;
+        let environment = rollout::start_environment(&plan, &registry)?;
         let components = plan.mixture.values().chain([&plan.environment]);
         let entries =
             components.filter_map(|chosen| registry.environments.get(chosen.name.as_str()));

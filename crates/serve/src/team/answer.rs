@@ -19,7 +19,8 @@ use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use crate::stream::Events;
-use maverl::rollout::{EpisodeRequest, Heard};
+use maverl::orchestra::ReplyListener;
+use maverl::rollout::EpisodeRequest;
 use maverl::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// Answers at the end of all episodes.
@@ -30,7 +31,7 @@ pub(super) async fn whole(
 ) -> Result<Response, Refusal> {
     let team = server.team()?;
     let plays = (0..question.choices.n).map(|choice| {
-        let unheard: Heard = Arc::new(|_, _, _| ());
+        let unheard: ReplyListener = Arc::new(|_, _, _| ());
         play(server, team, question, admitted, (choice, unheard))
     });
     let episodes: Vec<Episode> = try_join_all(plays).await?;
@@ -68,7 +69,7 @@ pub(super) async fn stream(
     let (question, show) = (&question, server.settings.show_turns);
     let plays = try_join_all((0..question.choices.n).map(|choice| {
         let (turns, news) = (news.clone(), news.clone());
-        let heard: Heard = Arc::new(move |seat, _, reply| {
+        let heard: ReplyListener = Arc::new(move |seat, _, reply| {
             if show {
                 // A client that reads slowly loses a turn of the commentary, never of the answer.
                 let _ = turns.try_send((choice as usize, News::Turn(shown(seat, reply))));
@@ -149,7 +150,7 @@ async fn play(
     team: &ServedTeam,
     question: &Question,
     admitted: &Admitted,
-    (choice, heard): (u32, Heard),
+    (choice, heard): (u32, ReplyListener),
 ) -> Result<Episode, Refusal> {
     let _permit = admitted.permit().await?;
     let adjust = |sampling: &mut _| question.adjust(sampling);

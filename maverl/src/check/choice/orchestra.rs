@@ -9,9 +9,9 @@ use super::entries::choose_entry;
 use super::options::{filled_options, option_path};
 use crate::config::Named;
 use crate::config::source::{Problems, key, path};
-use crate::orchestra::MOST_SEATS;
+use crate::orchestra::{DynOrchestra, MOST_SEATS};
 use crate::plan::Chosen;
-use crate::registry::{DynOrchestra, OrchestraEntry, Registry};
+use crate::registry::{OrchestraEntry, Registry};
 use crate::trajectory::Seat;
 
 /// The orchestra of a run.

@@ -4,8 +4,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{CARD, ExportArgs, Kind, Origin, policy, whole};
-use crate::cli::{Failure, models};
+use crate::checkpoint::Which;
+use crate::cli::card::Kind;
+use crate::cli::export::directory::{CARD, whole};
+use crate::cli::export::source::{ExportArgs, Origin, policy_dir};
+use crate::cli::failure::Failure;
+use crate::cli::models;
 use crate::data::SEEN;
 use crate::files::{SaveOptions, StoredDtype};
 use crate::net::lora::is_adapter;
@@ -13,9 +17,28 @@ use crate::net::{HeadKind, RewardHead, RewardModel, ValueHead};
 use crate::run_dir::disk::name;
 use crate::train::{VERIFIER, VerifierRecord};
 
+/// Exports the verifier in the last checkpoint of a run, and returns what was written.
+pub(in crate::cli) fn export_verifier(run: &Path, out: &Path) -> Result<String, Failure> {
+    let args = ExportArgs {
+        model: None,
+        adapter: None,
+        run: Some(run.to_owned()),
+        policy: None,
+        checkpoint: Which::Last,
+        merge: false,
+        verifier: true,
+        out: out.to_owned(),
+        dtype: None,
+        max_shard_size: SaveOptions::default().shard_bytes,
+        push_to: None,
+        private: false,
+    };
+    export(&args, run)
+}
+
 /// Exports the verifier of a run, and returns what was written.
 pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
-    let (dir, step) = policy(run, args.checkpoint, args.policy.as_deref())?;
+    let (dir, step) = policy_dir(run, args.checkpoint, args.policy.as_deref())?;
     let critic = dir.join("critic");
     let record = record(&dir)?;
     let (base, adapter) = match is_adapter(&critic) {

@@ -8,11 +8,19 @@ use crate::algo;
 use crate::algo::testing::plan;
 use crate::client::testing::{response, serve};
 use crate::config::RewardServerConfig;
+use crate::reward::Rewards;
 use crate::rollout::rewards::RewardServer;
+use crate::rollout::rewards::{Scored, Scorer};
 use crate::rollout::testing::{
     Critic, Fixture, Flow, OPEN, Speaker, Talker, Word, line, lock, runner, task,
 };
+use crate::rollout::{ValueSource, WeightedReward};
 use crate::task::Action;
+use crate::trajectory::{FaultKind, RewardOf, RewardPart};
+
+fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
+    RewardPart { name: name.to_owned(), value, of }
+}
 
 /// Sends each line to the speaker in turn and answers with the last word.
 fn asks(lines: &'static [&'static str]) -> Flow {
@@ -87,7 +95,7 @@ async fn a_handled_malformed_or_truncated_reply_costs_its_turn_too() {
 #[tokio::test]
 async fn a_penalty_of_zero_leaves_no_part() {
     let mut runner = runner(asks(&["hm"]), parrot());
-    runner.penalties.clear();
+    runner.rewards.penalties.clear();
     assert!(play(&runner).await.rewards.is_empty());
 }
 
@@ -250,7 +258,7 @@ async fn with_parts(values: &[f64], weight: f64) -> Episode {
         let source = ValueSource::Scorer(Arc::new(Fixed(Ok(Scored { rewards, skipped: None }))));
         WeightedReward { name: name.to_string(), weight, source }
     };
-    runner.rewards = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
+    runner.rewards.parts = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
     play(&runner).await
 }
 
@@ -308,7 +316,8 @@ async fn a_number_of_a_server_that_is_no_reward_makes_its_episode_alone_unscored
         let mut runner = runner(asks(&["<w>a</w>"]), parrot());
         let server = Arc::new(RewardServer::new(&config).unwrap());
         let source = ValueSource::Scorer(server);
-        runner.rewards = vec![WeightedReward { name: "remote".to_owned(), weight: 1.0, source }];
+        runner.rewards.parts =
+            vec![WeightedReward { name: "remote".to_owned(), weight: 1.0, source }];
         for episode in 0..3 {
             let played = play(&runner).await;
             if episode == 1 {
@@ -326,7 +335,7 @@ async fn a_number_of_a_server_that_is_no_reward_makes_its_episode_alone_unscored
 fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
     let mut runner = runner(asks(&["<w>a</w>", "<w>yes</w>"]), parrot());
     let source = ValueSource::Function(reward);
-    runner.rewards = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, source }];
+    runner.rewards.parts = vec![WeightedReward { name: "brevity".to_owned(), weight: 2.0, source }];
     runner
 }
 
@@ -344,7 +353,8 @@ async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zer
     let scored = async |result: Result<Scored, String>| {
         let mut runner = runner(asks(&["<w>a</w>"]), parrot());
         let source = ValueSource::Scorer(Arc::new(Fixed(result)));
-        runner.rewards = vec![WeightedReward { name: "remote".to_owned(), weight: 2.0, source }];
+        runner.rewards.parts =
+            vec![WeightedReward { name: "remote".to_owned(), weight: 2.0, source }];
         play(&runner).await
     };
     let episode = scored(Err("http://a: down".to_owned())).await;

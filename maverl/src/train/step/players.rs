@@ -86,7 +86,7 @@ impl Players {
 
     /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed.
     pub(crate) fn rollout(&self, plan: &Plan) -> Rollout {
-        self.rollout.with_plan(plan, &self.policies).timed(&self.times)
+        self.rollout.with_plan(plan, &self.policies).with_times(&self.times)
     }
 
     /// Returns the team of a plan at another temperature.
@@ -289,7 +289,7 @@ impl Players {
         };
         let rollout = match &spec.ask {
             None => rollout,
-            Some(instruction) => rollout.asked(instruction),
+            Some(instruction) => rollout.with_instruction(instruction),
         };
         let tasks = self.held_out.get(&spec.split).map(Vec::as_slice).unwrap_or_default();
         let name = format!("eval/{}", spec.split);

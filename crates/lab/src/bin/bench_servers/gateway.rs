@@ -15,9 +15,9 @@ use maverl::cli::Failure;
 use maverl::client::Client;
 use maverl::env::reported::Reported;
 use maverl::orchestra::{
-    Ask, ChatBackend, Conversation, EpisodePlayer as _, EpisodeState, Member, Response,
+    Ask, ChatBackend, Conversation, DynOrchestra, EpisodePlayer as _, EpisodeState, Member,
+    Response,
 };
-use maverl::registry::DynOrchestra;
 use maverl::rollout::{EpisodeRequest, EpisodeRunner};
 use maverl::task::Task;
 use maverl::trajectory::{Fault, Seat};
@@ -67,9 +67,8 @@ impl Programs {
             orchestra: Arc::new(ProgramOrchestra { gateway, seat }),
             environment: Arc::new(Reported::default()),
             environments: Arc::default(),
-            rewards: Vec::new(),
-            penalties: BTreeMap::new(),
-            overlong: BTreeMap::new(),
+            rewards: Default::default(),
+            requests: Default::default(),
             timeout: TIMEOUT,
         };
         Ok(Self { runner: Arc::new(runner), url })

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 
 use crate::agent::Prompt;
-use crate::orchestra::Conversation;
+use crate::orchestra::conversation::Conversation;
 use crate::trajectory::{Fault, Seat, Tokens, TurnPath};
 
 /// Generates the replies of a seat: a model in a worker group, a script, or a server.

@@ -1,14 +1,64 @@
-//! End of the runtime that a command ran on.
+//! The process of a command: its exit code, and the runtime that it runs on.
 
 use std::panic::{set_hook, take_hook};
+use std::process::ExitCode;
 use std::sync::Once;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::failure::Failure;
+use crate::cli::terminal::tell;
+use crate::train::Interrupt;
+
+/// Runs a command, and returns the exit code of the process. Wrong vector instructions (`MAVERL_SIMD`) are an error before
+/// the command starts.
+pub fn exit(command: impl FnOnce() -> Result<ExitCode, Failure>) -> ExitCode {
+    let selected = maverl_kernels::simd::select_path().map_err(Failure::from);
+    let result = selected.and_then(|_| command());
+    #[cfg(feature = "mpi")]
+    if result.is_ok() {
+        crate::dist::leave_job();
+    }
+    let code = result.unwrap_or_else(|Failure(message)| {
+        tell(format_args!("error: {}", message.trim_end()));
+        ExitCode::FAILURE
+    });
+    #[cfg(feature = "mpi")]
+    crate::dist::end_failed_job();
+    code
+}
+
+/// Runs a future on a runtime of its own.
+///
+/// # Errors
+///
+/// Those of the future, or of starting threads.
+pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(future);
+    shut_down(runtime);
+    done
+}
+
+/// Runs a future on a runtime of its own. The first SIGINT or SIGTERM raises the interrupt that it is given.
+///
+/// # Errors
+///
+/// Same as [`block_on`]; also if the system refuses a handler of signals.
+pub(super) fn until_signal<T, E, F>(
+    work: impl FnOnce(Interrupt) -> F,
+) -> Result<Result<T, E>, Failure>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    // Boxed: the state of a whole run is too large to be moved.
+    block_on(async { Ok(Box::pin(work(Interrupt::on_signals()?)).await) })
+}
 
 /// Shuts a runtime down without waiting: an environment may block a thread forever, and its episode was abandoned.
 ///
 /// A task that sets a timer meanwhile panics in tokio. The task is dropped anyway, so this panic is not printed.
-pub(super) fn shut_down(runtime: Runtime) {
+fn shut_down(runtime: Runtime) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = take_hook();

@@ -1,77 +1,14 @@
 //! Reward parts for seats and turns, and metrics, that an orchestra adds to its episode.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
-use serde_json::{Map, Value};
-
-use super::{EpisodeState, SeatOf, Team};
 use crate::agent::AgentName;
 use crate::orchestra::branch::lock;
+use crate::orchestra::reward_parts::Recipient;
+use crate::orchestra::team::{SeatOf, Team};
 use crate::orchestra::{AskError, Includes};
 use crate::task::Score;
-use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart, Seat, Turn, TurnPath};
-
-/// Reward parts and metrics of a running episode.
-#[derive(Default)]
-pub(super) struct RewardParts {
-    pay: Vec<(Recipient, Cow<'static, str>, f64)>,
-    notes: BTreeMap<Cow<'static, str>, Vec<f64>>,
-}
-
-impl RewardParts {
-    /// Adds a part.
-    pub(super) fn add(&mut self, recipient: Recipient, name: Cow<'static, str>, value: f64) {
-        self.pay.push((recipient, name, value));
-    }
-
-    /// Adds a value of a metric.
-    pub(super) fn log(&mut self, name: Cow<'static, str>, value: f64) {
-        self.notes.entry(name).or_default().push(value);
-    }
-}
-
-/// Recipient of a reward part. A turn has no index before the episode ends.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recipient {
-    /// Every turn of the episode.
-    Episode,
-    /// Every turn of a seat.
-    Seat(Seat),
-    /// One turn.
-    Turn(TurnPath),
-}
-
-impl Recipient {
-    /// Returns what is rewarded among these turns; `None` for a turn that is not there.
-    fn reward_of(self, turns: &[Turn]) -> Option<RewardOf> {
-        match self {
-            Self::Episode => Some(RewardOf::Episode),
-            Self::Seat(seat) => Some(RewardOf::Seat(seat)),
-            Self::Turn(path) => turns.iter().position(|t| t.path == path).map(RewardOf::Turn),
-        }
-    }
-}
-
-impl EpisodeState {
-    /// Returns the reward parts that the orchestra added, for an episode of these turns. Their order does not depend on
-    /// the order in which concurrent parts of the orchestra added them.
-    pub(crate) fn reward_parts(&self, turns: &[Turn]) -> Vec<RewardPart> {
-        let mut pay = lock(&self.reward_parts).pay.clone();
-        pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
-        let part = |(payee, name, value): (Recipient, Cow<'static, str>, f64)| {
-            Some(RewardPart { name: name.into_owned(), value, of: payee.reward_of(turns)? })
-        };
-        pay.into_iter().filter_map(part).collect()
-    }
-
-    /// Returns the mean of each logged metric.
-    pub(crate) fn notes(&self) -> Map<String, Value> {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let added = lock(&self.reward_parts);
-        added.notes.iter().map(|(name, v)| (name.to_string(), mean(v).into())).collect()
-    }
-}
+use crate::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
 
 impl<O: ?Sized> Team<O> {
     /// Returns the environment's score of an answer, for [`SeatOf::add_reward`] and [`Team::log_metric`]. A prompt that
@@ -101,7 +38,7 @@ impl<O: ?Sized> Team<O> {
     where
         O: Includes<A>,
     {
-        SeatOf { team: self, seat: Seat::only(A::NAME), agent: std::marker::PhantomData }
+        SeatOf { team: self, seat: Seat::only(A::NAME), agent: PhantomData }
     }
 }
 

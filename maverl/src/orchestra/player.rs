@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Ask, EpisodeState, Recipient, Team, turn};
 use crate::agent::AskError;
 use crate::env::EnvError;
-use crate::orchestra::Conversation;
+use crate::orchestra::backend::Ask;
 use crate::orchestra::branch::lock;
+use crate::orchestra::conversation::Conversation;
+use crate::orchestra::episode::{EpisodeState, answered_turn};
+use crate::orchestra::reward_parts::Recipient;
+use crate::orchestra::team::Team;
 use crate::task::{Action, Observation};
 use crate::tools::Tool;
 use crate::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
@@ -72,8 +75,8 @@ impl EpisodeState {
             let message = format!("nobody sits at `{seat}`; the seats are {}", self.seats());
             return Err(Fault::new(FaultKind::Orchestra, message));
         };
-        let said = member.backend.respond(&mut conversation, ask).await?;
-        let turn = turn(path, seat, member.backend.name(), &conversation, said);
+        let said = self.respond(&*member.backend, &mut conversation, ask).await?;
+        let turn = answered_turn(path, seat, member.backend.name(), &conversation, said);
         Ok((turn, conversation))
     }
 

@@ -1,0 +1,78 @@
+//! Options of all requests of an episode, whichever backend replies.
+
+use std::sync::Arc;
+
+use crate::agent::Prompt;
+use crate::orchestra::backend::{Ask, ChatBackend, Response};
+use crate::orchestra::conversation::Conversation;
+use crate::orchestra::times::{RequestTimes, Timer};
+use crate::trajectory::{Fault, Message, Role, Seat, TurnPath};
+
+/// Receiver of replies as they come, with the seat and the path of the turn.
+pub type ReplyListener = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
+
+/// Options of the requests of an episode.
+#[derive(Clone, Default)]
+pub struct RequestOptions {
+    /// Instruction in the last line of every prompt, such as to give a wrong answer.
+    pub instruction: Option<Arc<str>>,
+    /// Times of the requests.
+    pub times: Option<Arc<RequestTimes>>,
+    /// Receiver of the replies.
+    pub listener: Option<ReplyListener>,
+}
+
+impl RequestOptions {
+    /// Sends a request to a backend.
+    pub(super) async fn respond(
+        &self,
+        backend: &dyn ChatBackend,
+        conversation: &mut Conversation,
+        mut ask: Ask,
+    ) -> Result<Response, Fault> {
+        if let Some(instruction) = &self.instruction {
+            add_instruction(&mut ask.prompt, instruction);
+        }
+        let turn = self.listener.as_ref().map(|to| (to, ask.seat.clone(), ask.path.clone()));
+        let timer = self.times.as_ref().map(|times| Timer::start(times, ask.seed));
+        let reply = backend.respond(conversation, ask);
+        let response = match timer {
+            Some(timer) => timer.time(reply).await,
+            None => reply.await,
+        }?;
+        if let Some((listener, seat, path)) = turn {
+            listener(&seat, &path, &response.reply);
+        }
+        Ok(response)
+    }
+}
+
+/// Adds an instruction as a last line to the message of the user.
+fn add_instruction(prompt: &mut Prompt, instruction: &str) {
+    let users = |message: &&mut Message| message.role == Role::User;
+    if prompt.messages.is_empty() {
+        prompt.user.push('\n');
+        prompt.user.push_str(instruction);
+    } else if let Some(message) = prompt.messages.iter_mut().rev().find(users) {
+        message.content.push('\n');
+        message.content.push_str(instruction);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instruction_is_the_last_line_of_the_last_message_of_the_user() {
+        let message = |role, text: &str| Message { role, content: text.to_owned() };
+        let mut prompt = Prompt::user("2 + 2?");
+        add_instruction(&mut prompt, "Be wrong.");
+        assert_eq!(prompt.user, "2 + 2?\nBe wrong.");
+        let plain = [message(Role::User, "2 + 2?"), message(Role::Assistant, "4")];
+        let mut ready = Prompt::messages(plain);
+        add_instruction(&mut ready, "Be wrong.");
+        assert_eq!(ready.messages[0].content, "2 + 2?\nBe wrong.");
+        assert_eq!(ready.messages[1].content, "4");
+    }
+}

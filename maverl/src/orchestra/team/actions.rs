@@ -1,0 +1,67 @@
+//! Actions: in the episode's own environment, and in further ones.
+
+use std::future::Future;
+
+use crate::orchestra::AskError;
+use crate::orchestra::branch::Flight;
+use crate::orchestra::episode::named_error;
+use crate::orchestra::team::Team;
+use crate::task::{Action, Observation};
+use crate::tools::Tool;
+use crate::trajectory::{Fault, FaultKind};
+
+impl<O: ?Sized> Team<O> {
+    /// Acts in the environment. Actions of one episode are executed one after another, in the order in which they
+    /// arrive. The record of the episode has the action at the place in its branch at which `act` was *called*.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Fault`] of kind `environment` if the environment fails; the episode then ends unscored.
+    pub fn act(
+        &self,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
+        let place = self.branch.next_act();
+        async move {
+            let _flight = Flight::start(&self.branch);
+            let done = self.table.own.act(action.clone()).await.map_err(|error| {
+                self.table.fail(Fault::new(FaultKind::Environment, error.to_string()))
+            })?;
+            self.table.record_act(place, None, action, &done);
+            Ok(done)
+        }
+    }
+
+    /// Returns the tools that agents may call in this episode.
+    pub fn tools(&self) -> Vec<Tool> {
+        self.table.own.environment.tools(self.table.task())
+    }
+
+    /// Acts in a further environment, by its name in `[environments]`. An orchestra declares the environments it acts
+    /// in with [`Orchestra::environments`](crate::orchestra::Orchestra::environments).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Team::act`]; also if there is no environment of this name.
+    pub fn act_in(
+        &self,
+        name: &str,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
+        let place = self.branch.next_act();
+        async move {
+            let _flight = Flight::start(&self.branch);
+            let Some(other) = self.table.others.get(name) else {
+                let names: Vec<&str> = self.table.others.keys().map(String::as_str).collect();
+                let message = format!("no environment is called `{name}`; there are {names:?}");
+                return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
+            };
+            let done = other.act(action.clone()).await.map_err(|error| {
+                let message = named_error(name, &error).to_string();
+                self.table.fail(Fault::new(FaultKind::Environment, message))
+            })?;
+            self.table.record_act(place, Some(name.to_owned()), action, &done);
+            Ok(done)
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Building of a rollout from a plan: agents, orchestra, environments, endpoints, parts of the reward.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::IntoMap;
+use crate::TryIntoMap;
+use crate::env::{DynEnvironment, EnvError};
+use crate::orchestra::{ChatBackend, Member, RequestOptions};
+use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
+use crate::registry::{ANY, Registry, includes};
+use crate::rollout::backend::ModelBackend;
+use crate::rollout::endpoint::{Endpoint, EndpointVoice, Endpoints};
+use crate::rollout::episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
+use crate::rollout::error::RolloutError;
+use crate::rollout::mixture::Mixture;
+use crate::rollout::rewards::{RewardServer, VerifierReward};
+use crate::rollout::runner::{EpisodeRunner, Rollout};
+use crate::runtime::Policy;
+use crate::trajectory::Seat;
+
+impl Rollout {
+    /// Builds the plan's agents and orchestra, starts its environment, and assigns each seat its policy. `policies` are
+    /// in the plan's order, as from [`crate::runtime::Runtime::policies`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RolloutError`].
+    pub fn start(
+        plan: &Plan,
+        registry: &Registry,
+        policies: &[Policy],
+    ) -> Result<Self, RolloutError> {
+        Self::start_with(plan, registry, |seat| {
+            model_backend(plan, policies, seat, seat.sampling.temperature)
+        })
+    }
+
+    /// Starts a rollout with arbitrary backends, for instance a [`Script`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RolloutError`].
+    pub fn start_with(
+        plan: &Plan,
+        registry: &Registry,
+        mut backend: impl FnMut(&SeatPlan) -> Arc<dyn ChatBackend>,
+    ) -> Result<Self, RolloutError> {
+        let mut members = BTreeMap::new();
+        for seat in &plan.seats {
+            let entry = find("agent", &registry.agents, &seat.seat.agent)?;
+            let agent = (entry.build)(&seat.options)
+                .map_err(|problem| declaration("agent", &seat.seat.agent, problem))?;
+            members.insert(seat.seat.clone(), Member { agent, backend: backend(seat) });
+        }
+        let endpoints = endpoints(plan, registry, &mut members)?;
+        let name = &plan.orchestra.name;
+        let entry = find("orchestra", &registry.orchestras, name)?;
+        (entry.build)(&plan.orchestra.options)
+            .map_err(|problem| declaration("orchestra", name, problem))?;
+        let orchestra = (entry.start)(&plan.orchestra.options, &plan.base)
+            .map_err(|problem| RolloutError::Orchestra { name: name.clone(), problem })?;
+        let environment = start_environment(plan, registry)?;
+        let environments = (plan.environments.iter())
+            .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))
+            .try_into_map()?;
+        let runner = EpisodeRunner {
+            members: Arc::new(members),
+            orchestra,
+            environment,
+            environments: Arc::new(environments),
+            rewards: EpisodeRewards {
+                parts: reward_parts(plan, registry)?,
+                penalties: penalties(plan),
+                overlong: overlong(plan),
+            },
+            requests: RequestOptions::default(),
+            timeout: Duration::try_from_secs_f64(plan.config.rollout.timeout_s)
+                .unwrap_or(Duration::MAX),
+        };
+        Ok(Self::with_endpoints(runner, endpoints, plan.config.rollout.max_episodes))
+    }
+
+    /// Returns the same team at another temperature, for evaluation. It shares agents, orchestra and environment with
+    /// this one.
+    #[must_use]
+    pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
+        self.with_backends(plan, |seat| model_backend(plan, policies, seat, temperature))
+    }
+
+    /// Returns the same team with the policies that `plan` assigns to its seats. It shares the rest with this one.
+    #[must_use]
+    pub fn with_plan(&self, plan: &Plan, policies: &[Policy]) -> Self {
+        self.with_backends(plan, |seat| {
+            model_backend(plan, policies, seat, seat.sampling.temperature)
+        })
+    }
+
+    fn with_backends(
+        &self,
+        plan: &Plan,
+        backend: impl Fn(&SeatPlan) -> Arc<dyn ChatBackend>,
+    ) -> Self {
+        let mut members = (*self.runner().members).clone();
+        for seat in &plan.seats {
+            if let Some(member) = members.get_mut(&seat.seat) {
+                member.backend = backend(seat);
+            }
+        }
+        self.with_runner(EpisodeRunner { members: Arc::new(members), ..self.runner().clone() })
+    }
+}
+
+type Started = Result<Arc<dyn DynEnvironment>, RolloutError>;
+
+fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) -> Started {
+    let entry = find("environment", &registry.environments, name)?;
+    (entry.start)(options, &plan.base)
+        .map_err(|error| RolloutError::Environment { name: name.clone(), error })
+}
+
+/// Fails if the orchestra sends actions that a started environment does not understand.
+fn understood(
+    plan: &Plan,
+    registry: &Registry,
+    environment: &dyn DynEnvironment,
+) -> Result<(), EnvError> {
+    let name = plan.orchestra.name.as_str();
+    let needs = registry.orchestras.get(name).map_or(&[][..], |entry| entry.needs);
+    let Some(actions) =
+        environment.actions().filter(|actions| !actions.iter().any(|action| action == ANY))
+    else {
+        return Ok(());
+    };
+    let Some(need) = needs.iter().find(|need| !includes(&actions, need)) else { return Ok(()) };
+    let known: Vec<String> = actions.iter().map(|action| format!("`{action}`")).collect();
+    let known = if known.is_empty() { "no action".to_owned() } else { known.join(", ") };
+    Err(EnvError(format!(
+        "orchestra `{name}` sends `{need}` actions, and the environment of the server understands {known}"
+    )))
+}
+
+/// Starts the environment of a plan, or those of its components.
+#[doc(hidden)]
+pub fn start_environment(plan: &Plan, registry: &Registry) -> Started {
+    let start = |chosen: &Chosen| {
+        let environment = start(plan, registry, chosen)?;
+        let told = understood(plan, registry, &*environment);
+        told.map_err(|error| RolloutError::Environment { name: chosen.name.clone(), error })?;
+        Ok(environment)
+    };
+    if plan.mixture.is_empty() {
+        return start(&plan.environment);
+    }
+    let started =
+        plan.mixture.iter().map(|(name, component)| Ok((name.clone(), start(component)?)));
+    Ok(Arc::new(Mixture(started.try_into_map()?)))
+}
+
+/// Creates the endpoints of a plan.
+fn endpoints(
+    plan: &Plan,
+    registry: &Registry,
+    members: &mut BTreeMap<Seat, Member>,
+) -> Result<Endpoints, RolloutError> {
+    let mut endpoints = Endpoints::new();
+    for EndpointPlan { seat, name, endpoint, sampling, options } in &plan.endpoints {
+        let entry = find("agent", &registry.agents, &seat.agent)?;
+        let agent =
+            (entry.build)(options).map_err(|problem| declaration("agent", &seat.agent, problem))?;
+        let asked = match endpoints.get(name) {
+            Some(asked) => Arc::clone(asked),
+            None => {
+                let made = Endpoint::new(name, endpoint, &plan.base);
+                let problem = |problem| RolloutError::Endpoint { name: name.clone(), problem };
+                Arc::new(made.map_err(problem)?)
+            }
+        };
+        endpoints.insert(name.clone(), Arc::clone(&asked));
+        let backend = Arc::new(EndpointVoice::new(asked, sampling.clone()));
+        members.insert(seat.clone(), Member { agent, backend });
+    }
+    Ok(endpoints)
+}
+
+/// Creates the parts of the reward of a plan.
+fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
+    let reward = |RewardPlan { name, weight, source }: &RewardPlan| {
+        let problem = |problem| RolloutError::Reward { name: name.clone(), problem };
+        let source = match source {
+            RewardSource::Function => {
+                ValueSource::Function(find("reward", &registry.rewards, name)?.reward)
+            }
+            RewardSource::Server(config) => {
+                ValueSource::Scorer(Arc::new(RewardServer::new(config).map_err(problem)?))
+            }
+            RewardSource::Verifier(config) => {
+                let verifier = VerifierReward::new(config, &plan.base).map_err(problem)?;
+                ValueSource::Scorer(Arc::new(verifier))
+            }
+        };
+        Ok(WeightedReward { name: name.clone(), weight: *weight, source })
+    };
+    plan.rewards.iter().map(reward).collect()
+}
+
+fn model_backend(
+    plan: &Plan,
+    policies: &[Policy],
+    seat: &SeatPlan,
+    temperature: f32,
+) -> Arc<dyn ChatBackend> {
+    let mut sampling = seat.sampling.clone();
+    sampling.temperature = temperature;
+    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, &plan.config.rollout))
+}
+
+fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {
+    plan.seats.iter().map(|seat| (seat.seat.clone(), seat.loss.invalid_reply_penalty)).into_map()
+}
+
+fn overlong(plan: &Plan) -> BTreeMap<Seat, Overlong> {
+    plan.seats.iter().filter_map(|seat| Some((seat.seat.clone(), seat.overlong()?))).into_map()
+}
+
+fn find<'r, T>(
+    kind: &'static str,
+    entries: &'r BTreeMap<&'static str, T>,
+    name: &str,
+) -> Result<&'r T, RolloutError> {
+    entries.get(name).ok_or_else(|| declaration(kind, name, "is not registered".to_owned()))
+}
+
+fn declaration(kind: &'static str, name: &str, problem: String) -> RolloutError {
+    RolloutError::Declaration { kind, name: name.to_owned(), problem }
+}

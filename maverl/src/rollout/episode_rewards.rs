@@ -1,0 +1,159 @@
+//! Parts of the reward of an episode in addition to the score of its environment.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+
+use crate::orchestra::EpisodeState;
+use crate::plan::Overlong;
+use crate::reward::Rewards;
+use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
+use crate::rollout::rewards::{Scored, Scorer};
+use crate::task::Score;
+use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
+
+/// Rule for rewards.
+const RULE: &str = "a reward is a number from -1e9 to 1e9, and so is the sum of the absolute values of an episode's";
+
+/// A part of the reward with its weight.
+#[derive(Clone)]
+pub struct WeightedReward {
+    /// Its name.
+    pub name: String,
+    /// Factor of its values.
+    pub weight: f64,
+    /// Origin of its values.
+    pub source: ValueSource,
+}
+
+/// Origin of the values of a part of the reward.
+#[derive(Clone)]
+pub enum ValueSource {
+    /// A declared function.
+    Function(fn(&Episode) -> Rewards),
+    /// A server, or a verifier in this process.
+    Scorer(Arc<dyn Scorer>),
+}
+
+/// Parts of the reward of each episode in addition to the score of its environment; none by default.
+#[derive(Clone, Default)]
+pub struct EpisodeRewards {
+    /// Parts that functions, servers and verifiers compute.
+    pub parts: Vec<WeightedReward>,
+    /// Penalty of each seat for a malformed or truncated reply; missing seats have no penalty.
+    pub penalties: BTreeMap<Seat, f64>,
+    /// Penalty of each seat for a long reply; missing seats have no penalty.
+    pub overlong: BTreeMap<Seat, Overlong>,
+}
+
+impl EpisodeRewards {
+    /// Adds the reward parts of a scored episode; parts of 0 are omitted.
+    pub(super) async fn add(
+        &self,
+        episode: &mut Episode,
+        state: &EpisodeState,
+        timeout: Duration,
+    ) -> Result<(), Fault> {
+        for part in state.reward_parts(&episode.turns) {
+            bounded_reward(&format!("reward `{}` of the orchestra", part.name), part.value)?;
+            episode.rewards.push(part);
+        }
+        let costs = episode.turns.iter().enumerate();
+        let costs: Vec<_> = costs.flat_map(|(i, turn)| self.turn_costs(i, turn)).collect();
+        episode.rewards.extend(costs);
+        for WeightedReward { name, weight, source } in &self.parts {
+            for (of, value) in source.values(name, episode, timeout).await?.parts() {
+                check_recipient(name, of, episode, state)?;
+                let value = bounded_reward(&format!("reward `{name}`"), value * weight)?;
+                if value != 0.0 {
+                    episode.rewards.push(part(name, value, of.clone()));
+                }
+            }
+        }
+        check_sum(episode)
+    }
+
+    /// Returns the penalties of a turn that are not 0.
+    fn turn_costs(&self, index: usize, turn: &Turn) -> impl Iterator<Item = RewardPart> {
+        let invalid = turn.error.is_some() || turn.truncated;
+        let penalty = self.penalties.get(&turn.seat).copied().filter(|_| invalid);
+        let overlong = self.overlong.get(&turn.seat).zip(turn.tokens.as_ref());
+        let overlong = overlong.map(|(overlong, tokens)| overlong.reward(tokens.completion.len()));
+        let of = RewardOf::Turn(index);
+        let costs = [
+            part(RewardPart::INVALID_REPLY, -penalty.unwrap_or(0.0), of.clone()),
+            part(RewardPart::OVERLONG_REPLY, overlong.unwrap_or(0.0), of),
+        ];
+        costs.into_iter().filter(|part| part.value != 0.0)
+    }
+}
+
+impl ValueSource {
+    /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
+    async fn values(
+        &self,
+        name: &str,
+        episode: &mut Episode,
+        timeout: Duration,
+    ) -> Result<Rewards, Fault> {
+        let panic = |panic: Box<dyn Any + Send>| panic_fault(&format!("reward `{name}`"), &*panic);
+        let scorer = match self {
+            Self::Function(reward) => {
+                return catch_unwind(AssertUnwindSafe(|| reward(episode))).map_err(panic);
+            }
+            Self::Scorer(scorer) => scorer,
+        };
+        let scored = AssertUnwindSafe(scorer.score(episode)).catch_unwind();
+        let scored = tokio::time::timeout(timeout, scored).await;
+        let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?.map_err(panic)?;
+        let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
+        let Scored { rewards, skipped } = scored.map_err(failed)?;
+        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
+            score.metrics.insert(format!("skipped/{name}"), skipped.into());
+        }
+        Ok(rewards)
+    }
+}
+
+/// Checks that the recipient exists: a reward for an unknown one would be lost silently.
+fn check_recipient(
+    name: &str,
+    of: &RewardOf,
+    episode: &Episode,
+    state: &EpisodeState,
+) -> Result<(), Fault> {
+    let turns = episode.turns.len();
+    let message = match of {
+        RewardOf::Turn(turn) if *turn >= turns => {
+            format!("reward `{name}` is for turn {turn} of an episode of {turns} turns")
+        }
+        RewardOf::Seat(seat) if !state.has_member(seat) => {
+            format!("reward `{name}` is for seat `{seat}`, where nobody sits")
+        }
+        _ => return Ok(()),
+    };
+    Err(Fault::new(FaultKind::Environment, message))
+}
+
+/// Refuses an episode whose score and parts are beyond [`Score::LIMIT`] together, and names the part that passes it.
+fn check_sum(episode: &Episode) -> Result<(), Fault> {
+    let mut sum = episode.score().map_or(0.0, |score| score.reward.abs());
+    for RewardPart { name, value, .. } in &episode.rewards {
+        sum += value.abs();
+        if sum > Score::LIMIT {
+            let what = format!(
+                "reward `{name}` is {value:?}, after which those of the episode add up to {sum:?}"
+            );
+            return Err(Fault::new(FaultKind::Environment, format!("{what}; {RULE}")));
+        }
+    }
+    Ok(())
+}
+
+fn part(name: &str, value: f64, of: RewardOf) -> RewardPart {
+    RewardPart { name: name.to_owned(), value, of }
+}
