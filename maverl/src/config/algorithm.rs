@@ -32,7 +32,8 @@ pub struct AlgorithmPlan {
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub whiten: bool,
-    /// Dynamic sampling (DAPO): how many times at most a step replaces the tasks whose episodes all have the same score.
+    /// Dynamic sampling (DAPO): maximum number of times that a step replaces the tasks whose episodes all have the same
+    /// score.
     #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub resample: u32,
     /// Defaults of every agent's `loss`.
