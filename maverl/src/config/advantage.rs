@@ -97,14 +97,16 @@ impl AdvantagePlan {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct GroupPlan {
-    /// Units that are compared: the episodes of a task, all turns on a task, or the turns of a seat on a task.
+    /// Units that are compared: the episodes of a task (`task`), all turns on a task (`task_turn`), or the turns of one
+    /// seat on a task (`task_seat`).
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
-    /// Units that the standard deviation is computed over; as `by` unless set.
+    /// Units that the standard deviation is computed over; the default is the value of `by`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"task\"")]
     pub deviation_by: Option<GroupBy>,
-    /// Reward that a unit is compared with: the mean of its group, the mean of the other units, or (for the best unit only) the second-best reward.
+    /// Baseline: the mean of the group (`mean`), the mean of the other units of the group (`leave_one_out`), or the
+    /// second-best reward, for the best unit only (`second_best`).
     pub baseline: GroupBaseline,
     /// Divide by the group's standard deviation.
     #[setting(default = true)]
@@ -112,9 +114,9 @@ pub struct GroupPlan {
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
-    /// Advantage in a group of one unit: 0, or the reward of the unit.
+    /// Advantage in a group of one unit: 0 (`zero`), or the reward of the unit (`raw`).
     pub singleton: Singleton,
-    /// GiGPO: adds advantages among turns with the same or a similar prompt.
+    /// GiGPO: adds the advantage of a turn relative to turns with the same or a similar prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
@@ -130,10 +132,11 @@ macro_rules! ungrouped {
         #[settings(level = "team")]
         pub struct $plan {
             $($own)*
-            /// Unit of reward: with `task`, all turns of an episode have its mean reward; otherwise each turn has its own.
+            /// Unit of reward: with `task`, all turns of an episode have the mean reward of the episode; with the other
+            /// values, each turn has its own reward.
             #[setting(default = GroupBy::TaskSeat)]
             pub by: GroupBy,
-            /// GiGPO: adds advantages among turns with the same or a similar prompt.
+            /// GiGPO: adds the advantage of a turn relative to turns with the same or a similar prompt.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
             pub anchor: Option<AnchorPlan>,

@@ -40,7 +40,7 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table, example = "{ rank = 4 }")]
     pub lora: Option<LoraConfig>,
-    /// Never train on this agent's turns.
+    /// Do not train on this agent's turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "false")]
     pub frozen: Option<bool>,
@@ -48,7 +48,7 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table, example = "{ lr = 1e-5 }")]
     pub optim: Option<OptimConfig>,
-    /// Name of a critic: policies whose critics have the same name share one.
+    /// Name of the critic of this agent's policy; policies with the same name here share one critic.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"judge\"")]
     pub critic: Option<String>,

@@ -32,8 +32,8 @@ pub struct AlgorithmPlan {
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub whiten: bool,
-    /// Dynamic sampling (DAPO): maximum number of times that tasks whose episodes all have the same score are
-    /// replaced by other tasks.
+    /// Dynamic sampling (DAPO): maximum number of times that a step replaces the tasks whose episodes all have the same
+    /// score.
     #[setting(default = 0, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub resample: u32,
     /// Defaults of every agent's `loss`.
@@ -48,7 +48,8 @@ pub struct AlgorithmPlan {
     /// Passes over a batch.
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub epochs: usize,
-    /// Mean KL to the sampling policy above which the remaining epochs of a step are skipped; 0 disables it.
+    /// Early stopping: mean KL to the sampling policy in an epoch, above which the remaining epochs of the step are
+    /// skipped; 0 disables it.
     #[setting(default = 0.0, range = 0.0.., idle_when = "epochs = 1")]
     #[setting(idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
@@ -56,7 +57,7 @@ pub struct AlgorithmPlan {
     /// Order of policy updates.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub update_order: UpdateOrder,
-    /// Later rewards in the discounted mean that replaces the reward of a turn.
+    /// Rewards of later rounds that the reward of a turn includes, as a discounted mean.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub future_rewards: FutureRewards,
     /// Rewards for following, resisting, provoking and persuading other agents.
@@ -69,11 +70,11 @@ pub struct AlgorithmPlan {
     /// Renewal of the reference policy.
     #[setting(table)]
     pub reference: ReferencePlan,
-    /// Steps after which two agents exchange their policies (CORY); 0 disables it.
+    /// Number of steps after which two agents exchange their policies (CORY); 0 disables it.
     #[setting(default = 0)]
     pub swap_every: u64,
-    /// Alternating training: only one policy is updated for so many steps, then the next in order of name; 0
-    /// updates all in every step.
+    /// Alternating training: number of steps that update one policy only, before the next policy by name takes its place; 0
+    /// updates all policies in every step.
     #[setting(default = 0)]
     pub train_cycle: u64,
     /// Tokens of a conversation that supervised training trains on.
@@ -175,10 +176,10 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// HAPPO factor from policies that were already updated in this step: product of the token ratios of their replies
-    /// (`exact`), or of the geometric means over the tokens of each reply (`length`).
+    /// HAPPO factor of the policies that this step has already updated: the product of the ratios of all tokens of their
+    /// replies (`exact`), or of one ratio per reply, the geometric mean over its tokens (`length`).
     pub factor: HappoFactor,
-    /// Largest distance of the factor from 1; without it, the factor is not clipped.
+    /// Largest distance of the factor from 1; the factor is not clipped unless this is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(range = 0.0..=1.0, example = "0.2")]
     pub clip: Option<f64>,
@@ -195,7 +196,7 @@ pub enum HappoFactor {
     Length,
 }
 
-/// Later rewards in the discounted mean that replaces the reward of a turn.
+/// Rewards of later rounds that the reward of a turn includes, as a discounted mean.
 #[derive(Debug, Clone, Copy, PartialEq, Settings)]
 pub enum FutureRewards {
     /// None: the return of a turn is its reward.
@@ -253,10 +254,12 @@ pub struct InfluencePlan {
     /// makes it right, -1 if it makes it wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub resist: f64,
-    /// Coefficient of a reward for an agent if most other agents give up the answer that it has: 1 if this makes them right, -1 if it makes them wrong.
+    /// Coefficient of a reward for an agent if most other agents stop agreeing with its answer: 1 if this makes them right,
+    /// -1 if it makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub provoke: f64,
-    /// Coefficient of a reward for an agent if most other agents adopt its answer: 1 if this makes them right, -1 if it makes them wrong.
+    /// Coefficient of a reward for an agent whose answer most other agents adopt: 1 if this makes them right, -1 if it
+    /// makes them wrong.
     #[setting(default = 0.0, range = 0.0..)]
     pub persuade: f64,
 }

@@ -24,27 +24,30 @@ macro_rules! with_critics {
         #[settings(level = "team")]
         pub struct $plan {
             $($own)*
-            /// Adapter with `trunk = "lora"`: any key of `lora`.
+            /// Adapter if `trunk = "lora"`: any key of `lora`.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(inner, example = "{ rank = 8 }")]
             pub lora: Option<LoraConfig>,
-            /// Text that values are predicted from: `prompt` is the prompt of the agent; `transcript` puts all earlier replies of the episode before this prompt.
+            /// Input of the critic: `prompt` is the prompt of the agent; `transcript` is all earlier replies of the
+            /// episode, and then this prompt.
             pub input: CriticInput,
-            /// Sharing of critics: one for each trained policy, or one for the team.
+            /// Number of critics: one for each trained policy, or one for the whole team.
             pub scope: CriticScope,
-            /// Largest change of a value in an update (PPO's value clipping); 0 disables it.
+            /// Largest change of a value in an update (PPO's value clipping); 0 disables clipping.
             #[setting(default = 0.2, range = 0.0..)]
             pub clip: f64,
             /// Threshold of the Huber loss of values; 0 is the squared error.
             #[setting(default = 0.0, range = 0.0..)]
             pub huber: f64,
-            /// Warm-up: number of steps at the start that update only critics (and the mixer).
+            /// Warm-up: number of steps at the start of training that update only critics (and the mixer).
             pub warmup_steps: u64,
-            /// Passes of critics (and of the mixer) over a batch; without it, those of the algorithm, and at least 5 with the credits `difference` and `tokens`.
+            /// Passes of critics (and of the mixer) over a batch; the default is `algorithm.epochs`, but at least 5 if
+            /// `credit` is `difference` or `tokens`.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(range = 1..=MANY, example = "5")]
             pub epochs: Option<NonZeroUsize>,
-            /// Minibatches per pass of critics, each with one optimizer step; without it, those of the algorithm, and 1 with a mixer.
+            /// Minibatches of each pass of critics, each with one optimizer step; the default is `algorithm.minibatches`,
+            /// or 1 with a mixer.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(range = 1..=MANY, example = "1")]
             pub minibatches: Option<NonZeroUsize>,
@@ -63,7 +66,8 @@ with_critics! {
         pub trunk: Trunk,
         /// Unit that gets a value.
         pub granularity: Granularity,
-        /// Reach of GAE: to the end of the reply, through the later replies of the seat, or through those of the whole team.
+        /// Turns that GAE includes: only the turn itself (`turn`), also the later turns of its seat (`seat`), or also the
+        /// later turns of the whole team (`team`).
         pub bootstrap: Bootstrap,
         /// Discount from token to token, or from turn to turn with `granularity = "turn"`.
         #[setting(default = 1.0, range = 0.0..=1.0)]
@@ -71,7 +75,8 @@ with_critics! {
         /// GAE lambda: 0 is the one-step advantage, 1 the Monte Carlo advantage.
         #[setting(default = 0.95, range = 0.0..=1.0)]
         pub lambda: f64,
-        /// Coefficient of the value loss in the gradient of the trunk; 0 trains the head only; only with `trunk = "shared"`.
+        /// Coefficient of the value loss in the gradient of the trunk; 0 trains the value head only; only with
+        /// `trunk = "shared"`.
         #[setting(default = 0.1, range = 0.0.., idle_unless = "trunk = 'shared'")]
         pub value_coef: f64,
         /// Normalization of value targets.

@@ -18,10 +18,10 @@ pub struct DistConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"node-0:29500\"")]
     pub address: Option<String>,
-    /// Seconds within which the failure of a rank ends the other ranks.
+    /// Number of seconds after the failure of a rank within which the other ranks end.
     #[setting(default = 60.0, range = 0.5..=WEEK)]
     pub timeout_s: f64,
-    /// Seconds within which all ranks must have started.
+    /// Number of seconds within which all ranks must have started.
     #[setting(default = 300.0, range = 0.5..=WEEK)]
     pub join_s: f64,
     /// Transport of gradients and weights between ranks.

@@ -26,7 +26,7 @@ pub struct EndpointConfig {
     #[setting(example = "\"OPENAI_API_KEY\"")]
     pub key_env: Option<String>,
     /// File of replies instead of a server: JSONL with `reply`, and optionally `seat` and `contains` (text in the prompt);
-    /// the first matching line answers.
+    /// the first line that matches seat and prompt gives the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"replies.jsonl\"")]
     pub script: Option<String>,

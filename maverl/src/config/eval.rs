@@ -19,10 +19,10 @@ pub struct EvalConfig {
     /// Split of evaluations during training.
     #[setting(default = "validation")]
     pub split: String,
-    /// Split of the evaluations before and after training and of `maverl eval`.
+    /// Split of the evaluations before and after training, and of `maverl eval`.
     #[setting(default = "test")]
     pub test_split: String,
-    /// File of held-out tasks, in place of the splits of the training data; rows without a split are in every split.
+    /// File of held-out tasks, in place of the splits of the training data; a row without a split belongs to every split.
     #[setting(example = "\"questions.jsonl\"")]
     pub data: Option<String>,
     /// Maximum number of tasks of an evaluation.
@@ -31,7 +31,7 @@ pub struct EvalConfig {
     /// Episodes per task, n: gives avg@n, and pass@k for k = 1, 2, 4 and so on up to n.
     #[setting(default = 1, range = 1..=GROUP)]
     pub samples: NonZeroU32,
-    /// Temperature of every agent instead of its own; 0 is greedy.
+    /// Temperature of all agents in evaluations, instead of that in their `sampling`; 0 is greedy.
     #[serde(serialize_with = "settings::short")]
     #[setting(range = 0.0.., example = "0.0")]
     pub temperature: Option<f32>,

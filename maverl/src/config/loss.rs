@@ -21,7 +21,8 @@ pub struct LossPlan {
     /// Surrogate loss of a token.
     #[setting(table)]
     pub surrogate: SurrogatePlan,
-    /// Unit of the importance ratio; `sequence` is the geometric mean over the reply's tokens, `product` their product.
+    /// Unit of the importance ratio: each token (`token`), or the reply, with the geometric mean (`sequence`) or the
+    /// product (`product`) of its tokens' ratios.
     pub ratio: Ratio,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
@@ -33,7 +34,7 @@ pub struct LossPlan {
     #[setting(default = false, idle_when = "kl_coef = 0")]
     #[setting(idle_when = "kl_in = 'reward'")]
     pub kl_corrected: bool,
-    /// Place of the KL: the loss of a token, or the reward of a turn.
+    /// Use of the KL: as a term of the loss of a token (`loss`), or as a penalty in the reward of a turn (`reward`).
     #[setting(idle_when = "kl_coef = 0")]
     pub kl_in: KlIn,
     /// Correction of differences between the log-probs of sampler and trainer.
@@ -48,10 +49,11 @@ pub struct LossPlan {
     /// Penalty on the reward of a turn whose reply is malformed or truncated.
     #[setting(default = 0.1, range = 0.0..)]
     pub invalid_reply_penalty: f64,
-    /// Soft overlong penalty (DAPO): share of `max_tokens`, at its end, over which the penalty grows linearly; 0 disables it.
+    /// Soft overlong penalty (DAPO): length of the buffer before `max_tokens`, as a share of `max_tokens`; within it, the
+    /// penalty of a reply grows linearly; 0 disables it.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub overlong_buffer: f64,
-    /// Penalty of a reply with `max_tokens` tokens.
+    /// Soft overlong penalty of a reply with `max_tokens` tokens, the longest.
     #[setting(default = 1.0, range = 0.0.., idle_when = "overlong_buffer = 0")]
     pub overlong_penalty: f64,
 }
@@ -128,7 +130,7 @@ pub enum KlIn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Settings)]
 #[settings(partial = "ReferenceConfig", level = "team")]
 pub struct ReferencePlan {
-    /// Steps after which the reference becomes the current policy; 0 keeps the starting weights.
+    /// Number of steps after which the current policy becomes the reference; 0 keeps the starting weights.
     #[setting(default = 0)]
     pub every: u64,
 }

@@ -89,12 +89,13 @@ use limits::{GROUP, LARGE, MANY};
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct Config {
-    /// Seed that every other seed derives from.
+    /// Seed of the run, from which all other seeds are derived.
     pub seed: u64,
     /// Training steps.
     #[setting(default = 100, level = "run")]
     pub steps: u64,
-    /// Base directory of relative paths in this file, itself relative to the file; the file's directory unless set.
+    /// Directory from which relative paths in this file start; the default is the directory of the file, and a relative
+    /// value starts there too.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "run", example = "\"..\"")]
     pub base: Option<String>,
@@ -183,13 +184,15 @@ pub struct TaskConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// Columns of supervised rows, and keys of messages, to ignore; unknown ones that are not listed are errors.
+    /// Names to ignore in supervised data: columns of rows, and keys of messages; an unknown name that is not listed here
+    /// is an error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[setting(example = "[\"prompt_id\"]")]
     pub ignore: Vec<String>,
-    /// In supervised training, rows that are longer than the context: an error, dropped, or truncated.
+    /// Treatment of rows that are longer than the context, in supervised training: an error, drop the row, or truncate it.
     pub overlong: OverlongText,
-    /// Source of task ids: `file` is the id of the row, or its number in the file if it has none; `line` is always its number in the file.
+    /// Source of task ids: `file` uses the id in the row, or the row's number if there is no id; `line` always uses the
+    /// number.
     pub ids: Ids,
     /// Maximum size of an unpacked data file in MiB.
     #[setting(default = 1024, range = 1..=LARGE, level = "run")]
@@ -215,7 +218,8 @@ pub struct TaskConfig {
     /// Highest difficulty (`level` of a task) that is used, in training and in evaluations on the same data.
     #[setting(example = "2")]
     pub max_level: Option<u64>,
-    /// Curriculum: training starts with the lowest `level` and adds the next one every so many steps; 0 uses all levels from the start.
+    /// Curriculum: number of steps after which the next `level` is added, starting with the lowest; 0 uses all levels from
+    /// the start.
     pub harder_every: u64,
     /// Several components at once, in the place of `data` and `[environment]`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -236,16 +240,16 @@ pub struct TaskConfig {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct ComponentConfig {
-    /// As that of `[task]`.
+    /// As `task.data`.
     #[setting(default = "builtin:facts")]
     pub data: String,
-    /// As that of `[task]`.
+    /// As `task.format`.
     pub format: DataFormat,
-    /// As those of `[task]`.
+    /// As `task.keys`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(example = "{ question = \"query\" }")]
     pub keys: BTreeMap<String, String>,
-    /// As that of `[task]`.
+    /// As `task.ids`.
     pub ids: Ids,
     /// Share of a step's tasks: this weight over the sum of all components' weights.
     #[setting(default = 1.0, range = above(0.0)..)]
@@ -293,14 +297,15 @@ pub struct RolloutConfig {
     /// Time limit of an episode in seconds; after it, the episode ends unscored.
     #[setting(default = 600.0, range = above(0.0).., level = "team")]
     pub timeout_s: f64,
-    /// If a prompt does not fit the context: the episode ends unscored, or observations are shortened.
+    /// Outcome if a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
-    /// If the chat template renders earlier turns differently: use the new tokens, or keep the original ones.
+    /// Tokens of earlier turns, if the chat template now renders them differently: those that it renders now (`template`),
+    /// or the original ones (`append`).
     #[setting(level = "team")]
     pub history: History,
-    /// Share of unscored episodes above which the run stops; checked for each evaluation, and separately for a step's
-    /// tasks, their replacements and greedy episodes.
+    /// Share of unscored episodes above which the run stops; it is checked for each evaluation, and in a step for three
+    /// kinds of episodes separately: those of the first tasks, of their replacements, and greedy ones.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }
@@ -334,7 +339,8 @@ pub enum History {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct CheckpointConfig {
-    /// Steps between checkpoints, beside those at the start, at the end and (with `best`) after a new best validation; 0 writes only these.
+    /// Number of steps between checkpoints; 0 writes only the checkpoints that every run has: at the start, at the end, and
+    /// (with `best`) after a new best validation result.
     #[setting(default = 10)]
     pub every: u64,
     /// Number of checkpoints that are kept, the newest ones.
@@ -353,8 +359,8 @@ pub struct RecordConfig {
     /// Record every trained turn with the terms of its advantage.
     #[setting(default = true)]
     pub samples: bool,
-    /// Record entropy and log-ratios of every trained token in step 1 and in every step that is a multiple of this; 0
-    /// disables it; only with `samples`.
+    /// Number of steps between records of the entropy and log-ratio of every trained token; step 1 is also recorded; 0
+    /// disables all of these records; only with `samples`.
     #[setting(default = 10, idle_when = "samples = false")]
     pub tokens_every: u64,
     /// Record the episodes of evaluations.

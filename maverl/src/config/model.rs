@@ -21,7 +21,7 @@ pub struct ModelConfig {
     #[serde(default)]
     #[setting(table)]
     pub optim: OptimConfig,
-    /// Never update this model.
+    /// Do not update this model.
     #[serde(default)]
     pub frozen: bool,
     /// Precision of matrix products; a GPU supports only `bf16`, which is then the default. `bf16` is faster on processors with bf16 instructions. Weights,
@@ -37,7 +37,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub lora: Option<LoraConfig>,
-    /// Directory of a PEFT adapter that new LoRA adapters of this model start from.
+    /// Directory of a PEFT adapter; new LoRA adapters of this model start from its weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"adapters/search\"")]
     pub adapter: Option<String>,

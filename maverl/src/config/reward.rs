@@ -41,12 +41,13 @@ pub struct RewardServerConfig {
     pub protocol: RewardProtocol,
     /// Unit that gets a value: each turn, or the answer of the episode.
     pub of: RewardUnit,
-    /// Seats whose turns are scored (`debate/debater#0`), or agents, for all of their seats; empty scores all.
+    /// Seats whose turns are scored, such as `debate/debater#0`; the name of an agent stands for all of its seats; an empty
+    /// list scores all turns.
     pub seats: Vec<String>,
     /// Maximum number of units in a request.
     #[setting(default = 32, range = 1..=256, level = "run")]
     pub batch: NonZeroUsize,
-    /// Milliseconds that a unit waits for others before the request is sent.
+    /// Milliseconds that a unit waits for other units, which are sent in the same request.
     #[setting(default = 5, level = "run")]
     pub wait_ms: u64,
     /// Timeout of an attempt, in seconds.
@@ -58,7 +59,7 @@ pub struct RewardServerConfig {
     /// Maximum number of concurrent requests.
     #[setting(default = 8, range = 1..=MANY, level = "run")]
     pub max_requests: NonZeroUsize,
-    /// Failed requests in a row after which, for ten seconds, requests fail without being sent.
+    /// Number of consecutive failed requests after which, for ten seconds, no request is sent and each counts as failed.
     #[setting(default = 5, range = 1..=MANY, level = "run")]
     pub give_up_after: NonZeroU32,
     /// Environment variable that holds the API key of the server; the key is never written to a file.
@@ -67,7 +68,7 @@ pub struct RewardServerConfig {
     pub key_env: Option<String>,
     /// Keys of the task's data that are sent with a unit; reference answers leave the process only if they are named here.
     pub send: Vec<String>,
-    /// If the server does not score a unit: the episode is unscored, or this part of the reward is skipped.
+    /// Outcome if the server does not score a unit: the episode is unscored, or this part of the reward is skipped.
     pub on_error: OnRewardError,
 }
 
@@ -82,7 +83,8 @@ pub struct RewardVerifierConfig {
     pub path: String,
     /// Unit that gets a value: each turn, or the answer of the episode.
     pub of: RewardUnit,
-    /// Seats whose turns are scored (`debate/debater#0`), or agents, for all of their seats; empty scores all.
+    /// Seats whose turns are scored, such as `debate/debater#0`; the name of an agent stands for all of its seats; an empty
+    /// list scores all turns.
     pub seats: Vec<String>,
     /// Score replies to tasks that the verifier was trained on.
     pub allow_seen: bool,

@@ -21,12 +21,12 @@ pub struct RolloutServerConfig {
     /// URLs of the servers, without a path. Requests are spread over them.
     #[setting(example = "[\"http://127.0.0.1:8000\"]")]
     pub urls: Vec<String>,
-    /// Directory into which weights are written for the servers; trainer and servers see it
-    /// under the same absolute path.
+    /// Directory for the weights that the servers load; trainer and servers must see it under the same absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"weights\"")]
     pub weights_dir: Option<String>,
-    /// Name of the base on the servers; only with `vllm`, and only needed if they sample for frozen agents without an adapter.
+    /// Name of the base model on the servers; only with `vllm`, and needed only if the servers sample for frozen agents
+    /// without an adapter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"Qwen/Qwen2.5-3B\"")]
     pub model: Option<String>,
@@ -37,7 +37,7 @@ pub struct RolloutServerConfig {
     /// Timeout of an attempt, in seconds.
     #[setting(default = 300.0, range = above(0.0)..=1e9)]
     pub timeout_s: f64,
-    /// Maximum number of retries of a request, after it was tried once at each server.
+    /// Maximum number of retries of a request, after one attempt at each server.
     #[setting(default = 3)]
     pub retries: u32,
     /// Maximum number of concurrent requests of each server.

@@ -14,15 +14,16 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Head: a linear map of hidden states, or of the log-probs of the reply's tokens under the trunk.
+    /// Input of the head, which is linear: hidden states of the trunk (`linear`), or the trunk's log-probs of the reply's
+    /// tokens (`likelihood`).
     #[setting(default = HeadKind::Reward)]
     pub head: HeadKind,
-    /// Loss: on the last token of a row, which gives the score (`last`), on every token of the reply (`span`), on pairs of
-    /// a right and a wrong reply (`pairs`), or on the steps of an episode (`steps`).
+    /// Unit of the loss: the last token of a row, which has the score (`last`), every token of the reply (`span`), a pair
+    /// of a right and a wrong reply (`pairs`), or each step of an episode (`steps`).
     pub loss: VerifierLoss,
-    /// Targets: right or wrong, or the recorded score as a probability.
+    /// Targets: right or wrong (`hard`), or the recorded score as a probability (`soft`).
     pub labels: VerifierLabels,
-    /// Trunk under the head.
+    /// Trunk under the head: an adapter on the model (`lora`), or a copy of the model (`own`).
     pub trunk: VerifierTrunk,
     /// Rank of the adapter; only with `trunk = "lora"`.
     #[setting(default = 16, written = NonZeroUsize, range = 1..=65536, idle_unless = "trunk = 'lora'")]
@@ -33,7 +34,7 @@ pub struct VerifierPlan {
     /// Learning rate of trunk and head.
     #[setting(default = 1e-4, range = 0.0..)]
     pub lr: f64,
-    /// Learning rate of the head, in units of `lr`.
+    /// Learning rate of the head, as a multiple of `lr`.
     #[setting(default = 1.0, range = 0.0..)]
     pub head_rate: f64,
     /// Schedule of the learning rate.
@@ -44,7 +45,7 @@ pub struct VerifierPlan {
     /// Decoupled weight decay.
     #[setting(default = 0.01, range = 0.0..)]
     pub weight_decay: f64,
-    /// Share of the tasks that are not trained on, but used to fit the temperature of the logits.
+    /// Share of the tasks that are held out of training; the temperature of the logits is fitted on them.
     #[setting(default = 0.1, range = 0.0..1.0)]
     pub validation: f64,
     /// Train even if held-out questions share 13 consecutive words with training questions.

@@ -119,7 +119,7 @@ pub struct ClipOptions {
     /// Upper clip: the ratio is at most 1 plus this number.
     #[setting(default = 0.2, range = above(0.0)..)]
     pub clip_high: f64,
-    /// Upper bound of the ratio where the advantage is negative (dual clip); above 1.
+    /// Dual clip: upper bound of the ratio for tokens with a negative advantage; above 1.
     #[setting(default = 3.0, range = above(1.0)..)]
     pub clip_dual: f64,
 }

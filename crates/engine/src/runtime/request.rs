@@ -50,13 +50,14 @@ pub struct Sampling {
     /// Minimum probability of a token, relative to that of the most likely token; 0 keeps all; training on sampled replies needs 0.
     #[setting(default = 0.0, range = 0.0..=1.0)]
     pub min_p: f32,
-    /// Penalty on tokens that the prompt or the reply already contains: their positive logits are divided by it, negative ones multiplied; 1 disables it; training on sampled replies needs 1.
+    /// Penalty on tokens that the prompt or the reply already contains: a positive logit is divided by this number, a
+    /// negative logit multiplied by it; 1 disables it; training on sampled replies needs 1.
     #[setting(default = 1.0, range = above(0.0)..)]
     pub repetition_penalty: f32,
     /// Maximum number of tokens of a reply.
     #[setting(default = 256, written = NonZeroUsize, range = 1..=REPLY)]
     pub max_tokens: usize,
-    /// Strings that end a reply and stay in it, in addition to the model's stop ids.
+    /// Strings that end a reply, in addition to the model's stop ids; the reply contains the string.
     pub stop: Vec<String>,
     /// Token ids that end a reply, in addition to the model's.
     pub stop_ids: Vec<u32>,
