@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::*;
 use crate::testing::{launch, on_ranks, options, port};
@@ -172,19 +173,35 @@ fn strangers(port: u16, count: usize, stop: &AtomicBool) {
     }
 }
 
-#[test]
-fn two_ranks_join_beside_two_hundred_strangers_that_are_silent_slow_or_talk() {
+/// Lets two ranks join at a port with so many strangers, and returns the time that it takes from the start of rank 1.
+fn join_beside(count: usize) -> Duration {
     let (port, stop) = (port(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| Ranks::join(&launch(0, 2), &options(port)));
         while TcpStream::connect(("127.0.0.1", port)).is_err() {}
-        scope.spawn(|| strangers(port, 200, &stop));
+        scope.spawn(|| strangers(port, count, &stop));
         std::thread::sleep(Duration::from_millis(500));
+        let begin = Instant::now();
         let follower = Ranks::join(&launch(1, 2), &options(port));
         let leader = leader.join().unwrap();
+        let taken = begin.elapsed();
         stop.store(true, Ordering::SeqCst);
         assert_eq!([leader.unwrap().rank(), follower.unwrap().rank()], [0, 1]);
-    });
+        taken
+    })
+}
+
+#[test]
+fn two_ranks_join_beside_two_hundred_strangers_that_are_silent_slow_or_talk() {
+    join_beside(200);
+}
+
+#[test]
+#[ignore = "a guard of speed"]
+fn two_hundred_strangers_delay_two_ranks_by_less_than_a_second() {
+    let [alone, beside] = [0, 200].map(join_beside);
+    println!("two ranks join in {alone:?}, and beside 200 strangers in {beside:?}");
+    assert!(beside < alone + Duration::from_secs(1), "{alone:?}, {beside:?}");
 }
 
 #[test]

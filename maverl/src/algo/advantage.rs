@@ -28,7 +28,7 @@ pub use shaping::{
 };
 pub use valued::{Valued, valued};
 pub use whiten::RewardSpread;
-pub(crate) use whiten::{limit_whitened, token_moments, whiten_tokens};
+pub(crate) use whiten::{is_whitened, limit_whitened, token_moments, whiten_tokens};
 
 use maverl_kernels::advantage::{
     self as kernels, GaeParams, Grouping, Moments, ROUNDING, Segments,

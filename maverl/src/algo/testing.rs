@@ -65,6 +65,8 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         device: None,
         parameters: 0,
         packed_bytes: 0,
+        token_bytes: 1 << 10,
+        context: 512,
         chat_template_kwargs: serde_json::Map::new(),
     };
     Plan {

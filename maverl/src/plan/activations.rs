@@ -5,6 +5,7 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 use super::numbers::NUMBER;
 use crate::files::HfConfig;
 use crate::files::parts::LayerShape;
+use crate::net::KvStore;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
 /// products of an adapter are small and left out.
@@ -48,6 +49,11 @@ pub fn activation_bytes(
     let bytes = under_head.max(there + back + 2 * m * d + n * d) * u128::from(NUMBER);
     // Numbers of tokens that no machine has room for are refused by what compares this with its memory.
     u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Bytes of the keys and values of one token of a sequence on the CPU. A GPU takes half.
+pub fn token_bytes(shape: &HfConfig) -> u64 {
+    (KvStore::new(shape).block_bytes() / KvStore::TOKENS) as u64
 }
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.

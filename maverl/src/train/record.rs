@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
 use crate::IntoMap;
-use crate::algo::advantage::{Comparison, token_moments};
+use crate::algo::advantage::{Comparison, is_whitened, token_moments};
 use crate::algo::{Sample, Terms};
 use crate::credit::{Estimators, GroupBy};
 use crate::plan::Plan;
@@ -55,7 +55,7 @@ pub(super) fn record(
     let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
     StepSamples {
         estimator: EstimatorRecord {
-            whiten: algorithm.whiten.then(|| token_moments(estimated.before)),
+            whiten: is_whitened(algorithm, samples).then(|| token_moments(estimated.before)),
             least_divisor: estimated.least_divisor,
             device: estimated.estimators.device().map(str::to_owned),
             kernel: estimated.estimators.kernel().map(str::to_owned),
@@ -109,7 +109,7 @@ fn sample(
     estimated.estimators.round(&mut own);
     let [own] = own;
     let of = |values: &[Vec<f64>]| values.get(row).cloned().unwrap_or_default();
-    let whitened = plan.algorithm.whiten;
+    let whitened = is_whitened(&plan.algorithm, samples);
     SampleRecord {
         episode,
         turn,

@@ -247,7 +247,9 @@ fn the_teams_value_after_replies_is_in_the_metrics_where_the_credit_uses_it() {
 fn a_run_of_one_episode_a_step_learns_with_critics_and_not_from_a_group() {
     let lab = lab();
     let one = ["steps=2", "task.tasks_per_step=1", "task.group_size=1"];
-    for (learner, learns) in [("ippo", true), ("ppo", true), ("grpo", false)] {
+    for (learner, learns) in
+        [("ippo", true), ("ppo", true), ("vdn", true), ("qmix", true), ("grpo", false)]
+    {
         let run = train(&lab, learner, learner, &one);
         for (step, row) in run.steps().iter().enumerate() {
             let norm = row["policy/tiny/grad_norm"].as_f64();

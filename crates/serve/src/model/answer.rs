@@ -18,7 +18,7 @@ use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter}
 use crate::openai::{Choices, Streaming, new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::{Refusal, json_response};
-use crate::stream::{attended, events};
+use crate::stream::events;
 use maverl::runtime::Step;
 use maverl::trajectory::Finish;
 
@@ -70,7 +70,7 @@ impl<F: AnswerForm> Generation<F> {
         if self.streaming.stream {
             return Ok(self.stream(server, admitted));
         }
-        let answer = attended(&server.metrics, self.whole(server, &admitted)).await?;
+        let answer = self.whole(server, &admitted).await?;
         Ok(json_response(StatusCode::OK, &answer))
     }
 

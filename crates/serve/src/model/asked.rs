@@ -14,6 +14,7 @@ use crate::guard::Client;
 use crate::openai::{Fields, too_many_bytes, too_many_tokens};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
+use crate::stream::attended;
 
 /// An admitted request to a model of the catalog, whose fields were not read yet.
 pub(super) struct Asked {
@@ -74,27 +75,44 @@ impl Entry {
 }
 
 impl ModelServer {
-    /// Admits a request, reads it and finds its model.
-    async fn asked(&self, request: Request) -> Result<Asked, Refusal> {
+    /// Reads the body of a request.
+    async fn received(&self, request: Request) -> Result<(Client, Received), Refusal> {
         self.catalog()?;
         let client = Client::of(&request);
         let body = body::read(request.into_body(), self.settings.max_body).await?;
+        Ok((client, body))
+    }
+
+    /// Admits a request and finds its model.
+    async fn asked(&self, client: Client, body: Received) -> Result<Asked, Refusal> {
         let admitted = self.queue.admit(client).await?;
         Asked::parse(self, body, admitted).await
     }
 
-    /// Answers a request to a model with `answer`, and counts the answer.
+    /// Answers a request to a model with `answer`, and counts the answer, or a client that leaves before it.
     pub(super) async fn answer<F: Future<Output = Result<Response, Refusal>>>(
         &self,
         route: &'static str,
         request: Request,
         answer: impl FnOnce(Asked) -> F,
     ) -> Response {
-        let outcome = match self.asked(request).await {
-            Ok(asked) => Outcome { model: asked.entry.name.clone(), answer: answer(asked).await },
+        let outcome = match self.received(request).await {
+            Ok((client, body)) => attended(&self.metrics, self.outcome(client, body, answer)).await,
             Err(refusal) => Outcome::refused(refusal),
         };
         outcome.counted(self, route)
+    }
+
+    async fn outcome<F: Future<Output = Result<Response, Refusal>>>(
+        &self,
+        client: Client,
+        body: Received,
+        answer: impl FnOnce(Asked) -> F,
+    ) -> Outcome {
+        match self.asked(client, body).await {
+            Ok(asked) => Outcome { model: asked.entry.name.clone(), answer: answer(asked).await },
+            Err(refusal) => Outcome::refused(refusal),
+        }
     }
 }
 

@@ -19,7 +19,6 @@ use crate::openai::{
 };
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
-use crate::stream::attended;
 use maverl::runtime::Sampling;
 
 /// Longest completion of a request that does not say.
@@ -37,7 +36,7 @@ async fn answer(server: &ModelServer, asked: Asked) -> Result<Response, Refusal>
     let read = asked.read(move |entry, fields| read(strict, entry, fields));
     let ((request_id, generation), admitted) = read.await?;
     let mut writer = WholeWriter::default();
-    attended(&server.metrics, generation.write(server, &admitted, &mut writer)).await?;
+    generation.write(server, &admitted, &mut writer).await?;
     let answer = GenerateAnswer {
         request_id,
         choices: writer.choices(),

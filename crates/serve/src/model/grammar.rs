@@ -1,5 +1,6 @@
 //! Grammars of replies: JSON of a schema, and calls of tools.
 
+mod multiples;
 mod source;
 
 use std::fmt;
@@ -63,7 +64,7 @@ impl Grammars {
     ) -> Result<Arc<dyn Grammar>, Refusal> {
         let tokens = self.tokens(entry)?;
         let source = source::source(form, tools, style);
-        let compiled = tokens.compiled(source).map_err(|error| {
+        let compiled = source.and_then(|source| tokens.compiled(source)).map_err(|error| {
             let (name, what) = match form {
                 Form::Json(_) => ("response_format", "has a schema that cannot be enforced"),
                 Form::Call(_) => ("tools", "have a schema that cannot be enforced"),
@@ -172,9 +173,13 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns the first line of a message, without its place in the grammar, and shortened.
+/// Returns the first line of a message, without its place in the grammar, and shortened. A panic of the parser, which it catches
+/// itself, is a number beyond its range.
 fn brief(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
+    if line.starts_with("panic: ") {
+        return "the parser of grammars cannot count with its numbers".to_owned();
+    }
     let what = line.split_once("failed to compile JSON schema: ").map_or(line, |(_, what)| what);
     what.chars().take(SHOWN).collect()
 }

@@ -16,7 +16,7 @@ use crate::openai::responses::{self, response_events};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
-use crate::stream::{attended, events};
+use crate::stream::events;
 
 pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
     server.answer("responses", request, |asked| answer(&server, asked)).await
@@ -30,7 +30,7 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
     });
     let (chat, admitted) = read.await?;
     if !chat.streaming.stream {
-        let answer = attended(&server.metrics, whole(&chat, server, &admitted)).await?;
+        let answer = whole(&chat, server, &admitted).await?;
         return Ok(json_response(StatusCode::OK, &answer));
     }
     let of = Arc::clone(server);

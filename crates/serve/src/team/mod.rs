@@ -36,15 +36,25 @@ impl TeamServer {
         let team = self.team()?;
         let client = Client::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
+        stream::attended(&self.metrics, self.answer(team, client, &bytes)).await
+    }
+
+    /// Answers a request whose body was read.
+    async fn answer(
+        self: &Arc<Self>,
+        team: &ServedTeam,
+        client: Client,
+        bytes: &[u8],
+    ) -> Result<Response, Refusal> {
         let admitted = self.queue.admit(client).await?;
-        let question = Question::read(Fields::parse(&bytes)?, team, self.settings)?;
+        let question = Question::read(Fields::parse(bytes)?, team, self.settings)?;
         if question.streaming.stream {
             let server = Arc::clone(self);
             return Ok(stream::events(&self.metrics, move |events| async move {
                 answer::stream(&server, question, &admitted, &events).await;
             }));
         }
-        stream::attended(&self.metrics, answer::whole(self, &question, &admitted)).await
+        answer::whole(self, &question, &admitted).await
     }
 }
 

@@ -3,7 +3,9 @@
 use maverl_kernels::advantage::Segments;
 use serde::{Deserialize, Serialize};
 
+use crate::algo::Sample;
 use crate::credit::Estimators;
+use crate::plan::AlgorithmPlan;
 
 /// Share of the deviation of rewards that whitening divides by at least.
 ///
@@ -11,6 +13,13 @@ use crate::credit::Estimators;
 /// Below a tenth of σ, more than 99 % is explained, or the rewards of the step are nearly equal. What is left then is mostly
 /// the error of the values, which whitening would enlarge to the size of a signal.
 const LEAST_SHARE: f64 = 0.1;
+
+/// Returns true if the advantages of a step are whitened. Values compare the only episode of a step with other steps: the mean
+/// over its own tokens would subtract the result of that comparison.
+pub(crate) fn is_whitened(algorithm: &AlgorithmPlan, samples: &[Sample]) -> bool {
+    let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
+    algorithm.whiten && (several || algorithm.critic.is_none())
+}
 
 /// Gives the values of all tokens `[N][T]` mean 0 and deviation 1; see
 /// [`whiten_groups`](maverl_kernels::advantage::whiten_groups()).

@@ -1,10 +1,10 @@
 //! Devices of a plan: what they lack, and their memory.
 
-use super::memory::kv_advice;
+use super::memory::{Sequences, kv_advice};
 use crate::config::Transport;
 use crate::config::source::{Problems, key, path};
 use crate::files::{HfConfig, ModelFiles};
-use crate::plan::{DeviceMemory, Plan, bytes};
+use crate::plan::{DeviceMemory, Plan, WorkerPlan, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
 /// Reports devices that cannot be used here, or do not support the worker groups on them.
@@ -208,7 +208,9 @@ fn compare(
     let groups = on.len() as u64;
     let rest = memory.saturating_sub(rollout - sum(|of| of.kv_bytes));
     // Half as much again is needed while the array of keys and values grows.
-    let lower = kv_advice(rest / groups.max(1) * 2 / 3);
+    let is_on = |worker: &WorkerPlan| on.iter().any(|of| of.worker == worker.name);
+    let sequences = Sequences::of(plan, is_on).on_gpu();
+    let lower = kv_advice(rest / groups.max(1) * 2 / 3, sequences);
     let message = format!(
         "keys and values may take up to {} of the memory of {device}, with all else {}, and it has {there}",
         bytes(sum(|of| of.kv_bytes)),

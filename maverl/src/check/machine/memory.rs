@@ -97,7 +97,8 @@ pub(crate) fn check_memory(
     let groups = workers.len() as u64;
     // Other programs and buffers need memory too.
     let usable = (NEAR * machine as f64) as u64;
-    let lower = kv_advice(usable.saturating_sub(need.rollout) / groups.max(1));
+    let room = usable.saturating_sub(need.rollout) / groups.max(1);
+    let lower = kv_advice(room, Sequences::of(plan, |worker| !on_gpu(&worker)));
     if need.most() > machine {
         let message = format!(
             "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
@@ -115,13 +116,61 @@ pub(crate) fn check_memory(
     near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
 }
 
-/// Returns the advice about the keys and values of a worker group that has so many bytes for them.
-pub(super) fn kv_advice(room: u64) -> String {
-    match room >> 20 {
-        0 => "nothing is left for keys and values: train adapters (`lora`) or a smaller model"
-            .to_owned(),
-        fits => format!("`runtime.kv_mib = {fits}` fits"),
+/// What sequences of worker groups take of the memory for keys and values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sequences {
+    /// Bytes of a token.
+    token: u64,
+    /// Maximum number of tokens of a sequence.
+    context: u64,
+    /// Maximum number of tokens of a completion.
+    completion: u64,
+}
+
+impl Sequences {
+    /// Returns the largest numbers of some worker groups of a plan.
+    pub(super) fn of(plan: &Plan, is_meant: impl Fn(&WorkerPlan) -> bool) -> Self {
+        let is_on = |index: usize| is_meant(&plan.workers[index]);
+        let workers = || (0..plan.workers.len()).filter(|&i| is_on(i)).map(|i| &plan.workers[i]);
+        let seats = plan.seats.iter().filter(|seat| is_on(plan.policies[seat.policy].worker));
+        let context = workers().map(|worker| worker.context as u64).max().unwrap_or(0);
+        let longest = seats.map(|seat| seat.sampling.max_tokens as u64).max().unwrap_or(0);
+        Self {
+            token: workers().map(|worker| worker.token_bytes).max().unwrap_or(0),
+            context,
+            completion: longest.min(context),
+        }
     }
+
+    /// Returns the numbers on a GPU, which has keys and values of half the size.
+    pub(super) fn on_gpu(self) -> Self {
+        Self { token: self.token / 2, ..self }
+    }
+}
+
+/// Returns the advice about the keys and values of a worker group that has so many bytes for them.
+pub(super) fn kv_advice(room: u64, sequences: Sequences) -> String {
+    let Sequences { token, context, completion } = sequences;
+    let fits = room >> 20;
+    let tokens = (fits << 20) / token.max(1);
+    if fits == 0 {
+        return "nothing is left for keys and values: train adapters (`lora`) or a smaller model"
+            .to_owned();
+    }
+    if tokens >= context {
+        return format!("`runtime.kv_mib = {fits}` fits");
+    }
+    if tokens > completion {
+        return format!(
+            "`runtime.kv_mib = {fits}` fits, and holds sequences of {tokens} tokens; for those of the whole context, \
+             {context} tokens, train adapters (`lora`) or a smaller model"
+        );
+    }
+    format!(
+        "what is left, {}, holds {tokens} tokens, and a reply may have {completion}: train adapters (`lora`) or a smaller \
+         model, or lower `sampling.max_tokens`",
+        bytes(room)
+    )
 }
 
 #[cfg(test)]
@@ -160,11 +209,29 @@ mod tests {
     }
 
     #[test]
-    fn advice_about_keys_and_values_leaves_room_for_them() {
-        assert_eq!(kv_advice(5 << 20), "`runtime.kv_mib = 5` fits");
-        for room in [0, 1, (1 << 20) - 1] {
-            let advice = kv_advice(room);
+    fn advice_about_keys_and_values_leaves_room_for_a_sequence() {
+        let sequences = |token, context, completion| Sequences { token, context, completion };
+        let (small, large) = (sequences(1 << 10, 512, 64), sequences(1 << 18, 4096, 1024));
+        let mib = |n: u64| n << 20;
+        assert_eq!(kv_advice(mib(5), small), "`runtime.kv_mib = 5` fits");
+        assert_eq!(kv_advice(mib(1), small), "`runtime.kv_mib = 1` fits");
+        assert_eq!(kv_advice(mib(1024), large), "`runtime.kv_mib = 1024` fits");
+        for room in [0, 1, mib(1) - 1] {
+            let advice = kv_advice(room, small);
             assert!(advice.starts_with("nothing is left for keys and values"), "{advice}");
+        }
+        // Room for replies, and not for the whole context.
+        for (room, tokens) in [(mib(1024) - 1, 4092), (mib(512), 2048), (mib(257), 1028)] {
+            let advice = kv_advice(room, large);
+            let part = format!("fits, and holds sequences of {tokens} tokens");
+            assert!(advice.contains(&part) && advice.contains("(`lora`)"), "{room}: {advice}");
+        }
+        // No room for the longest reply: no number of MiB helps.
+        for (room, tokens) in [(mib(256), 1024), (mib(1), 4), (mib(37), 148)] {
+            let advice = kv_advice(room, large);
+            assert!(!advice.contains("kv_mib"), "{room}: {advice}");
+            let part = format!("holds {tokens} tokens, and a reply may have 1024");
+            assert!(advice.contains(&part) && advice.contains("max_tokens"), "{room}: {advice}");
         }
     }
 }

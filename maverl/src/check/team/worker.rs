@@ -7,7 +7,7 @@ use crate::IntoMap;
 use crate::check::files::{Models, Opened};
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{Config, DeviceChoice, Dtype};
-use crate::plan::{WorkerPlan, packed_bytes};
+use crate::plan::{WorkerPlan, packed_bytes, token_bytes};
 
 /// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
 /// that no agent uses.
@@ -31,6 +31,8 @@ pub(crate) fn plan_workers(
             device: own_device(config, name),
             parameters: *parameters,
             packed_bytes: packed_bytes(shape, dtype.into()),
+            token_bytes: token_bytes(shape),
+            context: shape.max_position_embeddings,
             chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
         })
     };

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use crate::algo::advantage::{
-    Pair, Valued, apply_future_rewards, limit_whitened, paired, rewarded, valued, whiten_tokens,
+    Pair, Valued, apply_future_rewards, is_whitened, limit_whitened, paired, rewarded, valued,
+    whiten_tokens,
 };
 use crate::algo::{
     self, Sample, ValueTarget, baselines, declared, equal_rewards, flat_tasks, is_greedy,
@@ -129,10 +130,10 @@ pub(crate) fn advantages(
         let flat = equal || among.groups.flat;
         let compared = declared.is_none();
         let (before, mut tokens) = match declared {
-            Some(declared) => (declared.clone(), whitened(plan, declared, estimators)),
+            Some(declared) => (declared.clone(), whitened(plan, samples, declared, estimators)),
             None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
         };
-        let least_divisor = limited(plan, &before, &mut tokens, least);
+        let least_divisor = limited(plan, samples, &before, &mut tokens, least);
         let estimated = Estimated {
             least_divisor,
             estimator: if compared { "group" } else { estimator },
@@ -150,8 +151,8 @@ pub(crate) fn advantages(
     let Valued { advantages, returns } = valued(&step.view_on(estimators), critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
     let before = declared.unwrap_or(advantages);
-    let mut tokens = whitened(plan, before.clone(), estimators);
-    let least_divisor = limited(plan, &before, &mut tokens, least);
+    let mut tokens = whitened(plan, samples, before.clone(), estimators);
+    let least_divisor = limited(plan, samples, &before, &mut tokens, least);
     let estimated = Estimated {
         least_divisor,
         estimator,
@@ -177,8 +178,8 @@ pub(crate) fn mixed(
     (estimators, least): (&Estimators, f64),
 ) -> Advantages {
     before.iter_mut().for_each(|advantages| estimators.round(advantages));
-    let mut tokens = whitened(plan, before.clone(), estimators);
-    let least_divisor = limited(plan, &before, &mut tokens, least);
+    let mut tokens = whitened(plan, samples, before.clone(), estimators);
+    let least_divisor = limited(plan, samples, &before, &mut tokens, least);
     let flat = equal_rewards(episodes, samples, &plan.algorithm);
     let estimated = Estimated {
         least_divisor,
@@ -224,9 +225,14 @@ fn unwhitened(among: &algo::Advantages) -> algo::Advantages {
     algo::Advantages { values: among.terms.unwhitened.clone(), ..among.clone() }
 }
 
-/// Whitens advantages if the algorithm does.
-fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>, estimators: &Estimators) -> Vec<Vec<f64>> {
-    if plan.algorithm.whiten {
+/// Whitens the advantages of a step if the algorithm does.
+fn whitened(
+    plan: &Plan,
+    samples: &[Sample],
+    mut advantages: Vec<Vec<f64>>,
+    estimators: &Estimators,
+) -> Vec<Vec<f64>> {
+    if is_whitened(&plan.algorithm, samples) {
         whiten_tokens(&mut advantages, estimators);
     }
     advantages
@@ -234,9 +240,15 @@ fn whitened(plan: &Plan, mut advantages: Vec<Vec<f64>>, estimators: &Estimators)
 
 /// Reduces whitened advantages to those of the least divisor, which is a share of the rewards' deviation, if they have the unit
 /// of rewards. Returns it if it is the divisor.
-fn limited(plan: &Plan, before: &[Vec<f64>], tokens: &mut [Vec<f64>], least: f64) -> Option<f64> {
+fn limited(
+    plan: &Plan,
+    samples: &[Sample],
+    before: &[Vec<f64>],
+    tokens: &mut [Vec<f64>],
+    least: f64,
+) -> Option<f64> {
     let algorithm = &plan.algorithm;
-    let limits = algorithm.whiten && algorithm.advantage.has_reward_unit();
+    let limits = is_whitened(algorithm, samples) && algorithm.advantage.has_reward_unit();
     if limits { limit_whitened(before, tokens, least) } else { None }
 }
 
@@ -501,6 +513,44 @@ mod tests {
             // What a deviation has divided has its own size; what is left of a critic's rewards is error, and stays small.
             let most = whole.iter().fold(0.0_f64, |most, a| most.max(a.abs()));
             assert_eq!(most > 1.0, kind.critic().is_none(), "{kind:?}: {whole:?}");
+        }
+    }
+
+    /// Returns the advantages of a step of `n` episodes that earned 1, as a critic or a mixer computes them, and its record.
+    fn of_values(kind: AdvantagePlan, n: u32) -> (Vec<f64>, StepSamples) {
+        let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+        plan.algorithm.critic = kind.critic();
+        (plan.algorithm.advantage, plan.algorithm.whiten) = (kind, true);
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let episodes: Vec<Episode> = (0..n).map(|i| episode("p", i, 1.0, turns())).collect();
+        let at = StepPlan { plan: &plan, step: 0, rates: None };
+        let mut state = AlgorithmState::default();
+        let rows = samples(&at, &episodes, &mut state, &CPU).unwrap().rows;
+        let on = (&CPU, state.rewards.least_divisor());
+        let values = vec![vec![0.25]; rows.len()];
+        let predicted = ValuePredictions { values, ..ValuePredictions::default() };
+        let found = match plan.mixed() {
+            None => advantages(&plan, &episodes, &rows, &predicted, on),
+            Some(_) => {
+                let before = rows.iter().map(|row| vec![row.reward - 0.25; row.tokens]).collect();
+                mixed(&plan, &episodes, &rows, &predicted, (before, Metrics::default()), on)
+            }
+        };
+        assert_eq!(found.flat, n > 1);
+        (found.tokens.concat(), found.record)
+    }
+
+    #[test]
+    fn one_episode_keeps_what_its_critics_say_and_several_are_whitened() {
+        let critic = CriticPlan { granularity: Granularity::Turn, ..CriticPlan::default() };
+        for kind in [AdvantagePlan::Critic(critic), AdvantagePlan::Mixer(MixerPlan::default())] {
+            let (one, record) = of_values(kind.clone(), 1);
+            assert!(!one.is_empty() && one.iter().all(|a| *a == 0.75), "{kind:?}: {one:?}");
+            assert_eq!(record.estimator.whiten, None, "{kind:?}");
+            assert!(record.samples.iter().all(|sample| sample.unwhitened.is_none()));
+            let (two, record) = of_values(kind.clone(), 2);
+            assert!(two.iter().all(|a| a.abs() < 1e-9), "{kind:?}: {two:?}");
+            assert!(record.estimator.whiten.is_some(), "{kind:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::multiples::check_multiples;
 use crate::openai::{Form, Tools};
 
 /// Way in which a model writes.
@@ -25,7 +26,11 @@ impl Style {
 }
 
 /// Returns the grammar of a form. An answer of a form may be a call instead, if there are tools.
-pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> String {
+///
+/// # Errors
+///
+/// For a schema with numbers that the lexer cannot count with.
+pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> Result<String, String> {
     let mut rules = if style.thinking {
         vec![
             r#"start: thoughts "\n\n" body"#.to_owned(),
@@ -39,21 +44,26 @@ pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> String {
             let either = if tools.declared.is_empty() { "answer" } else { "answer | calls" };
             rules.push(format!("body: {either}"));
             let any = || json!({"type": "object"});
-            rules.push(format!("answer: %json {}", compact(schema.clone().unwrap_or_else(any))));
+            rules.push(format!("answer: %json {}", compact(schema.clone().unwrap_or_else(any))?));
             if !tools.declared.is_empty() {
-                calls(&mut rules, tools, None, style);
+                calls(&mut rules, tools, None, style)?;
             }
         }
         Form::Call(name) => {
             rules.push("body: calls".to_owned());
-            calls(&mut rules, tools, name.as_deref(), style);
+            calls(&mut rules, tools, name.as_deref(), style)?;
         }
     }
-    rules.join("\n")
+    Ok(rules.join("\n"))
 }
 
 /// Adds the rules of a call: of one tool, or of any.
-fn calls(rules: &mut Vec<String>, tools: &Tools, name: Option<&str>, style: Style) {
+fn calls(
+    rules: &mut Vec<String>,
+    tools: &Tools,
+    name: Option<&str>,
+    style: Style,
+) -> Result<(), String> {
     // One call: a weak model would write the next one without end.
     let tagged = r#"calls: "<tool_call>\n" call "\n</tool_call>""#;
     rules.push(if style.tagged { tagged } else { "calls: call" }.to_owned());
@@ -70,22 +80,26 @@ fn calls(rules: &mut Vec<String>, tools: &Tools, name: Option<&str>, style: Styl
         if let Value::Object(schema) = &mut schema {
             schema.entry("type").or_insert_with(|| "object".into());
         }
-        rules.push(format!("arguments_{i}: %json {}", compact(schema)));
+        rules.push(format!("arguments_{i}: %json {}", compact(schema)?));
     }
+    Ok(())
 }
 
 /// Returns a schema whose values have one form: on one line, with a blank after each comma and colon. Where blanks are free,
 /// a weak model writes them without end.
-fn compact(schema: Value) -> Value {
-    let Value::Object(mut schema) = schema else { return schema };
+fn compact(schema: Value) -> Result<Value, String> {
+    check_multiples(&schema)?;
+    let Value::Object(mut schema) = schema else { return Ok(schema) };
     let spelled =
         json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
     schema.insert("x-guidance".to_owned(), spelled);
-    Value::Object(schema)
+    Ok(Value::Object(schema))
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn tools(names: &[&str], most: usize) -> Tools {
@@ -106,15 +120,17 @@ mod tests {
     #[test]
     fn a_grammar_has_the_rules_of_its_form() {
         let hermes = Style::of("<tool_call>", false);
-        let forced = source(&Form::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes);
+        let forced =
+            source(&Form::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes).unwrap();
         assert!(forced.contains("call: call_0\n") && forced.contains("</tool_call>"), "{forced}");
         assert!(forced.contains(r#"{\"name\": \"g\", \"arguments\": "#), "{forced}");
-        let any = source(&Form::Call(None), &tools(&["f", "g"], 9), hermes);
+        let any = source(&Form::Call(None), &tools(&["f", "g"], 9), hermes).unwrap();
         assert!(any.contains("call: call_0 | call_1"), "{any}");
-        let one = source(&Form::Call(None), &tools(&["f"], 1), Style::of("", true));
+        let one = source(&Form::Call(None), &tools(&["f"], 1), Style::of("", true)).unwrap();
         assert!(one.contains("thoughts[lazy]") && one.contains("calls: call\n"), "{one}");
-        let both = source(&Form::Json(None), &tools(&["f"], 1), hermes);
+        let both = source(&Form::Json(None), &tools(&["f"], 1), hermes).unwrap();
         assert!(both.contains("body: answer | calls"), "{both}");
-        assert!(source(&Form::Json(None), &Tools::default(), hermes).contains("body: answer\n"));
+        let alone = source(&Form::Json(None), &Tools::default(), hermes).unwrap();
+        assert!(alone.contains("body: answer\n"), "{alone}");
     }
 }

@@ -227,3 +227,65 @@ async fn a_schema_that_would_take_much_memory_time_or_stack_is_refused_and_the_s
         200
     );
 }
+
+/// Returns an integer or a number that is a multiple, inside an object: the lexer divides only after the first tokens.
+fn multiple(kind: &str, of: &Value) -> Value {
+    json!({
+        "type": "object",
+        "properties": {"n": {"type": kind, "multipleOf": of}},
+        "required": ["n"],
+        "additionalProperties": false,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_multiple_that_the_lexer_cannot_count_is_refused_and_others_are_obeyed() {
+    let served = enforcing().await;
+    for beyond in [
+        json!(999_999_937),
+        json!(429_496_729),
+        json!(4_294_967_295_u64),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(1e-9),
+        json!(1e-300),
+        json!(0.123_456_789),
+        json!(99.999_999_99),
+        json!(0),
+    ] {
+        for kind in ["integer", "number"] {
+            let format = of(&multiple(kind, &beyond));
+            let fields = json!({"max_tokens": 40, "temperature": 2.0, "response_format": format});
+            let answer = served.chat(fields).await;
+            assert_eq!(answer.status, 400, "{beyond}: {}", answer.body);
+            assert_eq!(answer.json()["error"]["param"], "response_format");
+            assert!(answer.message().contains("`multipleOf` is "), "{}", answer.body);
+            let tools = [tool("weigh", &multiple(kind, &beyond))];
+            let fields = json!({"max_tokens": 40, "tools": tools, "tool_choice": "required"});
+            let answer = served.chat(fields).await;
+            assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!("tools")));
+        }
+    }
+    // Each is small enough; both together are not.
+    let both =
+        json!({"allOf": [{"type": "integer", "multipleOf": 99_991}, {"multipleOf": 99_989}]});
+    let answer = served.chat(json!({"max_tokens": 40, "response_format": of(&both)})).await;
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    assert!(answer.message().contains("least common multiple"), "{}", answer.body);
+    for (seed, fits) in [(1, 7_u64), (2, 60), (3, 1000)] {
+        let format = of(&multiple("integer", &json!(fits)));
+        let fields =
+            json!({"max_tokens": 60, "temperature": 2.0, "seed": seed, "response_format": format});
+        let answer = served.chat(fields).await;
+        assert_eq!(answer.status, 200, "{fits}: {}", answer.body);
+        let choice = &answer.json()["choices"][0];
+        if choice["finish_reason"] == "stop" {
+            // Of any number of digits.
+            let text = choice["message"]["content"].as_str().unwrap();
+            let digits =
+                text.bytes().filter(u8::is_ascii_digit).map(|digit| u64::from(digit - b'0'));
+            let rest = digits.fold(0, |rest, digit| (10 * rest + digit) % fits);
+            assert_eq!(rest, 0, "{fits}: {text}");
+        }
+    }
+}

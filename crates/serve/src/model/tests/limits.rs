@@ -3,6 +3,8 @@ use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use tokio::io::AsyncWriteExt as _;
+
 use super::*;
 use crate::guard::Client;
 use crate::testing::request;
@@ -59,6 +61,40 @@ async fn a_client_that_leaves_frees_its_place() {
         until("no blocks", async || served.metric("maverl_kv_blocks{state=\"used\"}").await == 0.0)
             .await;
     }
+    assert_eq!(served.metric("maverl_disconnects_total").await, 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_is_counted_while_its_request_is_read_or_waits() {
+    let queue = QueueLimits { running: NonZeroUsize::MIN, ..QueueLimits::default() };
+    let served = Served::start(ModelSettings { queue, ..ModelSettings::default() }).await;
+    let address = served.address();
+    // Larger than what is read with any others.
+    let mut body = long(false);
+    body["user"] = "x".repeat(64 << 10).into();
+    let send = async || {
+        let text = request("/v1/chat/completions", Some(&body), "");
+        let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+        socket.write_all(text.as_bytes()).await.unwrap();
+        socket
+    };
+    let left = async |state: &str, count: f64| {
+        let socket = send().await;
+        let active = format!("maverl_requests_active{{state=\"{state}\"}}");
+        until(state, async || served.metric(&active).await == 1.0).await;
+        drop(socket);
+        until("a count", async || served.metric("maverl_disconnects_total").await == count).await;
+        if state == "waiting" {
+            until("no wait", async || served.metric(&active).await == 0.0).await;
+        }
+    };
+    let alone = served.server.reading.begin(usize::MAX).await;
+    left("running", 1.0).await;
+    drop(alone);
+    let running = served.server.queue.admit(Client(0)).await.unwrap();
+    left("waiting", 2.0).await;
+    drop(running);
+    assert_eq!(served.chat(json!({"max_tokens": 2})).await.status, 200);
     assert_eq!(served.metric("maverl_disconnects_total").await, 2.0);
 }
 
@@ -250,6 +286,29 @@ async fn a_request_for_one_token_is_answered_before_one_for_hundreds_of_choices(
     }
     let answer = many.await.unwrap();
     assert_eq!(answer.json()["choices"].as_array().unwrap().len(), 512);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a guard of speed"]
+async fn a_request_for_one_token_is_answered_within_a_second_beside_4096_choices() {
+    let served = Served::start(ModelSettings::default()).await;
+    let many = json!({"prompt": vec!["a"; 256], "n": 16, "max_tokens": 64, "temperature": 3.0});
+    let mut socket = tokio::net::TcpStream::connect(served.address()).await.unwrap();
+    let many = request("/v1/completions", Some(&many), "");
+    socket.write_all(many.as_bytes()).await.unwrap();
+    let running = async || served.metric("maverl_requests_active{state=\"running\"}").await;
+    until("the request", async || running().await == 64.0).await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..8 {
+        let begin = Instant::now();
+        let answer = served.chat(json!({"max_tokens": 1})).await;
+        let taken = begin.elapsed();
+        println!("one token beside 4096 choices: {taken:?}");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(running().await >= 63.0, "the choices of the large request were generated before");
+        slowest = slowest.max(taken);
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
