@@ -66,11 +66,8 @@ impl<M: Machine> Kernels<M> {
     pub fn new_array<T: DeviceElement>(&self, len: usize) -> Result<DeviceArray<M, T>, M::Error> {
         if let Some(recorder) = &self.recorder {
             let lease = recorder.lease_bytes((len * size_of::<T>()) as u64);
-            return Ok(DeviceArray {
-                at: lease.leased_address(),
-                len,
-                room: ArrayMemory::Recorded(Some(lease)),
-            });
+            let (at, room) = (lease.leased_address(), ArrayMemory::Recorded(Some(lease)));
+            return Ok(DeviceArray { at, len, room });
         }
         let array = self.machine.allocate_array(len.max(1))?;
         Ok(self.counted_array(array, len))

@@ -91,7 +91,7 @@ fn check_signature(sig: &Signature, errors: &mut Errors) -> Option<Ident> {
     }
     for (i, input) in sig.inputs.iter().take(2).enumerate() {
         if count > 1 && i == 0 && !is_reference(input) {
-            errors.at(input, format!("the first argument is the task: write `task: &Task`"));
+            errors.at(input, "the first argument is the task: write `task: &Task`");
         }
         if i == 1 && team.is_none() {
             let message = format!(

@@ -62,7 +62,7 @@ const ADVANTAGES: &[Stop] = &[
     ("maverl/src/algo/advantage.rs", "advantages", "advantages of the samples; statistics of the groups"),
     ("maverl/src/algo/advantage/declared.rs", "rewarded", "rewards of the samples, each with the ids of its unit and group"),
     ("maverl/src/algo/advantage/compare.rs", "compare", "`kind = \"group\"`: mean, deviation and, for GiGPO, equal prompts"),
-    ("maverl-kernels/src/advantage/relative.rs", "relative_advantages", "the arithmetic of group-relative advantages"),
+    ("maverl-kernels/src/advantage/relative.rs", "relative", "the arithmetic of group-relative advantages"),
     ("maverl/src/train/learner/batches.rs", "batches", "calls file 15 (`pair_batches` for online DPO, which has the pairs of `algo/advantage/pairs.rs` in place of files 11 to 14), and adds the targets of critics"),
     ("maverl/src/algo/batch.rs", "batches", "the training rows of each policy"),
 ];

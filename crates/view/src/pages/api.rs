@@ -47,12 +47,7 @@ pub(crate) fn api_routes() -> Router<Arc<Viewer>> {
         .route("/runs/{run}/series", answer_route(answer_series))
         .route("/runs/{run}/episodes", answer_route(answer_episodes))
         .route("/runs/{run}/search", answer_route(answer_search))
-        .route(
-            EPISODE,
-            answer_route(|ask| {
-                bounded_data(&episode_json(&*ask.run_content()?, &ask.stored_episode()?)?)
-            }),
-        )
+        .route(EPISODE, answer_route(answer_episode))
         .route(&format!("{EPISODE}/turns/{{turn}}"), answer_route(answer_turn))
         .route(&format!("{EPISODE}/turns/{{turn}}/tokens"), answer_route(answer_tokens))
         .route("/runs/{run}/spans", answer_route(answer_spans))
@@ -222,6 +217,10 @@ fn answer_search(ask: &ApiRequest) -> ApiAnswer {
     selection.select_all();
     let search = RunningSearch::begin(&run, words, &selection)?;
     Ok(stream_response("application/x-ndjson", Box::new(search)))
+}
+
+fn answer_episode(ask: &ApiRequest) -> ApiAnswer {
+    bounded_data(&episode_json(&*ask.run_content()?, &ask.stored_episode()?)?)
 }
 
 fn answer_turn(ask: &ApiRequest) -> ApiAnswer {

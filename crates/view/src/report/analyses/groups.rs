@@ -233,6 +233,11 @@ pub(crate) fn largest_groups(
     }))
 }
 
+/// Returns the problem of a sample whose turn is not in its episode.
+fn missing_turn() -> ReportProblem {
+    ReportProblem::unreadable("a sample names a turn that its episode does not have")
+}
+
 /// Describes one group with its samples.
 pub(crate) fn group_samples(
     run: &ReportedRun,
@@ -253,10 +258,7 @@ pub(crate) fn group_samples(
                 new.insert((row, episode))
             }
         };
-        let turn = episode.turns.get(sample.turn);
-        let wrong =
-            || ReportProblem::unreadable("a sample names a turn that its episode does not have");
-        let turn = turn.ok_or_else(wrong)?;
+        let turn = episode.turns.get(sample.turn).ok_or_else(missing_turn)?;
         let prompt: Vec<String> =
             turn.prompt.iter().map(|message| message.content.clone()).collect();
         keys.push(TurnKey::new(turn.seat.to_string(), &prompt, &turn.reply));
