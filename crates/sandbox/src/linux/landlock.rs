@@ -11,6 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use super::path::c_path;
 use super::python::Python;
 use super::root::{DEVICES, is_device};
 
@@ -142,9 +143,4 @@ fn allow(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
 /// Returns the rights on a path of the interpreter.
 fn rights(path: &Path) -> u64 {
     if path.is_dir() { READ_FILE | READ_DIR } else { READ_FILE }
-}
-
-/// Converts a path to a C string.
-pub(super) fn c_path(path: &Path) -> Result<CString, std::ffi::NulError> {
-    CString::new(path.as_os_str().as_encoded_bytes())
 }

@@ -8,6 +8,7 @@ mod birth;
 mod cover;
 mod filter;
 mod landlock;
+mod path;
 mod python;
 mod root;
 mod threads;

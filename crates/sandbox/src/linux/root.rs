@@ -18,7 +18,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, getegid, geteuid, pivot_root};
 
-use super::landlock::c_path;
+use super::path::c_path;
 
 /// Namespaces of a sandboxed process.
 pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER

@@ -12,7 +12,7 @@ use maverl::trajectory::{Message, Role, Turn};
 use maverl_lab::measure::planned;
 use serde_json::{Value, json};
 
-use super::Arguments;
+use super::arguments::Arguments;
 
 /// Built-in environment and model, as in `search_orchestra`.
 const WORLD: &str = r#"
