@@ -2,11 +2,12 @@
 
 mod declared;
 mod key;
+mod level;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::{Failure, usage};
+use crate::{Failure, usage};
 use maverl::config::table::table_of;
 use maverl::config::{AlgorithmConfig, Preset};
 use maverl::plan::AlgorithmPlan;

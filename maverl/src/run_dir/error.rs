@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::manifest::{Difference, FORMAT};
+use super::format::{Difference, FORMAT};
 use crate::metrics::NotFinite;
 
 /// Error of writing, reading or verifying a run directory or a file in it. Every message names the file.

@@ -10,8 +10,9 @@ use super::disk::{
     write_json,
 };
 use super::error::{At, RunDirError};
+use super::format::Difference;
 use super::journal::METRICS;
-use super::manifest::{Difference, FileHash, Manifest};
+use super::manifest::{FileHash, Manifest};
 use super::rollouts::{Place, RolloutWriter, growing, is_growing};
 use super::tokenizers::TOKENIZERS;
 use super::{

@@ -7,15 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::disk::{TEMPORARY, entries, hash_bytes, hash_file, name, read_json, write_json};
 use super::error::{At, RunDirError, damaged};
-
-/// Version of the format of run directories and checkpoints.
-pub const FORMAT: u64 = 2;
+use super::format::{Difference, FORMAT};
 
 /// Name of the file of a [`Manifest`].
 pub const MANIFEST: &str = "manifest.json";
@@ -39,15 +37,6 @@ pub struct FileHash {
     pub sha256: String,
     /// Length in bytes.
     pub bytes: u64,
-}
-
-/// A file that has changed since it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
-    /// The file.
-    pub path: PathBuf,
-    /// Description of the difference.
-    pub reason: String,
 }
 
 /// A manifest with its own checksum, so that a changed manifest is not reported as changed files.

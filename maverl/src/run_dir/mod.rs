@@ -38,6 +38,7 @@ pub(crate) mod error;
 mod evaluations;
 mod events;
 mod files;
+mod format;
 mod journal;
 mod manifest;
 mod origin;
@@ -58,9 +59,10 @@ pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
 #[doc(hidden)]
-pub use journal::{Journal, STEP_SECONDS};
+pub use format::{Difference, FORMAT};
 #[doc(hidden)]
-pub use manifest::{Difference, FORMAT, FileHash, MANIFEST, Manifest};
+pub use journal::{Journal, STEP_SECONDS};
+pub use manifest::{FileHash, MANIFEST, Manifest};
 #[doc(hidden)]
 pub use origin::{HELD_OUT, Origin};
 #[doc(hidden)]

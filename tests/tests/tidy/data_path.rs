@@ -54,16 +54,16 @@ const ROLLOUT: &[Stop] = &[
 /// Files of samples, advantages and batches, after the common ones. A step enters `batches.rs` three times.
 #[rustfmt::skip]
 const ADVANTAGES: &[Stop] = &[
-    ("maverl/src/train/learner.rs", "samples", "calls file 9, with the state of the algorithm as an argument"),
+    ("maverl/src/train/learner.rs", "samples", "calls file 7, with the state of the algorithm as an argument"),
     ("maverl/src/train/learner/batches.rs", "samples", "shapes rewards, finds baselines (moving average, greedy), drops the tasks whose episodes all have the same score (only with dynamic sampling), adds future rewards and those for influence"),
     ("maverl/src/algo/sample.rs", "samples", "selects the turns that are trained on"),
-    ("maverl/src/train/learner.rs", "advantages", "calls the mixer, if there is one, then file 9"),
+    ("maverl/src/train/learner.rs", "advantages", "calls the mixer, if there is one, then file 7"),
     ("maverl/src/train/learner/batches.rs", "advantages", "calls the estimator, whitens, and records"),
     ("maverl/src/algo/advantage.rs", "advantages", "advantages of the samples; statistics of the groups"),
     ("maverl/src/algo/advantage/declared.rs", "rewarded", "rewards of the samples, each with the ids of its unit and group"),
     ("maverl/src/algo/advantage/compare.rs", "compare", "`kind = \"group\"`: mean, deviation and, for GiGPO, equal prompts"),
     ("maverl-kernels/src/advantage/relative.rs", "relative", "the arithmetic of group-relative advantages"),
-    ("maverl/src/train/learner/batches.rs", "batches", "calls file 15 (`pair_batches` for online DPO, which has the pairs of `algo/advantage/pairs.rs` in place of files 11 to 14), and adds the targets of critics"),
+    ("maverl/src/train/learner/batches.rs", "batches", "calls file 13 (`pair_batches` for online DPO, which has the pairs of `algo/advantage/pairs.rs` in place of files 9 to 12), and adds the targets of critics"),
     ("maverl/src/algo/batch.rs", "batches", "the training rows of each policy"),
 ];
 
@@ -100,7 +100,7 @@ const UPDATE: &[Stop] = &[
 
 /// The paths, each with the most files that it may have. These numbers may only shrink.
 const PATHS: [(&str, &[Stop], usize); 3] =
-    [("rollout", ROLLOUT, 31), ("advantages", ADVANTAGES, 15), ("update", UPDATE, 31)];
+    [("rollout", ROLLOUT, 27), ("advantages", ADVANTAGES, 13), ("update", UPDATE, 29)];
 
 #[test]
 fn the_data_path_leads_through_the_files_and_functions_of_its_tables() {

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::super::info::in_toml;
-use super::key::level_row;
+use super::level::level_row;
+use crate::info::in_toml;
 use maverl::config::source::type_of_option;
 use maverl::config::{AdvantagePlan, SurrogatePlan, reference};
 use maverl::registry::{Declaration, Registry};

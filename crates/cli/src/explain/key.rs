@@ -1,7 +1,9 @@
 //! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
 
-use super::super::{Failure, info::in_toml, usage};
 use super::declared;
+use super::level::level_row;
+use crate::info::in_toml;
+use crate::{Failure, usage};
 use maverl::config::Preset;
 use maverl::config::reference::{self, Entry, Item};
 use maverl::config::source::{alias, type_of};
@@ -38,14 +40,6 @@ const PAGES: [(&str, &str); 27] = [
     ("worker_groups", "gpu.md"),
     ("dist", "ranks.md"),
     ("", "configuring.md"),
-];
-
-/// Meaning of each level.
-const LEVELS: [(&str, &str); 4] = [
-    ("agent", "every agent and every seat may have its own"),
-    ("policy", "one for all agents that share weights"),
-    ("team", "one for all agents of the run"),
-    ("run", "one for the run; it may change when the run is resumed"),
 ];
 
 /// Lists every table with its purpose.
@@ -170,12 +164,6 @@ fn default(item: &Item, entry: &Entry) -> String {
         value.map(|value| in_toml(&value))
     });
     found.unwrap_or_else(|| "none".to_owned())
-}
-
-/// Formats a level with its meaning.
-pub(super) fn level_row(level: &str) -> String {
-    let meaning = LEVELS.iter().find(|(name, _)| *name == level).map_or("", |(_, what)| what);
-    format!("{level}: {meaning}")
 }
 
 /// Explains one key.

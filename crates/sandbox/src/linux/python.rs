@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use super::path::c_path;
 use crate::SandboxError;
 
 /// Prints the interpreter's paths, and the files that are mapped once the usual modules are loaded.

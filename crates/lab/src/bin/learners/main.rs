@@ -4,12 +4,12 @@
 //! `cargo run --release -p maverl-lab --bin learners` takes about an hour on two cores; `-- drmas dpo` trains only those two. The
 //! table is written again after every run, so that it exists if a later run fails.
 
+mod arguments;
 mod score;
 mod settings;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -18,33 +18,9 @@ use maverl::registry::Registry;
 use maverl::train::Weights;
 use maverl_lab::measure::{self, TaskScores};
 
+use arguments::LearnerArguments;
 use score::{PresetRow, format_table};
 use settings::plan_run;
-
-/// Trains presets, and reports the improvement of each on held-out tasks.
-#[derive(Parser)]
-struct LearnerArguments {
-    /// Presets, by their `algorithm.name`; all if omitted.
-    presets: Vec<String>,
-    /// Runs of each preset.
-    #[arg(long, default_value_t = 3)]
-    seeds: u64,
-    /// Maximum training time of a run in seconds, evaluations excluded.
-    #[arg(long, default_value_t = 60.0)]
-    seconds: f64,
-    /// Held-out tasks.
-    #[arg(long, default_value_t = 600)]
-    tasks: usize,
-    /// Maximum number of steps of a run.
-    #[arg(long, default_value_t = 60)]
-    steps: u64,
-    /// Directory of the runs and the table; existing runs are replaced.
-    #[arg(long, default_value = "runs/learners")]
-    out: PathBuf,
-    /// Additional setting of every run, such as `models.tiny.optim.lr=1e-3`.
-    #[arg(long)]
-    set: Vec<String>,
-}
 
 fn main() -> Result<()> {
     let arguments = LearnerArguments::parse();

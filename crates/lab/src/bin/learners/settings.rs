@@ -12,7 +12,7 @@ use maverl::trajectory::{Message, Role, Turn};
 use maverl_lab::measure::resolve_plan;
 use serde_json::{Value, json};
 
-use super::LearnerArguments;
+use super::arguments::LearnerArguments;
 
 /// Built-in environment and model, as in `search_orchestra`.
 const WORLD: &str = r#"
