@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use super::path::c_path;
+use super::paths::c_path;
 use crate::SandboxError;
 
 /// Prints the interpreter's paths, and the files that are mapped once the usual modules are loaded.
@@ -68,8 +68,7 @@ impl PythonInterpreter {
         }
         let who: Who =
             serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
-        let executable =
-            super::paths::c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
+        let executable = c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
         let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         // Libraries may be anywhere. The prefix itself may be `/usr`, with every program of the machine.
         let directories = who.mapped.iter().filter(|file| **file != who.executable);

@@ -1,4 +1,4 @@
-//! LearnerArguments of the program.
+//! Arguments of the program.
 
 use std::path::PathBuf;
 
