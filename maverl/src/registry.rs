@@ -30,7 +30,7 @@ use serde_json::Value;
 use crate::agent::{AgentName, AskError, Input, Reply};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
 use crate::orchestra::{EpisodeState, OrchestraName, Team};
-use crate::settings::Key;
+use crate::settings::{Description, Key};
 use crate::task::Task;
 use crate::tools::Declared;
 use crate::trajectory::Seat;
@@ -115,6 +115,11 @@ impl Declaration {
         place: SourceLocation,
     ) -> Self {
         Self { name, summary, place, defaults: T::defaults, keys: T::KEYS }
+    }
+
+    /// Returns its options with their documentation, defaults and ranges.
+    pub fn descriptions(&self) -> Vec<Description> {
+        Description::of_options(self.keys, (self.defaults)())
     }
 }
 
