@@ -12,7 +12,7 @@ pub use actions::{ANY, includes};
 #[doc(hidden)]
 pub use credit::{AdvantageEntry, SurrogateEntry};
 #[doc(hidden)]
-pub use features::{LinkedFeature, has_feature};
+pub use features::{FeatureGate, LinkedFeature, has_feature, lacking_gates};
 #[doc(hidden)]
 pub use function::{RewardEntry, ToolEntry};
 #[doc(hidden)]
@@ -171,6 +171,8 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Validates options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
+    /// See [`Environment::unsuited`](crate::env::Environment::unsuited).
+    pub unsuited: fn(&str) -> Option<&'static str>,
     /// See [`Environment::validate`](crate::env::Environment::validate); paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
     /// Creates and starts the environment; paths in options are relative to the directory.
@@ -217,6 +219,7 @@ impl Entry {
             declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
+            unsuited: E::unsuited,
             look: |options, base, tasks| E::build(options).map_err(EnvError)?.validate(base, tasks),
             start: |options, base| {
                 let mut environment = E::build(options).map_err(EnvError)?;

@@ -10,6 +10,7 @@ use maverl_answers::{answer, is_readable, judge, reference};
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
+use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -35,6 +36,10 @@ impl Default for MathEnvironment {
 }
 
 impl Environment for MathEnvironment {
+    fn unsuited(data: &str) -> Option<&'static str> {
+        facts::subject_of(data)
+    }
+
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         answered(tasks)?;
         let unreadable = unreadable(tasks);
