@@ -15,7 +15,7 @@ pub use credit::{AdvantageEntry, SurrogateEntry};
 #[doc(hidden)]
 pub use environment::{EnvironmentEntry, Looked, Started};
 #[doc(hidden)]
-pub use features::{LinkedFeature, has_feature};
+pub use features::{FeatureGate, LinkedFeature, has_feature, lacking_gates};
 #[doc(hidden)]
 pub use function::{RewardEntry, ToolEntry};
 #[doc(hidden)]
@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use crate::agent::{AgentName, Input, Reply};
 use crate::orchestra::{DynOrchestra, OrchestraName};
-use crate::settings::Key;
+use crate::settings::{Description, Key};
 use crate::task::{Task, TaskError, parse_all};
 use crate::tools::Declared;
 
@@ -115,6 +115,11 @@ impl Declaration {
         place: SourceLocation,
     ) -> Self {
         Self { name, summary, place, defaults: T::defaults, keys: T::KEYS }
+    }
+
+    /// Returns its options with their documentation, defaults and ranges.
+    pub fn descriptions(&self) -> Vec<Description> {
+        Description::of_options(self.keys, (self.defaults)())
     }
 }
 

@@ -18,6 +18,8 @@ pub mod tree;
 pub mod vote;
 pub mod workflow;
 
+maverl::behind_feature!("program/run", "serve");
+
 #[cfg(test)]
 mod cheats;
 #[cfg(test)]

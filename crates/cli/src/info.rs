@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use maverl::registry::{Declaration, Registry};
+use maverl::registry::{Declaration, Registry, lacking_gates};
 use maverl::table::{NO_BREAK, Table};
 
 /// Lists all linked components.
@@ -33,13 +33,10 @@ fn options_of(declaration: &Declaration) -> String {
 }
 
 /// Returns a line about orchestras and environments that need a feature which this program lacks; none if it has all.
-pub(super) fn lacking(registry: &Registry) -> Option<String> {
-    // An orchestra is missed only where those that ship with maverl are linked.
-    let shipped = registry.orchestras.contains_key("solo/answer");
-    let names: Vec<String> = maverl::check::lacking()
+pub(super) fn lacking() -> Option<String> {
+    let names: Vec<String> = lacking_gates()
         .iter()
-        .filter(|(name, _)| shipped || !name.contains('/'))
-        .map(|(name, feature)| format!("`{name}` (feature `{feature}`)"))
+        .map(|gate| format!("`{}` (feature `{}`)", gate.name, gate.feature))
         .collect();
     (!names.is_empty()).then(|| format!("This program was built without {}.", names.join(", ")))
 }
@@ -84,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_a_program_was_built_without_is_named_with_its_feature() {
-        let told = lacking(&Registry::default()).unwrap_or_default();
+        let told = lacking().unwrap_or_default();
         let grpc = "without `grpc` (feature `grpc`)";
         assert_eq!(told.contains(grpc), cfg!(not(feature = "grpc")), "{told}");
         assert_eq!(told.contains("`openenv`"), cfg!(not(feature = "openenv")), "{told}");

@@ -220,8 +220,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::List => {
             let registry = Registry::collect()?;
             let (width, table) = (terminal::width(), info::list(&registry));
-            let lacking =
-                info::lacking(&registry).map(|line| format!("\n\n{}", paragraphs(&line, width)));
+            let lacking = info::lacking().map(|line| format!("\n\n{}", paragraphs(&line, width)));
             print(&(table.draw(width) + &lacking.unwrap_or_default()))
         }
         Command::Examples(args) => shipped::examples(&args),

@@ -29,20 +29,6 @@ impl Key {
         let (range, table, example) = (None, false, None);
         Self { name, doc, level: "team", range, table, example, idle: &[] }
     }
-
-    /// The first sentence of its documentation, as the reference has it: without a capital and a full stop.
-    pub fn meaning(&self) -> String {
-        let paragraph = self.doc.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        let sentence = paragraph.split(". ").next().unwrap_or_default().trim_end_matches('.');
-        let mut chars = sentence.chars();
-        let (first, rest) = (chars.next(), chars.as_str());
-        // A name with further capitals, as KL and AdamW, stays.
-        let word = rest.split(' ').next().unwrap_or_default();
-        match first.filter(|_| !word.contains(char::is_uppercase)) {
-            Some(first) => first.to_lowercase().collect::<String>() + rest,
-            None => sentence.to_owned(),
-        }
-    }
 }
 
 /// A condition on another key of a table, under which a key has no effect.

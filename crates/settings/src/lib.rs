@@ -29,6 +29,7 @@ macro_rules! lacks_feature {
     };
 }
 
+mod description;
 mod key;
 mod range;
 mod read;
@@ -43,6 +44,8 @@ use serde_json::Value;
 #[cfg(test)]
 use crate as settings;
 
+#[doc(hidden)]
+pub use description::Description;
 #[doc(hidden)]
 pub use key::{Idle, Key};
 pub use maverl_macros::Settings;

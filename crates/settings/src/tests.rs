@@ -73,13 +73,16 @@ fn only_what_is_written_is_serialized_and_no_unknown_key_is_read() {
 
 #[test]
 fn keys_have_their_level_and_their_meaning() {
-    let keys: Vec<(&str, &str, String)> =
-        OuterConfig::KEYS.iter().map(|key| (key.name, key.level, key.meaning())).collect();
+    let keys = Description::of_keys(OuterConfig::KEYS, &OuterConfig::defaults());
+    let keys: Vec<(String, &str, String)> =
+        keys.into_iter().map(|key| (key.name.clone(), key.level, key.meaning())).collect();
     let expected = [
-        ("coef", "team", "KL coefficient".to_owned()),
-        ("rates", "policy", "both rates".to_owned()),
-        ("parts", "team", "number of parts".to_owned()),
-        ("inner", "team", "a table".to_owned()),
+        ("coef", "team", "KL coefficient"),
+        ("rates", "policy", "both rates"),
+        ("parts", "team", "number of parts"),
+        ("inner", "team", "a table"),
     ];
+    let expected =
+        expected.map(|(name, level, meaning)| (name.to_owned(), level, meaning.to_owned()));
     assert_eq!(keys, expected);
 }

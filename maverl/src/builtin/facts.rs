@@ -22,6 +22,11 @@ use crate::task::Task;
 /// Name of the data source in a configuration.
 pub const NAME: &str = "builtin:facts";
 
+/// Returns what the tasks are about, if data have this name; `None` for other data.
+pub fn subject_of(data: &str) -> Option<&'static str> {
+    (data == NAME).then_some("questions about documents")
+}
+
 /// Names of the splits.
 pub const SPLITS: [&str; 3] = ["train", "validation", "test"];
 

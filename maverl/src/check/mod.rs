@@ -22,7 +22,6 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-pub use choice::lacking;
 pub use machine::available_memory;
 pub use purpose::Purpose;
 pub use schema::schema;
@@ -90,7 +89,7 @@ fn team_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan>
     let data = (config, &loaded);
     let mut warnings =
         choice::check_actions(components, flow.as_ref(), data, base, registry, problems);
-    warnings.extend(team::task_doubts(config, components, &loaded.tasks));
+    warnings.extend(team::task_doubts(config, components, &loaded.tasks, registry));
     let models = files::open_models(config, base, purpose, &mut warnings, problems);
     let others = choice::other_environments(config, flow.as_ref()?, base, registry, problems);
     let Orchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;

@@ -9,6 +9,7 @@ use crate::config::schema;
 use crate::config::source::DeclaredKinds;
 use crate::config::tables::{TAGGED, TaggedTable};
 use crate::registry::{Declaration, Registry};
+use crate::settings::Description;
 
 /// Returns the JSON Schema (draft 2020-12) of a configuration: every key with its type, default, range and description, and
 /// the settings of the linked agents, orchestras, environments, estimators and surrogates.
@@ -184,26 +185,21 @@ fn one(kind: &str, tag: &str, declaration: &Declaration) -> Value {
 
 /// Options of a declaration, with their documentation, types, defaults and ranges.
 fn options(kind: &str, declaration: &Declaration) -> Map<String, Value> {
-    let Value::Object(defaults) = (declaration.defaults)() else { return Map::new() };
-    let property = |(name, default): (String, Value)| {
+    let property = |option: Description| {
         let mut property = Map::new();
-        if let Some(name) = type_of(&default) {
-            property.insert("type".to_owned(), name.into());
-            property.insert("default".to_owned(), default);
-        }
-        let key = declaration.keys.iter().find(|key| key.name == name);
-        let text = key.map_or("", |key| key.doc);
-        let text = match text.is_empty() {
-            true => format!("Option of the {kind} `{}`.", declaration.name),
-            false => text.to_owned(),
+        let text = match option.doc {
+            "" => format!("Option of the {kind} `{}`.", declaration.name),
+            text => text.to_owned(),
         };
-        property.insert("description".to_owned(), text.into());
-        if let Some(range) = key.and_then(|key| key.range) {
-            schema::limit(&mut property, range);
+        if let Some(name) = type_of(&option.default) {
+            property.insert("type".to_owned(), name.into());
+            property.insert("default".to_owned(), option.default.clone());
         }
-        (name, property.into())
+        property.insert("description".to_owned(), text.into());
+        option.limit(&mut property);
+        (option.name, property.into())
     };
-    defaults.into_iter().map(property).collect()
+    declaration.descriptions().into_iter().map(property).collect()
 }
 
 /// Name of the type that a default has; `None` for an option without one.

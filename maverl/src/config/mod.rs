@@ -70,7 +70,7 @@ pub use reward::{
     RewardVerifierConfig,
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
-pub(crate) use served::{SERVED, is_served};
+pub(crate) use served::{ServedTasks, TaskServer, is_served};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 

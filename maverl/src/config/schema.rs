@@ -2,11 +2,11 @@
 //! declared settings.
 
 use schemars::generate::SchemaSettings;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::tables::{Declared, TABLES, TAGGED};
 use super::{AnchorPlan, Config};
-use crate::settings::{Bound, Key, Range, TableKind};
+use crate::settings::TableKind;
 
 /// A table that several kinds of estimators have.
 static ANCHOR: Declared = Declared::of::<AnchorPlan>("algorithm.advantage.anchor", "`anchor`");
@@ -20,11 +20,10 @@ pub(crate) fn schema() -> Value {
     let mut schema = generator.into_root_schema_for::<Config>().to_value();
     tidy(&mut schema);
     for table in TABLES.iter().chain([&ANCHOR]) {
-        let defaults = (table.defaults)();
-        for key in table.keys {
+        for key in table.descriptions() {
             let place = format!("{}/properties/{}", definition(table.name), key.name);
             if let Some(Value::Object(property)) = schema.pointer_mut(&place) {
-                annotate(property, key, defaults.get(key.name));
+                key.annotate(property);
             }
         }
     }
@@ -47,38 +46,6 @@ pub(crate) fn kinds(schema: &Value, kinds: &[TableKind]) -> Vec<Value> {
 /// Place of a table's definition in the schema.
 pub(crate) fn definition(name: &str) -> String {
     if name == "Config" { String::new() } else { format!("/$defs/{name}") }
-}
-
-/// Adds what a key's declaration says beside its type.
-fn annotate(property: &mut Map<String, Value>, key: &Key, default: Option<&Value>) {
-    property.insert("description".to_owned(), format!("{} Level: {}.", key.doc, key.level).into());
-    if key.table {
-        property.remove("default");
-        return;
-    }
-    if let Some(default) = default.filter(|default| !default.is_null()) {
-        property.insert("default".to_owned(), default.clone());
-    }
-    let Some(range) = key.range else { return };
-    match property.get_mut("prefixItems").and_then(Value::as_array_mut) {
-        Some(items) => items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| {
-            limit(item, range);
-        }),
-        None => limit(property, range),
-    }
-}
-
-/// Adds the ends of a range.
-pub(crate) fn limit(number: &mut Map<String, Value>, range: Range) {
-    let value = |b: Bound| if range.whole { json!(b.value as u64) } else { json!(b.value) };
-    if let Some(from) = range.from {
-        let name = if from.included { "minimum" } else { "exclusiveMinimum" };
-        number.insert(name.to_owned(), value(from));
-    }
-    if let Some(to) = range.to {
-        let name = if to.included { "maximum" } else { "exclusiveMaximum" };
-        number.insert(name.to_owned(), value(to));
-    }
 }
 
 /// Removes `null`, which TOML does not have, and the widths of Rust's numbers.

@@ -11,7 +11,7 @@ use super::{
     RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan,
     TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
-use crate::settings::{Key, Table, TableKind, Tagged};
+use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
 /// A table of declared settings.
 #[derive(Clone, Copy)]
@@ -45,6 +45,11 @@ impl Declared {
             Some(kind) => format!("`[{}]` with `kind = {kind:?}`", self.header),
             None => self.title.to_owned(),
         }
+    }
+
+    /// Its keys with their defaults.
+    pub fn descriptions(&self) -> Vec<Description> {
+        Description::of_keys(self.keys, &(self.defaults)())
     }
 
     /// Its place in a configuration, with `NAME` for names that a user chooses.
@@ -165,6 +170,18 @@ pub fn key(path: &[String]) -> Option<&'static Key> {
     let (name, place) = path.split_last()?;
     let mut tables = TABLES.iter().filter(|table| table.place() == place);
     tables.find_map(|table| table.keys.iter().find(|key| key.name == name))
+}
+
+/// Returns the descriptions of a key, one for each table with a `kind` that has it, with this kind.
+pub fn descriptions(path: &[String]) -> Vec<(Option<&'static str>, Description)> {
+    let path = described(path);
+    let Some((name, place)) = path.split_last() else { return Vec::new() };
+    let tables = TABLES.iter().filter(|table| table.place() == place);
+    let described = |table: &Declared| {
+        let key = table.descriptions().into_iter().find(|key| key.name == *name)?;
+        Some((table.kind, key))
+    };
+    tables.filter_map(described).collect()
 }
 
 /// Returns true if a key may change when a run is resumed: its level is `run`.

@@ -138,23 +138,16 @@ fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> Str
         let code = format!("{mark}kind = {kind:?}");
         text += &format!("{code:<35} # {}: kind: {}\n", key.level, kinds(tagged));
     }
-    let defaults = (table.defaults)();
     let properties = schema.pointer(&(schema::definition(table.name) + "/properties")).unwrap();
-    for key in table.keys {
-        let code = match (key.example, &defaults[key.name]) {
-            (Some(example), _) => format!("#{} = {example}", key.name),
-            // A kind without keys is written by its name.
-            (None, default) if default.is_null() || key.table && !default.is_string() => continue,
-            (None, default) => format!("{mark}{} = {}", key.name, value(default)),
-        };
-        let place = [table.place().as_slice(), &[key.name.to_owned()]].concat();
-        let names = names(&schema["$defs"], &properties[key.name]);
+    for key in table.descriptions() {
+        let place = [table.place().as_slice(), std::slice::from_ref(&key.name)].concat();
+        let names = names(&schema["$defs"], &properties[&key.name]);
         let names = match (tables::tagged(&place), names.len()) {
             (Some(tagged), _) => format!(": {}", kinds(tagged)),
             (None, 1..=6) => format!(": {}", names.join(", ")),
             (None, _) => String::new(),
         };
-        text += &format!("{code:<35} # {}: {}{names}\n", key.level, key.meaning());
+        text.extend(key.reference_line(mark, &names).map(|line| line + "\n"));
     }
     text
 }
@@ -163,14 +156,6 @@ fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> Str
 fn kinds(table: &tables::TaggedTable) -> String {
     let declared = if table.open { ", or a declared one" } else { "" };
     format!("{}{declared}", table.names().join(", "))
-}
-
-/// A default as TOML.
-fn value(default: &serde_json::Value) -> String {
-    match default.as_array() {
-        Some(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),
-        None => default.to_string(),
-    }
 }
 
 /// Names that a key of a few names can have.

@@ -28,12 +28,13 @@ mod served;
 mod split;
 mod squad;
 
-pub(crate) use crate::config::is_served;
+pub(crate) use crate::config::{ServedTasks, TaskServer, is_served};
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
 pub use error::DataError;
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
+pub(crate) use object::distinct;
 pub use object::{KeyPath, object, with_numbers_as_written};
 pub(crate) use place::with_place;
 pub use place::{Placed, missing, same_data};
@@ -111,10 +112,12 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
 /// Reads the tasks of one component.
 fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
     let file;
-    let rows: Rows<'_> = match builtin_dataset(&config.data)? {
-        Some(component) => Box::new(component.rows().into_iter().map(Ok)),
-        None if is_served(&config.data) => Box::new(served::tasks(config)?.into_iter().map(Ok)),
-        None => {
+    let rows: Rows<'_> = match (builtin_dataset(&config.data)?, TaskServer::of_data(&config.data)) {
+        (Some(component), _) => Box::new(component.rows().into_iter().map(Ok)),
+        (None, Some((server, split))) => {
+            Box::new(served::tasks(config, server, split)?.into_iter().map(Ok))
+        }
+        (None, None) => {
             file = File::open(&base.join(&config.data), Bounds::from(config))?;
             let form = match (file.form(config.format)?, config.keys.is_empty()) {
                 // A file with named keys has rows.

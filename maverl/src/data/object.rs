@@ -31,7 +31,7 @@ pub fn object(text: &str, texts: &[&str]) -> Result<Map<String, Value>, String> 
 }
 
 /// Reads a JSON value in which no object has a key twice. A parser alone would take the last value of the key.
-pub(super) fn distinct<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+pub(crate) fn distinct<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice::<Distinct>(text)?;
     serde_json::from_slice(text)
 }

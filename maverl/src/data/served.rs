@@ -1,82 +1,46 @@
-//! Tasks of a server of OpenEnv, by its Task API: `data = "openenv:SPLIT"`.
+//! Tasks that the server of an environment has.
 
-use std::time::Duration;
-
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::error::DataError;
 use super::jsonl;
-use super::object::{KeyPath, distinct, with_numbers_as_written};
 use super::row::Row;
 use crate::builtin::resets::QUESTION;
-use crate::client::{Client, DEFAULT_TIMEOUT_S, DEFAULT_URL, addresses, key};
-use crate::config::{SERVED, TaskConfig};
+use crate::config::{ServedTasks, TaskConfig, TaskServer};
 
-/// Name of the environment of a server with tasks.
-const ENVIRONMENT: &str = "openenv";
 /// Keys of a question.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "text", "premise"];
 
-/// Options of the environment that say where its server is.
-#[derive(Deserialize)]
-#[serde(default)]
-struct Server {
-    url: String,
-    key_env: String,
-    timeout_s: f64,
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        let url = DEFAULT_URL.to_owned();
-        Self { url, key_env: String::new(), timeout_s: DEFAULT_TIMEOUT_S }
-    }
-}
-
 /// Reads the tasks of a split of the server. Blocks the thread.
-pub(super) fn tasks(config: &TaskConfig) -> Result<Vec<Row>, DataError> {
-    read(config).map_err(|message| DataError::Served { place: config.data.clone(), message })
+pub(super) fn tasks(
+    config: &TaskConfig,
+    server: &TaskServer,
+    split: &str,
+) -> Result<Vec<Row>, DataError> {
+    read(config, server, split)
+        .map_err(|message| DataError::Served { place: config.data.clone(), message })
 }
 
-fn read(config: &TaskConfig) -> Result<Vec<Row>, String> {
-    let split = config.data.strip_prefix(SERVED).unwrap_or_default();
+fn read(config: &TaskConfig, server: &TaskServer, split: &str) -> Result<Vec<Row>, String> {
+    let environment = server.environment;
     if split.is_empty() {
-        return Err("the split is missing; write one of the server, as `openenv:train`".to_owned());
+        let message =
+            format!("the split is missing; write one of the server, as `{environment}:train`");
+        return Err(message);
     }
-    if config.environment.name.as_deref() != Some(ENVIRONMENT) {
-        let message = "these are tasks of the server of `environment.name = \"openenv\"`; choose it, or name other data";
-        return Err(message.to_owned());
+    let chosen = &config.environment;
+    if chosen.name.as_deref() != Some(environment) {
+        return Err(format!(
+            "these are tasks of the server of `environment.name = {environment:?}`; choose it, or name other data"
+        ));
     }
-    let options = Value::Object(config.environment.options.clone());
-    let server: Server = serde_json::from_value(options).map_err(|error| error.to_string())?;
-    let (http, _) = addresses(&server.url).map_err(|what| format!("`environment.url` {what}"))?;
-    let key = key(&server.key_env)?;
-    let timeout = Duration::try_from_secs_f64(server.timeout_s).map_err(|e| e.to_string())?;
-    let client = |path: &str| Client::new(format!("{http}/{path}"), key.clone(), timeout, 0, 1);
-    let names: Vec<String> = parsed("list_environments", &client("list_environments").get()?)?;
-    let Some(name) = names.into_iter().next() else {
-        return Err(format!("the server at {http} lists no environment"));
-    };
-    let path = format!("{name}/tasks");
-    let answer = client(&path).ask(&json!({ "split": split }))?;
-    let texts = jsonl::texts(&config.keys).into_iter();
-    let texts: Vec<KeyPath> = texts.map(|path| [vec!["tasks".to_owned()], path].concat()).collect();
-    let answer = with_numbers_as_written(answer.as_bytes(), &texts);
-    let answer = distinct(&answer).map_err(|error| format!("the answer of `/{path}`: {error}"));
-    let mut answer: Value = answer?;
-    let Value::Array(tasks) = answer["tasks"].take() else {
-        return Err(format!("`/{path}` of the server at {http} answered without a list `tasks`"));
-    };
+    let ServedTasks { source, tasks } =
+        (server.fetch)(&chosen.options, split, &jsonl::texts(&config.keys))?;
     let row = |(line, task): (usize, Value)| {
-        jsonl::keyed(object(task, line - 1), line, (&name, config))
+        jsonl::keyed(object(task, line - 1), line, (&source, config))
             .map_err(|message| format!("task {line} of the server: {message}"))
     };
     (1..).zip(tasks).map(row).collect()
-}
-
-fn parsed<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|error| format!("the answer of `/{path}`: {error}"))
 }
 
 /// Returns a task as a row. A task that is no object is its value `task`. One without a question, as of a game, has that of
@@ -99,6 +63,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::path::Path;
+
+    use serde_json::json;
 
     use super::*;
     use crate::client::testing::{response, serve};
@@ -139,7 +105,10 @@ mod tests {
 
     #[test]
     fn a_server_without_tasks_is_an_error_that_names_the_data() {
-        let told = |config: &TaskConfig| tasks(config).err().unwrap().to_string();
+        let told = |config: &TaskConfig| {
+            let (server, split) = TaskServer::of_data(&config.data).unwrap();
+            tasks(config, server, split).err().unwrap().to_string()
+        };
         let (url, _) = serve(|_, _| response(404, "{\"detail\": \"no tasks\"}"));
         let missing = told(&config("openenv:train", "openenv", &url));
         assert!(missing.starts_with("`openenv:train`: "), "{missing}");

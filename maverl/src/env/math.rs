@@ -10,6 +10,7 @@ use maverl_answers::{answer_or_guess, is_readable, judge_answer, reference_answe
 use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
+use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -31,6 +32,10 @@ pub struct MathEnvironment {
 }
 
 impl Environment for MathEnvironment {
+    fn unsuited(data: &str) -> Option<&'static str> {
+        facts::subject_of(data)
+    }
+
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         answered(tasks)?;
         let unreadable = unreadable(tasks);

@@ -1,11 +1,9 @@
 //! Environments: the part of a task that answers the team's actions and judges its answer.
 
 pub mod code;
-#[cfg(feature = "grpc")]
 pub mod grpc;
 pub mod math;
 pub mod nli;
-#[cfg(feature = "openenv")]
 pub mod openenv;
 #[cfg(any(feature = "grpc", feature = "openenv"))]
 mod remote;
@@ -49,6 +47,13 @@ pub trait Environment: Send + Sync + 'static {
     fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let _ = (base, tasks);
         Ok(Vec::new())
+    }
+
+    /// Returns what tasks of these data (`builtin:facts`) are about, if the environment is not made for them; `check` then
+    /// warns. `None` by default.
+    fn unsuited(data: &str) -> Option<&'static str> {
+        let _ = data;
+        None
     }
 
     /// Creates what the options describe (an index, a client), once, before the first episode. Relative paths in

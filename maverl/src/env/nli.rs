@@ -7,6 +7,7 @@ use maverl_answers::{marked_answer, whole_reply};
 use maverl_macros::environment;
 use serde_json::{Map, Value, json};
 
+use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -17,6 +18,10 @@ pub use crate::builtin::nli::Label;
 pub struct NliEnvironment;
 
 impl Environment for NliEnvironment {
+    fn unsuited(data: &str) -> Option<&'static str> {
+        facts::subject_of(data)
+    }
+
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         labeled(tasks).map(|()| Vec::new())
     }

@@ -18,6 +18,8 @@ pub struct EnvironmentEntry {
     pub offers: &'static [&'static str],
     /// Validates options without starting anything.
     pub check: fn(&Value) -> Result<(), String>,
+    /// See [`Environment::unsuited`](crate::env::Environment::unsuited).
+    pub unsuited: fn(&str) -> Option<&'static str>,
     /// Reads every task as the type that it declares, and validates them and the options: see
     /// [`Environment::validate`](crate::env::Environment::validate). Paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &[Task]) -> Looked,
@@ -38,6 +40,7 @@ impl Entry {
             declaration: Declaration::of::<E>(E::NAME, E::SUMMARY, place),
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
+            unsuited: E::unsuited,
             look: |options, base, tasks| {
                 let environment = E::build(options).map_err(EnvError)?;
                 parse_all(E::read_task, tasks)?;

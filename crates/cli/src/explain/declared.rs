@@ -1,14 +1,14 @@
 //! Explanations of what the linked crates declare: estimators, surrogates, environments, orchestras and agents with their
 //! settings.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::level::level_row;
 use crate::info::in_toml;
 use maverl::config::source::type_of_option;
 use maverl::config::{AdvantagePlan, SurrogatePlan, reference};
 use maverl::registry::{Declaration, Registry};
-use maverl::settings::{Key, TableKind, Tagged};
+use maverl::settings::{Description, TableKind, Tagged};
 use maverl::table::{Table, paragraphs};
 
 /// Makes a declared value from settings, and drops it.
@@ -43,9 +43,9 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
             blocks.push(declared.whole(width));
         } else if !declared.built_in
             && declared.is_in(before)
-            && let Some(default) = declared.defaults().get(last)
+            && let Some(setting) = declared.settings().iter().find(|key| key.name == *last)
         {
-            blocks.push(declared.key(last, default, width));
+            blocks.push(declared.key(setting, width));
         }
     }
     blocks
@@ -54,8 +54,8 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
 /// Returns the names of all declarations and of their settings.
 pub(super) fn names(registry: &Registry) -> Vec<String> {
     let of = |its: Declared<'_>| {
-        let keys: Vec<String> = its.defaults().keys().cloned().collect();
-        keys.into_iter().chain([its.declaration.name.to_owned()])
+        let keys = its.settings().into_iter().map(|key| key.name);
+        keys.chain([its.declaration.name.to_owned()])
     };
     all(registry).into_iter().flat_map(of).collect()
 }
@@ -114,11 +114,8 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
 }
 
 impl Declared<'_> {
-    fn defaults(&self) -> Map<String, Value> {
-        match (self.declaration.defaults)() {
-            Value::Object(defaults) => defaults,
-            _ => Map::new(),
-        }
+    fn settings(&self) -> Vec<Description> {
+        self.declaration.descriptions()
     }
 
     /// Returns true if a path before a setting can be that of its table: none, its end, or a table of the same form.
@@ -132,24 +129,9 @@ impl Declared<'_> {
         self.table.ends_with(before) || form == self.noun
     }
 
-    fn documented(&self, name: &str) -> Option<&'static Key> {
-        self.declaration.keys.iter().find(|key| key.name == name)
-    }
-
-    fn meaning(&self, name: &str) -> String {
-        self.documented(name).map(Key::meaning).unwrap_or_default()
-    }
-
     /// Returns the level of its settings. None of them may change when a run is resumed.
     fn level(&self) -> &'static str {
         if self.noun == "agent" { "agent" } else { "team" }
-    }
-
-    fn kind(&self, name: &str) -> String {
-        let kind = type_of_option(&self.build, name);
-        let range = self.documented(name).and_then(|key| key.range);
-        let range = range.map(|range| range.words(false));
-        range.filter(|_| kind.contains("number") && !kind.contains("list")).unwrap_or(kind)
     }
 
     /// Returns the header of its table, and the line that chooses the declaration.
@@ -162,12 +144,13 @@ impl Declared<'_> {
     }
 
     /// Explains one setting, as those of built-in tables are explained.
-    fn key(&self, name: &str, default: &Value, width: usize) -> String {
-        let key = quoted(&[self.table.as_slice(), &[name.to_owned()]].concat());
+    fn key(&self, setting: &Description, width: usize) -> String {
+        let Description { name, default, .. } = setting;
+        let key = quoted(&[self.table.as_slice(), std::slice::from_ref(name)].concat());
         let value = if default.is_null() { "VALUE".to_owned() } else { in_toml(default) };
         let quote = if key.contains('"') || value.contains('"') { "'" } else { "" };
         let mut lines = Table::plain(["", ""]).prose(&[1]);
-        lines.row(["type", &self.kind(name)]);
+        lines.row(["type", &setting.type_words(type_of_option(&self.build, name))]);
         lines.row(["default", &in_toml(default)]);
         lines.row(["level", &level_row(self.level())]);
         lines.row(["written in", &self.written_in()]);
@@ -176,7 +159,7 @@ impl Declared<'_> {
         let lines = lines.draw(width.saturating_sub(2));
         let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
         let title = format!("{key}, a setting of the {} `{}`", self.noun, self.declaration.name);
-        let meaning = match self.meaning(name) {
+        let meaning = match setting.meaning() {
             none if none.is_empty() => String::new(),
             meaning => format!("{}\n", paragraphs(&format!("  {meaning}"), width)),
         };
@@ -193,9 +176,9 @@ impl Declared<'_> {
             self.declaration.summary
         );
         let mut table = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
-        for (name, default) in &self.defaults() {
-            let meaning = self.meaning(name);
-            table.row([name.as_str(), &in_toml(default), self.level(), &meaning]);
+        for setting in self.settings() {
+            let default = in_toml(&setting.default);
+            table.row([setting.name.as_str(), &default, self.level(), &setting.meaning()]);
         }
         let keys = match table.is_empty() {
             true => "  (no keys of its own)".to_owned(),
@@ -275,10 +258,10 @@ algorithm.advantage.eps, a setting of the advantage `gdpo`
     fn every_setting_is_explained_at_every_width() {
         let registry = registry();
         for declared in all(&registry) {
-            for key in declared.defaults().keys() {
+            for Description { name: key, doc, .. } in &declared.settings() {
                 for width in [60, 80, 120] {
                     let text = explain(key, &registry, width).join("\n\n");
-                    assert!(!declared.meaning(key).is_empty(), "{key} has no documentation");
+                    assert!(!doc.is_empty(), "{key} has no documentation");
                     let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
                     assert!(widest <= width, "{widest} at {width}\n{text}");
                 }

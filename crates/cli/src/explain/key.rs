@@ -7,7 +7,7 @@ use crate::{Failure, usage};
 use maverl::config::Preset;
 use maverl::config::reference::{self, Entry, Item};
 use maverl::config::source::{alias, type_of};
-use maverl::config::tables::{self, TABLES};
+use maverl::config::tables;
 use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
@@ -158,12 +158,9 @@ fn default(item: &Item, entry: &Entry) -> String {
     if item.path.first().is_some_and(|table| table == "agents") {
         return "as for the model or the run".to_owned();
     }
-    let found = item.path.split_last().and_then(|(name, place)| {
-        let mut tables = TABLES.iter().filter(|table| table.place() == place);
-        let value = tables.find_map(|table| (table.defaults)().get(name).cloned());
-        value.map(|value| in_toml(&value))
-    });
-    found.unwrap_or_else(|| "none".to_owned())
+    let keys = tables::descriptions(&item.path);
+    let found = keys.iter().find(|(_, key)| !key.default.is_null());
+    found.map_or_else(|| "none".to_owned(), |(_, key)| in_toml(&key.default))
 }
 
 /// Explains one key.
@@ -194,14 +191,8 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
 
 /// Lists the kinds of its table that have a key, each with its default.
 fn kinds(item: &Item) -> Vec<String> {
-    let Some((name, place)) = item.path.split_last() else { return Vec::new() };
-    let of = |table: &tables::Declared| {
-        let kind = table.kind.filter(|_| table.place() == place)?;
-        let key = table.keys.iter().find(|key| key.name == name)?;
-        let default = (table.defaults)().get(key.name).cloned().unwrap_or_default();
-        Some(format!("{kind} ({})", in_toml(&default)))
-    };
-    TABLES.iter().filter_map(of).collect()
+    let keys = tables::descriptions(&item.path).into_iter();
+    keys.filter_map(|(kind, key)| Some(format!("{} ({})", kind?, in_toml(&key.default)))).collect()
 }
 
 /// Describes the type of a key, with its range.
@@ -215,8 +206,10 @@ fn kind(item: &Item) -> String {
     let free = path.iter().any(|part| part == "chat_template_kwargs");
     let kind = type_of(&path).filter(|_| !free);
     let kind = kind.unwrap_or_else(|| "any value of TOML".to_owned());
-    let range = tables::key(&item.path).and_then(|key| key.range).map(|range| range.words(false));
-    range.filter(|_| kind.contains("number") && !kind.contains("list")).unwrap_or(kind)
+    match tables::descriptions(&item.path).first() {
+        Some((_, key)) => key.type_words(kind),
+        None => kind,
+    }
 }
 
 /// Lists the ways to set the key without a file.

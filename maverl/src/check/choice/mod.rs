@@ -20,4 +20,3 @@ pub(super) use meeting::check_actions;
 pub(super) use members::{Member, seat_members, seat_tables, setting_path};
 pub(super) use options::{as_written, without_nulls};
 pub(super) use orchestra::{Orchestra, choose_orchestra};
-pub use unlinked::lacking;

@@ -2,13 +2,16 @@
 
 use crate::check::choice::Environment;
 use crate::config::{Config, TaskConfig};
+use crate::registry::Registry;
 use crate::task::Task;
 
-/// Warnings about valid settings that are probably mistakes: facts outside of search, and levels that no task has.
+/// Warnings about valid settings that are probably mistakes: data that an environment is not made for, and levels that no task
+/// has.
 pub(crate) fn task_doubts(
     config: &Config,
     environments: &[Environment],
     tasks: &[Task],
+    registry: &Registry,
 ) -> Vec<String> {
     let TaskConfig { data, mixture: components, max_level, harder_every, .. } = &config.task;
     let mut doubts = Vec::new();
@@ -19,12 +22,10 @@ pub(crate) fn task_doubts(
             None => ("task.data".to_owned(), data),
         };
         let name = chosen.name.as_str();
-        if data == "builtin:facts" && ["code", "math", "nli", "tools"].contains(&name) {
-            doubts.push(format!(
-                "`{key}` is \"builtin:facts\", questions about documents, which environment `{name}` is not made for: \
-                 name other data"
-            ));
-        }
+        let unsuited = registry.environments.get(name).and_then(|entry| (entry.unsuited)(data));
+        doubts.extend(unsuited.map(|subject| {
+            format!("`{key}` is {data:?}, {subject}, which environment `{name}` is not made for: name other data")
+        }));
     }
     let without = !tasks.is_empty() && tasks.iter().all(|task| task.level().is_none());
     for (key, used) in [("max_level", max_level.is_some()), ("harder_every", *harder_every > 0)] {

@@ -368,6 +368,10 @@ fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
     }
     let chosen = Chosen { name: "math".to_owned(), options: Value::Null };
     let math = super::super::choice::Environment { chosen, component: None };
-    let doubts = super::super::team::task_doubts(&plan.config, &[math], &[]);
+    let registry = registry(&[
+        Entry::agent::<Searcher>(HERE),
+        Entry::environment::<crate::env::math::MathEnvironment>(HERE),
+    ]);
+    let doubts = super::super::team::task_doubts(&plan.config, &[math], &[], &registry);
     assert!(doubts[0].contains("which environment `math` is not made for"), "{doubts:?}");
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::compiles::compile;
 use super::judge::{CodeVerdict, Judge, Reason, SECONDS, limits};
 use super::problem::Problem;
+use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -48,6 +49,10 @@ pub(super) struct JudgePool {
 }
 
 impl Environment for CodeEnvironment {
+    fn unsuited(data: &str) -> Option<&'static str> {
+        facts::subject_of(data)
+    }
+
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         let problems = understood(tasks)?;
         let judge = self.new_judge()?;

@@ -35,6 +35,7 @@ use self::start::ToolSet;
 use self::state::State;
 use super::search::SearchEnvironment;
 use super::{EnvError, Environment, Session};
+use crate::builtin::facts;
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::{Call, CallError, Tool, check, read};
 
@@ -81,6 +82,10 @@ fn default_tools() -> Vec<String> {
 }
 
 impl Environment for ToolsEnvironment {
+    fn unsuited(data: &str) -> Option<&'static str> {
+        facts::subject_of(data)
+    }
+
     fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.looked(base, tasks)
     }

@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
 use crate::env::DynEnvironment;
+use crate::env::openenv::server;
 
 /// Schemas and frames of a server of the package openenv 0.10.0 (`tests/python/openenv_server.py`), byte for byte.
 const SCHEMA: &str = r#"{"action":{"additionalProperties":false,"properties":{"metadata":{"additionalProperties":true,"description":"Additional metadata for the action","title":"Metadata","type":"object"},"message":{"title":"Message","type":"string"}},"required":["message"],"title":"Say","type":"object"}}"#;

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::env::grpc::wire;
 
 fn told(options: &GrpcEnvironment) -> String {
     let found = Environment::validate(options, Path::new("/none"), &[]);
