@@ -53,7 +53,7 @@ pub struct ExportArgs {
     out: PathBuf,
     /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
-    dtype: Option<Dtype>,
+    dtype: Option<ExportDtype>,
     /// Maximum size of a file of weights: a number of bytes, or one with KB, MB or GB.
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     max_shard_size: u64,
@@ -69,7 +69,7 @@ pub struct ExportArgs {
 
 /// Number type of stored weights.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Dtype {
+pub enum ExportDtype {
     /// 32 bits, as trained.
     F32,
     /// The upper half of f32.
@@ -78,12 +78,12 @@ pub enum Dtype {
     F16,
 }
 
-impl From<Dtype> for StoredDtype {
-    fn from(dtype: Dtype) -> Self {
+impl From<ExportDtype> for StoredDtype {
+    fn from(dtype: ExportDtype) -> Self {
         match dtype {
-            Dtype::F32 => Self::F32,
-            Dtype::Bf16 => Self::Bf16,
-            Dtype::F16 => Self::F16,
+            ExportDtype::F32 => Self::F32,
+            ExportDtype::Bf16 => Self::Bf16,
+            ExportDtype::F16 => Self::F16,
         }
     }
 }
@@ -193,14 +193,14 @@ fn adapter(model: &Model, dir: &Path, out: &Path) -> Result<String, Failure> {
 }
 
 /// Where an exported model is from.
-enum Origin {
+enum ExportOrigin {
     /// A model as users write it.
     Model(String),
     /// A policy of a run, at a step; its base, where it is an adapter.
     Policy { run: PathBuf, policy: String, step: u64, base: Option<String> },
 }
 
-impl Origin {
+impl ExportOrigin {
     /// Returns the policy and the step, for the message about what was written.
     fn told(&self) -> String {
         match self {
@@ -231,16 +231,16 @@ impl ExportArgs {
         Ok(Some((hub, id)))
     }
 
-    fn open(&self) -> Result<(Model, Origin), Failure> {
+    fn open(&self) -> Result<(Model, ExportOrigin), Failure> {
         let (model, adapter, origin) = match &self.run {
             None => {
                 let model = self.model.clone().unwrap_or_default();
-                (model.clone(), self.adapter.clone(), Origin::Model(model))
+                (model.clone(), self.adapter.clone(), ExportOrigin::Model(model))
             }
             Some(run) => {
                 let (dir, step) = policy(run, self.checkpoint, self.policy.as_deref())?;
                 let (run, policy) = (run.clone(), name(&dir).replace("%2F", "/"));
-                let origin = |base| Origin::Policy { run, policy, step, base };
+                let origin = |base| ExportOrigin::Policy { run, policy, step, base };
                 if is_adapter(&dir) {
                     let base = self.base(&dir)?;
                     (base.clone(), Some(dir), origin(Some(base)))

@@ -268,9 +268,13 @@ impl Playing {
     }
 }
 
-type Started = Result<Arc<dyn DynEnvironment>, RolloutError>;
+type StartedEnvironments = Result<Arc<dyn DynEnvironment>, RolloutError>;
 
-fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) -> Started {
+fn start(
+    plan: &Plan,
+    registry: &Registry,
+    Chosen { name, options }: &Chosen,
+) -> StartedEnvironments {
     let entry = find("environment", &registry.environments, name)?;
     (entry.start)(options, &plan.base)
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
@@ -299,7 +303,7 @@ fn understood(
 
 /// Starts the environment of a plan, or those of its components.
 #[doc(hidden)]
-pub fn environment(plan: &Plan, registry: &Registry) -> Started {
+pub fn environment(plan: &Plan, registry: &Registry) -> StartedEnvironments {
     let start = |chosen: &Chosen| {
         let environment = start(plan, registry, chosen)?;
         let told = understood(plan, registry, &*environment);

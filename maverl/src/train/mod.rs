@@ -68,11 +68,11 @@ use crate::trajectory::Episode;
 
 use learner::estimator;
 use progress::heartbeat::Heartbeat;
-use ranks::Peers;
+use ranks::RankPeers;
 use ranks::follow::{self, Led};
 use run::trainable::Trainable;
 use run::{Opened, Run, Settings};
-use step::sink::{HeldOut, Observers};
+use step::sink::{HeldOutSink, Observers};
 use step::unscored;
 use training::Training;
 use training::dataset::Needs;
@@ -135,7 +135,7 @@ pub async fn train(
     registry: &Registry,
     mut options: Options,
 ) -> Result<Report, TrainError> {
-    let peers = Peers::join(options.launch.take(), &plan.config.dist, options.again).await?;
+    let peers = RankPeers::join(options.launch.take(), &plan.config.dist, options.again).await?;
     let _guard = peers.guard();
     let interrupt = options.interrupt.clone();
     let done = tokio::select! {
@@ -153,7 +153,7 @@ async fn train_on(
     plan: &Plan,
     registry: &Registry,
     options: Options,
-    peers: &Peers,
+    peers: &RankPeers,
 ) -> Result<Report, TrainError> {
     let progress: Arc<dyn Progress> = match peers.leads() {
         true => Arc::new(Heartbeat::new(Arc::clone(&options.progress))),
@@ -186,7 +186,7 @@ async fn run_on(
     plan: &Plan,
     registry: &Registry,
     options: Options,
-    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &Peers),
+    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &RankPeers),
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, interrupt, sinks, .. } = options;
     let eval = plan.config.eval.used(plan.algorithm.preset);
@@ -301,7 +301,7 @@ pub async fn play_for_data(
     spec: &EvalSpec,
     progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Episode>, TrainError> {
-    let observers = Observers { held_out: HeldOut::Data, ..Observers::new(progress) };
+    let observers = Observers { held_out: HeldOutSink::Data, ..Observers::new(progress) };
     play_for((plan, registry), weights, spec, observers).await
 }
 
@@ -324,7 +324,7 @@ async fn play_for(
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
-        let alone = (observers, &Peers::default());
+        let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, needs, alone)?;
         if let Some(checkpoint) = &checkpoint {
             training.load(checkpoint).await?;

@@ -26,7 +26,7 @@ use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
 use crate::train::learner::estimator;
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::record::measure;
 use crate::train::run::trainable::{Stepped, Trainable};
 use crate::train::step::players::Players;
@@ -35,7 +35,7 @@ use crate::train::step::{learn, step};
 use crate::train::supervised;
 use crate::train::supervised::verifier::verify;
 use crate::train::training::dataset::{Dataset, Needs, files, hash, held_out};
-use crate::train::training::servers::Servers;
+use crate::train::training::servers::PolicyServers;
 use crate::trajectory::{Episode, Seat};
 
 /// Number of tasks that the environment reports on before the run.
@@ -54,7 +54,7 @@ pub(super) struct Training<'p> {
     /// Number of ranks.
     ranks: usize,
     /// Inference servers that sample for policies.
-    servers: Servers,
+    servers: PolicyServers,
 }
 
 impl<'p> Training<'p> {
@@ -64,14 +64,14 @@ impl<'p> Training<'p> {
         registry: &Registry,
         runtime: &Runtime,
         needs: Needs<'_>,
-        (observers, peers): (Observers, &Peers),
+        (observers, peers): (Observers, &RankPeers),
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs, runtime.policies())?;
         let warn = |warning: &str| observers.progress.warn(warning);
         let held_out = held_out(plan, registry, needs, warn)?;
         let sampler = dataset.sampler(plan);
         let told = (&observers.progress, peers);
-        let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;
+        let (servers, policies) = PolicyServers::start(plan, runtime.policies(), told)?;
         let policies = &policies;
         // Evaluations compute no advantages.
         let estimators = match needs {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{CARD, ExportArgs, Kind, Origin, policy, whole};
+use super::{CARD, ExportArgs, ExportOrigin, Kind, policy, whole};
 use crate::cli::{Failure, models};
 use crate::data::SEEN;
 use crate::files::{SaveOptions, StoredDtype};
@@ -32,7 +32,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
     let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
     let policy = name(&dir).replace("%2F", "/");
-    let origin = Origin::Policy { run: run.to_owned(), policy, step, base: None };
+    let origin = ExportOrigin::Policy { run: run.to_owned(), policy, step, base: None };
     let card = origin.card(Kind::Model)?.text();
     let settings = RewardHead::new(record.temperature, record.offset);
     let model = RewardModel::new(model, head, settings)?;
