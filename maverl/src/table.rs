@@ -14,7 +14,7 @@ const NARROWEST: usize = 16;
 
 /// Lines around the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Frame {
+enum TableFrame {
     /// Border, and a line under the header.
     Box,
     /// No lines.
@@ -24,7 +24,7 @@ enum Frame {
 /// Rows under a header.
 #[derive(Debug, Clone)]
 pub struct Table {
-    frame: Frame,
+    frame: TableFrame,
     header: Vec<String>,
     rows: Vec<Vec<String>>,
     prose: Vec<usize>,
@@ -36,7 +36,7 @@ impl Table {
     /// Creates a table with a border.
     pub fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
-            frame: Frame::Box,
+            frame: TableFrame::Box,
             header: header.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
             prose: Vec::new(),
@@ -47,7 +47,7 @@ impl Table {
 
     /// Creates a table without a border. A header of empty texts is not drawn.
     pub fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { frame: Frame::None, ..Self::framed(header) }
+        Self { frame: TableFrame::None, ..Self::framed(header) }
     }
 
     /// Marks columns that are wrapped if the table is too wide.
@@ -96,8 +96,8 @@ impl Table {
     fn around(&self) -> usize {
         let gaps = self.header.len().saturating_sub(1);
         match self.frame {
-            Frame::Box => 3 * gaps + 4,
-            Frame::None => 2 * gaps,
+            TableFrame::Box => 3 * gaps + 4,
+            TableFrame::None => 2 * gaps,
         }
     }
 
@@ -138,8 +138,8 @@ impl Table {
     fn grid(&self, widths: &[usize]) -> String {
         let inner = widths.iter().sum::<usize>() + self.around().saturating_sub(2);
         let line = |fill: &str| match self.frame {
-            Frame::Box => Some(format!("+{}+", fill.repeat(inner))),
-            Frame::None => None,
+            TableFrame::Box => Some(format!("+{}+", fill.repeat(inner))),
+            TableFrame::None => None,
         };
         let mut lines: Vec<String> = Vec::new();
         lines.extend(line("-"));
@@ -165,8 +165,8 @@ impl Table {
             });
             let cells: Vec<String> = cells.collect();
             match self.frame {
-                Frame::Box => format!("| {} |", cells.join("   ")),
-                Frame::None => cells.join("  ").trim_end().to_owned(),
+                TableFrame::Box => format!("| {} |", cells.join("   ")),
+                TableFrame::None => cells.join("  ").trim_end().to_owned(),
             }
         };
         (0..height).map(line).collect()

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::export::{Dtype, whole, writable};
+use super::export::{ExportDtype, whole, writable};
 use super::{Failure, number, paths, print};
 use maverl::files::blank::{SHAPES, blank_model};
 
@@ -20,7 +20,7 @@ pub(super) struct BlankArgs {
     out: PathBuf,
     /// Type of the stored weights.
     #[arg(long, value_name = "TYPE", default_value = "bf16")]
-    dtype: Dtype,
+    dtype: ExportDtype,
     /// Seed of the weights.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::seed)]
     seed: u64,

@@ -20,7 +20,7 @@ use episodes::{Evaluated, collected, data_files, has_part, has_seats, of, of_con
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoints, Which};
 use maverl::collect::{
-    CollectOptions, Collected, Dedup, Filters, RowFormat, Source, collect as rows, write,
+    CollectOptions, Collected, Dedup, Filters, RowFormat, RowSource, collect as rows, write,
 };
 use maverl::eval::EvalSpec;
 use maverl::plan::Plan;
@@ -79,7 +79,7 @@ pub(super) struct CollectArgs {
 }
 
 /// Episodes with their origin.
-type Gathered = (Vec<Collected>, Vec<Source>);
+type Gathered = (Vec<Collected>, Vec<RowSource>);
 
 /// Collects rows, and writes them.
 pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
@@ -272,7 +272,7 @@ impl CollectArgs {
         registry: &Registry,
         weights: &Weights,
         spec: &EvalSpec,
-    ) -> Result<(Source, Vec<Collected>), Failure> {
+    ) -> Result<(RowSource, Vec<Collected>), Failure> {
         let stage = format!("eval/{}", spec.split);
         let mut source = match &self.run {
             Some(dir) => of(dir, &stage)?,

@@ -16,12 +16,12 @@ use maverl::train::{self, Weights};
 use maverl::trajectory::{Episode, Seat};
 
 /// A single agent in the team's environment: on a model of the team's, untrained, with the settings of `[sampling]`.
-pub(super) struct Single {
+pub(super) struct SingleAgent {
     config: Config,
     plan: Plan,
 }
 
-impl Single {
+impl SingleAgent {
     /// Returns the agent of an orchestra with one seat, on a model; both arguments may be omitted if they are
     /// unambiguous.
     pub(super) fn new(
@@ -161,7 +161,7 @@ pub(super) async fn compare(
     registry: &Registry,
     trained: &Weights,
     spec: &EvalSpec,
-    single: &Single,
+    single: &SingleAgent,
 ) -> Result<Comparison, Failure> {
     let (start, progress) = (Weights::Start, train::stderr());
     let episodes = train::play(team, registry, trained, spec, &progress).await?;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::compare::{Single, compare};
+use super::compare::{SingleAgent, compare};
 use super::export::which;
 use super::{ConfigArgs, Failure, block_on, of_run, planned, print, terminal};
 use maverl::check::Purpose;
@@ -61,7 +61,8 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     let split = args.split.as_deref().unwrap_or(&plan.config.eval.test_split);
     let spec = EvalSpec::new(&plan.config.eval, split);
     if args.compare {
-        let single = Single::new(&plan, &registry, args.single.as_deref(), args.model.as_deref())?;
+        let single =
+            SingleAgent::new(&plan, &registry, args.single.as_deref(), args.model.as_deref())?;
         let comparison = block_on(compare(&plan, &registry, &weights, &spec, &single))?;
         return print(&if args.json {
             output::json(&comparison)?

@@ -114,10 +114,10 @@ fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
 /// Formats a table as a configuration.
 fn written(algorithm: toml::Table) -> Result<String, Failure> {
     #[derive(Serialize)]
-    struct Whole {
+    struct WholeFile {
         algorithm: toml::Table,
     }
-    Ok(toml::to_string(&Whole { algorithm })?)
+    Ok(toml::to_string(&WholeFile { algorithm })?)
 }
 
 #[cfg(test)]

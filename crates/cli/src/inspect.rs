@@ -59,7 +59,7 @@ struct ModelReport {
     model: String,
     architecture: String,
     layers: usize,
-    parameters: Parts,
+    parameters: ModelParts,
     /// Number of values of each stored type.
     dtypes: BTreeMap<String, u64>,
     vocabulary: Vocabulary,
@@ -67,7 +67,7 @@ struct ModelReport {
     tied: bool,
     /// Maximum length of a sequence in tokens.
     context: usize,
-    chat_template: Option<Template>,
+    chat_template: Option<TemplateSummary>,
     special_tokens: Vec<Special>,
     /// Ids that end a reply.
     stop_ids: Vec<u32>,
@@ -76,7 +76,7 @@ struct ModelReport {
 
 /// Number of values in each part of a model.
 #[derive(Debug, Serialize)]
-struct Parts {
+struct ModelParts {
     total: u64,
     embedding: u64,
     attention: u64,
@@ -95,7 +95,7 @@ struct Vocabulary {
 }
 
 #[derive(Debug, Serialize)]
-struct Template {
+struct TemplateSummary {
     names: Vec<String>,
     /// File of the template.
     file: String,
@@ -135,7 +135,7 @@ impl ModelReport {
             model: files.describe(),
             architecture: named.unwrap_or("(none)").to_owned(),
             layers: config.layers.len(),
-            parameters: Parts::of(&config),
+            parameters: ModelParts::of(&config),
             dtypes: dtypes(&headers),
             vocabulary: Vocabulary { tokens: tokenizer.len(), rows: config.vocab_size },
             tied: config.tie_word_embeddings,
@@ -151,7 +151,7 @@ impl ModelReport {
     }
 
     fn text(&self) -> String {
-        let Parts { total, embedding, attention, mlp, norms, head } = &self.parameters;
+        let ModelParts { total, embedding, attention, mlp, norms, head } = &self.parameters;
         let parts =
             [("embedding", embedding), ("attention", attention), ("mlp", mlp), ("norms", norms)];
         let parts = parts.iter().map(|(name, n)| format!("{name} {}", count(**n)));
@@ -169,7 +169,7 @@ impl ModelReport {
         ];
         match &self.chat_template {
             None => lines.push(("chat template", "none".to_owned())),
-            Some(Template { names, file, first_line, prefix_preserving }) => {
+            Some(TemplateSummary { names, file, first_line, prefix_preserving }) => {
                 let preserving = match prefix_preserving {
                     Some(true) => "prefix-preserving",
                     Some(false) => {
@@ -193,7 +193,7 @@ impl ModelReport {
     }
 }
 
-impl Parts {
+impl ModelParts {
     fn of(config: &HfConfig) -> Self {
         let table = (config.vocab_size * config.hidden_size) as u64;
         let head = if config.tie_word_embeddings { 0 } else { table };
@@ -303,7 +303,7 @@ fn special(tokenizer: &Tokenizer) -> Vec<Special> {
         .collect()
 }
 
-fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template>, Failure> {
+fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<TemplateSummary>, Failure> {
     if tokenizer.template_names().is_empty() {
         return Ok(None);
     }
@@ -324,7 +324,7 @@ fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template
     };
     let names = tokenizer.template_names().to_vec();
     let prefix_preserving = prefix_preserving(tokenizer);
-    Ok(Some(Template { names, file: file.to_owned(), first_line, prefix_preserving }))
+    Ok(Some(TemplateSummary { names, file: file.to_owned(), first_line, prefix_preserving }))
 }
 
 /// Returns true if the prompt of the next turn begins with the previous prompt and the model's reply.

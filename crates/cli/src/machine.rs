@@ -12,7 +12,7 @@ use maverl::train::{features, own};
 
 /// The machine and the binary.
 #[derive(Debug, Serialize)]
-struct Machine {
+struct MachineSummary {
     version: &'static str,
     features: Vec<&'static str>,
     without_features: Vec<&'static str>,
@@ -22,7 +22,7 @@ struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     no_gpu: Option<String>,
     libraries: Vec<LibraryEntry>,
-    devices: Vec<Device>,
+    devices: Vec<DeviceSummary>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,7 +55,7 @@ pub(super) struct LibraryEntry {
 
 /// A value of `runtime.device`.
 #[derive(Debug, Serialize)]
-struct Device {
+struct DeviceSummary {
     device: String,
     /// Reason why it cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct Device {
 
 /// Prints what the machine and the binary have.
 pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
-    let machine = Machine::find()?;
+    let machine = MachineSummary::find()?;
     let text = if json { output::json(&machine)? } else { machine.text(terminal::width()) };
     print(&own(&text))
 }
@@ -73,7 +73,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }
 
-impl Machine {
+impl MachineSummary {
     fn find() -> Result<Self, Failure> {
         let used = maverl_kernels::simd::select_path()?.name();
         let paths =
@@ -91,7 +91,10 @@ impl Machine {
         let choices =
             [DeviceChoice::Cpu].into_iter().chain(numbered).chain([DeviceChoice::Emulated]);
         let devices = choices
-            .map(|choice| Device { device: choice.to_string(), unavailable: choice.unavailable() })
+            .map(|choice| DeviceSummary {
+                device: choice.to_string(),
+                unavailable: choice.unavailable(),
+            })
             .collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -124,7 +127,7 @@ impl Machine {
             let state = found.as_ref().or(missing.as_ref()).map_or("", String::as_str);
             lines.push(("library", format!("{name}: {state}")));
         }
-        for Device { device, unavailable } in &self.devices {
+        for DeviceSummary { device, unavailable } in &self.devices {
             let state = unavailable
                 .as_ref()
                 .map_or("can be used".to_owned(), |reason| format!("cannot be used: {reason}"));

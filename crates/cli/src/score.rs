@@ -51,7 +51,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
         )));
     }
     let (model, tokenizer) = args.model.open()?;
-    let reader = Reader { path: &args.input, model: &model, tokenizer: &tokenizer };
+    let reader = ScoreReader { path: &args.input, model: &model, tokenizer: &tokenizer };
     reader.check()?;
     let temporary = temporary(&args.output);
     let written = write(&reader, &temporary, args.batch_tokens.get());
@@ -73,11 +73,15 @@ fn same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Scores and writes all rows; returns the number of rows and of tokens.
-fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, u64), Failure> {
+fn write(
+    reader: &ScoreReader<'_>,
+    path: &Path,
+    batch_tokens: usize,
+) -> Result<(u64, u64), Failure> {
     let failed = |error: std::io::Error| unwritable(path, &error);
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
     let (mut batch, mut waiting, mut rows, mut tokens) = (Vec::new(), 0, 0, 0);
-    let mut flush = |batch: &mut Vec<Row>| {
+    let mut flush = |batch: &mut Vec<ScoreRow>| {
         write_answers(&mut out, &scored(reader, std::mem::take(batch))?).map_err(failed)
     };
     for row in reader.rows()? {
@@ -97,7 +101,7 @@ fn write(reader: &Reader<'_>, path: &Path, batch_tokens: usize) -> Result<(u64, 
 }
 
 /// Writes a line for each answer.
-fn write_answers(out: &mut impl Write, answers: &[Answer]) -> std::io::Result<()> {
+fn write_answers(out: &mut impl Write, answers: &[ScoredAnswer]) -> std::io::Result<()> {
     for answer in answers {
         serde_json::to_writer(&mut *out, answer)?;
         out.write_all(b"\n")?;
@@ -109,7 +113,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure(format!("cannot write {}: {error}", path.display()))
 }
 
-fn scored(reader: &Reader<'_>, batch: Vec<Row>) -> Result<Vec<Answer>, Failure> {
+fn scored(reader: &ScoreReader<'_>, batch: Vec<ScoreRow>) -> Result<Vec<ScoredAnswer>, Failure> {
     if batch.is_empty() {
         return Ok(Vec::new());
     }
@@ -121,26 +125,28 @@ fn scored(reader: &Reader<'_>, batch: Vec<Row>) -> Result<Vec<Answer>, Failure> 
         let place = format!("{}:{}", reader.path.display(), row.line);
         return Err(Failure(format!("{place}: a log-prob is not finite: the weights are damaged")));
     }
-    Ok(batch.into_iter().zip(scores).map(|(row, scores)| Answer { row, scores }).collect())
+    Ok(batch.into_iter().zip(scores).map(|(row, scores)| ScoredAnswer { row, scores }).collect())
 }
 
 /// A valid row.
-struct Row {
+struct ScoreRow {
     line: usize,
     object: Map<String, Value>,
     ids: Vec<u32>,
 }
 
 /// Reader of the rows of a file.
-struct Reader<'a> {
+struct ScoreReader<'a> {
     path: &'a Path,
     model: &'a Model,
     tokenizer: &'a Tokenizer,
 }
 
-impl Reader<'_> {
+impl ScoreReader<'_> {
     /// Returns every row, or the problem with it. Empty lines are skipped.
-    fn rows(&self) -> Result<impl Iterator<Item = Result<Result<Row, String>, Failure>>, Failure> {
+    fn rows(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Result<ScoreRow, String>, Failure>>, Failure> {
         let unreadable = |error: std::io::Error| paths::unreadable(self.path, &error);
         let file = File::open(self.path).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
@@ -182,7 +188,7 @@ impl Reader<'_> {
         Err(Failure(format!("{count} of {rows} rows cannot be scored\n{}{more}", bad.join("\n"))))
     }
 
-    fn row(&self, line: usize, text: &str) -> Result<Row, String> {
+    fn row(&self, line: usize, text: &str) -> Result<ScoreRow, String> {
         let object = object(text, &KEPT).map_err(|error| format!("no JSON object: {error}"))?;
         understood(&object)?;
         // A null is what rows of a table have in a column that is not theirs.
@@ -201,7 +207,7 @@ impl Reader<'_> {
         // A row of the embedding that is no token of the tokenizer is sampled like any other, so it has a log-prob.
         match ids.iter().find(|&&id| id as usize >= rows) {
             Some(id) => Err(format!("there is no token {id}; the model has {rows}")),
-            None => Ok(Row { line, object, ids }),
+            None => Ok(ScoreRow { line, object, ids }),
         }
     }
 
@@ -269,13 +275,13 @@ fn understood(object: &Map<String, Value>) -> Result<(), String> {
 }
 
 /// A row with its scores.
-struct Answer {
-    row: Row,
+struct ScoredAnswer {
+    row: ScoreRow,
     scores: Scores,
 }
 
 /// Writes the fields of the input in their order. Added fields replace those of the same name.
-impl Serialize for Answer {
+impl Serialize for ScoredAnswer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (key, value) in &self.row.object {

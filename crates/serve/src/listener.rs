@@ -65,7 +65,7 @@ impl Listener {
     pub async fn serve(self, router: Router, stop: impl Future<Output = ()>) {
         let (stopping, stopped) = watch::channel(false);
         let places = Arc::new(Semaphore::new(self.limits.connections));
-        let peers = Peers::default();
+        let peers = PeerCounts::default();
         let mut stop = pin!(stop);
         loop {
             let taken = async {
@@ -161,27 +161,27 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// Number of connections of each address.
 #[derive(Default, Clone)]
-struct Peers(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+struct PeerCounts(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
 /// One of the connections of an address, until it is dropped.
-struct Entered(Option<(Peers, IpAddr)>);
+struct EnteredPeer(Option<(PeerCounts, IpAddr)>);
 
-impl Peers {
+impl PeerCounts {
     /// Counts a connection; `None` if the address has too many.
-    fn enter(&self, address: IpAddr, most: usize) -> Option<Entered> {
+    fn enter(&self, address: IpAddr, most: usize) -> Option<EnteredPeer> {
         if address.is_loopback() {
-            return Some(Entered(None));
+            return Some(EnteredPeer(None));
         }
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = peers.entry(address).or_default();
         (*count < most).then(|| {
             *count += 1;
-            Entered(Some((self.clone(), address)))
+            EnteredPeer(Some((self.clone(), address)))
         })
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnteredPeer {
     fn drop(&mut self) {
         let Some((peers, address)) = &self.0 else { return };
         let mut peers = peers.0.lock().unwrap_or_else(PoisonError::into_inner);

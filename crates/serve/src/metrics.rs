@@ -73,9 +73,9 @@ type Gauge = Box<dyn Fn() -> Vec<(Labels, f64)> + Send + Sync>;
 /// Values of labels come from the server's own names and numbers, never from a client's text, so that their number is
 /// bounded.
 #[derive(Clone)]
-pub struct Metrics(Arc<Inner>);
+pub struct Metrics(Arc<FamilyValues>);
 
-struct Inner {
+struct FamilyValues {
     families: Vec<Family>,
     counters: Mutex<BTreeMap<(&'static str, Labels), u64>>,
     histograms: Mutex<BTreeMap<(&'static str, Labels), Histogram>>,
@@ -92,7 +92,7 @@ struct Histogram {
 impl Metrics {
     /// Creates metrics of these families.
     pub fn new(families: &[Family]) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(FamilyValues {
             families: families.to_vec(),
             counters: Mutex::default(),
             histograms: Mutex::default(),

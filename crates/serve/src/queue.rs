@@ -45,12 +45,12 @@ impl Default for QueueLimits {
 /// The queue of a server.
 pub(crate) struct Queue {
     limits: QueueLimits,
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     metrics: Metrics,
 }
 
-/// QueueState of a queue.
-struct Shared {
+/// State of a queue, shared by its permits.
+struct SharedQueue {
     state: Mutex<QueueState>,
 }
 
@@ -68,26 +68,26 @@ struct QueueState {
 }
 
 /// Permission to generate one choice, or to read a request, until it is dropped.
-pub(crate) struct Permit(Option<Arc<Shared>>);
+pub(crate) struct Permit(Option<Arc<SharedQueue>>);
 
 /// A request that was admitted, until it is dropped.
 pub(crate) struct Admitted {
-    entered: Entered,
+    entered: EnteredRequest,
     /// The permit with which it was admitted, until a choice takes it.
     first: Mutex<Option<Permit>>,
 }
 
 /// A request in the counts of its key.
-struct Entered {
-    shared: Arc<Shared>,
+struct EnteredRequest {
+    shared: Arc<SharedQueue>,
     client: Client,
     id: u64,
 }
 
 /// A request in the count of those that wait.
-struct Waiting(Arc<Shared>);
+struct WaitingRequest(Arc<SharedQueue>);
 
-impl Shared {
+impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,13 +125,13 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         self.0.lock().waiting -= 1;
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnteredRequest {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.turns.forget(self.client, self.id);
@@ -141,7 +141,7 @@ impl Drop for Entered {
     }
 }
 
-impl Entered {
+impl EnteredRequest {
     /// Takes a free permit, or a turn among those that wait for one.
     fn ask(&self) -> Result<Permit, oneshot::Receiver<Permit>> {
         let mut state = self.shared.lock();
@@ -174,7 +174,7 @@ impl Queue {
         let free = limits.running.get();
         let (keys, turns) = Default::default();
         let state = Mutex::new(QueueState { free, waiting: 0, keys, turns, next: 0 });
-        let queue = Self { limits, shared: Arc::new(Shared { state }), metrics };
+        let queue = Self { limits, shared: Arc::new(SharedQueue { state }), metrics };
         let shared = Arc::clone(&queue.shared);
         queue.metrics.gauge("maverl_requests_active", move || {
             labeled(["running", "waiting"], shared.counts(limits))
@@ -203,7 +203,7 @@ impl Queue {
     }
 
     /// Counts a request that waits.
-    fn wait(&self) -> Result<Waiting, Refusal> {
+    fn wait(&self) -> Result<WaitingRequest, Refusal> {
         let mut state = self.shared.lock();
         if state.waiting >= self.limits.waiting {
             drop(state);
@@ -211,10 +211,10 @@ impl Queue {
             return Err(self.refused("queue_full", message));
         }
         state.waiting += 1;
-        Ok(Waiting(Arc::clone(&self.shared)))
+        Ok(WaitingRequest(Arc::clone(&self.shared)))
     }
 
-    fn enter(&self, client: Client) -> Result<Entered, Refusal> {
+    fn enter(&self, client: Client) -> Result<EnteredRequest, Refusal> {
         let mut state = self.shared.lock();
         let count = *state.keys.entry(client).or_default();
         if self.limits.per_key > 0 && count >= self.limits.per_key {
@@ -225,7 +225,7 @@ impl Queue {
         state.keys.insert(client, count + 1);
         let id = state.next;
         state.next += 1;
-        Ok(Entered { shared: Arc::clone(&self.shared), client, id })
+        Ok(EnteredRequest { shared: Arc::clone(&self.shared), client, id })
     }
 
     fn refused(&self, reason: &'static str, message: String) -> Refusal {

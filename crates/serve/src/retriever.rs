@@ -60,14 +60,14 @@ pub fn retriever(batched: Arc<BatchedSearch>) -> Router {
 }
 
 /// Error response to a request, in the words of Search-R1's servers.
-struct Problem(StatusCode, String);
+struct RetrieverProblem(StatusCode, String);
 
 #[derive(Serialize)]
 struct ProblemAnswer<'a> {
     error: &'a str,
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for RetrieverProblem {
     fn into_response(self) -> Response {
         json_response(self.0, &ProblemAnswer { error: &self.1 })
     }
@@ -80,18 +80,24 @@ struct Counter {
     answers: Arc<Semaphore>,
 }
 
-async fn other_path(uri: Uri) -> Problem {
+async fn other_path(uri: Uri) -> RetrieverProblem {
     let path: String = uri.path().chars().take(80).collect();
-    Problem(StatusCode::NOT_FOUND, format!("there is nothing at `{path}`; POST to `{PATH}`"))
+    RetrieverProblem(
+        StatusCode::NOT_FOUND,
+        format!("there is nothing at `{path}`; POST to `{PATH}`"),
+    )
 }
 
 async fn other_method(request: Request) -> Response {
     let message = format!("`{PATH}` takes POST, not {}", request.method());
-    let problem = Problem(StatusCode::METHOD_NOT_ALLOWED, message);
+    let problem = RetrieverProblem(StatusCode::METHOD_NOT_ALLOWED, message);
     ([(ALLOW, "POST")], problem).into_response()
 }
 
-async fn reply(State(counter): State<Counter>, request: Request) -> Result<Response, Problem> {
+async fn reply(
+    State(counter): State<Counter>,
+    request: Request,
+) -> Result<Response, RetrieverProblem> {
     let (bytes, place) = counter.answer(request.into_body()).await?;
     let body = Body::new(Reserved { body: Full::new(bytes), _place: place });
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
@@ -99,13 +105,13 @@ async fn reply(State(counter): State<Counter>, request: Request) -> Result<Respo
 
 impl Counter {
     /// Returns the answer with its slot, which is released once it is sent.
-    async fn answer(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+    async fn answer(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), RetrieverProblem> {
         let body = body::read(body, MOST_BYTES).await;
-        let body = body.map_err(|refusal| Problem(refusal.status, refusal.message))?;
-        let failed = |error: String| Problem(StatusCode::INTERNAL_SERVER_ERROR, error);
+        let body = body.map_err(|refusal| RetrieverProblem(refusal.status, refusal.message))?;
+        let failed = |error: String| RetrieverProblem(StatusCode::INTERNAL_SERVER_ERROR, error);
         let place = Arc::clone(&self.answers).acquire_owned().await;
         let place = place.map_err(|error| failed(error.to_string()))?;
-        let bad = |message| Problem(StatusCode::BAD_REQUEST, message);
+        let bad = |message| RetrieverProblem(StatusCode::BAD_REQUEST, message);
         let ask = Question::read(&body).map_err(bad)?;
         let found = self.batched.search(&ask.queries, ask.k).await;
         let found = found.map_err(|error: EnvError| failed(error.to_string()))?;
@@ -114,7 +120,7 @@ impl Counter {
             let message = format!(
                 "the answer has more than {most} MiB; send fewer `queries`, or a smaller `topk`"
             );
-            Problem(StatusCode::PAYLOAD_TOO_LARGE, message)
+            RetrieverProblem(StatusCode::PAYLOAD_TOO_LARGE, message)
         })?;
         Ok((answer.into(), place))
     }

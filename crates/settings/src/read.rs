@@ -22,7 +22,7 @@ use serde::forward_to_deserialize_any;
 ///
 /// The first key or value that is not of the type, with its path.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Box<figment::Error>> {
-    T::deserialize(Reader(value)).map_err(|Unread(error)| error)
+    T::deserialize(KeyReader(value)).map_err(|Unread(error)| error)
 }
 
 /// The error of [`read`]; boxed, so that results are small.
@@ -84,9 +84,9 @@ impl Error for Unread {
 }
 
 /// A value to read.
-struct Reader<'v>(&'v Value);
+struct KeyReader<'v>(&'v Value);
 
-impl<'v> Reader<'v> {
+impl<'v> KeyReader<'v> {
     /// Returns the error of a value that has another form than its type.
     fn refused(&self, expected: &dyn Expected) -> Unread {
         Unread::of(Kind::InvalidType(self.0.to_actual(), expected.to_string()))
@@ -140,7 +140,7 @@ macro_rules! read_as {
     };
 }
 
-impl<'v> Deserializer<'v> for Reader<'v> {
+impl<'v> Deserializer<'v> for KeyReader<'v> {
     type Error = Unread;
 
     read_as!(truth: deserialize_bool());
@@ -230,7 +230,7 @@ impl<'v> MapAccess<'v> for Entries<'v> {
 
     fn next_value_seed<T: DeserializeSeed<'v>>(&mut self, seed: T) -> Result<T::Value, Unread> {
         let (key, value) = self.current.expect("serde reads a key before its value");
-        seed.deserialize(Reader(value)).map_err(|error| error.within(key))
+        seed.deserialize(KeyReader(value)).map_err(|error| error.within(key))
     }
 }
 
@@ -245,7 +245,7 @@ impl<'v> SeqAccess<'v> for Items<'v> {
         seed: T,
     ) -> Result<Option<T::Value>, Unread> {
         let Some((index, item)) = self.0.next() else { return Ok(None) };
-        match seed.deserialize(Reader(item)) {
+        match seed.deserialize(KeyReader(item)) {
             Ok(read) => Ok(Some(read)),
             Err(error) => Err(error.within(&index.to_string())),
         }

@@ -33,9 +33,9 @@ struct Whole {
 
 impl<'de> Deserialize<'de> for TaggedConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct KindOrTable;
 
-        impl<'de> Visitor<'de> for Either {
+        impl<'de> Visitor<'de> for KindOrTable {
             type Value = TaggedConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for TaggedConfig {
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(KindOrTable)
     }
 }
 

@@ -36,7 +36,7 @@ pub struct Monotone {
 }
 
 /// Intermediate results of a forward pass, kept for the backward pass.
-struct Pass {
+struct MixerPass {
     /// Weights `W₁` before the absolute value, `[S, E]`.
     w1: Vec<f64>,
     /// Hidden units before the elu, `[E]`.
@@ -156,7 +156,7 @@ impl Monotone {
         }
     }
 
-    fn forward(&self, values: &[f64], state: &[f64]) -> Pass {
+    fn forward(&self, values: &[f64], state: &[f64]) -> MixerPass {
         assert!(values.len() == self.seats && state.len() == self.state, "mixer: shapes");
         let (w1, w2) = (self.linear(0, state), self.linear(2, state));
         let mut sums = self.linear(1, state);
@@ -168,11 +168,11 @@ impl Monotone {
         let bias: f64 = hidden.iter().zip(last).map(|(h, w)| h.max(0.0) * f64::from(*w)).sum();
         let out: f64 = sums.iter().zip(&w2).map(|(sum, w)| elu(*sum) * w.abs()).sum();
         let total = (out + bias) / self.width as f64 + f64::from(last[self.width]);
-        Pass { w1, sums, w2, hidden, total }
+        MixerPass { w1, sums, w2, hidden, total }
     }
 
     fn backward(&self, values: &[f64], state: &[f64], by: f64, gradient: &mut [f64]) -> Vec<f64> {
-        let Pass { w1, sums, w2, hidden, .. } = self.forward(values, state);
+        let MixerPass { w1, sums, w2, hidden, .. } = self.forward(values, state);
         let share = 1.0 / self.width as f64;
         // Derivatives of the team's value by the inputs of the hidden units.
         let dsums: Vec<f64> =

@@ -49,13 +49,13 @@ fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Tas
     }
 }
 
-struct Problem {
+struct ArithmeticProblem {
     question: String,
     steps: Vec<String>,
     answer: i64,
 }
 
-impl Problem {
+impl ArithmeticProblem {
     fn task(self, level: u32) -> Task {
         let Self { question, steps, answer } = self;
         let data = Map::from_iter([
@@ -73,7 +73,7 @@ fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
 }
 
 /// Generates a story: a person has things, and gets, gives, multiplies or shares them, one step per level.
-fn story(level: u32, draw: &mut SplitMix64) -> Problem {
+fn story(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
     let (name, things) = (draw.pick(&NAMES), draw.pick(&THINGS));
     let (most, most_added) = if level == 1 { (20, 20) } else { (99, 60) };
     let mut has = number(draw, 5, most);
@@ -117,11 +117,11 @@ fn story(level: u32, draw: &mut SplitMix64) -> Problem {
         steps.push(format!("{before} {sign} {by} = {has}"));
     }
     let question = format!("{question} How many {things} does {name} have now?");
-    Problem { question, steps, answer: has }
+    ArithmeticProblem { question, steps, answer: has }
 }
 
 /// Generates an equation of one unknown; each level adds one operation.
-fn equation(level: u32, draw: &mut SplitMix64) -> Problem {
+fn equation(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
     let (most, most_added) = if level == 1 { (20, 20) } else { (40, 50) };
     let x = number(draw, 2, most);
     let (mut left, mut value) = ("x".to_owned(), x);
@@ -141,7 +141,7 @@ fn equation(level: u32, draw: &mut SplitMix64) -> Problem {
     }
     undone.reverse();
     let question = format!("Solve {left} = {value} for x.");
-    Problem { question, steps: undone, answer: x }
+    ArithmeticProblem { question, steps: undone, answer: x }
 }
 
 #[cfg(test)]

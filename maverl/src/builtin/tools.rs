@@ -49,15 +49,15 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 }
 
 /// Generator of tasks of a level.
-type Kind = fn(u32, &mut SplitMix64) -> Errand;
+type ErrandKind = fn(u32, &mut SplitMix64) -> ToolErrand;
 
 /// Kinds of tasks, and the tools that they need.
-const KINDS: [(&str, &str, Kind); 3] =
+const KINDS: [(&str, &str, ErrandKind); 3] =
     [("sum", "calculator", sum), ("file", "files", file), ("table", "sqlite", table)];
 
 /// Generates a task that no other split has.
 fn fresh(
-    (kind, tool, errand): (&str, &str, Kind),
+    (kind, tool, errand): (&str, &str, ErrandKind),
     level: u32,
     asked: &mut BTreeSet<String>,
     draw: &mut SplitMix64,
@@ -80,14 +80,14 @@ fn fresh(
 }
 
 /// A task under construction.
-struct Errand {
+struct ToolErrand {
     question: String,
     data: Map<String, Value>,
     calls: Vec<Value>,
     answer: String,
 }
 
-impl Errand {
+impl ToolErrand {
     /// Creates a task that asks for an answer.
     fn asking(question: String, answer: &impl ToString, calls: Vec<Value>) -> Self {
         let answer = answer.to_string();
@@ -117,7 +117,7 @@ fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
 }
 
 /// Creates a calculation: small numbers, one step, or three steps.
-fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
+fn sum(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     let (expression, value) = match level {
         1 => {
             let (a, b) = (number(draw, 1, 20), number(draw, 1, 20));
@@ -134,11 +134,11 @@ fn sum(level: u32, draw: &mut SplitMix64) -> Errand {
         }
     };
     let calls = vec![call("calculator", &json!({"expression": expression}))];
-    Errand::asking(format!("What is {expression}?"), &value, calls)
+    ToolErrand::asking(format!("What is {expression}?"), &value, calls)
 }
 
 /// Creates a task to write a file: a word, the content of another file, or two files joined.
-fn file(level: u32, draw: &mut SplitMix64) -> Errand {
+fn file(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     let mut names = NAMES;
     draw.shuffle(&mut names);
     let [from, second, to] = [0, 1, 2].map(|i| format!("{}.txt", names[i]));
@@ -150,12 +150,12 @@ fn file(level: u32, draw: &mut SplitMix64) -> Errand {
     match level {
         1 => {
             let question = format!("Write {text} into the file {to}.");
-            Errand::doing(question, wanted(text), vec![write(text)])
+            ToolErrand::doing(question, wanted(text), vec![write(text)])
         }
         2 => {
             let question = format!("Copy what the file {from} says into the file {to}.");
             let calls = vec![read(&from), write(text)];
-            Errand::doing(question, wanted(text), calls).with("files", json!({&from: text}))
+            ToolErrand::doing(question, wanted(text), calls).with("files", json!({&from: text}))
         }
         _ => {
             let question = format!(
@@ -164,13 +164,13 @@ fn file(level: u32, draw: &mut SplitMix64) -> Errand {
             let both = format!("{text} {more}");
             let calls = vec![read(&from), read(&second), write(&both)];
             let files = json!({&from: text, &second: more});
-            Errand::doing(question, wanted(&both), calls).with("files", files)
+            ToolErrand::doing(question, wanted(&both), calls).with("files", files)
         }
     }
 }
 
 /// Creates a task about a table: read a cell, sum over it, or change it.
-fn table(level: u32, draw: &mut SplitMix64) -> Errand {
+fn table(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     let mut items = ITEMS;
     draw.shuffle(&mut items);
     let mut rows: Vec<(&str, i64, i64)> = items[..ROWS]
@@ -190,12 +190,12 @@ fn table(level: u32, draw: &mut SplitMix64) -> Errand {
     let errand = match level {
         1 => {
             let calls = sql(format!("SELECT number FROM stock WHERE item = '{item}'"));
-            Errand::asking(format!("{TELLS} What is the number of the item {item}?"), &n, calls)
+            ToolErrand::asking(format!("{TELLS} What is the number of the item {item}?"), &n, calls)
         }
         2 => {
             let worth: i64 = rows.iter().map(|(_, n, price)| n * price).sum();
             let calls = sql("SELECT SUM(number * price) FROM stock".to_owned());
-            Errand::asking(
+            ToolErrand::asking(
                 format!("{TELLS} What is number times price, summed up over all items?"),
                 &worth,
                 calls,
@@ -209,7 +209,7 @@ fn table(level: u32, draw: &mut SplitMix64) -> Errand {
             let rows: Vec<Value> = rows.iter().map(|row| json!(row)).collect();
             let query = "SELECT item, number, price FROM stock ORDER BY item";
             let calls = sql(format!("UPDATE stock SET price = {price} WHERE item = '{item}'"));
-            Errand::doing(question, json!({"query": query, "rows": rows}), calls)
+            ToolErrand::doing(question, json!({"query": query, "rows": rows}), calls)
         }
     };
     errand.with("database", json!(database))

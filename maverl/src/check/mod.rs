@@ -38,7 +38,7 @@ use crate::registry::Registry;
 use choice::Orchestra;
 use files::{Loaded, Models};
 use purpose::samples_replies;
-use resolve::{Choices, Environments};
+use resolve::{Environments, ResolvedChoices};
 use team::Assignment;
 
 /// Resolves the sources into a plan for the declared team.
@@ -57,7 +57,7 @@ pub fn check(
     files::check_step(&written, &mut problems);
     machine::check_rollout_servers(&written, &mut problems);
     let base = sources.base(written.base.as_deref());
-    let context = Context { config: &written, base: &base, registry, purpose };
+    let context = CheckContext { config: &written, base: &base, registry, purpose };
     let plan = if purpose == Purpose::Environment {
         environment_plan(&context, &mut problems)
     } else {
@@ -67,7 +67,7 @@ pub fn check(
 }
 
 /// What is checked, and for what.
-struct Context<'c> {
+struct CheckContext<'c> {
     config: &'c Config,
     /// Relative paths are relative to this directory.
     base: &'c Path,
@@ -76,8 +76,8 @@ struct Context<'c> {
 }
 
 /// Returns the plan of a team.
-fn team_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
-    let Context { config, base, registry, purpose } = *context;
+fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
+    let CheckContext { config, base, registry, purpose } = *context;
     let loaded = files::load_tasks(config, base, purpose, problems);
     let environments = choice::choose_environments(config, registry, problems);
     let flow = choice::choose_orchestra(&config.orchestra, base, registry, problems);
@@ -107,7 +107,7 @@ fn team_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan>
     warnings.extend(check_assigned(context, &assigned, (&loaded, &rewards), problems));
     let (seats, policies, workers) = assigned.with_critics(purpose);
     let environments = choice::split_components(environments?);
-    let choices = Choices {
+    let choices = ResolvedChoices {
         environments: &environments,
         orchestra: &orchestra,
         others: &others,
@@ -155,12 +155,12 @@ impl Assigned<'_> {
 
 /// Reports prompts that do not fit, and what cannot be trained. Returns warnings.
 fn check_assigned(
-    context: &Context<'_>,
+    context: &CheckContext<'_>,
     assigned: &Assigned<'_>,
     (loaded, rewards): (&Loaded, &[RewardPlan]),
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
-    let Context { config, base, purpose, .. } = *context;
+    let CheckContext { config, base, purpose, .. } = *context;
     let Assigned { assignment, algorithm, models } = assigned;
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, &loaded.tasks, problems);
@@ -181,8 +181,8 @@ fn check_assigned(
 }
 
 /// Returns the plan of an environment without a team.
-fn environment_plan(context: &Context<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
-    let Context { config, base, registry, purpose } = *context;
+fn environment_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<Plan> {
+    let CheckContext { config, base, registry, purpose } = *context;
     let loaded = files::load_tasks(config, base, purpose, problems);
     let environments = choice::choose_environments(config, registry, problems)?;
     let data = (config, &loaded);

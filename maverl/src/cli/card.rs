@@ -14,7 +14,7 @@ pub(super) struct Card {
     /// Name of the base: a repository of the hub, a built-in model, or the name of a directory.
     base: Option<String>,
     kind: Kind,
-    run: Option<Trained>,
+    run: Option<TrainedModel>,
 }
 
 /// Content of the directory.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 /// A policy of a run.
-struct Trained {
+struct TrainedModel {
     policy: String,
     step: u64,
     config: Config,
@@ -52,7 +52,11 @@ impl Card {
         let only = models.values().next().filter(|_| models.len() == 1);
         let path = models.get(policy).or(only).map(|model| model.path.as_str());
         let base = base.or(path).map(public);
-        Ok(Self { base, kind, run: Some(Trained { policy: policy.to_owned(), step, config, run }) })
+        Ok(Self {
+            base,
+            kind,
+            run: Some(TrainedModel { policy: policy.to_owned(), step, config, run }),
+        })
     }
 
     /// The text of `README.md`.
@@ -66,7 +70,7 @@ impl Card {
         let _ = writeln!(text, "# {what}\n\nWritten by `maverl export` (maverl {version}).\n");
         let mut rows: Vec<(&str, String)> = Vec::new();
         rows.extend(self.base.iter().map(|base| ("base", base.clone())));
-        rows.extend(self.run.iter().flat_map(Trained::rows));
+        rows.extend(self.run.iter().flat_map(TrainedModel::rows));
         if !rows.is_empty() {
             text += "| | |\n|---|---|\n";
             rows.iter().for_each(|(name, value)| {
@@ -106,7 +110,7 @@ impl Card {
     }
 }
 
-impl Trained {
+impl TrainedModel {
     fn rows(&self) -> Vec<(&'static str, String)> {
         let Self { policy, step, config, run } = self;
         let orchestra = config.orchestra.name.clone().unwrap_or_default();

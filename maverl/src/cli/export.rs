@@ -5,7 +5,7 @@ mod source;
 pub(super) mod verifier;
 
 pub use directory::{whole, writable};
-pub use source::{Dtype, ExportArgs, which};
+pub use source::{ExportArgs, ExportDtype, which};
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::train::{self, Launch, Options, Report, RunSummary};
 
 /// Result of the run with a seed.
-type Outcome = (u64, Result<RunSummary, String>);
+type SeedOutcome = (u64, Result<RunSummary, String>);
 
 /// Trains with each seed. Existing runs are resumed. A failed run does not stop the others, unless it failed because a rank
 /// is lost. All ranks of a launch train with each seed; rank 0 alone prints.
@@ -30,7 +30,7 @@ pub(super) fn train(
         Some(dir) => dir.clone(),
         None => next(&PathBuf::from("runs"), &format!("{}-seeds", args.stem(given))),
     };
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut outcomes: Vec<SeedOutcome> = Vec::new();
     for (i, &seed) in seeds.iter().enumerate() {
         if leads {
             tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
@@ -69,7 +69,7 @@ pub(super) fn train(
 }
 
 /// Prints the results so far, and how the runs of a directory go on.
-fn stopped(outcomes: &[Outcome], run: &Path, dir: &Path) -> Result<(), Failure> {
+fn stopped(outcomes: &[SeedOutcome], run: &Path, dir: &Path) -> Result<(), Failure> {
     print(&table(outcomes).draw(terminal::width()))?;
     tell(format_args!(
         "stopped in `{}`; the same command with `--out {}` goes on",
@@ -80,7 +80,7 @@ fn stopped(outcomes: &[Outcome], run: &Path, dir: &Path) -> Result<(), Failure> 
 }
 
 /// Returns a table with a row for each seed, and one for all.
-fn table(outcomes: &[Outcome]) -> Table {
+fn table(outcomes: &[SeedOutcome]) -> Table {
     let measure = outcomes.iter().find_map(|(_, run)| Some(run.as_ref().ok()?.measure.as_str()));
     let [before, after] =
         ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));

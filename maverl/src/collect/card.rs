@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::write::{Source, file};
+use super::write::{RowSource, file};
 use super::{CollectOptions, Collection, DataSet, Kind, Row};
 
 /// Returns the card in Markdown, with the header that the Hugging Face hub reads.
 pub(super) fn card(
     collection: &Collection,
     options: &CollectOptions,
-    sources: &[Source],
+    sources: &[RowSource],
 ) -> String {
     let mut text = "---\nconfigs:\n".to_owned();
     // Writing to a text cannot fail.
@@ -25,7 +25,7 @@ pub(super) fn card(
         }
     }
     text.push_str("---\n\n# Rows collected by maverl\n\n");
-    for Source { run, stage, steps, .. } in sources {
+    for RowSource { run, stage, steps, .. } in sources {
         let episodes: u64 = steps.values().sum();
         let range = match (steps.keys().next(), steps.keys().last()) {
             (Some(first), Some(last)) if *last > 0 => format!(", steps {first} to {last}"),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::split::hash;
-use super::{Dedup, Row, TaskKey};
+use super::{CollectedTask, Dedup, Row};
 use crate::rng::SplitMix64;
 
 /// Number of hashes of a signature.
@@ -24,7 +24,8 @@ pub(super) fn dedup(rows: &mut Vec<Row>, dedup: Dedup) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     rows.retain(|row| seen.insert(content(row)));
     if dedup == Dedup::Near {
-        let mut kept: BTreeMap<(TaskKey, String, Option<bool>), Vec<Signature>> = BTreeMap::new();
+        let mut kept: BTreeMap<(CollectedTask, String, Option<bool>), Vec<Signature>> =
+            BTreeMap::new();
         rows.retain(|row| {
             let key = (row.task.clone(), row.seat.clone(), row.label);
             let (known, signature) = (kept.entry(key).or_default(), signature(&row.replies));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::TaskKey;
+use super::CollectedTask;
 use crate::task::question_key;
 use crate::trajectory::{Episode, Message, RewardOf, Role, Turn};
 
@@ -35,7 +35,7 @@ impl Collected {
 }
 
 /// A turn of a scored episode.
-pub(super) struct Example<'e> {
+pub(super) struct CollectedExample<'e> {
     pub(super) of: &'e Collected,
     pub(super) turn: &'e Turn,
     /// Index of the turn in its episode.
@@ -47,7 +47,7 @@ pub(super) struct Example<'e> {
 }
 
 /// Returns every turn of scored episodes, in their order.
-pub(super) fn examples(episodes: &[Collected]) -> Vec<Example<'_>> {
+pub(super) fn examples(episodes: &[Collected]) -> Vec<CollectedExample<'_>> {
     let mut examples = Vec::new();
     for of in episodes {
         let Some(score) = of.episode.score() else { continue };
@@ -56,14 +56,14 @@ pub(super) fn examples(episodes: &[Collected]) -> Vec<Example<'_>> {
             let Some(reward) = of.episode.turn_reward(index) else { continue };
             let question = question.clone();
             let solved = score.solved;
-            examples.push(Example { of, turn, index, reward, solved, question });
+            examples.push(CollectedExample { of, turn, index, reward, solved, question });
         }
     }
     examples
 }
 
-impl Example<'_> {
-    pub(super) fn task(&self) -> TaskKey {
+impl CollectedExample<'_> {
+    pub(super) fn task(&self) -> CollectedTask {
         let task = &self.of.episode.task;
         (task.source.clone(), task.id.clone())
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use fancy_regex::Regex;
 
 use super::Kind;
-use super::example::Example;
+use super::example::CollectedExample;
 use crate::trajectory::Seat;
 
 /// A regular expression.
@@ -57,7 +57,11 @@ pub struct Filters {
 
 impl Filters {
     /// Returns the reason that a turn gives no row; `None` if it gives one.
-    pub(super) fn reason(&self, kind: Kind, example: &Example<'_>) -> Option<&'static str> {
+    pub(super) fn reason(
+        &self,
+        kind: Kind,
+        example: &CollectedExample<'_>,
+    ) -> Option<&'static str> {
         let turn = example.turn;
         let sampled = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
         let sft = kind == Kind::Sft;

@@ -16,14 +16,14 @@ mod write;
 
 pub use example::Collected;
 pub use filter::{Filters, Pattern};
-pub use write::{Source, write};
+pub use write::{RowSource, write};
 
 use crate::IntoMap;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use example::{Example, examples};
+use example::{CollectedExample, examples};
 use rows::{sft, verifier};
 
 /// Kind of a data set, in TRL's names of columns.
@@ -136,7 +136,7 @@ pub struct Row {
     pub columns: Value,
     /// Replies of the row, for the removal of duplicates.
     replies: String,
-    task: TaskKey,
+    task: CollectedTask,
     seat: String,
     label: Option<bool>,
     /// True if the reply was asked for by a further instruction.
@@ -146,7 +146,7 @@ pub struct Row {
 }
 
 /// Source and id of a task.
-type TaskKey = (String, String);
+type CollectedTask = (String, String);
 
 /// Result of a collection.
 #[derive(Debug, Clone)]
@@ -170,9 +170,9 @@ pub fn collect(mut episodes: Vec<Collected>, options: &CollectOptions) -> Collec
     Collection { sets: sets.into_map(), episodes: all, unscored }
 }
 
-fn set(kind: Kind, examples: &[Example<'_>], options: &CollectOptions) -> DataSet {
+fn set(kind: Kind, examples: &[CollectedExample<'_>], options: &CollectOptions) -> DataSet {
     let mut set = DataSet::default();
-    let kept: Vec<&Example<'_>> = examples
+    let kept: Vec<&CollectedExample<'_>> = examples
         .iter()
         .filter(|example| match options.filters.reason(kind, example) {
             None => true,

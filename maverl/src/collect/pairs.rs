@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::example::Example;
+use super::example::CollectedExample;
 use super::rows::{reply, row};
-use super::{Row, TaskKey};
+use super::{CollectedTask, Row};
 use crate::trajectory::{Message, Role};
 
 /// A prompt of a seat: task, seat, roles and texts of the messages, tools.
-type Prompt = (TaskKey, String, Vec<(&'static str, String)>, String);
+type PairPrompt = (CollectedTask, String, Vec<(&'static str, String)>, String);
 
 /// A reply with the mean reward of the turns that gave it.
-struct Reply<'e> {
-    first: &'e Example<'e>,
+struct PairReply<'e> {
+    first: &'e CollectedExample<'e>,
     sum: f64,
     count: u32,
 }
 
-impl Reply<'_> {
+impl PairReply<'_> {
     fn reward(&self) -> f64 {
         self.sum / f64::from(self.count)
     }
@@ -27,9 +27,9 @@ impl Reply<'_> {
 
 /// Returns the pairs of each prompt: the best reply with the worst, the second with the second to last, and so on, while
 /// the rewards differ by the margin. Equal replies count once, with their mean reward.
-pub(super) fn pairs(examples: &[&Example<'_>], margin: f64, most: usize) -> Vec<Row> {
-    let mut order: Vec<Prompt> = Vec::new();
-    let mut prompts: BTreeMap<Prompt, Vec<Reply<'_>>> = BTreeMap::new();
+pub(super) fn pairs(examples: &[&CollectedExample<'_>], margin: f64, most: usize) -> Vec<Row> {
+    let mut order: Vec<PairPrompt> = Vec::new();
+    let mut prompts: BTreeMap<PairPrompt, Vec<PairReply<'_>>> = BTreeMap::new();
     for example in examples {
         let prompt = prompt(example);
         let replies = prompts.entry(prompt.clone()).or_insert_with(|| {
@@ -42,7 +42,7 @@ pub(super) fn pairs(examples: &[&Example<'_>], margin: f64, most: usize) -> Vec<
                 reply.sum += example.reward;
                 reply.count += 1;
             }
-            None => replies.push(Reply { first: example, sum: example.reward, count: 1 }),
+            None => replies.push(PairReply { first: example, sum: example.reward, count: 1 }),
         }
     }
     let mut rows = Vec::new();
@@ -52,13 +52,14 @@ pub(super) fn pairs(examples: &[&Example<'_>], margin: f64, most: usize) -> Vec<
         replies.sort_by(|a, b| b.reward().total_cmp(&a.reward()));
         let halves = (0..replies.len() / 2).take(most);
         let of = |i: usize| (&replies[i], &replies[replies.len() - 1 - i]);
-        let apart = |pair: &(&Reply<'_>, &Reply<'_>)| pair.0.reward() - pair.1.reward() >= margin;
+        let apart =
+            |pair: &(&PairReply<'_>, &PairReply<'_>)| pair.0.reward() - pair.1.reward() >= margin;
         rows.extend(halves.map(of).take_while(apart).map(|(best, worst)| pair(best, worst)));
     }
     rows
 }
 
-fn pair(best: &Reply<'_>, worst: &Reply<'_>) -> Row {
+fn pair(best: &PairReply<'_>, worst: &PairReply<'_>) -> Row {
     let (chosen, rejected) = (&best.first.turn.reply, &worst.first.turn.reply);
     let columns = json!({
         "prompt": best.first.prompt(),
@@ -73,7 +74,7 @@ fn pair(best: &Reply<'_>, worst: &Reply<'_>) -> Row {
     row
 }
 
-fn prompt(example: &Example<'_>) -> Prompt {
+fn prompt(example: &CollectedExample<'_>) -> PairPrompt {
     let role = |role: Role| match role {
         Role::System => "system",
         Role::User => "user",

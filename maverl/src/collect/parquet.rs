@@ -18,7 +18,7 @@ const GROUP: usize = 1 << 16;
 
 /// Type of a column, the same in every row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
+enum ParquetColumn {
     Bool,
     Int,
     Float,
@@ -59,7 +59,7 @@ pub(super) fn write(rows: &[Row], file: File) -> Result<(), ParquetError> {
 }
 
 /// Returns the columns of all rows with their types.
-fn columns(rows: &[Row]) -> Vec<(&str, Column)> {
+fn columns(rows: &[Row]) -> Vec<(&str, ParquetColumn)> {
     let mut columns: Vec<(&str, Vec<&Value>)> = Vec::new();
     for (name, value) in rows.iter().filter_map(|row| row.columns.as_object()).flatten() {
         match columns.iter_mut().find(|(known, _)| known == name) {
@@ -67,10 +67,10 @@ fn columns(rows: &[Row]) -> Vec<(&str, Column)> {
             None => columns.push((name, vec![value])),
         }
     }
-    columns.into_iter().map(|(name, values)| (name, Column::of(&values))).collect()
+    columns.into_iter().map(|(name, values)| (name, ParquetColumn::of(&values))).collect()
 }
 
-impl Column {
+impl ParquetColumn {
     fn of(values: &[&Value]) -> Self {
         let all = |is: fn(&Value) -> bool| values.iter().all(|value| is(value));
         let items = || values.iter().filter_map(|value| value.as_array()).flatten();

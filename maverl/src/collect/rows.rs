@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Row;
-use super::example::Example;
+use super::example::CollectedExample;
 use crate::trajectory::{Message, Role};
 
 /// Returns the message of a reply.
@@ -13,7 +13,7 @@ pub(super) fn reply(text: &str) -> Message {
 
 /// Creates a row of an example. Tools that the agent could call are a column, as TRL reads them.
 pub(super) fn row(
-    example: &Example<'_>,
+    example: &CollectedExample<'_>,
     mut columns: Value,
     replies: String,
     label: Option<bool>,
@@ -34,7 +34,7 @@ pub(super) fn row(
 }
 
 /// Returns the row for supervised training.
-pub(super) fn sft(example: &Example<'_>) -> Row {
+pub(super) fn sft(example: &CollectedExample<'_>) -> Row {
     let turn = example.turn;
     let mut messages = example.prompt();
     messages.push(reply(&turn.reply));
@@ -43,7 +43,7 @@ pub(super) fn sft(example: &Example<'_>) -> Row {
 
 /// Returns the row for the training of a verifier. The label is that of the episode, or is true if the turn's part of the reward
 /// of a given name is above 0.
-pub(super) fn verifier(example: &Example<'_>, part: Option<&str>) -> Row {
+pub(super) fn verifier(example: &CollectedExample<'_>, part: Option<&str>) -> Row {
     let turn = example.turn;
     let label = part.map_or(example.solved, |part| example.part(part) > 0.0);
     let columns = json!({

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Row, TaskKey};
+use super::{CollectedTask, Row};
 
 /// Rows of a task with one label.
-type Labeled = (TaskKey, Option<bool>);
+type Labeled = (CollectedTask, Option<bool>);
 
 /// Returns true if the rows of a question are in the test split; tasks with the same question are in one split.
 pub(super) fn is_test(question: &str, share: f64) -> bool {

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::example::Example;
+use super::example::CollectedExample;
 use super::rows::row;
-use super::{Row, TaskKey};
+use super::{CollectedTask, Row};
 
 /// Episodes that begin with the same replies: how many, and how many of them are solved.
-type Prefixes<'e> = BTreeMap<(TaskKey, Vec<&'e str>), (u32, u32)>;
+type Prefixes<'e> = BTreeMap<(CollectedTask, Vec<&'e str>), (u32, u32)>;
 
 /// Returns a row for each episode all of whose turns were kept. The score of a step is the share of solved episodes among
 /// those of its task that begin with the same replies; it is right from a half on.
-pub(super) fn steps(kept: &[&Example<'_>], all: &[Example<'_>]) -> Vec<Row> {
+pub(super) fn steps(kept: &[&CollectedExample<'_>], all: &[CollectedExample<'_>]) -> Vec<Row> {
     let mut prefixes = Prefixes::new();
     for episode in all.chunk_by(same) {
         let replies = replies(episode.iter());
@@ -25,11 +25,12 @@ pub(super) fn steps(kept: &[&Example<'_>], all: &[Example<'_>]) -> Vec<Row> {
         }
     }
     let episodes = kept.chunk_by(|a, b| same(a, b));
-    let whole = |episode: &&[&Example<'_>]| episode.len() == episode[0].of.episode.turns.len();
+    let whole =
+        |episode: &&[&CollectedExample<'_>]| episode.len() == episode[0].of.episode.turns.len();
     episodes.filter(whole).map(|episode| steps_of(episode, &prefixes)).collect()
 }
 
-fn steps_of(episode: &[&Example<'_>], prefixes: &Prefixes<'_>) -> Row {
+fn steps_of(episode: &[&CollectedExample<'_>], prefixes: &Prefixes<'_>) -> Row {
     let first = episode[0];
     let replies = replies(episode.iter().copied());
     let tally = |n: usize| {
@@ -54,10 +55,10 @@ fn steps_of(episode: &[&Example<'_>], prefixes: &Prefixes<'_>) -> Row {
     row
 }
 
-fn same(a: &Example<'_>, b: &Example<'_>) -> bool {
+fn same(a: &CollectedExample<'_>, b: &CollectedExample<'_>) -> bool {
     std::ptr::eq(a.of, b.of)
 }
 
-fn replies<'e>(turns: impl Iterator<Item = &'e Example<'e>>) -> Vec<&'e str> {
+fn replies<'e>(turns: impl Iterator<Item = &'e CollectedExample<'e>>) -> Vec<&'e str> {
     turns.map(|turn| turn.turn.reply.as_str()).collect()
 }

@@ -13,7 +13,7 @@ use crate::run_dir::{FileHash, Provenance};
 
 /// Origin of the episodes of a collection.
 #[derive(Debug, Clone, Serialize)]
-pub struct Source {
+pub struct RowSource {
     /// Name of the run.
     pub run: String,
     /// Stage of the episodes.
@@ -38,7 +38,7 @@ pub fn write(
     dir: &Path,
     collection: &Collection,
     options: &CollectOptions,
-    sources: &[Source],
+    sources: &[RowSource],
 ) -> std::io::Result<()> {
     let mut files = BTreeMap::new();
     for (kind, set) in &collection.sets {

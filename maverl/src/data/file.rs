@@ -28,9 +28,9 @@ pub(super) struct File {
 }
 
 /// A row with its number, or the error in its place.
-type Numbered<T> = Result<(usize, T), DataError>;
+type NumberedRow<T> = Result<(usize, T), DataError>;
 /// Rows in file order.
-type NumberedRows<'f, T> = Box<dyn Iterator<Item = Numbered<T>> + 'f>;
+type NumberedRows<'f, T> = Box<dyn Iterator<Item = NumberedRow<T>> + 'f>;
 
 /// Reads the text of a file, decompressed if needed, without a byte order mark.
 pub fn read_text(path: &Path) -> io::Result<String> {
@@ -111,12 +111,12 @@ impl File {
         }
     }
 
-    fn wrong(&self, wrong: parquet::Wrong) -> DataError {
+    fn wrong(&self, wrong: parquet::WrongParquet) -> DataError {
         let path = self.path.clone();
         match wrong {
-            parquet::Wrong::TooLong(message) => DataError::TooLong { path, message },
-            parquet::Wrong::Damaged(message) => DataError::Parquet { path, message },
-            parquet::Wrong::Io(error) => self.failed(error),
+            parquet::WrongParquet::TooLong(message) => DataError::TooLong { path, message },
+            parquet::WrongParquet::Damaged(message) => DataError::Parquet { path, message },
+            parquet::WrongParquet::Io(error) => self.failed(error),
         }
     }
 
@@ -165,7 +165,7 @@ impl File {
             }
             // One object per line, or a single object. In doubt, an unreadable line is reported by its number.
             (bytes, Some(b'{')) => match serde_json::Deserializer::from_reader(bytes)
-                .into_iter::<Probe>()
+                .into_iter::<FormatProbe>()
                 .next()
             {
                 Some(Err(error)) if error.to_string().starts_with(SQUAD) => Ok(DataFormat::Squad),
@@ -256,24 +256,24 @@ fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
     }
 }
 
-/// Error with which [`Probe`] reports the list of a SQuAD file.
+/// Error with which [`FormatProbe`] reports the list of a SQuAD file.
 const SQUAD: &str = "a list of articles";
 
 /// Parses an object without keeping any of it, up to a list under `data`.
-struct Probe;
+struct FormatProbe;
 
-impl<'de> Deserialize<'de> for Probe {
+impl<'de> Deserialize<'de> for FormatProbe {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
+        struct FirstKeys;
 
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Probe;
+        impl<'de> Visitor<'de> for FirstKeys {
+            type Value = FormatProbe;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Probe, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FormatProbe, A::Error> {
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
                         "data" => {
@@ -284,11 +284,11 @@ impl<'de> Deserialize<'de> for Probe {
                         }
                     }
                 }
-                Ok(Probe)
+                Ok(FormatProbe)
             }
         }
 
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(FirstKeys)
     }
 }
 

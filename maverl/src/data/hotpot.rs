@@ -14,32 +14,32 @@ use crate::builtin::Document;
 use crate::task::Task;
 
 #[derive(Deserialize)]
-struct Question {
+struct HotpotQuestion {
     #[serde(alias = "_id")]
     id: Option<String>,
     question: String,
     answer: String,
     #[serde(default)]
-    supporting_facts: Facts,
+    supporting_facts: HotpotFacts,
     #[serde(default)]
-    context: Context,
+    context: HotpotContext,
 }
 
 /// Context in the authors' form, or as columns.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Context {
+enum HotpotContext {
     Rows(Vec<(String, Vec<String>)>),
     Columns { title: Vec<String>, sentences: Vec<Vec<String>> },
 }
 
-impl Default for Context {
+impl Default for HotpotContext {
     fn default() -> Self {
         Self::Rows(Vec::new())
     }
 }
 
-impl Context {
+impl HotpotContext {
     fn paragraphs(self) -> Vec<(String, Vec<String>)> {
         match self {
             Self::Rows(rows) => rows,
@@ -51,18 +51,18 @@ impl Context {
 /// Supporting facts in the authors' form, or as columns.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Facts {
+enum HotpotFacts {
     Rows(Vec<(String, usize)>),
     Columns { title: Vec<String> },
 }
 
-impl Default for Facts {
+impl Default for HotpotFacts {
     fn default() -> Self {
         Self::Rows(Vec::new())
     }
 }
 
-impl Facts {
+impl HotpotFacts {
     /// Returns the titles in order, without repetition.
     fn titles(self) -> Vec<String> {
         let all: Vec<String> = match self {
@@ -82,7 +82,7 @@ impl Facts {
 /// Returns every question with its number in the file.
 fn questions<'f>(
     file: &'f File,
-) -> Result<impl Iterator<Item = Result<(usize, Question), DataError>> + 'f, DataError> {
+) -> Result<impl Iterator<Item = Result<(usize, HotpotQuestion), DataError>> + 'f, DataError> {
     file.rows("HotpotQA file (a list of `question`, `answer`, `context`)")
 }
 

@@ -28,7 +28,7 @@ const READ: [&str; 7] =
 
 /// Contents of [`SEEN`].
 #[derive(Deserialize)]
-struct Seen {
+struct SeenLabels {
     tasks: BTreeSet<String>,
 }
 
@@ -44,7 +44,8 @@ pub(crate) fn seen(dir: &Path) -> Result<BTreeSet<String>, String> {
     }
     let failed = |what: String| format!("{}: {what}", path.display());
     let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
-    let seen: Seen = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+    let seen: SeenLabels =
+        serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     Ok(seen.tasks)
 }
 

@@ -14,13 +14,13 @@ use std::io::{self, Read, Seek};
 use serde_json::{Map, Value};
 
 use super::bounds::Bounds;
-pub(super) use wrong::Wrong;
+pub(super) use wrong::WrongParquet;
 
 /// First bytes of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
 /// Rows in file order.
-pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, Wrong>>>;
+pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, WrongParquet>>>;
 
 /// Returns true for a Parquet file. Rewinds the file to its first byte.
 pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
@@ -36,12 +36,12 @@ pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
 ///
 /// A description of the damage, or that the file exceeds the bounds.
 #[cfg(feature = "parquet")]
-pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
+pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, WrongParquet> {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
     pages::schema(&mut file)?;
-    let packed = file.metadata().map_err(Wrong::Io)?.len();
-    let again = file.try_clone().map_err(Wrong::Io)?;
+    let packed = file.metadata().map_err(WrongParquet::Io)?.len();
+    let again = file.try_clone().map_err(WrongParquet::Io)?;
     // The crate trusts the metadata of the file; a damaged one must not end the process.
     let reader = quiet::caught(|| {
         let reader = SerializedFileReader::new(again).map_err(|error| damaged(&error))?;
@@ -50,12 +50,12 @@ pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
         // A wrong count could lead to an endless loop.
         if rows != metadata.file_metadata().num_rows() {
             let message = "its parts have another number of rows than the whole".to_owned();
-            return Err(Wrong::Damaged(message));
+            return Err(WrongParquet::Damaged(message));
         }
         pages::sizes(&mut file, metadata, &bounds)?;
         Ok(reader)
     });
-    let mut rows = reader.map_err(Wrong::Damaged)??.into_iter();
+    let mut rows = reader.map_err(WrongParquet::Damaged)??.into_iter();
     let (mut number, mut unpacked, mut ended) = (0, 0_u64, false);
     Ok(Box::new(std::iter::from_fn(move || {
         if ended {
@@ -70,15 +70,19 @@ pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
                 unpacked = unpacked.saturating_add(size);
                 number += 1;
                 match row {
-                    _ if number > bounds.rows() => Err(Wrong::TooLong(bounds.too_many(packed))),
-                    _ if size > bounds.row => Err(Wrong::TooLong(bounds.row_too_long())),
-                    _ if unpacked > bounds.unpacked => Err(Wrong::TooLong(bounds.too_long(packed))),
+                    _ if number > bounds.rows() => {
+                        Err(WrongParquet::TooLong(bounds.too_many(packed)))
+                    }
+                    _ if size > bounds.row => Err(WrongParquet::TooLong(bounds.row_too_long())),
+                    _ if unpacked > bounds.unpacked => {
+                        Err(WrongParquet::TooLong(bounds.too_long(packed)))
+                    }
                     Value::Object(row) => Ok(row),
                     _ => Ok(Map::new()),
                 }
             }
             Ok(Some(Err(error))) => Err(damaged(&error)),
-            Err(panic) => Err(Wrong::Damaged(panic)),
+            Err(panic) => Err(WrongParquet::Damaged(panic)),
         };
         ended = row.is_err();
         Some(row)
@@ -86,8 +90,8 @@ pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, Wrong> {
 }
 
 #[cfg(feature = "parquet")]
-fn damaged(error: &parquet::errors::ParquetError) -> Wrong {
-    Wrong::Damaged(error.to_string())
+fn damaged(error: &parquet::errors::ParquetError) -> WrongParquet {
+    WrongParquet::Damaged(error.to_string())
 }
 
 /// Returns the approximate size of a value in bytes.
@@ -117,8 +121,10 @@ fn present(value: Value) -> Value {
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, Wrong> {
-    Err(Wrong::Damaged(concat!("write JSONL; ", crate::lacks_feature!("parquet")).to_owned()))
+pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, WrongParquet> {
+    Err(WrongParquet::Damaged(
+        concat!("write JSONL; ", crate::lacks_feature!("parquet")).to_owned(),
+    ))
 }
 
 #[cfg(all(test, feature = "parquet"))]

@@ -65,11 +65,11 @@ pub(super) struct Elements<R> {
     text: R,
     number: usize,
     longest: u64,
-    state: State,
+    state: ScanState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ScanState {
     /// Before the bracket that opens the list.
     Before,
     Inside,
@@ -79,12 +79,12 @@ enum State {
 impl<R: BufRead> Elements<R> {
     /// Creates a reader of a text that begins with `[`.
     pub(super) fn new(text: R, longest: u64) -> Self {
-        Self { text, number: 0, longest, state: State::Before }
+        Self { text, number: 0, longest, state: ScanState::Before }
     }
 
     /// Reads up to the comma or bracket that ends an element, and returns both.
     fn element(&mut self) -> Result<(Vec<u8>, u8), RowError> {
-        let (mut element, mut scan) = (Vec::new(), Scan::default());
+        let (mut element, mut scan) = (Vec::new(), RowScan::default());
         loop {
             let buffer = self.text.fill_buf().map_err(RowError::Io)?;
             if buffer.is_empty() {
@@ -128,15 +128,15 @@ impl<R: BufRead> Elements<R> {
     }
 
     fn advance(&mut self) -> Result<Option<(usize, Vec<u8>)>, RowError> {
-        if self.state == State::Before {
+        if self.state == ScanState::Before {
             self.text.fill_buf().map_err(RowError::Io)?;
             self.text.consume(1);
-            self.state = State::Inside;
+            self.state = ScanState::Inside;
         }
         self.number += 1;
         let (element, ending) = self.element()?;
         if ending == b']' {
-            self.state = State::Ended;
+            self.state = ScanState::Ended;
             self.rest()?;
             // An empty list has no element before its end.
             if self.number == 1 && element.is_empty() {
@@ -151,12 +151,12 @@ impl<R: BufRead> Iterator for Elements<R> {
     type Item = Result<(usize, Vec<u8>), RowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == State::Ended {
+        if self.state == ScanState::Ended {
             return None;
         }
         let element = self.advance();
         if element.is_err() {
-            self.state = State::Ended;
+            self.state = ScanState::Ended;
         }
         element.transpose()
     }
@@ -164,13 +164,13 @@ impl<R: BufRead> Iterator for Elements<R> {
 
 /// State of a JSON scan at a byte.
 #[derive(Default)]
-struct Scan {
+struct RowScan {
     depth: usize,
     text: bool,
     escaped: bool,
 }
 
-impl Scan {
+impl RowScan {
     /// Returns true if this byte ends the element: a comma or a bracket of the surrounding list.
     fn ends(&mut self, byte: u8) -> bool {
         if self.text {

@@ -26,24 +26,24 @@ struct Article {
 struct Paragraph {
     context: String,
     #[serde(default)]
-    qas: Vec<Question>,
+    qas: Vec<SquadQuestion>,
 }
 
 #[derive(Deserialize)]
-struct Question {
+struct SquadQuestion {
     id: String,
     question: String,
     #[serde(default)]
-    answers: Vec<Answer>,
+    answers: Vec<SquadAnswer>,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SquadAnswer {
     text: String,
 }
 
 /// Returns the paragraphs with their keys, which consist of the indices of article and paragraph.
-fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<Question>)>, DataError> {
+fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataError> {
     let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
     let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
         let title = article.title.replace('_', " ");
@@ -68,7 +68,7 @@ pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
     let mut rows = Vec::new();
     let mut line = 0;
     for (document, questions) in paragraphs(file)? {
-        for Question { id, question, answers } in questions {
+        for SquadQuestion { id, question, answers } in questions {
             line += 1;
             let mut answers: Vec<String> = answers.into_iter().map(|answer| answer.text).collect();
             answers.dedup();

@@ -316,10 +316,10 @@ fn seats(summary: &PlanSummary, endpoints: &[EndpointPlan]) -> Table {
 /// The plan for machines: `{"summary": .., "plan": ..}`.
 pub fn json(plan: &Plan) -> String {
     #[derive(Serialize)]
-    struct Json<'a> {
+    struct SummaryJson<'a> {
         summary: PlanSummary,
         plan: &'a Plan,
     }
-    serde_json::to_string_pretty(&Json { summary: plan.summary(), plan })
+    serde_json::to_string_pretty(&SummaryJson { summary: plan.summary(), plan })
         .expect("a plan has text keys and finite numbers, so it is JSON")
 }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::config::{History, Overflow, RolloutConfig};
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response, request_begin};
-use crate::rollout::prompt::{Next, Room, next_prompt, text_prompt};
+use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, text_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
@@ -31,7 +31,7 @@ impl ModelBackend {
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let sampling = self.sampling(&ask.limits);
-        let room = Room {
+        let room = PromptRoom {
             context: self.policy.context(),
             max_tokens: sampling.max_tokens,
             overflow: self.overflow,
@@ -83,7 +83,7 @@ impl ModelBackend {
     fn said(
         &self,
         conversation: &mut Conversation,
-        next: Next,
+        next: NextPrompt,
         completion: Completion,
         reply: String,
         seed: u64,

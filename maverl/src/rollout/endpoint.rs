@@ -26,11 +26,11 @@ use crate::trajectory::{Fault, FaultKind, Message};
 /// A server or a script that replies for agents. Every failure is a fault of the episode, never text.
 pub struct Endpoint {
     name: String,
-    source: Source,
+    source: EndpointSource,
     usage: Mutex<Usage>,
 }
 
-enum Source {
+enum EndpointSource {
     Server(Server),
     Script(Vec<ScriptLine>),
 }
@@ -93,10 +93,10 @@ impl Endpoint {
     /// If the script cannot be read, or the environment variable of the key is not set.
     pub fn new(name: &str, config: &EndpointConfig, base: &Path) -> Result<Self, String> {
         let source = match &config.script {
-            Some(script) => {
-                Source::Script(data::script(&base.join(script)).map_err(|error| error.to_string())?)
-            }
-            None => Source::Server(Server::new(config)?),
+            Some(script) => EndpointSource::Script(
+                data::script(&base.join(script)).map_err(|error| error.to_string())?,
+            ),
+            None => EndpointSource::Server(Server::new(config)?),
         };
         Ok(Self { name: name.to_owned(), source, usage: Mutex::default() })
     }
@@ -121,7 +121,7 @@ impl Endpoint {
         sampling: &Sampling,
     ) -> Result<Reply, Fault> {
         match &self.source {
-            Source::Script(lines) => {
+            EndpointSource::Script(lines) => {
                 // Yields once, because a model never replies at once either.
                 tokio::task::yield_now().await;
                 self.charge(Usage { requests: 1, ..Usage::default() });
@@ -130,7 +130,7 @@ impl Endpoint {
                 let whole = |text: &str| Reply { text: text.to_owned(), truncated: false };
                 reply.map(whole).ok_or_else(none)
             }
-            Source::Server(server) => {
+            EndpointSource::Server(server) => {
                 self.request(server, server.body(ask, messages, sampling)).await
             }
         }

@@ -62,7 +62,7 @@ pub fn render_turn(tokenizer: &Tokenizer, turn: &Turn) -> Result<Rendered, Token
 
 /// Size of the context, and the part that a prompt must leave free.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct PromptRoom {
     pub(crate) context: usize,
     pub(crate) max_tokens: usize,
     pub(crate) overflow: Overflow,
@@ -71,7 +71,7 @@ pub(crate) struct Room {
 
 /// A prompt that fits, and the conversation up to it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Next {
+pub(crate) struct NextPrompt {
     pub(crate) messages: Vec<Message>,
     pub(crate) ids: Vec<u32>,
     pub(crate) rendered: String,
@@ -94,13 +94,13 @@ pub(crate) fn next_prompt(
     conversation: &Conversation,
     prompt: &Prompt,
     stop_ids: &[u32],
-    room: Room,
-) -> Result<Next, Fault> {
+    room: PromptRoom,
+) -> Result<NextPrompt, Fault> {
     let stops = Stops::new(templater, conversation, stop_ids);
     let fit = |longest: usize| {
         let (prompt, shortened) = cut(prompt, longest);
         let next = compose(templater, conversation, &stops, &prompt, room)?;
-        Ok(Next { shortened, ..room.fitting(next)? })
+        Ok(NextPrompt { shortened, ..room.fitting(next)? })
     };
     let nothing = prompt.observations.is_empty() && prompt.results.is_empty();
     match fit(usize::MAX) {
@@ -135,8 +135,8 @@ pub(crate) fn text_prompt(
     tokenizer: &Tokenizer,
     conversation: &Conversation,
     prompt: &Prompt,
-    room: Room,
-) -> Result<Next, Fault> {
+    room: PromptRoom,
+) -> Result<NextPrompt, Fault> {
     let messages = conversation.messages_with(prompt);
     let rendered: String = messages.iter().map(|message| message.content.as_str()).collect();
     room.bound(tokenizer, &rendered)?;
@@ -144,7 +144,7 @@ pub(crate) fn text_prompt(
     if ids.is_empty() {
         return Err(Fault::new(FaultKind::Program, "the text has no tokens"));
     }
-    room.fitting(Next { messages, ids, rendered, shortened: 0, forked: false })
+    room.fitting(NextPrompt { messages, ids, rendered, shortened: 0, forked: false })
 }
 
 /// Truncates observations and results to `longest` characters each. Returns the prompt and the number of characters
@@ -233,8 +233,8 @@ fn compose(
     conversation: &Conversation,
     stops: &Stops,
     prompt: &Prompt,
-    room: Room,
-) -> Result<Next, Fault> {
+    room: PromptRoom,
+) -> Result<NextPrompt, Fault> {
     let messages = conversation.messages_with(prompt);
     let tools = conversation.tools_with(prompt);
     let template = |error| template(error, prompt);
@@ -250,7 +250,7 @@ fn compose(
             let ids = [conversation.ids.as_slice(), &new].concat();
             let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
             let rendered = [conversation.rendered.as_str(), reply, &closing].concat();
-            return Ok(Next { messages, ids, rendered, shortened: 0, forked: false });
+            return Ok(NextPrompt { messages, ids, rendered, shortened: 0, forked: false });
         }
     }
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
@@ -258,7 +258,7 @@ fn compose(
     room.bound(templater, new.text())?;
     ids.extend(templater.encode_rendered(&new).map_err(template)?);
     let forked = from.is_none() && !conversation.messages.is_empty();
-    Ok(Next { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
+    Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
 }
 
 /// Returns the fault of messages that the template or the tokenizer rejects. Ready messages are those of a program.
@@ -274,9 +274,9 @@ fn exceeds(fault: &Fault) -> bool {
     fault.kind == FaultKind::Overflow
 }
 
-impl Room {
+impl PromptRoom {
     /// Returns a prompt that leaves room for `max_tokens`.
-    fn fitting(self, next: Next) -> Result<Next, Fault> {
+    fn fitting(self, next: NextPrompt) -> Result<NextPrompt, Fault> {
         let tokens = next.ids.len();
         if tokens + self.max_tokens <= self.context {
             return Ok(next);

@@ -56,7 +56,7 @@ pub struct EpisodeRow {
 pub struct SeatCounts(pub u32, pub u32, pub u32, pub u64, pub f64);
 
 /// A turn, as far as rows need it.
-struct Counted<'t> {
+struct CountedRow<'t> {
     seat: &'t Seat,
     malformed: bool,
     truncated: bool,
@@ -71,7 +71,7 @@ impl EpisodeRow {
         for (i, turn) in episode.turns.iter().enumerate() {
             let tokens = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len() as u64);
             let (malformed, truncated) = (turn.error.is_some(), turn.truncated);
-            let counted = Counted { seat: &turn.seat, malformed, truncated, tokens };
+            let counted = CountedRow { seat: &turn.seat, malformed, truncated, tokens };
             row.add(i, &counted, &episode.rewards);
         }
         row
@@ -107,7 +107,7 @@ impl EpisodeRow {
     }
 
     /// Adds a turn. Its reward is that of [`Episode::turn_reward`].
-    fn add(&mut self, index: usize, turn: &Counted<'_>, rewards: &[RewardPart]) {
+    fn add(&mut self, index: usize, turn: &CountedRow<'_>, rewards: &[RewardPart]) {
         let parts = rewards.iter().filter(|part| match &part.of {
             RewardOf::Episode => true,
             RewardOf::Seat(of) => of == turn.seat,
@@ -148,11 +148,11 @@ struct Turn {
     seat: Seat,
     error: Option<IgnoredAny>,
     truncated: bool,
-    tokens: Option<Tokens>,
+    tokens: Option<TokenRow>,
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+struct TokenRow {
     completion: Vec<IgnoredAny>,
 }
 
@@ -188,7 +188,7 @@ pub fn scan_rollouts(
             let Turn { seat, error, truncated, tokens } = &turn;
             let tokens = tokens.as_ref().map_or(0, |tokens| tokens.completion.len() as u64);
             let (malformed, truncated) = (error.is_some(), *truncated);
-            row.add(i, &Counted { seat, malformed, truncated, tokens }, &rewards);
+            row.add(i, &CountedRow { seat, malformed, truncated, tokens }, &rewards);
         }
         if !found(row) {
             return Ok(());

@@ -11,9 +11,9 @@ use crate::run_dir::RunDir;
 use crate::runtime::Runtime;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::run::trainable::Trainable;
-use crate::train::step::sink::{HeldOut, Observers};
+use crate::train::step::sink::{HeldOutSink, Observers};
 use crate::train::step::unscored;
 use crate::train::training::Training;
 use crate::train::training::dataset::Needs;
@@ -74,7 +74,7 @@ pub async fn play_for_data(
     spec: &EvalSpec,
     progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Episode>, TrainError> {
-    let observers = Observers { held_out: HeldOut::Data, ..Observers::new(progress) };
+    let observers = Observers { held_out: HeldOutSink::Data, ..Observers::new(progress) };
     play_for((plan, registry), weights, spec, observers).await
 }
 
@@ -97,7 +97,7 @@ async fn play_for(
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let episodes = async {
         let needs = Needs::Split(&spec.split);
-        let alone = (observers, &Peers::default());
+        let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, needs, alone)?;
         if let Some(checkpoint) = &checkpoint {
             training.load(checkpoint).await?;

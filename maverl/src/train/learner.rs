@@ -32,7 +32,7 @@ use crate::train::learner::batches::{Advantages, Batches, Samples, StepPlan};
 use crate::train::learner::critic::ValuePredictions;
 use crate::train::learner::mixer::Mixer;
 use crate::train::learner::state::{AlgorithmState, VerifierRecord};
-use crate::train::ranks::{Peers, join_all};
+use crate::train::ranks::{RankPeers, join_all};
 use crate::train::record::measure;
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
@@ -57,7 +57,7 @@ pub(super) struct Learner {
     /// Start of the computation of a step's advantages.
     began: Option<Instant>,
     /// Ranks that learn together.
-    peers: Peers,
+    peers: RankPeers,
 }
 
 /// Result of updates.
@@ -81,7 +81,7 @@ impl Updated {
 
 impl Learner {
     /// Returns the learner of policies as they were loaded.
-    pub(super) fn new(policies: &[Policy], peers: Peers, estimators: Estimators) -> Self {
+    pub(super) fn new(policies: &[Policy], peers: RankPeers, estimators: Estimators) -> Self {
         Self {
             estimators,
             policies: policies.to_vec(),

@@ -116,12 +116,12 @@ impl StepLine {
 
 /// Mean duration of steps.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct StepPace {
     steps: u64,
     seconds: f64,
 }
 
-impl Pace {
+impl StepPace {
     /// Adds a step, and returns the remaining time at the mean pace so far.
     pub(super) fn left(&mut self, line: &StepLine) -> Duration {
         self.steps += 1;
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_time_left_is_that_of_the_steps_seen() {
-        let mut pace = Pace::default();
+        let mut pace = StepPace::default();
         assert_eq!(pace.left(&LINE), Duration::from_secs(14));
         let next = StepLine { step: 4, seconds: 4.0, ..LINE };
         assert_eq!(pace.left(&next), Duration::from_secs(18));

@@ -30,7 +30,7 @@ const NAMED: usize = 3;
 
 /// The ranks that train together; this process alone by default. Clones share the connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Peers(Option<Connected>);
+pub(super) struct RankPeers(Option<Connected>);
 
 #[derive(Debug, Clone)]
 struct Connected {
@@ -40,7 +40,7 @@ struct Connected {
 
 /// An episode on its way to the other ranks.
 #[derive(Serialize, Deserialize)]
-struct Sent {
+struct SentEpisodes {
     /// Place among the episodes that were asked for.
     place: usize,
     episode: Episode,
@@ -48,7 +48,7 @@ struct Sent {
     log: String,
 }
 
-impl Peers {
+impl RankPeers {
     /// Connects this process with the others of its launch, if it was launched with others: `again` if it does so once more
     /// after this run.
     pub(super) async fn join(
@@ -142,16 +142,18 @@ impl Peers {
         }
         let sent = |(place, mut episode): (usize, Episode)| {
             let log = std::mem::take(&mut episode.log);
-            Sent { place, episode, log }
+            SentEpisodes { place, episode, log }
         };
-        let own: Vec<Sent> = own.into_iter().map(sent).collect();
+        let own: Vec<SentEpisodes> = own.into_iter().map(sent).collect();
         let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
         let mut all = Vec::new();
         for (rank, message) in self.gather(message).await?.iter().enumerate() {
-            let sent: Vec<Sent> = serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+            let sent: Vec<SentEpisodes> =
+                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
             all.extend(
-                sent.into_iter()
-                    .map(|Sent { place, episode, log }| (place, Episode { log, ..episode })),
+                sent.into_iter().map(|SentEpisodes { place, episode, log }| {
+                    (place, Episode { log, ..episode })
+                }),
             );
         }
         all.sort_by_key(|(place, _)| *place);
@@ -237,8 +239,8 @@ impl Peers {
     }
 
     /// Returns a guard that ends all other ranks if this one panics.
-    pub(super) fn guard(&self) -> Guard {
-        Guard(self.clone())
+    pub(super) fn guard(&self) -> RankGuard {
+        RankGuard(self.clone())
     }
 
     /// Waits until every rank has nothing more to do.
@@ -248,9 +250,9 @@ impl Peers {
 }
 
 /// Ends all other ranks if it is dropped by a panic.
-pub(super) struct Guard(Peers);
+pub(super) struct RankGuard(RankPeers);
 
-impl Drop for Guard {
+impl Drop for RankGuard {
     fn drop(&mut self) {
         if let Some(ranks) = self.0.ranks().filter(|_| std::thread::panicking()) {
             ranks.abort("it panicked; what it printed says why");

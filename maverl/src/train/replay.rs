@@ -18,7 +18,7 @@ use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::replay::alternatives::alternatives;
 use crate::train::run::trainable::Trainable;
 use crate::train::step::sink::Observers;
@@ -197,7 +197,7 @@ pub async fn replay(
     let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
-        let alone = (observers, &Peers::default());
+        let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
         return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);

@@ -31,7 +31,7 @@ use crate::train::progress::commands::resume_command;
 use crate::train::progress::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
 use crate::train::record::spans::{self, Span};
-use crate::train::run::evaluations::Evaluator;
+use crate::train::run::evaluations::HeldOutEvaluator;
 use crate::train::run::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -254,12 +254,12 @@ impl<W: Trainable> Run<W> {
     }
 
     /// Returns what evaluates.
-    fn evaluator(&mut self) -> Evaluator<'_, W> {
+    fn evaluator(&mut self) -> HeldOutEvaluator<'_, W> {
         let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
         let Settings { eval, measure, record, .. } = settings;
         let records_episodes = record.evaluations;
         let progress = &**progress;
-        Evaluator {
+        HeldOutEvaluator {
             work,
             dir,
             journal,

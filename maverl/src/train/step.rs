@@ -9,7 +9,7 @@ use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::{StepPlan, batches};
 use crate::train::learner::{Learner, estimator};
-use crate::train::record::{self, measure::Meter};
+use crate::train::record::{self, measure::UpdateMeter};
 use crate::train::run::trainable::Stepped;
 use crate::train::step::{players::Players, unscored::left_out};
 use crate::trajectory::Episode;
@@ -23,7 +23,7 @@ pub(super) async fn step(
     rollouts: &mut RolloutWriter,
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
-    let mut meter = Meter::start(players.policies(), players.usage());
+    let mut meter = UpdateMeter::start(players.policies(), players.usage());
     let mut episodes = players.collect(at.plan, at.step, tasks, rollouts).await?;
     let rollout = meter.collected();
     let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());

@@ -17,7 +17,7 @@ use crate::text::{ChatInput, Continuation, Tokenizer};
 use crate::train::error::{DemonstrationError, TrainError};
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
-use crate::train::record::measure::Meter;
+use crate::train::record::measure::UpdateMeter;
 use crate::train::record::spans::Span;
 use crate::train::run::trainable::Stepped;
 use crate::train::step::players::Players;
@@ -164,7 +164,7 @@ async fn learn(
     rows: impl Fn(&Line<'_>) -> Result<Vec<Row>, DemonstrationError>,
 ) -> Result<Stepped, TrainError> {
     let StepPlan { plan, step, .. } = *at;
-    let meter = Meter::start(&[], BTreeMap::new());
+    let meter = UpdateMeter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
     learner.begin(at).await?;
     let chosen = players.sampler.step(step);

@@ -28,7 +28,7 @@ use crate::train::learner::estimator;
 use crate::train::options::Options;
 use crate::train::progress::heartbeat::Heartbeat;
 use crate::train::progress::{Progress, silent};
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::ranks::follow::{Led, end, follow};
 use crate::train::record::measure;
 use crate::train::run::summary::Report;
@@ -44,7 +44,7 @@ use crate::train::training::origin::{
     absolute_base, origin_device, plan_numbers, runtime_devices, source_hashes, tokenizer_texts,
     used_threads,
 };
-use crate::train::training::servers::Servers;
+use crate::train::training::servers::PolicyServers;
 use crate::trajectory::{Episode, Seat};
 
 /// Number of tasks that the environment reports on before the run.
@@ -61,7 +61,7 @@ pub async fn train(
     registry: &Registry,
     mut options: Options,
 ) -> Result<Report, TrainError> {
-    let peers = Peers::join(options.launch.take(), &plan.config.dist, options.again).await?;
+    let peers = RankPeers::join(options.launch.take(), &plan.config.dist, options.again).await?;
     let _guard = peers.guard();
     let interrupt = options.interrupt.clone();
     let done = tokio::select! {
@@ -79,7 +79,7 @@ async fn train_on(
     plan: &Plan,
     registry: &Registry,
     options: Options,
-    peers: &Peers,
+    peers: &RankPeers,
 ) -> Result<Report, TrainError> {
     let progress: Arc<dyn Progress> = if peers.leads() {
         Arc::new(Heartbeat::new(Arc::clone(&options.progress)))
@@ -113,7 +113,7 @@ async fn run_on(
     plan: &Plan,
     registry: &Registry,
     options: Options,
-    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &Peers),
+    (runtime, progress, peers): (&Runtime, Arc<dyn Progress>, &RankPeers),
 ) -> Result<Report, TrainError> {
     let Options { place, given, missing, interrupt, sinks, .. } = options;
     let eval = plan.config.eval.used(plan.algorithm.preset);
@@ -168,7 +168,7 @@ pub(super) struct Training<'p> {
     /// Number of ranks.
     ranks: usize,
     /// Inference servers that sample for policies.
-    servers: Servers,
+    servers: PolicyServers,
 }
 
 impl<'p> Training<'p> {
@@ -178,14 +178,14 @@ impl<'p> Training<'p> {
         registry: &Registry,
         runtime: &Runtime,
         needs: Needs<'_>,
-        (observers, peers): (Observers, &Peers),
+        (observers, peers): (Observers, &RankPeers),
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs, runtime.policies())?;
         let warn = |warning: &str| observers.progress.warn(warning);
         let held_out = held_out(plan, registry, needs, warn)?;
         let sampler = dataset.sampler(plan);
         let told = (&observers.progress, peers);
-        let (servers, policies) = Servers::start(plan, runtime.policies(), told)?;
+        let (servers, policies) = PolicyServers::start(plan, runtime.policies(), told)?;
         let policies = &policies;
         // Evaluations compute no advantages.
         let estimators = match needs {

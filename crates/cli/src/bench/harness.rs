@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use maverl::output;
 
 use super::kernels;
-use super::measure::{self, Watch};
+use super::measure::{self, ProcessorUse};
 use super::report::{self, BenchReport, Figure};
 use super::setup::{Setup, written};
 use crate::{Failure, block_on, print, terminal};
@@ -66,7 +66,7 @@ fn measured<B: Benchmark>(bench: &B, part: B::Part) -> Result<BenchReport, Failu
     // This process measures nothing else, so the pool does not exist yet. Models are generated with it.
     drop(rayon::ThreadPoolBuilder::new().num_threads(setup.threads).build_global());
     block_on(async {
-        let watch = Watch::start();
+        let watch = ProcessorUse::start();
         let figures = bench.figures(part).await?;
         // Recorded before the limit is measured, which allocates memory too.
         let (peak_bytes, other_cores) = (measure::peak(), watch.others());

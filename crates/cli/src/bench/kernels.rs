@@ -14,15 +14,15 @@ use super::setup::{BenchDtype, Setup};
 
 /// A measured matrix product.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Shape {
-    form: Form,
+struct ProductShape {
+    form: KernelForm,
     /// Rows and columns of the output, and length of the inner dimension.
     sizes: [usize; 3],
 }
 
 /// Operation of a product, and the form of its right side.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Form {
+enum KernelForm {
     /// Product of two unpacked matrices: `A B`.
     Plain,
     /// A layer with a weight that is packed once: `X Wᵀ`.
@@ -33,22 +33,22 @@ enum Form {
     WeightGradient,
 }
 
-const PRODUCTS: [Shape; 12] = [
-    Shape { form: Form::Plain, sizes: [512, 512, 512] },
-    Shape { form: Form::Plain, sizes: [1024, 1024, 1024] },
-    Shape { form: Form::Plain, sizes: [2048, 2048, 2048] },
-    Shape { form: Form::PackedWeight, sizes: [2048, 2048, 2048] },
-    Shape { form: Form::Plain, sizes: [8192, 1408, 512] },
-    Shape { form: Form::PackedWeight, sizes: [8192, 1408, 512] },
-    Shape { form: Form::InputGradient, sizes: [8192, 512, 1408] },
-    Shape { form: Form::WeightGradient, sizes: [1408, 512, 8192] },
-    Shape { form: Form::PackedWeight, sizes: [64, 1408, 512] },
-    Shape { form: Form::PackedWeight, sizes: [8, 1408, 512] },
-    Shape { form: Form::PackedWeight, sizes: [1, 1408, 512] },
-    Shape { form: Form::Plain, sizes: [64, 1408, 512] },
+const PRODUCTS: [ProductShape; 12] = [
+    ProductShape { form: KernelForm::Plain, sizes: [512, 512, 512] },
+    ProductShape { form: KernelForm::Plain, sizes: [1024, 1024, 1024] },
+    ProductShape { form: KernelForm::Plain, sizes: [2048, 2048, 2048] },
+    ProductShape { form: KernelForm::PackedWeight, sizes: [2048, 2048, 2048] },
+    ProductShape { form: KernelForm::Plain, sizes: [8192, 1408, 512] },
+    ProductShape { form: KernelForm::PackedWeight, sizes: [8192, 1408, 512] },
+    ProductShape { form: KernelForm::InputGradient, sizes: [8192, 512, 1408] },
+    ProductShape { form: KernelForm::WeightGradient, sizes: [1408, 512, 8192] },
+    ProductShape { form: KernelForm::PackedWeight, sizes: [64, 1408, 512] },
+    ProductShape { form: KernelForm::PackedWeight, sizes: [8, 1408, 512] },
+    ProductShape { form: KernelForm::PackedWeight, sizes: [1, 1408, 512] },
+    ProductShape { form: KernelForm::Plain, sizes: [64, 1408, 512] },
 ];
 /// Products whose speed limits a model: those of an MLP, on all rows of an update at size M.
-const LIMITS: [Shape; 2] = [PRODUCTS[4], PRODUCTS[5]];
+const LIMITS: [ProductShape; 2] = [PRODUCTS[4], PRODUCTS[5]];
 /// Bytes of the array for measuring memory.
 const ARRAY: usize = 1 << 30;
 /// Approximate seconds of one measurement of a product.
@@ -61,7 +61,7 @@ pub(super) fn kernels(setup: &Setup) -> Vec<Figure> {
     let repeats = setup.repeats.get();
     let mut figures = Vec::new();
     for precision in [Precision::F32, Precision::Bf16] {
-        let registers = Registers::new(precision);
+        let registers = RegisterTile::new(precision);
         let speeds: Vec<f64> = (0..repeats).map(|_| registers.speed()).collect();
         let what = format!("multiply-adds in registers, {}", name(precision));
         figures.push(Figure::new(what, "GFLOP/s", speeds));
@@ -91,12 +91,12 @@ fn name(precision: Precision) -> &'static str {
 }
 
 /// Loop of multiply-adds in registers, long enough to be measured.
-struct Registers {
+struct RegisterTile {
     precision: Precision,
     steps: usize,
 }
 
-impl Registers {
+impl RegisterTile {
     fn new(precision: Precision) -> Self {
         const FEW: usize = 10_000;
         let mut run = || {
@@ -119,20 +119,21 @@ impl Registers {
 /// speed of many machines drifts.
 fn product(
     precision: Precision,
-    Shape { form, sizes: [m, n, k] }: Shape,
+    ProductShape { form, sizes: [m, n, k] }: ProductShape,
     repeats: usize,
 ) -> Figure {
     let random = |seed, len: usize| -> Vec<f32> {
         (0..len as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
     };
     let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
-    let weight = (form == Form::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
+    let weight =
+        (form == KernelForm::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
     let mut work = || match (&weight, form, black_box(&mut out[..])) {
         (Some(weight), _, out) => precision.set().nt_packed(&a, weight, out, m),
-        (None, Form::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
+        (None, KernelForm::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
         (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
     };
-    let registers = Registers::new(precision);
+    let registers = RegisterTile::new(precision);
     let calls = calls(&mut work);
     let (mut seconds, mut ceilings) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
@@ -141,10 +142,10 @@ fn product(
     }
     let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
     let what = match form {
-        Form::Plain => format!("{m} x {k} x {n} {dtype}"),
-        Form::PackedWeight => format!("{m} x {k} x {n} {dtype}, packed"),
-        Form::InputGradient => format!("{m} x {k} x {n} {dtype}, gradient of the input"),
-        Form::WeightGradient => format!("{m} x {k} x {n} {dtype}, gradient of the weight"),
+        KernelForm::Plain => format!("{m} x {k} x {n} {dtype}"),
+        KernelForm::PackedWeight => format!("{m} x {k} x {n} {dtype}, packed"),
+        KernelForm::InputGradient => format!("{m} x {k} x {n} {dtype}, gradient of the input"),
+        KernelForm::WeightGradient => format!("{m} x {k} x {n} {dtype}, gradient of the weight"),
     };
     Figure::rate(what, "GFLOP/s", flop / 1e9, &seconds).below(median(&ceilings))
 }
@@ -193,9 +194,13 @@ mod tests {
     #[test]
     fn products_are_measured_in_both_types_and_every_form() {
         for precision in [Precision::F32, Precision::Bf16] {
-            for form in [Form::Plain, Form::PackedWeight, Form::InputGradient, Form::WeightGradient]
-            {
-                let figure = product(precision, Shape { form, sizes: [8, 32, 16] }, 1);
+            for form in [
+                KernelForm::Plain,
+                KernelForm::PackedWeight,
+                KernelForm::InputGradient,
+                KernelForm::WeightGradient,
+            ] {
+                let figure = product(precision, ProductShape { form, sizes: [8, 32, 16] }, 1);
                 assert!(
                     figure.median > 0.0 && figure.ceiling_share.is_some_and(|share| share > 0.0)
                 );

@@ -35,33 +35,33 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// Processor use during a measurement.
-pub struct Watch {
+pub struct ProcessorUse {
     start: Instant,
-    before: Option<Busy>,
+    before: Option<BusyTime>,
 }
 
 /// Processor seconds so far: of the whole machine, including time taken by its host, and of this process.
-struct Busy {
+struct BusyTime {
     machine: f64,
     own: f64,
 }
 
-impl Watch {
+impl ProcessorUse {
     /// Starts to measure.
     pub fn start() -> Self {
-        Self { start: Instant::now(), before: Busy::now() }
+        Self { start: Instant::now(), before: BusyTime::now() }
     }
 
     /// Returns the average number of processors that other processes used since the start, if the system reports it. A
     /// measurement beside others is unreliable.
     pub fn others(&self) -> Option<f64> {
-        let (before, now) = (self.before.as_ref()?, Busy::now()?);
+        let (before, now) = (self.before.as_ref()?, BusyTime::now()?);
         let others = (now.machine - before.machine) - (now.own - before.own);
         Some((others / self.start.elapsed().as_secs_f64()).max(0.0))
     }
 }
 
-impl Busy {
+impl BusyTime {
     fn now() -> Option<Self> {
         let (machine, own) = ("/proc/stat", "/proc/self/stat");
         Self::of(&std::fs::read_to_string(machine).ok()?, &std::fs::read_to_string(own).ok()?)
@@ -108,9 +108,9 @@ mod tests {
     fn processor_time_is_read_as_the_kernel_writes_it() {
         let machine = "cpu  100 20 30 9999 999 4 5 6 70 0\ncpu0 1 2 3";
         let own = "7 (a) b) R 1 1 1 0 -1 0 0 0 0 0 250 50 0 0 20";
-        let busy = Busy::of(machine, own).unwrap();
+        let busy = BusyTime::of(machine, own).unwrap();
         assert_eq!((busy.machine, busy.own), (1.65, 3.0));
-        assert!(Busy::of("cpu x", own).is_none() && Busy::of(machine, "7 a").is_none());
+        assert!(BusyTime::of("cpu x", own).is_none() && BusyTime::of(machine, "7 a").is_none());
     }
 
     #[tokio::test]

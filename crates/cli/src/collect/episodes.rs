@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{ConfigArgs, Failure, paths, tell};
-use maverl::collect::{Collected, Source};
+use maverl::collect::{Collected, RowSource};
 use maverl::config::source::config_stem;
 use maverl::config::{Config, EvalConfig, TaskConfig};
 use maverl::data;
@@ -44,21 +44,21 @@ pub(super) fn has_seats(wanted: &[Seat], episodes: &[Collected]) -> Result<(), F
 }
 
 /// Returns the source of a run.
-pub(super) fn of(dir: &Path, stage: &str) -> Result<Source, Failure> {
+pub(super) fn of(dir: &Path, stage: &str) -> Result<RowSource, Failure> {
     let provenance = Some(paths::run(dir)?.origin()?.provenance);
     let absolute = std::path::absolute(dir)?;
-    Ok(Source { provenance, ..source(name(&absolute), stage) })
+    Ok(RowSource { provenance, ..source(name(&absolute), stage) })
 }
 
 /// Returns the source of a configuration that was not trained.
-pub(super) fn of_config(config: &ConfigArgs, stage: &str) -> Source {
+pub(super) fn of_config(config: &ConfigArgs, stage: &str) -> RowSource {
     let name = config.path().map(|path| config_stem(path));
     source(name.unwrap_or_else(|| "maverl".to_owned()), stage)
 }
 
-fn source(run: String, stage: &str) -> Source {
+fn source(run: String, stage: &str) -> RowSource {
     let (steps, files) = (BTreeMap::new(), BTreeMap::new());
-    Source { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
+    RowSource { run, stage: stage.to_owned(), steps, files, provenance: None, played: None }
 }
 
 /// Returns the hash of each file that a plan's held-out tasks are read from, by the name that the configuration has for it.
@@ -113,7 +113,7 @@ impl Evaluated {
 
 /// Returns episodes with their origin.
 pub(super) fn collected(
-    source: &Source,
+    source: &RowSource,
     step: u64,
     weights: &Arc<BTreeMap<String, String>>,
     episodes: Vec<Episode>,

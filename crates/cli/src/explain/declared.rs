@@ -12,7 +12,7 @@ use maverl::settings::{Description, TableKind, Tagged};
 use maverl::table::{Table, paragraphs};
 
 /// Makes a declared value from settings, and drops it.
-type Build<'r> = Box<dyn Fn(&Value) -> Result<(), String> + 'r>;
+type BuildSettings<'r> = Box<dyn Fn(&Value) -> Result<(), String> + 'r>;
 
 /// A declaration, and the table that its settings are written in.
 struct Declared<'r> {
@@ -28,7 +28,7 @@ struct Declared<'r> {
     /// The keys are in the reference.
     built_in: bool,
     /// Makes the declared value from settings.
-    build: Build<'r>,
+    build: BuildSettings<'r>,
 }
 
 /// Explains the declaration with this name, the setting, or the declarations of a table.

@@ -35,7 +35,7 @@ pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
 }
 
 /// The row with its result, and the reason if it could not be graded.
-type Graded = (Map<String, Value>, Option<String>);
+type GradedProgram = (Map<String, Value>, Option<String>);
 
 /// Grades every row, in parallel on all cores. A row that cannot be graded is returned with the reason.
 pub(super) fn graded(
@@ -43,7 +43,7 @@ pub(super) fn graded(
     python: &str,
     strict: bool,
     seconds: f64,
-) -> Result<Vec<Graded>, Failure> {
+) -> Result<Vec<GradedProgram>, Failure> {
     let (least, most) = (SECONDS.start(), SECONDS.end());
     if !SECONDS.contains(&seconds) {
         return Err(Failure(format!("`--seconds` is {seconds}; write {least} to {most}")));
@@ -58,7 +58,7 @@ pub(super) fn graded(
     Ok(rows.into_par_iter().map(|row| grade(row, &judge)).collect())
 }
 
-fn grade(row: Row, judge: &Judge) -> Graded {
+fn grade(row: Row, judge: &Judge) -> GradedProgram {
     let Row { mut object, completion, problem } = row;
     let (said, trouble) = match judge.judge(&problem, &completion) {
         Ok(verdict) => {

@@ -65,7 +65,7 @@ enum HistoryArg {
 }
 
 /// A team before its weights are loaded, which happens after the server listens, so that `/health` answers meanwhile.
-struct Described {
+struct DescribedTeam {
     registry: Registry,
     plan: Plan,
     checkpoint: Option<Checkpoint>,
@@ -86,7 +86,7 @@ impl TeamArgs {
     }
 
     /// Reads the configuration, and opens the checkpoint.
-    fn described(&self) -> Result<Described, Failure> {
+    fn described(&self) -> Result<DescribedTeam, Failure> {
         let registry = Registry::collect()?;
         let sources = match &self.run {
             Some(run) => self.config.over(of_run(run)?.0),
@@ -99,12 +99,12 @@ impl TeamArgs {
             Ok(Checkpoints::of(paths::run(run)?.path()).open(self.checkpoint)?)
         };
         let checkpoint = self.run.as_ref().map(open).transpose()?;
-        Ok(Described { registry, plan, checkpoint })
+        Ok(DescribedTeam { registry, plan, checkpoint })
     }
 
     /// Loads the team, with the weights of the checkpoint.
-    async fn load(&self, described: Described) -> Result<ServedTeam, Failure> {
-        let Described { registry, plan, checkpoint } = described;
+    async fn load(&self, described: DescribedTeam) -> Result<ServedTeam, Failure> {
+        let DescribedTeam { registry, plan, checkpoint } = described;
         let runtime = {
             let (workers, options) = (plan.worker_specs(), plan.runtime_options());
             tokio::task::spawn_blocking(move || Runtime::start(&workers, &options)).await??

@@ -26,7 +26,7 @@ use super::call::Call;
 use super::dialect::Dialect;
 use super::history::{Continued, Hash, History, hashes};
 use super::options::ProgramOptions;
-use super::order::Order;
+use super::order::TurnOrder;
 use super::report::{Failure, Finish, Part};
 use crate::openai::{flat, new_id};
 use crate::refusal::Refusal;
@@ -68,7 +68,7 @@ pub(super) enum Done {
 
 /// Counts of an episode for its metrics.
 #[derive(Debug, Default)]
-struct Counts {
+struct CourseCounts {
     calls: u32,
     /// Calls with a reply of their seat.
     carried: u32,
@@ -89,7 +89,7 @@ pub(super) struct Course<'e> {
     /// Digest of the request that finished the episode.
     finished: &'e OnceLock<Hash>,
     history: History,
-    order: Order,
+    order: TurnOrder,
     results: BTreeMap<Hash, Arc<watch::Sender<Completed>>>,
     /// Path of each answer's turn.
     completions: BTreeMap<String, TurnPath>,
@@ -97,7 +97,7 @@ pub(super) struct Course<'e> {
     /// Turns that are recorded or under way.
     turns: u32,
     tokens: u64,
-    counts: Counts,
+    counts: CourseCounts,
     rewarded: bool,
     /// End of the program, if a metric counts it.
     pub(super) exit: Option<Exit>,
@@ -129,7 +129,7 @@ impl<'e> Course<'e> {
             parts,
             turns: 0,
             tokens: 0,
-            counts: Counts::default(),
+            counts: CourseCounts::default(),
             rewarded: false,
             exit: None,
             jobs: FuturesUnordered::new(),

@@ -18,7 +18,7 @@ pub(super) type Hash = [u8; 32];
 /// Conversations of an episode, by seat and digest.
 #[derive(Default)]
 pub(super) struct History {
-    nodes: BTreeMap<(usize, Hash), Node>,
+    nodes: BTreeMap<(usize, Hash), HistoryNode>,
     /// Canonical replies of each seat.
     replies: BTreeSet<(usize, Hash)>,
     /// Numbers of the calls that have one digest.
@@ -26,7 +26,7 @@ pub(super) struct History {
 }
 
 /// A conversation that ends with a reply.
-struct Node {
+struct HistoryNode {
     /// Number of the call among those with the same digest.
     number: u32,
     conversation: Conversation,
@@ -84,7 +84,7 @@ impl History {
         conversation: Conversation,
     ) {
         self.replies.insert((seat, digest(told)));
-        let node = Node { number, conversation };
+        let node = HistoryNode { number, conversation };
         let end = (seat, chained(&call, told));
         if self.nodes.get(&end).is_none_or(|other| other.number > number) {
             self.nodes.insert(end, node);

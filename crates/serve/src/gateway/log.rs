@@ -10,10 +10,10 @@ const KEPT: usize = 32 << 10;
 
 /// Standard output and error of a program: their beginning and their end.
 #[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Text>>);
+pub(super) struct Log(Arc<Mutex<LogText>>);
 
 #[derive(Default)]
-struct Text {
+struct LogText {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     /// Number of bytes that were left out between both.
@@ -34,7 +34,7 @@ impl Log {
 
     /// Takes the output so far. Keys of episodes and of workers are blotted out.
     pub(super) fn take(&self) -> String {
-        let Text { mut head, tail, omitted } = std::mem::take(&mut *self.lock());
+        let LogText { mut head, tail, omitted } = std::mem::take(&mut *self.lock());
         let mut tail = Vec::from(tail);
         if omitted == 0 {
             head.append(&mut tail);
@@ -48,7 +48,7 @@ impl Log {
         format!("{}\n[{omitted} bytes omitted]\n{}", blotted(&head), blotted(&tail))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Text> {
+    fn lock(&self) -> MutexGuard<'_, LogText> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -50,8 +50,8 @@ use episodes::Episodes;
 use maverl::agent::AskError;
 use maverl::orchestra::{EpisodePlayer, EpisodeState};
 use maverl::trajectory::{Fault, FaultKind, Seat};
-use player::Player;
-use process::Ended;
+use player::GatewayPlayer;
+use process::PlayerEnd;
 use shared::Shared;
 use workers::Workers;
 
@@ -222,18 +222,18 @@ impl EpisodePlayer for Gateway {
             let message = match ended {
                 None => continue,
                 // The worker waits for an answer.
-                Some(Ended::Silent(_)) if !course.jobs.is_empty() => {
+                Some(PlayerEnd::Silent(_)) if !course.jobs.is_empty() => {
                     player.renew();
                     continue;
                 }
-                Some(Ended::Silent(message) | Ended::Gone(message)) => message,
-                Some(Ended::Exited(Err(error))) => error.to_string(),
-                Some(Ended::Exited(Ok(status))) => match player {
-                    Player::Process(process, _) => {
+                Some(PlayerEnd::Silent(message) | PlayerEnd::Gone(message)) => message,
+                Some(PlayerEnd::Exited(Err(error))) => error.to_string(),
+                Some(PlayerEnd::Exited(Ok(status))) => match player {
+                    GatewayPlayer::Process(process, _) => {
                         let left = process.left(status, &entered.key).await;
                         break shared.ended(&mut course, left).await;
                     }
-                    Player::Worker(_) => status.to_string(),
+                    GatewayPlayer::Worker(_) => status.to_string(),
                 },
             };
             break shared.lost(&mut course, message);

@@ -17,7 +17,7 @@ pub(super) type Rank = (usize, usize, Hash, u32);
 
 /// Paths of the calls so far.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct TurnOrder {
     in_flight: usize,
     /// Index of the current burst, once one of its calls is recorded.
     burst: Option<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Order {
     pub(super) raced: usize,
 }
 
-impl Order {
+impl TurnOrder {
     /// Begins a call, with the path that it gives.
     pub(super) fn begin(&mut self, path: Option<&TurnPath>) -> Result<(), String> {
         if *self.given.get_or_insert(path.is_some()) != path.is_some() {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn calls_one_after_another_have_the_paths_of_an_orchestra() {
-        let mut order = Order::default();
+        let mut order = TurnOrder::default();
         for expected in 0..3 {
             assert_eq!(order.next_act(), (at(&[expected]), 0));
             assert_eq!(order.next_act(), (at(&[expected]), 1));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn calls_that_overlap_are_ranked_by_what_they_ask() {
         for depths in [[1, 2, 3], [3, 1, 2], [2, 3, 1]] {
-            let mut order = Order::default();
+            let mut order = TurnOrder::default();
             let mut paths = BTreeMap::new();
             (0..3).for_each(|_| order.begin(None).unwrap());
             for depth in depths {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_cancelled_leaves_no_gap() {
-        let mut order = Order::default();
+        let mut order = TurnOrder::default();
         order.begin(None).unwrap();
         order.end(None);
         order.begin(None).unwrap();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn paths_that_are_given_are_unique_and_for_all_calls() {
-        let mut order = Order::default();
+        let mut order = TurnOrder::default();
         order.begin(Some(&at(&[1]))).unwrap();
         for wrong in [&[1][..], &[1, 0]] {
             assert!(order.begin(Some(&at(wrong))).unwrap_err().contains("taken"), "{wrong:?}");

@@ -1,22 +1,22 @@
 //! Players of an episode: a process of its own, or the worker that claimed it.
 
 use super::log::Log;
-use super::process::{Ended, Process};
-use super::workers::Lease;
+use super::process::{PlayerEnd, Process};
+use super::workers::WorkerLease;
 
 /// Player of an episode.
-pub(super) enum Player {
+pub(super) enum GatewayPlayer {
     /// A process with its output.
     Process(Process, Log),
     /// A worker that claimed the episode.
-    Worker(Lease),
+    Worker(WorkerLease),
 }
 
-impl Player {
+impl GatewayPlayer {
     /// Waits until the player is gone. May be cancelled.
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(super) async fn ended(&mut self) -> PlayerEnd {
         match self {
-            Self::Process(process, _) => Ended::Exited(process.exited().await),
+            Self::Process(process, _) => PlayerEnd::Exited(process.exited().await),
             Self::Worker(lease) => lease.lost().await,
         }
     }

@@ -39,7 +39,7 @@ pub(super) struct Process {
 }
 
 /// End of a player before the episode was finished.
-pub(super) enum Ended {
+pub(super) enum PlayerEnd {
     Exited(std::io::Result<ExitStatus>),
     /// The worker has ended, with the message about it.
     Gone(String),

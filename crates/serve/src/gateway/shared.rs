@@ -10,7 +10,7 @@ use super::course::{Course, End, Exit};
 use super::episodes::{Entered, Episodes};
 use super::log::Log;
 use super::options::{Mode, OnCrash, ProgramOptions};
-use super::player::Player;
+use super::player::GatewayPlayer;
 use super::process::{Left, Process};
 use super::report::Finish;
 use super::workers::Workers;
@@ -52,12 +52,14 @@ impl Shared {
         state: &EpisodeState,
         entered: &Entered<'_>,
         told: &Value,
-    ) -> Result<Player, String> {
+    ) -> Result<GatewayPlayer, String> {
         let mut told = told.clone();
         told["api_key"] = entered.key.as_str().into();
         let player = match self.options.mode {
             Mode::Episode => self.start(state, entered, &told)?,
-            Mode::Worker => Player::Worker(self.workers.offer(told, self.options.lease()).await?),
+            Mode::Worker => {
+                GatewayPlayer::Worker(self.workers.offer(told, self.options.lease()).await?)
+            }
         };
         let log = player.log();
         state.log_from(move || log.take());
@@ -91,7 +93,7 @@ impl Shared {
         state: &EpisodeState,
         entered: &Entered<'_>,
         told: &Value,
-    ) -> Result<Player, String> {
+    ) -> Result<GatewayPlayer, String> {
         let episode = format!("{}/episodes/{}", self.url, entered.open.id);
         let api = format!("{episode}/v1");
         let variables = vec![
@@ -104,7 +106,7 @@ impl Shared {
         ];
         let (log, input) = (Log::default(), format!("{told}\n"));
         let process = Process::start(&self.options, &self.base, variables, input, log.clone())?;
-        Ok(Player::Process(process, log))
+        Ok(GatewayPlayer::Process(process, log))
     }
 
     /// Returns the end of an episode whose program has ended.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::call::digest;
 use super::history::Hash;
 use super::log::Log;
-use super::process::Ended;
+use super::process::PlayerEnd;
 
 /// Workers of a run, and the episodes that wait for one.
 pub(super) struct Workers {
@@ -68,7 +68,7 @@ pub(super) enum Claimed {
 }
 
 /// The worker of an episode, and the time until its next request is due.
-pub(super) struct Lease {
+pub(super) struct WorkerLease {
     worker: Arc<Worker>,
     ended: watch::Receiver<bool>,
     term: Duration,
@@ -113,7 +113,7 @@ impl Worker {
     }
 }
 
-impl Lease {
+impl WorkerLease {
     /// Extends the lease after a request of the episode, or while the worker waits for an answer.
     pub(super) fn renew(&mut self) {
         self.worker.hear();
@@ -121,14 +121,14 @@ impl Lease {
     }
 
     /// Waits until the worker has ended or the lease is over. May be cancelled.
-    pub(super) async fn lost(&mut self) -> Ended {
+    pub(super) async fn lost(&mut self) -> PlayerEnd {
         tokio::select! {
             _ = self.ended.wait_for(|ended| *ended) => {
-                Ended::Gone("the worker of the episode ended".to_owned())
+                PlayerEnd::Gone("the worker of the episode ended".to_owned())
             }
             () = tokio::time::sleep_until(self.until) => {
                 let term = self.term.as_secs_f64();
-                Ended::Silent(format!(
+                PlayerEnd::Silent(format!(
                     "the worker of the episode made no request for {term} s (`orchestra.lease_s`)"
                 ))
             }
@@ -221,7 +221,7 @@ impl Workers {
     /// # Errors
     ///
     /// If the workers of the run do not start.
-    pub(super) async fn offer(&self, told: Value, term: Duration) -> Result<Lease, String> {
+    pub(super) async fn offer(&self, told: Value, term: Duration) -> Result<WorkerLease, String> {
         let (claimed, claim) = oneshot::channel();
         self.table().tickets.push_back(Ticket { told, claimed });
         self.offered.notify_one();
@@ -234,7 +234,7 @@ impl Workers {
             }
         };
         let ended = worker.ended.subscribe();
-        Ok(Lease { worker, ended, term, until: Instant::now() + term })
+        Ok(WorkerLease { worker, ended, term, until: Instant::now() + term })
     }
 
     /// Waits for at most `most` episodes, for some time.

@@ -115,7 +115,7 @@ async fn a_connection_without_a_request_is_closed_after_a_while() {
 
 #[test]
 fn an_address_has_so_many_connections_and_loopback_any_number() {
-    let (peers, other) = (Peers::default(), "10.0.0.1".parse().unwrap());
+    let (peers, other) = (PeerCounts::default(), "10.0.0.1".parse().unwrap());
     let first = peers.enter(other, 2).unwrap();
     let second = peers.enter(other, 2).unwrap();
     assert!(peers.enter(other, 2).is_none());

@@ -8,7 +8,7 @@ use axum::response::Response;
 use tokio::sync::mpsc;
 
 use super::catalog::Entry;
-use super::choice::{Batch, End, News};
+use super::choice::{News, ReplyBatch, ReplyEnd};
 use super::server::ModelServer;
 use crate::openai::answer::{
     CachedTokens, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
@@ -30,13 +30,16 @@ pub(super) trait ReplyForm: Send + Sync + 'static {
     type State<'b>: Send;
 
     /// Begins a choice. Returns the part before its reply, if there is one.
-    fn begin<'b>(&'b self, batch: &'b Batch, index: usize)
-    -> (Self::State<'b>, Option<Self::Part>);
+    fn begin<'b>(
+        &'b self,
+        batch: &'b ReplyBatch,
+        index: usize,
+    ) -> (Self::State<'b>, Option<Self::Part>);
 
     /// Returns the parts of a choice that news become.
     fn read(
         &self,
-        batch: &Batch,
+        batch: &ReplyBatch,
         index: usize,
         news: News,
         state: &mut Self::State<'_>,
@@ -49,12 +52,12 @@ pub(super) trait AnswerForm: ReplyForm<Part: ChunkChoice> {
     const PREFIX: &'static str;
 
     /// Returns the fields beside the choices.
-    fn extra(&self, batch: &Batch, origin: Origin) -> Extra;
+    fn extra(&self, batch: &ReplyBatch, origin: Origin) -> Extra;
 }
 
 /// A request that was read: its choices, and how they are written and sent.
 pub(super) struct Generation<F> {
-    pub(super) batch: Batch,
+    pub(super) batch: ReplyBatch,
     pub(super) choices: Choices,
     pub(super) streaming: Streaming,
     pub(super) form: F,
@@ -163,7 +166,7 @@ impl Entry {
 }
 
 /// Returns `usage`. A prompt that several choices share counts once.
-fn usage(batch: &Batch, completion: usize) -> Usage {
+fn usage(batch: &ReplyBatch, completion: usize) -> Usage {
     let mut prompt = 0;
     for (i, job) in batch.jobs.iter().enumerate() {
         let shared = i > 0 && Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);
@@ -175,7 +178,7 @@ fn usage(batch: &Batch, completion: usize) -> Usage {
 }
 
 /// Returns the reason why a choice ended.
-pub(super) fn finish_reason(end: &End) -> FinishReason {
+pub(super) fn finish_reason(end: &ReplyEnd) -> FinishReason {
     match end.finish {
         Finish::Length => FinishReason::Length,
         Finish::Stop if end.calls => FinishReason::ToolCalls,

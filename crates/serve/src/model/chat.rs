@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{AnswerForm, Generation, ReplyForm, finish_reason, ids};
 use super::asked::Asked;
 use super::catalog::Entry;
-use super::choice::{Batch, Job, News};
+use super::choice::{Job, News, ReplyBatch};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::server::ModelServer;
@@ -80,7 +80,7 @@ pub(super) fn read(
     let grammar = None;
     let jobs = Job::each(choices, &prompt, &sampling, grammar.as_ref());
     let eager = streaming.stream;
-    let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     Ok(Generation { batch, choices, streaming, form: ChatForm })
 }
 
@@ -89,14 +89,14 @@ impl ReplyForm for ChatForm {
     /// Number of calls so far.
     type State<'b> = usize;
 
-    fn begin(&self, _: &Batch, index: usize) -> (usize, Option<ChatChunkChoice>) {
+    fn begin(&self, _: &ReplyBatch, index: usize) -> (usize, Option<ChatChunkChoice>) {
         (0, Some(ChatChunkChoice::first(index)))
     }
 
     /// Returns the parts of a reply, the first of which has the tokens.
     fn read(
         &self,
-        batch: &Batch,
+        batch: &ReplyBatch,
         index: usize,
         news: News,
         calls: &mut usize,
@@ -137,15 +137,15 @@ impl ReplyForm for ChatForm {
 impl AnswerForm for ChatForm {
     const PREFIX: &'static str = "chatcmpl";
 
-    fn extra(&self, batch: &Batch, origin: Origin) -> Extra {
+    fn extra(&self, batch: &ReplyBatch, origin: Origin) -> Extra {
         let prompt_token_ids = batch.reported.ids.then(|| batch.jobs[0].prompt.to_vec());
         Extra { maverl: Some(origin), prompt_token_ids }
     }
 }
 
 /// Returns what is reported of the tokens of a part.
-fn tokens(batch: &Batch, steps: &[Step]) -> PartTokens {
-    let Batch { entry, reported, .. } = batch;
+fn tokens(batch: &ReplyBatch, steps: &[Step]) -> PartTokens {
+    let ReplyBatch { entry, reported, .. } = batch;
     let listed = reported.logprobs && !steps.is_empty();
     let logprobs = listed.then(|| ChatLogprobs {
         content: chat_logprobs(entry.tokenizer(), steps, reported.form),

@@ -22,7 +22,7 @@ use maverl::trajectory::Finish;
 const PACE: Duration = Duration::from_millis(10);
 
 /// Choices that are generated for a request.
-pub(super) struct Batch {
+pub(super) struct ReplyBatch {
     pub(super) entry: Arc<Entry>,
     pub(super) shape: Shape,
     pub(super) reported: Reported,
@@ -109,12 +109,12 @@ pub(super) enum News {
         steps: Vec<Step>,
     },
     /// It ended.
-    End(End),
+    End(ReplyEnd),
 }
 
 /// End of a choice.
 #[derive(Debug, Clone)]
-pub(super) struct End {
+pub(super) struct ReplyEnd {
     pub(super) finish: Finish,
     /// The stop string or stop token id of the request that ended it.
     pub(super) stop: Option<Value>,
@@ -124,7 +124,7 @@ pub(super) struct End {
     pub(super) calls: bool,
 }
 
-impl Batch {
+impl ReplyBatch {
     /// Generates all choices, each once it has a permit; news are sent with the index of the choice. A closed receiver stops
     /// the work.
     pub(super) async fn run(
@@ -259,7 +259,7 @@ struct Reply<'b> {
 }
 
 impl<'b> Reply<'b> {
-    fn new(batch: &'b Batch, job: &'b Job) -> Self {
+    fn new(batch: &'b ReplyBatch, job: &'b Job) -> Self {
         let tokenizer = batch.entry.tokenizer();
         let prompt = if job.echo == Echo::No { 0 } else { job.prompt.len() - 1 };
         Self {
@@ -317,15 +317,18 @@ impl<'b> Reply<'b> {
     }
 
     /// Ends the reply.
-    fn end(mut self, finish: Finish, tokens: usize) -> (Vec<Part>, End) {
+    fn end(mut self, finish: Finish, tokens: usize) -> (Vec<Part>, ReplyEnd) {
         let parts = self.noted(ReplyText::finish);
         if self.job.echo == Echo::PromptAlone {
-            return (parts, End { finish: Finish::Length, stop: None, tokens: 0, calls: false });
+            return (
+                parts,
+                ReplyEnd { finish: Finish::Length, stop: None, tokens: 0, calls: false },
+            );
         }
         let id = self.last.filter(|id| self.job.sampling.stop_ids.contains(id));
         let stop = self.text.stop().map(Value::from).or(id.map(Value::from));
         let stop = stop.filter(|_| finish == Finish::Stop);
-        (parts, End { finish, stop, tokens, calls: self.calls })
+        (parts, ReplyEnd { finish, stop, tokens, calls: self.calls })
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::answer::{AnswerForm, Generation, ReplyForm, finish_reason, ids};
 use super::asked::Asked;
 use super::catalog::Entry;
-use super::choice::{Batch, Echo, Job, News};
+use super::choice::{Echo, Job, News, ReplyBatch};
 use super::server::ModelServer;
 use crate::openai::answer::{ChoicePart as _, Extra};
 use crate::openai::completions::TextChoice;
@@ -87,7 +87,7 @@ fn read(
         jobs.iter_mut().filter(|job| job.echo == Echo::Prompt).for_each(|job| job.echo = Echo::No);
     }
     let (shape, eager) = (Shape::default(), streaming.stream);
-    let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     let (n, streamed) = (choices.n as usize, streaming.stream);
     let form = TextForm { prompts: texts, n, echo, streamed };
     Ok(Generation { batch, choices, streaming, form })
@@ -102,7 +102,7 @@ struct TextState<'b> {
 
 impl TextForm {
     /// Returns what is echoed of a choice: the ids of its prompt, and their text.
-    fn echoed<'b>(&'b self, batch: &'b Batch, index: usize) -> (&'b [u32], &'b str) {
+    fn echoed<'b>(&'b self, batch: &'b ReplyBatch, index: usize) -> (&'b [u32], &'b str) {
         match self.echo {
             Echo::No => (&[], ""),
             Echo::Prompt | Echo::PromptAlone => {
@@ -117,8 +117,12 @@ impl ReplyForm for TextForm {
     type State<'b> = TextState<'b>;
 
     /// Begins a choice, which has the echoed prompt if it is sent whole.
-    fn begin<'b>(&'b self, batch: &'b Batch, index: usize) -> (TextState<'b>, Option<TextChoice>) {
-        let Batch { entry, reported, jobs, .. } = batch;
+    fn begin<'b>(
+        &'b self,
+        batch: &'b ReplyBatch,
+        index: usize,
+    ) -> (TextState<'b>, Option<TextChoice>) {
+        let ReplyBatch { entry, reported, jobs, .. } = batch;
         let (job, (ids, text)) = (&jobs[index], self.echoed(batch, index));
         let mut logprobs = TextLogprobsWriter::new(entry.tokenizer(), reported.form, (ids, text));
         let first = (!self.streamed).then(|| TextChoice {
@@ -134,7 +138,7 @@ impl ReplyForm for TextForm {
 
     fn read(
         &self,
-        batch: &Batch,
+        batch: &ReplyBatch,
         index: usize,
         news: News,
         state: &mut TextState<'_>,
@@ -167,7 +171,7 @@ impl ReplyForm for TextForm {
 impl AnswerForm for TextForm {
     const PREFIX: &'static str = "cmpl";
 
-    fn extra(&self, _: &Batch, origin: Origin) -> Extra {
+    fn extra(&self, _: &ReplyBatch, origin: Origin) -> Extra {
         Extra { maverl: Some(origin), prompt_token_ids: None }
     }
 }

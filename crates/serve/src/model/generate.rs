@@ -9,7 +9,7 @@ use axum::response::Response;
 use super::answer::{Generation, ReplyForm, finish_reason, ids};
 use super::asked::Asked;
 use super::catalog::Entry;
-use super::choice::{Batch, Job, News};
+use super::choice::{Job, News, ReplyBatch};
 use super::server::ModelServer;
 use crate::openai::generate::{GenerateAnswer, GenerateChoice, GenerateLogprobs};
 use crate::openai::requests::{GenerateFields, GenerateRequest};
@@ -72,7 +72,7 @@ fn read(
     let sampling = Arc::new(Sampling { max_tokens, ..sampling });
     let jobs = Job::each(choices, &prompt, &sampling, None);
     let (shape, eager) = (Shape::default(), false);
-    let batch = Batch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     let request_id = request_id.unwrap_or_else(|| new_id("generate"));
     let streaming = Streaming::default();
     Ok((request_id, Generation { batch, choices, streaming, form: GenerateForm }))
@@ -82,12 +82,18 @@ impl ReplyForm for GenerateForm {
     type Part = GenerateChoice;
     type State<'b> = ();
 
-    fn begin(&self, _: &Batch, _: usize) -> ((), Option<GenerateChoice>) {
+    fn begin(&self, _: &ReplyBatch, _: usize) -> ((), Option<GenerateChoice>) {
         ((), None)
     }
 
-    fn read(&self, batch: &Batch, index: usize, news: News, (): &mut ()) -> Vec<GenerateChoice> {
-        let Batch { entry, reported, .. } = batch;
+    fn read(
+        &self,
+        batch: &ReplyBatch,
+        index: usize,
+        news: News,
+        (): &mut (),
+    ) -> Vec<GenerateChoice> {
+        let ReplyBatch { entry, reported, .. } = batch;
         let (steps, finish_reason) = match news {
             News::More { steps, .. } => (steps, None),
             News::End(end) => (Vec::new(), Some(finish_reason(&end))),

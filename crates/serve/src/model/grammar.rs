@@ -41,14 +41,14 @@ const SHOWN: usize = 300;
 /// Grammars of recent requests for each tokenizer.
 #[derive(Default)]
 pub(super) struct Grammars {
-    known: Mutex<Vec<(Arc<Tokenizer>, Arc<Tokens>)>>,
+    known: Mutex<Vec<(Arc<Tokenizer>, Arc<GrammarTokens>)>>,
 }
 
 /// Tokens of a tokenizer, and the grammars over them that were used last.
-struct Tokens {
+struct GrammarTokens {
     factory: ParserFactory,
     stops: Arc<[u32]>,
-    compiled: Mutex<LruCache<String, Arc<Compiled>>>,
+    compiled: Mutex<LruCache<String, Arc<CompiledGrammar>>>,
     /// Held while a grammar is read: one at a time, whose memory is bounded.
     compiling: Mutex<()>,
 }
@@ -74,13 +74,13 @@ impl Grammars {
         Ok(compiled)
     }
 
-    fn tokens(&self, entry: &Entry) -> Result<Arc<Tokens>, Refusal> {
+    fn tokens(&self, entry: &Entry) -> Result<Arc<GrammarTokens>, Refusal> {
         let tokenizer = entry.tokenizer();
         let mut known = lock(&self.known);
         if let Some((_, tokens)) = known.iter().find(|(known, _)| Arc::ptr_eq(known, tokenizer)) {
             return Ok(Arc::clone(tokens));
         }
-        let tokens = Tokens::read(tokenizer, entry.vocabulary())
+        let tokens = GrammarTokens::read(tokenizer, entry.vocabulary())
             .map_err(|error| Refusal::internal(format!("grammars of `{}`: {error}", entry.name)))?;
         let tokens = Arc::new(tokens);
         known.push((Arc::clone(tokenizer), Arc::clone(&tokens)));
@@ -88,7 +88,7 @@ impl Grammars {
     }
 }
 
-impl Tokens {
+impl GrammarTokens {
     /// Reads the tokens of a tokenizer.
     fn read(tokenizer: &Tokenizer, vocabulary: usize) -> Result<Self, String> {
         let in_range = |id: &u32| (*id as usize) < vocabulary;
@@ -130,7 +130,7 @@ impl Tokens {
     }
 
     /// Returns a grammar from its source.
-    fn compiled(&self, source: String) -> Result<Arc<Compiled>, String> {
+    fn compiled(&self, source: String) -> Result<Arc<CompiledGrammar>, String> {
         if let Some(compiled) = lock(&self.compiled).get(&source) {
             return Ok(Arc::clone(compiled));
         }
@@ -140,7 +140,7 @@ impl Tokens {
             self.matcher(&source)?
         };
         let stops = Arc::clone(&self.stops);
-        let compiled = Arc::new(Compiled { matcher: Mutex::new(matcher), stops });
+        let compiled = Arc::new(CompiledGrammar { matcher: Mutex::new(matcher), stops });
         lock(&self.compiled).put(source, Arc::clone(&compiled));
         Ok(compiled)
     }
@@ -185,32 +185,32 @@ fn brief(message: &str) -> String {
 }
 
 /// A grammar for one tokenizer.
-struct Compiled {
+struct CompiledGrammar {
     matcher: Mutex<Matcher>,
     stops: Arc<[u32]>,
 }
 
-impl fmt::Debug for Compiled {
+impl fmt::Debug for CompiledGrammar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Compiled")
     }
 }
 
-impl Grammar for Compiled {
+impl Grammar for CompiledGrammar {
     fn begin(&self) -> Box<dyn GrammarState> {
         // Replies run on several threads, and caches that they share would be locked by one at a time.
         let matcher = lock(&self.matcher).deep_clone();
-        Box::new(Place { matcher, stops: Arc::clone(&self.stops) })
+        Box::new(GrammarPosition { matcher, stops: Arc::clone(&self.stops) })
     }
 }
 
 /// Place of a reply in a grammar.
-struct Place {
+struct GrammarPosition {
     matcher: Matcher,
     stops: Arc<[u32]>,
 }
 
-impl GrammarState for Place {
+impl GrammarState for GrammarPosition {
     fn mask(&mut self, logits: &mut [f32]) -> Result<(), String> {
         let allowed = self.matcher.compute_mask_or_eos().map_err(|e| brief(&e.to_string()))?;
         for (word, logits) in allowed.as_slice().iter().zip(logits.chunks_mut(u32::BITS as usize)) {

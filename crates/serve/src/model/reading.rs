@@ -18,15 +18,15 @@ const AT_ONCE: usize = 4 << 20;
 const LARGE: usize = 1 << 20;
 
 /// Bound on the requests that are read at once.
-pub(super) struct Reading(Arc<Semaphore>);
+pub(super) struct ReplyReading(Arc<Semaphore>);
 
-impl Default for Reading {
+impl Default for ReplyReading {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-impl Reading {
+impl ReplyReading {
     /// Waits until a request of so many bytes may be read.
     pub(super) async fn begin(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= SMALL {

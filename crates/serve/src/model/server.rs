@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use super::catalog::Catalog;
 #[cfg(feature = "grammar")]
 use super::grammar::Grammars;
-use super::reading::Reading;
+use super::reading::ReplyReading;
 use crate::base::{Health, Loaded};
 use crate::metrics::{Family, Metrics, labeled};
 use crate::openai::Structured;
@@ -80,7 +80,7 @@ pub struct ModelServer {
     catalog: Loaded<Catalog>,
     pub(super) settings: ModelSettings,
     pub(super) queue: Queue,
-    pub(super) reading: Reading,
+    pub(super) reading: ReplyReading,
     pub(super) metrics: Metrics,
     #[cfg(feature = "grammar")]
     pub(super) grammars: Grammars,
@@ -95,7 +95,7 @@ impl ModelServer {
             catalog: Loaded::new(health),
             settings,
             queue,
-            reading: Reading::default(),
+            reading: ReplyReading::default(),
             metrics,
             #[cfg(feature = "grammar")]
             grammars: Grammars::default(),

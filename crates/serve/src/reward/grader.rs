@@ -16,9 +16,9 @@ use maverl::task::{Score, Task};
 pub(super) type Scores = Vec<Result<Score, String>>;
 
 /// A judge of replies.
-pub struct Grader(Kind);
+pub struct Grader(GraderKind);
 
-enum Kind {
+enum GraderKind {
     /// An environment, which compares the answer with the references of the task.
     Environment(Arc<dyn DynEnvironment>),
     /// Equality with a reference, after normalization.
@@ -30,12 +30,12 @@ enum Kind {
 impl Grader {
     /// Creates a judge from an environment.
     pub fn environment(environment: Arc<dyn DynEnvironment>) -> Self {
-        Self(Kind::Environment(environment))
+        Self(GraderKind::Environment(environment))
     }
 
     /// Creates a judge that compares normalized texts, as SQuAD's script does.
     pub fn exact_match() -> Self {
-        Self(Kind::ExactMatch)
+        Self(GraderKind::ExactMatch)
     }
 
     /// Loads a reward model; its reward is the probability that a reply is right.
@@ -44,17 +44,17 @@ impl Grader {
     ///
     /// If it cannot be loaded.
     pub fn verifier(dir: &Path) -> Result<Self, String> {
-        Ok(Self(Kind::Verifier(Verifier::load(dir)?)))
+        Ok(Self(GraderKind::Verifier(Verifier::load(dir)?)))
     }
 
     /// Scores items. One that cannot be scored fails no other.
     pub(super) async fn score(&self, items: Vec<Graded>) -> Scores {
         match &self.0 {
-            Kind::Environment(environment) => {
+            GraderKind::Environment(environment) => {
                 join_all(items.into_iter().map(|item| judged(environment, item))).await
             }
-            Kind::ExactMatch => items.into_iter().map(matched).collect(),
-            Kind::Verifier(verifier) => {
+            GraderKind::ExactMatch => items.into_iter().map(matched).collect(),
+            GraderKind::Verifier(verifier) => {
                 let inputs = items.into_iter().map(|item| item.input).collect();
                 let scores = verifier.score(inputs).await.into_iter();
                 let score = |p: f64| Score { reward: p, ..Score::binary(p >= 0.5) };

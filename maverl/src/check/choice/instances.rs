@@ -80,7 +80,7 @@ pub(crate) fn is_own(kinds: &[TableKind], kind: Option<&str>) -> bool {
 }
 
 /// Declarations of one kind: documentation and constructor, by name.
-type Entries<'r, T> = BTreeMap<&'static str, (&'r Declaration, Constructor<T>)>;
+type InstanceEntries<'r, T> = BTreeMap<&'static str, (&'r Declaration, Constructor<T>)>;
 
 /// Makes a value from its settings.
 type Constructor<T> = fn(&Value) -> Result<Arc<T>, String>;
@@ -88,7 +88,7 @@ type Constructor<T> = fn(&Value) -> Result<Arc<T>, String>;
 fn entries<'r, E, T: ?Sized>(
     all: &'r BTreeMap<&'static str, E>,
     of: impl Fn(&'r E) -> (&'r Declaration, Constructor<T>),
-) -> Entries<'r, T> {
+) -> InstanceEntries<'r, T> {
     all.iter().map(|(name, entry)| (*name, of(entry))).into_map()
 }
 
@@ -96,7 +96,7 @@ fn entries<'r, E, T: ?Sized>(
 fn instance<T: ?Sized>(
     at: &[String],
     given: &TaggedConfig,
-    entries: &Entries<'_, T>,
+    entries: &InstanceEntries<'_, T>,
     problems: &mut Problems<'_>,
 ) -> Option<Instance<T>> {
     let name = given.kind.as_deref()?;

@@ -17,23 +17,25 @@ pub(super) fn without_unknown(
         Value::Array(items) => {
             let mut known = Vec::new();
             for (i, item) in items.iter().enumerate() {
-                let table =
-                    Table { at: &within(at, &i.to_string()), name: format!("{}[{i}]", key(at)) };
+                let table = NestedTable {
+                    at: &within(at, &i.to_string()),
+                    name: format!("{}[{i}]", key(at)),
+                };
                 known.push(table.known(item, |item| alone(vec![item].into()), problems));
             }
             known.into()
         }
-        _ => Table { at, name: key(at) }.known(value, alone, problems),
+        _ => NestedTable { at, name: key(at) }.known(value, alone, problems),
     }
 }
 
 /// A table within an option.
-struct Table<'a> {
+struct NestedTable<'a> {
     at: &'a [String],
     name: String,
 }
 
-impl Table<'_> {
+impl NestedTable<'_> {
     /// Reports every unknown key of the table, and returns the table without them.
     fn known(
         &self,

@@ -7,6 +7,6 @@ mod tasks;
 mod verifiers;
 
 pub(super) use episodes::check_step;
-pub(super) use models::{Models, Opened, model_shape, open_models};
+pub(super) use models::{Models, OpenedModel, model_shape, open_models};
 pub(super) use tasks::{Loaded, data_warnings, load_tasks};
 pub(super) use verifiers::{SeenQuestions, seen_questions};

@@ -13,10 +13,10 @@ use crate::plan::{ModelSource, weights};
 use crate::text::Tokenizer;
 
 /// All models that can be opened.
-pub(crate) type Models = BTreeMap<String, Opened>;
+pub(crate) type Models = BTreeMap<String, OpenedModel>;
 
 /// A model with valid files.
-pub(crate) struct Opened {
+pub(crate) struct OpenedModel {
     pub(crate) source: ModelSource,
     pub(crate) parameters: u64,
     pub(crate) shape: HfConfig,
@@ -57,7 +57,7 @@ pub(crate) fn open_models(
                 let tokenizer = tokenizer
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 let start = start.map(|start| start.inspected(&shape));
-                let opened = Opened { source, parameters, shape, tokenizer, start };
+                let opened = OpenedModel { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
             }
             Err(wrong) => problems.value(&at, wrong.join("; "), help(&model.path, &source)),

@@ -5,7 +5,7 @@ mod lora;
 use std::collections::BTreeMap;
 
 use super::choice::{Member, as_written, without_nulls};
-use super::files::{Models, Opened};
+use super::files::{Models, OpenedModel};
 use crate::IntoMap;
 use crate::config::{
     AgentConfig, AlgorithmConfig, Config, Dtype, ModelConfig, OptimConfig, Resolved,
@@ -19,7 +19,7 @@ pub(super) use lora::{apart_help, default_lora, member_lora};
 pub(super) type Environments = (Chosen, BTreeMap<String, Chosen>);
 
 /// What was chosen for a team.
-pub(super) struct Choices<'c> {
+pub(super) struct ResolvedChoices<'c> {
     pub(super) environments: &'c Environments,
     pub(super) orchestra: &'c Chosen,
     /// Environments that the orchestra acts in besides its component.
@@ -32,7 +32,7 @@ pub(super) struct Choices<'c> {
 }
 
 /// Returns the configuration of a team with every default.
-pub(super) fn resolve_team(written: &Config, choices: &Choices<'_>) -> Resolved {
+pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> Resolved {
     let mut models = BTreeMap::new();
     for (name, model) in &written.models {
         let resolved = ModelConfig {
@@ -112,9 +112,9 @@ fn model_of<'c>(config: &'c Config, member: &'c Member) -> Option<&'c str> {
 }
 
 /// Returns the path of a model: of one from the hub with its commit, so that a resumed run uses the same one.
-fn pinned(path: &str, opened: Option<&Opened>) -> String {
+fn pinned(path: &str, opened: Option<&OpenedModel>) -> String {
     match opened {
-        Some(Opened { source: source @ ModelSource::Hub(_), .. }) => source.to_string(),
+        Some(OpenedModel { source: source @ ModelSource::Hub(_), .. }) => source.to_string(),
         _ => path.to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::agreement::{agree, values};
 use super::groups::Group;
 use crate::check::choice::{Member, setting_path};
-use crate::check::files::Opened;
+use crate::check::files::OpenedModel;
 use crate::check::resolve::{apart_help, default_lora, member_lora};
 use crate::config::source::{Problems, key, path, within};
 use crate::config::{self, Config, LoraSpec};
@@ -19,7 +19,7 @@ pub(crate) fn plan_adapter(
     config: &Config,
     policy: &str,
     group: &Group<'_>,
-    opened: &Opened,
+    opened: &OpenedModel,
     problems: &mut Problems<'_>,
 ) -> Option<AdapterPlan> {
     let members = || group.members.iter().copied();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::files::{Loaded, Models, Opened};
+use crate::check::files::{Loaded, Models, OpenedModel};
 use crate::config::source::{Problems, path};
 use crate::config::{Config, OverlongText};
 use crate::data::{Misfit, RowTexts, misfits};
@@ -25,7 +25,7 @@ pub(crate) fn check_rows(
     let mut warnings = Vec::new();
     for name in names {
         // A model on the hub that is not downloaded has no tokenizer yet.
-        let Some(Opened { shape, tokenizer: Some(tokenizer), .. }) = models.get(name) else {
+        let Some(OpenedModel { shape, tokenizer: Some(tokenizer), .. }) = models.get(name) else {
             continue;
         };
         let context = shape.max_position_embeddings;

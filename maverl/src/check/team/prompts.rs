@@ -2,7 +2,7 @@
 
 use super::policy::Assignment;
 use super::sampling::sampling_key;
-use crate::check::files::{Models, Opened};
+use crate::check::files::{Models, OpenedModel};
 use crate::config::source::Problems;
 use crate::task::Task;
 use crate::text::Tokenizer;
@@ -24,7 +24,7 @@ pub(crate) fn check_prompts(
     let mut fits = seats.is_empty();
     for seat in seats {
         let worker = &workers[policies[seat.policy].worker];
-        let Some(Opened { shape, tokenizer: Some(tokenizer), .. }) = models.get(&worker.model)
+        let Some(OpenedModel { shape, tokenizer: Some(tokenizer), .. }) = models.get(&worker.model)
         else {
             return;
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::groups::Group;
 use crate::IntoMap;
-use crate::check::files::{Models, Opened};
+use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{Config, DeviceChoice, Dtype};
 use crate::plan::{WorkerPlan, packed_bytes, token_bytes};
@@ -21,7 +21,7 @@ pub(crate) fn plan_workers(
         groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).into_map();
     strangers(config, &names.keys().copied().collect::<Vec<_>>(), problems);
     let plan = |(name, model): (&str, &str)| {
-        let Opened { source, parameters, shape, .. } = models.get(model)?;
+        let OpenedModel { source, parameters, shape, .. } = models.get(model)?;
         let dtype = precisions[model];
         Some(WorkerPlan {
             name: name.to_owned(),

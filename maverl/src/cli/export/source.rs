@@ -47,7 +47,7 @@ pub struct ExportArgs {
     pub(super) out: PathBuf,
     /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
-    pub(super) dtype: Option<Dtype>,
+    pub(super) dtype: Option<ExportDtype>,
     /// Maximum size of a file of weights: a number of bytes, or one with KB, MB or GB.
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     pub(super) max_shard_size: u64,
@@ -63,7 +63,7 @@ pub struct ExportArgs {
 
 /// Number type of stored weights.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Dtype {
+pub enum ExportDtype {
     /// 32 bits, as trained.
     F32,
     /// The upper half of f32.
@@ -72,12 +72,12 @@ pub enum Dtype {
     F16,
 }
 
-impl From<Dtype> for StoredDtype {
-    fn from(dtype: Dtype) -> Self {
+impl From<ExportDtype> for StoredDtype {
+    fn from(dtype: ExportDtype) -> Self {
         match dtype {
-            Dtype::F32 => Self::F32,
-            Dtype::Bf16 => Self::Bf16,
-            Dtype::F16 => Self::F16,
+            ExportDtype::F32 => Self::F32,
+            ExportDtype::Bf16 => Self::Bf16,
+            ExportDtype::F16 => Self::F16,
         }
     }
 }
@@ -95,14 +95,14 @@ pub fn which(text: &str) -> Result<Which, String> {
 }
 
 /// Where an exported model is from.
-pub(super) enum Origin {
+pub(super) enum ExportOrigin {
     /// A model as users write it.
     Model(String),
     /// A policy of a run, at a step; its base, where it is an adapter.
     Policy { run: PathBuf, policy: String, step: u64, base: Option<String> },
 }
 
-impl Origin {
+impl ExportOrigin {
     /// Returns the policy and the step, for the message about what was written.
     pub(super) fn told(&self) -> String {
         match self {
@@ -133,16 +133,16 @@ impl ExportArgs {
         Ok(Some((hub, id)))
     }
 
-    pub(super) fn open(&self) -> Result<(Model, Origin), Failure> {
+    pub(super) fn open(&self) -> Result<(Model, ExportOrigin), Failure> {
         let (model, adapter, origin) = match &self.run {
             None => {
                 let model = self.model.clone().unwrap_or_default();
-                (model.clone(), self.adapter.clone(), Origin::Model(model))
+                (model.clone(), self.adapter.clone(), ExportOrigin::Model(model))
             }
             Some(run) => {
                 let (dir, step) = policy_dir(run, self.checkpoint, self.policy.as_deref())?;
                 let (run, policy) = (run.clone(), name(&dir).replace("%2F", "/"));
-                let origin = |base| Origin::Policy { run, policy, step, base };
+                let origin = |base| ExportOrigin::Policy { run, policy, step, base };
                 if is_adapter(&dir) {
                     let base = self.base(&dir)?;
                     (base.clone(), Some(dir), origin(Some(base)))

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::checkpoint::Which;
 use crate::cli::card::Kind;
 use crate::cli::export::directory::{CARD, whole};
-use crate::cli::export::source::{ExportArgs, Origin, policy_dir};
+use crate::cli::export::source::{ExportArgs, ExportOrigin, policy_dir};
 use crate::cli::failure::Failure;
 use crate::cli::models;
 use crate::data::SEEN;
@@ -55,7 +55,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
     let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
     let policy = name(&dir).replace("%2F", "/");
-    let origin = Origin::Policy { run: run.to_owned(), policy, step, base: None };
+    let origin = ExportOrigin::Policy { run: run.to_owned(), policy, step, base: None };
     let card = origin.card(Kind::Model)?.text();
     let settings = RewardHead::new(record.temperature, record.offset);
     let model = RewardModel::new(model, head, settings)?;

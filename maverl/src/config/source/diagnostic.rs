@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use super::excerpt::{Excerpt, Mark, SourceText};
+use super::excerpt::{Excerpt, ExcerptMark, SourceText};
 
 /// One problem: message, places and help.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Diagnostic {
     pub(super) message: String,
     pub(super) help: Option<String>,
     pub(crate) source: Option<Arc<SourceText>>,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<ExcerptMark>,
     pub(super) key: Option<String>,
     pub(super) order: (usize, usize),
 }
@@ -23,7 +23,7 @@ pub struct Diagnostic {
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let source = self.source.as_deref();
-        let spot = |(mark, note): &Mark| {
+        let spot = |(mark, note): &ExcerptMark| {
             let source = source?;
             let text = source.text.get(mark.start..mark.end.min(source.text.len()))?;
             let (line, column) = source.position(mark.start);

@@ -72,7 +72,7 @@ impl SourceText {
 }
 
 /// A mark of a source: its place, and a note.
-pub(super) type Mark = (Range<usize>, Option<String>);
+pub(super) type ExcerptMark = (Range<usize>, Option<String>);
 
 /// The lines of a source that have marks. Longer lines are cut around the marks, and hidden characters are visible.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ struct Line {
 
 impl Excerpt {
     /// Returns the lines of a source with the first lines of each mark.
-    pub(crate) fn new(source: &SourceText, marks: &[Mark]) -> Self {
+    pub(crate) fn new(source: &SourceText, marks: &[ExcerptMark]) -> Self {
         let clipped: Vec<Range<usize>> = marks.iter().map(|(mark, _)| clip(source, mark)).collect();
         let lines_of = |mark: &Range<usize>| source.line_of(mark.start)..=source.line_of(mark.end);
         let marked: BTreeSet<usize> = clipped.iter().flat_map(lines_of).collect();

@@ -26,14 +26,14 @@ pub(super) struct KeyPosition {
 }
 
 /// All layers and their merged values.
-pub(crate) struct Layers {
+pub(crate) struct ConfigLayers {
     layers: Vec<Layer>,
     figment: Figment,
     merged: Value,
     verifiers: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Layers {
+impl ConfigLayers {
     /// Reads every source; an unreadable one has no values.
     pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
         let mut unreadable = Vec::new();

@@ -3,7 +3,7 @@
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::layer::Content;
-use super::layers::Layers;
+use super::layers::ConfigLayers;
 use super::sources::Sources;
 
 impl Sources {
@@ -11,7 +11,7 @@ impl Sources {
     /// Comments and order are kept (of a file in YAML, the order), and the merged values are listed at the top. `None` if a source cannot be read,
     /// which [`crate::check()`] reports.
     pub fn written(&self) -> Option<String> {
-        let (layers, unreadable) = Layers::read(self);
+        let (layers, unreadable) = ConfigLayers::read(self);
         if !unreadable.is_empty() {
             return None;
         }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::diagnostic::Diagnostic;
-use super::excerpt::Mark;
+use super::excerpt::ExcerptMark;
 use super::layer::Unreadable;
-use super::layers::Layers;
+use super::layers::ConfigLayers;
 use super::names::key;
 use super::sources::Sources;
 
@@ -16,8 +16,8 @@ use super::sources::Sources;
 /// # Errors
 ///
 /// The problems of sources that cannot be read.
-pub(crate) fn read_layers(sources: &Sources) -> Result<Layers, Vec<Diagnostic>> {
-    let (layers, unreadable) = Layers::read(sources);
+pub(crate) fn read_layers(sources: &Sources) -> Result<ConfigLayers, Vec<Diagnostic>> {
+    let (layers, unreadable) = ConfigLayers::read(sources);
     if unreadable.is_empty() {
         return Ok(layers);
     }
@@ -35,7 +35,7 @@ enum Part {
 
 /// Collected problems. The first problem of a key hides later ones of it, but all conflicts are reported.
 pub(crate) struct Problems<'l> {
-    layers: &'l Layers,
+    layers: &'l ConfigLayers,
     found: Vec<Diagnostic>,
     keys: BTreeSet<Vec<String>>,
     gone: BTreeSet<Vec<String>>,
@@ -44,13 +44,13 @@ pub(crate) struct Problems<'l> {
 }
 
 impl<'l> Problems<'l> {
-    pub(crate) fn new(layers: &'l Layers) -> Self {
+    pub(crate) fn new(layers: &'l ConfigLayers) -> Self {
         let found = Vec::new();
         let (keys, gone, conflicts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         Self { layers, found, keys, gone, conflicts }
     }
 
-    pub(crate) fn layers(&self) -> &'l Layers {
+    pub(crate) fn layers(&self) -> &'l ConfigLayers {
         self.layers
     }
 
@@ -177,7 +177,7 @@ impl<'l> Problems<'l> {
     fn push(
         &mut self,
         layer: Option<usize>,
-        marks: Vec<Mark>,
+        marks: Vec<ExcerptMark>,
         message: String,
         help: Option<String>,
     ) {

@@ -31,7 +31,7 @@ pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: u
     let mut text = String::new();
     for diagnostic in diagnostics.iter().take(SHOWN) {
         handler
-            .render_report(&mut text, &Shown::new(diagnostic, width))
+            .render_report(&mut text, &ShownProblem::new(diagnostic, width))
             .expect("writing to a String cannot fail, and every span lies in its source");
     }
     let more = diagnostics.len().saturating_sub(SHOWN);
@@ -44,13 +44,13 @@ pub fn render_within(diagnostics: &[Diagnostic], theme: GraphicalTheme, width: u
 /// A problem as it is shown. Lines of its texts are wrapped, but names and paths stay whole: the report's own wrapping
 /// would break them at every `/`.
 #[derive(Debug)]
-struct Shown {
+struct ShownProblem {
     message: String,
     help: Option<String>,
     excerpt: Option<Excerpt>,
 }
 
-impl Shown {
+impl ShownProblem {
     fn new(inner: &Diagnostic, width: usize) -> Self {
         let lines = |text: &str, indent: usize| {
             let text = shortened(&visible(text));
@@ -79,15 +79,15 @@ fn shortened(text: &str) -> String {
     text.split(' ').map(short).collect::<Vec<_>>().join(" ")
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Shown {}
+impl std::error::Error for ShownProblem {}
 
-impl miette::Diagnostic for Shown {
+impl miette::Diagnostic for ShownProblem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }

@@ -25,12 +25,12 @@ pub(super) struct Node {
 enum Data {
     Scalar(toml_edit::Value),
     List(Vec<Node>),
-    Table(Vec<Entry>),
+    Table(Vec<YamlEntry>),
 }
 
 /// A key and its value.
 #[derive(Debug)]
-struct Entry {
+struct YamlEntry {
     name: String,
     span: Range<usize>,
     value: Node,
@@ -38,7 +38,7 @@ struct Entry {
 
 /// The table that a text is.
 pub(super) fn parse(name: &str, text: &str) -> Result<Node, Unread> {
-    let mut reader = Reader::new(text);
+    let mut reader = YamlReader::new(text);
     let node = reader.document().map_err(|(span, message, help)| {
         (span, format!("{name} is not a configuration in YAML: {message}"), help)
     })?;
@@ -91,7 +91,7 @@ impl Node {
     fn table(&self) -> Table {
         let mut table = Table::new();
         if let Data::Table(entries) = &self.data {
-            for Entry { name, value, .. } in entries {
+            for YamlEntry { name, value, .. } in entries {
                 let item = match &value.data {
                     Data::Table(_) => Item::Table(value.table()),
                     Data::Scalar(_) | Data::List(_) => Item::Value(value.inline()),
@@ -116,14 +116,14 @@ impl Node {
     }
 }
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     text: &'t str,
     /// Byte offset of each character.
     offsets: Vec<usize>,
     events: Parser<'t, saphyr_parser::StrInput<'t>>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> YamlReader<'t> {
     fn new(text: &'t str) -> Self {
         let offsets = text.char_indices().map(|(at, _)| at).collect();
         Self { text, offsets, events: Parser::new_from_str(text) }
@@ -227,8 +227,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn table(&mut self, depth: usize) -> Result<Vec<Entry>, Unread> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn table(&mut self, depth: usize) -> Result<Vec<YamlEntry>, Unread> {
+        let mut entries: Vec<YamlEntry> = Vec::new();
         loop {
             let (name, span) = match self.next()? {
                 (Event::MappingEnd | Event::StreamEnd, _) => return Ok(entries),
@@ -245,7 +245,7 @@ impl<'t> Reader<'t> {
                 matches!(&event, Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty());
             let place = if missing { span.clone() } else { place };
             let value = self.node(&format!("`{name}`"), event, place, depth + 1)?;
-            entries.push(Entry { name, span, value });
+            entries.push(YamlEntry { name, span, value });
         }
     }
 }

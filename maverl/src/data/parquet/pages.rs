@@ -9,7 +9,7 @@ use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
 use super::thrift::{Field, I32, LIST, Reader, STRUCT};
-use super::wrong::Wrong;
+use super::wrong::WrongParquet;
 use crate::data::bounds::Bounds;
 
 /// Maximum depth of nested columns.
@@ -33,12 +33,12 @@ struct Page {
 }
 
 /// Rejects a schema that is nested so deeply that reading it would overflow the stack.
-pub(super) fn schema(file: &mut File) -> Result<(), Wrong> {
-    let footer = footer(file).map_err(Wrong::Io)?;
+pub(super) fn schema(file: &mut File) -> Result<(), WrongParquet> {
+    let footer = footer(file).map_err(WrongParquet::Io)?;
     match footer.as_deref().map(depth) {
-        Some(Some(depth)) if depth > DEEPEST => {
-            Err(Wrong::Damaged(format!("its columns are nested {depth} deep; {DEEPEST} are read")))
-        }
+        Some(Some(depth)) if depth > DEEPEST => Err(WrongParquet::Damaged(format!(
+            "its columns are nested {depth} deep; {DEEPEST} are read"
+        ))),
         // The crate reports other problems.
         _ => Ok(()),
     }
@@ -117,8 +117,8 @@ pub(super) fn sizes(
     file: &mut File,
     metadata: &ParquetMetaData,
     bounds: &Bounds,
-) -> Result<(), Wrong> {
-    let packed = file.metadata().map_err(Wrong::Io)?.len();
+) -> Result<(), WrongParquet> {
+    let packed = file.metadata().map_err(WrongParquet::Io)?.len();
     let (mut unpacked, mut values) = (0_u64, 0_u64);
     for column in metadata.row_groups().iter().flat_map(|group| group.columns()) {
         let listed = column.column_descr().max_rep_level() > 0;
@@ -133,14 +133,14 @@ pub(super) fn sizes(
             at = at.saturating_add(page.header).saturating_add(page.packed);
         }
         if unpacked > bounds.unpacked || values > bounds.unpacked / VALUE {
-            return Err(Wrong::TooLong(bounds.too_long(packed)));
+            return Err(WrongParquet::TooLong(bounds.too_long(packed)));
         }
     }
-    file.rewind().map_err(Wrong::Io)
+    file.rewind().map_err(WrongParquet::Io)
 }
 
-fn damaged(what: &str) -> Wrong {
-    Wrong::Damaged(what.to_owned())
+fn damaged(what: &str) -> WrongParquet {
+    WrongParquet::Damaged(what.to_owned())
 }
 
 /// Returns the byte range of a column's pages.
@@ -152,12 +152,12 @@ fn range(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
 }
 
 /// Reads the header of the page at an offset.
-fn page(file: &mut File, at: u64) -> Result<Page, Wrong> {
+fn page(file: &mut File, at: u64) -> Result<Page, WrongParquet> {
     let mut length = 1 << 10;
     loop {
-        file.seek(SeekFrom::Start(at)).map_err(Wrong::Io)?;
+        file.seek(SeekFrom::Start(at)).map_err(WrongParquet::Io)?;
         let mut bytes = Vec::new();
-        file.by_ref().take(length).read_to_end(&mut bytes).map_err(Wrong::Io)?;
+        file.by_ref().take(length).read_to_end(&mut bytes).map_err(WrongParquet::Io)?;
         match header(&bytes) {
             Some(page) => return Ok(page),
             // The header may be longer than the bytes read.
@@ -203,9 +203,9 @@ fn contents(reader: &mut Reader<'_>, page: &mut Page, levels: &[i64]) -> Option<
 }
 
 /// Rejects a page that gzip decompresses to more than its header states: the crate decompresses all of it.
-fn packed_by_gzip(file: &mut File, at: u64, page: &Page) -> Result<(), Wrong> {
+fn packed_by_gzip(file: &mut File, at: u64, page: &Page) -> Result<(), WrongParquet> {
     let start = at.saturating_add(page.header).saturating_add(page.levels);
-    file.seek(SeekFrom::Start(start)).map_err(Wrong::Io)?;
+    file.seek(SeekFrom::Start(start)).map_err(WrongParquet::Io)?;
     let packed = io::BufReader::new(file.take(page.packed.saturating_sub(page.levels)));
     let most = page.unpacked.saturating_add(1);
     // Invalid gzip data is left to the crate, which decompresses no more of it than this function.

@@ -4,7 +4,7 @@ use std::io;
 
 /// Reason that a file, or a row of it, cannot be read.
 #[derive(Debug)]
-pub(in crate::data) enum Wrong {
+pub(in crate::data) enum WrongParquet {
     /// The file exceeds the bounds.
     #[cfg_attr(not(feature = "parquet"), allow(dead_code))]
     TooLong(String),

@@ -18,7 +18,7 @@ const SHOWN: usize = 5;
 
 /// Python text of a task.
 #[derive(Debug, Serialize)]
-struct Text<'a> {
+struct ProgramText<'a> {
     /// Index of the task.
     task: usize,
     kind: &'static str,
@@ -37,7 +37,7 @@ pub(super) fn compile(
     tasks: &[Task],
     problems: &[Problem],
 ) -> Result<Option<String>, EnvError> {
-    let texts: Vec<Text<'_>> = (0..)
+    let texts: Vec<ProgramText<'_>> = (0..)
         .zip(tasks.iter().zip(problems))
         .flat_map(|(at, (task, problem))| texts(at, task, problem))
         .collect();
@@ -54,9 +54,9 @@ pub(super) fn compile(
         .run(COMPILES, &input, &limits)
         .map_err(|error| failed(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let lines = said.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
+    let lines = said.lines().map_while(|line| serde_json::from_str::<ProgramLine>(line).ok());
     let (mut bad, mut hopeless) = (BTreeMap::new(), BTreeMap::new());
-    for Line(at, what, broken) in lines {
+    for ProgramLine(at, what, broken) in lines {
         let of = if broken { &mut bad } else { &mut hopeless };
         of.entry(at).or_insert(what);
     }
@@ -80,7 +80,7 @@ pub(super) fn compile(
 
 /// Index of a task, the problem with its tests, and whether they cannot be run at all.
 #[derive(Deserialize)]
-struct Line(usize, String, bool);
+struct ProgramLine(usize, String, bool);
 
 /// Lists the first of some tasks, each with its problem.
 fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
@@ -94,9 +94,9 @@ fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
 }
 
 /// Returns the Python texts of a task: those that its row states, not those derived from its question.
-fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<Text<'a>> {
+fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<ProgramText<'a>> {
     let entry = problem.entry.as_deref().unwrap_or_default();
-    let text = |kind, source: &'a str| Text { task: at, kind, source, entry };
+    let text = |kind, source: &'a str| ProgramText { task: at, kind, source, entry };
     let mut texts = Vec::new();
     if !problem.setup.is_empty() {
         texts.push(text("setup", &problem.setup));

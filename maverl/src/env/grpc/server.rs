@@ -33,9 +33,9 @@ const RENEWAL: Duration = Duration::from_secs(1);
 
 /// A connection to a server, and the sessions on it. Clones share them.
 #[derive(Clone)]
-pub(super) struct Server(Arc<Inner>);
+pub(super) struct Server(Arc<ServerState>);
 
-struct Inner {
+struct ServerState {
     endpoint: Endpoint,
     /// Opened by the first request, on its runtime; it connects again by itself.
     channel: OnceLock<Channel>,
@@ -83,7 +83,7 @@ impl Server {
             key.set_sensitive(true);
         }
         let random = || RandomState::new().build_hasher().finish();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ServerState {
             endpoint,
             channel: OnceLock::new(),
             key,

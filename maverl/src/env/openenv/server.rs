@@ -38,12 +38,12 @@ pub(super) struct Server {
     /// Tools of tasks whose observation of a reset lists some.
     task_tools: TaskTools,
     places: Arc<Semaphore>,
-    sessions: Mutex<BTreeMap<u64, Open>>,
+    sessions: Mutex<BTreeMap<u64, OpenSession>>,
     next: AtomicU64,
 }
 
 /// An open session.
-struct Open {
+struct OpenSession {
     socket: Socket,
     /// Answer that ended the episode, with its score.
     judged: Option<(String, Score)>,
@@ -97,7 +97,8 @@ impl Server {
             match answer.map_err(|what| self.failed(&what))? {
                 Frame::Observation { observation, done, .. } => {
                     let number = self.next.fetch_add(1, Ordering::Relaxed);
-                    self.sessions().insert(number, Open { socket, judged: None, _place: place });
+                    self.sessions()
+                        .insert(number, OpenSession { socket, judged: None, _place: place });
                     return Ok((number, observation, done));
                 }
                 Frame::Error { code, .. }
@@ -124,7 +125,7 @@ impl Server {
     /// Closes a session.
     pub(super) async fn close(&self, number: u64) {
         let closed = self.sessions().remove(&number);
-        if let Some(Open { socket, _place, .. }) = closed {
+        if let Some(OpenSession { socket, _place, .. }) = closed {
             socket.close().await;
         }
     }
@@ -158,7 +159,7 @@ impl Server {
         EnvError(format!("the OpenEnv server at {}: {what}", self.ws))
     }
 
-    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Open>> {
+    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, OpenSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,10 +25,10 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Number of characters of an answer that messages show.
 const SHOWN: usize = 200;
 
-type Stream = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type ClientStream = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A message to the server.
-struct Command {
+struct SocketCommand {
     message: String,
     /// Time in which it is answered, or the session ends.
     limit: Duration,
@@ -37,7 +37,7 @@ struct Command {
 
 /// A connection, which a task of its own reads: pings are answered while a team thinks. Dropping it closes the session.
 pub(super) struct Socket {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SocketCommand>,
     task: JoinHandle<()>,
 }
 
@@ -96,7 +96,7 @@ impl Socket {
 
 /// Sender of messages to a session.
 #[derive(Clone)]
-pub(super) struct Sender(mpsc::Sender<Command>);
+pub(super) struct Sender(mpsc::Sender<SocketCommand>);
 
 impl Sender {
     /// Sends a message, and returns its answer.
@@ -110,7 +110,7 @@ impl Sender {
             let (reply, answer) = oneshot::channel();
             // Longer than the wait below, so that an answer stays paired with its message.
             let limit = limit.saturating_mul(2);
-            let command = Command { message: message.to_string(), limit, reply };
+            let command = SocketCommand { message: message.to_string(), limit, reply };
             self.0.send(command).await.map_err(|_| ended())?;
             answer.await.map_err(|_| ended())?
         };
@@ -155,7 +155,7 @@ impl Frame {
 }
 
 /// Sends messages and passes on their answers, until the last sender is gone or the connection ends.
-async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
+async fn speak(mut stream: ClientStream, mut commands: mpsc::Receiver<SocketCommand>) {
     // A server that refuses a session says so before it is asked.
     let mut unasked = None;
     loop {
@@ -170,7 +170,7 @@ async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
                 Some(Ok(_)) => continue,
             },
         };
-        let Some(Command { message, limit, reply }) = command else { break };
+        let Some(SocketCommand { message, limit, reply }) = command else { break };
         let answer = match unasked.take() {
             Some(text) => Ok(text),
             None => {
@@ -194,7 +194,7 @@ async fn speak(mut stream: Stream, mut commands: mpsc::Receiver<Command>) {
     let _ = tokio::time::timeout(CLOSING, closing).await;
 }
 
-async fn exchange(stream: &mut Stream, message: String) -> Result<Utf8Bytes, String> {
+async fn exchange(stream: &mut ClientStream, message: String) -> Result<Utf8Bytes, String> {
     // A server that refused the session has closed it, and its reason is still to be read.
     let sent = stream.send(Message::Text(message.into())).await;
     loop {

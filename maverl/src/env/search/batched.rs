@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 use super::cache::QueryCache;
-use super::index::{Hit, Index};
-use super::ranked::Ranked;
+use super::index::{FoundDocument, Index};
+use super::ranked::RankedDocument;
 use crate::IntoMap;
 use crate::env::EnvError;
 
@@ -31,7 +31,7 @@ struct CachedIndex {
 const AT_ONCE: usize = 64;
 
 /// Result of one query.
-type Found = Arc<[Ranked]>;
+type Found = Arc<[RankedDocument]>;
 
 /// Queries for the best `k` documents, and the channel of their caller.
 struct Ask {
@@ -61,7 +61,7 @@ impl BatchedSearch {
         &self,
         queries: &[Q],
         k: usize,
-    ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
+    ) -> Result<Vec<Vec<FoundDocument<'_>>>, EnvError> {
         let queries = || queries.iter().map(AsRef::<str>::as_ref);
         let mut known: Vec<Option<Found>> =
             queries().map(|query| self.cached.kept.get(query, k)).collect();

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
-use super::ranked::{Ranked, best_ranked};
+use super::ranked::{RankedDocument, best_ranked};
 use crate::IntoMap;
 use crate::builtin::Document;
 
@@ -77,7 +77,7 @@ impl Bm25 {
     }
 
     /// Returns the best `k` documents that have a word of the query, best first; ties in document order.
-    pub(super) fn search(&self, query: &str, k: usize) -> Vec<Ranked> {
+    pub(super) fn search(&self, query: &str, k: usize) -> Vec<RankedDocument> {
         if k == 0 {
             return Vec::new();
         }
@@ -100,11 +100,11 @@ fn idf(documents: usize, with_word: usize) -> f64 {
 }
 
 /// Sums the contributions to each document, in the order of the lists.
-fn sparse_scores(lists: &[&[Posting]]) -> Vec<Ranked> {
+fn sparse_scores(lists: &[&[Posting]]) -> Vec<RankedDocument> {
     let mut all: Vec<&Posting> = lists.iter().copied().flatten().collect();
     all.sort_by_key(|posting| posting.place); // stable: shares of a document stay in the order of the lists
     let of_one = all.chunk_by(|a, b| a.place == b.place);
-    let ranked = of_one.map(|postings| Ranked {
+    let ranked = of_one.map(|postings| RankedDocument {
         place: postings[0].place as usize,
         score: postings.iter().fold(0.0, |sum, posting| sum + posting.share),
     });
@@ -112,13 +112,13 @@ fn sparse_scores(lists: &[&[Posting]]) -> Vec<Ranked> {
 }
 
 /// Computes the same sums in a table of all documents.
-fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<Ranked> {
+fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<RankedDocument> {
     let mut scores = vec![0.0_f32; documents];
     for posting in lists.iter().copied().flatten() {
         scores[posting.place as usize] += posting.share;
     }
     let scores = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0);
-    scores.map(|(place, score)| Ranked { place, score }).collect()
+    scores.map(|(place, score)| RankedDocument { place, score }).collect()
 }
 
 /// Counts the words of a document.

@@ -10,7 +10,7 @@ pub use encoder::{Encoder, Pooling};
 use exact::Exact;
 use hnsw::Hnsw;
 
-use super::ranked::Ranked;
+use super::ranked::RankedDocument;
 use crate::builtin::Document;
 use crate::env::EnvError;
 
@@ -71,7 +71,11 @@ impl DenseIndex {
     }
 
     /// Returns the `k` documents nearest to each query, nearest first.
-    pub(super) fn search(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+    pub(super) fn search(
+        &self,
+        queries: &[&str],
+        k: usize,
+    ) -> Result<Vec<Vec<RankedDocument>>, EnvError> {
         let texts: Vec<String> =
             queries.iter().map(|query| format!("{}{query}", self.prefix)).collect();
         let embeddings = self.encoder.encode(&texts)?;

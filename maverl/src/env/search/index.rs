@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bm25::Bm25;
 use super::dense::{Dense, DenseIndex, Encoder};
-use super::ranked::{Ranked, best_ranked};
+use super::ranked::{RankedDocument, best_ranked};
 use crate::builtin::Document;
 use crate::env::EnvError;
 
@@ -45,7 +45,7 @@ enum Ranker {
 
 /// A retrieved document.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hit<'a> {
+pub struct FoundDocument<'a> {
     /// The document.
     pub document: &'a Document,
     /// Score of the document for the query; larger is better. Scores of different rankings are not comparable.
@@ -130,15 +130,20 @@ impl Index {
         &self,
         queries: &[Q],
         k: usize,
-    ) -> Result<Vec<Vec<Hit<'_>>>, EnvError> {
+    ) -> Result<Vec<Vec<FoundDocument<'_>>>, EnvError> {
         let queries: Vec<&str> = queries.iter().map(AsRef::as_ref).collect();
-        let hits =
-            |ranked: Vec<Ranked>| ranked.into_iter().map(|ranked| self.hit(ranked)).collect();
+        let hits = |ranked: Vec<RankedDocument>| {
+            ranked.into_iter().map(|ranked| self.hit(ranked)).collect()
+        };
         Ok(self.ranked(&queries, k)?.into_iter().map(hits).collect())
     }
 
     /// Returns the result of [`Index::search`] as positions.
-    pub(super) fn ranked(&self, queries: &[&str], k: usize) -> Result<Vec<Vec<Ranked>>, EnvError> {
+    pub(super) fn ranked(
+        &self,
+        queries: &[&str],
+        k: usize,
+    ) -> Result<Vec<Vec<RankedDocument>>, EnvError> {
         let k = k.min(self.documents.len());
         match &self.ranker {
             Ranker::Words(words) => Ok(by_words(words, queries, k)),
@@ -154,32 +159,35 @@ impl Index {
     }
 
     /// Returns the document at a position of this index.
-    pub(super) fn hit(&self, Ranked { place, score }: Ranked) -> Hit<'_> {
-        Hit { document: &self.documents[place], score }
+    pub(super) fn hit(&self, RankedDocument { place, score }: RankedDocument) -> FoundDocument<'_> {
+        FoundDocument { document: &self.documents[place], score }
     }
 }
 
-fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Vec<Vec<Ranked>> {
+fn by_words(words: &Bm25, queries: &[&str], k: usize) -> Vec<Vec<RankedDocument>> {
     queries.par_iter().map(|query| words.search(query, k)).collect()
 }
 
 /// Returns the best `k` of two rankings by the sum of `1 / (60 + rank)`.
-fn fuse(rankings: [&Vec<Ranked>; 2], k: usize) -> Vec<Ranked> {
+fn fuse(rankings: [&Vec<RankedDocument>; 2], k: usize) -> Vec<RankedDocument> {
     let mut scores: BTreeMap<usize, f32> = BTreeMap::new();
     for ranking in rankings {
         for (rank, ranked) in (1..).zip(ranking) {
             *scores.entry(ranked.place).or_default() += 1.0 / (FUSION + rank as f32);
         }
     }
-    best_ranked(scores.into_iter().map(|(place, score)| Ranked { place, score }).collect(), k)
+    best_ranked(
+        scores.into_iter().map(|(place, score)| RankedDocument { place, score }).collect(),
+        k,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ranking(places: &[usize]) -> Vec<Ranked> {
-        places.iter().map(|&place| Ranked { place, score: 1.0 }).collect()
+    fn ranking(places: &[usize]) -> Vec<RankedDocument> {
+        places.iter().map(|&place| RankedDocument { place, score: 1.0 }).collect()
     }
 
     #[test]
@@ -192,14 +200,14 @@ mod tests {
         assert_eq!(fused[2].score, 1.0 / 61.0);
         assert_eq!(
             fuse([&ranking(&[]), &ranking(&[3, 2])], 1),
-            [Ranked { place: 3, score: 1.0 / 61.0 }]
+            [RankedDocument { place: 3, score: 1.0 / 61.0 }]
         );
     }
 
     #[test]
     fn the_best_are_taken_whatever_the_order() {
-        let scored = |all: &[(usize, f32)]| -> Vec<Ranked> {
-            all.iter().map(|&(place, score)| Ranked { place, score }).collect()
+        let scored = |all: &[(usize, f32)]| -> Vec<RankedDocument> {
+            all.iter().map(|&(place, score)| RankedDocument { place, score }).collect()
         };
         let all = scored(&[(3, 0.5), (0, 0.1), (2, 0.5), (1, 0.9)]);
         assert_eq!(best_ranked(all.clone(), 2), scored(&[(1, 0.9), (2, 0.5)]));

@@ -24,7 +24,7 @@ pub use dense::{Dense, Encoder};
 pub use dense::{Neighbors, Pooling};
 pub use index::Ranking;
 #[doc(hidden)]
-pub use index::{Hit, Index};
+pub use index::{FoundDocument, Index};
 #[doc(hidden)]
 pub use retriever::Retriever;
 pub use score::{exact_match, f1, normalize};
@@ -101,11 +101,11 @@ pub struct SearchEnvironment {
     pub retries: u32,
     /// Set by [`Environment::start`].
     #[serde(skip)]
-    backend: Backend,
+    backend: SearchBackend,
 }
 
 #[derive(Default)]
-enum Backend {
+enum SearchBackend {
     #[default]
     NotStarted,
     Index(BatchedSearch),
@@ -159,12 +159,12 @@ impl Environment for SearchEnvironment {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
-            Backend::Index(batched) => {
+            SearchBackend::Index(batched) => {
                 let found = batched.search(&[query], self.top_k).await?;
                 found.into_iter().flatten().map(|hit| hit.document.clone()).collect()
             }
-            Backend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
-            Backend::NotStarted => {
+            SearchBackend::Retriever(retriever) => retriever.search(&query, self.top_k).await?,
+            SearchBackend::NotStarted => {
                 return Err(EnvError::new("the search environment was not started"));
             }
         };
@@ -199,7 +199,8 @@ impl SearchEnvironment {
     /// If there are no documents, or two of them share a key.
     pub fn over(documents: Vec<Document>, top_k: usize) -> Result<Self, EnvError> {
         let search = Self { top_k, ..Self::default() };
-        let backend = Backend::Index(BatchedSearch::new(Index::new(documents)?, search.cache));
+        let backend =
+            SearchBackend::Index(BatchedSearch::new(Index::new(documents)?, search.cache));
         Ok(Self { backend, ..search })
     }
 
@@ -210,7 +211,7 @@ impl SearchEnvironment {
     ///
     /// If the index fails.
     pub fn recall(&self, tasks: &[Task], k: usize) -> Result<Option<f64>, EnvError> {
-        let Backend::Index(batched) = &self.backend else { return Ok(None) };
+        let SearchBackend::Index(batched) = &self.backend else { return Ok(None) };
         let supported: Vec<(&str, Vec<String>)> = tasks
             .iter()
             .map(|task| (task.question.as_str(), task.texts("support")))
@@ -218,7 +219,7 @@ impl SearchEnvironment {
             .collect();
         let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
         let found = batched.index().search(&questions, k)?;
-        let helps = |(hits, (_, support)): &(&Vec<Hit<'_>>, &(&str, Vec<String>))| {
+        let helps = |(hits, (_, support)): &(&Vec<FoundDocument<'_>>, &(&str, Vec<String>))| {
             hits.iter().any(|hit| support.contains(&hit.document.key))
         };
         let helped = found.iter().zip(&supported).filter(helps).count();

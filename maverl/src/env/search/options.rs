@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
-use super::{Backend, BatchedSearch, Index, Ranking, Retriever, SearchEnvironment};
+use super::{BatchedSearch, Index, Ranking, Retriever, SearchBackend, SearchEnvironment};
 use crate::builtin::Document;
 use crate::client::lacks_https;
 use crate::data::{self, Bounds};
@@ -130,14 +130,14 @@ impl SearchEnvironment {
     }
 
     /// Creates the backend that answers queries.
-    pub(super) fn backend(&self, base: &Path) -> Result<Backend, EnvError> {
+    pub(super) fn backend(&self, base: &Path) -> Result<SearchBackend, EnvError> {
         let timeout = self.timeout()?;
         if self.retriever.is_empty() {
-            return Ok(Backend::Index(BatchedSearch::new(self.index(base)?, self.cache)));
+            return Ok(SearchBackend::Index(BatchedSearch::new(self.index(base)?, self.cache)));
         }
         self.encoder(base)?;
         let key = self.key()?;
         let retriever = Retriever::new(&self.retriever, key, timeout, self.retries, self.cache);
-        Ok(Backend::Retriever(Arc::new(retriever)))
+        Ok(SearchBackend::Retriever(Arc::new(retriever)))
     }
 }

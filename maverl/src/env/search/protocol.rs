@@ -6,7 +6,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::index::Hit;
+use super::index::FoundDocument;
 use crate::builtin::Document;
 
 /// Default number of documents of a query.
@@ -83,9 +83,9 @@ impl Question {
 
 /// Reads a list of queries up to the maximum number.
 fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    struct Texts;
+    struct DocumentTexts;
 
-    impl<'de> Visitor<'de> for Texts {
+    impl<'de> Visitor<'de> for DocumentTexts {
         type Value = Option<Vec<String>>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,18 +110,18 @@ fn queries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Stri
         }
     }
 
-    deserializer.deserialize_any(Texts)
+    deserializer.deserialize_any(DocumentTexts)
 }
 
 /// Serializes the answer to a request: a list for each query. Returns `None` if it is too large. Documents are written
 /// directly into the output without further copies.
-pub fn answer(found: &[Vec<Hit<'_>>], scores: bool) -> Option<Vec<u8>> {
-    let mut bytes = Bounded(Vec::new());
+pub fn answer(found: &[Vec<FoundDocument<'_>>], scores: bool) -> Option<Vec<u8>> {
+    let mut bytes = BoundedList(Vec::new());
     write(&mut bytes, found, scores).ok()?;
     Some(bytes.0)
 }
 
-fn write(out: &mut Bounded, found: &[Vec<Hit<'_>>], scores: bool) -> io::Result<()> {
+fn write(out: &mut BoundedList, found: &[Vec<FoundDocument<'_>>], scores: bool) -> io::Result<()> {
     out.write_all(b"{\"result\":[")?;
     for (i, hits) in found.iter().enumerate() {
         out.write_all(if i == 0 { b"[" } else { b",[" })?;
@@ -129,7 +129,7 @@ fn write(out: &mut Bounded, found: &[Vec<Hit<'_>>], scores: bool) -> io::Result<
             if i > 0 {
                 out.write_all(b",")?;
             }
-            let document = Written(hit.document);
+            let document = WrittenRequest(hit.document);
             match scores {
                 true => {
                     serde_json::to_writer(&mut *out, &Scored { document, score: hit.score.into() })?
@@ -143,9 +143,9 @@ fn write(out: &mut Bounded, found: &[Vec<Hit<'_>>], scores: bool) -> io::Result<
 }
 
 /// Serialized form of a document in an answer.
-struct Written<'d>(&'d Document);
+struct WrittenRequest<'d>(&'d Document);
 
-impl Serialize for Written<'_> {
+impl Serialize for WrittenRequest<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap as _;
 
@@ -159,14 +159,14 @@ impl Serialize for Written<'_> {
 
 #[derive(Serialize)]
 struct Scored<'d> {
-    document: Written<'d>,
+    document: WrittenRequest<'d>,
     score: f64,
 }
 
 /// A buffer with a maximum size.
-struct Bounded(Vec<u8>);
+struct BoundedList(Vec<u8>);
 
-impl Write for Bounded {
+impl Write for BoundedList {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len() + bytes.len() > MOST_ANSWERED {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -238,7 +238,7 @@ mod tests {
             title: "T".to_owned(),
             text: "x".repeat(MOST_ANSWERED / 4),
         };
-        let hits = |n| vec![Hit { document: &document, score: 1.0 }; n];
+        let hits = |n| vec![FoundDocument { document: &document, score: 1.0 }; n];
         assert!(answer(&[hits(3)], true).is_some());
         assert!(answer(&[hits(2), hits(2)], true).is_none());
     }
@@ -297,8 +297,8 @@ mod tests {
             title: title.to_owned(),
             text: text.to_owned(),
         });
-        let hits: Vec<Hit<'_>> =
-            documents.iter().map(|document| Hit { document, score: 1.5 }).collect();
+        let hits: Vec<FoundDocument<'_>> =
+            documents.iter().map(|document| FoundDocument { document, score: 1.5 }).collect();
         for scores in [false, true] {
             let written = answer(&[hits.clone(), Vec::new()], scores).unwrap();
             let read: Answer = serde_json::from_slice(&written).unwrap();

@@ -4,33 +4,33 @@ use std::cmp::Ordering;
 
 /// A document by its position in key order, with its score. The better one compares as greater.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ranked {
+pub(super) struct RankedDocument {
     pub(super) place: usize,
     pub(super) score: f32,
 }
 
-impl Ord for Ranked {
+impl Ord for RankedDocument {
     fn cmp(&self, other: &Self) -> Ordering {
         self.score.total_cmp(&other.score).then(other.place.cmp(&self.place))
     }
 }
 
-impl PartialOrd for Ranked {
+impl PartialOrd for RankedDocument {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Ranked {
+impl PartialEq for RankedDocument {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Ranked {}
+impl Eq for RankedDocument {}
 
 /// Returns the best `k`, best first.
-pub(super) fn best_ranked(mut ranked: Vec<Ranked>, k: usize) -> Vec<Ranked> {
+pub(super) fn best_ranked(mut ranked: Vec<RankedDocument>, k: usize) -> Vec<RankedDocument> {
     if k > 0 && k < ranked.len() {
         ranked.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
     }

@@ -237,7 +237,7 @@ fn recall_rows(name: &str, shared: &Path) -> Vec<(Ranking, [f64; 3])> {
         let index = environment.index(shared).unwrap();
         let found = index.search(&questions, 10).unwrap();
         let recalls = [1, 3, 10].map(|k| {
-            let helps = |(hits, task): &(&Vec<Hit<'_>>, &Task)| {
+            let helps = |(hits, task): &(&Vec<FoundDocument<'_>>, &Task)| {
                 let support = task.texts("support");
                 hits.iter().take(k).any(|hit| support.contains(&hit.document.key))
             };

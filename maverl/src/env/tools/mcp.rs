@@ -30,21 +30,21 @@ pub(super) struct Server {
     pub(super) name: String,
     tools: Vec<Tool>,
     address: Address,
-    running: Mutex<Running>,
-    threads: Arc<Threads>,
+    running: Mutex<RunningServer>,
+    threads: Arc<ServerThreads>,
 }
 
 /// The current process of a server.
-struct Running {
+struct RunningServer {
     connection: Connection,
     /// Number of times that it was started again since its last answer.
     tries: u32,
 }
 
 /// Runtime of the connections. It ends with the last server.
-struct Threads(Option<Runtime>);
+struct ServerThreads(Option<Runtime>);
 
-impl Threads {
+impl ServerThreads {
     fn new() -> Result<Self, EnvError> {
         let built = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
@@ -57,7 +57,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ServerThreads {
     fn drop(&mut self) {
         // A runtime must not be dropped with waiting inside a task of another runtime.
         if let Some(runtime) = self.0.take() {
@@ -80,7 +80,7 @@ pub(super) fn start(
     }
     // One TLS provider for the process; an already installed one stays.
     drop(rustls::crypto::ring::default_provider().install_default());
-    let threads = Arc::new(Threads::new()?);
+    let threads = Arc::new(ServerThreads::new()?);
     let connect = |(name, options): (&String, &McpServer)| {
         let (on, base) = (Arc::clone(&threads), base.to_owned());
         let (name, options) = (name.clone(), options.clone());
@@ -90,7 +90,7 @@ pub(super) fn start(
             let address = Address { name: name.clone(), options, base, limit };
             let connection = on.handle().block_on(Connection::start(&address))?;
             let tools = connection.tools.clone();
-            let running = Mutex::new(Running { connection, tries: 0 });
+            let running = Mutex::new(RunningServer { connection, tries: 0 });
             Ok(Server { name, tools, address, running, threads: on })
         });
         waiting.join().unwrap_or_else(|_| Err(EnvError::new("`mcp`: the client broke")))

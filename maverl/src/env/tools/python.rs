@@ -18,13 +18,13 @@ const OUTPUT: usize = 64 << 10;
 const LINES: usize = 8;
 
 /// A sandbox with a limit on concurrent programs.
-pub(super) struct Python {
+pub(super) struct PythonTool {
     sandbox: Arc<Sandbox>,
     limits: ProgramLimits,
     places: Arc<Semaphore>,
 }
 
-impl Python {
+impl PythonTool {
     pub(super) fn new(options: &PythonOptions) -> Result<Self, EnvError> {
         let limits = limits(options)?;
         let sandbox = Sandbox::new(&options.command, options.strict).map_err(|error| {
@@ -63,7 +63,7 @@ fn limits(options: &PythonOptions) -> Result<ProgramLimits, EnvError> {
     Ok(ProgramLimits { wall: time, cpu: time, memory, output: OUTPUT, ..ProgramLimits::default() })
 }
 
-impl ToolProvider for Python {
+impl ToolProvider for PythonTool {
     fn tools(&self) -> Vec<Tool> {
         vec![tool_of_text("python", "Runs a Python program and shows what it prints.", "code")]
     }

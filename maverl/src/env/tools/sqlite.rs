@@ -47,7 +47,7 @@ pub(super) struct Sqlite {
 }
 
 /// Database of a statement.
-enum Source {
+enum DatabaseSource {
     /// The file of a database that the episode has changed.
     Bytes(Vec<u8>),
     /// The SQL that creates the database of a task.
@@ -59,7 +59,7 @@ enum Source {
 }
 
 /// Result of a statement, and the database if it was changed.
-struct Done {
+struct QueryDone {
     columns: Vec<String>,
     rows: Vec<Vec<Value>>,
     more: bool,
@@ -89,7 +89,7 @@ impl Sqlite {
             }
             let tables = "SELECT name FROM sqlite_schema";
             sqlite
-                .run(&Source::File(path.clone()), tables)
+                .run(&DatabaseSource::File(path.clone()), tables)
                 .map_err(|what| unusable(format!("is no database: {what}")))?;
             sqlite.file = Some(path);
         }
@@ -97,30 +97,30 @@ impl Sqlite {
     }
 
     /// Returns the database for the next statement of an episode.
-    fn source(&self, task: &Task, state: &State) -> Result<Source, EnvError> {
+    fn source(&self, task: &Task, state: &State) -> Result<DatabaseSource, EnvError> {
         let damaged = |error: String| EnvError::new(format!("the episode's database: {error}"));
         if let Some(bytes) = &state.database {
             return BASE64
                 .decode(bytes)
-                .map(Source::Bytes)
+                .map(DatabaseSource::Bytes)
                 .map_err(|error| damaged(error.to_string()));
         }
         match (task.data.get("database"), &self.file) {
-            (Some(Value::String(script)), _) => Ok(Source::Script(script.clone())),
+            (Some(Value::String(script)), _) => Ok(DatabaseSource::Script(script.clone())),
             (Some(other), _) => {
                 Err(damaged(format!("`database` of the task `{}` is {other}; write SQL", task.id)))
             }
-            (None, Some(path)) if self.writable => {
-                std::fs::read(path).map(Source::Bytes).map_err(|error| damaged(error.to_string()))
-            }
-            (None, Some(path)) => Ok(Source::File(path.clone())),
-            (None, None) => Ok(Source::Empty),
+            (None, Some(path)) if self.writable => std::fs::read(path)
+                .map(DatabaseSource::Bytes)
+                .map_err(|error| damaged(error.to_string())),
+            (None, Some(path)) => Ok(DatabaseSource::File(path.clone())),
+            (None, None) => Ok(DatabaseSource::Empty),
         }
     }
 
     /// Runs one statement.
-    fn run(&self, source: &Source, sql: &str) -> Result<Done, String> {
-        let read_only = matches!(source, Source::File(_)) || !self.writable;
+    fn run(&self, source: &DatabaseSource, sql: &str) -> Result<QueryDone, String> {
+        let read_only = matches!(source, DatabaseSource::File(_)) || !self.writable;
         let mut connection = self.open(source)?;
         let (read, limit) = (read_only, self.time);
         connection
@@ -147,7 +147,7 @@ impl Sqlite {
                 Some((count, connection.serialize("main").map_err(said)?.to_vec()))
             }
         };
-        Ok(Done { columns, rows, more, changed })
+        Ok(QueryDone { columns, rows, more, changed })
     }
 
     /// Returns the first rows, and whether there are more. A statement that changes data runs to its end.
@@ -174,16 +174,16 @@ impl Sqlite {
     }
 
     /// Opens a database with its limits, before any SQL of the model runs on it.
-    fn open(&self, source: &Source) -> Result<Connection, String> {
+    fn open(&self, source: &DatabaseSource) -> Result<Connection, String> {
         let mut connection = match source {
-            Source::File(path) => {
+            DatabaseSource::File(path) => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
                 Connection::open_with_flags(path, flags)
             }
             _ => Connection::open_in_memory(),
         }
         .map_err(said)?;
-        if let Source::Bytes(bytes) = source {
+        if let DatabaseSource::Bytes(bytes) = source {
             connection
                 .deserialize_read_exact("main", bytes.as_slice(), bytes.len(), false)
                 .map_err(said)?;
@@ -194,13 +194,14 @@ impl Sqlite {
              PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
         );
         connection.execute_batch(&bounds).map_err(said)?;
-        if let Source::Script(script) = source {
+        if let DatabaseSource::Script(script) = source {
             connection
                 .execute_batch(script)
                 .map_err(|error| format!("the task's `database`: {error}"))?;
         }
         // A user's database may have longer texts than a model may write.
-        let longest = if matches!(source, Source::File(_)) { 10 * LONGEST } else { LONGEST };
+        let longest =
+            if matches!(source, DatabaseSource::File(_)) { 10 * LONGEST } else { LONGEST };
         for (limit, value) in [
             (Limit::SQLITE_LIMIT_LENGTH, longest),
             (Limit::SQLITE_LIMIT_SQL_LENGTH, LONGEST),
@@ -274,7 +275,7 @@ fn value(value: ValueRef<'_>) -> Value {
     }
 }
 
-impl Done {
+impl QueryDone {
     /// Formats the result: one line per row, the column names first.
     fn shown(&self) -> String {
         if let (Some((count, _)), true) = (&self.changed, self.columns.is_empty()) {

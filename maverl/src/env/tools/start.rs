@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::ToolsEnvironment;
 use super::files::Files;
 use super::provider::{Asked, Function, ToolProvider};
-use super::python::Python;
+use super::python::PythonTool;
 use super::search::Search;
 use super::state::State;
 use crate::env::{EnvError, Environment};
@@ -80,7 +80,7 @@ impl ToolsEnvironment {
         let mut warnings = Vec::new();
         for name in &self.tools {
             match name.as_str() {
-                "python" => warnings.extend(Python::new(&self.python)?.warnings()),
+                "python" => warnings.extend(PythonTool::new(&self.python)?.warnings()),
                 "search" => {
                     let of_search =
                         |EnvError(what): EnvError| EnvError(format!("`search`: {what}"));
@@ -119,7 +119,7 @@ impl ToolsEnvironment {
         let mut tool_set = ToolSet::default();
         for name in &self.tools {
             let provider: Arc<dyn ToolProvider> = match name.as_str() {
-                "python" => Arc::new(Python::new(&self.python)?),
+                "python" => Arc::new(PythonTool::new(&self.python)?),
                 "search" => {
                     let mut search = std::mem::take(&mut self.search);
                     search.start(base)?;

@@ -26,15 +26,15 @@ pub(super) struct Reply {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    choices: Vec<Choice>,
+struct EndpointAnswer {
+    choices: Vec<EndpointChoice>,
     #[serde(default)]
     usage: Value,
 }
 
 /// Servers omit missing fields or write null.
 #[derive(Deserialize)]
-struct Choice {
+struct EndpointChoice {
     #[serde(default)]
     message: Value,
     #[serde(default)]
@@ -48,7 +48,7 @@ impl Completion {
     ///
     /// If the body is not a chat completion.
     pub(super) fn read(body: &str) -> Result<Self, String> {
-        let Answer { choices, usage } = serde_json::from_str(body).map_err(|error| {
+        let EndpointAnswer { choices, usage } = serde_json::from_str(body).map_err(|error| {
             format!("answered {}, no chat completion: {error}", client::start(body))
         })?;
         let counts = [&usage["prompt_tokens"], &usage["completion_tokens"]].map(tokens);
@@ -67,7 +67,7 @@ fn tokens(count: &Value) -> Option<u64> {
     Some(count as u64)
 }
 
-fn reply(Choice { message, finish_reason }: Choice) -> Result<Reply, String> {
+fn reply(EndpointChoice { message, finish_reason }: EndpointChoice) -> Result<Reply, String> {
     let refusal = message["refusal"].as_str().filter(|refusal| !refusal.is_empty());
     let refusal = refusal.map(str::to_owned).or_else(|| part(&message["content"], "refusal"));
     if let Some(refusal) = refusal {

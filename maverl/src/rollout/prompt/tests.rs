@@ -79,21 +79,25 @@ impl Templater for Fake {
     }
 }
 
-fn room(context: usize, overflow: Overflow) -> Room {
-    Room { context, max_tokens: 10, overflow, history: History::Template }
+fn room(context: usize, overflow: Overflow) -> PromptRoom {
+    PromptRoom { context, max_tokens: 10, overflow, history: History::Template }
 }
 
-const ROOMY: Room =
-    Room { context: 1000, max_tokens: 10, overflow: Overflow::Error, history: History::Template };
-const APPENDING: Room = Room { history: History::Append, ..ROOMY };
+const ROOMY: PromptRoom = PromptRoom {
+    context: 1000,
+    max_tokens: 10,
+    overflow: Overflow::Error,
+    history: History::Template,
+};
+const APPENDING: PromptRoom = PromptRoom { history: History::Append, ..ROOMY };
 
-fn next(fake: &Fake, conversation: &Conversation, text: &str) -> Next {
+fn next(fake: &Fake, conversation: &Conversation, text: &str) -> NextPrompt {
     next_prompt(fake, conversation, &Prompt::user(text), &[END_ID], ROOMY).unwrap()
 }
 
 /// Returns the conversation after `next` was answered with these ids.
-fn answered(next: Next, reply: &str, ids: &[u32]) -> Conversation {
-    let Next { mut messages, ids: prompt, rendered, .. } = next;
+fn answered(next: NextPrompt, reply: &str, ids: &[u32]) -> Conversation {
+    let NextPrompt { mut messages, ids: prompt, rendered, .. } = next;
     messages.push(Message { role: Role::Assistant, content: reply.to_owned() });
     let ids = [prompt.as_slice(), ids].concat();
     Conversation { messages, ids, rendered, ..Conversation::default() }
@@ -221,7 +225,7 @@ fn documents() -> Prompt {
     prompt
 }
 
-fn fitted(prompt: &Prompt, context: usize) -> Result<Next, Fault> {
+fn fitted(prompt: &Prompt, context: usize) -> Result<NextPrompt, Fault> {
     let room = room(context, Overflow::TruncateObservation);
     next_prompt(&KEEPS, &Conversation::default(), prompt, &[END_ID], room)
 }
@@ -282,11 +286,15 @@ fn fixture(family: &str) -> Tokenizer {
 }
 
 /// Runs a conversation with a real template, in which the model gives these replies, and returns each next prompt.
-fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(Next, Conversation)> {
+fn converse(tokenizer: &Tokenizer, replies: &[&str]) -> Vec<(NextPrompt, Conversation)> {
     converse_in(tokenizer, replies, ROOMY)
 }
 
-fn converse_in(tokenizer: &Tokenizer, replies: &[&str], room: Room) -> Vec<(Next, Conversation)> {
+fn converse_in(
+    tokenizer: &Tokenizer,
+    replies: &[&str],
+    room: PromptRoom,
+) -> Vec<(NextPrompt, Conversation)> {
     let stop = tokenizer.stop_ids()[0];
     let mut conversation = Conversation::default();
     let mut prompts = Vec::new();
@@ -501,7 +509,7 @@ fn real_templates_show_tools_and_their_results() {
     }
 }
 
-const ROOMY_REAL: Room = Room { context: 100_000, ..ROOMY };
+const ROOMY_REAL: PromptRoom = PromptRoom { context: 100_000, ..ROOMY };
 
 /// The prompt of a script or an endpoint equals that of a model: tools and system section included.
 #[test]

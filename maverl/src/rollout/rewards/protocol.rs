@@ -54,7 +54,7 @@ pub struct ItemTask {
 
 /// Answer of maverl's protocol.
 #[derive(Debug, Deserialize)]
-struct Answered {
+struct RewardAnswer {
     items: Vec<AnsweredItem>,
 }
 
@@ -148,7 +148,7 @@ pub(super) fn results(protocol: RewardProtocol, text: &str, n: usize) -> Result<
     match protocol {
         RewardProtocol::Score => {
             let wanted = "{\"items\": [{\"id\": .., \"reward\": ..}]}";
-            let answered: Answered = serde_json::from_str(text)
+            let answered: RewardAnswer = serde_json::from_str(text)
                 .map_err(|error| unreadable(wanted, error.to_string()))?;
             by_id(answered, n)
         }
@@ -167,7 +167,7 @@ pub(super) fn results(protocol: RewardProtocol, text: &str, n: usize) -> Result<
 }
 
 /// Sorts the items of an answer by their ids, which are their places.
-fn by_id(answered: Answered, n: usize) -> Result<Results, String> {
+fn by_id(answered: RewardAnswer, n: usize) -> Result<Results, String> {
     let mut results: Vec<Option<Result<f64, String>>> = (0..n).map(|_| None).collect();
     for AnsweredItem { id, reward, error } in answered.items {
         let place: Option<usize> = id.parse().ok().filter(|place| *place < n);

@@ -22,17 +22,17 @@ const REST: Duration = Duration::from_secs(10);
 pub struct RewardServer {
     units: Units,
     on_error: OnRewardError,
-    queue: Arc<Queue>,
+    queue: Arc<RewardQueue>,
 }
 
 /// Items that wait for a request, and the requests.
-struct Queue {
+struct RewardQueue {
     client: Arc<Client>,
     protocol: RewardProtocol,
     batch: usize,
     wait: Duration,
     places: Semaphore,
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Mutex<Vec<WaitingReward>>,
     /// Failed requests in a row.
     failures: AtomicU32,
     give_up_after: u32,
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 /// An item, and the channel of its episode.
-struct Waiting {
+struct WaitingReward {
     item: Item,
     answer: oneshot::Sender<Result<f64, String>>,
 }
@@ -64,7 +64,7 @@ impl RewardServer {
         let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
         let at_once = config.max_requests.get();
         let client = Client::new(config.url.clone(), key, timeout, config.retries, at_once);
-        let queue = Queue {
+        let queue = RewardQueue {
             client: Arc::new(client),
             protocol: config.protocol,
             batch: protocol::batch(config.protocol, config.batch.get()),
@@ -110,13 +110,13 @@ impl Scorer for RewardServer {
     }
 }
 
-impl Queue {
+impl RewardQueue {
     /// Adds an item to the next request, and waits for its value.
     async fn ask(self: &Arc<Self>, item: Item) -> Result<f64, String> {
         let (answer, answered) = oneshot::channel();
         let (first, full) = {
             let mut waiting = self.waiting();
-            waiting.push(Waiting { item, answer });
+            waiting.push(WaitingReward { item, answer });
             let full = waiting.len() >= self.batch;
             (waiting.len() == 1, full.then(|| std::mem::take(&mut *waiting)))
         };
@@ -138,9 +138,9 @@ impl Queue {
         }
     }
 
-    async fn send(self: Arc<Self>, waiting: Vec<Waiting>) {
+    async fn send(self: Arc<Self>, waiting: Vec<WaitingReward>) {
         let (mut items, answers): (Vec<Item>, Vec<_>) =
-            waiting.into_iter().map(|Waiting { item, answer }| (item, answer)).unzip();
+            waiting.into_iter().map(|WaitingReward { item, answer }| (item, answer)).unzip();
         let results = match self.request(&mut items).await {
             Ok(results) => results,
             Err(error) => vec![Err(error); items.len()],
@@ -189,7 +189,7 @@ impl Queue {
         format!("{}: {reason}", self.client.address())
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<WaitingReward>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -288,16 +288,16 @@ impl Servers {
 }
 
 /// Counts a request as long as it lives.
-struct Running<'c>(&'c AtomicUsize);
+struct CountedRequest<'c>(&'c AtomicUsize);
 
-impl<'c> Running<'c> {
+impl<'c> CountedRequest<'c> {
     fn new(count: &'c AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

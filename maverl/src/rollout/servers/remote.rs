@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use maverl_hub::retry;
 
-use super::{Asked, Problem, Running, Server, Servers, Weights, shortened};
+use super::{Asked, CountedRequest, Problem, Server, Servers, Weights, shortened};
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
 
@@ -163,7 +163,7 @@ impl RemotePolicy {
     /// Makes an attempt at a server, counts it, and remembers if the server failed.
     async fn attempt(&self, server: &Server, asked: &Asked<'_>) -> Result<Completion, Problem> {
         let done = {
-            let _running = Running::new(&server.running);
+            let _running = CountedRequest::new(&server.running);
             self.servers.attempt(server, asked).await
         };
         let done =

@@ -38,7 +38,7 @@ pub(crate) struct Mixer {
 }
 
 /// The turns of a step, as a mixer sees them.
-struct Turns<'a> {
+struct MixerTurns<'a> {
     samples: &'a [Sample],
     /// Number of trained seats.
     seats: usize,
@@ -126,7 +126,7 @@ pub(crate) async fn learn(
     predicted: &ValuePredictions,
 ) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
     let (plan, critic) = (at.plan, &mixed.critic());
-    let turns = Turns::of(plan, policies, samples, predicted).await?;
+    let turns = MixerTurns::of(plan, policies, samples, predicted).await?;
     let first = turns.mixed(&predicted.values);
     let size = first.first().map_or(0, |turn| turn.state.len());
     let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, mixed, size));
@@ -267,7 +267,7 @@ fn measured(totals: &[[f64; 2]], turns: &[MixedTurn], credit: Credit) -> Metrics
     metrics
 }
 
-impl<'a> Turns<'a> {
+impl<'a> MixerTurns<'a> {
     /// Computes the state of each episode, which is the critic's hidden state of its first prompt.
     async fn of(
         plan: &Plan,

@@ -9,7 +9,7 @@ use terminal_size::terminal_size_of;
 use crate::output::visible;
 use crate::table::paragraphs;
 use crate::train::progress::commands::own;
-use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
+use crate::train::progress::{Progress, StepLine, StepPace, left, speed, tell};
 
 /// Interval at which the bar is redrawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ pub(super) struct Bar {
 
 struct State {
     bar: Option<ProgressBar>,
-    pace: Pace,
+    pace: StepPace,
     begun: Instant,
     /// Completed and total steps, shown as `3/40`.
     steps: Option<(u64, u64)>,
@@ -46,7 +46,8 @@ impl Default for Bar {
 
 impl Bar {
     fn on(target: fn() -> ProgressDrawTarget, columns: fn() -> u16) -> Self {
-        let state = State { bar: None, pace: Pace::default(), begun: Instant::now(), steps: None };
+        let state =
+            State { bar: None, pace: StepPace::default(), begun: Instant::now(), steps: None };
         Self { state: Mutex::new(state), target, columns }
     }
 

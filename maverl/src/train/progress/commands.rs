@@ -82,20 +82,20 @@ pub(crate) fn has_view() -> bool {
 
 /// Returns the command that resumes a run.
 pub fn resume_command(dir: &Path) -> String {
-    Start::of_process().resume(dir)
+    ProgramStart::of_process().resume(dir)
 }
 
 /// Returns the command that serves pages about a run, with the name of the feature that it builds this program with, if
 /// this program lacks it. `None` if the source that it would be built from is not known.
 pub(crate) fn view_command(dir: &Path) -> Option<String> {
-    let start = Start::of_process();
+    let start = ProgramStart::of_process();
     let call = if has_view() { Some(start.call()) } else { start.with_view() };
     Some(format!("{} view {}", call?, quoted(&dir.display().to_string())))
 }
 
 /// Returns the name of this program.
 pub fn program() -> String {
-    Start::of_process().name()
+    ProgramStart::of_process().name()
 }
 
 /// Replaces the name of the stock program in commands, as in "`maverl check run.toml`", by the name of this one.
@@ -124,7 +124,7 @@ pub fn renamed(text: &str, name: &str) -> String {
 
 /// Start of a process.
 #[derive(Debug, Clone, Default)]
-struct Start {
+struct ProgramStart {
     /// File of the program.
     exe: PathBuf,
     /// The program as it was called.
@@ -137,7 +137,7 @@ struct Start {
     checkout: Option<PathBuf>,
 }
 
-impl Start {
+impl ProgramStart {
     fn of_process() -> Self {
         let under_cargo = std::env::var_os("CARGO").and(std::env::var_os("CARGO_MANIFEST_DIR"));
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
@@ -325,14 +325,14 @@ mod tests {
     use super::*;
 
     /// Returns the start of a program in the crate of a team, which is in `home`.
-    fn of_team(home: &Path, features: &str) -> Start {
+    fn of_team(home: &Path, features: &str) -> ProgramStart {
         let package = home.join("my_team");
         std::fs::create_dir_all(package.join("runs")).unwrap();
         let manifest = format!(
             "[package]\nname = \"my_team\"\n[dependencies]\nmaverl-cli = {{ version = \"1\"{features} }}\n"
         );
         std::fs::write(package.join("Cargo.toml"), manifest).unwrap();
-        Start {
+        ProgramStart {
             exe: package.join("target/release/my_team"),
             called: "target/release/my_team".to_owned(),
             package: None,
@@ -348,13 +348,13 @@ mod tests {
         let dir = Path::new("runs/a b");
         assert_eq!(team.name(), "my_team");
         assert_eq!(team.resume(dir), "target/release/my_team train --resume 'runs/a b'");
-        let installed = Start { called: "my_team".to_owned(), ..team.clone() };
+        let installed = ProgramStart { called: "my_team".to_owned(), ..team.clone() };
         assert_eq!(installed.resume(dir), "my_team train --resume 'runs/a b'");
-        let by_cargo = Start { package: Some(team.here.clone()), ..team };
+        let by_cargo = ProgramStart { package: Some(team.here.clone()), ..team };
         assert_eq!(by_cargo.resume(dir), "cargo run --release -- train --resume 'runs/a b'");
-        let inside = Start { here: by_cargo.here.join("runs"), ..by_cargo.clone() };
+        let inside = ProgramStart { here: by_cargo.here.join("runs"), ..by_cargo.clone() };
         assert_eq!(inside.call(), "cargo run --release --");
-        let elsewhere = Start { here: home.path().to_path_buf(), ..by_cargo };
+        let elsewhere = ProgramStart { here: home.path().to_path_buf(), ..by_cargo };
         let manifest = home.path().join("my_team/Cargo.toml");
         let expected = format!(
             "cargo run --release --bin my_team --manifest-path {} --",
@@ -372,7 +372,7 @@ mod tests {
         let apart = features.iter().filter(|feature| APART.contains(feature));
         let apart: String = apart.map(|feature| format!("maverl-cli/{feature},")).collect();
         assert_eq!(call, format!("cargo run --release --features {apart}maverl-cli/view --"));
-        let alone = Start { here: home.path().to_path_buf(), ..team };
+        let alone = ProgramStart { here: home.path().to_path_buf(), ..team };
         assert_eq!(alone.with_view(), None);
         let checkout = home.path().join("maverl");
         for member in ["orchestras", "maverl"] {
@@ -381,7 +381,7 @@ mod tests {
             std::fs::write(checkout.join(member).join("Cargo.toml"), manifest).unwrap();
         }
         std::fs::write(checkout.join("Cargo.toml"), "[workspace]\n").unwrap();
-        let stock = |here: PathBuf| Start {
+        let stock = |here: PathBuf| ProgramStart {
             exe: checkout.join("target/release/maverl"),
             called: "target/release/maverl".to_owned(),
             package: Some(checkout.join("orchestras")),
@@ -396,7 +396,7 @@ mod tests {
             let end = format!(" --features view --manifest-path {manifest} --");
             assert!(outside.ends_with(&end), "{outside}");
         }
-        let example = Start {
+        let example = ProgramStart {
             exe: checkout.join("target/release/examples/search_orchestra"),
             package: Some(checkout.join("examples")),
             ..stock(checkout.clone())

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::train::progress::{Pace, Progress, StepLine, left, speed, tell};
+use crate::train::progress::{Progress, StepLine, StepPace, left, speed, tell};
 
 /// Interval of the lines for long work.
 const QUIET: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ pub(super) struct Lines {
 
 #[derive(Debug)]
 struct State {
-    pace: Pace,
+    pace: StepPace,
     what: String,
     episodes: u64,
     /// Start of the episodes.
@@ -35,7 +35,7 @@ impl Default for Lines {
 impl Lines {
     fn new(print: fn(&str), quiet: Duration) -> Self {
         let now = Instant::now();
-        let (pace, what) = (Pace::default(), String::new());
+        let (pace, what) = (StepPace::default(), String::new());
         let state = Mutex::new(State { pace, what, episodes: 0, begun: now, printed: now });
         Self { state, print, quiet }
     }

@@ -12,14 +12,14 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Draft, Which};
 use crate::eval::EvalSpec;
 use crate::run_dir::{RolloutWriter, RunDirError};
 use crate::train::error::TrainError;
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::run::summary::{Report, RunSummary};
 use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Episode;
 
 /// Next operation of all ranks.
 #[derive(Debug, Serialize, Deserialize)]
-enum Command {
+enum RankCommand {
     /// Step, counted from 0.
     Step(u64),
     /// Evaluation on held-out tasks.
@@ -29,12 +29,12 @@ enum Command {
     /// Return to the checkpoint of a run after so many steps.
     Load(PathBuf, u64),
     /// End of the run.
-    End(Ended),
+    End(RunEnd),
 }
 
 /// Report of rank 0.
 #[derive(Debug, Serialize, Deserialize)]
-struct Ended {
+struct RunEnd {
     dir: PathBuf,
     summary: RunSummary,
     interrupted: bool,
@@ -43,11 +43,11 @@ struct Ended {
 /// Training of all ranks, led by this one.
 pub(crate) struct Led<W> {
     pub(crate) work: W,
-    pub(crate) peers: Peers,
+    pub(crate) peers: RankPeers,
 }
 
 impl<W> Led<W> {
-    async fn command(&self, command: impl FnOnce() -> Command) -> Result<(), TrainError> {
+    async fn command(&self, command: impl FnOnce() -> RankCommand) -> Result<(), TrainError> {
         lead(&self.peers, command).await
     }
 }
@@ -58,12 +58,12 @@ impl<W: Trainable> Trainable for Led<W> {
         step: u64,
         rollouts: &mut RolloutWriter,
     ) -> Result<Stepped, TrainError> {
-        self.command(|| Command::Step(step)).await?;
+        self.command(|| RankCommand::Step(step)).await?;
         self.work.step(step, rollouts).await
     }
 
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
-        self.command(|| Command::Evaluate(spec.clone())).await?;
+        self.command(|| RankCommand::Evaluate(spec.clone())).await?;
         self.work.evaluate(spec).await
     }
 
@@ -72,7 +72,7 @@ impl<W: Trainable> Trainable for Led<W> {
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
-        self.command(|| Command::Save).await?;
+        self.command(|| RankCommand::Save).await?;
         self.work.save(draft).await
     }
 
@@ -83,13 +83,13 @@ impl<W: Trainable> Trainable for Led<W> {
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let run = checkpoint.path().parent().and_then(Path::parent).unwrap_or(checkpoint.path());
         let (run, step) = (absolute(run)?, checkpoint.state.step);
-        self.command(|| Command::Load(run, step)).await?;
+        self.command(|| RankCommand::Load(run, step)).await?;
         self.work.load(checkpoint).await
     }
 }
 
 /// Sends the next operation to the other ranks.
-async fn lead(peers: &Peers, command: impl FnOnce() -> Command) -> Result<(), TrainError> {
+async fn lead(peers: &RankPeers, command: impl FnOnce() -> RankCommand) -> Result<(), TrainError> {
     match peers.ranks() {
         Some(_) => peers.broadcast(Some(command())).await.map(drop),
         None => Ok(()),
@@ -97,28 +97,31 @@ async fn lead(peers: &Peers, command: impl FnOnce() -> Command) -> Result<(), Tr
 }
 
 /// Sends the report of a run to the other ranks, which end.
-pub(crate) async fn end(peers: &Peers, report: &Report) -> Result<(), TrainError> {
+pub(crate) async fn end(peers: &RankPeers, report: &Report) -> Result<(), TrainError> {
     let Report { dir, summary, interrupted } = report.clone();
-    lead(peers, || Command::End(Ended { dir, summary, interrupted })).await?;
+    lead(peers, || RankCommand::End(RunEnd { dir, summary, interrupted })).await?;
     peers.finish().await
 }
 
 /// Does what rank 0 does until it ends the run. Nothing is written.
-pub(crate) async fn follow<W: Trainable>(mut work: W, peers: &Peers) -> Result<Report, TrainError> {
+pub(crate) async fn follow<W: Trainable>(
+    mut work: W,
+    peers: &RankPeers,
+) -> Result<Report, TrainError> {
     loop {
-        match peers.broadcast::<Command>(None).await? {
-            Command::Step(step) => {
+        match peers.broadcast::<RankCommand>(None).await? {
+            RankCommand::Step(step) => {
                 work.step(step, &mut RolloutWriter::discarding()).await?;
             }
-            Command::Evaluate(spec) => {
+            RankCommand::Evaluate(spec) => {
                 work.evaluate(&spec).await?;
             }
-            Command::Save => work.share().await?,
-            Command::Load(run, step) => {
+            RankCommand::Save => work.share().await?,
+            RankCommand::Load(run, step) => {
                 let checkpoint = Checkpoints::of(&run).open(Which::Step(step))?;
                 work.load(&checkpoint).await?;
             }
-            Command::End(Ended { dir, summary, interrupted }) => {
+            RankCommand::End(RunEnd { dir, summary, interrupted }) => {
                 peers.finish().await?;
                 return Ok(Report { dir, summary, interrupted });
             }

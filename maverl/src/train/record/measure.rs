@@ -13,7 +13,7 @@ use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
 /// Times and speeds of a step in progress.
-pub(crate) struct Meter<'p> {
+pub(crate) struct UpdateMeter<'p> {
     start: Instant,
     /// Duration of the rollout.
     rollout: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Meter<'p> {
     endpoints: BTreeMap<String, Usage>,
 }
 
-impl<'p> Meter<'p> {
+impl<'p> UpdateMeter<'p> {
     /// Starts a step.
     pub(crate) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
         let engines = policies.iter().map(Policy::work).collect();

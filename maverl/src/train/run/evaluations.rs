@@ -17,7 +17,7 @@ use crate::train::step::unscored;
 use crate::trajectory::Episode;
 
 /// Parts of a run that an evaluation uses.
-pub(crate) struct Evaluator<'r, W> {
+pub(crate) struct HeldOutEvaluator<'r, W> {
     pub(crate) work: &'r W,
     pub(crate) dir: &'r mut RunDir,
     pub(crate) journal: &'r mut Journal,
@@ -31,7 +31,7 @@ pub(crate) struct Evaluator<'r, W> {
     pub(crate) interrupt: &'r Interrupt,
 }
 
-impl<W: Trainable> Evaluator<'_, W> {
+impl<W: Trainable> HeldOutEvaluator<'_, W> {
     /// Evaluates on the validation split if this is due; returns true if the result is the best so far.
     pub(crate) async fn validate(self, done: &mut Stepped) -> Result<bool, TrainError> {
         let (state, eval) = (self.state, self.eval);

@@ -22,10 +22,10 @@ use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
-use crate::train::ranks::Peers;
+use crate::train::ranks::RankPeers;
 use crate::train::record::spans::{self, Span};
 use crate::train::record::worker_loads::WorkerLoads;
-use crate::train::step::sink::{EndedEpisode, HeldOut, Observers};
+use crate::train::step::sink::{EndedEpisode, HeldOutSink, Observers};
 use crate::train::step::unscored;
 use crate::trajectory::Episode;
 
@@ -49,7 +49,7 @@ pub(crate) struct Players {
     max_unscored: f64,
     observers: Observers,
     /// Ranks to which episodes are dealt.
-    peers: Peers,
+    peers: RankPeers,
 }
 
 /// Purpose of episodes: `train` or `eval/SPLIT`, and the step, from 0.
@@ -67,7 +67,7 @@ impl Players {
         policies: &[Policy],
         sampler: Sampler,
         held_out: BTreeMap<String, Vec<Task>>,
-        (observers, peers): (Observers, Peers),
+        (observers, peers): (Observers, RankPeers),
     ) -> Result<Self, RolloutError> {
         let began = Instant::now();
         Ok(Self {
@@ -300,9 +300,9 @@ impl Players {
 
 impl Stage<'_> {
     /// Returns the name of the running episodes for the progress display.
-    fn text(self, held_out: HeldOut) -> String {
+    fn text(self, held_out: HeldOutSink) -> String {
         match self.name.strip_prefix("eval/") {
-            Some(split) if held_out == HeldOut::Data => format!("playing `{split}`"),
+            Some(split) if held_out == HeldOutSink::Data => format!("playing `{split}`"),
             Some(split) => format!("evaluating on `{split}`"),
             None => format!("step {}", self.step + 1),
         }
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn episodes_for_a_data_set_are_not_called_an_evaluation() {
         let held_out = Stage { name: "eval/train", step: 0 };
-        assert_eq!(held_out.text(HeldOut::Evaluation), "evaluating on `train`");
-        assert_eq!(held_out.text(HeldOut::Data), "playing `train`");
-        assert_eq!(Stage { name: "train", step: 4 }.text(HeldOut::Evaluation), "step 5");
+        assert_eq!(held_out.text(HeldOutSink::Evaluation), "evaluating on `train`");
+        assert_eq!(held_out.text(HeldOutSink::Data), "playing `train`");
+        assert_eq!(Stage { name: "train", step: 4 }.text(HeldOutSink::Evaluation), "step 5");
     }
 }

@@ -88,12 +88,12 @@ pub(crate) struct Observers {
     /// Receivers of episodes.
     pub(crate) sinks: Vec<Arc<dyn EpisodeSink>>,
     /// Purpose of the episodes of a held-out split, for the progress display.
-    pub(crate) held_out: HeldOut,
+    pub(crate) held_out: HeldOutSink,
 }
 
 /// Purpose of the episodes of a held-out split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeldOut {
+pub(crate) enum HeldOutSink {
     /// Evaluation of the team.
     Evaluation,
     /// A data set.
@@ -103,7 +103,7 @@ pub(crate) enum HeldOut {
 impl Observers {
     /// Returns observers of evaluations, without sinks.
     pub(crate) fn new(progress: &Arc<dyn Progress>) -> Self {
-        let (progress, held_out) = (Arc::clone(progress), HeldOut::Evaluation);
+        let (progress, held_out) = (Arc::clone(progress), HeldOutSink::Evaluation);
         Self { progress, sinks: Vec::new(), held_out }
     }
 

@@ -15,7 +15,7 @@ use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
 use crate::train::learner::state::VerifierRecord;
-use crate::train::record::measure::Meter;
+use crate::train::record::measure::UpdateMeter;
 use crate::train::record::spans::Span;
 use crate::train::run::trainable::Stepped;
 use crate::train::step::players::Players;
@@ -158,7 +158,7 @@ pub(crate) async fn verify(
     data: &VerifierData,
 ) -> Result<Stepped, TrainError> {
     let StepPlan { plan, step, .. } = *at;
-    let meter = Meter::start(&[], BTreeMap::new());
+    let meter = UpdateMeter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
     let policy = policy(plan, learner)?;
     let row = |i: &usize| &data.train[*i];

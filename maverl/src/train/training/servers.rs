@@ -22,8 +22,8 @@ use crate::rollout::{Probe, RemotePolicy, RolloutError, ServerUsage};
 use crate::runtime::{Policy, Row, Scores, score};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
-use crate::train::ranks::Peers;
-use compare::{Difference, Perturbed, Sent, differences, problems};
+use crate::train::ranks::RankPeers;
+use compare::{Difference, Perturbed, SentReply, differences, problems};
 
 /// Number of directories of weights of a policy that are kept.
 const KEPT: u64 = 2;
@@ -31,9 +31,9 @@ const KEPT: u64 = 2;
 const TEMPERATURE: f32 = 0.6;
 
 /// Policies that servers sample for.
-pub(crate) struct Servers {
+pub(crate) struct PolicyServers {
     policies: Vec<Remote>,
-    peers: Peers,
+    peers: RankPeers,
     progress: Arc<dyn Progress>,
 }
 
@@ -64,12 +64,12 @@ struct State {
     qualified: bool,
 }
 
-impl Servers {
+impl PolicyServers {
     /// Returns the servers of a plan, and its policies, those of which some sample there.
     pub(crate) fn start(
         plan: &Plan,
         policies: &[Policy],
-        (progress, peers): (&Arc<dyn Progress>, &Peers),
+        (progress, peers): (&Arc<dyn Progress>, &RankPeers),
     ) -> Result<(Self, Vec<Policy>), TrainError> {
         let mut tables = std::collections::BTreeMap::new();
         let (mut remotes, mut all) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ impl Servers {
     }
 }
 
-impl Drop for Servers {
+impl Drop for PolicyServers {
     /// Removes the weights that were written for the servers. Those of a killed run stay.
     fn drop(&mut self) {
         for policy in self.policies.iter().filter(|_| self.peers.leads()) {
@@ -161,7 +161,7 @@ impl Remote {
         RolloutError::Servers { name, problem }.into()
     }
 
-    async fn sync(&self, peers: &Peers, progress: &dyn Progress) -> Result<(), TrainError> {
+    async fn sync(&self, peers: &RankPeers, progress: &dyn Progress) -> Result<(), TrainError> {
         let (version, before) = (self.policy.version().await?, self.state().clone());
         if before.version == Some(version) {
             return Ok(());
@@ -173,11 +173,11 @@ impl Remote {
         let perturbed = match before.qualified || self.weights_dir.is_none() {
             true => Vec::new(),
             false => {
-                let dir = self.publish(Written::Perturbed, version, peers).await?;
+                let dir = self.publish(WrittenWeights::Perturbed, version, peers).await?;
                 self.perturbed(&dir, peers).await?
             }
         };
-        self.publish(Written::Current, version, peers).await?;
+        self.publish(WrittenWeights::Current, version, peers).await?;
         self.state().version = Some(version);
         if !before.qualified {
             let sent = self.probe(TEMPERATURE, peers).await?;
@@ -191,9 +191,9 @@ impl Remote {
     /// Writes weights, and gives them to the servers. Rank 0 does both, and returns their directory.
     async fn publish(
         &self,
-        written: Written,
+        written: WrittenWeights,
         version: u64,
-        peers: &Peers,
+        peers: &RankPeers,
     ) -> Result<PathBuf, TrainError> {
         let Some(root) = &self.weights_dir else {
             let done = self.remote.publish("", "", version).await;
@@ -217,8 +217,8 @@ impl Remote {
             let partial = dir.with_file_name(format!(".tmp-{name}-{number}"));
             fs::create_dir_all(&partial).map_err(|error| failed(error, &partial))?;
             match written {
-                Written::Current => self.policy.publish(&partial).await?,
-                Written::Perturbed => self.policy.publish_perturbed(&partial).await?,
+                WrittenWeights::Current => self.policy.publish(&partial).await?,
+                WrittenWeights::Perturbed => self.policy.publish_perturbed(&partial).await?,
             }
             fs::rename(&partial, &dir).map_err(|error| failed(error, &dir))?;
             text = dir.display().to_string();
@@ -234,14 +234,18 @@ impl Remote {
     }
 
     /// Returns completions of the servers on all ranks. Rank 0 asks for them.
-    async fn probe(&self, temperature: f32, peers: &Peers) -> Result<Vec<Sent>, TrainError> {
+    async fn probe(
+        &self,
+        temperature: f32,
+        peers: &RankPeers,
+    ) -> Result<Vec<SentReply>, TrainError> {
         let mut own = None;
         if peers.leads() {
             let (mut sent, mut problems) = (Vec::new(), Vec::new());
             for (url, probes) in self.remote.probe(temperature).await {
                 let of = |probe: Probe| {
                     let Probe { prompt, completion, logprobs, temperature } = probe;
-                    Sent { url: url.clone(), prompt, completion, logprobs, temperature }
+                    SentReply { url: url.clone(), prompt, completion, logprobs, temperature }
                 };
                 match probes {
                     Ok(probes) => sent.extend(probes.into_iter().map(of)),
@@ -257,8 +261,8 @@ impl Remote {
     }
 
     /// Returns the trainer's log-probs of completions.
-    async fn score(&self, sent: &[Sent]) -> Result<Vec<Vec<f32>>, TrainError> {
-        let row = |sent: &Sent| Row {
+    async fn score(&self, sent: &[SentReply]) -> Result<Vec<Vec<f32>>, TrainError> {
+        let row = |sent: &SentReply| Row {
             prompt: sent.prompt.clone(),
             completion: sent.completion.clone(),
             temperature: sent.temperature,
@@ -269,29 +273,29 @@ impl Remote {
 
     /// Compares log-probs of the servers, which have the perturbed weights in a directory, with those of these weights. Rank 0
     /// loads them.
-    async fn perturbed(&self, dir: &Path, peers: &Peers) -> Result<Vec<Perturbed>, TrainError> {
+    async fn perturbed(&self, dir: &Path, peers: &RankPeers) -> Result<Vec<Perturbed>, TrainError> {
         let sent = self.probe(1.0, peers).await?;
         let own = peers.leads().then(|| self.score_in(dir, &sent)).transpose();
         let own = own.map_err(|error| self.failed(error.to_string()))?;
         let scored: Vec<Vec<f32>> = peers.broadcast(own).await?;
         let found = differences(&sent, &scored);
         let trainer = self.score(&sent).await?;
-        let of_trainer = |(sent, logprobs): (Sent, Vec<f32>)| Sent { logprobs, ..sent };
-        let sent: Vec<Sent> = sent.into_iter().zip(trainer).map(of_trainer).collect();
+        let of_trainer = |(sent, logprobs): (SentReply, Vec<f32>)| SentReply { logprobs, ..sent };
+        let sent: Vec<SentReply> = sent.into_iter().zip(trainer).map(of_trainer).collect();
         let changes = differences(&sent, &scored).into_iter().map(|change| change.mean);
         let of_server = |(difference, change)| Perturbed { difference, change };
         Ok(found.into_iter().zip(changes).map(of_server).collect())
     }
 
     /// Returns log-probs of completions at temperature 1 under the weights in a directory.
-    fn score_in(&self, dir: &Path, sent: &[Sent]) -> Result<Vec<Vec<f32>>, ModelError> {
+    fn score_in(&self, dir: &Path, sent: &[SentReply]) -> Result<Vec<Vec<f32>>, ModelError> {
         let model = match &self.base {
             Some(base) => Model::load(&ModelFiles::new(base))?.load_adapter(dir)?,
             None => Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?,
         };
-        let row = |sent: &Sent| [&sent.prompt[..], &sent.completion].concat();
+        let row = |sent: &SentReply| [&sent.prompt[..], &sent.completion].concat();
         let scores = score(&model, &sent.iter().map(row).collect::<Vec<_>>())?;
-        let completion = |(scores, sent): (&Scores, &Sent)| {
+        let completion = |(scores, sent): (&Scores, &SentReply)| {
             scores.logprobs[sent.prompt.len().saturating_sub(1)..].to_vec()
         };
         Ok(scores.iter().zip(sent).map(completion).collect())
@@ -331,7 +335,7 @@ impl Remote {
 
 /// Weights that are written for servers.
 #[derive(Debug, Clone, Copy)]
-enum Written {
+enum WrittenWeights {
     Current,
     Perturbed,
 }

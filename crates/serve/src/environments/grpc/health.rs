@@ -17,9 +17,9 @@ use maverl::env::grpc::wire::SERVICE;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Answers questions about the health of the server.
-pub(super) struct Probe(pub(super) Health);
+pub(super) struct HealthProbe(pub(super) Health);
 
-impl Probe {
+impl HealthProbe {
     fn status(&self) -> ServingStatus {
         match self.0.get() {
             Ready::Yes => ServingStatus::Serving,
@@ -33,7 +33,7 @@ fn response(status: ServingStatus) -> HealthCheckResponse {
 }
 
 #[tonic::async_trait]
-impl HealthService for Probe {
+impl HealthService for HealthProbe {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
     async fn check(

@@ -19,7 +19,7 @@ use axum::Router;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use self::health::Probe;
+use self::health::HealthProbe;
 use self::service::Service;
 use crate::environments::server::{EnvironmentServer, MOST_BYTES};
 use maverl::env::grpc::wire;
@@ -28,7 +28,7 @@ use maverl::env::grpc::wire;
 pub(super) fn router(server: &Arc<EnvironmentServer>) -> io::Result<Router> {
     let environment = wire::EnvironmentServer::new(Service::new(Arc::clone(server))?)
         .max_decoding_message_size(MOST_BYTES);
-    let health = HealthServer::new(Probe(server.health()));
+    let health = HealthServer::new(HealthProbe(server.health()));
     let reflection_v1 = reflection().build_v1().map_err(io::Error::other)?;
     // The version that the package grpcio-reflection asks.
     let reflection_v1alpha = reflection().build_v1alpha().map_err(io::Error::other)?;

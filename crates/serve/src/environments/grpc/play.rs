@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::service::Service;
-use super::session::{Begin, unknown};
+use super::session::{BeginSession, unknown};
 use maverl::env::grpc::wire::play_request::Message as Asked;
 use maverl::env::grpc::wire::play_response::Message as Answer;
 use maverl::env::grpc::wire::{PlayRequest, PlayResponse};
@@ -77,7 +77,7 @@ impl Play {
                     let message = "`request_id` is given; a stream begins a session of its own, so leave it empty";
                     return Err(Status::invalid_argument(message));
                 }
-                let opened = self.service.begun(self.client, Begin::Open(request)).await?;
+                let opened = self.service.begun(self.client, BeginSession::Open(request)).await?;
                 self.lease = self.service.sessions.find(&opened.session)?.lease();
                 self.session = Some(opened.session.clone());
                 Ok(Answer::Open(opened))

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::many;
 use super::play::Play;
 use super::service::Service;
-use super::session::{Begin, described};
+use super::session::{BeginSession, described};
 use crate::guard::Client;
 use maverl::env::grpc::wire::{
     ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
@@ -84,12 +84,12 @@ impl Environment for Service {
 
     async fn open(&self, request: Request<OpenRequest>) -> Result<Response<OpenResponse>, Status> {
         let client = client(&request);
-        self.counted(self.begun(client, Begin::Open(request.into_inner())).await)
+        self.counted(self.begun(client, BeginSession::Open(request.into_inner())).await)
     }
 
     async fn fork(&self, request: Request<ForkRequest>) -> Result<Response<OpenResponse>, Status> {
         let client = client(&request);
-        self.counted(self.begun(client, Begin::Fork(request.into_inner())).await)
+        self.counted(self.begun(client, BeginSession::Fork(request.into_inner())).await)
     }
 
     async fn renew(

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use super::session::{Begin, Begun, Session, opened, task};
-use super::sessions::{Sessions, id_of};
+use super::session::{BeginSession, Begun, Session, opened, task};
+use super::sessions::{GrpcSessions, id_of};
 use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use crate::key::new_key;
 use maverl::env::grpc::wire::{
@@ -17,14 +17,14 @@ use maverl::env::grpc::wire::{
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) server: Arc<EnvironmentServer>,
-    pub(super) sessions: Sessions,
+    pub(super) sessions: GrpcSessions,
     /// Part of what ids of sessions are computed from.
     secret: Arc<str>,
 }
 
 impl Service {
     pub(super) fn new(server: Arc<EnvironmentServer>) -> std::io::Result<Self> {
-        Ok(Self { server, sessions: Sessions::default(), secret: new_key()?.into() })
+        Ok(Self { server, sessions: GrpcSessions::default(), secret: new_key()?.into() })
     }
 
     /// Counts a message by its answer.
@@ -39,9 +39,13 @@ impl Service {
     }
 
     /// Begins a session of a client.
-    pub(super) async fn begun(&self, client: usize, begin: Begin) -> Result<OpenResponse, Status> {
+    pub(super) async fn begun(
+        &self,
+        client: usize,
+        begin: BeginSession,
+    ) -> Result<OpenResponse, Status> {
         let served = self.server.served()?;
-        if let Begin::Open(request) = &begin {
+        if let BeginSession::Open(request) = &begin {
             task(&served, &request.task_id)?;
         }
         let name = match begin.request_id() {
@@ -110,13 +114,13 @@ impl Service {
 
 /// Returns the episode of a new session: one on a task, or the copy of another one.
 async fn beginning(
-    begin: &Begin,
+    begin: &BeginSession,
     served: &ServedEnvironment,
-    sessions: &Sessions,
+    sessions: &GrpcSessions,
 ) -> Result<Begun, Status> {
     match begin {
-        Begin::Open(request) => opened(request, served).await,
-        Begin::Fork(request) => {
+        BeginSession::Open(request) => opened(request, served).await,
+        BeginSession::Fork(request) => {
             let origin = sessions.find(&request.session)?;
             origin.session.lock().await.copied(&request.session, &served.name).await
         }

@@ -19,16 +19,16 @@ use maverl::env::grpc::wire::{
 use maverl::task::Action;
 
 /// A request with its answer, for the case that it is sent again.
-type Done<Q, A> = Option<(Q, Result<A, EnvironmentFailed>)>;
+type SessionDone<Q, A> = Option<(Q, Result<A, EnvironmentFailed>)>;
 
 /// A request that begins a session.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Begin {
+pub(super) enum BeginSession {
     Open(OpenRequest),
     Fork(ForkRequest),
 }
 
-impl Begin {
+impl BeginSession {
     /// Returns the id of the request, empty for none.
     pub(super) fn request_id(&self) -> &str {
         match self {
@@ -51,7 +51,7 @@ pub(super) type Begun = (Episode, String, u32);
 
 /// A session of a client.
 pub(super) struct Session {
-    begin: Begin,
+    begin: BeginSession,
     /// Answer of the request that opened it; `None` before.
     answer: Option<OpenResponse>,
     /// `None` before it is opened and after it is closed.
@@ -59,16 +59,16 @@ pub(super) struct Session {
     /// Number of steps before its own: those of the session that it is a copy of.
     before: u32,
     /// Last step.
-    act: Done<ActRequest, ActResponse>,
+    act: SessionDone<ActRequest, ActResponse>,
     /// Last score since that step. A score leaves the episode as it is.
-    score: Done<JudgeRequest, JudgeResponse>,
+    score: SessionDone<JudgeRequest, JudgeResponse>,
     /// Its place among the sessions of the server, until it is closed.
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl Session {
     /// Creates a session that [`Session::open`] opens.
-    pub(super) fn new(begin: Begin, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(begin: BeginSession, place: OwnedSemaphorePermit) -> Self {
         let place = Some(place);
         Self { begin, answer: None, episode: None, before: 0, act: None, score: None, place }
     }
@@ -76,7 +76,7 @@ impl Session {
     /// Opens the episode that `beginning` returns, unless it was opened by an equal request.
     pub(super) async fn open(
         &mut self,
-        begin: &Begin,
+        begin: &BeginSession,
         beginning: impl Future<Output = Result<Begun, Status>>,
         (id, lease_s): (&str, u32),
     ) -> Result<OpenResponse, Status> {

@@ -15,7 +15,7 @@ const ID_BYTES: usize = 16;
 
 /// Open sessions. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Sessions(Arc<Mutex<BTreeMap<String, Arc<Slot>>>>);
+pub(super) struct GrpcSessions(Arc<Mutex<BTreeMap<String, Arc<Slot>>>>);
 
 /// A session with its lease. A message locks it from its beginning to its end.
 pub(super) struct Slot {
@@ -48,7 +48,7 @@ impl Slot {
     }
 }
 
-impl Sessions {
+impl GrpcSessions {
     /// Returns the session of an id, whose lease begins anew.
     pub(super) fn find(&self, id: &str) -> Result<Arc<Slot>, Status> {
         let slot = self.table().get(id).cloned().ok_or_else(|| unknown(id))?;

@@ -13,11 +13,11 @@ use maverl::task::{Action, Task};
 pub(super) struct Session {
     server: Arc<EnvironmentServer>,
     served: Arc<ServedEnvironment>,
-    begun: Option<Begun>,
+    begun: Option<BegunEpisode>,
 }
 
 /// An episode that was begun.
-struct Begun {
+struct BegunEpisode {
     id: Option<String>,
     steps: u64,
     done: bool,
@@ -35,7 +35,7 @@ struct Reset {
 }
 
 /// An action of a step.
-enum Step {
+enum StepData {
     ListTools,
     Act(Action),
     /// A message, and true if it is the answer.
@@ -77,7 +77,7 @@ impl Session {
 
     /// Closes the session of the environment.
     pub(super) async fn close(&mut self) {
-        if let Some(Begun { episode, .. }) = self.begun.take() {
+        if let Some(BegunEpisode { episode, .. }) = self.begun.take() {
             // A client that closes a session gets no answer; the log has the failure.
             let _ = episode.close().await;
         }
@@ -94,7 +94,7 @@ impl Session {
         let fields = json!({"text": question, "tools": tools(&episode.tools(), "input_schema")});
         let mut metadata = Map::new();
         metadata.insert("task_id".to_owned(), episode.task().id.clone().into());
-        self.begun = Some(Begun { id: reset.id, steps: 0, done: false, episode });
+        self.begun = Some(BegunEpisode { id: reset.id, steps: 0, done: false, episode });
         Ok(observation(fields, None, false, metadata))
     }
 
@@ -123,8 +123,8 @@ impl Session {
     }
 
     async fn step(&mut self, data: Value) -> Result<Value, Failed> {
-        let step = Step::read(data)?;
-        if matches!(step, Step::ListTools) {
+        let step = StepData::read(data)?;
+        if matches!(step, StepData::ListTools) {
             return Ok(observation(json!({"tools": self.tools()}), None, false, Map::new()));
         }
         let begun = self.begun.as_mut().filter(|begun| !begun.done);
@@ -132,13 +132,13 @@ impl Session {
         let begun = begun.ok_or_else(|| Failed::new(Code::Execution, over))?;
         begun.steps += 1;
         match step {
-            Step::Act(Action::Tool { name, arguments }) => {
+            StepData::Act(Action::Tool { name, arguments }) => {
                 let action = Action::Tool { name: name.clone(), arguments };
                 let seen = begun.episode.act(action).await?;
                 let fields = json!({"tool_name": name, "result": seen.text, "error": null});
                 begun.seen(fields, seen.done, None).await
             }
-            Step::Message(message, last) => {
+            StepData::Message(message, last) => {
                 let answer = answer(&message, last || !self.served.acts);
                 if answer.is_some() {
                     return begun.seen(json!({"text": ""}), true, answer).await;
@@ -146,7 +146,7 @@ impl Session {
                 let seen = begun.episode.act(Action::Text(message.clone())).await?;
                 begun.seen(json!({"text": seen.text}), seen.done, Some(message)).await
             }
-            Step::Act(Action::Text(_)) | Step::ListTools => {
+            StepData::Act(Action::Text(_)) | StepData::ListTools => {
                 unreachable!("a text is a message, and the tools are listed above")
             }
         }
@@ -202,7 +202,7 @@ impl Session {
     }
 }
 
-impl Begun {
+impl BegunEpisode {
     /// Returns the frame of an observation. The last one has the score of the answer.
     async fn seen(
         &mut self,
@@ -257,7 +257,7 @@ fn text_of(data: &Value, name: &str) -> Result<Option<String>, Failed> {
     }
 }
 
-impl Step {
+impl StepData {
     fn read(data: Value) -> Result<Self, Failed> {
         let Value::Object(mut fields) = data else {
             return Err(Failed::field("data", "Input should be a valid dictionary"));

@@ -23,7 +23,7 @@ use super::session::Session;
 use crate::environments::server::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::refusal::Refusal;
 
-type Stream = WebSocketStream<TokioIo<Upgraded>>;
+type ServerStream = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Answers the request for a WebSocket, which is a session.
 pub(super) async fn accept(
@@ -76,7 +76,11 @@ fn key(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Plays a session, until its client leaves or says nothing for too long.
-async fn play(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>, mut stream: Stream) {
+async fn play(
+    server: Arc<EnvironmentServer>,
+    served: Arc<ServedEnvironment>,
+    mut stream: ServerStream,
+) {
     let Some(_place) = server.place() else {
         let (open, most) = (server.sessions(), server.settings.sessions.get());
         let message = format!("Server at capacity: {open}/{most} sessions active");
@@ -112,6 +116,6 @@ async fn play(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>, mu
 }
 
 /// Returns false if the client is gone.
-async fn send(stream: &mut Stream, frame: &Value) -> bool {
+async fn send(stream: &mut ServerStream, frame: &Value) -> bool {
     stream.send(Message::Text(frame.to_string().into())).await.is_ok()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Counts, Course, End};
+use super::{Course, CourseCounts, End};
 use crate::gateway::call::seat;
 use crate::gateway::report::{Failure, Finish, MOST_NAMES, Part, PartOf};
 use crate::refusal::Refusal;
@@ -99,7 +99,7 @@ impl Course<'_> {
 
     /// Adds parts of the reward and metrics to the episode, and returns its end.
     pub(in crate::gateway) fn close(self, end: End) -> End {
-        let Counts { calls, carried, continued, forked, limits } = self.counts;
+        let CourseCounts { calls, carried, continued, forked, limits } = self.counts;
         for Part { name, value, of } in self.parts {
             let recipient = match of {
                 PartOf::Episode => Some(Recipient::Episode),

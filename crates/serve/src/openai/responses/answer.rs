@@ -13,7 +13,7 @@ pub(crate) struct Response {
     id: String,
     object: ResponseObject,
     created_at: u64,
-    pub(super) status: Status,
+    pub(super) status: ResponseStatus,
     error: (),
     incomplete_details: Option<Incomplete>,
     instructions: (),
@@ -43,7 +43,7 @@ enum ResponseObject {
 /// Stage of an answer or of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
+pub(crate) enum ResponseStatus {
     InProgress,
     Completed,
     Incomplete,
@@ -83,9 +83,24 @@ struct Empty {}
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Item {
-    Reasoning { id: String, summary: [(); 0], content: [ReasoningText; 1] },
-    Message { id: String, status: Status, role: Role, content: Vec<OutputText> },
-    FunctionCall { id: String, status: Status, call_id: String, name: String, arguments: String },
+    Reasoning {
+        id: String,
+        summary: [(); 0],
+        content: [ReasoningText; 1],
+    },
+    Message {
+        id: String,
+        status: ResponseStatus,
+        role: Role,
+        content: Vec<OutputText>,
+    },
+    FunctionCall {
+        id: String,
+        status: ResponseStatus,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
 }
 
 impl Item {
@@ -95,11 +110,11 @@ impl Item {
         match &mut begun {
             Self::Reasoning { .. } => {}
             Self::Message { status, content, .. } => {
-                *status = Status::InProgress;
+                *status = ResponseStatus::InProgress;
                 content.clear();
             }
             Self::FunctionCall { status, arguments, .. } => {
-                *status = Status::InProgress;
+                *status = ResponseStatus::InProgress;
                 arguments.clear();
             }
         }
@@ -167,7 +182,7 @@ impl From<&ChatCompletion> for Response {
     fn from(chat: &ChatCompletion) -> Self {
         let choice = chat.choices.first();
         let cut = choice.is_some_and(|it| it.finish_reason == Some(FinishReason::Length));
-        let status = if cut { Status::Incomplete } else { Status::Completed };
+        let status = if cut { ResponseStatus::Incomplete } else { ResponseStatus::Completed };
         Self {
             id: chat.id.clone(),
             object: ResponseObject::Response,
@@ -196,13 +211,13 @@ impl From<&ChatCompletion> for Response {
 impl Response {
     /// Returns the answer before its output.
     pub(super) fn begun(&self) -> Self {
-        let status = Status::InProgress;
+        let status = ResponseStatus::InProgress;
         Self { status, output: Vec::new(), usage: None, ..self.clone() }
     }
 }
 
 /// Returns the items of a reply: its thoughts, its text, and its calls.
-fn output(id: &str, choice: &ChatChoice, status: Status) -> Vec<Item> {
+fn output(id: &str, choice: &ChatChoice, status: ResponseStatus) -> Vec<Item> {
     let reply = &choice.message;
     let mut items = Vec::new();
     if let Some(thoughts) = &reply.reasoning_content {
@@ -221,7 +236,7 @@ fn output(id: &str, choice: &ChatChoice, status: Status) -> Vec<Item> {
     }
     items.extend(reply.tool_calls.iter().enumerate().map(|(i, call)| Item::FunctionCall {
         id: format!("fc_{id}_{i}"),
-        status: Status::Completed,
+        status: ResponseStatus::Completed,
         call_id: call.id.clone(),
         name: call.function.name.clone(),
         arguments: call.function.arguments.clone(),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::answer::{Item, OutputText, Response, Status};
+use super::answer::{Item, OutputText, Response, ResponseStatus};
 
 /// An event of a stream.
 #[derive(Debug, Serialize)]
@@ -36,7 +36,7 @@ pub(crate) enum ItemEvent {
 
 /// Returns the events of an answer.
 pub(crate) fn response_events(answer: &Response) -> Vec<ResponseEvent> {
-    let mut events = Events(Vec::new());
+    let mut events = ResponseEvents(Vec::new());
     let begun = answer.begun();
     events.push_response("response.created", begun.clone());
     events.push_response("response.in_progress", begun);
@@ -53,7 +53,7 @@ pub(crate) fn response_events(answer: &Response) -> Vec<ResponseEvent> {
             ItemEvent::Item { item: item.clone() },
         );
     }
-    let end = if answer.status == Status::Incomplete {
+    let end = if answer.status == ResponseStatus::Incomplete {
         "response.incomplete"
     } else {
         "response.completed"
@@ -63,9 +63,9 @@ pub(crate) fn response_events(answer: &Response) -> Vec<ResponseEvent> {
 }
 
 /// Events in their order, each with its number.
-struct Events(Vec<ResponseEvent>);
+struct ResponseEvents(Vec<ResponseEvent>);
 
-impl Events {
+impl ResponseEvents {
     fn push_response(&mut self, r#type: &'static str, response: Response) {
         let (response, sequence_number) = (Box::new(response), self.0.len());
         self.0.push(ResponseEvent::Response { r#type, response, sequence_number });

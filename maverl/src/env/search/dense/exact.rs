@@ -2,7 +2,7 @@
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
 
-use crate::env::search::ranked::{Ranked, best_ranked};
+use crate::env::search::ranked::{RankedDocument, best_ranked};
 
 /// Number of queries whose scores are in memory at once.
 const BATCH: usize = 32;
@@ -17,7 +17,7 @@ impl Exact {
     }
 
     /// Returns the `k` vectors with the largest inner products with each query of `[queries, width]`, largest first.
-    pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<Ranked>> {
+    pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<RankedDocument>> {
         let (n, width) = self.0.shape();
         let mut found = Vec::with_capacity(queries.len() / width);
         for batch in queries.chunks(BATCH * width) {
@@ -26,7 +26,7 @@ impl Exact {
             Precision::F32.set().nt_packed(batch, &self.0, &mut scores, m);
             found.extend(scores.chunks_exact(n).map(|scores| {
                 let all = scores.iter().enumerate();
-                best_ranked(all.map(|(place, &score)| Ranked { place, score }).collect(), k)
+                best_ranked(all.map(|(place, &score)| RankedDocument { place, score }).collect(), k)
             }));
         }
         found

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 
 use rayon::prelude::*;
 
-use crate::env::search::ranked::{Ranked, best_ranked};
+use crate::env::search::ranked::{RankedDocument, best_ranked};
 use crate::rng::SplitMix64;
 
 /// Number of links of a new node (`M` in the paper); the lowest layer allows twice as many later.
@@ -51,7 +51,7 @@ impl Hnsw {
     }
 
     /// Returns `k` vectors with the largest inner products with each query of `[queries, width]`, approximately.
-    pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<Ranked>> {
+    pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<RankedDocument>> {
         let nearest = |query: &[f32]| {
             if self.links.is_empty() {
                 return Vec::new();
@@ -66,8 +66,8 @@ impl Hnsw {
         &self.vectors[place * self.width..][..self.width]
     }
 
-    fn ranked(&self, query: &[f32], place: usize) -> Ranked {
-        Ranked { place, score: product(query, self.vector(place)) }
+    fn ranked(&self, query: &[f32], place: usize) -> RankedDocument {
+        RankedDocument { place, score: product(query, self.vector(place)) }
     }
 
     /// Returns the highest layer.
@@ -104,7 +104,7 @@ impl Hnsw {
         self.links[node][layer].push(other);
         if self.links[node][layer].len() > most {
             let ranked = |&place: &u32| self.ranked(self.vector(node), place as usize);
-            let all: Vec<Ranked> = self.links[node][layer].iter().map(ranked).collect();
+            let all: Vec<RankedDocument> = self.links[node][layer].iter().map(ranked).collect();
             self.links[node][layer] = self.choose(all, most);
         }
     }
@@ -127,12 +127,19 @@ impl Hnsw {
     }
 
     /// Returns the nearest `width` nodes of a layer that are reachable from some of its nodes, unordered.
-    fn near(&self, query: &[f32], from: &[usize], width: usize, layer: usize) -> Vec<Ranked> {
+    fn near(
+        &self,
+        query: &[f32],
+        from: &[usize],
+        width: usize,
+        layer: usize,
+    ) -> Vec<RankedDocument> {
         let mut seen = vec![false; self.links.len()];
         from.iter().for_each(|&place| seen[place] = true);
         let start = from.iter().map(|&place| self.ranked(query, place));
-        let mut frontier: BinaryHeap<Ranked> = start.collect();
-        let mut kept: BinaryHeap<Reverse<Ranked>> = frontier.iter().copied().map(Reverse).collect();
+        let mut frontier: BinaryHeap<RankedDocument> = start.collect();
+        let mut kept: BinaryHeap<Reverse<RankedDocument>> =
+            frontier.iter().copied().map(Reverse).collect();
         while let Some(node) = frontier.pop() {
             if kept.len() >= width && kept.peek().is_some_and(|Reverse(worst)| node < *worst) {
                 break;
@@ -157,10 +164,10 @@ impl Hnsw {
 
     /// Selects links among nodes: first the nearest that are nearer to this node than to each other, so that links
     /// point in all directions; then the nearest of the rest.
-    fn choose(&self, mut among: Vec<Ranked>, most: usize) -> Vec<u32> {
+    fn choose(&self, mut among: Vec<RankedDocument>, most: usize) -> Vec<u32> {
         among.sort_by(|a, b| b.cmp(a));
         let (mut chosen, mut rest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
-        for Ranked { place, score } in among {
+        for RankedDocument { place, score } in among {
             let vector = self.vector(place);
             let apart = |&other: &u32| product(vector, self.vector(other as usize)) < score;
             let into = if chosen.iter().all(apart) { &mut chosen } else { &mut rest };
@@ -225,7 +232,7 @@ mod tests {
             let queries = random(100, 32, 4);
             let exact = Exact::new(&vectors, 32).search(&queries, 10);
             let graph = Hnsw::new(vectors, 32).search(&queries, 10);
-            let places = |ranked: &[Ranked]| -> BTreeSet<usize> {
+            let places = |ranked: &[RankedDocument]| -> BTreeSet<usize> {
                 ranked.iter().map(|ranked| ranked.place).collect()
             };
             let common = exact.iter().zip(&graph).map(|(a, b)| (&places(a) & &places(b)).len());

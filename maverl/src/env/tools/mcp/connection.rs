@@ -44,16 +44,16 @@ pub(super) struct Address {
 pub(super) struct Connection {
     pub(super) service: Arc<Service>,
     pub(super) tools: Vec<Tool>,
-    errors: Errors,
+    errors: ServerErrors,
 }
 
 /// Beginning of what a program writes to its stderr.
-type Errors = Arc<Mutex<String>>;
+type ServerErrors = Arc<Mutex<String>>;
 
 impl Connection {
     /// Starts a server, and lists its tools.
     pub(super) async fn start(address: &Address) -> Result<Self, EnvError> {
-        let errors = Errors::default();
+        let errors = ServerErrors::default();
         let start = async {
             let service = if address.options.url.is_empty() {
                 by_pipe(address, &errors).await?
@@ -79,14 +79,14 @@ impl Connection {
     }
 }
 
-fn wrote(errors: &Errors) -> String {
+fn wrote(errors: &ServerErrors) -> String {
     let errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
     let errors = errors.trim();
     if errors.is_empty() { String::new() } else { format!("; it wrote: {errors}") }
 }
 
 /// Starts a program in the directory of the configuration; it is killed when its last user is dropped.
-async fn by_pipe(address: &Address, errors: &Errors) -> Result<Service, String> {
+async fn by_pipe(address: &Address, errors: &ServerErrors) -> Result<Service, String> {
     let Address { options, base, .. } = address;
     let [program, arguments @ ..] = options.command.as_slice() else {
         return Err("has no `command`".to_owned());
@@ -112,7 +112,7 @@ async fn by_pipe(address: &Address, errors: &Errors) -> Result<Service, String> 
 }
 
 /// Keeps the beginning of a program's stderr, and discards the rest.
-async fn listen(mut stderr: ChildStderr, errors: Errors) {
+async fn listen(mut stderr: ChildStderr, errors: ServerErrors) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
         let mut kept = errors.lock().unwrap_or_else(PoisonError::into_inner);

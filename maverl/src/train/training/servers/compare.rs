@@ -11,7 +11,7 @@ const PRECISION: f64 = 1e-4;
 
 /// Completions of a fixed prompt by a server, on their way to other ranks.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct SentReply {
     pub(super) url: String,
     pub(super) prompt: Vec<u32>,
     pub(super) completion: Vec<u32>,
@@ -37,7 +37,7 @@ pub(super) struct Perturbed {
 }
 
 /// Returns the difference between the log-probs that each server gave and those that were computed.
-pub(super) fn differences(sent: &[Sent], scored: &[Vec<f32>]) -> Vec<Difference> {
+pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<Difference> {
     let mut found: Vec<(Difference, usize)> = Vec::new();
     for (sent, scored) in sent.iter().zip(scored) {
         if found.last().is_none_or(|(difference, _)| difference.url != sent.url) {
