@@ -226,22 +226,22 @@ mod tests {
         level: Option<u8>,
     }
 
-    fn task(data: Value) -> Task {
+    fn task(data: &Value) -> Task {
         let data = data.as_object().unwrap().clone();
         Task { id: "a".to_owned(), source: "words".to_owned(), question: "?".to_owned(), data }
     }
 
     #[test]
     fn a_row_is_read_as_a_struct_of_some_of_its_keys() {
-        let row = task(json!({"letters": "ao", "answers": ["x"]})).parse::<Row>().unwrap();
+        let row = task(&json!({"letters": "ao", "answers": ["x"]})).parse::<Row>().unwrap();
         assert_eq!(row, Row { question: "?".to_owned(), letters: "ao".to_owned(), level: None });
-        let row = task(json!({"letters": "ao", "question": "!", "level": 3})).parse::<Row>();
+        let row = task(&json!({"letters": "ao", "question": "!", "level": 3})).parse::<Row>();
         assert_eq!(row.unwrap().question, "!");
     }
 
     #[test]
     fn a_key_that_is_missing_or_has_another_type_is_named() {
-        let error = |data| task(data).parse::<Row>().unwrap_err().to_string();
+        let error = |data: Value| task(&data).parse::<Row>().unwrap_err().to_string();
         let missing = "the task `a` of `words` has no `letters`; add this key to its row";
         assert_eq!(error(json!({"leters": "ao"})), missing);
         let other =
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn the_tasks_with_errors_are_counted_after_the_first() {
         let read: fn(&Task) -> Result<(), TaskError> = |task| task.parse::<Row>().map(drop);
-        let (good, bad) = (task(json!({"letters": "ao"})), task(json!({})));
+        let (good, bad) = (task(&json!({"letters": "ao"})), task(&json!({})));
         assert_eq!(parse_all(read, &[good.clone(), good.clone()]), Ok(()));
         let tasks = [good, bad.clone(), bad.clone(), bad];
         let error = parse_all(read, &tasks).unwrap_err().to_string();

@@ -244,8 +244,8 @@ const VIEW_MAY_USE: &[(&str, &[&str])] = &[
 /// Parts of the module `report` of `maverl-view`. Each uses those before it.
 const REPORT_PARTS: [&str; 5] = ["reading", "rows", "analyses", "notices", "watched"];
 
-/// Traits of the module `map` and a macro, which all modules may use.
-const EVERYWHERE: [&str; 3] = ["IntoMap", "TryIntoMap", "lacks_feature"];
+/// Traits of the module `map` and macros, which all modules may use.
+const EVERYWHERE: [&str; 4] = ["IntoMap", "TryIntoMap", "lacks_feature", "behind_feature"];
 
 /// Top-level modules, which may use all others, and which no other may use.
 const TOP: &[&str] = &["lib", "cli", "__private"];

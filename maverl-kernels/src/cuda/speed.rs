@@ -1,5 +1,9 @@
 //! Speed of the kernels on a machine, beside that of a copy in its memory.
 
+mod sizes;
+
+pub use sizes::{Amounts, LayerSizes};
+
 use super::array::args;
 use super::{
     AdapterTerms, BLOCK, CublasLt, Destination, Kernels, KvShape, LaunchShape, LinearOutput,
@@ -8,38 +12,6 @@ use super::{
 use crate::adamw::AdamW;
 use crate::attention::{BLOCK_TOKENS, Heads, Packing, Segment};
 use crate::sample::{TokenDraw, uniform_number};
-
-/// Sizes of a model whose kernels are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LayerSizes {
-    /// Name of the model.
-    pub name: &'static str,
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Width of the MLP.
-    pub intermediate: usize,
-    /// Heads.
-    pub heads: Heads,
-    /// Tokens of the vocabulary.
-    pub vocab: usize,
-}
-
-/// Amounts of work that are measured.
-#[derive(Debug, Clone)]
-pub struct Amounts {
-    /// Tokens of a pass in training.
-    pub tokens: usize,
-    /// Tokens of a row in training, and of a sequence in decoding.
-    pub row: usize,
-    /// Rows of decoding.
-    pub rows: usize,
-    /// Rows of logits at once.
-    pub logits: usize,
-    /// Parameters of an optimizer step.
-    pub parameters: usize,
-    /// Milliseconds of a measurement, about.
-    pub milliseconds: f64,
-}
 
 /// Time of a kernel.
 #[derive(Debug, Clone, PartialEq)]

@@ -62,6 +62,7 @@ pub use files::Missing;
 pub use format::{Difference, FORMAT};
 #[doc(hidden)]
 pub use journal::{Journal, STEP_SECONDS};
+#[doc(hidden)]
 pub use manifest::{FileHash, MANIFEST, Manifest};
 #[doc(hidden)]
 pub use origin::{HELD_OUT, Origin};

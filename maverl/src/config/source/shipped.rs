@@ -338,8 +338,8 @@ mod tests {
         let name = ShippedName::parse(Path::new("example:sub/a")).unwrap();
         let shipped = Shipped { name, file: &FILE };
         let path = home.path().join("sub/a.toml");
-        assert_eq!(shipped.write(home.path()).unwrap(), [path.clone()]);
-        assert_eq!(shipped.write(home.path()).unwrap(), [path.clone()]);
+        assert_eq!(shipped.write(home.path()).unwrap(), std::slice::from_ref(&path));
+        assert_eq!(shipped.write(home.path()).unwrap(), std::slice::from_ref(&path));
         assert_eq!(std::fs::read(&path).unwrap(), FILE.content);
         std::fs::write(&path, "mine").unwrap();
         let error = shipped.write(home.path()).unwrap_err().to_string();

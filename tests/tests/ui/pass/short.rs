@@ -44,8 +44,9 @@ async fn drafts(task: &Task, team: &Team<Drafts>) -> Result<Option<String>, AskE
 #[environment]
 fn letters(answer: Option<&str>, letters: String, r#type: Option<u8>) -> Score {
     let answer = answer.unwrap_or_default();
-    let found = letters.chars().filter(|letter| answer.contains(*letter)).count();
-    Score::share(found, letters.chars().count() + usize::from(r#type.unwrap_or(0)))
+    let letters = letters.into_bytes();
+    let found = letters.iter().filter(|letter| answer.as_bytes().contains(letter)).count();
+    Score::share(found, letters.len() + usize::from(r#type.unwrap_or(0)))
 }
 
 /// Its name is that of the type. It takes no actions.
