@@ -964,7 +964,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
          read_rollouts read_samples read_tokens",
     ),
-    ("task.rs", "Action Observation Score Task"),
+    ("task.rs", "Action Observation Score Task TaskError"),
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (
         "tools/mod.rs",

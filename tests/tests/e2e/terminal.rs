@@ -118,6 +118,8 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
     let others = [
         "bench",
         "completions",
+        "doctor",
+        "examples",
         "explain",
         "generate",
         "gpu",
@@ -215,6 +217,8 @@ fn no_error_prints_a_control_character_of_others() {
         &["extract", HOSTILE, "metrics", "--out", "m.csv"],
         &["view", HOSTILE, "--static", "v.html"],
         &["list", HOSTILE],
+        &["examples", HOSTILE],
+        &["doctor", HOSTILE],
         &["schema", HOSTILE],
         &["new", HOSTILE],
         &["new-model", "--like", HOSTILE, "--out", "n"],
