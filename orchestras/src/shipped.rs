@@ -110,7 +110,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use maverl::config::source::{ShippedName, shipped};
+    use maverl::config::source::{ShippedName, shipped_configs};
 
     /// Adds the configurations below a directory, by their path in this crate.
     fn add_configurations(dir: &Path, found: &mut BTreeSet<String>) {
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn every_configuration_of_the_repository_ships_and_no_other() {
-        let names: BTreeSet<String> = shipped().iter().map(|one| one.name.to_string()).collect();
+        let names: BTreeSet<String> =
+            shipped_configs().iter().map(|one| one.name.to_string()).collect();
         for above in ["", ".."] {
             let mut found = BTreeSet::new();
             for dir in ["examples", "recipes"] {
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!(files("recipe:mrlm/09-hybrid").len(), 3);
         // Each file is part of one of them.
         let all: BTreeSet<&str> =
-            shipped().iter().flat_map(|one| one.files()).map(|file| file.path).collect();
+            shipped_configs().iter().flat_map(|one| one.files()).map(|file| file.path).collect();
         for path in ["examples/programs/sums_v1.py", "examples/programs/sums.jsonl"] {
             assert!(all.contains(path), "{path}");
         }

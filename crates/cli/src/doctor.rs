@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Failure, print, terminal};
 use facts::Facts;
-use findings::{Finding, Level, findings};
+use findings::{Finding, Level, judge_machine};
 use maverl::output;
 use maverl::table::{Table, paragraphs};
 use maverl::train::own;
@@ -36,11 +36,12 @@ struct Report<'a> {
 /// Examines the machine. The exit code is 1 if training is not possible on it.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = Facts::find();
-    let findings = findings(&facts);
+    let findings = judge_machine(&facts);
     let can_train = findings.iter().all(|finding| finding.level != Level::Error);
-    let text = match args.json {
-        true => output::json(&Report { can_train, findings: &findings, facts: &facts })?,
-        false => formatted(&findings, terminal::width()),
+    let text = if args.json {
+        output::json(&Report { can_train, findings: &findings, facts: &facts })?
+    } else {
+        formatted(&findings, terminal::width())
     };
     print(&own(&text))?;
     Ok(if can_train { ExitCode::SUCCESS } else { ExitCode::FAILURE })

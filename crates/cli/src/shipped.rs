@@ -9,7 +9,7 @@ use serde::Serialize;
 use toml::{Table as Toml, Value};
 
 use super::{Failure, paths, print, terminal};
-use maverl::config::source::{Shipped, ShippedName, shipped};
+use maverl::config::source::{Shipped, ShippedName, shipped_configs};
 use maverl::output;
 use maverl::table::Table;
 use maverl::train::own;
@@ -40,7 +40,7 @@ struct ShippedEntry {
 /// Lists the configurations that ship with the program, prints one, or writes one with its files.
 pub(super) fn examples(args: &ExamplesArgs) -> Result<ExitCode, Failure> {
     let Some(name) = &args.name else {
-        let entries: Vec<ShippedEntry> = shipped().iter().map(ShippedEntry::new).collect();
+        let entries: Vec<ShippedEntry> = shipped_configs().iter().map(ShippedEntry::new).collect();
         let text = if args.json { output::json(&entries)? } else { listed(&entries)? };
         return print(&own(&text));
     };
@@ -114,19 +114,20 @@ fn summary(text: &str) -> String {
 
 /// Returns what a configuration or one of its stages needs and the program does not bring: models, data, servers, programs.
 fn needs(shipped: &Shipped) -> BTreeSet<String> {
-    let own: BTreeSet<&str> = shipped.files().iter().map(|file| file.path).collect();
-    let brought = |path: &str| {
-        let name = Path::new(path).file_name();
-        path.starts_with("builtin:")
-            || path.starts_with("stage:")
-            || own.iter().any(|file| Path::new(file).file_name() == name)
-    };
     let mut found = wanted(&shipped.table());
-    found.retain(|(_, what)| !brought(what));
+    found.retain(|(_, what)| !is_brought(shipped, what));
     let mut needs: BTreeSet<String> =
         found.into_iter().map(|(kind, what)| format!("{kind} {what}")).collect();
     needs.extend(shipped.stages().iter().flat_map(self::needs));
     needs
+}
+
+/// Returns true if a path is built in, written by an earlier stage, or that of a file that comes with the configuration.
+fn is_brought(shipped: &Shipped, path: &str) -> bool {
+    let name = Path::new(path).file_name();
+    path.starts_with("builtin:")
+        || path.starts_with("stage:")
+        || shipped.files().iter().any(|file| Path::new(file.path).file_name() == name)
 }
 
 /// Returns the models, data, servers and programs that a configuration names, each with its kind.
@@ -200,7 +201,7 @@ mod tests {
     fn the_list_says_of_each_what_it_is_and_what_it_needs() {
         use orchestras as _;
 
-        let entries: Vec<ShippedEntry> = shipped().iter().map(ShippedEntry::new).collect();
+        let entries: Vec<ShippedEntry> = shipped_configs().iter().map(ShippedEntry::new).collect();
         assert!(entries.iter().all(|entry| !entry.summary.is_empty()), "{entries:?}");
         let needs = |name: &str| {
             let entry = entries.iter().find(|entry| entry.name == name).unwrap();

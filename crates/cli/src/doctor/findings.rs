@@ -69,7 +69,7 @@ impl Finding {
 }
 
 /// Judges a machine, part by part.
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn judge_machine(facts: &Facts) -> Vec<Finding> {
     vec![
         of_program(facts),
         of_vectors(facts),
@@ -105,26 +105,21 @@ fn of_vectors(Facts { processor, .. }: &Facts) -> Finding {
     let (part, paths) = ("vectors", processor.paths.join(", "));
     let best = processor.paths.last().copied().unwrap_or("scalar");
     let text = format!("uses {} of {paths}", processor.used);
-    match (processor.used == "scalar", best == "scalar") {
-        (false, _) => Finding::good(part, text),
-        (true, true) => Finding::new(
-            Level::Warning,
-            part,
-            "has none that maverl uses: training is about 70 times slower than with AVX2, with the same bits",
-            "run on a processor with AVX2 (Intel since 2013, AMD since 2015) or on aarch64; in a virtual machine, let it have the \
-             host's processor (`-cpu host`)",
-        ),
-        (true, false) => {
-            let set = match &processor.forced {
-                Some(value) => format!("unset `MAVERL_SIMD`, which is `{value}`"),
-                None => format!("set `MAVERL_SIMD={best}`"),
-            };
-            let slow = format!(
-                "{text}: training is about 70 times slower than with AVX2, with the same bits"
-            );
-            Finding::new(Level::Warning, part, slow, set)
-        }
+    if processor.used != "scalar" {
+        return Finding::good(part, text);
     }
+    let slow = "training is about 70 times slower than with AVX2, with the same bits";
+    if best == "scalar" {
+        let text = format!("has none that maverl uses: {slow}");
+        let remedy = "run on a processor with AVX2 (Intel since 2013, AMD since 2015) or on aarch64; in a virtual machine, let it \
+                      have the host's processor (`-cpu host`)";
+        return Finding::new(Level::Warning, part, text, remedy);
+    }
+    let remedy = match &processor.forced {
+        Some(value) => format!("unset `MAVERL_SIMD`, which is `{value}`"),
+        None => format!("set `MAVERL_SIMD={best}`"),
+    };
+    Finding::new(Level::Warning, part, format!("{text}: {slow}"), remedy)
 }
 
 fn of_threads(Facts { processor, .. }: &Facts) -> Finding {

@@ -44,7 +44,7 @@ pub use names::{did_you_mean, snake_case};
 pub(crate) use names::{key, list, path, suggestion, within};
 pub(crate) use problems::{Problems, read_layers};
 pub use render::{render, render_within};
-pub use shipped::{Shipped, ShippedFile, ShippedFiles, ShippedName, config_stem, shipped};
+pub use shipped::{Shipped, ShippedFile, ShippedFiles, ShippedName, config_stem, shipped_configs};
 pub use sources::{File, Sources};
 pub(crate) use tagged::DeclaredKinds;
 pub use types::{type_of, type_of_option};

@@ -77,7 +77,7 @@ impl ShippedName {
 
     /// Returns the message and the help for a name that the program does not have.
     pub fn unknown(&self) -> (String, String) {
-        let all: Vec<String> = shipped().iter().map(|one| one.name.to_string()).collect();
+        let all: Vec<String> = shipped_configs().iter().map(|one| one.name.to_string()).collect();
         let kind = self.prefix.trim_end_matches(':');
         let message = format!("there is no {kind} `{}`", self.rest);
         let help = match did_you_mean(&self.to_string(), all.iter().map(String::as_str)) {
@@ -198,15 +198,17 @@ impl Shipped {
 }
 
 /// Returns the configurations that the linked crates bring, by name.
-pub fn shipped() -> Vec<Shipped> {
+pub fn shipped_configs() -> Vec<Shipped> {
     let configurations = files().into_values().filter(|file| file.path.ends_with(".toml"));
-    let of_file = |file: &'static ShippedFile| {
-        KINDS.into_iter().find_map(|(prefix, dir)| {
-            let rest = file.path.strip_prefix(dir)?.strip_prefix('/')?.strip_suffix(".toml")?;
-            Some(Shipped { name: ShippedName { prefix, dir, rest: rest.to_owned() }, file })
-        })
-    };
     configurations.filter_map(of_file).collect()
+}
+
+/// Returns the configuration in a file, named by its path.
+fn of_file(file: &'static ShippedFile) -> Option<Shipped> {
+    KINDS.into_iter().find_map(|(prefix, dir)| {
+        let rest = file.path.strip_prefix(dir)?.strip_prefix('/')?.strip_suffix(".toml")?;
+        Some(Shipped { name: ShippedName { prefix, dir, rest: rest.to_owned() }, file })
+    })
 }
 
 /// Returns the name of the runs of a configuration: that of its file without the extension, or the last part of its name.

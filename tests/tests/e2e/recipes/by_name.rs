@@ -6,7 +6,7 @@ use maverl_tests::lab::{Lab, Run, stride};
 
 use super::{Fixture, STAGES, programs_run};
 use crate::lab;
-use maverl::config::source::shipped;
+use maverl::config::source::shipped_configs;
 
 /// Examples that need what no test has: a verifier that a run before it trained, and a Python package.
 const WITHOUT: [(&str, &str); 2] = [
@@ -25,7 +25,7 @@ fn empty(lab: &Lab, args: &[&str]) -> maverl_tests::lab::Ended {
 
 /// Returns the names of the examples.
 fn examples() -> Vec<String> {
-    let names = shipped().into_iter().map(|shipped| shipped.name.to_string());
+    let names = shipped_configs().into_iter().map(|shipped| shipped.name.to_string());
     names.filter(|name| name.starts_with("example:")).collect()
 }
 

@@ -47,7 +47,7 @@ fn machine() -> Facts {
 /// Returns the finding about a part, and checks that all others are good.
 #[track_caller]
 fn only(facts: &Facts, part: &str) -> Finding {
-    let all = findings(facts);
+    let all = judge_machine(facts);
     let others = all.iter().filter(|finding| finding.part != part);
     others.for_each(|other| assert_eq!(other.level, Level::Good, "{other:?}"));
     let found = all.iter().find(|finding| finding.part == part);
@@ -64,7 +64,7 @@ fn found(facts: &Facts, part: &str, level: Level, text: &str, remedy: &str) {
 
 #[test]
 fn a_machine_on_which_all_is_well_needs_no_remedy() {
-    let all = findings(&machine());
+    let all = judge_machine(&machine());
     assert!(all.iter().all(|one| one.level == Level::Good && one.remedy.is_none()), "{all:?}");
     let texts: Vec<&str> = all.iter().map(|one| one.text.as_str()).collect();
     for part in [
