@@ -14,11 +14,11 @@ const LONGEST: usize = 500;
 /// value): an integer, or a fraction in lowest terms. Operations are counted, so no expression takes long.
 ///
 /// ```
-/// use maverl_answers::calculate;
+/// use maverl_answers::calculate_exactly;
 ///
-/// assert_eq!(calculate("(1/3 + 1/6) * 7").as_deref(), Ok("7/2"));
-/// assert_eq!(calculate("2^100 - 2^99 * 2").as_deref(), Ok("0"));
-/// assert!(calculate("1/0").is_err());
+/// assert_eq!(calculate_exactly("(1/3 + 1/6) * 7").as_deref(), Ok("7/2"));
+/// assert_eq!(calculate_exactly("2^100 - 2^99 * 2").as_deref(), Ok("0"));
+/// assert!(calculate_exactly("1/0").is_err());
 /// ```
 ///
 /// # Errors

@@ -15,10 +15,10 @@ const MAX_BYTES: usize = 2000;
 /// Compares an answer with a reference. Units, currency signs and the name before `=` may be omitted.
 ///
 /// ```
-/// use maverl_answers::{AnswerVerdict, compare};
+/// use maverl_answers::{AnswerVerdict, compare_answers};
 ///
-/// assert_eq!(compare("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), AnswerVerdict::Equal);
-/// assert_eq!(compare("3.14159", "\\pi"), AnswerVerdict::Unequal);
+/// assert_eq!(compare_answers("\\frac{\\sqrt{8}}{4}", "1/\\sqrt2"), AnswerVerdict::Equal);
+/// assert_eq!(compare_answers("3.14159", "\\pi"), AnswerVerdict::Unequal);
 /// ```
 pub fn compare_answers(answer: &str, reference: &str) -> AnswerVerdict {
     compare_counted(answer, reference).0
@@ -36,9 +36,9 @@ pub struct Judgment {
 /// Judges an answer by references, of which it must equal one. A reference may be a whole solution that marks its answer.
 ///
 /// ```
-/// use maverl_answers::{AnswerVerdict, judge};
+/// use maverl_answers::{AnswerVerdict, judge_answer};
 ///
-/// let judgment = judge("x = 0.5", &["so it is half.\n#### 1/2"]);
+/// let judgment = judge_answer("x = 0.5", &["so it is half.\n#### 1/2"]);
 /// assert_eq!(judgment.verdict, AnswerVerdict::Equal);
 /// ```
 pub fn judge_answer(answer: &str, references: &[&str]) -> Judgment {

@@ -7,11 +7,11 @@
 //! verdict is the same on every machine.
 //!
 //! ```
-//! use maverl_answers::{AnswerVerdict, answer, judge};
+//! use maverl_answers::{AnswerVerdict, answer_or_guess, judge_answer};
 //!
-//! let given = answer("Both halves are equal, so it is \\boxed{\\frac{1}{2}}.", false).unwrap_or_default();
+//! let given = answer_or_guess("Both halves are equal, so it is \\boxed{\\frac{1}{2}}.", false).unwrap_or_default();
 //! assert_eq!(given, "\\frac{1}{2}");
-//! assert_eq!(judge(given, &["0.5", "50\\%"]).verdict, AnswerVerdict::Equal);
+//! assert_eq!(judge_answer(given, &["0.5", "50\\%"]).verdict, AnswerVerdict::Equal);
 //! ```
 //!
 //! Each file uses only files of the lines above it, or files to its left:

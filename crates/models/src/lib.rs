@@ -4,9 +4,9 @@
 //! `builtin:NAME` with its feature `models`. The version of this crate is that of the files.
 //!
 //! ```
-//! let config = maverl_models::file("tiny", "config.json").unwrap();
+//! let config = maverl_models::model_file("tiny", "config.json").unwrap();
 //! assert!(config.starts_with(b"{"));
-//! assert!(maverl_models::origin("tiny").unwrap().starts_with("# `builtin:tiny`"));
+//! assert!(maverl_models::model_card("tiny").unwrap().starts_with("# `builtin:tiny`"));
 //! ```
 
 /// Names of the models.

@@ -1,7 +1,10 @@
 //! Ranges of numbers.
 
 use std::fmt::{Debug, Display};
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{
+    NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroIsize, NonZeroU8, NonZeroU16, NonZeroU32,
+    NonZeroU64, NonZeroUsize,
+};
 
 /// A range of numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -134,28 +137,34 @@ impl<N: Numbers> Numbers for Option<N> {
     }
 }
 
-impl Numbers for usize {
-    fn numbers(&self) -> Vec<(f64, String)> {
-        vec![(*self as f64, self.to_string())]
-    }
+/// Implements [`Numbers`] for whole numbers, with and without 0.
+macro_rules! whole_numbers {
+    ($($number:ty, $nonzero:ty;)*) => {$(
+        impl Numbers for $number {
+            fn numbers(&self) -> Vec<(f64, String)> {
+                vec![(*self as f64, self.to_string())]
+            }
+        }
+
+        impl Numbers for $nonzero {
+            fn numbers(&self) -> Vec<(f64, String)> {
+                self.get().numbers()
+            }
+        }
+    )*};
 }
 
-impl Numbers for NonZeroUsize {
-    fn numbers(&self) -> Vec<(f64, String)> {
-        self.get().numbers()
-    }
-}
-
-impl Numbers for NonZeroU32 {
-    fn numbers(&self) -> Vec<(f64, String)> {
-        vec![(f64::from(self.get()), self.to_string())]
-    }
-}
-
-impl Numbers for NonZeroU64 {
-    fn numbers(&self) -> Vec<(f64, String)> {
-        vec![(self.get() as f64, self.to_string())]
-    }
+whole_numbers! {
+    u8, NonZeroU8;
+    u16, NonZeroU16;
+    u32, NonZeroU32;
+    u64, NonZeroU64;
+    usize, NonZeroUsize;
+    i8, NonZeroI8;
+    i16, NonZeroI16;
+    i32, NonZeroI32;
+    i64, NonZeroI64;
+    isize, NonZeroIsize;
 }
 
 /// 1e-6 rather than 0.000001, and 1 rather than 1.0.

@@ -108,9 +108,10 @@ fn a_run_by_name_is_that_of_the_file_and_has_its_name() {
         empty(&lab, &[&["train", config], &set[..]].concat()).succeeded();
     };
     train("example:search_orchestra");
-    empty(&lab, &["examples", "search_orchestra", "--write", "mine"])
-        .succeeded()
-        .prints(&["wrote mine/search_orchestra.toml", " train mine/search_orchestra.toml trains it"]);
+    empty(&lab, &["examples", "search_orchestra", "--write", "mine"]).succeeded().prints(&[
+        "wrote mine/search_orchestra.toml",
+        " train mine/search_orchestra.toml trains it",
+    ]);
     train("mine/search_orchestra.toml");
     let run = |n: usize| Run(lab.path(&format!("empty/runs/search_orchestra-{n}")));
     run(1).equals(&run(2));
