@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::write::{RowSource, file};
-use super::{CollectOptions, Collection, DataSet, Kind, Row};
+use crate::collect::collection::{Collection, DataSet, RowSource};
+use crate::collect::kind::Kind;
+use crate::collect::options::CollectOptions;
+use crate::collect::rows::Row;
 
 /// Returns the card in Markdown, with the header that the Hugging Face hub reads.
 pub(super) fn card(
@@ -19,7 +21,7 @@ pub(super) fn card(
         for (split, rows) in splits(set, options) {
             // The hub does not read a file without rows.
             if !rows.is_empty() {
-                let path = file(*kind, split, options);
+                let path = options.file_name(*kind, split);
                 let _ = writeln!(text, "  - split: {split}\n    path: {path}");
             }
         }

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::split::hash;
-use super::{CollectedTask, Dedup, Row};
+use crate::collect::example::CollectedTask;
+use crate::collect::kind::Dedup;
+use crate::collect::rows::Row;
+use crate::collect::split::hash;
 use crate::rng::SplitMix64;
 
 /// Number of hashes of a signature.

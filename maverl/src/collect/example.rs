@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::CollectedTask;
 use crate::task::question_key;
 use crate::trajectory::{Episode, Message, RewardOf, Role, Turn};
+
+/// Source and id of a task.
+pub(super) type CollectedTask = (String, String);
 
 /// An episode with its origin.
 #[derive(Debug, Clone)]

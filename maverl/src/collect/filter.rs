@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use fancy_regex::Regex;
 
-use super::Kind;
-use super::example::CollectedExample;
+use crate::collect::example::CollectedExample;
+use crate::collect::kind::Kind;
 use crate::trajectory::Seat;
 
 /// A regular expression.

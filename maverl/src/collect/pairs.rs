@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::example::CollectedExample;
-use super::rows::{reply, row};
-use super::{CollectedTask, Row};
+use crate::collect::example::{CollectedExample, CollectedTask};
+use crate::collect::rows::{Row, reply, row};
 use crate::trajectory::{Message, Role};
 
 /// A prompt of a seat: task, seat, roles and texts of the messages, tools.

@@ -11,7 +11,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::Value;
 
-use super::Row;
+use crate::collect::rows::Row;
 
 /// Rows of a row group.
 const GROUP: usize = 1 << 16;

@@ -2,9 +2,24 @@
 
 use serde_json::{Value, json};
 
-use super::Row;
-use super::example::CollectedExample;
+use crate::collect::example::{CollectedExample, CollectedTask};
 use crate::trajectory::{Message, Role};
+
+/// A row of a data set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Columns, of which `maverl` has the origin of the row.
+    pub columns: Value,
+    /// Replies of the row, for the removal of duplicates.
+    pub(super) replies: String,
+    pub(super) task: CollectedTask,
+    pub(super) seat: String,
+    pub(super) label: Option<bool>,
+    /// True if the reply was asked for by a further instruction.
+    pub(super) asked: bool,
+    /// Key of the question, which decides the split.
+    pub(super) question: String,
+}
 
 /// Returns the message of a reply.
 pub(super) fn reply(text: &str) -> Message {

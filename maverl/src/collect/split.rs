@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{CollectedTask, Row};
+use crate::collect::example::CollectedTask;
+use crate::collect::rows::Row;
 
 /// Rows of a task with one label.
 type Labeled = (CollectedTask, Option<bool>);

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::example::CollectedExample;
-use super::rows::row;
-use super::{CollectedTask, Row};
+use crate::collect::example::{CollectedExample, CollectedTask};
+use crate::collect::rows::{Row, row};
 
 /// Episodes that begin with the same replies: how many, and how many of them are solved.
 type Prefixes<'e> = BTreeMap<(CollectedTask, Vec<&'e str>), (u32, u32)>;

@@ -4,30 +4,15 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::card::card;
-use super::{CollectOptions, Collection, Kind, Row, RowFormat};
-use crate::run_dir::{FileHash, Provenance};
-
-/// Origin of the episodes of a collection.
-#[derive(Debug, Clone, Serialize)]
-pub struct RowSource {
-    /// Name of the run.
-    pub run: String,
-    /// Stage of the episodes.
-    pub stage: String,
-    /// Number of episodes by step.
-    pub steps: BTreeMap<u64, u64>,
-    /// Hashes of the files that were read: by their path in the run, or of data that were played, by their name in the
-    /// configuration.
-    pub files: BTreeMap<String, FileHash>,
-    /// Provenance of the run.
-    pub provenance: Option<Provenance>,
-    /// Checkpoint whose weights played, and further settings of the episodes that were played.
-    pub played: Option<Value>,
-}
+use crate::collect::card::card;
+use crate::collect::collection::{Collection, RowSource};
+use crate::collect::filter::Pattern;
+use crate::collect::kind::RowFormat;
+use crate::collect::options::CollectOptions;
+use crate::collect::rows::Row;
+use crate::run_dir::FileHash;
 
 /// Writes a collection into a directory.
 ///
@@ -46,13 +31,14 @@ pub fn write(
             if split == "test" && options.test_share <= 0.0 {
                 continue;
             }
-            let name = file(*kind, split, options);
+            let name = options.file_name(*kind, split);
             let path = dir.join(&name);
             match options.format {
                 RowFormat::Jsonl => std::fs::write(&path, jsonl(rows)?)?,
                 #[cfg(feature = "parquet")]
                 RowFormat::Parquet => {
-                    let written = super::parquet::write(rows, std::fs::File::create(&path)?);
+                    let written =
+                        crate::collect::parquet::write(rows, std::fs::File::create(&path)?);
                     written.map_err(std::io::Error::other)?;
                 }
             }
@@ -72,15 +58,6 @@ pub fn write(
     std::fs::write(dir.join("card.md"), card(collection, options, sources))
 }
 
-/// Returns the name of the file of a split.
-pub(super) fn file(kind: Kind, split: &str, options: &CollectOptions) -> String {
-    let format = options.format.name();
-    match options.test_share > 0.0 {
-        true => format!("{}-{split}.{format}", kind.name()),
-        false => format!("{}.{format}", kind.name()),
-    }
-}
-
 fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for row in rows {
@@ -94,7 +71,7 @@ fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
 fn told(options: &CollectOptions) -> Value {
     let CollectOptions { kinds, filters, dedup, balance, label, .. } = options;
     let CollectOptions { margin, pairs, test_share, format, .. } = options;
-    let texts = |patterns: &[super::Pattern]| -> Vec<String> {
+    let texts = |patterns: &[Pattern]| -> Vec<String> {
         patterns.iter().map(ToString::to_string).collect()
     };
     json!({

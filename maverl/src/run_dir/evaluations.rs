@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::disk::{read_json, write_atomic, write_json};
 use super::error::RunDirError;
-use super::rollouts::{Place, encode};
+use super::lines::EpisodePosition;
+use super::rollouts::encode;
 use super::{FileHash, RunDir};
 use crate::trajectory::Episode;
 
@@ -32,7 +33,7 @@ impl RunDir {
         &mut self,
         name: &str,
         episodes: &[Episode],
-    ) -> Result<Vec<Place>, RunDirError> {
+    ) -> Result<Vec<EpisodePosition>, RunDirError> {
         let file = format!("evaluations/{name}.jsonl.zst");
         let path = self.path.join(&file);
         let (bytes, places) = encode(&path, episodes)?;

@@ -12,8 +12,9 @@ use super::disk::{
 use super::error::{At, RunDirError};
 use super::format::Difference;
 use super::journal::METRICS;
+use super::lines::EpisodePosition;
 use super::manifest::{FileHash, Manifest};
-use super::rollouts::{Place, RolloutWriter, growing, is_growing};
+use super::rollouts::{RolloutWriter, growing, is_growing};
 use super::tokenizers::TOKENIZERS;
 use super::{
     CONFIG, Journal, Origin, PLAN, PROGRESS, PROVENANCE, RESOLVED, RunDir, SUMMARY, resolved,
@@ -131,7 +132,7 @@ impl RunDir {
         &mut self,
         step: u64,
         mut out: RolloutWriter,
-    ) -> Result<Vec<Place>, RunDirError> {
+    ) -> Result<Vec<EpisodePosition>, RunDirError> {
         self.manifest.files.insert(rollouts(step), out.finish()?);
         Ok(out.into_places())
     }

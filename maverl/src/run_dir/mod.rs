@@ -40,6 +40,7 @@ mod events;
 mod files;
 mod format;
 mod journal;
+mod lines;
 mod manifest;
 mod origin;
 mod provenance;
@@ -63,6 +64,8 @@ pub use format::{Difference, FORMAT};
 #[doc(hidden)]
 pub use journal::{Journal, STEP_SECONDS};
 #[doc(hidden)]
+pub use lines::EpisodePosition;
+#[doc(hidden)]
 pub use manifest::{FileHash, MANIFEST, Manifest};
 #[doc(hidden)]
 pub use origin::{HELD_OUT, Origin};
@@ -70,7 +73,7 @@ pub use origin::{HELD_OUT, Origin};
 pub use provenance::Provenance;
 pub(crate) use rollouts::places;
 #[doc(hidden)]
-pub use rollouts::{Place, RolloutWriter, read_episode, write_rollouts};
+pub use rollouts::{RolloutWriter, read_episode, write_rollouts};
 #[doc(hidden)]
 pub use rollouts::{Texts, is_growing, scan_texts};
 pub use rollouts::{read_ended_rollouts, read_rollouts};

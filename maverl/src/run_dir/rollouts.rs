@@ -5,7 +5,7 @@ mod texts;
 mod writer;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,13 +17,11 @@ pub use self::writer::is_growing;
 
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged};
+use super::lines::{EpisodePosition, RolloutLines};
 use super::rows::scan_rollouts;
 use crate::task::Task;
 use crate::trajectory::{Act, Episode, Outcome, RewardPart, Turn};
 
-/// Maximum length of a line and of a file, in bytes before compression. An episode has one line, and one for each turn.
-const LONGEST: u64 = 64 << 20;
-const MOST: u64 = 4 << 30;
 /// Bytes of content past which a frame ends.
 const FRAME: usize = 1 << 20;
 /// Compression level.
@@ -60,15 +58,11 @@ pub fn write_rollouts(path: &Path, episodes: &[Episode]) -> Result<(), RunDirErr
     write_atomic(path, &encode(path, episodes)?.0)
 }
 
-/// Place of an episode in its file: the offset of its frame, and the offset of its first line in the content of the
-/// frame.
-pub type Place = [u64; 2];
-
 /// Encodes the content of a file of episodes, and returns the place of each episode in it.
 pub(super) fn encode(
     path: &Path,
     episodes: &[Episode],
-) -> Result<(Vec<u8>, Vec<Place>), RunDirError> {
+) -> Result<(Vec<u8>, Vec<EpisodePosition>), RunDirError> {
     let encode = || -> io::Result<_> {
         let mut frames = Frames::default();
         let places = episodes.iter().map(|episode| frames.push(episode));
@@ -79,7 +73,10 @@ pub(super) fn encode(
 }
 
 /// Returns the places of the episodes of an existing file, which may be of a version without frames.
-pub(crate) fn places(path: &Path, episodes: &[Episode]) -> Result<Vec<Place>, RunDirError> {
+pub(crate) fn places(
+    path: &Path,
+    episodes: &[Episode],
+) -> Result<Vec<EpisodePosition>, RunDirError> {
     let (bytes, places) = encode(path, episodes)?;
     if fs::read(path).at("read", path)? == bytes {
         return Ok(places);
@@ -103,7 +100,7 @@ struct Frames {
 
 impl Frames {
     /// Adds an episode, and returns its place.
-    fn push(&mut self, episode: &Episode) -> io::Result<Place> {
+    fn push(&mut self, episode: &Episode) -> io::Result<EpisodePosition> {
         let place = [self.bytes.len() as u64, self.text.len() as u64];
         write(&mut self.text, episode)?;
         if self.text.len() >= FRAME {
@@ -189,7 +186,7 @@ pub fn read_ended_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
 fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirError> {
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
-    let mut lines = Lines::open(path)?;
+    let mut lines = RolloutLines::open(path)?;
     let end = loop {
         match lines.next() {
             Ok(None) => break Ok(()),
@@ -246,11 +243,11 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
 /// # Errors
 ///
 /// If the file cannot be read, or no episode begins at the place.
-pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirError> {
-    let mut lines = Lines::open_frame(path, frame, true)?;
+pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode, RunDirError> {
+    let mut lines = RolloutLines::open_frame(path, frame, true)?;
     if lines.skip(at)? < at || lines.at_end()? {
         // The place was found by reading the file from its start.
-        lines = Lines::open_frame(path, frame, false)?;
+        lines = RolloutLines::open_frame(path, frame, false)?;
         lines.skip(at)?;
     }
     let wrong = |what: String| damaged(path, format!("bytes {frame}, {at}: {what}"));
@@ -272,75 +269,6 @@ pub fn read_episode(path: &Path, [frame, at]: Place) -> Result<Episode, RunDirEr
     lines.drain()?;
     let log = String::new();
     Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards, log })
-}
-
-/// Lines of a compressed file, read one at a time, of limited length.
-pub(super) struct Lines<'p> {
-    path: &'p Path,
-    text: BufReader<zstd::Decoder<'static, BufReader<fs::File>>>,
-    /// Number of the last line, from 1.
-    pub(super) number: usize,
-    /// Number of bytes read, before compression.
-    pub(super) bytes: u64,
-}
-
-impl<'p> Lines<'p> {
-    pub(super) fn open(path: &'p Path) -> Result<Self, RunDirError> {
-        let file = fs::File::open(path).at("open", path)?;
-        let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
-        Ok(Self { path, text, number: 0, bytes: 0 })
-    }
-
-    /// Opens the frame at an offset. The text ends with it if it is the `only` one, else with the file.
-    fn open_frame(path: &'p Path, offset: u64, only: bool) -> Result<Self, RunDirError> {
-        let mut file = fs::File::open(path).at("open", path)?;
-        file.seek(io::SeekFrom::Start(offset)).at("seek in", path)?;
-        let decoder = zstd::Decoder::new(file).at("read", path)?;
-        let text = BufReader::new(if only { decoder.single_frame() } else { decoder });
-        Ok(Self { path, text, number: 0, bytes: 0 })
-    }
-
-    /// Skips bytes of the text, and returns how many there were.
-    fn skip(&mut self, bytes: u64) -> Result<u64, RunDirError> {
-        io::copy(&mut (&mut self.text).take(bytes), &mut io::sink()).at("read", self.path)
-    }
-
-    /// Returns true if the text has no more lines.
-    fn at_end(&mut self) -> Result<bool, RunDirError> {
-        Ok(self.text.fill_buf().at("read", self.path)?.is_empty())
-    }
-
-    /// Reads the rest of a frame, so that its checksum is verified. Larger rests are those of files without frames,
-    /// which have no checksum.
-    fn drain(&mut self) -> Result<(), RunDirError> {
-        self.skip(LONGEST).map(drop)
-    }
-
-    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, RunDirError> {
-        let mut line = Vec::new();
-        Ok(self.read(&mut line)?.then_some(line))
-    }
-
-    /// Replaces the content of `line` by the next line; false at the end of the text.
-    fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, RunDirError> {
-        self.number += 1;
-        let wrong = |what: String| damaged(self.path, format!("line {}: {what}", self.number));
-        line.clear();
-        let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', line);
-        self.bytes += read.map_err(|error| wrong(error.to_string()))? as u64;
-        if line.len() as u64 > LONGEST {
-            return Err(wrong(format!("it has more than {} MiB", LONGEST >> 20)));
-        }
-        if self.bytes > MOST {
-            let packed = fs::metadata(self.path).map_or(0, |metadata| metadata.len());
-            let most = MOST >> 20;
-            return Err(damaged(
-                self.path,
-                format!("it has {packed} bytes and unpacks to more than {most} MiB"),
-            ));
-        }
-        Ok(!line.is_empty())
-    }
 }
 
 #[cfg(test)]
@@ -422,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("step-000001.jsonl.zst");
         let mut out = zstd::Encoder::new(Vec::new(), 1).unwrap();
-        for _ in 0..=LONGEST >> 20 {
+        for _ in 0..=crate::run_dir::lines::LONGEST >> 20 {
             std::io::Write::write_all(&mut out, &[b' '; 1 << 20]).unwrap();
         }
         fs::write(&path, out.finish().unwrap()).unwrap();

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::error::{RunDirError, damaged};
-use super::rollouts::{Lines, Place};
+use super::lines::{EpisodePosition, RolloutLines};
 use crate::task::Task;
 use crate::trajectory::{Episode, FaultKind, Outcome, RewardOf, RewardPart, Seat};
 
@@ -29,7 +29,7 @@ pub struct EpisodeRow {
     /// `train`, `before`, `before-greedy`, `after`, `after-greedy`, or `validation`. Names the file with `step`.
     pub stage: String,
     /// Place of the episode in its file.
-    pub at: Place,
+    pub at: EpisodePosition,
     /// Source of the task.
     pub source: String,
     /// Id of the task.
@@ -65,7 +65,7 @@ struct CountedRow<'t> {
 
 impl EpisodeRow {
     /// Returns the row of an episode.
-    pub fn new(stage: &str, step: u64, n: u64, at: Place, episode: &Episode) -> Self {
+    pub fn new(stage: &str, step: u64, n: u64, at: EpisodePosition, episode: &Episode) -> Self {
         let Episode { task, index, answer, outcome, .. } = episode;
         let mut row = Self::header(stage, step, n, at, (task, *index, answer.as_deref(), outcome));
         for (i, turn) in episode.turns.iter().enumerate() {
@@ -82,7 +82,7 @@ impl EpisodeRow {
         stage: &str,
         step: u64,
         n: u64,
-        at: Place,
+        at: EpisodePosition,
         (task, index, answer, outcome): (&Task, u32, Option<&str>, &Outcome),
     ) -> Self {
         let (solved, score, fault) = match outcome {
@@ -168,7 +168,7 @@ pub fn scan_rollouts(
     step: u64,
     mut found: impl FnMut(EpisodeRow) -> bool,
 ) -> Result<(), RunDirError> {
-    let mut lines = Lines::open(path)?;
+    let mut lines = RolloutLines::open(path)?;
     let (mut at, mut n) = (0, 0);
     while let Some(line) = lines.next()? {
         let wrong = |number: usize, what: &str| damaged(path, format!("line {number}: {what}"));

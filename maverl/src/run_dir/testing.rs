@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Origin, Place, Provenance, RunDir};
+use super::{EpisodePosition, Origin, Provenance, RunDir};
 use crate::config::Config;
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
@@ -53,7 +53,7 @@ pub fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode {
 }
 
 /// Writes the rollouts of a step.
-pub fn write_step(dir: &mut RunDir, step: u64, episodes: &[Episode]) -> Vec<Place> {
+pub fn write_step(dir: &mut RunDir, step: u64, episodes: &[Episode]) -> Vec<EpisodePosition> {
     let mut rollouts = dir.begin_rollouts(step).unwrap();
     episodes.iter().for_each(|episode| rollouts.append(episode).unwrap());
     dir.list_rollouts(step, rollouts).unwrap()

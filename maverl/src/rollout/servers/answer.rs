@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Asked, Problem};
+use crate::rollout::servers::request::{Asked, Problem};
 use crate::runtime::{Completion, Finish};
 use crate::text::Tokenizer;
 

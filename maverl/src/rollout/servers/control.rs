@@ -6,20 +6,14 @@ use std::sync::atomic::Ordering;
 use maverl_hub::retry;
 use serde_json::{Value, json};
 
-use super::{Problem, Server, Servers, Weights, shortened, vllm_whole};
 use crate::client::{Client, Failure};
 use crate::config::ServerKind;
+use crate::rollout::servers::request::{Problem, Weights, shortened};
+use crate::rollout::servers::server::{LoadedWeights, Server, Servers};
+use crate::rollout::servers::vllm_whole;
 
 /// Number of versions of an adapter that a server keeps.
 const KEPT: usize = 2;
-
-/// Weights that a server was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Loaded {
-    label: String,
-    /// True if it still has them; false after it lost them.
-    there: bool,
-}
 
 impl Servers {
     /// Gives a server weights that it lacks. Other requests wait meanwhile, and fail with this one.
@@ -53,7 +47,7 @@ impl Servers {
             });
         }
         loaded.retain(|its| its.label != weights.label);
-        loaded.push(Loaded { label: weights.label.clone(), there: true });
+        loaded.push(LoadedWeights { label: weights.label.clone(), there: true });
         if !weights.adapter {
             loaded.retain(|its| its.label == weights.label);
         }
@@ -68,7 +62,7 @@ impl Servers {
             let mut loaded = server.loaded.lock().await;
             for label in &retired {
                 let Some(at) = loaded.iter().position(|its| its.label == *label) else { continue };
-                let Loaded { there, .. } = loaded.remove(at);
+                let LoadedWeights { there, .. } = loaded.remove(at);
                 let path = match self.kind {
                     ServerKind::Sglang => "/unload_lora_adapter",
                     ServerKind::Vllm => "/v1/unload_lora_adapter",

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use maverl_hub::retry;
 
-use super::{Asked, CountedRequest, Problem, Server, Servers, Weights, shortened};
+use crate::rollout::servers::request::{Asked, Problem, Weights, shortened};
+use crate::rollout::servers::server::{CountedRequest, Server, Servers};
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
 

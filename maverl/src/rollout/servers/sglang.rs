@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, list, part, same_prompt};
-use super::{Asked, Problem};
+use crate::rollout::servers::answer::{Answer, list, part, same_prompt};
+use crate::rollout::servers::request::{Asked, Problem};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/generate";

@@ -1,13 +1,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::client::testing::{Log, Received, response as http, response_with, serve};
+use crate::config::{RolloutServerConfig, ServerKind};
 use crate::files::{ModelFiles, ModelSource};
-use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError};
+use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
 
 /// Prompt of every request.

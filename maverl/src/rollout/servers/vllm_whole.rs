@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, list, part, same_prompt};
-use super::vllm::{one, same_ids, sampling};
-use super::{Asked, Problem, Weights};
+use crate::rollout::servers::answer::{Answer, list, part, same_prompt};
+use crate::rollout::servers::request::{Asked, Problem, Weights};
+use crate::rollout::servers::vllm::{one, same_ids, sampling};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/inference/v1/generate";

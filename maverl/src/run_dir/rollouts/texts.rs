@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::super::error::{RunDirError, damaged};
-use super::{Lines, Place};
+use crate::run_dir::lines::{EpisodePosition, RolloutLines};
 use crate::trajectory::{RewardPart, Seat};
 
 /// First bytes of the line of an episode. Those of its turns follow it.
@@ -112,20 +112,20 @@ pub fn scan_texts(
     let mut seen = 0;
     // All offsets are in the frame, or counted from the start of the file.
     for only in [true, false] {
-        let mut lines = Lines::open_frame(path, frame, only)?;
+        let mut lines = RolloutLines::open_frame(path, frame, only)?;
         let ended = scan(&mut lines, starts, &mut seen, &filter, &mut found)?;
         if seen == starts.len() {
             return if ended { Ok(()) } else { lines.drain() };
         }
     }
-    let at: Place = [frame, starts[seen]];
+    let at: EpisodePosition = [frame, starts[seen]];
     Err(damaged(path, format!("bytes {}, {}: no episode begins there", at[0], at[1])))
 }
 
 /// Parses lines up to the end of the last episode; returns true if the text has no more lines. `seen` is the number of
 /// episodes that were found.
 fn scan(
-    lines: &mut Lines<'_>,
+    lines: &mut RolloutLines<'_>,
     starts: &[u64],
     seen: &mut usize,
     filter: &impl Fn(&[u8]) -> bool,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::programs::ProgramLogs;
-use super::{FRAME, Place, encode, frame, write};
+use super::{EpisodePosition, FRAME, encode, frame, write};
 use crate::run_dir::disk::{hex, name, options, parent, sync_dir, write_atomic};
 use crate::run_dir::error::{At, RunDirError};
 use crate::run_dir::manifest::FileHash;
@@ -27,7 +27,7 @@ pub struct RolloutWriter {
     growing: PathBuf,
     content: Content,
     /// Place of each episode in the file.
-    places: Vec<Place>,
+    places: Vec<EpisodePosition>,
     logs: ProgramLogs,
 }
 
@@ -64,7 +64,7 @@ impl Growing {
     }
 
     /// Appends an episode, and returns its place.
-    fn append(&mut self, episode: &Episode) -> io::Result<Place> {
+    fn append(&mut self, episode: &Episode) -> io::Result<EpisodePosition> {
         if self.text >= FRAME {
             self.end_frame()?;
             (self.frame, self.start, self.text) = (frame(Vec::new())?, self.bytes, 0);
@@ -175,7 +175,7 @@ impl RolloutWriter {
     }
 
     /// Returns the place of each episode in the file.
-    pub fn into_places(self) -> Vec<Place> {
+    pub fn into_places(self) -> Vec<EpisodePosition> {
         self.places
     }
 }

@@ -6,7 +6,7 @@ use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::metrics::{Metrics, UNREPORTED, unreported};
-use crate::run_dir::{Journal, Place, RunDir, RunDirError, places, read_rollouts};
+use crate::run_dir::{EpisodePosition, Journal, RunDir, RunDirError, places, read_rollouts};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::progress::interrupt::Interrupt;
@@ -142,7 +142,7 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
         &mut self,
         stage: &str,
         episodes: &[Episode],
-        places: &[Place],
+        places: &[EpisodePosition],
     ) -> Result<(), RunDirError> {
         rows::index(self.journal, (stage, self.state.step), episodes, places)
     }

@@ -1,6 +1,6 @@
 //! Rows of `episodes.jsonl` and `warnings.jsonl`.
 
-use crate::run_dir::{EpisodeRow, Journal, Place, RunDirError};
+use crate::run_dir::{EpisodePosition, EpisodeRow, Journal, RunDirError};
 use crate::train::progress::Progress;
 use crate::trajectory::Episode;
 
@@ -9,7 +9,7 @@ pub(crate) fn index(
     journal: &mut Journal,
     (stage, step): (&str, u64),
     episodes: &[Episode],
-    places: &[Place],
+    places: &[EpisodePosition],
 ) -> Result<(), RunDirError> {
     let rows = episodes.iter().zip(places).zip(0..);
     let rows: Vec<EpisodeRow> =
