@@ -105,9 +105,10 @@ impl LmHead<'_> {
             loss(sequences, [logp, entropy], [dlogp, dentropy])?;
             for part in split_chunks(at.clone(), most) {
                 let here = part.start - at.start..part.end - at.start;
-                let logits = match at.len() <= most {
-                    true => &mut logits[..at.len() * vocab],
-                    false => self.compute_logits(&packed, part.clone(), &mut logits),
+                let logits = if at.len() <= most {
+                    &mut logits[..at.len() * vocab]
+                } else {
+                    self.compute_logits(&packed, part.clone(), &mut logits)
                 };
                 let derivatives = [&dlogp[here.clone()], &dentropy[here.clone()]];
                 self.backward_rows(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());

@@ -189,9 +189,10 @@ impl Client {
             }
             error => error.to_string(),
         };
-        match retry::is_transient(error) {
-            true => Failure::Transient(reason, Duration::ZERO),
-            false => Failure::Final(reason),
+        if retry::is_transient(error) {
+            Failure::Transient(reason, Duration::ZERO)
+        } else {
+            Failure::Final(reason)
         }
     }
 }

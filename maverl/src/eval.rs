@@ -176,9 +176,10 @@ impl EvalReport {
     pub fn left_out(&self) -> Option<String> {
         let all = self.overall.episodes + self.unscored;
         let said = || {
-            let because = match self.causes.is_empty() {
-                true => String::new(),
-                false => format!(": {}", self.causes.join("; ")),
+            let because = if self.causes.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", self.causes.join("; "))
             };
             format!(
                 "{} of {all} episodes on `{}` could not be scored and count nowhere{because}",

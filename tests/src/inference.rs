@@ -256,12 +256,11 @@ impl State {
             return;
         }
         let mixed = tempfile::tempdir().expect("a directory for the weights");
-        let dir = match self.manner.keeps_embedding {
-            true => {
-                write_with_embedding(mixed.path(), dir, &self.dir);
-                mixed.path()
-            }
-            false => dir,
+        let dir = if self.manner.keeps_embedding {
+            write_with_embedding(mixed.path(), dir, &self.dir);
+            mixed.path()
+        } else {
+            dir
         };
         let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
         *lock(&self.base) = Model::load(&files).expect("a published directory is whole");
@@ -273,9 +272,10 @@ impl State {
         if adapters.contains_key(name) {
             return Err(format!("The lora adapter '{name}' has already been loaded."));
         }
-        let model = match self.manner.ignores_weights {
-            true => base,
-            false => base.load_adapter(Path::new(dir)).map_err(|error| error.to_string())?,
+        let model = if self.manner.ignores_weights {
+            base
+        } else {
+            base.load_adapter(Path::new(dir)).map_err(|error| error.to_string())?
         };
         adapters.insert(name.to_owned(), model);
         Ok(())

@@ -379,9 +379,10 @@ fn rewritings(gold: &str) -> Vec<String> {
         bare.replace('(', " ( ").replace('+', " + ").replace('=', " = "),
         format!("  {bare}  "),
         bare.replace("\\frac", "\\dfrac"),
-        match bare.contains("\\text{") {
-            true => bare.replace("\\text{", "\\textbf{"),
-            false => bare.replace('(', "\\left(").replace(')', "\\right)"),
+        if bare.contains("\\text{") {
+            bare.replace("\\text{", "\\textbf{")
+        } else {
+            bare.replace('(', "\\left(").replace(')', "\\right)")
         },
     ];
     let number = bare.replace(",\\!", "").replace([' ', ','], "");
@@ -472,8 +473,8 @@ fn mutations(gold: &str, draw: &mut RandomNumbers) -> Vec<String> {
             && !["text", "mbox", "textnormal", "matrix", "circ", "in ", "cup", "pm"]
                 .iter()
                 .any(|w| gold.contains(w));
-        return match expression {
-            true => vec![
+        return if expression {
+            vec![
                 format!("{gold} + 1"),
                 format!("{gold} - \\frac{{1}}{{1000}}"),
                 format!("-1 - ({gold})^2"),
@@ -481,8 +482,9 @@ fn mutations(gold: &str, draw: &mut RandomNumbers) -> Vec<String> {
             ]
             .into_iter()
             .filter(|text| !text.starts_with("-1") || !gold.contains('i'))
-            .collect(),
-            false => Vec::new(),
+            .collect()
+        } else {
+            Vec::new()
         };
     }
     let digits: Vec<usize> =

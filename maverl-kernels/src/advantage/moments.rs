@@ -68,8 +68,9 @@ pub(super) fn weighted_moments(
 ) -> Vec<Moments> {
     let group =
         |g: usize| Moments::from_weighted(&by.range_of_group(g).map(|place| at(by.row_at(place))));
-    match par::worth_it(by.len()) {
-        true => (0..by.group_count()).into_par_iter().with_min_len(32).map(group).collect(),
-        false => (0..by.group_count()).map(group).collect(),
+    if par::worth_it(by.len()) {
+        (0..by.group_count()).into_par_iter().with_min_len(32).map(group).collect()
+    } else {
+        (0..by.group_count()).map(group).collect()
     }
 }

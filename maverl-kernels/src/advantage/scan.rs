@@ -103,9 +103,10 @@ impl RaggedRows {
             parts.push((row, pair[0] as usize, part));
             rest = more;
         }
-        match par::worth_it(self.len()) {
-            true => parts.into_par_iter().for_each(|(row, first, part)| f(row, first, part)),
-            false => parts.into_iter().for_each(|(row, first, part)| f(row, first, part)),
+        if par::worth_it(self.len()) {
+            parts.into_par_iter().for_each(|(row, first, part)| f(row, first, part))
+        } else {
+            parts.into_iter().for_each(|(row, first, part)| f(row, first, part))
         }
     }
 }

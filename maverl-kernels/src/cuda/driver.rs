@@ -156,9 +156,10 @@ impl Driver {
     pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
         let code = KernelCode::find(context.compute_capability()?)?;
-        let library = match modules.iter().any(|module| module.kernels.contains(&PRODUCT)) {
-            true => ProductLibrary::open(&stream),
-            false => Err(CublasLtError::Unused),
+        let library = if modules.iter().any(|module| module.kernels.contains(&PRODUCT)) {
+            ProductLibrary::open(&stream)
+        } else {
+            Err(CublasLtError::Unused)
         };
         let mut functions = BTreeMap::new();
         for module in modules {

@@ -211,9 +211,10 @@ impl<E: Element> MatrixProduct<'_, E> {
                 self.a.prefetch_part(&next, words, part, parts);
                 let panel = panels.panel_at(column);
                 // Later tiles find the panels in the cache.
-                let mut ahead = match start == first {
-                    true => panels.prefetch_after(column, loops),
-                    false => Ahead::none(),
+                let mut ahead = if start == first {
+                    panels.prefetch_after(column, loops)
+                } else {
+                    Ahead::none()
                 };
                 for (tile, start) in tiles.iter().zip(rows.clone().step_by(size)) {
                     let rows = start..rows.end.min(start + size);

@@ -39,10 +39,7 @@ pub fn invent(seed: u64) -> Vec<(&'static str, Vec<Task>)> {
 /// Generates a problem that has not been asked.
 fn fresh(level: u32, asked: &mut BTreeSet<String>, draw: &mut SplitMix64) -> Task {
     loop {
-        let problem = match draw.gen_bool(0.25) {
-            true => equation(level, draw),
-            false => story(level, draw),
-        };
+        let problem = if draw.gen_bool(0.25) { equation(level, draw) } else { story(level, draw) };
         if asked.insert(problem.question.clone()) {
             return problem.task(level);
         }

@@ -66,11 +66,10 @@ pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
             splits.push((split, tasks));
         }
     }
-    let questions: Vec<Questions> = match tasks.is_empty() {
-        true => Vec::new(),
-        false => {
-            (0..plan.workers.len()).filter_map(|worker| questions(plan, worker, &tasks)).collect()
-        }
+    let questions: Vec<Questions> = if tasks.is_empty() {
+        Vec::new()
+    } else {
+        (0..plan.workers.len()).filter_map(|worker| questions(plan, worker, &tasks)).collect()
     };
     Ok(Survey { splits, questions })
 }

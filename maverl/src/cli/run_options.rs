@@ -23,16 +23,13 @@ pub(super) fn resume_or_start(
     over: &[String],
 ) -> Result<(Sources, Options), Failure> {
     let with = |sources: Sources| over.iter().cloned().fold(args.over(sources), Sources::with);
-    let (sources, text, place) = match dir.join(MANIFEST).is_file() {
-        true => {
-            let (sources, text) = of_run(dir)?;
-            let text = with(Sources::default().text("config.toml", text, dir)).written();
-            (with(sources), text, RunLocation::Resume(dir.to_owned()))
-        }
-        false => {
-            let sources = with(new);
-            (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
-        }
+    let (sources, text, place) = if dir.join(MANIFEST).is_file() {
+        let (sources, text) = of_run(dir)?;
+        let text = with(Sources::default().text("config.toml", text, dir)).written();
+        (with(sources), text, RunLocation::Resume(dir.to_owned()))
+    } else {
+        let sources = with(new);
+        (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     Ok((sources, Options { given: text.unwrap_or_default(), missing, ..shown_options(place) }))

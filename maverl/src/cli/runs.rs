@@ -86,10 +86,8 @@ impl Run {
     pub(super) fn read(dir: &Path, name: String) -> Result<Self, RunDirError> {
         let run = RunDir::open(dir)?;
         let config = run.origin()?.config;
-        let summary: Option<RunSummary> = match run.summary().exists() {
-            true => Some(read_json(&run.summary())?),
-            false => None,
-        };
+        let summary: Option<RunSummary> =
+            if run.summary().exists() { Some(read_json(&run.summary())?) } else { None };
         let state = match &summary {
             _ if run.is_running() => State::Running { step: recorded(&run) },
             Some(summary) if summary.complete && summary.steps == config.steps => State::Complete,
@@ -129,9 +127,10 @@ fn stopped(run: &RunDir, max_flat_steps: u64) -> Result<State, RunDirError> {
         return Ok(State::Stopped { step: 0, recorded });
     };
     let flat_steps = checkpoints.peek(step)?.flat_steps;
-    Ok(match flat_steps > 0 && flat_steps >= max_flat_steps {
-        true => State::Flat { step, flat_steps },
-        false => State::Stopped { step, recorded },
+    Ok(if flat_steps > 0 && flat_steps >= max_flat_steps {
+        State::Flat { step, flat_steps }
+    } else {
+        State::Stopped { step, recorded }
     })
 }
 
@@ -201,9 +200,10 @@ pub fn info(
     let provenance = opened.origin()?.provenance;
     let notices = notices_of(dir);
     let info = Info { run, provenance, checkpoints: steps, verified, notices };
-    print(&match json {
-        true => output::json(&info)?,
-        false => info.text(dir, advice.as_deref(), terminal::width()),
+    print(&if json {
+        output::json(&info)?
+    } else {
+        info.text(dir, advice.as_deref(), terminal::width())
     })?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -244,9 +244,10 @@ impl Info {
             ("seed", run.seed.to_string()),
             (
                 "checkpoints",
-                match steps.is_empty() {
-                    true => "(none)".to_owned(),
-                    false => format!("steps {}", steps.join(", ")),
+                if steps.is_empty() {
+                    "(none)".to_owned()
+                } else {
+                    format!("steps {}", steps.join(", "))
                 },
             ),
             ("verified", format!("{verified} files and the newest checkpoint")),

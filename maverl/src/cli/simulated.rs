@@ -40,10 +40,7 @@ impl Simulated {
         let bytes = self.bandwidth.map(|gigabytes| gigabytes * 1e9);
         let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
         let found = RanksSummary::new(plan, ranks, self.device, bytes);
-        match json {
-            true => Ok(output::json(&found)?),
-            false => Ok(found.text(terminal::width())),
-        }
+        if json { Ok(output::json(&found)?) } else { Ok(found.text(terminal::width())) }
     }
 }
 

@@ -83,9 +83,12 @@ pub fn named(command: Command, program: &str) -> Command {
 
 /// Allows negative numbers as values of options, so that their own parsers report them.
 fn prepared(command: Command) -> Command {
-    let signed = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
-        true => arg,
-        false => arg.allow_negative_numbers(true),
+    let signed = |arg: Arg| {
+        if arg.is_positional() || !arg.get_action().takes_values() {
+            arg
+        } else {
+            arg.allow_negative_numbers(true)
+        }
     };
     command.mut_args(signed).mut_subcommands(prepared)
 }

@@ -28,10 +28,8 @@ pub struct Entry {
 impl Item {
     /// Its name in a configuration.
     pub fn name(&self) -> String {
-        let quoted = |part: &String| match part.contains('/') {
-            true => format!("{part:?}"),
-            false => part.clone(),
-        };
+        let quoted =
+            |part: &String| if part.contains('/') { format!("{part:?}") } else { part.clone() };
         self.path.iter().map(quoted).collect::<Vec<_>>().join(".")
     }
 }

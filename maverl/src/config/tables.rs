@@ -297,12 +297,13 @@ mod tests {
             let run: Vec<&Key> =
                 table.keys.iter().filter(|key| key.level == "run" && !key.table).collect();
             let whole = run.len() == table.keys.len();
-            match whole {
-                true => names.push(name(&place)),
-                false => names.extend(
+            if whole {
+                names.push(name(&place))
+            } else {
+                names.extend(
                     run.iter()
                         .map(|key| name(&[place.as_slice(), &[key.name.to_owned()]].concat())),
-                ),
+                )
             }
         }
         names

@@ -129,10 +129,11 @@ pub(super) fn follows(
 ) -> Result<(), String> {
     let repeats = !prompt.is_empty() && reply.len() > prompt.len() && reply.starts_with(prompt);
     let last = |prompt: &[ChatMessage]| prompt.last().is_some_and(|it| it.role() == "user");
-    match repeats || (last(prompt) && reply.first().is_some_and(|it| it.role() == "user")) {
-        true => Err(format!(
+    if repeats || (last(prompt) && reply.first().is_some_and(|it| it.role() == "user")) {
+        Err(format!(
             "`{key}` is a whole conversation, and the row has a `prompt`; leave one out, as by `task.ignore = [\"prompt\"]`"
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }

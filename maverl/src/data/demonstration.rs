@@ -115,9 +115,10 @@ fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstr
             );
         }
     }
-    match row.replies().is_empty() {
-        true => Err("every reply has a mark that leaves it out; leave the row out".to_owned()),
-        false => Ok(row),
+    if row.replies().is_empty() {
+        Err("every reply has a mark that leaves it out; leave the row out".to_owned())
+    } else {
+        Ok(row)
     }
 }
 
@@ -171,14 +172,14 @@ impl File {
             }
         }
         rows.truncate(task.limit.map_or(usize::MAX, std::num::NonZero::get));
-        match rows.is_empty() {
-            false => Ok(rows),
-            true if others => {
-                let (place, split) = (self.shown(), task.split.clone());
-                let found = "rows of other splits".to_owned();
-                Err(DataError::NoTasks { place, split, found })
-            }
-            true => Err(DataError::Empty { place: self.shown(), what, wanted }),
+        if !rows.is_empty() {
+            Ok(rows)
+        } else if others {
+            let (place, split) = (self.shown(), task.split.clone());
+            let found = "rows of other splits".to_owned();
+            Err(DataError::NoTasks { place, split, found })
+        } else {
+            Err(DataError::Empty { place: self.shown(), what, wanted })
         }
     }
 }

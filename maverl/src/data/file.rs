@@ -47,12 +47,11 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 fn unpacked(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
     let packed = is_packed(path)?;
     let file = BufReader::new(std::fs::File::open(path)?);
-    let mut text: Box<dyn BufRead> = match packed {
-        true => {
-            let bounded = Bounded::new(MultiGzDecoder::new(file), bounds.unpacked);
-            Box::new(BufReader::with_capacity(1 << 16, bounded))
-        }
-        false => Box::new(file),
+    let mut text: Box<dyn BufRead> = if packed {
+        let bounded = Bounded::new(MultiGzDecoder::new(file), bounds.unpacked);
+        Box::new(BufReader::with_capacity(1 << 16, bounded))
+    } else {
+        Box::new(file)
     };
     if text.fill_buf()?.starts_with(MARK) {
         text.consume(MARK.len());
@@ -250,9 +249,10 @@ type RowText = Result<(usize, Vec<u8>), RowError>;
 /// Detects the form of a list of rows from its first row: those of HotpotQA have paragraphs beside the question.
 fn of_rows(first: Option<&(usize, Map<String, Value>)>) -> DataFormat {
     let context = first.and_then(|(_, row)| row.get("context"));
-    match context.is_some_and(|context| context.is_array() || context.is_object()) {
-        true => DataFormat::Hotpot,
-        false => DataFormat::Jsonl,
+    if context.is_some_and(|context| context.is_array() || context.is_object()) {
+        DataFormat::Hotpot
+    } else {
+        DataFormat::Jsonl
     }
 }
 

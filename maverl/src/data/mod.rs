@@ -138,9 +138,10 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
 
 /// Returns the names of the data that tasks are read from, as the configuration has them.
 pub fn names(config: &TaskConfig) -> BTreeSet<&str> {
-    match config.mixture.is_empty() {
-        true => BTreeSet::from([config.data.as_str()]),
-        false => config.mixture.values().map(|component| component.data.as_str()).collect(),
+    if config.mixture.is_empty() {
+        BTreeSet::from([config.data.as_str()])
+    } else {
+        config.mixture.values().map(|component| component.data.as_str()).collect()
     }
 }
 

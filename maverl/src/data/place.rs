@@ -58,9 +58,10 @@ pub(super) fn shown(path: &Path) -> String {
 /// Suggests the intended path if a path does not exist; empty without a suggestion.
 pub(super) fn hint(path: &Path) -> &'static str {
     let home = |part: std::path::Component<'_>| part.as_os_str().to_string_lossy().starts_with('~');
-    match !path.exists() && path.components().any(home) {
-        true => "; `~` is not expanded: write the whole path",
-        false => "",
+    if !path.exists() && path.components().any(home) {
+        "; `~` is not expanded: write the whole path"
+    } else {
+        ""
     }
 }
 
@@ -72,9 +73,10 @@ pub fn missing(name: &str, base: &Path) -> Option<String> {
         return None;
     }
     let place = shown(&path);
-    Some(match path.is_dir() {
-        true => format!("{place} is a directory"),
-        false => format!("there is no file {place}{}", hint(&path)),
+    Some(if path.is_dir() {
+        format!("{place} is a directory")
+    } else {
+        format!("there is no file {place}{}", hint(&path))
     })
 }
 

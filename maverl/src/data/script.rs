@@ -33,8 +33,9 @@ pub fn script(path: &Path) -> Result<Vec<ScriptLine>, DataError> {
         serde_json::from_str(line).map_err(|error| damaged(number, error.to_string()))
     };
     let lines: Vec<ScriptLine> = lines.map(read).collect::<Result<_, _>>()?;
-    match lines.is_empty() {
-        true => Err(damaged(1, "the script holds no reply".to_owned())),
-        false => Ok(lines),
+    if lines.is_empty() {
+        Err(damaged(1, "the script holds no reply".to_owned()))
+    } else {
+        Ok(lines)
     }
 }

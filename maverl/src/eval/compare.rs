@@ -265,9 +265,10 @@ impl Comparison {
 /// Formats a difference with its interval.
 fn signed(difference: &Interval) -> String {
     let Interval { mean, low, high } = difference;
-    match difference.is_known() {
-        true => format!("{mean:+.3} ({low:+.3} to {high:+.3})"),
-        false => format!("{mean:+.3} (unknown)"),
+    if difference.is_known() {
+        format!("{mean:+.3} ({low:+.3} to {high:+.3})")
+    } else {
+        format!("{mean:+.3} (unknown)")
     }
 }
 

@@ -50,9 +50,10 @@ pub(super) fn devices(plan: &Plan) -> Option<String> {
     let of =
         |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker));
     let workers: Vec<String> = plan.workers.iter().map(of).collect();
-    let advantages = match plan.algorithm.preset.is_supervised() {
-        true => String::new(),
-        false => format!("; advantages on {device}"),
+    let advantages = if plan.algorithm.preset.is_supervised() {
+        String::new()
+    } else {
+        format!("; advantages on {device}")
     };
     Some(format!("devices: {}{advantages}\n", workers.join(", ")))
 }

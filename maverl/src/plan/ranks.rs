@@ -119,9 +119,10 @@ impl RanksSummary {
         let summary = plan.summary();
         let numbers = |of: fn(&WorkerSummary) -> u64| summary.workers.iter().map(of);
         let all_moments: u64 = numbers(|worker| worker.moment_bytes).sum();
-        let moment_bytes = match plan.config.dist.shard_optimizer {
-            true => all_moments.div_ceil(ranks.max(1)),
-            false => all_moments,
+        let moment_bytes = if plan.config.dist.shard_optimizer {
+            all_moments.div_ceil(ranks.max(1))
+        } else {
+            all_moments
         };
         let gradient_bytes = numbers(|worker| worker.gradient_bytes).max().unwrap_or(0);
         let activation_bytes = numbers(|worker| worker.activation_bytes).max().unwrap_or(0);

@@ -52,13 +52,12 @@ impl StepSummary {
     /// Returns the sentences about a step of the plan.
     pub(super) fn text(&self, plan: &Plan) -> String {
         let preset = plan.algorithm.preset;
-        let played = match preset.is_supervised() {
-            true if preset.generates() => {
-                "a step plays no episode: given replies are compared with generated ones\n"
-                    .to_owned()
-            }
-            true => "a step plays no episode: replies are given\n".to_owned(),
-            false => format!(
+        let played = if preset.is_supervised() && preset.generates() {
+            "a step plays no episode: given replies are compared with generated ones\n".to_owned()
+        } else if preset.is_supervised() {
+            "a step plays no episode: replies are given\n".to_owned()
+        } else {
+            format!(
                 "a step: {} tasks x {} episodes = {} episodes; each time every seat speaks once, {} samples and at most {} \
                  tokens\n",
                 self.tasks,
@@ -66,7 +65,7 @@ impl StepSummary {
                 self.episodes,
                 self.samples_per_call,
                 self.tokens_per_call
-            ),
+            )
         };
         played + &self.critics(plan)
     }

@@ -21,9 +21,10 @@ pub fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
     let mut after_result = false;
     for message in rest {
         let result = message.role == Role::Tool;
-        let content = match result {
-            true => format!("<tool_response>\n{}\n</tool_response>", message.content),
-            false => message.content.clone(),
+        let content = if result {
+            format!("<tool_response>\n{}\n</tool_response>", message.content)
+        } else {
+            message.content.clone()
         };
         let role = if result { Role::User } else { message.role };
         match told.last_mut() {

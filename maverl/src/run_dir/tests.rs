@@ -91,9 +91,10 @@ fn what_a_dead_process_left_of_a_run_directory_is_removed() {
     RunDir::create(&home.path().join("a"), &origin()).unwrap();
     let left = entries(home.path()).unwrap();
     let expected = [alive, other, home.path().join("a")];
-    match Path::new("/proc/self").exists() {
-        true => assert_eq!(left, expected),
-        false => assert_eq!(left.len(), expected.len() + 1),
+    if Path::new("/proc/self").exists() {
+        assert_eq!(left, expected)
+    } else {
+        assert_eq!(left.len(), expected.len() + 1)
     }
 }
 

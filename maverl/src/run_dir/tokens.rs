@@ -138,9 +138,10 @@ fn decode(bytes: &[u8]) -> Result<TokenRecord, String> {
     }
     let tokens = record.offsets.last().copied().unwrap_or_default();
     let fits = record.columns.values().all(|column| column.len() == tokens);
-    match fits && record.offsets.is_sorted() && record.offsets.first() == Some(&0) {
-        true => Ok(record),
-        false => Err("its offsets do not fit its columns".to_owned()),
+    if fits && record.offsets.is_sorted() && record.offsets.first() == Some(&0) {
+        Ok(record)
+    } else {
+        Err("its offsets do not fit its columns".to_owned())
     }
 }
 

@@ -144,9 +144,10 @@ fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     {
         let only = choices.iter().filter_map(|choice| choice.get("const"));
         let only: Vec<String> = only.map(Value::to_string).collect();
-        return match only.len() == choices.len() {
-            true => wrong(format!("write one of {}", only.join(", "))),
-            false => wrong("it is not exactly one of what is allowed".to_owned()),
+        return if only.len() == choices.len() {
+            wrong(format!("write one of {}", only.join(", ")))
+        } else {
+            wrong("it is not exactly one of what is allowed".to_owned())
         };
     }
     within(schema, value).or_else(wrong)?;

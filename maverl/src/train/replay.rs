@@ -87,9 +87,8 @@ impl Recorded {
             .map(|episode| (episode.task.id.as_str(), episode.task.source.as_str()))
             .collect();
         let shared = |id: &str| sources.iter().filter(|(other, _)| *other == id).count() > 1;
-        let name = |episode: &Episode| match shared(&episode.task.id) {
-            true => with_source(step, episode),
-            false => name(step, episode),
+        let name = |episode: &Episode| {
+            if shared(&episode.task.id) { with_source(step, episode) } else { name(step, episode) }
         };
         Ok(Some(episodes.iter().map(name).collect()))
     }
@@ -136,9 +135,10 @@ fn there_are(episodes: &[Episode], step: u64, rest: &str) -> String {
         .flat_map(|episode| [name(step, episode), with_source(step, episode)])
         .filter(|name| !rest.is_empty() && name.starts_with(&task))
         .collect();
-    let names = match of_task.is_empty() {
-        true => episodes.iter().map(|episode| name(step, episode)).collect(),
-        false => of_task,
+    let names = if of_task.is_empty() {
+        episodes.iter().map(|episode| name(step, episode)).collect()
+    } else {
+        of_task
     };
     match names.len() {
         0 => format!("step {step} played none, as training on demonstrations does not"),

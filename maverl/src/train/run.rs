@@ -235,9 +235,10 @@ impl<W: Trainable> Run<W> {
         if let Some(tokens) = &done.tokens {
             self.dir.write_tokens(step, tokens)?;
         }
-        match record.clock && !done.clock.is_empty() {
-            true => self.dir.write_clock(step, &done.clock),
-            false => Ok(()),
+        if record.clock && !done.clock.is_empty() {
+            self.dir.write_clock(step, &done.clock)
+        } else {
+            Ok(())
         }
     }
 

@@ -20,9 +20,10 @@ fn files(dir: &Path, part: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir.join(part)).unwrap() {
         let name = part.join(entry.unwrap().file_name());
-        match dir.join(&name).is_dir() {
-            true => found.extend(files(dir, &name)),
-            false => found.push(name.to_string_lossy().into_owned()),
+        if dir.join(&name).is_dir() {
+            found.extend(files(dir, &name))
+        } else {
+            found.push(name.to_string_lossy().into_owned())
         }
     }
     found.sort();

@@ -38,10 +38,8 @@ fn kills_wanted() -> usize {
 
 /// Starts a run, or resumes it if it exists.
 fn start(lab: &Lab, out: &str) -> Child {
-    let args = match lab.path(out).exists() {
-        true => vec!["train", "--resume", out],
-        false => train_args(out, &SET),
-    };
+    let args =
+        if lab.path(out).exists() { vec!["train", "--resume", out] } else { train_args(out, &SET) };
     lab.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

@@ -23,9 +23,10 @@ impl Row {
         let begins = |stage: &String| {
             name.starts_with(&format!("{}/", stage.split('/').next().unwrap_or_default()))
         };
-        let patterns = match stages.is_empty() || stages.iter().any(begins) {
-            true => vec![name.to_owned()],
-            false => stages.iter().map(|stage| format!("{stage}/{name}")).collect(),
+        let patterns = if stages.is_empty() || stages.iter().any(begins) {
+            vec![name.to_owned()]
+        } else {
+            stages.iter().map(|stage| format!("{stage}/{name}")).collect()
         };
         Self { name: patterns.join(" or "), patterns }
     }
@@ -68,9 +69,10 @@ fn rows(tables: &str) -> Vec<Row> {
             // A name without a path has that of the name before it.
             let mut path = String::new();
             for span in spans(line.split(" | ").next().unwrap()) {
-                let name = match path.is_empty() || span.contains('/') {
-                    true => span,
-                    false => format!("{path}/{span}"),
+                let name = if path.is_empty() || span.contains('/') {
+                    span
+                } else {
+                    format!("{path}/{span}")
                 };
                 path = name.rsplit_once('/').map(|(path, _)| path.to_owned()).unwrap_or_default();
                 rows.push(Row::new(&name, &stages));

@@ -284,9 +284,10 @@ fn lose(
     by: &str,
     after: Duration,
 ) -> Option<f64> {
-    let mut launched = match lab.path(out).exists() {
-        true => Launched::start(lab, ranks, &["train", "--resume", out], |_, _| ()),
-        false => Launched::start(lab, ranks, &train_args(out, &slow()), |_, _| ()),
+    let mut launched = if lab.path(out).exists() {
+        Launched::start(lab, ranks, &["train", "--resume", out], |_, _| ())
+    } else {
+        Launched::start(lab, ranks, &train_args(out, &slow()), |_, _| ())
     };
     std::thread::sleep(after);
     if launched.0[rank].try_wait().unwrap().is_some() {
@@ -344,9 +345,10 @@ fn lose_at_random(lab: &Lab, cases: usize, ranks: usize, by: &str) {
             let rank = ((ranks as f64 * random()) as usize).min(ranks - 1);
             losses += usize::from(lose(lab, &out, (rank, ranks), by, after).is_some());
         }
-        let args = match lab.path(&out).exists() {
-            true => vec!["train", "--resume", &out],
-            false => train_args(&out, &slow()),
+        let args = if lab.path(&out).exists() {
+            vec!["train", "--resume", &out]
+        } else {
+            train_args(&out, &slow())
         };
         for ended in Launched::start(lab, ranks, &args, |_, _| ()).end() {
             ended.succeeded();

@@ -180,10 +180,8 @@ impl Declared<'_> {
             let default = in_toml(&setting.default);
             table.row([setting.name.as_str(), &default, self.level(), &setting.meaning()]);
         }
-        let keys = match table.is_empty() {
-            true => "  (no keys of its own)".to_owned(),
-            false => table.draw(width),
-        };
+        let keys =
+            if table.is_empty() { "  (no keys of its own)".to_owned() } else { table.draw(width) };
         format!("{}\n\n{keys}\n\nread docs/src/{}", paragraphs(&title, width), self.page)
     }
 }

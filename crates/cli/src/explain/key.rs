@@ -217,9 +217,10 @@ fn set(item: &Item, entry: &Entry) -> String {
     let name = item.name();
     let quote = if name.contains('"') || entry.value.contains('"') { "'" } else { "" };
     let flag = format!("--set {quote}{name}={}{quote}", entry.value);
-    match name.contains(['"', '/']) {
-        true => flag,
-        false => format!("{flag}, MAVERL_{}", item.path.join("__").to_uppercase()),
+    if name.contains(['"', '/']) {
+        flag
+    } else {
+        format!("{flag}, MAVERL_{}", item.path.join("__").to_uppercase())
     }
 }
 

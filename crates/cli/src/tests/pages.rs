@@ -57,19 +57,16 @@ fn spans(text: &str) -> Vec<String> {
 /// Returns the commands of a page, or of the comments of a configuration.
 fn commands_of(path: &Path, text: &str) -> Vec<Named> {
     let file = path.display().to_string();
-    let (code, prose) = match path.extension().is_some_and(|kind| kind == "md") {
-        true => {
-            let parts: Vec<&str> = text.split("```").collect();
-            let every = |first: usize| {
-                parts.iter().skip(first).step_by(2).copied().collect::<Vec<_>>().join("\n")
-            };
-            (every(1), every(0))
-        }
-        false => {
-            let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
-            let comments = comments.collect::<Vec<_>>().join("\n");
-            (comments.clone(), comments)
-        }
+    let (code, prose) = if path.extension().is_some_and(|kind| kind == "md") {
+        let parts: Vec<&str> = text.split("```").collect();
+        let every = |first: usize| {
+            parts.iter().skip(first).step_by(2).copied().collect::<Vec<_>>().join("\n")
+        };
+        (every(1), every(0))
+    } else {
+        let comments = text.lines().filter_map(|line| line.strip_prefix('#'));
+        let comments = comments.collect::<Vec<_>>().join("\n");
+        (comments.clone(), comments)
     };
     let named = |command: String, is_line| Named { file: file.clone(), command, is_line };
     let lines = lines(&code).into_iter().map(|command| named(command, true));

@@ -230,9 +230,12 @@ fn rewards_with_kl_and_their_advantages_agree_with_trl() {
         for row in 0..logp.len() {
             let (end, width) = (ends[row] as usize, logp[row].len());
             let n = (end + 2).min(width);
-            let penalty = |t: usize| match t <= end {
-                true => -param("kl_coef") * kl(estimator, logp[row][t], reference[row][t]).value,
-                false => 0.0,
+            let penalty = |t: usize| {
+                if t <= end {
+                    -param("kl_coef") * kl(estimator, logp[row][t], reference[row][t]).value
+                } else {
+                    0.0
+                }
             };
             let mut rewards: Vec<f64> = (0..n).map(penalty).collect();
             rewards[n - 1] += scores[row];

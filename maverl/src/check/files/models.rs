@@ -87,11 +87,10 @@ fn source(
     let source = ModelSource::parse(given);
     source
         .map_err(|error| {
-            let help = match cfg!(feature = "hub") {
-                true => {
-                    "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub"
-                }
-                false => "or download the model, and write the path of its directory",
+            let help = if cfg!(feature = "hub") {
+                "`hf:ORG/NAME` or `hf:ORG/NAME@REVISION` names a model on the Hugging Face hub"
+            } else {
+                "or download the model, and write the path of its directory"
             };
             problems.value(at, error.to_string(), help.to_owned());
         })

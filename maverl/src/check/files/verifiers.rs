@@ -43,11 +43,12 @@ fn of_stage<'l>(
     if found.is_none() {
         let message = format!("no earlier stage `{stage}` trains a verifier");
         let known = verifiers.keys().map(String::as_str);
-        let help = match verifiers.is_empty() {
-            true => "`stage:NAME` is the verifier that the earlier stage `NAME.toml` of a file of stages trains; anywhere \
+        let help = if verifiers.is_empty() {
+            "`stage:NAME` is the verifier that the earlier stage `NAME.toml` of a file of stages trains; anywhere \
                      else, write the directory that `maverl export --verifier` wrote"
-                .to_owned(),
-            false => suggestion(stage, known),
+                .to_owned()
+        } else {
+            suggestion(stage, known)
         };
         problems.value(place, message, help);
     }

@@ -188,11 +188,10 @@ fn compare(
             bytes(sum(|of| of.gradient_bytes)),
             bytes(sum(|of| of.activation_bytes)),
         );
-        let help = match sum(|of| of.activation_bytes) > peak / 2 {
-            true => {
-                "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
-            }
-            false => "train adapters (`lora`) or a smaller model, or use a larger GPU",
+        let help = if sum(|of| of.activation_bytes) > peak / 2 {
+            "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
+        } else {
+            "train adapters (`lora`) or a smaller model, or use a larger GPU"
         };
         let apart = match on.len() {
             1 => "",

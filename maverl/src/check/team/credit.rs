@@ -20,9 +20,10 @@ pub(crate) fn check_estimator(
     let unset = config.algorithm.name.parts().advantage;
     let unset = AdvantagePlan::resolve(&unset, AdvantagePlan::default());
     let preset = algorithm.preset;
-    let (without, replies) = match preset.compares_pairs() && !preset.is_supervised() {
-        true => (true, "pairs of replies"),
-        false => (preset.is_supervised(), "given replies"),
+    let (without, replies) = if preset.compares_pairs() && !preset.is_supervised() {
+        (true, "pairs of replies")
+    } else {
+        (preset.is_supervised(), "given replies")
     };
     let tables = [
         ("algorithm.advantage", algorithm.advantage != unset),

@@ -11,15 +11,16 @@ pub(crate) fn check_trainable(config: &Config, seats: &[SeatPlan], problems: &mu
     // Without agents and endpoints, the problem of the orchestra says what is missing.
     let is_empty = seats.is_empty() && config.endpoints.is_empty();
     if !is_empty && !seats.iter().any(|seat| seat.trained) {
-        let (message, help) = match seats.is_empty() {
-            true => (
+        let (message, help) = if seats.is_empty() {
+            (
                 "nothing is trained: every agent is an endpoint's",
                 "remove `endpoint` from one of them; `maverl eval` evaluates a team without training it",
-            ),
-            false => (
+            )
+        } else {
+            (
                 "nothing is trained: every agent, or its model, is frozen",
                 "remove `frozen = true` from one of them",
-            ),
+            )
         };
         problems.whole(message.to_owned(), help.to_owned());
     }

@@ -41,9 +41,10 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let (dir, step) = policy_dir(run, args.checkpoint, args.policy.as_deref())?;
     let critic = dir.join("critic");
     let record = record(&dir)?;
-    let (base, adapter) = match is_adapter(&critic) {
-        true => (args.base(&critic)?, Some(critic.as_path())),
-        false => (critic.display().to_string(), None),
+    let (base, adapter) = if is_adapter(&critic) {
+        (args.base(&critic)?, Some(critic.as_path()))
+    } else {
+        (critic.display().to_string(), None)
     };
     let files = models::files(&base)?;
     let model = models::load(&files, adapter)?;

@@ -83,9 +83,10 @@ pub fn help(name: &str, model: Option<&str>) -> Option<String> {
     let (part, Alias { here, note, .. }) = find(name)?;
     let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
     let note = if note.is_empty() { String::new() } else { format!("; {note}") };
-    match keys.is_empty() {
-        true => Some(note.trim_start_matches("; ").to_owned()),
-        false => Some(format!("`{part}` is {} here{note}", keys.join(" and "))),
+    if keys.is_empty() {
+        Some(note.trim_start_matches("; ").to_owned())
+    } else {
+        Some(format!("`{part}` is {} here{note}", keys.join(" and ")))
     }
 }
 

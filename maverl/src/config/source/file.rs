@@ -188,11 +188,12 @@ fn not_utf8(name: &str, bytes: &[u8], at: usize) -> Unread {
     let message = format!(
         "{name} is not UTF-8: the byte 0x{byte:02x} in line {line}, column {column}, is no character"
     );
-    let help = match bytes.contains(&0) {
-        true => "it is not a text: a configuration is a text file in TOML".to_owned(),
-        false => format!(
+    let help = if bytes.contains(&0) {
+        "it is not a text: a configuration is a text file in TOML".to_owned()
+    } else {
+        format!(
             "save it as UTF-8; if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > utf8.toml` does"
-        ),
+        )
     };
     // In the shown text, each invalid byte is one character of three bytes.
     let shown = before.len()..before.len() + '\u{fffd}'.len_utf8();

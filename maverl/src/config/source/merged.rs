@@ -29,9 +29,10 @@ impl Sources {
                 Content::Nothing => return None,
             }
         }
-        let header = match given.is_empty() {
-            true => String::new(),
-            false => format!("# Given beside the file, and written into it:\n{given}"),
+        let header = if given.is_empty() {
+            String::new()
+        } else {
+            format!("# Given beside the file, and written into it:\n{given}")
         };
         Some(header + &document.to_string())
     }

@@ -19,15 +19,14 @@ pub enum Wanted {
 pub fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
     let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
     let place = absolute(&base.join(given));
-    match given.is_absolute() {
-        true => format!("there is no {noun} {}", given.display()),
-        false => {
-            format!(
-                "there is no {noun} `{}`; it was looked for at {}",
-                given.display(),
-                place.display()
-            )
-        }
+    if given.is_absolute() {
+        format!("there is no {noun} {}", given.display())
+    } else {
+        format!(
+            "there is no {noun} `{}`; it was looked for at {}",
+            given.display(),
+            place.display()
+        )
     }
 }
 
@@ -80,9 +79,10 @@ pub fn on_hub(given: &Path, base: &Path, written: impl Fn(&str) -> String) -> Op
     }
     let help =
         format!("a model of the Hugging Face hub is written {}", written(&format!("hf:{given}")));
-    Some(match cfg!(feature = "hub") {
-        true => help,
-        false => format!("{help}; {}", crate::lacks_feature!("hub")),
+    Some(if cfg!(feature = "hub") {
+        help
+    } else {
+        format!("{help}; {}", crate::lacks_feature!("hub"))
     })
 }
 

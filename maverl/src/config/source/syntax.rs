@@ -71,16 +71,15 @@ fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
     });
     let place = first.map_or_else(String::new, |first| format!(", first in line {first}"));
     let span = line.whole();
-    Some(match header {
-        true => {
-            let header = line.code();
-            (
-                span,
-                format!("the table `{header}` is there twice{place}"),
-                "write all its keys under one header".to_owned(),
-            )
-        }
-        false => (span, format!("`{key}` is set twice{place}"), "remove one of the two".to_owned()),
+    Some(if header {
+        let header = line.code();
+        (
+            span,
+            format!("the table `{header}` is there twice{place}"),
+            "write all its keys under one header".to_owned(),
+        )
+    } else {
+        (span, format!("`{key}` is set twice{place}"), "remove one of the two".to_owned())
     })
 }
 
@@ -210,9 +209,10 @@ impl<'t> Line<'t> {
         if !bare(key) {
             return None;
         }
-        let help = match value.is_empty() {
-            true => format!("write `{key} = ..`, or `[{key}]` if it is a table"),
-            false => format!("write `{key} = {}`", value::as_value(value)),
+        let help = if value.is_empty() {
+            format!("write `{key} = ..`, or `[{key}]` if it is a table")
+        } else {
+            format!("write `{key} = {}`", value::as_value(value))
         };
         Some((self.whole(), format!("`{code}` has no `=`"), help))
     }
@@ -224,9 +224,10 @@ impl<'t> Line<'t> {
         if !strange || fine {
             return None;
         }
-        let help = match key.contains('/') {
-            true => format!("a name with `/` is quoted: `{}`", quoted(key)),
-            false => format!("did you mean `{}`?", snake_case(key)),
+        let help = if key.contains('/') {
+            format!("a name with `/` is quoted: `{}`", quoted(key))
+        } else {
+            format!("did you mean `{}`?", snake_case(key))
         };
         Some((self.span(key), format!("`{key}` is not a key"), help))
     }

@@ -198,9 +198,10 @@ impl<'t> YamlReader<'t> {
             _ => false,
         };
         if tagged || depth > DEPTH {
-            let message = match tagged {
-                true => format!("{key} has a tag"),
-                false => format!("{key} is more than {DEPTH} tables deep"),
+            let message = if tagged {
+                format!("{key} has a tag")
+            } else {
+                format!("{key} is more than {DEPTH} tables deep")
             };
             return Err((Some(span), message, tagged.then(|| "remove the tag".to_owned())));
         }

@@ -61,15 +61,14 @@ impl GrpcEnvironment {
 
     /// Creates the client of the server, which is not connected yet.
     fn client(&self, base: &Path) -> Result<Server, EnvError> {
-        let ca = match self.ca_file.as_os_str().is_empty() {
-            true => None,
-            false => {
-                let path = base.join(&self.ca_file);
-                let read = std::fs::read(&path);
-                Some(read.map_err(|error| {
-                    EnvError(format!("`ca_file`: cannot read {}: {error}", path.display()))
-                })?)
-            }
+        let ca = if self.ca_file.as_os_str().is_empty() {
+            None
+        } else {
+            let path = base.join(&self.ca_file);
+            let read = std::fs::read(&path);
+            Some(read.map_err(|error| {
+                EnvError(format!("`ca_file`: cannot read {}: {error}", path.display()))
+            })?)
         };
         let (key, timeout) = (remote::key(&self.key_env)?, remote::timeout(self.timeout_s)?);
         Server::new(&self.url, key.as_deref(), ca, timeout, self.retries).map_err(EnvError)

@@ -211,9 +211,12 @@ impl Environment for OpenEnv {
 
     fn question(&self, session: &Session) -> Option<String> {
         let first = state_of(session).ok()?.first;
-        (!first.trim().is_empty()).then(|| match session.task.question.contains(first.trim()) {
-            true => session.task.question.clone(),
-            false => format!("{}\n\n{first}", session.task.question.trim_end()),
+        (!first.trim().is_empty()).then(|| {
+            if session.task.question.contains(first.trim()) {
+                session.task.question.clone()
+            } else {
+                format!("{}\n\n{first}", session.task.question.trim_end())
+            }
         })
     }
 

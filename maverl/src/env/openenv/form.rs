@@ -74,15 +74,15 @@ impl ActionForm {
     }
 
     fn description(&self) -> String {
-        let optional = |name: &str| match self.required.iter().any(|other| other == name) {
-            true => "",
-            false => " (optional)",
+        let optional = |name: &str| {
+            if self.required.iter().any(|other| other == name) { "" } else { " (optional)" }
         };
         let names = self.properties.keys().map(|name| format!("`{name}`{}", optional(name)));
         let names: Vec<String> = names.collect();
-        match names.is_empty() {
-            true => "an action is a JSON object".to_owned(),
-            false => format!("an action is a JSON object with {}", names.join(", ")),
+        if names.is_empty() {
+            "an action is a JSON object".to_owned()
+        } else {
+            format!("an action is a JSON object with {}", names.join(", "))
         }
     }
 }
@@ -132,10 +132,12 @@ fn auto(observation: &Value) -> String {
     }
     let texts = TEXTS.iter().map(|field| text(&observation[*field]));
     let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
-    match texts.is_empty() {
-        true if is_silent(observation) => String::new(),
-        true => compact(observation),
-        false => texts.join("\n"),
+    if !texts.is_empty() {
+        texts.join("\n")
+    } else if is_silent(observation) {
+        String::new()
+    } else {
+        compact(observation)
     }
 }
 

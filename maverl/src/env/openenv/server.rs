@@ -66,10 +66,8 @@ impl Server {
             .map_err(|error| format!("{http}/schema answered no JSON: {error}"))?;
         let form = ActionForm::of_schema(&schema["action"]);
         let actions = serde_json::from_value(schema["action"][ACTIONS].clone()).ok();
-        let tools = match form.calls_tools() {
-            true => listed(&ws, key.as_deref(), timeout)?,
-            false => Vec::new(),
-        };
+        let tools =
+            if form.calls_tools() { listed(&ws, key.as_deref(), timeout)? } else { Vec::new() };
         Ok(Self {
             ws,
             key,

@@ -85,9 +85,10 @@ impl Bm25 {
         let lists = words.iter().filter_map(|word| self.postings.get(word.as_str()));
         let lists: Vec<&[Posting]> = lists.map(Vec::as_slice).collect();
         let found: usize = lists.iter().map(|list| list.len()).sum();
-        let scores = match found < self.documents / SPARSE {
-            true => sparse_scores(&lists),
-            false => dense_scores(&lists, self.documents),
+        let scores = if found < self.documents / SPARSE {
+            sparse_scores(&lists)
+        } else {
+            dense_scores(&lists, self.documents)
         };
         best_ranked(scores, k)
     }

@@ -77,11 +77,12 @@ impl SearchEnvironment {
     /// If it is missing or does not exist, or is given without effect.
     pub(super) fn encoder(&self, base: &Path) -> Result<Option<ModelSource>, EnvError> {
         if self.ranking == Ranking::Bm25 {
-            return match self.encoder.is_empty() {
-                true => Ok(None),
-                false => Err(EnvError::new(
+            return if self.encoder.is_empty() {
+                Ok(None)
+            } else {
+                Err(EnvError::new(
                     "`encoder` has no effect on words; write `ranking = \"dense\"` or `\"hybrid\"` beside it",
-                )),
+                ))
             };
         }
         if !self.retriever.is_empty() {
@@ -97,9 +98,10 @@ impl SearchEnvironment {
         if self.max_tokens == 0 {
             return Err(EnvError::new("`max_tokens` is 0; an encoder must read something"));
         }
-        let local = match self.encoder.starts_with("builtin:") {
-            true => ModelSource::parse(&self.encoder),
-            false => Ok(ModelSource::Directory(base.join(&self.encoder))),
+        let local = if self.encoder.starts_with("builtin:") {
+            ModelSource::parse(&self.encoder)
+        } else {
+            Ok(ModelSource::Directory(base.join(&self.encoder)))
         };
         let there = local.and_then(|source| {
             ModelFiles::new(&source).require("config.json")?;

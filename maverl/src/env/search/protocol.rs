@@ -130,11 +130,10 @@ fn write(out: &mut BoundedList, found: &[Vec<FoundDocument<'_>>], scores: bool) 
                 out.write_all(b",")?;
             }
             let document = WrittenRequest(hit.document);
-            match scores {
-                true => {
-                    serde_json::to_writer(&mut *out, &Scored { document, score: hit.score.into() })?
-                }
-                false => serde_json::to_writer(&mut *out, &document)?,
+            if scores {
+                serde_json::to_writer(&mut *out, &Scored { document, score: hit.score.into() })?
+            } else {
+                serde_json::to_writer(&mut *out, &document)?
             }
         }
         out.write_all(b"]")?;

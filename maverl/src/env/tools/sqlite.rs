@@ -137,15 +137,14 @@ impl Sqlite {
             let (rows, more) = self.rows_of(&mut statement, columns.len()).map_err(said)?;
             (columns, rows, more, changes)
         };
-        let changed = match changes {
-            false => None,
-            true => {
-                let count = connection.total_changes() - before;
-                // SQLite asks for the number of pages by a pragma.
-                let free = None::<fn(AuthContext<'_>) -> Authorization>;
-                connection.authorizer(free).map_err(said)?;
-                Some((count, connection.serialize("main").map_err(said)?.to_vec()))
-            }
+        let changed = if changes {
+            let count = connection.total_changes() - before;
+            // SQLite asks for the number of pages by a pragma.
+            let free = None::<fn(AuthContext<'_>) -> Authorization>;
+            connection.authorizer(free).map_err(said)?;
+            Some((count, connection.serialize("main").map_err(said)?.to_vec()))
+        } else {
+            None
         };
         Ok(QueryDone { columns, rows, more, changed })
     }

@@ -140,9 +140,10 @@ pub(super) fn results(protocol: RewardProtocol, text: &str, n: usize) -> Result<
             serde_json::from_str(text).map_err(|e| unreadable(wanted, e.to_string()))?;
         let found: Vec<f64> = serde_json::from_value(value[key].clone())
             .map_err(|error| unreadable(wanted, error.to_string()))?;
-        match found.len() == n {
-            true => Ok(found.into_iter().map(Ok).collect()),
-            false => Err(format!("answered {} rewards to {n} items", found.len())),
+        if found.len() == n {
+            Ok(found.into_iter().map(Ok).collect())
+        } else {
+            Err(format!("answered {} rewards to {n} items", found.len()))
         }
     };
     match protocol {

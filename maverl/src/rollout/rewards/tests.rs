@@ -177,9 +177,12 @@ async fn an_answer_that_does_not_fit_is_an_error_that_names_address_and_reason()
 async fn one_failed_item_fails_no_other_and_may_be_left_out() {
     let partly = |_: usize, body: &Value| {
         let items = body["items"].as_array().unwrap().iter();
-        let item = |item: &Value| match item["completion"] == "bad" {
-            true => json!({"id": item["id"], "error": {"message": "no"}}),
-            false => json!({"id": item["id"], "reward": 1.0}),
+        let item = |item: &Value| {
+            if item["completion"] == "bad" {
+                json!({"id": item["id"], "error": {"message": "no"}})
+            } else {
+                json!({"id": item["id"], "reward": 1.0})
+            }
         };
         ok(json!({"items": items.map(item).collect::<Vec<_>>()}).to_string())
     };

@@ -411,9 +411,12 @@ async fn a_reward_that_fails_makes_the_episode_unscored() {
 fn wants(verdict: &'static str) -> Flow {
     Flow::new(move |_, team| {
         Box::pin(async move {
-            let read = move |word: Word| match word.0 == verdict {
-                true => Ok(word.0),
-                false => Err(ReplyError::Other(format!("`{}` is no verdict", word.0))),
+            let read = move |word: Word| {
+                if word.0 == verdict {
+                    Ok(word.0)
+                } else {
+                    Err(ReplyError::Other(format!("`{}` is no verdict", word.0)))
+                }
             };
             Ok(Some(team.only::<Critic>().ask_with(&line("<w>a</w>"), read).await?))
         })

@@ -264,12 +264,12 @@ pub(crate) fn batches(
     let StepPlan { plan, step, .. } = *at;
     let critic = plan.algorithm.critic.as_ref();
     let warming_up = critic.is_some_and(|critic| step < critic.warmup_steps);
-    let policies = match advantages.flat || warming_up {
-        true => Vec::new(),
-        false if plan.algorithm.preset.compares_pairs() => {
-            pair_batches(plan, episodes, samples, &advantages.pairs, step)
-        }
-        false => algo::batches(plan, episodes, samples, &advantages.tokens, step),
+    let policies = if advantages.flat || warming_up {
+        Vec::new()
+    } else if plan.algorithm.preset.compares_pairs() {
+        pair_batches(plan, episodes, samples, &advantages.pairs, step)
+    } else {
+        algo::batches(plan, episodes, samples, &advantages.tokens, step)
     };
     let moves_flat_policies = advantages.flat && plan.shares_trunk();
     let critics = if advantages.targets.is_empty() || moves_flat_policies {

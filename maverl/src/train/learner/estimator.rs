@@ -39,9 +39,10 @@ pub(crate) fn open(
     registry: &Registry,
     device: DeviceChoice,
 ) -> Result<Estimators, TrainError> {
-    match plan.algorithm.preset.is_supervised() {
-        true => Ok(Estimators::default()),
-        false => open_device(plan, device, declared_kernel(plan, registry).as_ref()),
+    if plan.algorithm.preset.is_supervised() {
+        Ok(Estimators::default())
+    } else {
+        open_device(plan, device, declared_kernel(plan, registry).as_ref())
     }
 }
 

@@ -170,10 +170,7 @@ impl ProgramStart {
 
     /// Returns the name of the file; that of the stock program in tests and examples, whose teams are part of it.
     fn name(&self) -> String {
-        match self.is_test() || self.is_example() {
-            true => STOCK.to_owned(),
-            false => self.stem(),
-        }
+        if self.is_test() || self.is_example() { STOCK.to_owned() } else { self.stem() }
     }
 
     fn stem(&self) -> String {
@@ -200,9 +197,10 @@ impl ProgramStart {
     /// Returns the command that resumes a run.
     fn resume(&self, dir: &Path) -> String {
         let dir = quoted(&dir.display().to_string());
-        match self.is_example() {
-            true => format!("{} --resume {dir}", self.call()),
-            false => format!("{} train --resume {dir}", self.call()),
+        if self.is_example() {
+            format!("{} --resume {dir}", self.call())
+        } else {
+            format!("{} train --resume {dir}", self.call())
         }
     }
 
@@ -237,21 +235,21 @@ impl ProgramStart {
         // Cargo takes the nearest manifest: that of the package or of its workspace.
         let nearest = self.here.ancestors().find(|dir| dir.join("Cargo.toml").is_file());
         let found = nearest.is_some_and(|dir| package.starts_with(dir));
-        let manifest = match found {
-            true => String::new(),
-            false => {
-                let manifest = package.join("Cargo.toml").display().to_string();
-                format!(" --manifest-path {}", quoted(&manifest))
-            }
+        let manifest = if found {
+            String::new()
+        } else {
+            let manifest = package.join("Cargo.toml").display().to_string();
+            format!(" --manifest-path {}", quoted(&manifest))
         };
         format!("cargo run{profile}{target}{features}{manifest} --")
     }
 
     /// Returns the flag for a program of a package that the user is not in.
     fn bin(&self, package: &Path) -> String {
-        match self.here.starts_with(package) && !self.is_stock(package) {
-            true => String::new(),
-            false => format!(" --bin {}", self.stem()),
+        if self.here.starts_with(package) && !self.is_stock(package) {
+            String::new()
+        } else {
+            format!(" --bin {}", self.stem())
         }
     }
 
@@ -269,15 +267,11 @@ impl ProgramStart {
         let lacks = |feature: &&str| {
             !named.iter().any(|name| name == feature || name == "full" && !APART.contains(feature))
         };
-        let flag = |feature: &str| match stock {
-            true => feature.to_owned(),
-            false => format!("{COMMAND_LINE}/{feature}"),
+        let flag = |feature: &str| {
+            if stock { feature.to_owned() } else { format!("{COMMAND_LINE}/{feature}") }
         };
         let flags: Vec<String> = built_features().iter().copied().filter(lacks).map(flag).collect();
-        match flags.is_empty() {
-            true => String::new(),
-            false => format!(" --features {}", flags.join(",")),
-        }
+        if flags.is_empty() { String::new() } else { format!(" --features {}", flags.join(",")) }
     }
 }
 
@@ -312,9 +306,10 @@ fn features_of(package: &Path) -> Vec<String> {
 /// Quotes a word for a shell, if that is needed.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
-    match word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 

@@ -83,9 +83,10 @@ impl RunSummary {
     /// Formats the summary in lines of at most `width` columns: solved shares before and after, each agent, the run
     /// directory.
     pub fn table(&self, dir: &Path, width: usize) -> String {
-        let last = match self.complete {
-            true => format!("; {}", dir.display()),
-            false => format!(", not complete; go on with `{}`", resume_command(dir)),
+        let last = if self.complete {
+            format!("; {}", dir.display())
+        } else {
+            format!(", not complete; go on with `{}`", resume_command(dir))
         };
         self.ending(&last, width)
     }

@@ -34,11 +34,12 @@ pub(crate) fn fitting<R>(
     }
     let mut index = 0..;
     rows.retain(|_| index.next().is_some_and(|i| !overlong.contains(&i)));
-    match rows.is_empty() {
-        true => Err(TrainError::Demonstration {
+    if rows.is_empty() {
+        Err(TrainError::Demonstration {
             location: plan.config.task.data.clone(),
             source: DemonstrationError::NoneLeft,
-        }),
-        false => Ok(rows),
+        })
+    } else {
+        Ok(rows)
     }
 }

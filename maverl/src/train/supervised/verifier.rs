@@ -106,11 +106,12 @@ impl VerifierData {
         let told = format!(
             "{n} held-out questions share 13 words in a row with one that is trained on: {first}"
         );
-        match plan.algorithm.verifier.allow_near {
-            true => Ok(Some(told)),
-            false => Err(problem(format!(
+        if plan.algorithm.verifier.allow_near {
+            Ok(Some(told))
+        } else {
+            Err(problem(format!(
                 "{told}; take other tasks, or set `algorithm.verifier.allow_near = true`"
-            ))),
+            )))
         }
     }
 }
@@ -130,15 +131,14 @@ pub(crate) fn verifier_tasks(plan: &Plan) -> Result<BTreeSet<String>, DataError>
 /// of a task are in one of them.
 fn divided(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<LabeledReply>) {
     let marked: Vec<&LabeledReply> = rows.iter().filter(|row| row.validates).collect();
-    let held_out = match marked.is_empty() {
-        true => {
-            let mut tasks = tasks_of(rows.iter());
-            let mut rng = SplitMix64::new(plan.config.seed ^ VALIDATION);
-            rng.shuffle(&mut tasks);
-            tasks.truncate((tasks.len() as f64 * plan.algorithm.verifier.validation) as usize);
-            tasks
-        }
-        false => tasks_of(marked),
+    let held_out = if marked.is_empty() {
+        let mut tasks = tasks_of(rows.iter());
+        let mut rng = SplitMix64::new(plan.config.seed ^ VALIDATION);
+        rng.shuffle(&mut tasks);
+        tasks.truncate((tasks.len() as f64 * plan.algorithm.verifier.validation) as usize);
+        tasks
+    } else {
+        tasks_of(marked)
     };
     let held_out: BTreeSet<String> = held_out.into_iter().collect();
     rows.into_iter().partition(|row| held_out.contains(&row.task))

@@ -170,12 +170,11 @@ impl Remote {
             let name = peers.leads().then(name_of_run);
             self.state().run = peers.broadcast(name).await?;
         }
-        let perturbed = match before.qualified || self.weights_dir.is_none() {
-            true => Vec::new(),
-            false => {
-                let dir = self.publish(WrittenWeights::Perturbed, version, peers).await?;
-                self.perturbed(&dir, peers).await?
-            }
+        let perturbed = if before.qualified || self.weights_dir.is_none() {
+            Vec::new()
+        } else {
+            let dir = self.publish(WrittenWeights::Perturbed, version, peers).await?;
+            self.perturbed(&dir, peers).await?
         };
         self.publish(WrittenWeights::Current, version, peers).await?;
         self.state().version = Some(version);

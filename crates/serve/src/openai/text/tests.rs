@@ -190,9 +190,10 @@ proptest! {
         let text = fragments.concat();
         let shape = Shape { thinking, thoughts, calls, tagged };
         let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-        let mut cuts: Vec<usize> = match places.is_empty() {
-            true => Vec::new(),
-            false => cuts.iter().map(|cut| *cut.get(&places)).collect(),
+        let mut cuts: Vec<usize> = if places.is_empty() {
+            Vec::new()
+        } else {
+            cuts.iter().map(|cut| *cut.get(&places)).collect()
         };
         cuts.sort_unstable();
         cuts.push(text.len());

@@ -1,6 +1,6 @@
 //! Episodes of rows, read from their files.
 
-use maverl::run_dir::{Place, read_episode};
+use maverl::run_dir::{EpisodePosition, read_episode};
 use maverl::trajectory::Episode;
 use serde_json::Value;
 
@@ -32,7 +32,8 @@ pub(crate) fn read_stored(
         let rows = rows.map_err(ReportProblem::unreadable)?;
         (index, rows.into_iter().next().ok_or_else(missing)?)
     };
-    let at: Place = serde_json::from_value(row["at"].clone()).map_err(ReportProblem::unreadable)?;
+    let at: EpisodePosition =
+        serde_json::from_value(row["at"].clone()).map_err(ReportProblem::unreadable)?;
     let episode = read_episode(&file, at).map_err(ReportProblem::unreadable)?;
     let named = (row["source"].as_str(), row["task"].as_str(), row["index"].as_u64());
     let task = &episode.task;

@@ -27,9 +27,10 @@ fn with_mutants(name: &str, mutants: &[Mutant]) -> Option<Kernels<Emulated>> {
         let start = text.find(after).unwrap();
         let at = start + text[start..].find(from).unwrap_or_else(|| panic!("no {from:?}"));
         let chosen = format!("coc::mutant() == {}", i + 1);
-        let both = match from.ends_with(';') {
-            true => format!("if ({chosen}) {{ {to} }} else {{ {from} }}"),
-            false => format!("({chosen} ? {to} : {from})"),
+        let both = if from.ends_with(';') {
+            format!("if ({chosen}) {{ {to} }} else {{ {from} }}")
+        } else {
+            format!("({chosen} ? {to} : {from})")
         };
         text.replace_range(at..at + from.len(), &both);
     }

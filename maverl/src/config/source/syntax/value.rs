@@ -47,18 +47,19 @@ fn number(key: &str, value: &str) -> Option<(String, String)> {
     let digits = value.trim_start_matches(['+', '-']).replace('_', "");
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         return Some(
-            match digits.len() > 1 && digits.starts_with('0') && digits.parse::<i64>().is_ok() {
-                true => (
+            if digits.len() > 1 && digits.starts_with('0') && digits.parse::<i64>().is_ok() {
+                (
                     is,
                     format!(
                         "a number does not begin with 0: write `{key} = {}`",
                         digits.trim_start_matches('0')
                     ),
-                ),
-                false => (
+                )
+            } else {
+                (
                     format!("{is}, which is too large"),
                     format!("the largest whole number is {}", i64::MAX),
-                ),
+                )
             },
         );
     }

@@ -51,9 +51,10 @@ impl Fake {
                 tokio::spawn(async move {
                     let mut start = [0; 11];
                     while stream.peek(&mut start).await.unwrap() < start.len() {}
-                    match start.starts_with(b"GET /schema") {
-                        true => describe(stream, schema).await,
-                        false => session(stream, &records, &counts, most).await,
+                    if start.starts_with(b"GET /schema") {
+                        describe(stream, schema).await
+                    } else {
+                        session(stream, &records, &counts, most).await
                     }
                 });
             }

@@ -86,9 +86,10 @@ impl Encoder {
                 .map_err(|error| EnvError(format!("`encoder`: {error}")))?;
             rows = rest;
         }
-        match embeddings.iter().all(|value| value.is_finite()) {
-            true => Ok(embeddings),
-            false => Err(EnvError::new("`encoder` gives embeddings that are not finite")),
+        if embeddings.iter().all(|value| value.is_finite()) {
+            Ok(embeddings)
+        } else {
+            Err(EnvError::new("`encoder` gives embeddings that are not finite"))
         }
     }
 
@@ -119,14 +120,15 @@ impl Encoder {
         for row in rows.iter().filter(|row| !row.is_empty()) {
             offsets.push(offsets[offsets.len() - 1] + row.len());
         }
-        let hidden = match ids.is_empty() {
-            true => Vec::new(),
-            false => self.model.decoder.forward(
+        let hidden = if ids.is_empty() {
+            Vec::new()
+        } else {
+            self.model.decoder.forward(
                 &ids,
                 &positions,
                 Context::Packed(Packing::from_offsets(&offsets)),
                 pool,
-            )?,
+            )?
         };
         let mut left = hidden.as_slice();
         for row in rows {

@@ -12,9 +12,10 @@ fn cases() -> u64 {
 fn files(dir: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for path in entries(dir).unwrap() {
-        match path.is_dir() {
-            true => files.extend(self::files(&path).iter().map(|f| format!("{}/{f}", name(&path)))),
-            false => files.push(name(&path)),
+        if path.is_dir() {
+            files.extend(self::files(&path).iter().map(|f| format!("{}/{f}", name(&path))))
+        } else {
+            files.push(name(&path))
         }
     }
     files

@@ -7,7 +7,7 @@ use super::*;
 use crate::report::rows::selection::SortKey;
 use crate::tests::searching;
 use maverl::run_dir::testing::{episode, origin, write_step};
-use maverl::run_dir::{EpisodeRow, Journal, Place, RunDir, TRAIN, read_episode};
+use maverl::run_dir::{EpisodePosition, EpisodeRow, Journal, RunDir, TRAIN, read_episode};
 use maverl::trajectory::{Episode, Message, Role};
 
 /// Texts of turns: what JSON escapes, what has another length in lower case, and keys of the files.
@@ -110,7 +110,7 @@ fn read(run: &ReportedRun, selection: &Selection, words: &str) -> Vec<(u64, u64,
     let rows = content.index.read_rows(content.rows_file(), &rows).unwrap();
     drop(content);
     let of = |row: &Value| {
-        let place: Place = serde_json::from_value(row["at"].clone()).unwrap();
+        let place: EpisodePosition = serde_json::from_value(row["at"].clone()).unwrap();
         let step = row["step"].as_u64().unwrap();
         let one = read_episode(&run.files.episodes_file(TRAIN, step).unwrap(), place).unwrap();
         let (name, turn, text) = first(&one, &words.to_lowercase())?;
