@@ -643,6 +643,43 @@ fn no_file_of_the_engine_ranks_and_the_hub_uses_one_that_uses_it() {
     none(&problems.concat());
 }
 
+/// A module may export the names of files that use it. Nothing else in it uses a file that uses it.
+#[test]
+fn no_file_of_a_module_uses_one_that_uses_it() {
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        for entry in fs::read_dir(root().join(dir).join("src")).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !is_test(&path) {
+                let folder = path.strip_prefix(root()).unwrap();
+                problems.extend(circle(folder.to_str().unwrap(), without_exports));
+            }
+        }
+    }
+    none(&problems);
+}
+
+#[test]
+fn a_boolean_decides_by_if_and_else() {
+    let is_arm = |line: &str| {
+        let arm = line.trim().strip_prefix("true").or(line.trim().strip_prefix("false"));
+        arm.is_some_and(|rest| rest.starts_with(" =>") || rest.starts_with(" if "))
+    };
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        for path in &rust_files(&root().join(dir)) {
+            let text = fs::read_to_string(path).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            for (i, pair) in lines.windows(2).enumerate() {
+                if pair[0].contains("match ") && pair[0].ends_with(" {") && is_arm(pair[1]) {
+                    problems.push(place(path, i));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
 /// Returns the code of a file without the declarations that export names of other files.
 fn without_exports(text: &str) -> String {
     let mut kept = String::new();
