@@ -33,7 +33,7 @@ pub(super) struct ExamplesArgs {
 struct ShippedEntry {
     name: String,
     summary: String,
-    /// What the program does not bring.
+    /// Models and data that it names and the program does not contain.
     needs: Vec<String>,
 }
 

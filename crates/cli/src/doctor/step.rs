@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures::future::try_join_all;
 use maverl::files::ModelSource;
+use maverl::run_dir::FileHash;
 use maverl::runtime::{
     Batch, Completion, Request, Row, Runtime, RuntimeOptions, Sampling, WorkerSpec,
 };
@@ -14,7 +15,7 @@ use serde::Serialize;
 use crate::{Failure, block_on};
 
 /// Bits of the step on every machine on which maverl computes what it computes elsewhere.
-pub(super) const BITS: &str = "80a1b49505cda013";
+pub(super) const BITS: &str = "514a5547e96b5dc7";
 
 /// Number of completions of the step.
 const COMPLETIONS: u64 = 32;
@@ -25,7 +26,7 @@ const TOKENS: usize = 24;
 /// A step that was computed here.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct StepFacts {
-    /// Hash of the sampled ids, their log-probs, the loss and the norm of the gradient.
+    /// Beginning of the SHA-256 of the sampled ids, their log-probs, the loss and the norm of the gradient.
     pub(super) bits: String,
     /// Number of sampled tokens.
     pub(super) tokens: usize,
@@ -66,18 +67,18 @@ async fn step() -> Result<StepFacts, Box<dyn std::error::Error + Send + Sync>> {
     let done = try_join_all((0..COMPLETIONS).map(|seed| policy.generate(request(seed)))).await?;
     let sampled_s = begin.elapsed().as_secs_f64();
     let tokens = done.iter().map(|one| one.ids.len()).sum();
-    let mut hash = Hash::default();
+    let mut bytes = Vec::new();
     for one in &done {
-        one.ids.iter().for_each(|id| hash.add(&id.to_le_bytes()));
-        one.logprobs.iter().for_each(|value| hash.add(&value.to_bits().to_le_bytes()));
+        bytes.extend(one.ids.iter().flat_map(|id| id.to_le_bytes()));
+        bytes.extend(one.logprobs.iter().flat_map(|value| value.to_le_bytes()));
     }
     let rows = done.into_iter().enumerate().map(|(i, one)| row(&prompt, one, i)).collect();
     let begin = Instant::now();
     let stats = policy.update(Batch { rows, lr: 1e-4, ..Batch::default() }).await?;
-    hash.add(&stats.loss.to_bits().to_le_bytes());
-    hash.add(&stats.grad_norm.to_bits().to_le_bytes());
+    bytes.extend(stats.loss.to_le_bytes());
+    bytes.extend(stats.grad_norm.to_le_bytes());
     Ok(StepFacts {
-        bits: format!("{:016x}", hash.0),
+        bits: FileHash::of(&bytes).sha256.chars().take(BITS.len()).collect(),
         tokens,
         tokens_per_s: tokens as f64 / sampled_s.max(1e-9),
         update_s: begin.elapsed().as_secs_f64(),
@@ -91,33 +92,9 @@ fn row(prompt: &[u32], done: Completion, index: usize) -> Row {
     Row { prompt: prompt.to_vec(), completion, logprobs, advantages, ..Row::default() }
 }
 
-/// FNV-1a, a hash that is equal on all machines.
-struct Hash(u64);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hash {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hash_is_fnv_1a() {
-        let mut hash = Hash::default();
-        hash.add(b"foobar");
-        assert_eq!(hash.0, 0x8594_4171_f739_67e8);
-    }
 
     #[test]
     fn the_step_has_the_bits_that_every_machine_computes() {

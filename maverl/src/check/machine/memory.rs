@@ -116,7 +116,7 @@ pub(crate) fn check_memory(
     near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
 }
 
-/// What sequences of worker groups take of the memory for keys and values.
+/// Use of the memory for keys and values by the sequences of worker groups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequences {
     /// Bytes of a token.
