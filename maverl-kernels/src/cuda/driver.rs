@@ -156,11 +156,9 @@ impl Driver {
     pub fn with_modules(stream: Arc<CudaStream>, modules: &[Module]) -> Result<Self, CudaError> {
         let context = stream.context();
         let code = KernelCode::find(context.compute_capability()?)?;
-        let library = if modules.iter().any(|module| module.kernels.contains(&PRODUCT)) {
-            ProductLibrary::open(&stream)
-        } else {
-            Err(CublasLtError::Unused)
-        };
+        let multiplies = modules.iter().any(|module| module.kernels.contains(&PRODUCT));
+        let library =
+            if multiplies { ProductLibrary::open(&stream) } else { Err(CublasLtError::Unused) };
         let mut functions = BTreeMap::new();
         for module in modules {
             let loaded = context.load_module(Ptx::from_binary(code.code_of(module)?))?;

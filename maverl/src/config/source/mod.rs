@@ -5,8 +5,8 @@
 //!                    └─► Problems (messages with positions) ─► Diagnostic ─► render
 //! ```
 //!
-//! A file in TOML (`file`, `syntax`) or YAML (`yaml`), or one that the program brings (`shipped`), variables of the environment and `--set` (`assignment`) are one layer
-//! each. `load` reads the merged layers, and takes out what is wrong: unknown keys and wrong types (`wrong`, `alias`), keys of
+//! A file in TOML (`file`, `syntax`) or YAML (`yaml`), or one in the program (`shipped`), variables of the environment and `--set`
+//! (`assignment`) are one layer each. `load` reads the merged layers, and takes out what is wrong: unknown keys and wrong types (`wrong`, `alias`), keys of
 //! another `kind` (`tagged`), numbers out of their range (`values`), secrets (`secrets`).
 
 pub mod alias;
