@@ -126,6 +126,64 @@ async fn a_server_that_ends_is_started_again_up_to_three_times_in_a_row() {
     assert_eq!(sum.as_deref(), Ok("2"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_started_again_however_it_ends() {
+    let tools = made(json!({"command": [SERVER, "--well"], "timeout_s": 60.0})).unwrap();
+    let ask = async |name: &str, arguments: Value| {
+        // An episode has a limit of calls.
+        call(&tools, &mut session(&tools).await, name, arguments).await
+    };
+    let text = json!({"text": "abc"});
+    for how in
+        ["", "code", "abort", "half of a line", "no message", "another id", "last words", "soon"]
+    {
+        let mut ended = ask("die", json!({"how": how})).await;
+        // A server that ends after its answer is found ended by a later call.
+        while ended.is_ok() {
+            ended = ask("reverse", text.clone()).await;
+        }
+        let error = ended.unwrap_err().to_string();
+        assert!(error.ends_with("it was started again (1 of 3 times)"), "{how}: {error}");
+        assert!(how != "last words" || error.contains("out of memory"), "{error}");
+        assert_eq!(ask("reverse", text.clone()).await.as_deref(), Ok("cba"), "{how}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_a_server_leaves_unanswered_start_it_again_once() {
+    let tools = made(json!({"command": [SERVER, "--well"], "timeout_s": 60.0})).unwrap();
+    let (tools, text) = (&tools, json!({"text": "abc"}));
+    let one = |name: &'static str| async move {
+        call(tools, &mut session(tools).await, name, json!({})).await.unwrap_err().to_string()
+    };
+    let (waits, others, dies) = tokio::join!(one("hang"), one("hang"), async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        one("die").await
+    });
+    let times =
+        |end: &str| [&waits, &others, &dies].iter().filter(|error| error.ends_with(end)).count();
+    assert_eq!(times("it was started again (1 of 3 times)"), 1, "{waits} {others} {dies}");
+    assert_eq!(times("it was started again"), 2, "{waits} {others} {dies}");
+    let given = call(tools, &mut session(tools).await, "reverse", text).await;
+    assert_eq!(given.as_deref(), Ok("cba"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_started_again_is_named_and_the_other_tools_are_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("server");
+    std::fs::copy(SERVER, &copy).unwrap();
+    let tools = made(json!({"command": [copy, "--well"], "timeout_s": 60.0})).unwrap();
+    let mut episode = session(&tools).await;
+    std::fs::remove_file(&copy).unwrap();
+    for _ in 0..4 {
+        let error = call(&tools, &mut episode, "die", json!({})).await.unwrap_err().to_string();
+        assert!(error.starts_with("the server `test` of `mcp`: "), "{error}");
+    }
+    let sum = call(&tools, &mut episode, "calculator", json!({"expression": "1+1"})).await;
+    assert_eq!(sum.as_deref(), Ok("2"));
+}
+
 /// Serves MCP over HTTP with a list of tools that depends on the cursor, and returns its address.
 fn listing(page: impl Fn(Option<&str>) -> Value + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

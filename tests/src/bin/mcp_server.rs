@@ -2,6 +2,7 @@
 //! it prints an error and exits.
 
 use std::future::Future;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,12 +33,13 @@ impl ServerHandler for Server {
     ) -> impl Future<Output = Result<ListToolsResult, ErrorData>> + Send {
         let text = json!({"type": "object", "properties": {"text": {"type": "string", "pattern": "."}}, "required": ["text"]});
         let none = json!({"type": "object", "properties": {}});
+        let how = json!({"type": "object", "properties": {"how": {"type": "string"}}});
         let tools = vec![
             tool("reverse", "Turns a text around.", text),
             tool("fail", "Fails.", none.clone()),
             tool("refuse", "Refuses every call.", none.clone()),
             tool("hang", "Takes an hour.", none.clone()),
-            tool("die", "Ends the server.", none.clone()),
+            tool("die", "Ends the server.", how),
             tool("resources", "Gives resources.", none),
         ];
         std::future::ready(Ok(ListToolsResult::with_all_items(tools)))
@@ -70,10 +72,36 @@ impl ServerHandler for Server {
                 ];
                 Ok(CallToolResult::success(content).into())
             }
-            "die" => std::process::exit(0),
+            "die" => Ok(CallToolResult::success(said(die(arguments.get("how")))).into()),
             _ => Err(ErrorData::invalid_params("not like this", None)),
         }
     }
+}
+
+/// Ends the process, at once or soon after an answer.
+fn die(how: Option<&Value>) -> String {
+    let write = |text: &str| {
+        let mut out = std::io::stdout();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap_or_default();
+    };
+    match how.and_then(Value::as_str).unwrap_or_default() {
+        "code" => std::process::exit(3),
+        "abort" => std::process::abort(),
+        "half of a line" => write("{\"jsonrpc\": \"2.0\", \"id\": "),
+        "no message" => write("Segmentation fault\n"),
+        "another id" => write("{\"jsonrpc\": \"2.0\", \"id\": 999, \"result\": {}}\n"),
+        "last words" => eprintln!("out of memory"),
+        "soon" => {
+            let soon = || {
+                std::thread::sleep(Duration::from_millis(50));
+                std::process::exit(0)
+            };
+            drop(std::thread::spawn(soon));
+            return "yes".to_owned();
+        }
+        _ => {}
+    }
+    std::process::exit(0)
 }
 
 #[tokio::main(flavor = "current_thread")]

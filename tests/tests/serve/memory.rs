@@ -1,6 +1,6 @@
 //! Memory of a server: texts that cannot fit, the largest request that is accepted, and many requests.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
@@ -155,44 +155,114 @@ fn the_largest_request_that_is_accepted_takes_bounded_memory() {
     );
 }
 
-/// Sends requests with new words over one connection.
-fn send_words(server: &Server, requests: std::ops::Range<usize>) {
+/// Returns a path and a body of a request with words.
+type Kind = fn(&str) -> (&'static str, Value);
+
+/// Requests with new words to complete.
+const COMPLETIONS: &[Kind] =
+    &[|words| ("/v1/completions", json!({"prompt": words, "max_tokens": 2}))];
+
+/// Requests of many kinds, accepted and refused.
+const KINDS: &[Kind] = &[
+    |words| {
+        ("/v1/completions", json!({"prompt": words, "max_tokens": 2, "logprobs": 3, "echo": true}))
+    },
+    |words| ("/v1/completions", json!({"prompt": words, "max_tokens": 4, "stream": true})),
+    |words| ("/v1/completions", json!({"prompt": "a", "max_tokens": 2, "stop": words})),
+    |words| {
+        ("/v1/completions", json!({"prompt": [words, "a"], "max_tokens": 2, "n": 2, "user": words}))
+    },
+    |words| ("/v1/completions", json!({"prompt": "a", "model": words})),
+    |words| ("/v1/completions", json!({"prompt": "a", words: 1})),
+    |words| {
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": words}], "max_tokens": 2}),
+        )
+    },
+    |words| {
+        let messages =
+            json!([{"role": "system", "content": words}, {"role": "user", "content": "a"}]);
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 2, "stream": true}))
+    },
+    |words| {
+        let function = json!({"name": "f", "description": words, "parameters": {"type": "object"}});
+        let messages = json!([{"role": "user", "content": "a"}]);
+        let tools = json!([{"type": "function", "function": function}]);
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 2, "tools": tools}))
+    },
+    |words| ("/v1/chat/completions", json!({"messages": words})),
+    |words| ("/v1/responses", json!({"input": words, "max_output_tokens": 2})),
+    |words| ("/tokenize", json!({"prompt": words})),
+    |words| ("/detokenize", json!({"tokens": [words.len(), 5, 6]})),
+    |words| {
+        let ids: Vec<usize> = words.bytes().map(usize::from).collect();
+        ("/inference/v1/generate", json!({"token_ids": ids, "sampling_params": {"max_tokens": 2}}))
+    },
+    |words| ("/v1/unload_lora_adapter", json!({"lora_name": words})),
+    |words| ("/no/such/path", json!({"prompt": words})),
+];
+
+/// Sends requests of these kinds in turn, with new words, over one connection.
+fn send_words(server: &Server, kinds: &[Kind], requests: std::ops::Range<usize>) {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for i in requests {
         let words: Vec<String> =
             (0..6).map(|j| format!("w{:x}", (i * 6 + j) * 2_654_435_761)).collect();
-        let body = json!({"prompt": words.join(" "), "max_tokens": 2}).to_string();
+        let (path, body) = kinds[i % kinds.len()](&words.join(" "));
+        let body = body.to_string();
         let head = format!(
-            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        let (mut length, mut line) = (0, String::new());
-        while line != "\r\n" {
-            line.clear();
-            answers.read_line(&mut line).unwrap();
-            if let Some(n) = line.to_lowercase().strip_prefix("content-length:") {
-                length = n.trim().parse().unwrap();
-            }
-        }
-        let mut answer = vec![0; length];
-        answers.read_exact(&mut answer).unwrap();
-        assert!(answer.starts_with(b"{\"id\""), "{}", String::from_utf8_lossy(&answer));
+        let answer = answer(&mut answers);
+        let refused = answer.starts_with("{\"error\"");
+        assert!(kinds.len() > 1 || !refused, "{answer}");
     }
 }
 
-/// Asserts that requests with new words leave nothing in the memory of a server, but what its allocator keeps.
-fn leave_nothing(requests: usize) {
+/// Reads an answer, and returns its body.
+fn answer(from: &mut impl BufRead) -> String {
+    let (mut length, mut chunked) = (0, false);
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        let line = line.to_lowercase();
+        if let Some(n) = line.strip_prefix("content-length:") {
+            length = n.trim().parse().unwrap();
+        }
+        chunked |= line.starts_with("transfer-encoding: chunked");
+        if line.trim_end().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).unwrap();
+    while chunked {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        let size = usize::from_str_radix(line.trim_end(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        from.read_exact(&mut chunk).unwrap();
+        body.extend(&chunk[..size]);
+        chunked = size > 0;
+    }
+    String::from_utf8(body).unwrap()
+}
+
+/// Asserts that requests of these kinds leave nothing in the memory of a server, but what its allocator keeps.
+fn leave_nothing(kinds: &[Kind], requests: usize) {
     let lab = lab();
     let server = Server::start(
         &lab,
         &["model", "--model", "builtin:tiny", "--kv-mib", "1", "--threads", "1"],
     );
     // A first round fills the cache of keys and values, and the buffers of each thread.
-    send_words(&server, 0..WARMUP);
+    send_words(&server, kinds, 0..WARMUP);
     let before = status(&server, "RssAnon");
-    send_words(&server, WARMUP..WARMUP + requests);
+    send_words(&server, kinds, WARMUP..WARMUP + requests);
     let (Some(before), Some(after)) = (before, status(&server, "RssAnon")) else { return };
     println!("{requests} requests: {before} KiB before, {after} KiB after");
     assert!(after < before + GROWTH, "memory grew from {before} KiB to {after} KiB");
@@ -200,11 +270,17 @@ fn leave_nothing(requests: usize) {
 
 #[test]
 fn requests_with_new_words_leave_nothing_in_memory() {
-    leave_nothing(WARMUP);
+    leave_nothing(COMPLETIONS, WARMUP);
 }
 
 #[test]
 #[ignore = "second tier: takes minutes"]
 fn two_hundred_thousand_requests_leave_nothing_in_memory() {
-    leave_nothing(200_000);
+    leave_nothing(COMPLETIONS, 200_000);
+}
+
+#[test]
+#[ignore = "second tier: takes minutes"]
+fn requests_of_sixteen_kinds_leave_nothing_in_memory() {
+    leave_nothing(KINDS, 16 * WARMUP);
 }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream as StdStream;
+use std::net::{SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -220,4 +220,56 @@ async fn a_client_of_http2_that_reads_nothing_is_disconnected() {
     let taken = unread("/stream", http2_request).await;
     // The window of a stream, and a part that waits.
     assert!(taken > 0 && taken < 1 << 20, "{taken} bytes of a stream that nobody reads");
+}
+
+/// Sends `begin`, then `again` until the connection takes no more, and reads nothing. Returns the number of bytes that were sent
+/// again.
+fn send_without_reading(address: SocketAddr, begin: &[u8], again: &[u8]) -> usize {
+    let mut stream = StdStream::connect(address).unwrap();
+    stream.write_all(begin).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
+    let (many, mut sent) = (again.repeat(1000), 0);
+    // More than the buffers of the system.
+    while sent < 64 << 20 {
+        match stream.write(&many) {
+            Ok(n) => sent += n,
+            Err(_) => break,
+        }
+    }
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_on_and_reads_nothing_is_read_no_further_and_then_closed() {
+    let limits = Limits { write: Duration::from_millis(300), ..Limits::default() };
+    let server = start(router(), limits).await;
+    let address = server.address;
+    let get = b"GET /x HTTP/1.1\r\nhost: localhost\r\n\r\n".as_slice();
+    let head = b"HEAD /x HTTP/1.1\r\nhost: localhost\r\n\r\n".as_slice();
+    let missing = b"GET /missing HTTP/1.1\r\nhost: localhost\r\n\r\n".as_slice();
+    let posted = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}".as_slice();
+    #[cfg_attr(not(feature = "grpc"), expect(unused_mut))]
+    let mut floods: Vec<[&[u8]; 2]> = vec![[b"", get], [get, head], [get, missing], [get, posted]];
+    #[cfg(feature = "grpc")]
+    let begin =
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
+    #[cfg(feature = "grpc")]
+    floods.extend([
+        // Pings, empty settings, settings with one value, and a ping after each settings.
+        [begin.as_slice(), &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]],
+        [&begin, &[0, 0, 0, 4, 0, 0, 0, 0, 0]],
+        [&begin, &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 255, 255]],
+        [&begin, &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]],
+    ]);
+    for [begin, again] in floods {
+        let shown = again.escape_ascii().to_string();
+        let (begin, again) = (begin.to_owned(), again.to_owned());
+        let sending = move || send_without_reading(address, &begin, &again);
+        let sent = tokio::task::spawn_blocking(sending).await.unwrap();
+        assert!(
+            sent < 64 << 20,
+            "{sent} bytes of `{shown}` were taken from a client that reads none"
+        );
+    }
+    assert_eq!(ask(address, "/x", None).await.status, 200);
 }

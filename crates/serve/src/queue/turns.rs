@@ -88,6 +88,8 @@ impl<T> Turns<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Returns the choices in the order of their turns.
@@ -138,5 +140,30 @@ mod tests {
         turns.forget(Client(7), 3);
         assert_eq!((turns.next(), turns.next()), (Some("b1"), None));
         assert!(turns.keys.lines.is_empty() && turns.keys.order.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_waits_for_at_most_one_turn_of_each_other_line(
+            requests in prop::collection::vec((0_usize..4, 1_usize..30), 1..9),
+        ) {
+            let mut turns = Turns::default();
+            for (request, &(key, choices)) in requests.iter().enumerate() {
+                (0..choices).for_each(|_| turns.add(Client(key), request as u64, request));
+            }
+            let order: Vec<usize> = std::iter::from_fn(|| turns.next()).collect();
+            prop_assert_eq!(order.len(), requests.iter().map(|(_, choices)| choices).sum::<usize>());
+            for (request, &(key, _)) in requests.iter().enumerate() {
+                let before: Vec<usize> = order.iter().copied().take_while(|turn| *turn != request).collect();
+                let of_request = |other: usize| before.iter().filter(|turn| **turn == other).count();
+                let of_key = |other: usize| before.iter().filter(|turn| requests[**turn].0 == other).count();
+                // One turn of each other request of the key, and one of each other key for each turn of this one.
+                let same = requests.iter().filter(|(other, _)| *other == key).count();
+                for (other, &(owner, _)) in requests.iter().enumerate() {
+                    prop_assert!(owner != key || of_request(other) <= 1, "{order:?}");
+                }
+                prop_assert!((0..4).all(|other| of_key(other) <= same), "{order:?}");
+            }
+        }
     }
 }

@@ -606,13 +606,29 @@ fn a_program_may_write_as_much_as_its_task_expects() {
 #[test]
 fn a_verdict_does_not_depend_on_chance() {
     let Some(judge) = judge(true) else { return };
-    for program in ["import random\nprint(random.randint(0, 1))", "print(hash('a') % 2)"] {
-        let row = json!({"inputs": ["1
-"], "outputs": ["1
-"]});
-        let first = verdict_of(&judge, row.clone(), program);
+    let programs = [
+        "import random\nprint(random.randint(0, 1))",
+        "import random\nprint(random.getrandbits(1))",
+        "import random\nprint(int(random.random() < 0.5))",
+        "import random\nprint(random.choice([0, 1]))",
+        "import random\nnumbers = [0, 1]\nrandom.shuffle(numbers)\nprint(numbers[0])",
+        "import random\nprint(random.sample(range(2), 1)[0])",
+        "import random\nprint(int(random.gauss(0, 1) > 0))",
+        "import random\nrandom.setstate(random.getstate())\nprint(random.randrange(2))",
+        "from random import *\nprint(choices([0, 1])[0])",
+        "import statistics\nprint(int(statistics.NormalDist().samples(1)[0] > 0))",
+        "print(hash('a') % 2)",
+        "print(hash((b'a', frozenset({'a', 'b'}))) % 2)",
+        "print(int(next(iter({'a', 'b', 'c'})) == 'a'))",
+        "print(int(list({'ab', 'cd'} | {'ef'})[0] == 'cd'))",
+        "import datetime\nprint(hash(datetime.date(2024, 5, 6)) % 2)",
+    ];
+    let row = json!({"inputs": ["1\n"], "outputs": ["1\n"]});
+    for program in programs {
+        let verdict = || verdict_of(&judge, row.clone(), program);
+        let first = verdict();
         for _ in 0..7 {
-            assert_eq!(verdict_of(&judge, row.clone(), program), first, "{program}");
+            assert_eq!(verdict(), first, "{program}");
         }
     }
 }

@@ -142,11 +142,11 @@ impl Server {
     /// call, which may have had an effect.
     async fn renew(&self, ended: &Arc<Service>, why: &str) -> Failure {
         let mut running = self.running.lock().await;
-        let wrote = running.connection.wrote();
-        let why = format!("{why}{wrote}");
         if !Arc::ptr_eq(&running.connection.service, ended) {
             return self.gone(&format!("{why}; it was started again"));
         }
+        let wrote = self.threads.handle().spawn(running.connection.wrote()).await;
+        let why = why.to_owned() + &wrote.unwrap_or_default();
         if running.tries == TRIES {
             let what = format!("was started again {TRIES} times without an answer in between");
             return self.gone(&format!("{why}; it {what}, and is not once more"));

@@ -5,14 +5,20 @@ use maverl_tests::lab::{Ended, Run, train_args, wait_until};
 use super::{Launched, signal, slow, train};
 use crate::lab;
 
+/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
+fn stride(n: usize) -> usize {
+    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
+}
+
 #[test]
 fn the_first_signal_of_any_rank_ends_the_step_on_all_and_the_run_goes_on_as_without_it() {
     let lab = lab();
     let mut set = slow();
     set.extend(["steps=4", "checkpoint.every=100"]);
     let whole = train(&lab, "whole", 3, &set);
-    for (rank, by) in [(1, "-TERM"), (2, "-INT"), (0, "-TERM")] {
-        let out = format!("run-{rank}");
+    let all = [(1, "-TERM"), (2, "-INT"), (0, "-TERM"), (1, "-INT"), (2, "-TERM"), (0, "-INT")];
+    for (rank, by) in all.into_iter().step_by(stride(2)) {
+        let out = format!("run-{rank}{by}");
         let launched = Launched::start(&lab, 3, &train_args(&out, &set), |_, _| ());
         let metrics = lab.path(&out).join("metrics.jsonl");
         wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
@@ -40,14 +46,37 @@ fn a_signal_during_an_evaluation_ends_all_ranks_after_it() {
     let lab = lab();
     let mut set = slow();
     set.extend(["eval.before_and_after=true", "eval.tasks=6"]);
-    for rank in [0, 1] {
-        let out = format!("run-{rank}");
+    let all = [(0, "-TERM"), (1, "-INT"), (1, "-TERM"), (0, "-INT")];
+    for (rank, by) in all.into_iter().step_by(stride(2)) {
+        let out = format!("run-{rank}{by}");
         let launched = Launched::start(&lab, 2, &train_args(&out, &set), |_, _| ());
         let begun = lab.path(&out).join("checkpoints/step-000000");
         wait_until("the first checkpoint", || begun.exists());
-        signal(&launched.0[rank], "-TERM");
+        signal(&launched.0[rank], by);
         let ended: [Ended; 2] = launched.end().try_into().unwrap();
         assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 2], "{ended:?}");
+    }
+}
+
+#[test]
+fn signals_to_several_ranks_or_to_all_end_the_step_as_one_does() {
+    let lab = lab();
+    let mut set = slow();
+    set.extend(["steps=200", "checkpoint.every=100"]);
+    let all: [&[usize]; 4] = [&[0, 1, 2], &[1, 2], &[2, 0], &[1, 0]];
+    for (number, ranks) in all.into_iter().enumerate().step_by(stride(4)) {
+        let out = format!("run-{number}");
+        let launched = Launched::start(&lab, 3, &train_args(&out, &set), |_, _| ());
+        let metrics = lab.path(&out).join("metrics.jsonl");
+        wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
+        for rank in ranks {
+            signal(&launched.0[*rank], "-TERM");
+        }
+        let ended: [Ended; 3] = launched.end().try_into().unwrap();
+        assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 3], "{ended:?}");
+        let run = Run(lab.path(&out));
+        let last = format!("checkpoints/step-{:06}", run.steps().len());
+        assert!(run.0.join(&last).exists(), "{last}");
     }
 }
 

@@ -420,10 +420,34 @@ async fn a_client_that_reads_no_pongs_and_no_messages_is_read_no_further_and_the
     let limits = Limits { write: Duration::from_millis(500), ..Limits::default() };
     let served = Served::start_within(8, Duration::from_secs(600), limits).await;
     let address = served.running.address;
-    for frame in [masked(9, &[b'x'; 125]), masked(1, br#"{"type":"state"}"#)] {
-        let sending = move || send_without_reading(address, &frame);
+    // A message in two frames.
+    let parts = |first: &[u8], last: &[u8]| {
+        let mut frame = masked(1, first);
+        frame[0] &= 0x7f;
+        [frame, masked(0, last)].concat()
+    };
+    let begun = br#"{"type":"reset","data":{"index":1}}"#;
+    for frame in [
+        masked(9, &[b'x'; 125]),
+        masked(9, b""),
+        [masked(9, b"x"), masked(1, br#"{"type":"state"}"#)].concat(),
+        masked(1, br#"{"type":"state"}"#),
+        parts(br#"{"type":"#, br#""state"}"#),
+        masked(1, begun),
+        [masked(1, begun), masked(1, br#"{"type":"step","data":{"text":"5"}}"#)].concat(),
+        masked(1, br#"{"type":"step","data":{}}"#),
+        masked(1, br#"{"type":"no such type"}"#),
+        masked(1, b"no JSON"),
+        masked(2, br#"{"type":"state"}"#),
+    ] {
+        let sending = frame.clone();
+        let sending = move || send_without_reading(address, &sending);
         let sent = tokio::task::spawn_blocking(sending).await.unwrap().unwrap();
-        assert!(sent < 64 << 20, "{sent} bytes were taken from a client that reads nothing");
+        let shown = frame.escape_ascii();
+        assert!(
+            sent < 64 << 20,
+            "{sent} bytes of `{shown}` were taken from a client that reads none"
+        );
         served.until_sessions(0).await;
     }
     // A client that reads its pongs goes on.

@@ -14,6 +14,7 @@ use rmcp::{ServiceExt, model};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process::{ChildStderr, Command};
+use tokio::task::JoinHandle;
 
 use crate::client;
 use crate::env::EnvError;
@@ -22,7 +23,7 @@ use crate::tools::{Schema, Tool};
 
 /// Maximum number of characters of a program's stderr that messages quote.
 const ERRORS: usize = 400;
-/// Time to read the stderr of a server that has failed.
+/// Time to read the stderr of a server that has ended or failed: what it has written may still be in the pipe.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Longest list of tools in pages.
 const PAGES: usize = 200;
@@ -47,16 +48,41 @@ pub(super) struct Connection {
     errors: ServerErrors,
 }
 
-/// Beginning of what a program writes to its stderr.
-type ServerErrors = Arc<Mutex<String>>;
+/// What a program writes to its stderr.
+#[derive(Default)]
+struct ServerErrors {
+    /// Its beginning.
+    text: Arc<Mutex<String>>,
+    /// Reads it to its end.
+    reading: Option<JoinHandle<()>>,
+}
+
+impl ServerErrors {
+    fn read(&mut self, stderr: ChildStderr) {
+        self.reading = Some(tokio::spawn(listen(stderr, Arc::clone(&self.text))));
+    }
+
+    /// Returns what a program that has ended, or is no longer wanted, wrote, as the end of a message.
+    fn wrote(&mut self) -> impl Future<Output = String> + Send + use<> {
+        let (reading, text) = (self.reading.take(), Arc::clone(&self.text));
+        async move {
+            if let Some(reading) = reading {
+                let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+            }
+            let text = text.lock().unwrap_or_else(PoisonError::into_inner);
+            let text = text.trim();
+            if text.is_empty() { String::new() } else { format!("; it wrote: {text}") }
+        }
+    }
+}
 
 impl Connection {
     /// Starts a server, and lists its tools.
     pub(super) async fn start(address: &Address) -> Result<Self, EnvError> {
-        let errors = ServerErrors::default();
+        let mut errors = ServerErrors::default();
         let start = async {
             let service = if address.options.url.is_empty() {
-                by_pipe(address, &errors).await?
+                by_pipe(address, &mut errors).await?
             } else {
                 by_http(&address.options).await?
             };
@@ -66,27 +92,24 @@ impl Connection {
         let started = tokio::time::timeout(address.limit, start).await;
         let late = |_| format!("did not answer within {} seconds", address.limit.as_secs_f64());
         let started = started.map_err(late).and_then(|started| started);
-        let (service, tools) = started.map_err(|what| {
-            let wrote = wrote(&errors);
-            EnvError::new(format!("the server `{}` of `mcp` {what}{wrote}", address.name))
-        })?;
-        Ok(Self { service: Arc::new(service), tools, errors })
+        match started {
+            Ok((service, tools)) => Ok(Self { service: Arc::new(service), tools, errors }),
+            Err(what) => {
+                let wrote = errors.wrote().await;
+                let name = &address.name;
+                Err(EnvError::new(format!("the server `{name}` of `mcp` {what}{wrote}")))
+            }
+        }
     }
 
-    /// Returns what the program wrote to its stderr, as the end of a message.
-    pub(super) fn wrote(&self) -> String {
-        wrote(&self.errors)
+    /// Returns what a program that has ended wrote to its stderr, as the end of a message.
+    pub(super) fn wrote(&mut self) -> impl Future<Output = String> + Send + use<> {
+        self.errors.wrote()
     }
-}
-
-fn wrote(errors: &ServerErrors) -> String {
-    let errors = errors.lock().unwrap_or_else(PoisonError::into_inner);
-    let errors = errors.trim();
-    if errors.is_empty() { String::new() } else { format!("; it wrote: {errors}") }
 }
 
 /// Starts a program in the directory of the configuration; it is killed when its last user is dropped.
-async fn by_pipe(address: &Address, errors: &ServerErrors) -> Result<Service, String> {
+async fn by_pipe(address: &Address, errors: &mut ServerErrors) -> Result<Service, String> {
     let Address { options, base, .. } = address;
     let [program, arguments @ ..] = options.command.as_slice() else {
         return Err("has no `command`".to_owned());
@@ -98,24 +121,17 @@ async fn by_pipe(address: &Address, errors: &ServerErrors) -> Result<Service, St
     }
     let process = TokioChildProcess::builder(command).stderr(Stdio::piped()).spawn();
     let (process, stderr) = process.map_err(|error| format!("cannot be started: {error}"))?;
-    let listening = stderr.map(|stderr| tokio::spawn(listen(stderr, Arc::clone(errors))));
-    match ().serve(process).await {
-        Ok(service) => Ok(service),
-        Err(error) => {
-            // Output from before the program ended may still be in the pipe.
-            if let Some(listening) = listening {
-                let _ = tokio::time::timeout(LAST_WORDS, listening).await;
-            }
-            Err(format!("does not speak the protocol: {error}"))
-        }
+    if let Some(stderr) = stderr {
+        errors.read(stderr);
     }
+    ().serve(process).await.map_err(|error| format!("does not speak the protocol: {error}"))
 }
 
 /// Keeps the beginning of a program's stderr, and discards the rest.
-async fn listen(mut stderr: ChildStderr, errors: ServerErrors) {
+async fn listen(mut stderr: ChildStderr, text: Arc<Mutex<String>>) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-        let mut kept = errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = text.lock().unwrap_or_else(PoisonError::into_inner);
         let room = ERRORS.saturating_sub(kept.chars().count());
         kept.extend(String::from_utf8_lossy(&buffer[..n]).chars().take(room));
     }
