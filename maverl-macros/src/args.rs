@@ -5,7 +5,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Ident, LitStr, Path, Token, token};
 
-use crate::errors::{Errors, did_you_mean, quoted};
+use crate::errors::{Errors, did_you_mean, quote_words};
 
 /// Calls `read` for each argument with a known key, right after the key. Continues after an error, so that all are
 /// reported.
@@ -45,7 +45,7 @@ fn parse_args(
 
 fn read_key(input: ParseStream<'_>, known: &[&str], seen: &mut Vec<String>) -> syn::Result<String> {
     let Ok(ident) = input.call(Ident::parse_any) else {
-        return Err(input.error(format!("expected one of the arguments {}", quoted(known))));
+        return Err(input.error(format!("expected one of the arguments {}", quote_words(known))));
     };
     let key = ident.to_string();
     if !known.contains(&key.as_str()) {
@@ -91,7 +91,7 @@ pub(crate) fn value<T: Parse>(input: ParseStream<'_>, form: &str) -> syn::Result
 }
 
 /// Parses `("word", ..)`, each a snake_case word.
-pub(crate) fn words(
+pub(crate) fn parse_words(
     input: ParseStream<'_>,
     form: &str,
     errors: &mut Errors,

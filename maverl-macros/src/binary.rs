@@ -30,7 +30,7 @@ pub(crate) fn crates(names: TokenStream) -> TokenStream {
         let TokenTree::Ident(name) = token else { continue };
         let written = name.to_string();
         if !known.is_empty() && !known.contains(&written) && !is_module(&name, &dir) {
-            errors.at(&name, unknown(&written, &known));
+            errors.at(&name, unknown_name(&written, &known));
         }
     }
     errors.finish(Some(())).map_or_else(|error| error.to_compile_error(), |()| TokenStream::new())
@@ -41,7 +41,7 @@ fn lacks_command_line(known: &[String]) -> bool {
     !known.is_empty() && !known.iter().any(|name| name == COMMAND_LINE)
 }
 
-fn unknown(name: &str, known: &[String]) -> String {
+fn unknown_name(name: &str, known: &[String]) -> String {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let hint = did_you_mean(name, &known);
     format!(
@@ -133,10 +133,10 @@ tempfile = "3"
     #[test]
     fn a_misspelt_crate_is_answered_with_the_one_that_was_meant() {
         let known = ["my_team".to_owned(), "orchestras".to_owned()];
-        let near = unknown("my_taem", &known);
+        let near = unknown_name("my_taem", &known);
         assert!(near.starts_with("`Cargo.toml` has no crate `my_taem`; add it to"), "{near}");
         assert!(near.ends_with("; did you mean `my_team`?"), "{near}");
-        let far = unknown("quiz", &known);
+        let far = unknown_name("quiz", &known);
         assert!(far.contains("one that is there; known: `my_team`, `orchestras`"), "{far}");
     }
 }

@@ -10,12 +10,12 @@ use crate::{item, name};
 
 /// Kind of the declaration.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CreditKind {
     Advantage,
     Surrogate,
 }
 
-impl Kind {
+impl CreditKind {
     const fn attribute(self) -> &'static str {
         match self {
             Self::Advantage => "advantage",
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    const fn known(self) -> &'static [&'static str] {
+    const fn known_keys(self) -> &'static [&'static str] {
         match self {
             Self::Advantage => &["name", "cuda", "crate"],
             Self::Surrogate => &["name", "crate"],
@@ -38,12 +38,12 @@ impl Kind {
     }
 }
 
-pub(crate) fn declare(kind: Kind, args: &TokenStream, item: &TokenStream) -> TokenStream {
+pub(crate) fn declare(kind: CreditKind, args: &TokenStream, item: &TokenStream) -> TokenStream {
     let item = match item::parse_struct(kind.attribute(), item) {
         Ok(item) => item,
         Err(tokens) => return tokens,
     };
-    match Declared::parse(kind, args, &item) {
+    match DeclaredCredit::parse(kind, args, &item) {
         Ok(declared) => declared.expand(&item),
         Err(error) => {
             let error = error.to_compile_error();
@@ -53,18 +53,18 @@ pub(crate) fn declare(kind: Kind, args: &TokenStream, item: &TokenStream) -> Tok
     }
 }
 
-struct Declared {
-    kind: Kind,
+struct DeclaredCredit {
+    kind: CreditKind,
     krate: Path,
     name: LitStr,
     cuda: Option<LitStr>,
 }
 
-impl Declared {
-    fn parse(kind: Kind, args: &TokenStream, item: &ItemStruct) -> syn::Result<Self> {
+impl DeclaredCredit {
+    fn parse(kind: CreditKind, args: &TokenStream, item: &ItemStruct) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (mut name, mut cuda, mut path) = (None, None, None);
-        read_args(args.clone(), kind.known(), &mut errors, |key, input, _| {
+        read_args(args.clone(), kind.known_keys(), &mut errors, |key, input, _| {
             match key {
                 "name" => name = Some(value::<LitStr>(input, "name = \"team/word\"")?),
                 "cuda" => cuda = Some(value::<LitStr>(input, "cuda = \"file.cu\"")?),
@@ -73,11 +73,11 @@ impl Declared {
             Ok(())
         });
         match &name {
-            Some(name) => name::check(name, name::Form::Any, &mut errors),
+            Some(name) => name::check(name, name::NameForm::Any, &mut errors),
             None => {
                 let (noun, attribute) = (kind.noun(), kind.attribute());
                 let wanted = format!("{noun} needs a name: `#[{attribute}(name = \"team/word\")]`");
-                errors.missing(args, &wanted);
+                errors.report_missing(args, &wanted);
             }
         }
         item::check_struct(item, kind.noun(), &mut errors);
@@ -90,9 +90,9 @@ impl Declared {
         let summary = item::summary(&item.attrs);
         let place = item::place(krate, ident);
         let entry = match (kind, cuda) {
-            (Kind::Advantage, None) => quote!(advantage),
-            (Kind::Advantage, Some(_)) => quote!(advantage_with_kernel),
-            (Kind::Surrogate, _) => quote!(surrogate),
+            (CreditKind::Advantage, None) => quote!(advantage),
+            (CreditKind::Advantage, Some(_)) => quote!(advantage_with_kernel),
+            (CreditKind::Surrogate, _) => quote!(surrogate),
         };
         let entry = quote!(#krate::registry::Entry::#entry::<#ident>(#name, #summary, #place));
         let submit = item::submit(krate, &entry);

@@ -27,7 +27,7 @@ impl Errors {
 
     /// Adds an error about a missing argument, at the arguments that are present. If one of those is wrong, it is
     /// probably the missing one, and no error is added.
-    pub(crate) fn missing(&mut self, args: &TokenStream, message: impl std::fmt::Display) {
+    pub(crate) fn report_missing(&mut self, args: &TokenStream, message: impl std::fmt::Display) {
         match (self.wrong_arguments, args.is_empty()) {
             (true, _) => {}
             (false, true) => self.at_span(Span::call_site(), message),
@@ -65,11 +65,11 @@ pub(crate) fn did_you_mean(found: &str, known: &[&str]) -> String {
     match (near, known) {
         (Some((_, word)), _) => format!("; did you mean `{word}`?"),
         (None, []) => "; there are none".to_owned(),
-        (None, _) => format!("; known: {}", quoted(known)),
+        (None, _) => format!("; known: {}", quote_words(known)),
     }
 }
 
 /// Formats `` `a`, `b` ``.
-pub(crate) fn quoted(words: &[&str]) -> String {
+pub(crate) fn quote_words(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }

@@ -14,13 +14,13 @@ pub(crate) fn input(item: TokenStream) -> TokenStream {
         Ok(item) => item,
         Err(error) => return error.to_compile_error(),
     };
-    match Input::parse(&item) {
+    match InputType::parse(&item) {
         Ok(input) => input.expand(&item),
         Err(error) => error.to_compile_error(),
     }
 }
 
-struct Input<'i> {
+struct InputType<'i> {
     krate: Path,
     fields: Vec<InputField<'i>>,
 }
@@ -31,7 +31,7 @@ struct InputField<'i> {
     observation: bool,
 }
 
-impl<'i> Input<'i> {
+impl<'i> InputType<'i> {
     fn parse(item: &'i DeriveInput) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let mut path = None;

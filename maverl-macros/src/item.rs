@@ -13,7 +13,7 @@ use syn::{
 use crate::errors::Errors;
 
 /// An item that declares something: a struct, or the function that its trait would have.
-pub(crate) enum Shape {
+pub(crate) enum ItemShape {
     Struct(ItemStruct),
     Function(ItemFn),
 }
@@ -31,10 +31,10 @@ pub(crate) fn parse_shape(
     attribute: &str,
     signature: &str,
     item: &TokenStream,
-) -> Result<Shape, TokenStream> {
+) -> Result<ItemShape, TokenStream> {
     match syn::parse2::<Item>(item.clone()) {
-        Ok(Item::Struct(item)) => Ok(Shape::Struct(item)),
-        Ok(Item::Fn(function)) => Ok(Shape::Function(function)),
+        Ok(Item::Struct(item)) => Ok(ItemShape::Struct(item)),
+        Ok(Item::Fn(function)) => Ok(ItemShape::Function(function)),
         other => Err(refuse(attribute, &format!("; or on a function: `{signature}`"), item, other)),
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     if item.fields.is_empty() || matches!(item.fields, Fields::Unnamed(_)) {
         return item;
     }
-    let given = listed(&item.attrs, "derive");
+    let given = listed_paths(&item.attrs, "derive");
     let traits = ["Serialize", "Deserialize"].map(|name| Ident::new(name, item.ident.span()));
     let missing = traits.iter().filter(|name| !given.contains(&name.to_string()));
     let derive = syn::parse_quote!(#[derive(#(#krate::__private::serde::#missing),*)]);
@@ -111,7 +111,7 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
         ("default", quote!(default = #defaults)),
         ("deny_unknown_fields", quote!(deny_unknown_fields)),
     ];
-    let given = listed(&item.attrs, "serde");
+    let given = listed_paths(&item.attrs, "serde");
     let own = inner(&item).is_none();
     let settings = settings
         .iter()
@@ -127,13 +127,14 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
 
 /// Returns the field whose options are those of a `#[serde(transparent)]` struct: the one that is not skipped.
 fn inner(item: &ItemStruct) -> Option<&Field> {
-    let transparent = listed(&item.attrs, "serde").iter().any(|name| name == "transparent");
-    let read = |field: &&Field| !listed(&field.attrs, "serde").iter().any(|name| name == "skip");
+    let transparent = listed_paths(&item.attrs, "serde").iter().any(|name| name == "transparent");
+    let read =
+        |field: &&Field| !listed_paths(&field.attrs, "serde").iter().any(|name| name == "skip");
     item.fields.iter().find(read).filter(|_| transparent)
 }
 
 /// Returns the last segments of the paths listed in `#[name(a, b::c, d = ..)]`.
-pub(crate) fn listed(attrs: &[Attribute], name: &str) -> Vec<String> {
+pub(crate) fn listed_paths(attrs: &[Attribute], name: &str) -> Vec<String> {
     let lists = attrs.iter().filter(|attr| attr.path().is_ident(name)).filter_map(|attr| {
         attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()
     });
@@ -187,7 +188,7 @@ pub(crate) fn build(item: &ItemStruct, krate: &Path) -> TokenStream {
 
 /// Returns true if the options are declared with `#[derive(Settings)]`.
 fn is_declared(item: &ItemStruct) -> bool {
-    listed(&item.attrs, "derive").iter().any(|name| name == "Settings")
+    listed_paths(&item.attrs, "derive").iter().any(|name| name == "Settings")
 }
 
 /// Emits the options: those of `#[derive(Settings)]`, or each field with its documentation.

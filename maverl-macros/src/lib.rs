@@ -51,13 +51,13 @@ pub fn reward(args: TokenStream, item: TokenStream) -> TokenStream {
 #[doc = include_str!("../docs/advantage.md")]
 #[proc_macro_attribute]
 pub fn advantage(args: TokenStream, item: TokenStream) -> TokenStream {
-    credit::declare(credit::Kind::Advantage, &args.into(), &item.into()).into()
+    credit::declare(credit::CreditKind::Advantage, &args.into(), &item.into()).into()
 }
 
 #[doc = include_str!("../docs/surrogate.md")]
 #[proc_macro_attribute]
 pub fn surrogate(args: TokenStream, item: TokenStream) -> TokenStream {
-    credit::declare(credit::Kind::Surrogate, &args.into(), &item.into()).into()
+    credit::declare(credit::CreditKind::Surrogate, &args.into(), &item.into()).into()
 }
 
 #[doc = include_str!("../docs/tool.md")]
@@ -125,11 +125,15 @@ mod tests {
             environment::environment(&quote!(name = "a", crate = other), &unit),
             reward::reward(&quote!(crate = other), &function),
             credit::declare(
-                credit::Kind::Advantage,
+                credit::CreditKind::Advantage,
                 &quote!(name = "a/b", cuda = "a.cu", crate = other),
                 &options,
             ),
-            credit::declare(credit::Kind::Surrogate, &quote!(name = "a", crate = other), &unit),
+            credit::declare(
+                credit::CreditKind::Surrogate,
+                &quote!(name = "a", crate = other),
+                &unit,
+            ),
             tool::tool(&quote!(crate = other), &called),
             input::input(quote!(
                 #[input(crate = other)]

@@ -8,7 +8,7 @@ use crate::errors::Errors;
 
 /// Required number of parts of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum NameForm {
     /// `team/role`, or more parts.
     Team,
     /// `word`, or more parts.
@@ -19,7 +19,7 @@ pub(crate) enum Form {
 /// an error if it is malformed.
 pub(crate) fn name_or_default(
     given: Option<&LitStr>,
-    form: Form,
+    form: NameForm,
     item: &Ident,
     errors: &mut Errors,
 ) -> LitStr {
@@ -49,12 +49,12 @@ pub(crate) fn package_name() -> String {
 }
 
 /// Adds an error if `name` does not have this form.
-pub(crate) fn check(name: &LitStr, form: Form, errors: &mut Errors) {
+pub(crate) fn check(name: &LitStr, form: NameForm, errors: &mut Errors) {
     let text = name.value();
     let parts: Vec<&str> = text.split('/').collect();
     let problem = if !parts.iter().all(|part| is_snake(part)) {
         "names are `snake_case` parts joined by `/`"
-    } else if form == Form::Team && parts.len() < 2 {
+    } else if form == NameForm::Team && parts.len() < 2 {
         "a name begins with its team: `team/role`"
     } else {
         return;
@@ -84,10 +84,10 @@ pub(crate) fn check_tool(name: &LitStr, errors: &mut Errors) {
     }
 }
 
-fn suggestion(text: &str, form: Form) -> Option<String> {
+fn suggestion(text: &str, form: NameForm) -> Option<String> {
     let mut parts: Vec<String> =
         text.split('/').map(snake).filter(|part| !part.is_empty()).collect();
-    if form == Form::Team && parts.len() == 1 {
+    if form == NameForm::Team && parts.len() == 1 {
         parts.insert(0, package_name());
     }
     (!parts.is_empty() && parts.iter().all(|part| is_snake(part))).then(|| parts.join("/"))
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn a_suggestion_is_always_a_good_name() {
-        assert_eq!(suggestion("Math/ Verifier", Form::Team).as_deref(), Some("math/verifier"));
-        assert_eq!(suggestion("math//verifier", Form::Team).as_deref(), Some("math/verifier"));
-        assert_eq!(suggestion("Search!", Form::Any).as_deref(), Some("search"));
-        assert_eq!(suggestion("4/2", Form::Any), None);
-        assert_eq!(suggestion("", Form::Any), None);
+        assert_eq!(suggestion("Math/ Verifier", NameForm::Team).as_deref(), Some("math/verifier"));
+        assert_eq!(suggestion("math//verifier", NameForm::Team).as_deref(), Some("math/verifier"));
+        assert_eq!(suggestion("Search!", NameForm::Any).as_deref(), Some("search"));
+        assert_eq!(suggestion("4/2", NameForm::Any), None);
+        assert_eq!(suggestion("", NameForm::Any), None);
     }
 }

@@ -22,7 +22,7 @@ impl Reward {
     fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (krate, name) = function::arguments(args, function, &mut errors);
-        name::check(&name, name::Form::Any, &mut errors);
+        name::check(&name, name::NameForm::Any, &mut errors);
         check_signature(function, &mut errors);
         errors.finish(Some(Self { krate, name }))
     }

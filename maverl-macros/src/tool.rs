@@ -11,17 +11,17 @@ use crate::{function, item, name};
 
 pub(crate) fn tool(args: &TokenStream, item: &TokenStream) -> TokenStream {
     function::expand("tool", &signature("name"), item, |function| {
-        Ok(Tool::parse(args, function)?.expand(function))
+        Ok(ToolDeclaration::parse(args, function)?.expand(function))
     })
 }
 
-struct Tool {
+struct ToolDeclaration {
     krate: Path,
     name: LitStr,
     description: String,
 }
 
-impl Tool {
+impl ToolDeclaration {
     fn parse(args: &TokenStream, function: &ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (krate, name) = function::arguments(args, function, &mut errors);
@@ -49,7 +49,7 @@ impl Tool {
             quote_spanned!(argument.span()=> <#argument as #shown::tools::Arguments>::schema);
         let call = self.call(function, &argument);
         let declared = quote! {
-            #krate::tools::Declared {
+            #krate::tools::DeclaredTool {
                 name: #name,
                 description: #description,
                 file: ::core::file!(),

@@ -70,7 +70,7 @@ impl PromptCheck {
     #[track_caller]
     pub const fn run<A: Agent>(&self) {
         let fields = A::Input::FIELDS;
-        let mut message = Message::new();
+        let mut message = ConstText::new();
         let mut i = 0;
         while i < self.fields.len() {
             let (name, place) = self.fields[i];
@@ -94,12 +94,12 @@ impl PromptCheck {
 }
 
 /// A text that is built in a `const`. Text above its capacity is dropped.
-struct Message {
+struct ConstText {
     bytes: [u8; 2048],
     length: usize,
 }
 
-impl Message {
+impl ConstText {
     const fn new() -> Self {
         Self { bytes: [0; 2048], length: 0 }
     }

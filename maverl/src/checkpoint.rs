@@ -31,7 +31,7 @@ use crate::run_dir::disk::{
     TEMPORARY, adopt, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir,
     sync_tree, temporary, write_json,
 };
-use crate::run_dir::error::{At, damaged};
+use crate::run_dir::error::{At, damaged_error};
 use crate::run_dir::{FileHash, Manifest, RunDirError};
 use crate::trajectory::Seat;
 
@@ -169,7 +169,7 @@ impl Checkpoints {
         let Ok(steps) = self.steps() else { return error };
         match error {
             RunDirError::Damaged { path, reason } => {
-                damaged(&path, reason + &self.remedy(step, &steps))
+                damaged_error(&path, reason + &self.remedy(step, &steps))
             }
             RunDirError::Altered { dir, mut differences } => {
                 if let Some(last) = differences.last_mut() {
@@ -291,7 +291,7 @@ impl Checkpoint {
     /// If the checkpoint has no such policy.
     pub fn policy(&self, policy: &str) -> Result<PathBuf, RunDirError> {
         let dir = policy_dir(&self.dir, policy);
-        if dir.is_dir() { Ok(dir) } else { Err(damaged(&dir, "it is missing")) }
+        if dir.is_dir() { Ok(dir) } else { Err(damaged_error(&dir, "it is missing")) }
     }
 
     /// Reads a value that was written beside the policies; `None` if there is none.

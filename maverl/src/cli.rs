@@ -25,7 +25,7 @@ pub mod usage;
 
 pub use arguments::{BuiltinConfig, ConfigArgs, RunArgs};
 pub use failure::Failure;
-pub use planning::{checked, configured, planned};
+pub use planning::{load_config, plan_checked, plan_with_warnings};
 pub use process::{block_on, exit};
 pub use simulated::Simulated;
 pub use terminal::{print, tell};

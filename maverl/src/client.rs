@@ -51,7 +51,7 @@ pub struct Answered {
 
 /// Failure of one attempt, with its reason.
 #[derive(Debug)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// A failure that is tried again, not before the time that the server asked for.
     Transient(String, Duration),
     /// A status that another attempt would have too.
@@ -104,8 +104,8 @@ impl Client {
             };
             failures += 1;
             let pause = match &failure {
-                Failure::Transient(_, least) => pauses.next().map(|pause| pause.max(*least)),
-                Failure::Refused(..) | Failure::Final(_) => None,
+                AttemptFailure::Transient(_, least) => pauses.next().map(|pause| pause.max(*least)),
+                AttemptFailure::Refused(..) | AttemptFailure::Final(_) => None,
             };
             let Some(pause) = pause else {
                 let reason = failure.reason();
@@ -119,13 +119,13 @@ impl Client {
     }
 
     /// Sends a body once. Returns the body of the answer with status 200.
-    pub async fn post_once(self: &Arc<Self>, body: &Arc<Value>) -> Result<String, Failure> {
+    pub async fn post_once(self: &Arc<Self>, body: &Arc<Value>) -> Result<String, AttemptFailure> {
         let (client, body) = (Arc::clone(self), Arc::clone(body));
         let done = tokio::task::spawn_blocking(move || client.attempt(&body)).await;
-        done.unwrap_or_else(|error| Err(Failure::Final(error.to_string())))
+        done.unwrap_or_else(|error| Err(AttemptFailure::Final(error.to_string())))
     }
 
-    fn attempt(&self, body: &Value) -> Result<String, Failure> {
+    fn attempt(&self, body: &Value) -> Result<String, AttemptFailure> {
         let mut request = self.agent.post(&self.url);
         if let Some(key) = &self.key {
             request = request.header("Authorization", format!("Bearer {key}"));
@@ -152,7 +152,7 @@ impl Client {
     fn read(
         &self,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, AttemptFailure> {
         let mut response = sent.map_err(|error| self.failure(&error))?;
         let status = response.status().as_u16();
         let target = response.headers().get("location").map(|to| start(&lossy(to.as_bytes())));
@@ -162,26 +162,26 @@ impl Client {
         reader.read_to_end(&mut bytes).map_err(|error| self.failure(&error.into()))?;
         if bytes.len() as u64 > MOST_BYTES {
             let most = MOST_BYTES >> 20;
-            return Err(Failure::Final(format!("the answer is longer than {most} MiB")));
+            return Err(AttemptFailure::Final(format!("the answer is longer than {most} MiB")));
         }
         let text = lossy(&bytes);
         match status {
             200 => Ok(text),
             300..=399 => {
                 let target = target.unwrap_or_else(|| "nowhere".to_owned());
-                Err(Failure::Final(format!(
+                Err(AttemptFailure::Final(format!(
                     "status {status}, a redirect to {target}, which is not followed; write the address that answers"
                 )))
             }
             _ if retry::is_transient_status(status) => {
                 let least = later.map_or(Duration::ZERO, |after| seconds(&lossy(&after)));
-                Err(Failure::Transient(format!("status {status}: {}", start(&text)), least))
+                Err(AttemptFailure::Transient(format!("status {status}: {}", start(&text)), least))
             }
-            _ => Err(Failure::Refused(status, format!("status {status}: {}", start(&text)))),
+            _ => Err(AttemptFailure::Refused(status, format!("status {status}: {}", start(&text)))),
         }
     }
 
-    fn failure(&self, error: &ureq::Error) -> Failure {
+    fn failure(&self, error: &ureq::Error) -> AttemptFailure {
         let reason = match error {
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::Timeout(_) => {
@@ -190,14 +190,14 @@ impl Client {
             error => error.to_string(),
         };
         if retry::is_transient(error) {
-            Failure::Transient(reason, Duration::ZERO)
+            AttemptFailure::Transient(reason, Duration::ZERO)
         } else {
-            Failure::Final(reason)
+            AttemptFailure::Final(reason)
         }
     }
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Returns the reason.
     pub fn reason(&self) -> &str {
         let (Self::Transient(reason, _) | Self::Refused(_, reason) | Self::Final(reason)) = self;

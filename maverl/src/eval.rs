@@ -15,7 +15,7 @@
 mod compare;
 mod interval;
 
-pub use compare::{Comparison, Side, System, paired};
+pub use compare::{Comparison, Side, System, paired_interval};
 pub use interval::Interval;
 #[doc(hidden)]
 pub use interval::{over_runs, student};
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::IntoMap;
 use crate::config::EvalConfig;
-use crate::metrics::{Metrics, SeatSummary, by_seat, unscored};
+use crate::metrics::{Metrics, SeatSummary, by_seat, unscored_counts};
 use crate::table::{Table, paragraphs};
 use crate::trajectory::{Episode, Outcome, Seat};
 
@@ -152,7 +152,7 @@ impl EvalReport {
             split: spec.split.clone(),
             samples: spec.samples,
             temperature: spec.temperature,
-            unscored: unscored(episodes).values().sum(),
+            unscored: unscored_counts(episodes).values().sum(),
             causes: causes(episodes),
             overall: of(&all)?,
             sources: sources
@@ -229,7 +229,7 @@ impl EvalReport {
         let pass = ks.iter().map(|k| format!("pass@{k} (95 %)"));
         let head = ["source", "tasks", "episodes"].into_iter().map(str::to_owned);
         let head = head.chain([format!("avg@{} (95 %)", self.samples)]).chain(pass);
-        let mut table = Table::framed(head);
+        let mut table = Table::with_frame(head);
         let row = |name: &str, on: &Solved| {
             let pass =
                 ks.iter().map(|k| on.pass.get(k).map_or("-".to_owned(), ToString::to_string));

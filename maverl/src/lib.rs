@@ -113,25 +113,25 @@ pub mod __private;
 #[cfg(doctest)]
 mod macro_examples {
     #[doc = include_str!("../../maverl-macros/docs/agent.md")]
-    struct Agent;
+    struct AgentPage;
     #[doc = include_str!("../../maverl-macros/docs/orchestra.md")]
-    struct Orchestra;
+    struct OrchestraPage;
     #[doc = include_str!("../../maverl-macros/docs/environment.md")]
-    struct Environment;
+    struct EnvironmentPage;
     #[doc = include_str!("../../maverl-macros/docs/reward.md")]
-    struct Reward;
+    struct RewardPage;
     #[doc = include_str!("../../maverl-macros/docs/advantage.md")]
-    struct Advantage;
+    struct AdvantagePage;
     #[doc = include_str!("../../maverl-macros/docs/surrogate.md")]
-    struct Surrogate;
+    struct SurrogatePage;
     #[doc = include_str!("../../maverl-macros/docs/tool.md")]
-    struct Tool;
+    struct ToolPage;
     #[doc = include_str!("../../maverl-macros/docs/input.md")]
-    struct Input;
+    struct InputPage;
     #[doc = include_str!("../../maverl-macros/docs/reply.md")]
-    struct Reply;
+    struct ReplyPage;
     #[doc = include_str!("../../maverl-macros/docs/settings.md")]
-    struct Settings;
+    struct SettingsPage;
 }
 
 pub use maverl_macros::{

@@ -212,7 +212,7 @@ impl Malformed {
                 && self.0.insert(seat.clone())
             {
                 let (n, all, most) = (malformed, turns.len(), examples.len());
-                let example = shortened(&examples[0].reply);
+                let example = shorten_text(&examples[0].reply);
                 warnings.push(format!(
                     "{n} of {all} replies of `{seat}` could not be read, {most} of them because: {reason}; the first such \
                      reply is {example:?}. This is said once"
@@ -261,7 +261,7 @@ impl Crashes {
 pub(crate) const UNREPORTED: &str = "gateway/unreported";
 
 /// Returns a warning if no program of the scored episodes reported an answer or a reward.
-pub fn unreported(episodes: &[Episode]) -> Option<String> {
+pub fn unreported_warning(episodes: &[Episode]) -> Option<String> {
     let marks = episodes.iter().filter_map(|episode| episode.score()?.metrics.get(UNREPORTED));
     let marks: Vec<bool> = marks.map(|mark| mark.as_f64() != Some(0.0)).collect();
     (!marks.is_empty() && marks.iter().all(|mark| *mark)).then(|| {
@@ -283,7 +283,7 @@ fn crashes(episodes: &[Episode]) -> Option<u64> {
 }
 
 /// Returns the start of a text.
-fn shortened(text: &str) -> String {
+fn shorten_text(text: &str) -> String {
     match text.char_indices().nth(EXAMPLE) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
@@ -291,7 +291,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Returns the number of unscored episodes by kind, with every kind listed.
-pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
+pub fn unscored_counts(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
     let mut kinds: BTreeMap<FaultKind, u64> = KINDS.into_iter().map(|kind| (kind, 0)).into_map();
     for episode in episodes {
         if let Outcome::Unscored(fault) = &episode.outcome {
@@ -306,7 +306,7 @@ pub fn unscored(episodes: &[Episode]) -> BTreeMap<FaultKind, u64> {
 pub fn rollout(episodes: &[Episode]) -> Metrics {
     let mut metrics = Metrics::default();
     metrics.set("rollout/episodes", episodes.len() as f64);
-    let faults = unscored(episodes);
+    let faults = unscored_counts(episodes);
     metrics.set("rollout/unscored", faults.values().sum::<u64>() as f64);
     for (kind, n) in faults {
         metrics.set(format!("rollout/unscored/{}", kind.name()), n as f64);
@@ -457,10 +457,10 @@ mod tests {
             }
             played
         };
-        let told = unreported(&[played(1), played(1)]).unwrap();
+        let told = unreported_warning(&[played(1), played(1)]).unwrap();
         assert!(told.starts_with("all 2 programs ended with exit code 0"), "{told}");
-        assert_eq!(unreported(&[played(1), played(0)]), None);
-        assert_eq!(unreported(&[episode("a", 0, true, 1)]), None, "no program played");
+        assert_eq!(unreported_warning(&[played(1), played(0)]), None);
+        assert_eq!(unreported_warning(&[episode("a", 0, true, 1)]), None, "no program played");
         assert_eq!(rollout(&[played(1), played(0)]).get(UNREPORTED), Some(0.5));
     }
 

@@ -28,7 +28,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     let mark = |out: &mut String, c: char| {
         let _ = write!(out, "<U+{:04X}>", u32::from(c));
     };
-    marked(text, mark)
+    mark_hidden(text, mark)
 }
 
 /// Formats a value as JSON in indented lines. Hidden characters are escapes (`\u009b`), so that the value is the same.
@@ -37,7 +37,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
 ///
 /// If the value is not representable in JSON.
 pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(value).map(|text| escaped(&text))
+    serde_json::to_string_pretty(value).map(|text| escape_json(&text))
 }
 
 /// Formats a value as JSON in one line, like [`json`].
@@ -46,21 +46,21 @@ pub fn json(value: &impl Serialize) -> serde_json::Result<String> {
 ///
 /// If the value is not representable in JSON.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string(value).map(|text| escaped(&text))
+    serde_json::to_string(value).map(|text| escape_json(&text))
 }
 
 /// Replaces hidden characters of a JSON text, which are within its strings, by escapes.
-fn escaped(json: &str) -> String {
+fn escape_json(json: &str) -> String {
     let escape = |out: &mut String, c: char| {
         for unit in c.encode_utf16(&mut [0; 2]) {
             let _ = write!(out, "\\u{unit:04x}");
         }
     };
-    marked(json, escape).into_owned()
+    mark_hidden(json, escape).into_owned()
 }
 
 /// Returns a text in which `mark` has written each hidden character.
-fn marked(text: &str, mark: impl Fn(&mut String, char)) -> Cow<'_, str> {
+fn mark_hidden(text: &str, mark: impl Fn(&mut String, char)) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }

@@ -33,7 +33,7 @@ use crate::agent::{AgentName, Input, Reply};
 use crate::orchestra::{DynOrchestra, OrchestraName};
 use crate::settings::{Description, Key};
 use crate::task::{Task, TaskError, parse_all};
-use crate::tools::Declared;
+use crate::tools::DeclaredTool;
 
 /// Source location of a declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +252,8 @@ impl Registry {
     ///
     /// See [`RegistryError`]; all conflicts together, each with both source locations.
     pub fn collect() -> Result<Self, RegistryError> {
-        let tools: Vec<Entry> = inventory::iter::<Declared>.into_iter().map(Entry::tool).collect();
+        let tools: Vec<Entry> =
+            inventory::iter::<DeclaredTool>.into_iter().map(Entry::tool).collect();
         let mut entries: Vec<&Entry> = inventory::iter::<Entry>.into_iter().collect();
         entries.extend(&tools);
         Self::from_entries(entries)

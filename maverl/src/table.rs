@@ -34,7 +34,7 @@ pub struct Table {
 
 impl Table {
     /// Creates a table with a border.
-    pub fn framed<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+    pub fn with_frame<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
         Self {
             frame: TableFrame::Box,
             header: header.into_iter().map(Into::into).collect(),
@@ -46,8 +46,8 @@ impl Table {
     }
 
     /// Creates a table without a border. A header of empty texts is not drawn.
-    pub fn plain<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self { frame: TableFrame::None, ..Self::framed(header) }
+    pub fn without_frame<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
+        Self { frame: TableFrame::None, ..Self::with_frame(header) }
     }
 
     /// Marks columns that are wrapped if the table is too wide.
@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// Returns the number of columns of borders and gaps.
-    fn around(&self) -> usize {
+    fn frame_width(&self) -> usize {
         let gaps = self.header.len().saturating_sub(1);
         match self.frame {
             TableFrame::Box => 3 * gaps + 4,
@@ -103,7 +103,7 @@ impl Table {
 
     /// Returns the width of each column; `None` if they do not fit side by side.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
-        let space = width.checked_sub(self.around())?;
+        let space = width.checked_sub(self.frame_width())?;
         let cells = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
         let wanted: Vec<usize> = self
             .header
@@ -136,7 +136,7 @@ impl Table {
     }
 
     fn grid(&self, widths: &[usize]) -> String {
-        let inner = widths.iter().sum::<usize>() + self.around().saturating_sub(2);
+        let inner = widths.iter().sum::<usize>() + self.frame_width().saturating_sub(2);
         let line = |fill: &str| match self.frame {
             TableFrame::Box => Some(format!("+{}+", fill.repeat(inner))),
             TableFrame::None => None,
@@ -144,16 +144,16 @@ impl Table {
         let mut lines: Vec<String> = Vec::new();
         lines.extend(line("-"));
         if self.header.iter().any(|header| !header.is_empty()) {
-            lines.extend(self.wrapped(&self.header, widths));
+            lines.extend(self.wrap_row(&self.header, widths));
             lines.extend(line("="));
         }
-        lines.extend(self.rows.iter().flat_map(|row| self.wrapped(row, widths)));
+        lines.extend(self.rows.iter().flat_map(|row| self.wrap_row(row, widths)));
         lines.extend(line("-"));
         lines.join("\n")
     }
 
     /// Returns a row as lines.
-    fn wrapped(&self, row: &[String], widths: &[usize]) -> Vec<String> {
+    fn wrap_row(&self, row: &[String], widths: &[usize]) -> Vec<String> {
         let cells: Vec<Vec<String>> =
             row.iter().zip(widths).map(|(cell, width)| wrap(cell, *width)).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     fn scores() -> Table {
-        let mut table = Table::framed(["", "exact match (95 %)", "greedy", "tasks"]);
+        let mut table = Table::with_frame(["", "exact match (95 %)", "greedy", "tasks"]);
         table.row(["before", "0.104 (0.080 to 0.133)", "0.777", "512"]);
         table.row(["after", "0.982 (0.967 to 0.991)", "0.996", "512"]);
         table
@@ -353,7 +353,8 @@ after
 
     #[test]
     fn headers_and_prose_are_wrapped_first() {
-        let mut table = Table::plain(["name", "what it is", "max tokens"]).prose(&[1]).right(&[2]);
+        let mut table =
+            Table::without_frame(["name", "what it is", "max tokens"]).prose(&[1]).right(&[2]);
         table.row(["a", "one two three four five six seven", "7"]);
         let expected = "\
 name  what it is             max
@@ -365,7 +366,7 @@ a     one two three four       7
 
     #[test]
     fn cells_of_several_lines_are_one_in_a_list() {
-        let mut table = Table::framed(["worker", "agents", "a long header of numbers"]);
+        let mut table = Table::with_frame(["worker", "agents", "a long header of numbers"]);
         table.row(["tiny", "a/b\na/c", "1"]);
         let list = table.draw(28);
         assert_eq!(list, "worker tiny\n  agents\n    a/b, a/c\n  a long header of numbers\n    1");
@@ -374,7 +375,7 @@ a     one two three four       7
 
     #[test]
     fn no_line_is_wider_than_the_terminal_however_narrow() {
-        let mut wide = Table::framed(["name", "path", "size", "what it is"]).prose(&[3]);
+        let mut wide = Table::with_frame(["name", "path", "size", "what it is"]).prose(&[3]);
         wide.row(["größe", &"/a/very/long/path".repeat(9), "1", &"palavras ".repeat(30)]);
         for width in 8..200 {
             for text in [wide.draw(width), scores().draw(width)] {

@@ -192,7 +192,7 @@ impl Score {
     pub const LIMIT: f64 = 1e9;
 
     /// Returns a reward, or what is wrong with it: it is no number, or beyond [`Score::LIMIT`].
-    pub fn bounded(what: &str, reward: f64) -> Result<f64, String> {
+    pub fn check_bounds(what: &str, reward: f64) -> Result<f64, String> {
         if reward.abs() <= Self::LIMIT {
             return Ok(reward);
         }

@@ -22,7 +22,7 @@ use crate::credit::{CudaKernel, KernelSource, PolicyToken, Surrogate, arrays, di
 #[track_caller]
 pub fn same_advantages<A: CudaKernel>(estimator: &A) {
     let source = KernelSource { file: A::FILE, text: A::SOURCE };
-    let kernel = match Estimator::build(&source.whole(&estimator.settings())) {
+    let kernel = match Estimator::build(&source.whole_source(&estimator.settings())) {
         Ok(kernel) => kernel,
         Err(error @ EmulateError::NoCompiler(_)) => return eprintln!("skipped: {error}"),
         Err(error) => panic!("{error}"),

@@ -101,7 +101,7 @@ struct Mark {
 
 impl Orchestra for Rounds {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        let sides = self.assigned(task)?;
+        let sides = self.assign_positions(task)?;
         let floor = vec![None; self.debaters.get() as usize];
         let question = &task.question;
         let (matter, rounds) = (None, Vec::new());
@@ -114,7 +114,7 @@ impl Orchestra for Rounds {
 
 impl Rounds {
     /// Assigns a position to each debater; empty if sides are free.
-    fn assigned(&self, task: &Task) -> Result<Vec<String>, AskError> {
+    fn assign_positions(&self, task: &Task) -> Result<Vec<String>, AskError> {
         if self.sides == Sides::Free {
             return Ok(Vec::new());
         }
@@ -274,7 +274,7 @@ impl Debate<'_> {
         let Rounds { own_reward, horizon, share, discount, .. } = *self.rules;
         let row = |round: &Vec<Mark>| round.iter().map(|mark| mark.worth).collect();
         let worth: Vec<Vec<f64>> = self.rounds.iter().map(row).collect();
-        let own = shaping::shaped(&worth, horizon, share, discount);
+        let own = shaping::shape_rewards(&worth, horizon, share, discount);
         for (round, own) in self.rounds.iter().zip(own) {
             for (i, mark) in round.iter().enumerate() {
                 let (seat, Some(turn)) = (self.team.seat::<Debater>(i), &mark.turn) else {

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_next_one() {
-        let unknown = |name: &str| ShippedName::parse(Path::new(name)).unwrap().unknown();
+        let unknown = |name: &str| ShippedName::parse(Path::new(name)).unwrap().unknown_name();
         let (message, help) = unknown("example:serch_orchestra");
         assert_eq!(message, "there is no example `serch_orchestra`");
         assert_eq!(help, "did you mean `example:search_orchestra`?");

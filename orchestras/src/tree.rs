@@ -70,7 +70,7 @@ impl Orchestra for Search {
 
 impl Node {
     /// Returns the upper confidence bound (UCB1), where the parent has `visits`.
-    fn bound(&self, visits: usize, exploration: f64) -> f64 {
+    fn upper_bound(&self, visits: usize, exploration: f64) -> f64 {
         let n = f64::from(self.visits);
         self.total / n + exploration * ((visits as f64).ln() / n).sqrt()
     }
@@ -83,7 +83,7 @@ impl Search {
         loop {
             let children: Vec<usize> = (0..tree.len()).filter(|&i| tree[i].parent == at).collect();
             let visits = at.map_or(tree.len(), |at: usize| tree[at].visits as usize);
-            let bound = |i: usize| tree[i].bound(visits, self.exploration);
+            let bound = |i: usize| tree[i].upper_bound(visits, self.exploration);
             let n = children.len();
             let best = children.into_iter().reduce(|a, b| if bound(b) > bound(a) { b } else { a });
             match best {

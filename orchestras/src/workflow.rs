@@ -60,7 +60,7 @@ impl Orchestra for Workflow {
         };
         for _ in 0..self.passes.get() {
             if self.trains == Passes::Last {
-                course.rest();
+                course.mask_turns();
             }
             if course.pass().await? {
                 break;
@@ -183,7 +183,7 @@ impl Course<'_> {
     }
 
     /// Masks all turns so far.
-    fn rest(&self) {
+    fn mask_turns(&self) {
         for (node, turn) in &self.spoken {
             self.team.seat::<Worker>(self.graph.seat(*node)).mask_turn(turn);
         }

@@ -198,7 +198,7 @@ class Source:
     def types(self):
         """Yields the place and the name of each type, once for each name."""
         seen = set()
-        patterns = (r"\b(?:struct|enum|trait|union) (\w+)", r"^(?:pub(?:\([^)]*\))? )?type (\w+)")
+        patterns = (r"\b(?:struct|enum|trait|union) ([A-Z]\w*)", r"^(?:pub(?:\([^)]*\))? )?type (\w+)")
         for pattern in patterns:
             for match in re.finditer(pattern, self.text, re.M):
                 if match.group(1) not in seen:

@@ -235,13 +235,13 @@ impl ExactExpr {
         )
     }
 
-    pub(crate) fn negated(&self) -> Self {
+    pub(crate) fn negate(&self) -> Self {
         let above = self.above.0.iter().map(|(monomial, factor)| (monomial.clone(), -factor));
         Self { above: Polynomial(above.collect()), below: self.below.clone() }
     }
 
     pub(crate) fn minus(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {
-        self.plus(&other.negated(), work)
+        self.plus(&other.negate(), work)
     }
 
     pub(crate) fn times(&self, other: &Self, work: &mut WorkBudget) -> Result<Self, Stop> {

@@ -76,7 +76,7 @@ impl ExpressionParser<'_> {
 
     fn read_signed(&mut self) -> Result<ExactExpr, Stop> {
         if self.take('-') {
-            return Ok(self.parse_nested(Self::read_signed)?.negated());
+            return Ok(self.parse_nested(Self::read_signed)?.negate());
         }
         if self.take('+') {
             return self.parse_nested(Self::read_signed);
@@ -124,7 +124,7 @@ impl ExpressionParser<'_> {
 
     fn read_exponent(&mut self) -> Result<ExactExpr, Stop> {
         if self.take('-') {
-            return Ok(self.parse_nested(Self::read_exponent)?.negated());
+            return Ok(self.parse_nested(Self::read_exponent)?.negate());
         }
         let base = self.read_base()?;
         if self.take('^') {

@@ -56,8 +56,8 @@ fn read_simple(
     match (sign, bounded) {
         ('>', Some(name)) => bounded_interval('(', right, infinity(), ')', name, work),
         ('≥', Some(name)) => bounded_interval('[', right, infinity(), ')', name, work),
-        ('<', Some(name)) => bounded_interval('(', infinity().negated(), right, ')', name, work),
-        ('≤', Some(name)) => bounded_interval('(', infinity().negated(), right, ']', name, work),
+        ('<', Some(name)) => bounded_interval('(', infinity().negate(), right, ')', name, work),
+        ('≤', Some(name)) => bounded_interval('(', infinity().negate(), right, ']', name, work),
         ('≠', Some(name)) => {
             Ok(MathValue::Reals { set: Reals::point(right).complement(), variable: Some(name) }
                 .into())

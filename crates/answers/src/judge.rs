@@ -90,7 +90,7 @@ pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, 
     }
     let verdict =
         compare_readings(answer, reference, &mut work).unwrap_or(AnswerVerdict::Undecided);
-    (verdict, work.spent())
+    (verdict, work.operations())
 }
 
 /// Returns the verdict on the plain readings of both, else on their alternative readings.

@@ -140,9 +140,9 @@ fn read_interval(
     let [low, high] = items else { return Ok(None) };
     let (Some(low), Some(high)) = (low.as_number(), high.as_number()) else { return Ok(None) };
     let infinite = |end: &ExactExpr| end.as_name() == Some('∞');
-    let (no_low, no_high) = (infinite(&low.negated()), infinite(high));
+    let (no_low, no_high) = (infinite(&low.negate()), infinite(high));
     let closed_infinity = no_low && open != '(' || no_high && close != ')';
-    if closed_infinity || infinite(low) || infinite(&high.negated()) {
+    if closed_infinity || infinite(low) || infinite(&high.negate()) {
         return Ok(None);
     }
     let above = if no_low { Reals::all() } else { Reals::above(low.clone(), open == '[') };

@@ -27,7 +27,7 @@ impl WorkBudget {
     }
 
     /// Returns the number of operations used so far.
-    pub(crate) fn spent(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         Self::BUDGET - self.0
     }
 }

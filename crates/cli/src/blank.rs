@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::export::{ExportDtype, whole, writable};
+use super::export::{ExportDtype, writable, write_whole};
 use super::{Failure, number, paths, print};
 use maverl::files::blank::{SHAPES, blank_model};
 
@@ -32,6 +32,6 @@ pub(super) fn blank(args: &BlankArgs) -> Result<ExitCode, Failure> {
     let shape = SHAPES.iter().find(|shape| shape.name == args.like);
     let shape = *shape.ok_or_else(|| Failure(format!("no shape is called `{}`", args.like)))?;
     let parameters =
-        whole(&args.out, |dir| Ok(blank_model(dir, shape, args.dtype.into(), args.seed)?))?;
+        write_whole(&args.out, |dir| Ok(blank_model(dir, shape, args.dtype.into(), args.seed)?))?;
     print(&format!("wrote {}: {parameters} random parameters", args.out.display()))
 }

@@ -13,10 +13,10 @@ use clap::{ArgGroup, Args};
 use maverl_kernels::sample::derive_seed;
 use serde_json::json;
 
-use super::export::{whole, writable};
-use super::{ConfigArgs, Failure, block_on, number, of_run, paths, planned, print};
+use super::export::{writable, write_whole};
+use super::{ConfigArgs, Failure, block_on, number, of_run, paths, plan_with_warnings, print};
 use args::{ChoiceArgs, DataArg, DedupArg, FormatArg, KindArg, Steps};
-use episodes::{Evaluated, collected, data_files, has_part, has_seats, of, of_config};
+use episodes::{Evaluated, data_files, has_part, has_seats, of, of_config, with_origin};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoints, Which};
 use maverl::collect::{
@@ -85,7 +85,8 @@ type Gathered = (Vec<Collected>, Vec<RowSource>);
 pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
     writable(&args.out)?;
     let options = args.options();
-    let (episodes, sources) = if args.from.is_empty() { args.play()? } else { args.recorded()? };
+    let (episodes, sources) =
+        if args.from.is_empty() { args.play()? } else { args.read_recorded()? };
     if let Some(part) = &options.label {
         has_part(part, &episodes)?;
     }
@@ -101,7 +102,7 @@ pub(super) fn collect(args: &CollectArgs) -> Result<ExitCode, Failure> {
             collection.episodes, collection.unscored
         )));
     }
-    whole(&args.out, |dir| {
+    write_whole(&args.out, |dir| {
         write(dir, &collection, &options, &sources)
             .map_err(|error| Failure(format!("cannot write {}: {error}", dir.display())))
     })?;
@@ -146,7 +147,7 @@ impl CollectArgs {
     }
 
     /// Reads the episodes of runs.
-    fn recorded(&self) -> Result<Gathered, Failure> {
+    fn read_recorded(&self) -> Result<Gathered, Failure> {
         let (mut all, mut sources) = Gathered::default();
         for dir in &self.from {
             let run = paths::run(dir)?;
@@ -176,7 +177,7 @@ impl CollectArgs {
                 let file = format!("rollouts/{}", name(&path));
                 source.files.insert(file, FileHash::read(&path)?);
                 source.steps.insert(step, episodes.len() as u64);
-                all.extend(collected(&source, step, &weights, episodes));
+                all.extend(with_origin(&source, step, &weights, episodes));
             }
             sources.push(source);
         }
@@ -227,7 +228,7 @@ impl CollectArgs {
             }
             None => (self.config.sources(None), vec![Weights::Start]),
         };
-        let mut plan = planned(&layers, &registry, Purpose::Eval)?;
+        let mut plan = plan_with_warnings(&layers, &registry, Purpose::Eval)?;
         plan.algorithm.critic = None;
         let split = self.chosen(&plan)?;
         let evaluated = Evaluated::of(&plan.config, &plan.base);
@@ -257,7 +258,7 @@ impl CollectArgs {
                     n => derive_seed(plan.config.seed, n as u64),
                 };
                 let plan = plan.with_seed(seed);
-                let (source, episodes) = self.played(&plan, &registry, weights, &spec)?;
+                let (source, episodes) = self.play_checkpoint(&plan, &registry, weights, &spec)?;
                 all.extend(episodes);
                 sources.push(source);
             }
@@ -266,7 +267,7 @@ impl CollectArgs {
     }
 
     /// Plays the episodes of one checkpoint at one temperature.
-    fn played(
+    fn play_checkpoint(
         &self,
         plan: &Plan,
         registry: &Registry,
@@ -298,7 +299,7 @@ impl CollectArgs {
         let weights = source.provenance.as_ref().map(|it| it.weights.clone());
         let weights = Arc::new(weights.unwrap_or_default());
         let ask: Option<Arc<str>> = spec.ask.as_deref().map(Arc::from);
-        let all = collected(&source, 0, &weights, episodes);
+        let all = with_origin(&source, 0, &weights, episodes);
         let all = all.map(|collected| Collected { asked: ask.clone(), ..collected }).collect();
         Ok((source, all))
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
-use super::{Failure, checked};
+use super::{Failure, plan_checked};
 use maverl::check::Purpose;
 use maverl::config::source::Sources;
 use maverl::config::table::text_of;
@@ -67,7 +67,7 @@ fn plan(config: &Config, beside: &Plan, registry: &Registry) -> Result<Plan, Fai
     // `beside.base` already is where its paths start from.
     let config = Config { base: None, ..config.clone() };
     let sources = Sources::default().text(name, text_of(&config)?, &beside.base);
-    checked(&sources, registry, Purpose::Eval)
+    plan_checked(&sources, registry, Purpose::Eval)
 }
 
 /// Returns an orchestra with one seat that fits every environment of a plan. Orchestras that act are preferred if the
@@ -173,8 +173,8 @@ pub(super) async fn compare(
     let once =
         EvalSpec { samples: 1, temperature: spec.temperature.filter(|t| *t > 0.0), ..spec.clone() };
     let episodes = train::play(&single.plan, registry, &start, &once, &progress).await?;
-    let reply = System::mean("one reply", 1, &episodes).sampled();
-    let budget = ours.sampled().ceil();
+    let reply = System::mean("one reply", 1, &episodes).sampled_tokens();
+    let budget = ours.sampled_tokens().ceil();
     let room = single.context()?.saturating_sub(longest_prompt(&episodes));
     let long = single.with_tokens((budget as usize).min(room), registry)?;
     let votes = (budget / reply.max(1.0)).floor().max(1.0) as u32;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use super::usage::named;
+use super::usage::name_program;
 use super::{Cli, Failure, print};
 
 /// Writes the script for a shell, under the binary's name.
@@ -18,7 +18,7 @@ pub(super) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
 
 fn script(shell: Shell, name: &str) -> String {
     let mut text = Vec::new();
-    generate(shell, &mut named(Cli::command(), name), name, &mut text);
+    generate(shell, &mut name_program(Cli::command(), name), name, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 

@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::{Failure, print, terminal};
 use facts::Facts;
-use findings::{Finding, Level, judge_machine};
+use findings::{Finding, FindingLevel, judge_machine};
 use maverl::output;
 use maverl::table::{Table, paragraphs};
-use maverl::train::own;
+use maverl::train::own_name;
 
 #[derive(Args)]
 pub(super) struct DoctorArgs {
@@ -27,7 +27,7 @@ pub(super) struct DoctorArgs {
 
 /// Facts and findings, for programs.
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     can_train: bool,
     findings: &'a [Finding],
     facts: &'a Facts,
@@ -37,19 +37,19 @@ struct Report<'a> {
 pub(super) fn doctor(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let facts = Facts::find();
     let findings = judge_machine(&facts);
-    let can_train = findings.iter().all(|finding| finding.level != Level::Error);
+    let can_train = findings.iter().all(|finding| finding.level != FindingLevel::Error);
     let text = if args.json {
-        output::json(&Report { can_train, findings: &findings, facts: &facts })?
+        output::json(&DoctorReport { can_train, findings: &findings, facts: &facts })?
     } else {
-        formatted(&findings, terminal::width())
+        format_findings(&findings, terminal::width())
     };
-    print(&own(&text))?;
+    print(&own_name(&text))?;
     Ok(if can_train { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Formats the findings as a table, and below it the numbered remedies.
-fn formatted(findings: &[Finding], width: usize) -> String {
-    let mut table = Table::plain(["", "part", "finding"]).prose(&[2]).title(2);
+fn format_findings(findings: &[Finding], width: usize) -> String {
+    let mut table = Table::without_frame(["", "part", "finding"]).prose(&[2]).title(2);
     for Finding { level, part, text, .. } in findings {
         table.row([level.name(), part, text]);
     }
@@ -70,17 +70,18 @@ mod tests {
     #[test]
     fn remedies_are_numbered_and_a_machine_without_any_is_all_good() {
         let good = Finding::good("memory", "8.0 GiB");
-        let bad = |part| Finding::new(Level::Warning, part, "too little", "buy more");
-        let text = formatted(&[good.clone(), bad("disk"), bad("processor")], 80);
+        let bad = |part| Finding::new(FindingLevel::Warning, part, "too little", "buy more");
+        let text = format_findings(&[good.clone(), bad("disk"), bad("processor")], 80);
         assert!(text.ends_with("1. disk: buy more\n2. processor: buy more"), "{text}");
-        assert!(formatted(&[good], 80).ends_with("\n\nall good"));
+        assert!(format_findings(&[good], 80).ends_with("\n\nall good"));
     }
 
     #[test]
     fn a_report_fits_the_terminal() {
         let remedy =
             "a long remedy, in many words, that no terminal of sixty columns has in one line";
-        let text = formatted(&[Finding::new(Level::Note, "sandbox", remedy, remedy)], 60);
+        let text =
+            format_findings(&[Finding::new(FindingLevel::Note, "sandbox", remedy, remedy)], 60);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     }
 }

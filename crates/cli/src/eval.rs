@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::compare::{SingleAgent, compare};
 use super::export::which;
-use super::{ConfigArgs, Failure, block_on, of_run, planned, print, terminal};
+use super::{ConfigArgs, Failure, block_on, of_run, plan_with_warnings, print, terminal};
 use maverl::check::Purpose;
 use maverl::checkpoint::Which;
 use maverl::eval::EvalSpec;
@@ -55,7 +55,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         Some(dir) => (args.config.over(of_run(dir)?.0), Weights::Run(dir.clone(), args.checkpoint)),
         None => (args.config.sources(None), Weights::Start),
     };
-    let mut plan = planned(&sources, &registry, Purpose::Eval)?;
+    let mut plan = plan_with_warnings(&sources, &registry, Purpose::Eval)?;
     // No policy is trained, so no critic is needed.
     plan.algorithm.critic = None;
     let split = args.split.as_deref().unwrap_or(&plan.config.eval.test_split);

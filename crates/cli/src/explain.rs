@@ -41,7 +41,7 @@ pub(super) fn explain(
             every().draw(width),
             key::explain("algorithm", registry, width)?
         )),
-        (Some("algorithm"), Some(name)) => one(preset(name, width)?, width),
+        (Some("algorithm"), Some(name)) => explain_preset(preset(name, width)?, width),
         (Some(key), None) => key::explain(key, registry, width),
         (Some(key), Some(more)) => {
             let message = format!(
@@ -62,7 +62,7 @@ fn preset(name: &str, width: usize) -> Result<Preset, Failure> {
 }
 
 fn every() -> Table {
-    let mut table = Table::plain(["preset", "paper", "what it is"]).prose(&[2]);
+    let mut table = Table::without_frame(["preset", "paper", "what it is"]).prose(&[2]);
     for preset in Preset::ALL {
         let paper = preset.paper().map_or_else(String::new, |number| format!("arXiv:{number}"));
         table.row([preset.name().to_owned(), paper, preset.summary().to_owned()]);
@@ -70,16 +70,16 @@ fn every() -> Table {
     table
 }
 
-fn one(preset: Preset, width: usize) -> Result<String, Failure> {
+fn explain_preset(preset: Preset, width: usize) -> Result<String, Failure> {
     let summary = format!("{}: {}", preset.name(), preset.summary());
     let mut text = format!("{}\n", paragraphs(&summary, width));
     if let Some(number) = preset.paper() {
         text += &format!("https://arxiv.org/abs/{number}\n");
     }
     let set = table(&preset.parts())?;
-    let left = without(table(&whole(preset))?, &set);
-    text += &format!("\n{}\n# What it leaves to the defaults of the keys:\n", written(set)?);
-    for line in written(left)?.lines() {
+    let left = remove_keys(table(&whole_preset(preset))?, &set);
+    text += &format!("\n{}\n# What it leaves to the defaults of the keys:\n", format_table(set)?);
+    for line in format_table(left)?.lines() {
         let mark = if line.is_empty() { "" } else { "#" };
         text += &format!("{mark}{line}\n");
     }
@@ -87,7 +87,7 @@ fn one(preset: Preset, width: usize) -> Result<String, Failure> {
 }
 
 /// Returns a preset with every default written out.
-fn whole(preset: Preset) -> AlgorithmConfig {
+fn whole_preset(preset: Preset) -> AlgorithmConfig {
     let named = AlgorithmConfig { name: preset, ..AlgorithmConfig::default() };
     AlgorithmConfig::from(&AlgorithmPlan::from(&named))
 }
@@ -100,10 +100,10 @@ fn table(parts: &AlgorithmConfig) -> Result<toml::Table, Failure> {
 }
 
 /// Removes the keys that `others` has, also in nested tables.
-fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
+fn remove_keys(mut table: toml::Table, others: &toml::Table) -> toml::Table {
     table.retain(|key, value| match (value, others.get(key)) {
         (toml::Value::Table(inner), Some(toml::Value::Table(other))) => {
-            *inner = without(std::mem::take(inner), other);
+            *inner = remove_keys(std::mem::take(inner), other);
             !inner.is_empty()
         }
         (_, other) => other.is_none(),
@@ -112,7 +112,7 @@ fn without(mut table: toml::Table, others: &toml::Table) -> toml::Table {
 }
 
 /// Formats a table as a configuration.
-fn written(algorithm: toml::Table) -> Result<String, Failure> {
+fn format_table(algorithm: toml::Table) -> Result<String, Failure> {
     #[derive(Serialize)]
     struct WholeFile {
         algorithm: toml::Table,
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_printed_means_the_same_as_the_name() {
         for preset in Preset::ALL {
-            let text = one(preset, 80).unwrap();
+            let text = explain_preset(preset, 80).unwrap();
             let (_, text) = text.split_once("\n\n").unwrap();
             let written = toml::from_str::<Config>(text).unwrap().algorithm;
             assert_eq!(written, preset.parts(), "{text}");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_preset_is_explained_with_its_paper_and_its_parts() {
-        let text = one(Preset::Dapo, 60).unwrap();
+        let text = explain_preset(Preset::Dapo, 60).unwrap();
         for part in
             ["arxiv.org/abs/2503.14476", "name = \"dapo\"", "resample = 10", "clip_high = 0.28"]
         {
@@ -153,7 +153,7 @@ mod tests {
         assert!(!text.contains("max_flat_steps"));
         let (head, _) = text.split_once("\n\n").unwrap();
         assert!(head.lines().all(|line| line.len() <= 60), "{head}");
-        let text = one(Preset::Drmas, 80).unwrap();
+        let text = explain_preset(Preset::Drmas, 80).unwrap();
         assert!(text.contains("\n#by = \"task_seat\"\n"), "{text}");
         assert!(Preset::ALL.iter().all(|preset| every().draw(80).contains(preset.name())));
     }

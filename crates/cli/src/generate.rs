@@ -75,7 +75,7 @@ pub(super) fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let request = Request::new(prompt.clone(), sampling, args.seed);
     if args.json {
         let done = runtime::complete(&model, &tokenizer, request, |_| ())?;
-        return print(&output::json(&Report::new(&prompt, &done, &tokenizer))?);
+        return print(&output::json(&GenerationReport::new(&prompt, &done, &tokenizer))?);
     }
     let mut stream = tokenizer.detokenizer();
     // A disk that is full ends the output, but not the completion.
@@ -116,7 +116,7 @@ impl GenerateArgs {
 
 /// A completion for machines.
 #[derive(Serialize)]
-struct Report<'a> {
+struct GenerationReport<'a> {
     prompt_ids: &'a [u32],
     /// Sampled ids, the stop id included.
     ids: &'a [u32],
@@ -126,7 +126,7 @@ struct Report<'a> {
     finish_reason: &'static str,
 }
 
-impl<'a> Report<'a> {
+impl<'a> GenerationReport<'a> {
     fn new(prompt_ids: &'a [u32], done: &'a Completion, tokenizer: &Tokenizer) -> Self {
         let finish_reason = match done.finish {
             Finish::Stop => "stop",

@@ -72,24 +72,24 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
     let graded: Vec<Map<String, Value>> = match args.rule {
         Rule::Code => {
             let rows = rows(&text, &args.input, code::row)?;
-            let graded = code::graded(rows, &args.python, args.strict, args.seconds)?;
+            let graded = code::grade_programs(rows, &args.python, args.strict, args.seconds)?;
             // Every line has a row, since bad lines end the command earlier.
             for ((line, _), (_, trouble)) in lines(&text).zip(&graded) {
-                bad.extend(trouble.as_ref().map(|what| placed(&args.input, line, what)));
+                bad.extend(trouble.as_ref().map(|what| place_problem(&args.input, line, what)));
             }
             graded.into_iter().map(|(row, _)| row).collect()
         }
         Rule::Math => {
             let judged =
                 |answer: &str, truths: &[String]| mathematical(answer, truths, args.last_number);
-            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, judged)).collect()
+            rows(&text, &args.input, row)?.into_iter().map(|row| grade_row(row, judged)).collect()
         }
         Rule::Em => {
-            rows(&text, &args.input, row)?.into_iter().map(|row| graded(row, exact)).collect()
+            rows(&text, &args.input, row)?.into_iter().map(|row| grade_row(row, exact)).collect()
         }
         Rule::Nli => {
-            let rows = rows(&text, &args.input, labeled)?;
-            rows.into_iter().map(|row| graded(row, inferred)).collect()
+            let rows = rows(&text, &args.input, labeled_row)?;
+            rows.into_iter().map(|row| grade_row(row, grade_by_inference)).collect()
         }
     };
     let right = graded.iter().filter(|row| row["reward"] == 1.0).count();
@@ -134,7 +134,7 @@ fn rows<T>(
         let object = object.map_err(|error| format!("no JSON object: {error}"));
         match object.and_then(&row) {
             Ok(row) => rows.push(row),
-            Err(what) => bad.push(placed(path, number, &what)),
+            Err(what) => bad.push(place_problem(path, number, &what)),
         }
     }
     match (bad.len(), rows.len()) {
@@ -150,7 +150,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Formats a problem with its place in the file.
-fn placed(path: &Path, line: usize, what: &str) -> String {
+fn place_problem(path: &Path, line: usize, what: &str) -> String {
     format!("{}:{line}: {what}", path.display())
 }
 
@@ -164,7 +164,7 @@ fn cannot_be_graded(mut bad: Vec<String>, good: usize) -> Failure {
 }
 
 fn row(object: Map<String, Value>) -> Result<Row, String> {
-    let value = |key: &str| object.get(key).ok_or_else(|| missing(&object, key));
+    let value = |key: &str| object.get(key).ok_or_else(|| missing_key(&object, key));
     let answer = text(value("answer")?, "answer")?;
     let truths = match value("truth")? {
         Value::Array(truths) => truths.iter().map(|truth| text(truth, "truth")).collect(),
@@ -176,13 +176,13 @@ fn row(object: Map<String, Value>) -> Result<Row, String> {
     Ok(Row { answer, truths, object })
 }
 
-fn missing(object: &Map<String, Value>, key: &str) -> String {
+fn missing_key(object: &Map<String, Value>, key: &str) -> String {
     let keys: Vec<&String> = object.keys().collect();
     format!("no `{key}` among the keys {keys:?}")
 }
 
 /// Reads a row whose truths are labels.
-fn labeled(object: Map<String, Value>) -> Result<Row, String> {
+fn labeled_row(object: Map<String, Value>) -> Result<Row, String> {
     let row = row(object)?;
     let truth = &row.object["truth"];
     let truths = truth.as_array().map_or(std::slice::from_ref(truth), Vec::as_slice);
@@ -202,7 +202,7 @@ fn text(value: &Value, key: &str) -> Result<String, String> {
     }
 }
 
-fn graded(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Value> {
+fn grade_row(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, Value> {
     let Row { mut object, answer, truths } = row;
     let Grade { verdict, extracted, reason } = judge(&answer, &truths);
     let reward = if verdict == "equal" { 1.0 } else { 0.0 };
@@ -234,7 +234,7 @@ fn exact(answer: &str, truths: &[String]) -> Grade {
     Grade { verdict, extracted: Some(search::normalize(answer)), reason }
 }
 
-fn inferred(answer: &str, truths: &[String]) -> Grade {
+fn grade_by_inference(answer: &str, truths: &[String]) -> Grade {
     let extracted = nli::label(answer).map(nli::Label::word);
     let right = truths.iter().any(|truth| nli::grade(answer, truth) == Some(true));
     let (verdict, reason) = match (right, extracted) {

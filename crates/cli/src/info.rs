@@ -8,7 +8,7 @@ use maverl::table::{NO_BREAK, Table};
 /// Lists all linked components.
 pub(super) fn list(registry: &Registry) -> Table {
     let header = ["kind", "name", "what it is", "options"];
-    let mut table = Table::plain(header).prose(&[2, 3]).title(2);
+    let mut table = Table::without_frame(header).prose(&[2, 3]).title(2);
     let mut add = |kind: &str, declaration: &Declaration| {
         table.row([kind, declaration.name, declaration.summary, &options_of(declaration)]);
     };

@@ -144,8 +144,8 @@ impl ModelReport {
             special_tokens: special(&tokenizer),
             stop_ids: tokenizer.stop_ids().to_vec(),
             files: match files.directory() {
-                Some(dir) => listed(dir)?,
-                None => embedded(&files)?,
+                Some(dir) => list_files(dir)?,
+                None => list_embedded(&files)?,
             },
         })
     }
@@ -163,7 +163,7 @@ impl ModelReport {
             ("model", self.model.clone()),
             ("architecture", format!("{}, {} layers", self.architecture, self.layers)),
             ("parameters", format!("{} ({total}): {}", count(*total), parts.join(", "))),
-            ("stored as", stored(&self.dtypes)),
+            ("stored as", stored_types(&self.dtypes)),
             ("vocabulary", format!("{tokens} tokens, {rows} rows of the embedding")),
             ("context", format!("{} tokens", self.context)),
         ];
@@ -240,7 +240,7 @@ impl AdapterReport {
         let dtypes = dtypes(&[header]);
         Ok(Self {
             adapter: dir.display().to_string(),
-            base: models::base(dir)?,
+            base: models::base_name(dir)?,
             rank: config.rank,
             alpha: config.alpha,
             rslora: config.rslora,
@@ -249,7 +249,7 @@ impl AdapterReport {
             dtypes,
             target_modules: config.target_modules,
             patterns: config.patterns,
-            files: listed(dir)?,
+            files: list_files(dir)?,
         })
     }
 
@@ -261,9 +261,9 @@ impl AdapterReport {
             ("adapter", self.adapter.clone()),
             ("base", base),
             ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
-            ("targets", self.patterns.words(&self.target_modules)),
+            ("targets", self.patterns.module_words(&self.target_modules)),
             ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
-            ("stored as", stored(&self.dtypes)),
+            ("stored as", stored_types(&self.dtypes)),
         ];
         let Patterns { rank_pattern, alpha_pattern, .. } = &self.patterns;
         lines
@@ -282,7 +282,7 @@ fn dtypes(headers: &[Metadata]) -> BTreeMap<String, u64> {
     dtypes
 }
 
-fn stored(dtypes: &BTreeMap<String, u64>) -> String {
+fn stored_types(dtypes: &BTreeMap<String, u64>) -> String {
     match dtypes.iter().next() {
         Some((dtype, _)) if dtypes.len() == 1 => dtype.clone(),
         _ => {
@@ -338,7 +338,7 @@ fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     Some(rest.is_some_and(|rest| rest.starts_with(reply)))
 }
 
-fn listed(dir: &Path) -> Result<Vec<FileReport>, Failure> {
+fn list_files(dir: &Path) -> Result<Vec<FileReport>, Failure> {
     let failed = |e: std::io::Error| Failure(format!("cannot list {}: {e}", dir.display()));
     let entries = std::fs::read_dir(dir).map_err(failed)?;
     let mut paths: Vec<PathBuf> =
@@ -355,7 +355,7 @@ fn listed(dir: &Path) -> Result<Vec<FileReport>, Failure> {
     Ok(files)
 }
 
-fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
+fn list_embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
     let mut reports = Vec::new();
     for name in builtin::FILES {
         let bytes = files.require(name)?.len() as u64;
@@ -367,7 +367,7 @@ fn embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
 /// Formats a line for each label, and one for each file.
 fn laid_out(lines: &[(&str, String)], files: &[FileReport]) -> String {
     let files = files.iter().map(|file| ("file", format!("{} {}", file.name, bytes(file.bytes))));
-    let mut table = Table::plain(["", ""]).prose(&[1]);
+    let mut table = Table::without_frame(["", ""]).prose(&[1]);
     let mut last = "";
     for (label, value) in lines.iter().cloned().chain(files) {
         // A repeated label is left empty.

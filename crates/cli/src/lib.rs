@@ -11,13 +11,13 @@ use clap::{Parser, Subcommand};
 use maverl::cli::paths::of_run;
 use maverl::cli::training::train;
 use maverl::cli::{
-    ConfigArgs, Failure, RunArgs, Simulated, block_on, check_config, checked, configured, export,
-    models, number, paths, planned, print, runs, tell, terminal, usage,
+    ConfigArgs, Failure, RunArgs, Simulated, block_on, check_config, export, load_config, models,
+    number, paths, plan_checked, plan_with_warnings, print, runs, tell, terminal, usage,
 };
 use maverl::output;
 use maverl::registry::Registry;
 use maverl::table::paragraphs;
-use maverl::train::own;
+use maverl::train::own_name;
 
 #[doc(hidden)]
 pub mod bench;
@@ -229,7 +229,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             check_config::command(&config, &Registry::collect()?, &simulated, json)
         }
         Command::Explain(args) => {
-            print(&own(&explain::explain(&args, &Registry::collect()?, terminal::width())?))
+            print(&own_name(&explain::explain(&args, &Registry::collect()?, terminal::width())?))
         }
         Command::Train(args) => train(&args, None),
         Command::Eval(args) => eval::eval(&args),

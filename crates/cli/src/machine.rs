@@ -8,7 +8,7 @@ use super::{Failure, print, terminal};
 use maverl::output;
 use maverl::runtime::DeviceChoice;
 use maverl::table::paragraphs;
-use maverl::train::{features, own};
+use maverl::train::{features, own_name};
 
 /// The machine and the binary.
 #[derive(Debug, Serialize)]
@@ -66,10 +66,10 @@ struct DeviceSummary {
 pub(super) fn machine(json: bool) -> Result<ExitCode, Failure> {
     let machine = MachineSummary::find()?;
     let text = if json { output::json(&machine)? } else { machine.text(terminal::width()) };
-    print(&own(&text))
+    print(&own_name(&text))
 }
 
-fn listed(names: &[&str]) -> String {
+fn list_names(names: &[&str]) -> String {
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }
 
@@ -113,7 +113,10 @@ impl MachineSummary {
         let Processor { threads, paths, used } = processor;
         let mut lines = vec![
             ("maverl", (*version).to_owned()),
-            ("features", format!("{}; not built: {}", listed(features), listed(without_features))),
+            (
+                "features",
+                format!("{}; not built: {}", list_names(features), list_names(without_features)),
+            ),
             ("processor", format!("{threads} threads; has {}; uses {used}", paths.join(", "))),
         ];
         for GpuEntry { device, name, memory_bytes, compute_capability } in &self.gpus {

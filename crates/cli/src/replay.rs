@@ -8,13 +8,13 @@ use clap::Args;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Failure, block_on, number, of_run, paths, planned, print, terminal};
+use super::{Failure, block_on, number, of_run, paths, plan_with_warnings, print, terminal};
 use maverl::check::Purpose;
 use maverl::output;
 use maverl::registry::Registry;
 use maverl::rollout::Replayed;
 use maverl::table::lines;
-use maverl::train::{self, Recorded, ReplayOptions, ReplayScope};
+use maverl::train::{self, RecordedEpisode, ReplayOptions, ReplayScope};
 use maverl::trajectory::{Outcome, Seat, Turn};
 
 /// Number of characters shown of a prompt, from its end.
@@ -50,13 +50,13 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let ReplayArgs { run: dir, episode, turns, json, top, out } = args;
     let scope = if *turns { ReplayScope::Turns } else { ReplayScope::Episode };
     let run = paths::run_of(dir, episode, "replay")?;
-    let listed = episode.parse().ok().map(|step| Recorded::names(&run, step)).transpose()?;
+    let listed = episode.parse().ok().map(|step| RecordedEpisode::names(&run, step)).transpose()?;
     if let Some(names) = listed.flatten().filter(|names| !names.is_empty()) {
         return print(&if *json { output::json(&names)? } else { names.join("\n") });
     }
-    let recorded = Recorded::read(&run, episode)?;
+    let recorded = RecordedEpisode::read(&run, episode)?;
     let registry = Registry::collect()?;
-    let plan = planned(&of_run(dir)?.0, &registry, Purpose::Eval)?;
+    let plan = plan_with_warnings(&of_run(dir)?.0, &registry, Purpose::Eval)?;
     let progress = train::stderr();
     let options = ReplayOptions { scope, top: top.map(NonZeroUsize::get) };
     let (replayed, top) = block_on(async {
@@ -111,8 +111,8 @@ impl TurnReport {
 }
 
 impl ReplayReport {
-    fn new(recorded: &Recorded, replayed: &Replayed) -> Self {
-        let Recorded { episode, .. } = recorded;
+    fn new(recorded: &RecordedEpisode, replayed: &Replayed) -> Self {
+        let RecordedEpisode { episode, .. } = recorded;
         let is_recorded = |turn: &&Turn| episode.turns.iter().any(|other| other.path == turn.path);
         let played = replayed.episode.turns.iter().filter(|turn| !is_recorded(turn));
         let turn = |turn| TurnReport::new(turn, replayed);
@@ -176,7 +176,7 @@ fn tail(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use maverl::rollout::Difference;
+    use maverl::rollout::TurnDifference;
     use maverl::task::{Score, Task};
     use maverl::trajectory::{Episode, Outcome, Seat, Turn, TurnPath};
 
@@ -215,14 +215,14 @@ mod tests {
         }
     }
 
-    fn report(turns: [u32; 2], differences: Vec<Difference>) -> ReplayReport {
-        let recorded = Recorded { step: 12, episode: episode(turns[0]) };
+    fn report(turns: [u32; 2], differences: Vec<TurnDifference>) -> ReplayReport {
+        let recorded = RecordedEpisode { step: 12, episode: episode(turns[0]) };
         let played = episode(turns[1]);
         ReplayReport::new(&recorded, &Replayed { episode: played, differences })
     }
 
-    fn difference(turn: u32, what: &str) -> Difference {
-        Difference { path: TurnPath(vec![turn]), what: what.to_owned() }
+    fn difference(turn: u32, what: &str) -> TurnDifference {
+        TurnDifference { path: TurnPath(vec![turn]), what: what.to_owned() }
     }
 
     #[test]

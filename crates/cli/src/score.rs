@@ -82,7 +82,7 @@ fn write(
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
     let (mut batch, mut waiting, mut rows, mut tokens) = (Vec::new(), 0, 0, 0);
     let mut flush = |batch: &mut Vec<ScoreRow>| {
-        write_answers(&mut out, &scored(reader, std::mem::take(batch))?).map_err(failed)
+        write_answers(&mut out, &score_batch(reader, std::mem::take(batch))?).map_err(failed)
     };
     for row in reader.rows()? {
         let row = row?.map_err(Failure)?;
@@ -113,7 +113,10 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure(format!("cannot write {}: {error}", path.display()))
 }
 
-fn scored(reader: &ScoreReader<'_>, batch: Vec<ScoreRow>) -> Result<Vec<ScoredAnswer>, Failure> {
+fn score_batch(
+    reader: &ScoreReader<'_>,
+    batch: Vec<ScoreRow>,
+) -> Result<Vec<ScoredAnswer>, Failure> {
     if batch.is_empty() {
         return Ok(Vec::new());
     }
@@ -215,11 +218,11 @@ impl ScoreReader<'_> {
     /// and they must agree.
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         let told = object.contains_key("text") || object.contains_key("messages");
-        let Some(ids) = object.get("input_ids") else { return self.encoded(object) };
+        let Some(ids) = object.get("input_ids") else { return self.encode_row(object) };
         let read = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids: Option<Vec<u32>> = ids.as_array().and_then(|ids| ids.iter().map(read).collect());
         let ids = ids.ok_or_else(|| "`input_ids` is no list of token ids".to_owned())?;
-        if told && self.encoded(object)? != ids {
+        if told && self.encode_row(object)? != ids {
             let key = if object.contains_key("text") { "text" } else { "messages" };
             return Err(format!("`{key}` has other ids than `input_ids`; keep one of them"));
         }
@@ -227,7 +230,7 @@ impl ScoreReader<'_> {
     }
 
     /// Returns the ids of a row's text or conversation.
-    fn encoded(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
+    fn encode_row(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         if object.contains_key("text") && object.contains_key("messages") {
             return Err("both `text` and `messages` are there; keep one".to_owned());
         }

@@ -23,7 +23,7 @@ pub(super) enum ServeCommand {
     ///
     /// The first line of standard output is `{"listening": "http://HOST:PORT"}`; `/health` answers 200 once everything is
     /// loaded. Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
-    Model(Box<model::ModelArgs>),
+    Model(Box<model::ServeModelArgs>),
     /// Serve a team as a model in OpenAI's protocol: a request is one episode, without a judge.
     ///
     /// The question is the message of the user, or the transcript of a longer conversation. `maverl.turns` in a request lists

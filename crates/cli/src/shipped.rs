@@ -12,7 +12,7 @@ use super::{Failure, paths, print, terminal};
 use maverl::config::source::{Shipped, ShippedName, shipped_configs};
 use maverl::output;
 use maverl::table::Table;
-use maverl::train::own;
+use maverl::train::own_name;
 
 #[derive(Args)]
 pub(super) struct ExamplesArgs {
@@ -41,8 +41,8 @@ struct ShippedEntry {
 pub(super) fn examples(args: &ExamplesArgs) -> Result<ExitCode, Failure> {
     let Some(name) = &args.name else {
         let entries: Vec<ShippedEntry> = shipped_configs().iter().map(ShippedEntry::new).collect();
-        let text = if args.json { output::json(&entries)? } else { listed(&entries)? };
-        return print(&own(&text));
+        let text = if args.json { output::json(&entries)? } else { format_list(&entries)? };
+        return print(&own_name(&text));
     };
     let found = find(name)?;
     match &args.write {
@@ -52,7 +52,7 @@ pub(super) fn examples(args: &ExamplesArgs) -> Result<ExitCode, Failure> {
                 files.iter().map(|file| format!("wrote {}", file.display())).collect();
             let config = dir.join(found.written_path());
             let last = format!("maverl train {} trains it", config.display());
-            print(&own(&format!("{}\n{last}", lines.join("\n"))))
+            print(&own_name(&format!("{}\n{last}", lines.join("\n"))))
         }
         None => print(found.text()),
     }
@@ -62,7 +62,7 @@ pub(super) fn examples(args: &ExamplesArgs) -> Result<ExitCode, Failure> {
 fn find(name: &str) -> Result<Shipped, Failure> {
     if let Some(name) = ShippedName::parse(Path::new(name)) {
         return name.find().ok_or_else(|| {
-            let (message, help) = name.unknown();
+            let (message, help) = name.unknown_name();
             Failure(format!("{message}; {help}"))
         });
     }
@@ -72,7 +72,7 @@ fn find(name: &str) -> Result<Shipped, Failure> {
 }
 
 /// Formats the list for readers.
-fn listed(entries: &[ShippedEntry]) -> Result<String, Failure> {
+fn format_list(entries: &[ShippedEntry]) -> Result<String, Failure> {
     if entries.is_empty() {
         return Err(Failure(
             "this program has no examples and recipes: they are in crates with the built-in teams, such as `maverl-cli` with its \
@@ -80,7 +80,7 @@ fn listed(entries: &[ShippedEntry]) -> Result<String, Failure> {
                 .to_owned(),
         ));
     }
-    let mut table = Table::plain(["name", "what it is", "needs"]).prose(&[1, 2]).title(1);
+    let mut table = Table::without_frame(["name", "what it is", "needs"]).prose(&[1, 2]).title(1);
     for ShippedEntry { name, summary, needs } in entries {
         table.row([name, summary, &needs.join(", ")]);
     }
@@ -114,7 +114,7 @@ fn summary(text: &str) -> String {
 
 /// Returns what a configuration or one of its stages needs and the program does not bring: models, data, servers, programs.
 fn needs(shipped: &Shipped) -> BTreeSet<String> {
-    let mut found = wanted(&shipped.table());
+    let mut found = wanted_sources(&shipped.table());
     found.retain(|(_, what)| !is_brought(shipped, what));
     let mut needs: BTreeSet<String> =
         found.into_iter().map(|(kind, what)| format!("{kind} {what}")).collect();
@@ -131,7 +131,7 @@ fn is_brought(shipped: &Shipped, path: &str) -> bool {
 }
 
 /// Returns the models, data, servers and programs that a configuration names, each with its kind.
-fn wanted(table: &Toml) -> Vec<(&'static str, String)> {
+fn wanted_sources(table: &Toml) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let mut add = |kind: &'static str, value: Option<&Value>| {
         found.extend(value.and_then(Value::as_str).map(|text| (kind, text.to_owned())));
@@ -181,7 +181,7 @@ mod tests {
             [orchestra]
             command = ["python3", "a.py"]
         "#;
-        let found = wanted(&text.parse().unwrap());
+        let found = wanted_sources(&text.parse().unwrap());
         let found: Vec<String> =
             found.into_iter().map(|(kind, what)| format!("{kind} {what}")).collect();
         assert_eq!(

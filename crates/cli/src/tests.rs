@@ -232,7 +232,7 @@ fn an_error_about_arguments_fits_the_terminal() {
         let args: Vec<OsString> = format!("duo {line}").split(' ').map(Into::into).collect();
         let Err(error) = usage::parse_from::<Cli>(&args, "duo") else { panic!("{line}") };
         for width in [60, 80, 120] {
-            let text = usage::told(&error, "duo", width);
+            let text = usage::format_error(&error, "duo", width);
             let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= width, "{widest} at {width}\n{text}");
         }
@@ -245,7 +245,7 @@ fn help_examples_usage_and_tips_name_the_program_that_the_user_runs() {
         let args: Vec<OsString> =
             format!("target/release/duo {line}").split(' ').map(Into::into).collect();
         let Err(error) = usage::parse_from::<Cli>(&args, "duo") else { panic!("{line}") };
-        usage::told(&error, "duo", 110)
+        usage::format_error(&error, "duo", 110)
     };
     for (words, _) in commands(&Cli::command(), &[]).into_iter().skip(1) {
         if words == ["serve"] && cfg!(not(feature = "serve")) {

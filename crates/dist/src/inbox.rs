@@ -14,7 +14,7 @@ const LONGEST: usize = 1 << 36;
 /// Messages of all other ranks, and the first failure.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    messages: Mutex<Messages>,
+    messages: Mutex<PeerMessages>,
     arrived: Condvar,
     failure: watch::Sender<Option<RankError>>,
     /// The last rank that asked for a stop.
@@ -23,7 +23,7 @@ pub(super) struct Inbox {
 
 /// Messages by rank and channel.
 #[derive(Debug, Default)]
-struct Messages {
+struct PeerMessages {
     complete: BTreeMap<(usize, u32), VecDeque<Vec<u8>>>,
     incomplete: BTreeMap<(usize, u32), Vec<u8>>,
 }
@@ -36,7 +36,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    fn messages(&self) -> MutexGuard<'_, Messages> {
+    fn messages(&self) -> MutexGuard<'_, PeerMessages> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

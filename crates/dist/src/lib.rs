@@ -166,7 +166,7 @@ impl Ranks {
     }
 
     /// Waits for the first failure.
-    pub async fn failed(&self) -> RankError {
+    pub async fn first_failure(&self) -> RankError {
         let mut failure = self.0.failure();
         let found = failure.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
         match found {

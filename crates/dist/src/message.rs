@@ -56,7 +56,7 @@ pub(super) fn report(error: &RankError, own_rank: usize) -> String {
 }
 
 /// Returns the failure that a rank reports.
-pub(super) fn reported(text: &str, from: usize) -> RankError {
+pub(super) fn reported_failure(text: &str, from: usize) -> RankError {
     let mut lines = text.splitn(4, '\n');
     let mut next = || lines.next().unwrap_or_default().to_owned();
     let (kind, rank, place, reason) = (next(), next(), next(), next());

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use super::inbox::Inbox;
 use super::message::{
-    ABORT, HEADER, HEARTBEAT, LEAVE, PIECE, PieceHeader, STOP, own_place, pieces, report, reported,
+    ABORT, HEADER, HEARTBEAT, LEAVE, PIECE, PieceHeader, STOP, own_place, pieces, report,
+    reported_failure,
 };
 use super::{DistOptions, Launch, Link, RankError};
 use join::Joined;
@@ -67,7 +68,7 @@ impl Tcp {
         let spawn = |name: String, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name).spawn(body).map(drop).map_err(failed)
         };
-        for rank in shared.others() {
+        for rank in shared.other_ranks() {
             let shared = Arc::clone(&shared);
             spawn(format!("rank {rank}"), Box::new(move || shared.read(rank)))?;
         }
@@ -96,10 +97,10 @@ impl Link for Tcp {
 
     fn send(&self, to: usize, channel: u32, message: &[u8]) -> Result<(), RankError> {
         let Some(peer) = &self.0.peers[to] else { return Ok(()) };
-        let mut out = peer.out();
+        let mut out = peer.lock_out();
         for (header, piece) in pieces(channel, message) {
             for bytes in [header.encode().as_slice(), piece] {
-                self.0.write(&mut out, bytes).map_err(|error| self.0.closed(to, &error))?;
+                self.0.write(&mut out, bytes).map_err(|error| self.0.closed_error(to, &error))?;
             }
         }
         Ok(())
@@ -132,7 +133,7 @@ impl Link for Tcp {
 
 impl TcpShared {
     /// Returns the other ranks.
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    fn other_ranks(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
         (0..self.peers.len()).filter(move |&other| other != rank)
     }
@@ -163,7 +164,7 @@ impl TcpShared {
 
     /// Returns the error of a connection that was closed: the reason that another rank reports, or the loss of its
     /// rank.
-    fn closed(&self, rank: usize, error: &io::Error) -> RankError {
+    fn closed_error(&self, rank: usize, error: &io::Error) -> RankError {
         let waited = Instant::now();
         while waited.elapsed() < REPORT && !self.inbox.has_failed() {
             std::thread::sleep(Duration::from_millis(5));
@@ -221,7 +222,7 @@ impl TcpShared {
             let now = self.now();
             let stopped = now.saturating_sub(before) > limit / 2;
             before = now;
-            for rank in self.others() {
+            for rank in self.other_ranks() {
                 let Some(peer) = &self.peers[rank] else { continue };
                 if stopped {
                     // This process was stopped itself, and has read nothing meanwhile.
@@ -247,7 +248,7 @@ impl TcpShared {
                     return;
                 }
                 Err(error) => {
-                    self.closed(from, &error);
+                    self.closed_error(from, &error);
                     return;
                 }
             }
@@ -269,7 +270,7 @@ impl TcpShared {
             LEAVE => peer.left.store(true, Ordering::SeqCst),
             STOP => self.inbox.stop(from),
             ABORT => {
-                self.fail(reported(&String::from_utf8_lossy(&piece), from));
+                self.fail(reported_failure(&String::from_utf8_lossy(&piece), from));
             }
             _ => self.inbox.deliver((from, channel), piece, more)?,
         }

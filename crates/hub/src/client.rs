@@ -174,7 +174,7 @@ impl Download<'_> {
 
     fn url(&self) -> String {
         let (hub, Snapshot { repo, commit, .. }) = (&self.hub.endpoint, self.snapshot);
-        format!("{hub}/{repo}/resolve/{commit}/{}", escaped(&self.file.name))
+        format!("{hub}/{repo}/resolve/{commit}/{}", escape_name(&self.file.name))
     }
 
     /// Requests the file from a byte on. The answer is of the commit that was listed.
@@ -313,7 +313,7 @@ fn is_hash(text: &str, digits: usize) -> bool {
 }
 
 /// Returns the name of a file as a part of an address.
-fn escaped(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
     let escape = |byte| if plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") };
     name.bytes().map(escape).collect()

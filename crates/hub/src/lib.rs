@@ -180,7 +180,7 @@ impl Hub {
     pub fn pin(&self, id: &HubId) -> Result<Snapshot, HubError> {
         let wrong = |what: String| HubError::new(Kind::NotFound, format!("{id}: {what}"));
         if self.offline {
-            return self.cached(id).map_err(|what| {
+            return self.cached_snapshot(id).map_err(|what| {
                 wrong(format!(
                     "{what} in {}, and `HF_HUB_OFFLINE` is set; unset it to download the model",
                     self.cache.display()
@@ -244,7 +244,7 @@ impl Hub {
     }
 
     /// Returns the cached snapshot of a revision, if it is a complete model.
-    fn cached(&self, id: &HubId) -> Result<Snapshot, String> {
+    fn cached_snapshot(&self, id: &HubId) -> Result<Snapshot, String> {
         let repo = self.repo(&id.repo);
         let commit = std::fs::read_to_string(repo.join("refs").join(&id.revision));
         let commit = commit.map_or_else(|_| id.revision.clone(), |commit| commit.trim().to_owned());

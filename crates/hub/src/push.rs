@@ -102,7 +102,7 @@ impl PushSession<'_> {
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let at = self.api("commit");
         // A commit whose answer is lost may have been made: it is not tried again.
-        let answer = self.hub.authorized(self.agent.post(&at), &at);
+        let answer = self.hub.with_token(self.agent.post(&at), &at);
         let answer = answer.header("Content-Type", "application/x-ndjson").send(body);
         let answer = self.json(&at, answer)?;
         Ok(answer["commitUrl"].as_str().unwrap_or(&self.hub.endpoint).to_owned())
@@ -124,13 +124,13 @@ impl PushSession<'_> {
             200..=299 | 409 => Ok(()),
             // A token may be allowed to write there and not to create.
             403 if self.exists()? => Ok(()),
-            _ => Err(self.refused(&at, answer)),
+            _ => Err(self.explain_refusal(&at, answer)),
         }
     }
 
     fn exists(&self) -> Result<bool, String> {
         let at = format!("{}/api/models/{}", self.hub.endpoint, self.id.repo);
-        let answer = self.hub.authorized(self.agent.get(&at), &at).call();
+        let answer = self.hub.with_token(self.agent.get(&at), &at).call();
         answer.map(|answer| answer.status().is_success()).map_err(|e| self.unreachable(&e))
     }
 
@@ -138,7 +138,7 @@ impl PushSession<'_> {
     fn large(&self, uploads: &[Upload]) -> Result<Vec<bool>, String> {
         let mut large = Vec::with_capacity(uploads.len());
         for uploads in uploads.chunks(CHUNK) {
-            let files = uploads.iter().map(Upload::described).collect::<Result<Vec<_>, _>>()?;
+            let files = uploads.iter().map(Upload::announcement).collect::<Result<Vec<_>, _>>()?;
             let at = self.api("preupload");
             let answer = self.json(&at, Ok(self.post(&at, &json!({ "files": files }))?))?;
             for upload in uploads {
@@ -182,7 +182,7 @@ impl PushSession<'_> {
                 return Err(self.odd(&at, &format!("no address for `{}`", upload.name)));
             };
             match action["header"].get("chunk_size") {
-                None => drop(self.put(href, upload, 0..upload.size)?),
+                None => drop(self.put_bytes(href, upload, 0..upload.size)?),
                 Some(size) => self.parts(href, upload, oid, size, &action["header"])?,
             }
             if let Some(href) = actions["verify"]["href"].as_str() {
@@ -216,7 +216,7 @@ impl PushSession<'_> {
         let mut parts = Vec::new();
         for (index, (_, address)) in addresses.into_iter().enumerate() {
             let from = index as u64 * size;
-            let answer = self.put(address, upload, from..(from + size).min(upload.size))?;
+            let answer = self.put_bytes(address, upload, from..(from + size).min(upload.size))?;
             let etag = answer.headers().get("etag").and_then(|etag| etag.to_str().ok());
             let etag = etag.ok_or_else(|| self.odd(address, "no `etag`"))?;
             parts.push(json!({"partNumber": index + 1, "etag": etag}));
@@ -226,7 +226,7 @@ impl PushSession<'_> {
     }
 
     /// Sends bytes of a file to a storage, which is not the hub and must not see the token.
-    fn put(
+    fn put_bytes(
         &self,
         href: &str,
         upload: &Upload,
@@ -243,7 +243,7 @@ impl PushSession<'_> {
         });
         match answer {
             Ok(answer) if answer.status().is_success() => Ok(answer),
-            Ok(answer) => Err(format!("`{}`: {}", upload.name, self.refused(href, answer))),
+            Ok(answer) => Err(format!("`{}`: {}", upload.name, self.explain_refusal(href, answer))),
             Err(ureq::Error::Io(error)) => Err(failed(error)),
             Err(error) => Err(format!("`{}`: {}", upload.name, self.unreachable(&error))),
         }
@@ -255,7 +255,7 @@ impl PushSession<'_> {
 
     fn post_as(&self, at: &str, body: &Value, kind: &str) -> Result<Response<Body>, String> {
         let sent = send_with_retries(|| {
-            let request = self.hub.authorized(self.agent.post(at), at);
+            let request = self.hub.with_token(self.agent.post(at), at);
             request.header("Accept", kind).header("Content-Type", kind).send(body.to_string())
         });
         sent.map_err(|error| self.unreachable(&error))
@@ -265,7 +265,7 @@ impl PushSession<'_> {
     fn json(&self, at: &str, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, String> {
         let answer = answer.map_err(|error| self.unreachable(&error))?;
         if !answer.status().is_success() {
-            return Err(self.refused(at, answer));
+            return Err(self.explain_refusal(at, answer));
         }
         let text = answer.into_body().read_to_string().map_err(|e| self.unreachable(&e))?;
         if text.trim().is_empty() {
@@ -280,7 +280,7 @@ impl PushSession<'_> {
     }
 
     /// Explains a refusal.
-    fn refused(&self, at: &str, answer: Response<Body>) -> String {
+    fn explain_refusal(&self, at: &str, answer: Response<Body>) -> String {
         let status = answer.status().as_u16();
         let host = host(at);
         let told = answer.headers().get("x-error-message").and_then(|text| text.to_str().ok());
@@ -334,7 +334,7 @@ fn host(at: &str) -> &str {
 
 impl Upload {
     /// Request that announces the upload to the hub.
-    fn described(&self) -> Result<Value, String> {
+    fn announcement(&self) -> Result<Value, String> {
         let mut sample = Vec::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(SAMPLE).read_to_end(&mut sample));

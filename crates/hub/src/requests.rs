@@ -73,12 +73,12 @@ impl<'a> Requests<'a> {
     pub(super) fn get(&self, url: &str, range: Option<&str>) -> Result<HubAnswer, HubFailure> {
         let (mut url, mut first) = (url.to_owned(), None);
         for _ in 0..=REDIRECTS {
-            let mut request = self.hub.authorized(self.agent.get(&url), &url);
+            let mut request = self.hub.with_token(self.agent.get(&url), &url);
             if let Some(range) = range {
                 request = request.header("Range", range);
             }
-            let response = request.call().map_err(|error| refused(&url, error))?;
-            let target = redirect(&response).map(|target| joined(&url, &target));
+            let response = request.call().map_err(|error| failure_of(&url, error))?;
+            let target = redirect(&response).map(|target| join_address(&url, &target));
             let first = first.get_or_insert_with(|| response.headers().clone());
             let Some(target) = target else {
                 return Ok(HubAnswer { url, first: std::mem::take(first), response });
@@ -121,13 +121,13 @@ impl Parts {
     /// Returns the next bytes; `None` at the end.
     pub(super) fn next_part(&mut self) -> Result<Option<&[u8]>, HubFailure> {
         let read = self.reader.read(&mut self.buffer);
-        let read = read.map_err(|error| refused(&self.url, error.into()))?;
+        let read = read.map_err(|error| failure_of(&self.url, error.into()))?;
         self.arrived += read;
         if self.arrived >= LEAST {
             self.wait.goes_on();
             self.arrived = 0;
         } else if self.wait.is_over() {
-            return Err(refused(&self.url, ureq::Error::Timeout(ureq::Timeout::PerRead)));
+            return Err(failure_of(&self.url, ureq::Error::Timeout(ureq::Timeout::PerRead)));
         }
         Ok((read > 0).then(|| &self.buffer[..read]))
     }
@@ -140,7 +140,7 @@ impl Hub {
     }
 
     /// Adds the token to a request, if its address has the hub's own scheme, host and port.
-    pub(super) fn authorized<B>(&self, request: RequestBuilder<B>, url: &str) -> RequestBuilder<B> {
+    pub(super) fn with_token<B>(&self, request: RequestBuilder<B>, url: &str) -> RequestBuilder<B> {
         match self.bearer_for(url) {
             Some(bearer) => request.header("Authorization", bearer),
             None => request,
@@ -169,7 +169,7 @@ pub(super) fn agent_options(patience_s: f64) -> ConfigBuilder<AgentScope> {
 }
 
 /// Returns the failure of a request to an address.
-pub(super) fn refused(url: &str, error: ureq::Error) -> HubFailure {
+pub(super) fn failure_of(url: &str, error: ureq::Error) -> HubFailure {
     HubFailure::Request { at: server(url), error: Box::new(error) }
 }
 
@@ -204,7 +204,7 @@ fn redirect(response: &Response<Body>) -> Option<String> {
 }
 
 /// Returns the address of a redirect from another one. TLS is never given up.
-fn joined(from: &str, target: &str) -> Result<String, String> {
+fn join_address(from: &str, target: &str) -> Result<String, String> {
     let wrong = || format!("a redirect to {target:?}");
     let base: Uri = from.parse().map_err(|_| wrong())?;
     let scheme = base.scheme_str().unwrap_or("http");
@@ -284,9 +284,9 @@ mod tests {
         ];
         for (target, wanted) in cases {
             let wanted = wanted.map(str::to_owned).map_err(str::to_owned);
-            assert_eq!(joined(from, target), wanted, "{target}");
+            assert_eq!(join_address(from, target), wanted, "{target}");
         }
-        assert_eq!(joined("http://hub/a", "https://cdn/b").unwrap(), "https://cdn/b");
-        assert!(joined("http://hub/a", "ftp://cdn/b").is_err());
+        assert_eq!(join_address("http://hub/a", "https://cdn/b").unwrap(), "https://cdn/b");
+        assert!(join_address("http://hub/a", "ftp://cdn/b").is_err());
     }
 }

@@ -75,7 +75,7 @@ struct TemplateLexer<'s> {
 }
 
 impl<'s> TemplateLexer<'s> {
-    fn rest(&self) -> &'s str {
+    fn remaining_text(&self) -> &'s str {
         &self.source[self.at..]
     }
 
@@ -85,7 +85,7 @@ impl<'s> TemplateLexer<'s> {
 
     /// Skips bytes.
     fn skip_bytes(&mut self, bytes: usize) {
-        let passed = &self.rest()[..bytes];
+        let passed = &self.remaining_text()[..bytes];
         self.line += passed.matches('\n').count() as u32;
         if !passed.is_empty() {
             self.starts_line = passed.ends_with('\n');
@@ -94,7 +94,7 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn skip_white(&mut self) {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         self.skip_bytes(rest.len() - rest.trim_start_matches(is_white).len());
     }
 
@@ -103,8 +103,8 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        while let Some((start, opening)) = find_tag(self.rest()) {
-            let rest = self.rest();
+        while let Some((start, opening)) = find_tag(self.remaining_text()) {
+            let rest = self.remaining_text();
             let sign = rest[start + 2..].chars().next().filter(|sign| matches!(sign, '-' | '+'));
             self.emit_text(start, sign, opening == "{{");
             self.skip_bytes(2 + usize::from(sign.is_some()));
@@ -125,14 +125,14 @@ impl<'s> TemplateLexer<'s> {
                 },
             }
         }
-        let rest = self.rest();
+        let rest = self.remaining_text();
         self.emit_text(rest.len(), None, true);
         Ok(())
     }
 
     /// Emits text up to a tag, without the part that the tag strips.
     fn emit_text(&mut self, bytes: usize, sign: Option<char>, prints: bool) {
-        let text = &self.rest()[..bytes];
+        let text = &self.remaining_text()[..bytes];
         let shown = match sign {
             Some('-') => text.trim_end_matches(is_white),
             Some(_) => text,
@@ -151,7 +151,7 @@ impl<'s> TemplateLexer<'s> {
 
     /// Skips the end of a tag. `-` strips the white space after it; other tags strip a line break.
     fn skip_end(&mut self, end: &str) -> bool {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         if rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(end)) {
             self.skip_bytes(1 + end.len());
             self.skip_white();
@@ -167,10 +167,10 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn skip_comment(&mut self) -> Result<(), Error> {
-        let Some(end) = self.rest().find("#}") else {
+        let Some(end) = self.remaining_text().find("#}") else {
             return self.error("a comment is not closed: `#}` is missing");
         };
-        let sign = self.rest()[..end].ends_with(['-', '+']);
+        let sign = self.remaining_text()[..end].ends_with(['-', '+']);
         self.skip_bytes(end - usize::from(sign));
         self.skip_end("#}");
         Ok(())
@@ -178,7 +178,7 @@ impl<'s> TemplateLexer<'s> {
 
     /// Returns the length of ` raw %}` if it follows.
     fn raw_begins(&self) -> Option<usize> {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let after = rest.trim_start_matches(is_white).strip_prefix("raw")?;
         let after = after.trim_start_matches(is_white);
         let stripped = after.strip_prefix("-%}").map(|after| after.trim_start_matches(is_white));
@@ -189,7 +189,7 @@ impl<'s> TemplateLexer<'s> {
     /// Emits everything up to `{% endraw %}` as text.
     fn emit_raw(&mut self, begin: usize) -> Result<(), Error> {
         self.skip_bytes(begin);
-        let rest = self.rest();
+        let rest = self.remaining_text();
         for (start, _) in rest.match_indices("{%") {
             let tag = &rest[start + 2..];
             let sign = tag.chars().next().filter(|sign| matches!(sign, '-' | '+'));
@@ -216,7 +216,7 @@ impl<'s> TemplateLexer<'s> {
             if self.brackets.is_empty() && self.skip_end(end) {
                 return Ok(());
             }
-            let Some(first) = self.rest().chars().next() else {
+            let Some(first) = self.remaining_text().chars().next() else {
                 return self.error(format!("a tag is not closed: `{end}` is missing"));
             };
             match first {
@@ -230,7 +230,7 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn take_name(&mut self) {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let name = rest.trim_start_matches(|char: char| char.is_alphanumeric() || char == '_');
         let name = &rest[..rest.len() - name.len()];
         self.push_token(TokenKind::Name(name.into()));
@@ -238,7 +238,7 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn take_sign(&mut self, first: char) -> Result<(), Error> {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             return self.error(format!("the character {first:?} has no meaning here"));
         };
@@ -259,7 +259,7 @@ impl<'s> TemplateLexer<'s> {
     }
 
     fn take_quoted(&mut self, quote: char) -> Result<(), Error> {
-        let rest = &self.rest()[1..];
+        let rest = &self.remaining_text()[1..];
         let mut escaped = false;
         let end = rest.find(|char| {
             let ends = char == quote && !escaped;
@@ -277,7 +277,7 @@ impl<'s> TemplateLexer<'s> {
 
     /// Reads an integer, or a number with a point or an exponent.
     fn take_number(&mut self) -> Result<(), Error> {
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let mut end = digits(rest);
         let mut float = false;

@@ -87,7 +87,7 @@ impl TemplateValue {
     }
 
     /// Creates the value of an attribute or an item that does not exist.
-    pub(crate) fn missing(&self, name: &Arc<str>) -> Self {
+    pub(crate) fn undefined(&self, name: &Arc<str>) -> Self {
         Self::Undefined(MissingValue::Of(self.kind(), Arc::clone(name)))
     }
 

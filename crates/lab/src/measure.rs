@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use maverl::checkpoint::Which;
-use maverl::eval::{EvalSpec, Interval, paired};
+use maverl::eval::{EvalSpec, Interval, paired_interval};
 use maverl::plan::Plan;
 use maverl::registry::Registry;
 use maverl::run_dir::RunLocation;
@@ -62,7 +62,7 @@ pub struct TrainedRun {
 impl TrainedRun {
     /// Returns the mean gain with its 95 % interval over pairs: the difficulty of a task cancels.
     pub fn mean_gain(&self) -> Interval {
-        paired(&self.before.task_gains(&self.after))
+        paired_interval(&self.before.task_gains(&self.after))
     }
 }
 

@@ -25,14 +25,14 @@ pub const FILES: &[&str] = &[
 pub const LICENSE: &str = env!("CARGO_PKG_LICENSE");
 
 /// Files of a model, in the order of [`FILES`], and its card.
-struct Shipped {
+struct ShippedModelFiles {
     files: [&'static [u8]; 5],
     card: &'static str,
 }
 
 macro_rules! shipped {
     ($name:literal) => {
-        Shipped {
+        ShippedModelFiles {
             files: [
                 include_bytes!(concat!("../", $name, "/config.json")),
                 include_bytes!(concat!("../", $name, "/generation_config.json")),
@@ -46,7 +46,7 @@ macro_rules! shipped {
 }
 
 /// The models, in the order of [`NAMES`].
-static SHIPPED: [Shipped; 2] = [shipped!("tiny"), shipped!("generalist")];
+static SHIPPED: [ShippedModelFiles; 2] = [shipped!("tiny"), shipped!("generalist")];
 
 /// Returns the content of a file of a model; `None` for a model or a file that there is not.
 pub fn model_file(model: &str, name: &str) -> Option<&'static [u8]> {
@@ -59,7 +59,7 @@ pub fn model_card(model: &str) -> Option<&'static str> {
     Some(find_shipped(model)?.card)
 }
 
-fn find_shipped(model: &str) -> Option<&'static Shipped> {
+fn find_shipped(model: &str) -> Option<&'static ShippedModelFiles> {
     SHIPPED.get(NAMES.iter().position(|name| *name == model)?)
 }
 

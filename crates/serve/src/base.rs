@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use serde::Serialize;
 
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 
@@ -111,7 +111,12 @@ struct HealthAnswer {
 }
 
 /// Adds the common routes to those of a server called `name`.
-pub fn base(router: Router, name: &'static str, health: Health, metrics: Metrics) -> Router {
+pub fn with_common_routes(
+    router: Router,
+    name: &'static str,
+    health: Health,
+    metrics: ServerMetrics,
+) -> Router {
     base_as("ok", router, name, health, metrics)
 }
 
@@ -121,7 +126,7 @@ pub(super) fn base_as(
     router: Router,
     name: &'static str,
     health: Health,
-    metrics: Metrics,
+    metrics: ServerMetrics,
 ) -> Router {
     let version = move || ready(version_answer(name));
     let common = Router::new()
@@ -144,6 +149,6 @@ fn health_answer(status: &'static str, health: &Health) -> Response {
     }
 }
 
-async fn text(State(metrics): State<Metrics>) -> Response {
+async fn text(State(metrics): State<ServerMetrics>) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text()).into_response()
 }

@@ -35,9 +35,9 @@ pub struct Guard {
 
 /// The client of a request by its key, an extension of every request: its number among the keys, 0 without keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Client(pub usize);
+pub struct ClientNumber(pub usize);
 
-impl Client {
+impl ClientNumber {
     /// Returns the client of a request that a guard admitted.
     pub(super) fn of(request: &Request) -> Self {
         request.extensions().get().copied().unwrap_or(Self(0))
@@ -56,7 +56,7 @@ impl Guard {
         uri: &Uri,
         headers: &HeaderMap,
         own: Option<IpAddr>,
-    ) -> Result<Client, Refusal> {
+    ) -> Result<ClientNumber, Refusal> {
         let all = |name| {
             let values = headers.get_all(name).into_iter();
             values.map(|value: &HeaderValue| value.to_str().unwrap_or("\u{fffd}"))
@@ -89,13 +89,13 @@ impl Guard {
             }
         }
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
-            return Ok(Client(0));
+            return Ok(ClientNumber(0));
         }
         let key = all(AUTHORIZATION).next().and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
-        key.and_then(|key| self.keys.find(key)).map(Client).ok_or_else(|| {
+        key.and_then(|key| self.keys.find(key)).map(ClientNumber).ok_or_else(|| {
             let message =
                 "the request has no key of this server; send it as `Authorization: Bearer KEY`";
             Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
@@ -183,7 +183,7 @@ mod tests {
         guard: &Guard,
         path: &str,
         headers: &[(&'static str, &str)],
-    ) -> Result<Client, u16> {
+    ) -> Result<ClientNumber, u16> {
         let headers = headers.iter().map(|(name, value)| {
             (axum::http::HeaderName::from_static(name), value.parse().unwrap())
         });
@@ -208,10 +208,10 @@ mod tests {
             "gpu.example:1",
             "GPU.example",
         ] {
-            assert_eq!(admitted(&guard, "/v1", &[("host", host)]), Ok(Client(0)), "{host}");
+            assert_eq!(admitted(&guard, "/v1", &[("host", host)]), Ok(ClientNumber(0)), "{host}");
             let origin = format!("http://{host}");
             let headers = [("host", "localhost"), ("origin", origin.as_str())];
-            assert_eq!(admitted(&guard, "/v1", &headers), Ok(Client(0)), "{host}");
+            assert_eq!(admitted(&guard, "/v1", &headers), Ok(ClientNumber(0)), "{host}");
         }
         for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""] {
             assert_eq!(admitted(&guard, "/health", &[("host", host)]), Err(403), "{host}");
@@ -232,7 +232,7 @@ mod tests {
             "[::]:80",
             "[fe80::1]:8000",
         ] {
-            assert_eq!(admitted(&guard, "/ws", &[("host", host)]), Ok(Client(0)), "{host}");
+            assert_eq!(admitted(&guard, "/ws", &[("host", host)]), Ok(ClientNumber(0)), "{host}");
             for scheme in ["http", "https"] {
                 let origin = format!("{scheme}://{host}");
                 let headers = [("host", "127.0.0.1"), ("origin", origin.as_str())];
@@ -241,7 +241,7 @@ mod tests {
         }
         let listed = Guard { hosts: vec!["203.0.113.6".to_owned()], ..Guard::default() };
         let headers = [("host", "127.0.0.1"), ("origin", "http://203.0.113.6:8080")];
-        assert_eq!(admitted(&listed, "/ws", &headers), Ok(Client(0)));
+        assert_eq!(admitted(&listed, "/ws", &headers), Ok(ClientNumber(0)));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         let guard = Guard { local: true, ..Guard::default() };
         for host in ["localhost:1", "127.0.0.1:8000", "127.8.8.8", "[::1]:80", "[::ffff:127.0.0.1]"]
         {
-            assert_eq!(admitted(&guard, "/", &[("host", host)]), Ok(Client(0)), "{host}");
+            assert_eq!(admitted(&guard, "/", &[("host", host)]), Ok(ClientNumber(0)), "{host}");
         }
         for host in ["10.0.0.5:8000", "203.0.113.6", "0.0.0.0", "[::]:80", "gpu.example"] {
             assert_eq!(admitted(&guard, "/", &[("host", host)]), Err(403), "{host}");
@@ -322,7 +322,7 @@ mod tests {
         }
         let headers = [("host", "localhost")];
         assert_eq!(admitted(&guard, "http://evil.example/v1", &headers), Err(403));
-        assert_eq!(admitted(&guard, "http://127.0.0.1:8000/v1", &headers), Ok(Client(0)));
+        assert_eq!(admitted(&guard, "http://127.0.0.1:8000/v1", &headers), Ok(ClientNumber(0)));
     }
 
     #[test]
@@ -332,13 +332,13 @@ mod tests {
         guard.keys.add("b", "key-two-2").unwrap();
         let with =
             |key| admitted(&guard, "/v1/models", &[("host", "localhost"), ("authorization", key)]);
-        assert_eq!(with("Bearer key-one-1"), Ok(Client(0)));
-        assert_eq!(with("bearer key-two-2"), Ok(Client(1)));
+        assert_eq!(with("Bearer key-one-1"), Ok(ClientNumber(0)));
+        assert_eq!(with("bearer key-two-2"), Ok(ClientNumber(1)));
         for wrong in ["Bearer key-one-2", "Basic key-one-1", "key-one-1", "Bearer", "Bearer "] {
             assert_eq!(with(wrong), Err(401), "{wrong}");
         }
         assert_eq!(admitted(&guard, "/v1/models", &[]), Err(401));
-        assert_eq!(admitted(&guard, "/health", &[]), Ok(Client(0)));
+        assert_eq!(admitted(&guard, "/health", &[]), Ok(ClientNumber(0)));
     }
 
     #[test]

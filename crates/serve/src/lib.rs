@@ -2,8 +2,8 @@
 //!
 //! - [`Listener`] accepts connections, bounds what clients can hold, and drains.
 //! - [`Guard`] checks keys, `Host` and `Origin`.
-//! - [`Metrics`] are Prometheus text at `/metrics`.
-//! - [`base()`] adds the routes that every server has.
+//! - [`ServerMetrics`] are Prometheus text at `/metrics`.
+//! - [`with_common_routes`] adds the routes that every server has.
 //!
 //! Memory has limits in bytes: of bodies (`body.rs`), of texts that are parsed and encoded at once (`model/reading.rs`),
 //! and of texts that cannot fit a context, which are refused before they are encoded. Each choice of a completion takes
@@ -31,12 +31,12 @@ mod testing;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use base::{Health, Ready, base};
+pub use base::{Health, Ready, with_common_routes};
 pub use body::read;
-pub use guard::{Client, Guard, is_loopback};
+pub use guard::{ClientNumber, Guard, is_loopback};
 pub use key::Keys;
 pub use listener::{Limits, Listener};
-pub use metrics::{Family, Kind, Metrics};
+pub use metrics::{Family, Kind, ServerMetrics};
 pub use openai::Structured;
 pub use queue::QueueLimits;
 pub use refusal::Refusal;

@@ -73,7 +73,7 @@ type Gauge = Box<dyn Fn() -> Vec<(Labels, f64)> + Send + Sync>;
 /// Values of labels come from the server's own names and numbers, never from a client's text, so that their number is
 /// bounded.
 #[derive(Clone)]
-pub struct Metrics(Arc<FamilyValues>);
+pub struct ServerMetrics(Arc<FamilyValues>);
 
 struct FamilyValues {
     families: Vec<Family>,
@@ -89,7 +89,7 @@ struct Histogram {
     sum: f64,
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// Creates metrics of these families.
     pub fn new(families: &[Family]) -> Self {
         Self(Arc::new(FamilyValues {
@@ -104,14 +104,14 @@ impl Metrics {
     pub fn add(&self, name: &'static str, labels: &[&str], by: u64) {
         debug_assert!(self.is(name, Kind::Counter, labels.len()), "{name}");
         let mut counters = self.0.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        *counters.entry((name, owned(labels))).or_default() += by;
+        *counters.entry((name, owned_labels(labels))).or_default() += by;
     }
 
     /// Adds a duration to a histogram.
     pub fn observe(&self, name: &'static str, labels: &[&str], duration: Duration) {
         debug_assert!(self.is(name, Kind::Histogram, labels.len()), "{name}");
         let mut histograms = self.0.histograms.lock().unwrap_or_else(PoisonError::into_inner);
-        let histogram = histograms.entry((name, owned(labels))).or_default();
+        let histogram = histograms.entry((name, owned_labels(labels))).or_default();
         let seconds = duration.as_secs_f64();
         for (count, bound) in histogram.counts.iter_mut().zip(BOUNDS) {
             *count += u64::from(seconds <= bound);
@@ -186,7 +186,7 @@ impl Metrics {
     }
 }
 
-fn owned(labels: &[&str]) -> Labels {
+fn owned_labels(labels: &[&str]) -> Labels {
     labels.iter().map(|&label| label.to_owned()).collect()
 }
 
@@ -201,7 +201,7 @@ fn set(names: &[&str], values: &[String], bound: Option<&str>) -> String {
 }
 
 /// Returns counts by the values of a label.
-pub(crate) fn labeled<const N: usize>(
+pub(crate) fn label_counts<const N: usize>(
     names: [&str; N],
     counts: [usize; N],
 ) -> Vec<(Vec<String>, f64)> {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_prometheus() {
-        let metrics = Metrics::new(&FAMILIES);
+        let metrics = ServerMetrics::new(&FAMILIES);
         metrics.add("x_total", &["a\"\\\n", "200"], 2);
         metrics.add("x_total", &["a\"\\\n", "200"], 1);
         metrics.observe("y_seconds", &["a"], Duration::from_millis(3));

@@ -13,8 +13,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tokio::sync::oneshot;
 
-use crate::guard::Client;
-use crate::metrics::{Metrics, labeled};
+use crate::guard::ClientNumber;
+use crate::metrics::{ServerMetrics, label_counts};
 use crate::refusal::Refusal;
 use turns::Turns;
 
@@ -46,7 +46,7 @@ impl Default for QueueLimits {
 pub(crate) struct Queue {
     limits: QueueLimits,
     shared: Arc<SharedQueue>,
-    metrics: Metrics,
+    metrics: ServerMetrics,
 }
 
 /// State of a queue, shared by its permits.
@@ -60,7 +60,7 @@ struct QueueState {
     /// Number of requests that wait for their first permit.
     waiting: usize,
     /// Number of requests of each key.
-    keys: BTreeMap<Client, usize>,
+    keys: BTreeMap<ClientNumber, usize>,
     /// Choices that wait for a permit.
     turns: Turns<oneshot::Sender<Permit>>,
     /// Number of the next request.
@@ -80,7 +80,7 @@ pub(crate) struct Admitted {
 /// A request in the counts of its key.
 struct EnteredRequest {
     shared: Arc<SharedQueue>,
-    client: Client,
+    client: ClientNumber,
     id: u64,
 }
 
@@ -170,20 +170,20 @@ impl Admitted {
 }
 
 impl Queue {
-    pub(crate) fn new(limits: QueueLimits, metrics: Metrics) -> Self {
+    pub(crate) fn new(limits: QueueLimits, metrics: ServerMetrics) -> Self {
         let free = limits.running.get();
         let (keys, turns) = Default::default();
         let state = Mutex::new(QueueState { free, waiting: 0, keys, turns, next: 0 });
         let queue = Self { limits, shared: Arc::new(SharedQueue { state }), metrics };
         let shared = Arc::clone(&queue.shared);
         queue.metrics.gauge("maverl_requests_active", move || {
-            labeled(["running", "waiting"], shared.counts(limits))
+            label_counts(["running", "waiting"], shared.counts(limits))
         });
         queue
     }
 
     /// Waits until a request may be read, and one of its choices generated.
-    pub(crate) async fn admit(&self, client: Client) -> Result<Admitted, Refusal> {
+    pub(crate) async fn admit(&self, client: ClientNumber) -> Result<Admitted, Refusal> {
         let entered = self.enter(client)?;
         let turn = match entered.ask() {
             Ok(permit) => return Ok(Admitted { entered, first: Mutex::new(Some(permit)) }),
@@ -208,19 +208,19 @@ impl Queue {
         if state.waiting >= self.limits.waiting {
             drop(state);
             let message = format!("{} requests wait already; try again later", self.limits.waiting);
-            return Err(self.refused("queue_full", message));
+            return Err(self.refuse_request("queue_full", message));
         }
         state.waiting += 1;
         Ok(WaitingRequest(Arc::clone(&self.shared)))
     }
 
-    fn enter(&self, client: Client) -> Result<EnteredRequest, Refusal> {
+    fn enter(&self, client: ClientNumber) -> Result<EnteredRequest, Refusal> {
         let mut state = self.shared.lock();
         let count = *state.keys.entry(client).or_default();
         if self.limits.per_key > 0 && count >= self.limits.per_key {
             drop(state);
             let message = format!("{count} requests of this key are under way; try again later");
-            return Err(self.refused("key_limit", message));
+            return Err(self.refuse_request("key_limit", message));
         }
         state.keys.insert(client, count + 1);
         let id = state.next;
@@ -228,7 +228,7 @@ impl Queue {
         Ok(EnteredRequest { shared: Arc::clone(&self.shared), client, id })
     }
 
-    fn refused(&self, reason: &'static str, message: String) -> Refusal {
+    fn refuse_request(&self, reason: &'static str, message: String) -> Refusal {
         self.metrics.add("maverl_rejected_total", &[reason], 1);
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         Refusal { retry_after: Some(Duration::from_secs(1)), ..refusal }

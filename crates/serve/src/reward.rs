@@ -18,14 +18,14 @@ use serde_json::{Map, Value};
 
 use crate::base::{Health, Loaded};
 use crate::body;
-use crate::guard::Client;
-use crate::metrics::{Family, Metrics};
+use crate::guard::ClientNumber;
+use crate::metrics::{Family, ServerMetrics};
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
-use grader::Scores;
+use grader::ItemScores;
 use maverl::task::Score;
-use request::{Route, Wanted};
+use request::{RequestedItems, RewardRoute};
 
 /// Behavior of a server of rewards.
 #[derive(Debug, Clone, Copy)]
@@ -52,13 +52,13 @@ pub struct RewardServer {
     grader: Loaded<Grader>,
     settings: RewardSettings,
     queue: Queue,
-    metrics: Metrics,
+    metrics: ServerMetrics,
 }
 
 impl RewardServer {
     /// Creates a server whose grader is loaded later, with [`RewardServer::open`].
     pub fn new(settings: RewardSettings, health: Health) -> Arc<Self> {
-        let metrics = Metrics::new(&FAMILIES);
+        let metrics = ServerMetrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
         let grader = Loaded::new(health);
         Arc::new(Self { grader, settings, queue, metrics })
@@ -70,33 +70,33 @@ impl RewardServer {
     }
 
     /// Returns the metrics.
-    pub fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &ServerMetrics {
         &self.metrics
     }
 
     /// Returns the routes.
     pub fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
-        for route in Route::ALL {
-            let handle = move |state, request| answered(route, state, request);
+        for route in RewardRoute::ALL {
+            let handle = move |state, request| answer_route(route, state, request);
             router = router.route(route.path(), post(handle).fallback(other_method));
         }
         router.fallback(other_path).with_state(Arc::clone(self))
     }
 
-    fn counted(&self, route: &'static str, answer: Result<Response, Refusal>) -> Response {
+    fn count_answer(&self, route: &'static str, answer: Result<Response, Refusal>) -> Response {
         let response = answer.unwrap_or_else(|refusal| refusal.into_response());
         let code = response.status().as_u16().to_string();
         self.metrics.add("maverl_requests_total", &[route, &code], 1);
         response
     }
 
-    async fn answer(&self, route: Route, request: Request) -> Result<Response, Refusal> {
+    async fn answer(&self, route: RewardRoute, request: Request) -> Result<Response, Refusal> {
         let grader = self.grader.get()?;
-        let client = Client::of(&request);
+        let client = ClientNumber::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
         let _admitted = self.queue.admit(client).await?;
-        let Wanted { ids, items } = route.read(&bytes)?;
+        let RequestedItems { ids, items } = route.read(&bytes)?;
         let scores = tokio::time::timeout(self.settings.timeout, grader.score(items)).await;
         let scores = scores.map_err(|_elapsed| {
             let message = format!("the items were not scored within {:?}", self.settings.timeout);
@@ -106,19 +106,19 @@ impl RewardServer {
             let outcome = if score.is_ok() { "scored" } else { "error" };
             self.metrics.add("maverl_items_total", &[outcome], 1);
         }
-        Ok(json_response(StatusCode::OK, &written(route, ids, scores)?))
+        Ok(json_response(StatusCode::OK, &written_scores(route, ids, scores)?))
     }
 }
 
-async fn answered(
-    route: Route,
+async fn answer_route(
+    route: RewardRoute,
     State(server): State<Arc<RewardServer>>,
     request: Request,
 ) -> Response {
     let began = tokio::time::Instant::now();
     let answer = server.answer(route, request).await;
     server.metrics.observe("maverl_request_seconds", &[route.path()], began.elapsed());
-    server.counted(route.path(), answer)
+    server.count_answer(route.path(), answer)
 }
 
 /// Body of an answer.
@@ -159,8 +159,12 @@ impl ItemAnswer {
 }
 
 /// Returns the body of an answer. Protocols that have no place for a failed item answer 422.
-fn written(route: Route, ids: Vec<String>, scores: Scores) -> Result<ScoreAnswer, Refusal> {
-    if route == Route::Score {
+fn written_scores(
+    route: RewardRoute,
+    ids: Vec<String>,
+    scores: ItemScores,
+) -> Result<ScoreAnswer, Refusal> {
+    if route == RewardRoute::Score {
         let items = ids.into_iter().zip(scores).map(|(id, score)| ItemAnswer::new(id, score));
         return Ok(ScoreAnswer::Items { items: items.collect() });
     }
@@ -173,19 +177,19 @@ fn written(route: Route, ids: Vec<String>, scores: Scores) -> Result<ScoreAnswer
         rewards.push(score?.reward);
     }
     Ok(match route {
-        Route::Predict => ScoreAnswer::Result { result: rewards },
-        Route::GetReward => ScoreAnswer::Rewards { rewards },
-        Route::Rm | Route::Score => ScoreAnswer::Reward(rewards.first().copied()),
+        RewardRoute::Predict => ScoreAnswer::Result { result: rewards },
+        RewardRoute::GetReward => ScoreAnswer::Rewards { rewards },
+        RewardRoute::Rm | RewardRoute::Score => ScoreAnswer::Reward(rewards.first().copied()),
     })
 }
 
 async fn other_path(State(server): State<Arc<RewardServer>>, uri: Uri) -> Response {
-    server.counted("other", Err(Refusal::no_path(&uri, "replies are scored at `/v1/score`")))
+    server.count_answer("other", Err(Refusal::no_path(&uri, "replies are scored at `/v1/score`")))
 }
 
 async fn other_method(State(server): State<Arc<RewardServer>>, request: Request) -> Response {
     let path = request.uri().path();
-    server.counted("other", Err(Refusal::other_method(path, request.method(), "POST")))
+    server.count_answer("other", Err(Refusal::other_method(path, request.method(), "POST")))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 use crate::refusal::{Refusal, to_json};
 
 /// Time without news after which a comment is sent, so that proxies keep the connection.
@@ -34,7 +34,7 @@ impl Events {
     }
 
     /// Ends the answer.
-    pub(crate) async fn done(&self) {
+    pub(crate) async fn finish_stream(&self) {
         self.ended.store(true, Ordering::Release);
         self.text("data: [DONE]\n\n".to_owned()).await;
     }
@@ -72,7 +72,10 @@ impl Drop for Owned {
 }
 
 /// Waits for an answer. Counts the request if its client leaves before the end.
-pub(crate) async fn attended<T>(metrics: &Metrics, answer: impl Future<Output = T>) -> T {
+pub(crate) async fn count_leaving<T>(
+    metrics: &ServerMetrics,
+    answer: impl Future<Output = T>,
+) -> T {
     let attended = Attended::new(metrics);
     let answer = answer.await;
     attended.ended.store(true, Ordering::Release);
@@ -81,12 +84,12 @@ pub(crate) async fn attended<T>(metrics: &Metrics, answer: impl Future<Output = 
 
 /// Counts a request whose client leaves before the end.
 struct Attended {
-    metrics: Metrics,
+    metrics: ServerMetrics,
     ended: Arc<AtomicBool>,
 }
 
 impl Attended {
-    fn new(metrics: &Metrics) -> Self {
+    fn new(metrics: &ServerMetrics) -> Self {
         Self { metrics: metrics.clone(), ended: Arc::default() }
     }
 }
@@ -101,7 +104,7 @@ impl Drop for Attended {
 
 /// Answers with the events that `write` sends. Dropping the answer, as when the client leaves, drops `write`.
 pub(crate) fn events<F: Future<Output = ()> + Send + 'static>(
-    metrics: &Metrics,
+    metrics: &ServerMetrics,
     write: impl FnOnce(Events) -> F,
 ) -> Response {
     let (sender, mut events) = mpsc::channel(EVENTS);

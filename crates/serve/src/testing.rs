@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use serde_json::Value;
@@ -57,10 +57,22 @@ impl Answer {
     }
 }
 
+/// Longest wait of a test, which no busy machine exceeds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < PATIENCE, "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Sends bytes, and reads to the end of the connection.
 pub(crate) fn exchange(address: SocketAddr, sent: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // A server may refuse a request before it has read all of it.
     let _ = stream.write_all(sent);
     let mut bytes = Vec::new();

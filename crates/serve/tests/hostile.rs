@@ -138,7 +138,7 @@ enum Client {
 
 fn ask(address: SocketAddr, bytes: &[u8], client: Client) {
     let Ok(mut stream) = TcpStream::connect(address) else { return };
-    let patience = Some(Duration::from_secs(60));
+    let patience = Some(Duration::from_secs(600));
     let _ = stream.set_read_timeout(patience).and_then(|()| stream.set_write_timeout(patience));
     // The server may refuse it before all of it was sent.
     let _ = stream.write_all(bytes);

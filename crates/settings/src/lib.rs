@@ -129,7 +129,10 @@ pub fn is_empty<P: Default + PartialEq>(partial: &P) -> bool {
 ///
 /// Those of the serializer.
 #[doc(hidden)]
-pub fn short<S: Serializer>(value: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn shortest_decimal<S: Serializer>(
+    value: &Option<f32>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     value
         .map(|value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)))
         .serialize(serializer)

@@ -22,14 +22,14 @@ use serde::forward_to_deserialize_any;
 ///
 /// The first key or value that is not of the type, with its path.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Box<figment::Error>> {
-    T::deserialize(KeyReader(value)).map_err(|Unread(error)| error)
+    T::deserialize(KeyReader(value)).map_err(|UnreadTable(error)| error)
 }
 
 /// The error of [`read`]; boxed, so that results are small.
 #[derive(Debug)]
-struct Unread(Box<figment::Error>);
+struct UnreadTable(Box<figment::Error>);
 
-impl Unread {
+impl UnreadTable {
     fn of(kind: Kind) -> Self {
         Self(Box::new(kind.into()))
     }
@@ -41,15 +41,15 @@ impl Unread {
     }
 }
 
-impl Display for Unread {
+impl Display for UnreadTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Unread {}
+impl std::error::Error for UnreadTable {}
 
-impl Error for Unread {
+impl Error for UnreadTable {
     fn custom<T: Display>(message: T) -> Self {
         Self::of(Kind::Message(message.to_string()))
     }
@@ -88,45 +88,45 @@ struct KeyReader<'v>(&'v Value);
 
 impl<'v> KeyReader<'v> {
     /// Returns the error of a value that has another form than its type.
-    fn refused(&self, expected: &dyn Expected) -> Unread {
-        Unread::of(Kind::InvalidType(self.0.to_actual(), expected.to_string()))
+    fn wrong_form(&self, expected: &dyn Expected) -> UnreadTable {
+        UnreadTable::of(Kind::InvalidType(self.0.to_actual(), expected.to_string()))
     }
 
-    fn truth<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn truth<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Bool(_, value) => visitor.visit_bool(*value),
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 
-    fn number<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn number<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Num(_, Num::I64(value)) => visitor.visit_i64(*value),
             Value::Num(_, Num::F64(value)) => visitor.visit_f64(*value),
             // Numbers of JSON, which are unsigned where they can be.
             Value::Num(_, Num::U64(value)) => visitor.visit_u64(*value),
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 
-    fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn text<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::String(_, text) => visitor.visit_str(text),
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 
-    fn list<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn list<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Array(_, items) => visitor.visit_seq(Items(items.iter().enumerate())),
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 
-    fn table<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn table<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Dict(_, dict) => visitor.visit_map(Entries::of(dict)),
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 }
@@ -134,14 +134,14 @@ impl<'v> KeyReader<'v> {
 /// Methods of a deserializer that read one form.
 macro_rules! read_as {
     ($form:ident: $($method:ident($($argument:ty),*))*) => {
-        $(fn $method<V: Visitor<'v>>(self, $(_: $argument,)* visitor: V) -> Result<V::Value, Unread> {
+        $(fn $method<V: Visitor<'v>>(self, $(_: $argument,)* visitor: V) -> Result<V::Value, UnreadTable> {
             self.$form(visitor)
         })*
     };
 }
 
 impl<'v> Deserializer<'v> for KeyReader<'v> {
-    type Error = Unread;
+    type Error = UnreadTable;
 
     read_as!(truth: deserialize_bool());
     read_as!(number: deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64());
@@ -153,7 +153,7 @@ impl<'v> Deserializer<'v> for KeyReader<'v> {
 
     forward_to_deserialize_any! { <V: Visitor<'v>> char bytes byte_buf unit unit_struct tuple_struct }
 
-    fn deserialize_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn deserialize_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Bool(..) => self.truth(visitor),
             Value::Num(..) => self.number(visitor),
@@ -165,11 +165,11 @@ impl<'v> Deserializer<'v> for KeyReader<'v> {
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn deserialize_ignored_any<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         visitor.visit_unit()
     }
 
-    fn deserialize_option<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, Unread> {
+    fn deserialize_option<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::Empty(..) => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -180,7 +180,7 @@ impl<'v> Deserializer<'v> for KeyReader<'v> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Unread> {
+    ) -> Result<V::Value, UnreadTable> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -189,13 +189,13 @@ impl<'v> Deserializer<'v> for KeyReader<'v> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unread> {
+    ) -> Result<V::Value, UnreadTable> {
         match self.0 {
             Value::String(_, name) => visitor.visit_enum(StrDeserializer::new(name)),
             Value::Dict(_, dict) => {
                 visitor.visit_enum(MapAccessDeserializer::new(Entries::of(dict)))
             }
-            _ => Err(self.refused(&visitor)),
+            _ => Err(self.wrong_form(&visitor)),
         }
     }
 }
@@ -214,21 +214,24 @@ impl<'v> Entries<'v> {
 }
 
 impl<'v> MapAccess<'v> for Entries<'v> {
-    type Error = Unread;
+    type Error = UnreadTable;
 
     fn next_key_seed<K: DeserializeSeed<'v>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Unread> {
+    ) -> Result<Option<K::Value>, UnreadTable> {
         self.current = self.entries.next();
         let Some((key, _)) = self.current else { return Ok(None) };
         match seed.deserialize(StrDeserializer::new(key)) {
             Ok(read) => Ok(Some(read)),
-            Err(error) => Err(Unread::within(error, key)),
+            Err(error) => Err(UnreadTable::within(error, key)),
         }
     }
 
-    fn next_value_seed<T: DeserializeSeed<'v>>(&mut self, seed: T) -> Result<T::Value, Unread> {
+    fn next_value_seed<T: DeserializeSeed<'v>>(
+        &mut self,
+        seed: T,
+    ) -> Result<T::Value, UnreadTable> {
         let (key, value) = self.current.expect("serde reads a key before its value");
         seed.deserialize(KeyReader(value)).map_err(|error| error.within(key))
     }
@@ -238,12 +241,12 @@ impl<'v> MapAccess<'v> for Entries<'v> {
 struct Items<'v>(iter::Enumerate<slice::Iter<'v, Value>>);
 
 impl<'v> SeqAccess<'v> for Items<'v> {
-    type Error = Unread;
+    type Error = UnreadTable;
 
     fn next_element_seed<T: DeserializeSeed<'v>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Unread> {
+    ) -> Result<Option<T::Value>, UnreadTable> {
         let Some((index, item)) = self.0.next() else { return Ok(None) };
         match seed.deserialize(KeyReader(item)) {
             Ok(read) => Ok(Some(read)),

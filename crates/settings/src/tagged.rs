@@ -89,22 +89,24 @@ impl TaggedConfig {
             return self.clone();
         }
         let kind = self.kind.clone().or_else(|| base.kind.clone());
-        Self { kind, settings: merged(base.settings.clone(), &self.settings) }
+        Self { kind, settings: merge_tables(base.settings.clone(), &self.settings) }
     }
 
     /// The settings over those of `base`; `base` itself if they are not of its type.
     pub fn read<T: Serialize + DeserializeOwned>(&self, base: T) -> T {
         let Value::Object(settings) = json(&base) else { return base };
-        let settings = Figment::serialize(merged(without_nulls(settings), &self.settings));
+        let settings = Figment::serialize(merge_tables(without_nulls(settings), &self.settings));
         settings.ok().and_then(|settings| read(&settings).ok()).unwrap_or(base)
     }
 }
 
 /// Values of `ours`, and where one is left out, that of `base`; also in tables inside.
-fn merged(mut base: Map<String, Value>, ours: &Map<String, Value>) -> Map<String, Value> {
+fn merge_tables(mut base: Map<String, Value>, ours: &Map<String, Value>) -> Map<String, Value> {
     for (key, value) in ours {
         let value = match (base.remove(key), value) {
-            (Some(Value::Object(base)), Value::Object(ours)) => Value::Object(merged(base, ours)),
+            (Some(Value::Object(base)), Value::Object(ours)) => {
+                Value::Object(merge_tables(base, ours))
+            }
             (_, value) => value.clone(),
         };
         base.insert(key.clone(), value);

@@ -116,7 +116,7 @@ impl Written {
         let words = WORDS.to_json().unwrap();
         dir.write_tokenizers(&BTreeMap::from([("tiny".to_owned(), words)])).unwrap();
         let mut journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
-        journal.cut().unwrap();
+        journal.cut_to_checkpoint().unwrap();
         Self { dir, journal, rows: BTreeMap::new() }
     }
 

@@ -2,7 +2,7 @@
 
 mod sizes;
 
-pub use sizes::{Amounts, LayerSizes};
+pub use sizes::{Amounts, MeasuredSizes};
 
 use super::array::args;
 use super::{
@@ -126,9 +126,9 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn measure_elementwise(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
+    pub fn measure_elementwise(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, n) = (self.kernels, self.amounts.tokens);
-        let LayerSizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
+        let MeasuredSizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
         let mut x = kernels.zeroed_array::<f32>(n * d)?;
         let (mut y, w) =
             (kernels.new_array::<u16>(n * d)?, kernels.array_of(&self.random_numbers(d))?);
@@ -182,8 +182,12 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn measure_products(&mut self, sizes: &LayerSizes, rows: &[usize]) -> Result<(), M::Error> {
-        let LayerSizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
+    pub fn measure_products(
+        &mut self,
+        sizes: &MeasuredSizes,
+        rows: &[usize],
+    ) -> Result<(), M::Error> {
+        let MeasuredSizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
         let weights = [
             ("q", q * dim, d),
             ("k", kv * dim, d),
@@ -265,7 +269,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn measure_attention(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
+    pub fn measure_attention(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
         let Heads { q, kv, dim } = heads;
         let Amounts { tokens, row, .. } = self.amounts;
@@ -299,7 +303,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         self.measure_decoding(sizes)
     }
 
-    fn measure_decoding(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
+    fn measure_decoding(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
         let Heads { q, kv, dim } = heads;
         let Amounts { rows, row, .. } = self.amounts;
@@ -335,7 +339,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// # Errors
     ///
     /// If the device fails.
-    pub fn measure_softmax(&mut self, sizes: &LayerSizes) -> Result<(), M::Error> {
+    pub fn measure_softmax(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, n, vocab) = (self.kernels, self.amounts.logits, sizes.vocab);
         let logits = kernels.zeroed_array::<f32>(n * vocab)?;
         let name = format!("{n} x {vocab}");
@@ -390,7 +394,7 @@ mod tests {
         }
         let kernels = Kernels::new(Emulated::shared_machine(&MODEL).unwrap());
         let heads = Heads { q: 2, kv: 1, dim: 32 };
-        let sizes = LayerSizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
+        let sizes = MeasuredSizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
         let amounts =
             Amounts { tokens: 18, row: 9, rows: 2, logits: 3, parameters: 1000, milliseconds: 0.0 };
         let mut found = Vec::new();

@@ -18,7 +18,7 @@ const ROW: usize = 16;
 /// requests it.
 pub(super) fn is_available() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
-    *WORKS.get_or_init(|| is_x86_feature_detected!("avx512f") && in_processor() && permitted())
+    *WORKS.get_or_init(|| is_x86_feature_detected!("avx512f") && in_processor() && permit_tiles())
 }
 
 /// Returns true if the processor has `AMX-TILE` and `AMX-BF16`, and the system saves the state of tiles.
@@ -36,7 +36,7 @@ fn in_processor() -> bool {
 
 /// Requests the tile state from Linux, once for all threads of the process.
 #[cfg(target_os = "linux")]
-fn permitted() -> bool {
+fn permit_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
     // SAFETY: this request takes a number and touches no memory of the program.

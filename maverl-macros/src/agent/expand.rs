@@ -4,13 +4,13 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Ident, ItemStruct, Path};
 
-use super::parse::{Agent, Args, Asking};
-use super::prompt::{Piece, Placed};
+use super::parse::{AgentArguments, AgentDeclaration, Asking};
+use super::prompt::{PlacedPiece, PromptPiece};
 use crate::args::shown_at;
 use crate::item;
 
-pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
-    let Agent { krate, name, asking } = agent;
+pub(crate) fn agent(agent: &AgentDeclaration, item: &ItemStruct) -> TokenStream {
+    let AgentDeclaration { krate, name, asking } = agent;
     let ident = &item.ident;
     let summary = item::summary(&item.attrs);
     let item = &item::with_derives(item, krate);
@@ -38,8 +38,8 @@ pub(crate) fn agent(agent: &Agent, item: &ItemStruct) -> TokenStream {
 }
 
 /// Emits the struct, its errors, and stubs that prevent follow-up errors in the rest of the crate.
-pub(crate) fn broken(args: &Args, item: &ItemStruct, error: &syn::Error) -> TokenStream {
-    let Args { krate, input, output, .. } = args;
+pub(crate) fn broken(args: &AgentArguments, item: &ItemStruct, error: &syn::Error) -> TokenStream {
+    let AgentArguments { krate, input, output, .. } = args;
     let error = error.to_compile_error();
     if !item.generics.params.is_empty() {
         return quote!(#item #error);
@@ -84,13 +84,14 @@ fn check(krate: &Path, asking: &Asking, ident: &Ident) -> TokenStream {
         )
     });
     let fields = prompt.template.pieces().filter_map(|(piece, line)| match piece {
-        Piece::Field(name) => {
+        PromptPiece::Field(name) => {
             let place = prompt.line(*line);
             Some(quote!((#name, #place)))
         }
         _ => None,
     });
-    let tells_format = prompt.template.pieces().any(|(piece, _)| *piece == Piece::ReplyFormat);
+    let tells_format =
+        prompt.template.pieces().any(|(piece, _)| *piece == PromptPiece::ReplyFormat);
     let whole = match &prompt.file {
         Some(_) => prompt.literal.value(),
         None => "`prompt_text`".to_owned(),
@@ -134,10 +135,10 @@ fn impl_agent(krate: &Path, asking: &Asking, item: &ItemStruct) -> TokenStream {
     }
 }
 
-fn push(krate: &Path, asking: &Asking, (piece, _): &Placed) -> TokenStream {
+fn push(krate: &Path, asking: &Asking, (piece, _): &PlacedPiece) -> TokenStream {
     match piece {
-        Piece::Text(text) => quote!(prompt.push(#text);),
-        Piece::Field(name) => {
+        PromptPiece::Text(text) => quote!(prompt.push(#text);),
+        PromptPiece::Field(name) => {
             quote!(#krate::__private::push_field::<Self>(&mut prompt, input, #name);)
         }
         piece => {
@@ -148,17 +149,17 @@ fn push(krate: &Path, asking: &Asking, (piece, _): &Placed) -> TokenStream {
 }
 
 /// Emits the text of a piece, a `String`.
-fn text_of(krate: &Path, asking: &Asking, piece: &Piece) -> TokenStream {
+fn text_of(krate: &Path, asking: &Asking, piece: &PromptPiece) -> TokenStream {
     match piece {
-        Piece::Text(text) => quote!(::std::string::String::from(#text)),
-        Piece::Field(name) => quote!(#krate::__private::show_field::<Self>(input, #name)),
-        Piece::Option(name) => {
+        PromptPiece::Text(text) => quote!(::std::string::String::from(#text)),
+        PromptPiece::Field(name) => quote!(#krate::__private::show_field::<Self>(input, #name)),
+        PromptPiece::Option(name) => {
             let option =
                 syn::parse_str::<Ident>(name).unwrap_or_else(|_| format_ident!("r#{name}"));
             let span = asking.prompt.literal.span();
             let krate = shown_at(span, krate);
             quote_spanned!(span=> #krate::Show::show(&self.#option))
         }
-        Piece::ReplyFormat => quote!(#krate::__private::reply_format::<Self>()),
+        PromptPiece::ReplyFormat => quote!(#krate::__private::reply_format::<Self>()),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn agent(args: &TokenStream, item: &TokenStream) -> TokenStream {
         Err(tokens) => return tokens,
     };
     let mut errors = Errors::default();
-    let args = parse::Args::read(args, &mut errors);
+    let args = parse::AgentArguments::read(args, &mut errors);
     match args.check(&item, errors) {
         Ok(agent) => expand::agent(&agent, &item),
         Err(error) => expand::broken(&args, &item, &error),

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use syn::{ItemStruct, LitStr, Path, Type};
 
-use super::source::{self, Prompt};
+use super::source::{self, PromptSource};
 use super::types;
 use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
@@ -13,7 +13,7 @@ const KEYS: [&str; 6] = ["name", "input", "output", "prompt", "prompt_text", "cr
 const FORM: &str = "#[agent(Input -> Output)]";
 
 /// The arguments as written.
-pub(crate) struct Args {
+pub(crate) struct AgentArguments {
     tokens: TokenStream,
     pub(crate) krate: Path,
     name: Option<LitStr>,
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 /// A validated agent.
-pub(crate) struct Agent {
+pub(crate) struct AgentDeclaration {
     pub(crate) krate: Path,
     pub(crate) name: LitStr,
     /// `None` if `impl Agent` is written by hand.
@@ -35,10 +35,10 @@ pub(crate) struct Agent {
 pub(crate) struct Asking {
     pub(crate) input: Type,
     pub(crate) output: Type,
-    pub(crate) prompt: Prompt,
+    pub(crate) prompt: PromptSource,
 }
 
-impl Args {
+impl AgentArguments {
     pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let (types, rest) = types::split(tokens.clone(), FORM, errors);
         let arrow = types.is_some();
@@ -77,12 +77,16 @@ impl Args {
         types || self.prompt.is_some() || self.prompt_text.is_some()
     }
 
-    pub(crate) fn check(&self, item: &ItemStruct, mut errors: Errors) -> syn::Result<Agent> {
+    pub(crate) fn check(
+        &self,
+        item: &ItemStruct,
+        mut errors: Errors,
+    ) -> syn::Result<AgentDeclaration> {
         item::check_struct(item, "an agent", &mut errors);
         let given = self.name.as_ref();
-        let name = name::name_or_default(given, name::Form::Team, &item.ident, &mut errors);
+        let name = name::name_or_default(given, name::NameForm::Team, &item.ident, &mut errors);
         let asking = self.asking(item, &name, &mut errors);
-        errors.finish(Some(Agent { krate: self.krate.clone(), name, asking }))
+        errors.finish(Some(AgentDeclaration { krate: self.krate.clone(), name, asking }))
     }
 
     fn asking(&self, item: &ItemStruct, name: &LitStr, errors: &mut Errors) -> Option<Asking> {
@@ -104,7 +108,7 @@ impl Args {
     }
 
     /// Reads the prompt from the file that the name stands for, if the types of the agent are given.
-    fn default_prompt(&self, name: &LitStr, errors: &mut Errors) -> Option<Prompt> {
+    fn default_prompt(&self, name: &LitStr, errors: &mut Errors) -> Option<PromptSource> {
         let (Some(input), Some(_), false) = (&self.input, &self.output, errors.wrong_arguments)
         else {
             return None;
@@ -120,6 +124,6 @@ impl Args {
             (None, None) => "`input` and `output`",
         };
         let message = format!("an agent with a prompt needs {missing}: `{FORM}`");
-        errors.missing(&self.tokens, message);
+        errors.report_missing(&self.tokens, message);
     }
 }

@@ -11,17 +11,17 @@ use std::ops::Range;
 
 /// A parsed prompt.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Template {
-    pub(crate) system: Option<Vec<Placed>>,
-    pub(crate) user: Vec<Placed>,
+pub(crate) struct PromptTemplate {
+    pub(crate) system: Option<Vec<PlacedPiece>>,
+    pub(crate) user: Vec<PlacedPiece>,
 }
 
 /// A piece and its line, from 1.
-pub(crate) type Placed = (Piece, usize);
+pub(crate) type PlacedPiece = (PromptPiece, usize);
 
 /// A piece of a prompt.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum PromptPiece {
     Text(String),
     Field(String),
     Option(String),
@@ -35,7 +35,7 @@ pub(crate) struct Mistake {
     pub(crate) message: String,
 }
 
-impl Template {
+impl PromptTemplate {
     /// Parses a prompt. Returns the valid parts and the errors.
     pub(crate) fn parse(text: &str) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
@@ -52,7 +52,7 @@ impl Template {
     }
 
     /// Returns all pieces, in order.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Placed> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &PlacedPiece> {
         self.system.iter().flatten().chain(&self.user)
     }
 }
@@ -95,7 +95,7 @@ fn trim(text: &str, range: Range<usize>) -> Range<usize> {
     end - part.trim_start_matches(breaks).len()..end
 }
 
-fn pieces(text: &str, range: Range<usize>, mistakes: &mut Vec<Mistake>) -> Vec<Placed> {
+fn pieces(text: &str, range: Range<usize>, mistakes: &mut Vec<Mistake>) -> Vec<PlacedPiece> {
     let mut pieces = Vec::new();
     let mut at = range.start;
     while let Some(open) = text[at..range.end].find("{{").map(|offset| at + offset) {
@@ -122,17 +122,18 @@ fn pieces(text: &str, range: Range<usize>, mistakes: &mut Vec<Mistake>) -> Vec<P
     pieces
 }
 
-fn push_text(pieces: &mut Vec<Placed>, text: &str, range: Range<usize>) {
+fn push_text(pieces: &mut Vec<PlacedPiece>, text: &str, range: Range<usize>) {
     if !range.is_empty() {
-        pieces.push((Piece::Text(text[range.clone()].to_owned()), line_at(text, range.start)));
+        pieces
+            .push((PromptPiece::Text(text[range.clone()].to_owned()), line_at(text, range.start)));
     }
 }
 
-fn placeholder(inside: &str) -> Result<Piece, String> {
+fn placeholder(inside: &str) -> Result<PromptPiece, String> {
     match inside.split_once('.') {
-        None if inside == "reply_format" => Ok(Piece::ReplyFormat),
-        None if is_name(inside) => Ok(Piece::Field(inside.to_owned())),
-        Some(("agent", option)) if is_name(option) => Ok(Piece::Option(option.to_owned())),
+        None if inside == "reply_format" => Ok(PromptPiece::ReplyFormat),
+        None if is_name(inside) => Ok(PromptPiece::Field(inside.to_owned())),
+        Some(("agent", option)) if is_name(option) => Ok(PromptPiece::Option(option.to_owned())),
         _ => Err(format!(
             "`{{{{ {inside} }}}}` is no placeholder; those are `{{{{ field }}}}` of the input, `{{{{ agent.option }}}}` \
              and `{{{{ reply_format }}}}`; more needs an `impl Agent` written by hand"
@@ -153,29 +154,29 @@ fn line_at(text: &str, offset: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Piece {
-        Piece::Text(text.to_owned())
+    fn text(text: &str) -> PromptPiece {
+        PromptPiece::Text(text.to_owned())
     }
 
-    fn field(name: &str) -> Piece {
-        Piece::Field(name.to_owned())
+    fn field(name: &str) -> PromptPiece {
+        PromptPiece::Field(name.to_owned())
     }
 
-    fn read(prompt: &str) -> Template {
-        let (template, mistakes) = Template::parse(prompt);
+    fn read(prompt: &str) -> PromptTemplate {
+        let (template, mistakes) = PromptTemplate::parse(prompt);
         assert_eq!(mistakes, []);
         template
     }
 
     fn lines_of(prompt: &str) -> Vec<usize> {
-        Template::parse(prompt).1.iter().map(|mistake| mistake.line).collect()
+        PromptTemplate::parse(prompt).1.iter().map(|mistake| mistake.line).collect()
     }
 
     #[test]
     fn without_markers_everything_is_the_user_section() {
         let template = read("Ask: {{question}}.\n\n{{ agent.tone }}\n");
         assert_eq!(template.system, None);
-        let option = Piece::Option("tone".to_owned());
+        let option = PromptPiece::Option("tone".to_owned());
         let user = [(text("Ask: "), 1), (field("question"), 1), (text(".\n\n"), 1), (option, 3)];
         assert_eq!(template.user, user);
     }

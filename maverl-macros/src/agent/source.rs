@@ -6,20 +6,20 @@ use proc_macro2::{Span, TokenStream};
 use syn::spanned::Spanned;
 use syn::{ItemStruct, LitStr, Type};
 
-use super::prompt::{Mistake, Piece, Template};
+use super::prompt::{Mistake, PromptPiece, PromptTemplate};
 use crate::errors::{Errors, did_you_mean};
 use crate::{item, name};
 
 /// A prompt with its origin.
-pub(crate) struct Prompt {
+pub(crate) struct PromptSource {
     /// Path of the file, or the text, with the span of messages about it.
     pub(crate) literal: LitStr,
     /// Prompt file, if there is one.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) template: Template,
+    pub(crate) template: PromptTemplate,
 }
 
-impl Prompt {
+impl PromptSource {
     /// Returns the name of a line of the prompt in messages.
     pub(crate) fn line(&self, line: usize) -> String {
         line_name(&self.literal, self.file.is_some(), line)
@@ -35,12 +35,12 @@ fn line_name(literal: &LitStr, is_file: bool, line: usize) -> String {
 }
 
 /// Reads the text of the attribute.
-pub(crate) fn read_text(text: &LitStr, errors: &mut Errors) -> Prompt {
+pub(crate) fn read_text(text: &LitStr, errors: &mut Errors) -> PromptSource {
     parse_template(text, None, &text.value(), errors)
 }
 
 /// Reads a file, which is named relative to the source file.
-pub(crate) fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<Prompt> {
+pub(crate) fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<PromptSource> {
     let file = source_directory(literal.span()).join(literal.value());
     match std::fs::read_to_string(&file) {
         Ok(text) => Some(parse_template(literal, Some(file), &text, errors)),
@@ -62,7 +62,7 @@ pub(crate) fn read_default(
     name: &LitStr,
     (input, args): (&Type, &TokenStream),
     errors: &mut Errors,
-) -> Option<Prompt> {
+) -> Option<PromptSource> {
     let team = format!("{}/", name::package_name());
     let name = name.value();
     let path = format!("prompts/{}.md", name.strip_prefix(&team).unwrap_or(&name));
@@ -119,21 +119,21 @@ fn parse_template(
     file: Option<PathBuf>,
     text: &str,
     errors: &mut Errors,
-) -> Prompt {
-    let (template, mistakes) = Template::parse(text);
+) -> PromptSource {
+    let (template, mistakes) = PromptTemplate::parse(text);
     for Mistake { line, message } in mistakes {
         let line = line_name(literal, file.is_some(), line);
         errors.at(literal, format!("{line}: {message}"));
     }
-    Prompt { literal: literal.clone(), file, template }
+    PromptSource { literal: literal.clone(), file, template }
 }
 
 /// Adds an error for each placeholder of an option that the agent does not have.
-pub(crate) fn check_options(prompt: &Prompt, item: &ItemStruct, errors: &mut Errors) {
+pub(crate) fn check_options(prompt: &PromptSource, item: &ItemStruct, errors: &mut Errors) {
     let options = item::field_names(item);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     for (piece, line) in prompt.template.pieces() {
-        if let Piece::Option(name) = piece
+        if let PromptPiece::Option(name) = piece
             && !options.contains(&name.as_str())
         {
             let hint = did_you_mean(name, &options);

@@ -4,12 +4,12 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{ItemStruct, LitStr, Path, Type};
 
-use crate::args::{crate_path, krate, read_args, value, words};
+use crate::args::{crate_path, krate, parse_words, read_args, value};
 use crate::errors::Errors;
 use crate::{item, name};
 
 /// A declared environment.
-pub(crate) struct Environment {
+pub(crate) struct EnvironmentDeclaration {
     pub(crate) krate: Path,
     name: LitStr,
     offers: Vec<LitStr>,
@@ -17,7 +17,7 @@ pub(crate) struct Environment {
     pub(crate) task: Option<Type>,
 }
 
-impl Environment {
+impl EnvironmentDeclaration {
     /// Reads the arguments of an attribute with these keys on an item.
     pub(crate) fn read(
         args: &TokenStream,
@@ -29,13 +29,13 @@ impl Environment {
         read_args(args.clone(), keys, errors, |key, input, errors| {
             match key {
                 "name" => name = Some(value::<LitStr>(input, "name = \"word\"")?),
-                "offers" => offers = words(input, "offers(\"word\", ..)", errors)?,
+                "offers" => offers = parse_words(input, "offers(\"word\", ..)", errors)?,
                 "task" => task = Some(value(input, "task = Type")?),
                 _ => path = Some(crate_path(input)?),
             }
             Ok(())
         });
-        let name = name::name_or_default(name.as_ref(), name::Form::Any, ident, errors);
+        let name = name::name_or_default(name.as_ref(), name::NameForm::Any, ident, errors);
         Self { krate: krate(path), name, offers, task }
     }
 

@@ -7,7 +7,7 @@ use syn::{
     FnArg, GenericArgument, ItemFn, ItemStruct, Pat, PathArguments, ReturnType, Signature, Type,
 };
 
-use super::declaration::Environment;
+use super::declaration::EnvironmentDeclaration;
 use crate::args::shown_at;
 use crate::errors::Errors;
 use crate::item;
@@ -22,7 +22,8 @@ struct RowKey<'f> {
 
 pub(crate) fn environment(args: &TokenStream, function: &ItemFn) -> TokenStream {
     let mut errors = Errors::default();
-    let mut environment = Environment::read(args, &function.sig.ident, &KEYS, &mut errors);
+    let mut environment =
+        EnvironmentDeclaration::read(args, &function.sig.ident, &KEYS, &mut errors);
     let keys = check_signature(&function.sig, &mut errors);
     match errors.finish(Some(())) {
         Ok(()) => {
@@ -35,7 +36,11 @@ pub(crate) fn environment(args: &TokenStream, function: &ItemFn) -> TokenStream 
 }
 
 /// Emits the type of the row and that of the environment, in a scope of their own.
-fn declare(environment: &Environment, function: &ItemFn, keys: &[RowKey<'_>]) -> TokenStream {
+fn declare(
+    environment: &EnvironmentDeclaration,
+    function: &ItemFn,
+    keys: &[RowKey<'_>],
+) -> TokenStream {
     let krate = &environment.krate;
     let name = &function.sig.ident;
     let serde = quote!(#krate::__private::serde);

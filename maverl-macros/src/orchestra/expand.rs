@@ -5,12 +5,12 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{ItemStruct, Path};
 
-use super::parse::{Member, Orchestra, Seats};
+use super::parse::{MemberDeclaration, OrchestraDeclaration, Seats};
 use crate::args::shown_at;
 use crate::item;
 
-pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream {
-    let Orchestra { krate, name, members, needs, task } = orchestra;
+pub(crate) fn orchestra(orchestra: &OrchestraDeclaration, item: &ItemStruct) -> TokenStream {
+    let OrchestraDeclaration { krate, name, members, needs, task } = orchestra;
     let ident = &item.ident;
     let summary = item::summary(&item.attrs);
     let item = &item::with_derives(item, krate);
@@ -45,7 +45,7 @@ pub(crate) fn orchestra(orchestra: &Orchestra, item: &ItemStruct) -> TokenStream
 /// Emits the struct, its errors, and stubs that prevent follow-up errors in the rest of the crate.
 pub(crate) fn broken(
     krate: &Path,
-    members: &[Member],
+    members: &[MemberDeclaration],
     item: &ItemStruct,
     error: &syn::Error,
 ) -> TokenStream {
@@ -54,7 +54,7 @@ pub(crate) fn broken(
         return quote!(#item #error);
     }
     let item = &item::with_derives(item, krate);
-    let mut agents: Vec<Member> = Vec::new();
+    let mut agents: Vec<MemberDeclaration> = Vec::new();
     for member in members {
         if !agents.iter().any(|other| other.agent == member.agent) {
             agents.push(member.clone());
@@ -64,16 +64,16 @@ pub(crate) fn broken(
     quote!(#item #includes #error)
 }
 
-fn includes(krate: &Path, members: &[Member], item: &ItemStruct) -> TokenStream {
+fn includes(krate: &Path, members: &[MemberDeclaration], item: &ItemStruct) -> TokenStream {
     let ident = &item.ident;
-    let impls = members.iter().map(|Member { agent, .. }| {
+    let impls = members.iter().map(|MemberDeclaration { agent, .. }| {
         let krate = shown_at(agent.span(), krate);
         quote_spanned!(agent.span()=> impl #krate::orchestra::Includes<#agent> for #ident {})
     });
     quote!(#(#impls)*)
 }
 
-fn seats(krate: &Path, Member { agent, seats }: &Member) -> TokenStream {
+fn seats(krate: &Path, MemberDeclaration { agent, seats }: &MemberDeclaration) -> TokenStream {
     match seats {
         None => quote!(#krate::__private::only_seat::<#agent>()),
         Some(Seats::Literal(n)) => {

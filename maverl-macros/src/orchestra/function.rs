@@ -16,7 +16,7 @@ use crate::name::camel;
 
 pub(crate) fn orchestra(args: &TokenStream, function: &ItemFn) -> TokenStream {
     let mut errors = Errors::default();
-    let args = parse::Args::read(args, &mut errors);
+    let args = parse::OrchestraArguments::read(args, &mut errors);
     let team = check_signature(&function.sig, &mut errors);
     let ident = team.unwrap_or_else(|| type_name(&function.sig.ident));
     let (vis, docs) = (&function.vis, item::docs(&function.attrs));

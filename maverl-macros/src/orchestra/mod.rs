@@ -8,19 +8,19 @@ use proc_macro2::TokenStream;
 use syn::ItemStruct;
 
 use crate::errors::Errors;
-use crate::item::{self, Shape};
+use crate::item::{self, ItemShape};
 
 pub(crate) fn orchestra(args: &TokenStream, item: &TokenStream) -> TokenStream {
     match item::parse_shape("orchestra", &function::signature("name", "Name"), item) {
-        Ok(Shape::Struct(item)) => on_struct(args, &item),
-        Ok(Shape::Function(function)) => function::orchestra(args, &function),
+        Ok(ItemShape::Struct(item)) => on_struct(args, &item),
+        Ok(ItemShape::Function(function)) => function::orchestra(args, &function),
         Err(tokens) => tokens,
     }
 }
 
 fn on_struct(args: &TokenStream, item: &ItemStruct) -> TokenStream {
     let mut errors = Errors::default();
-    let args = parse::Args::read(args, &mut errors);
+    let args = parse::OrchestraArguments::read(args, &mut errors);
     let krate = args.krate.clone();
     let members = args.members.clone();
     match args.check((item, &item.ident), errors) {

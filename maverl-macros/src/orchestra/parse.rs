@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, ItemStruct, LitInt, LitStr, Path, Token, Type, token};
 
-use crate::args::{crate_path, krate, read_args, value, words};
+use crate::args::{crate_path, krate, parse_words, read_args, value};
 use crate::errors::{Errors, did_you_mean};
 use crate::{item, name};
 
@@ -14,9 +14,9 @@ const KEYS: [&str; 5] = ["name", "agents", "needs", "task", "crate"];
 const AGENTS: &str = "agents(Solver, Debater[3], ..)";
 
 /// The arguments as written.
-pub(crate) struct Args {
+pub(crate) struct OrchestraArguments {
     pub(crate) krate: Path,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<MemberDeclaration>,
     tokens: TokenStream,
     name: Option<LitStr>,
     agents_given: bool,
@@ -25,10 +25,10 @@ pub(crate) struct Args {
 }
 
 /// A validated orchestra.
-pub(crate) struct Orchestra {
+pub(crate) struct OrchestraDeclaration {
     pub(crate) krate: Path,
     pub(crate) name: LitStr,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<MemberDeclaration>,
     pub(crate) needs: Vec<LitStr>,
     /// Type of the rows of its tasks.
     pub(crate) task: Option<Type>,
@@ -36,7 +36,7 @@ pub(crate) struct Orchestra {
 
 /// One item of `agents(..)`.
 #[derive(Clone)]
-pub(crate) struct Member {
+pub(crate) struct MemberDeclaration {
     pub(crate) agent: Path,
     pub(crate) seats: Option<Seats>,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Seats {
     Field(Ident),
 }
 
-impl Args {
+impl OrchestraArguments {
     pub(crate) fn read(tokens: &TokenStream, errors: &mut Errors) -> Self {
         let mut args = Self {
             krate: krate(None),
@@ -66,7 +66,7 @@ impl Args {
                     args.agents_given = true;
                     args.members = read_members(input)?;
                 }
-                "needs" => args.needs = words(input, "needs(\"word\", ..)", errors)?,
+                "needs" => args.needs = parse_words(input, "needs(\"word\", ..)", errors)?,
                 "task" => args.task = Some(value(input, "task = Type")?),
                 _ => args.krate = crate_path(input)?,
             }
@@ -80,29 +80,29 @@ impl Args {
         self,
         (item, ident): (&ItemStruct, &Ident),
         mut errors: Errors,
-    ) -> syn::Result<Orchestra> {
+    ) -> syn::Result<OrchestraDeclaration> {
         let Self { krate, members, tokens, name, agents_given, needs, task } = self;
         item::check_struct(item, "an orchestra", &mut errors);
-        let name = name::name_or_default(name.as_ref(), name::Form::Team, ident, &mut errors);
+        let name = name::name_or_default(name.as_ref(), name::NameForm::Team, ident, &mut errors);
         if !agents_given {
             let message = format!("an orchestra lists the agents it asks: `{AGENTS}`");
-            errors.missing(&tokens, message);
+            errors.report_missing(&tokens, message);
         }
         check_members(&members, item, &mut errors);
-        errors.finish(Some(Orchestra { krate, name, members, needs, task }))
+        errors.finish(Some(OrchestraDeclaration { krate, name, members, needs, task }))
     }
 }
 
-fn read_members(input: ParseStream<'_>) -> syn::Result<Vec<Member>> {
+fn read_members(input: ParseStream<'_>) -> syn::Result<Vec<MemberDeclaration>> {
     if !input.peek(token::Paren) {
         return Err(input.error(format!("write `{AGENTS}`")));
     }
     let content;
     syn::parenthesized!(content in input);
-    Ok(content.parse_terminated(Member::parse, Token![,])?.into_iter().collect())
+    Ok(content.parse_terminated(MemberDeclaration::parse, Token![,])?.into_iter().collect())
 }
 
-impl Parse for Member {
+impl Parse for MemberDeclaration {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let agent = Path::parse_mod_style(input).map_err(|error| {
             syn::Error::new(error.span(), format!("agents are types: write `{AGENTS}`"))
@@ -124,11 +124,11 @@ impl Parse for Member {
     }
 }
 
-fn check_members(members: &[Member], item: &ItemStruct, errors: &mut Errors) {
+fn check_members(members: &[MemberDeclaration], item: &ItemStruct, errors: &mut Errors) {
     let fields = item::field_names(item);
     let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
     let mut seen = Vec::new();
-    for Member { agent, seats } in members {
+    for MemberDeclaration { agent, seats } in members {
         let path = agent.to_token_stream().to_string();
         if seen.contains(&path) {
             let message = format!(

@@ -5,10 +5,10 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{DeriveInput, GenericParam, Path};
 
-use super::parse::{Block, Reply, Shape, Word};
+use super::parse::{Block, ReplyShape, ReplyType, Word};
 use crate::args::shown_at;
 
-pub(crate) fn reply(reply: &Reply, item: &DeriveInput) -> TokenStream {
+pub(crate) fn reply(reply: &ReplyType, item: &DeriveInput) -> TokenStream {
     let krate = &reply.krate;
     let ident = &item.ident;
     let mut generics = item.generics.clone();
@@ -25,8 +25,8 @@ pub(crate) fn reply(reply: &Reply, item: &DeriveInput) -> TokenStream {
         None => sentence(&reply.shape),
     };
     let parse = match &reply.shape {
-        Shape::Word { tag, words } => parse_word(krate, tag, words),
-        Shape::Blocks(blocks) => parse_blocks(krate, blocks),
+        ReplyShape::Word { tag, words } => parse_word(krate, tag, words),
+        ReplyShape::Blocks(blocks) => parse_blocks(krate, blocks),
     };
     quote! {
         #[automatically_derived]
@@ -60,14 +60,14 @@ fn parse_blocks(krate: &Path, blocks: &[Block]) -> TokenStream {
 }
 
 /// Returns the sentence that describes the format to the model. It is short, because small models read it.
-fn sentence(shape: &Shape) -> String {
+fn sentence(shape: &ReplyShape) -> String {
     match shape {
-        Shape::Word { tag, words } => {
+        ReplyShape::Word { tag, words } => {
             let words: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
             let words = words.join(", ");
             format!("Reply with exactly one <{tag}>...</{tag}> block that holds one of: {words}.")
         }
-        Shape::Blocks(blocks) => {
+        ReplyShape::Blocks(blocks) => {
             let (optional, required): (Vec<_>, Vec<_>) =
                 blocks.iter().partition(|block| block.optional);
             let required = match required.as_slice() {

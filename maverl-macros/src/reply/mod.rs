@@ -11,7 +11,7 @@ pub(crate) fn reply(item: TokenStream) -> TokenStream {
         Ok(item) => item,
         Err(error) => return error.to_compile_error(),
     };
-    match parse::Reply::parse(&item) {
+    match parse::ReplyType::parse(&item) {
         Ok(reply) => expand::reply(&reply, &item),
         Err(error) => error.to_compile_error(),
     }

@@ -13,15 +13,15 @@ use crate::errors::Errors;
 use crate::{item, name};
 
 /// A validated reply.
-pub(crate) struct Reply {
+pub(crate) struct ReplyType {
     pub(crate) krate: Path,
     /// The format sentence, if it is given.
     pub(crate) format: Option<LitStr>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ReplyShape,
 }
 
 /// Shape of the reply.
-pub(crate) enum Shape {
+pub(crate) enum ReplyShape {
     /// One block with one of the words.
     Word { tag: String, words: Vec<Word> },
     /// One block per field.
@@ -60,7 +60,7 @@ struct OnField {
     example: Option<LitStr>,
 }
 
-impl Reply {
+impl ReplyType {
     pub(crate) fn parse(item: &DeriveInput) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let on_type = OnType::read(&item.attrs, &mut errors);
@@ -158,7 +158,7 @@ fn enum_shape(
     data: &DataEnum,
     on_type: &OnType,
     errors: &mut Errors,
-) -> Option<Shape> {
+) -> Option<ReplyShape> {
     if data.variants.is_empty() {
         errors
             .at(&item.ident, "there is nothing to reply: add a variant a word, `Approve, Reject`");
@@ -179,7 +179,7 @@ fn enum_shape(
         words.push(Word { variant: variant.ident.clone(), text });
     }
     let tag = required_tag(item, on_type, errors)?;
-    Some(Shape::Word { tag, words })
+    Some(ReplyShape::Word { tag, words })
 }
 
 /// Returns the word of a variant and its span.
@@ -208,7 +208,7 @@ fn struct_shape(
     data: &DataStruct,
     on_type: &OnType,
     errors: &mut Errors,
-) -> Option<Shape> {
+) -> Option<ReplyShape> {
     match &data.fields {
         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
             let tag = required_tag(item, on_type, errors);
@@ -218,7 +218,7 @@ fn struct_shape(
                 errors.at(tag, "the tag stands on the type, above `struct`");
             }
             let member = Member::Unnamed(Index::from(0));
-            Some(Shape::Blocks(vec![block(field, member, tag?, on_field.example)]))
+            Some(ReplyShape::Blocks(vec![block(field, member, tag?, on_field.example)]))
         }
         Fields::Named(fields) if !fields.named.is_empty() => {
             if let Some(tag) = &on_type.tag {
@@ -226,7 +226,7 @@ fn struct_shape(
                     "each field is a block of its own; put `#[reply(tag = \"..\")]` on the field";
                 errors.at(tag, message);
             }
-            Some(Shape::Blocks(named_blocks(fields.named.iter(), errors)))
+            Some(ReplyShape::Blocks(named_blocks(fields.named.iter(), errors)))
         }
         _ => {
             let message = format!(
@@ -286,10 +286,10 @@ fn required_tag(item: &DeriveInput, on_type: &OnType, errors: &mut Errors) -> Op
     on_type.tag.as_ref().map(LitStr::value)
 }
 
-fn check_format(shape: &Shape, format: &LitStr, errors: &mut Errors) {
+fn check_format(shape: &ReplyShape, format: &LitStr, errors: &mut Errors) {
     let tags: Vec<&String> = match shape {
-        Shape::Word { tag, .. } => vec![tag],
-        Shape::Blocks(blocks) => blocks.iter().map(|block| &block.tag).collect(),
+        ReplyShape::Word { tag, .. } => vec![tag],
+        ReplyShape::Blocks(blocks) => blocks.iter().map(|block| &block.tag).collect(),
     };
     let text = format.value().to_ascii_lowercase();
     for tag in tags.into_iter().filter(|tag| is_tag(tag)) {

@@ -5,12 +5,12 @@ use quote::quote;
 use syn::ext::IdentExt;
 use syn::{Ident, Type};
 
-use super::parse::{Kind, Range, Setting, Settings};
+use super::parse::{RangeAttribute, Setting, SettingsKind, SettingsType};
 
-impl Settings<'_> {
+impl SettingsType<'_> {
     pub(crate) fn expand(&self) -> TokenStream {
         let Some(partial) = &self.partial else {
-            let parts = [self.default(), self.plain()];
+            let parts = [self.default(), self.plain_table()];
             return quote!(#(#parts)*);
         };
         let parts = [
@@ -37,7 +37,7 @@ impl Settings<'_> {
 
     /// Fields that are keys.
     fn keys(&self) -> impl Iterator<Item = &Setting<'_>> {
-        self.fields.iter().filter(|field| field.kind != Kind::Skip)
+        self.fields.iter().filter(|field| field.kind != SettingsKind::Skip)
     }
 
     /// The struct in which every key is optional.
@@ -68,23 +68,25 @@ impl Settings<'_> {
     fn partial_field(&self, field: &Setting<'_>) -> TokenStream {
         let Setting { key, docs, .. } = field;
         let home = self.home();
-        let (is_empty, short) = (self.path_of("is_empty"), self.path_of("short"));
+        let (is_empty, short) = (self.path_of("is_empty"), self.path_of("shortest_decimal"));
         let default = field.default.as_ref().map(|default| {
             let text = quote!(#default).to_string();
             quote!(#[doc = ""] #[doc = ::core::concat!("Default: `", #text, "`.")])
         });
-        let written = field.written();
+        let written = field.written_type();
         let (attribute, ty) = match field.kind {
-            Kind::Always | Kind::Skip | Kind::Inner => (quote!(), quote!(#written)),
-            Kind::Same => {
+            SettingsKind::Always | SettingsKind::Skip | SettingsKind::Inner => {
+                (quote!(), quote!(#written))
+            }
+            SettingsKind::Same => {
                 let none = "::core::option::Option::is_none";
                 (quote!(#[serde(skip_serializing_if = #none)]), quote!(#written))
             }
-            Kind::Table => (
+            SettingsKind::Table => (
                 quote!(#[serde(skip_serializing_if = #is_empty)]),
                 quote!(<#written as #home::Settings>::Partial),
             ),
-            Kind::Optional => {
+            SettingsKind::Optional => {
                 let short = is_f32(written).then(|| quote!(, serialize_with = #short));
                 let none = "::core::option::Option::is_none";
                 (
@@ -118,7 +120,7 @@ impl Settings<'_> {
         let values = self.keys().map(|field| {
             let (key, value) = (&field.key, field.default());
             match field.kind {
-                Kind::Always => quote!(#key: #value),
+                SettingsKind::Always => quote!(#key: #value),
                 _ => quote!(#key: ::core::default::Default::default()),
             }
         });
@@ -177,7 +179,7 @@ impl Settings<'_> {
     }
 
     /// The table that a struct is which users write as it is.
-    fn plain(&self) -> TokenStream {
+    fn plain_table(&self) -> TokenStream {
         let (home, ident) = (self.home(), self.ident);
         let defaults = quote!(#home::json(&<Self as ::core::default::Default>::default()));
         self.table(ident, &defaults)
@@ -242,7 +244,8 @@ impl Settings<'_> {
     fn key(&self, field: &Setting<'_>) -> TokenStream {
         let home = self.home();
         let (name, text, level) = (name(field), &field.text, &field.level);
-        let table = matches!(field.kind, Kind::Table | Kind::Same | Kind::Inner);
+        let table =
+            matches!(field.kind, SettingsKind::Table | SettingsKind::Same | SettingsKind::Inner);
         let range = option(field.range.as_ref().map(|range| self.range(range)));
         let example = option(field.example.as_ref().map(|example| quote!(#example)));
         let idle = field
@@ -257,9 +260,9 @@ impl Settings<'_> {
         }
     }
 
-    fn range(&self, range: &Range) -> TokenStream {
+    fn range(&self, range: &RangeAttribute) -> TokenStream {
         let home = self.home();
-        let [from, to] = [&range.from, &range.to].map(|end| bound(&home, end.as_ref()));
+        let [from, to] = [&range.from, &range.to].map(|end| emit_bound(&home, end.as_ref()));
         let whole = range.whole;
         quote!(#home::Range { from: #from, to: #to, whole: #whole })
     }
@@ -267,11 +270,13 @@ impl Settings<'_> {
     fn over(&self, field: &Setting<'_>) -> TokenStream {
         let (home, key, ty) = (self.home(), &field.key, field.ty);
         match field.kind {
-            Kind::Always | Kind::Skip | Kind::Inner => {
+            SettingsKind::Always | SettingsKind::Skip | SettingsKind::Inner => {
                 quote!(#key: ::core::clone::Clone::clone(&ours.#key))
             }
-            Kind::Table => quote!(#key: <#ty as #home::Settings>::over(&ours.#key, &base.#key)),
-            Kind::Optional | Kind::Same => quote! {
+            SettingsKind::Table => {
+                quote!(#key: <#ty as #home::Settings>::over(&ours.#key, &base.#key))
+            }
+            SettingsKind::Optional | SettingsKind::Same => quote! {
                 #key: ::core::option::Option::or_else(
                     ::core::clone::Clone::clone(&ours.#key),
                     || ::core::clone::Clone::clone(&base.#key),
@@ -283,20 +288,20 @@ impl Settings<'_> {
     fn resolve(&self, field: &Setting<'_>) -> TokenStream {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
-            (Kind::Skip, _) => quote!(default.#name),
-            (Kind::Always | Kind::Same | Kind::Inner, _) => {
+            (SettingsKind::Skip, _) => quote!(default.#name),
+            (SettingsKind::Always | SettingsKind::Same | SettingsKind::Inner, _) => {
                 quote!(::core::clone::Clone::clone(&partial.#key))
             }
-            (Kind::Table, _) => {
+            (SettingsKind::Table, _) => {
                 quote!(<#ty as #home::Settings>::resolve(&partial.#key, default.#name))
             }
-            (Kind::Optional, None) => quote! {
+            (SettingsKind::Optional, None) => quote! {
                 ::core::option::Option::unwrap_or(
                     ::core::clone::Clone::clone(&partial.#key),
                     default.#name,
                 )
             },
-            (Kind::Optional, Some(written)) => quote! {
+            (SettingsKind::Optional, Some(written)) => quote! {
                 ::core::option::Option::map_or(
                     partial.#key,
                     default.#name,
@@ -310,10 +315,16 @@ impl Settings<'_> {
     fn written(&self, field: &Setting<'_>) -> TokenStream {
         let (home, name, key, ty) = (self.home(), field.ident, &field.key, field.ty);
         let value = match (field.kind, &field.written) {
-            (Kind::Always | Kind::Same | Kind::Skip | Kind::Inner, _) => {
+            (
+                SettingsKind::Always
+                | SettingsKind::Same
+                | SettingsKind::Skip
+                | SettingsKind::Inner,
+                _,
+            ) => {
                 quote!(::core::clone::Clone::clone(&self.#name))
             }
-            (Kind::Table, _) => {
+            (SettingsKind::Table, _) => {
                 let written = quote!(<#ty as #home::Settings>::written(&self.#name));
                 match &field.when {
                     Some(when) => {
@@ -322,10 +333,10 @@ impl Settings<'_> {
                     None => written,
                 }
             }
-            (Kind::Optional, None) => {
+            (SettingsKind::Optional, None) => {
                 quote!(::core::option::Option::Some(::core::clone::Clone::clone(&self.#name)))
             }
-            (Kind::Optional, Some(written)) => quote! {
+            (SettingsKind::Optional, Some(written)) => quote! {
                 ::core::result::Result::ok(<#written as ::core::convert::TryFrom<#ty>>::try_from(
                     ::core::clone::Clone::clone(&self.#name),
                 ))
@@ -337,9 +348,9 @@ impl Settings<'_> {
     /// Adds what is out of its range to `found`.
     fn check(&self, field: &Setting<'_>) -> Option<TokenStream> {
         let (home, name, key) = (self.home(), name(field), &field.key);
-        if matches!(field.kind, Kind::Table | Kind::Inner) {
+        if matches!(field.kind, SettingsKind::Table | SettingsKind::Inner) {
             // Other tables of a plain struct are checked by themselves: they may be maps of tables.
-            if self.partial.is_none() && field.kind == Kind::Table {
+            if self.partial.is_none() && field.kind == SettingsKind::Table {
                 return None;
             }
             return Some(quote! {
@@ -357,7 +368,7 @@ fn name(field: &Setting<'_>) -> String {
 }
 
 /// Emits an end of a range, an `Option<Bound>`.
-fn bound(home: &TokenStream, end: Option<&(syn::Expr, bool)>) -> TokenStream {
+fn emit_bound(home: &TokenStream, end: Option<&(syn::Expr, bool)>) -> TokenStream {
     option(end.map(
         |(value, included)| quote!(#home::Bound { value: (#value) as f64, included: #included }),
     ))

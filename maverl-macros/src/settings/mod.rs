@@ -8,8 +8,8 @@ use proc_macro2::TokenStream;
 
 pub(crate) fn settings(item: TokenStream) -> TokenStream {
     let expanded = syn::parse2::<syn::DeriveInput>(item).and_then(|item| match item.data {
-        syn::Data::Enum(_) => tagged::Tagged::parse(&item).map(|tagged| tagged.expand()),
-        _ => parse::Settings::parse(&item).map(|settings| settings.expand()),
+        syn::Data::Enum(_) => tagged::TaggedEnum::parse(&item).map(|tagged| tagged.expand()),
+        _ => parse::SettingsType::parse(&item).map(|settings| settings.expand()),
     });
     expanded.unwrap_or_else(|error| error.to_compile_error())
 }

@@ -12,7 +12,7 @@ use syn::{
 
 use crate::args::{crate_path, krate, read_args, value};
 use crate::errors::Errors;
-use crate::item::{documentation, listed};
+use crate::item::{documentation, listed_paths};
 
 const ON_STRUCT: [&str; 4] = ["partial", "level", "by_hand", "crate"];
 const ON_FIELD: [&str; 14] = [
@@ -33,7 +33,7 @@ const ON_FIELD: [&str; 14] = [
 ];
 
 /// A struct with resolved settings.
-pub(crate) struct Settings<'i> {
+pub(crate) struct SettingsType<'i> {
     pub(crate) krate: Path,
     pub(crate) ident: &'i Ident,
     pub(crate) vis: &'i Visibility,
@@ -56,7 +56,7 @@ pub(crate) struct Setting<'i> {
     pub(crate) key: Ident,
     pub(crate) level: String,
     pub(crate) default: Option<Expr>,
-    pub(crate) range: Option<Range>,
+    pub(crate) range: Option<RangeAttribute>,
     /// Type in the partial form, where it is another one.
     pub(crate) written: Option<Type>,
     pub(crate) example: Option<String>,
@@ -64,12 +64,12 @@ pub(crate) struct Setting<'i> {
     pub(crate) when: Option<Expr>,
     /// Conditions on another key under which this one has no effect: if it holds, or if it does not.
     pub(crate) idle: Vec<(bool, LitStr)>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SettingsKind,
 }
 
 /// Kind of a field in the partial form.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum SettingsKind {
     /// May be left out.
     Optional,
     /// Is always there.
@@ -85,13 +85,13 @@ pub(crate) enum Kind {
 }
 
 /// A range of numbers: value of each end and if it is inside.
-pub(crate) struct Range {
+pub(crate) struct RangeAttribute {
     pub(crate) from: Option<(Expr, bool)>,
     pub(crate) to: Option<(Expr, bool)>,
     pub(crate) whole: bool,
 }
 
-impl<'i> Settings<'i> {
+impl<'i> SettingsType<'i> {
     pub(crate) fn parse(item: &'i DeriveInput) -> syn::Result<Self> {
         let mut errors = Errors::default();
         let (mut partial, mut level, mut path, mut by_hand) = (None, None, None, false);
@@ -143,15 +143,15 @@ impl<'i> Setting<'i> {
             example: None,
             when: None,
             idle: Vec::new(),
-            kind: Kind::Optional,
+            kind: SettingsKind::Optional,
         };
-        if listed(&field.attrs, "serde").iter().any(|name| name == "skip") {
-            setting.kind = Kind::Skip;
+        if listed_paths(&field.attrs, "serde").iter().any(|name| name == "skip") {
+            setting.kind = SettingsKind::Skip;
         }
         for list in lists(&field.attrs, "setting", errors) {
             read_args(list, &ON_FIELD, errors, |key, input, _| setting.argument(key, input));
         }
-        if setting.text.is_empty() && setting.kind != Kind::Skip {
+        if setting.text.is_empty() && setting.kind != SettingsKind::Skip {
             let name = ident.unraw();
             errors.at(ident, format!("the key `{name}` has no documentation: write `/// ..`, which is its description"));
         }
@@ -161,7 +161,9 @@ impl<'i> Setting<'i> {
     fn argument(&mut self, key: &str, input: ParseStream<'_>) -> syn::Result<()> {
         match key {
             "default" => self.default = Some(value(input, "default = 0.2")?),
-            "range" => self.range = Some(Range::parse(value(input, "range = 0.0..=1.0")?)?),
+            "range" => {
+                self.range = Some(RangeAttribute::parse(value(input, "range = 0.0..=1.0")?)?)
+            }
             "level" => self.level = level_of(input)?,
             "key" => self.key = value::<LitStr>(input, "key = \"name\"")?.parse()?,
             "written" => self.written = Some(value(input, "written = NonZeroUsize")?),
@@ -173,17 +175,17 @@ impl<'i> Setting<'i> {
             "idle_unless" => {
                 self.idle.push((false, value(input, "idle_unless = \"kind = 'own'\"")?));
             }
-            "table" => self.kind = Kind::Table,
-            "inner" => self.kind = Kind::Inner,
-            "optional" => self.kind = Kind::Same,
-            "skip" => self.kind = Kind::Skip,
-            _ => self.kind = Kind::Always,
+            "table" => self.kind = SettingsKind::Table,
+            "inner" => self.kind = SettingsKind::Inner,
+            "optional" => self.kind = SettingsKind::Same,
+            "skip" => self.kind = SettingsKind::Skip,
+            _ => self.kind = SettingsKind::Always,
         }
         Ok(())
     }
 
     /// Type in the partial form, inside the `Option`.
-    pub(crate) fn written(&self) -> &Type {
+    pub(crate) fn written_type(&self) -> &Type {
         self.written.as_ref().unwrap_or(self.ty)
     }
 
@@ -210,7 +212,7 @@ impl<'i> Setting<'i> {
     }
 }
 
-impl Range {
+impl RangeAttribute {
     fn parse(written: Expr) -> syn::Result<Self> {
         let span = written.span();
         let Expr::Range(range) = written else { return Err(wrong_range(span)) };

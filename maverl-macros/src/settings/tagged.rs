@@ -13,14 +13,14 @@ use crate::name::snake;
 const ON_VARIANT: [&str; 2] = ["default", "open"];
 
 /// An enum whose variants are the kinds of a table.
-pub(crate) struct Tagged<'i> {
+pub(crate) struct TaggedEnum<'i> {
     krate: Path,
     ident: &'i Ident,
-    kinds: Vec<Kind<'i>>,
+    kinds: Vec<TaggedKind<'i>>,
 }
 
 /// A variant, which is a kind.
-struct Kind<'i> {
+struct TaggedKind<'i> {
     ident: &'i Ident,
     name: String,
     text: String,
@@ -31,7 +31,7 @@ struct Kind<'i> {
     open: bool,
 }
 
-impl<'i> Tagged<'i> {
+impl<'i> TaggedEnum<'i> {
     pub(crate) fn parse(item: &'i DeriveInput) -> syn::Result<Self> {
         let (mut errors, mut path) = (Errors::default(), None);
         for list in lists(&item.attrs, "settings", &mut errors) {
@@ -44,7 +44,12 @@ impl<'i> Tagged<'i> {
         if let Data::Enum(data) = &item.data {
             for variant in &data.variants {
                 let settings = settings_of(&variant.fields, &variant.ident, &mut errors);
-                kinds.push(Kind::parse(&variant.ident, &variant.attrs, settings, &mut errors));
+                kinds.push(TaggedKind::parse(
+                    &variant.ident,
+                    &variant.attrs,
+                    settings,
+                    &mut errors,
+                ));
             }
         }
         if kinds.iter().filter(|kind| kind.is_default).count() != 1 {
@@ -54,7 +59,7 @@ impl<'i> Tagged<'i> {
     }
 
     pub(crate) fn expand(&self) -> TokenStream {
-        let parts = [self.default(), self.tagged(), self.settings(), self.serialize()];
+        let parts = [self.default(), self.tagged_impl(), self.settings(), self.serialize()];
         quote!(#(#parts)*)
     }
 
@@ -64,13 +69,13 @@ impl<'i> Tagged<'i> {
     }
 
     /// Kinds that the enum itself declares.
-    fn own(&self) -> impl Iterator<Item = &Kind<'i>> {
+    fn own_kinds(&self) -> impl Iterator<Item = &TaggedKind<'i>> {
         self.kinds.iter().filter(|kind| !kind.open)
     }
 
     fn default(&self) -> TokenStream {
         let ident = self.ident;
-        let value = self.kinds.iter().find(|kind| kind.is_default).map(Kind::default);
+        let value = self.kinds.iter().find(|kind| kind.is_default).map(TaggedKind::default);
         quote! {
             #[automatically_derived]
             impl ::core::default::Default for #ident {
@@ -81,9 +86,9 @@ impl<'i> Tagged<'i> {
         }
     }
 
-    fn tagged(&self) -> TokenStream {
+    fn tagged_impl(&self) -> TokenStream {
         let (home, ident) = (self.home(), self.ident);
-        let kinds = self.own().map(|kind| {
+        let kinds = self.own_kinds().map(|kind| {
             let (name, text) = (&kind.name, &kind.text);
             let none = quote!(#home::NoKeys);
             let settings = kind.settings.map_or(none, |settings| quote!(#settings));
@@ -111,7 +116,7 @@ impl<'i> Tagged<'i> {
 
     fn settings(&self) -> TokenStream {
         let (home, ident) = (self.home(), self.ident);
-        let resolved = self.own().map(|kind| {
+        let resolved = self.own_kinds().map(|kind| {
             let (variant, name) = (kind.ident, &kind.name);
             match kind.settings {
                 None => quote!(#name => Self::#variant),
@@ -176,7 +181,7 @@ impl<'i> Tagged<'i> {
     }
 }
 
-impl<'i> Kind<'i> {
+impl<'i> TaggedKind<'i> {
     fn parse(
         ident: &'i Ident,
         attrs: &[Attribute],

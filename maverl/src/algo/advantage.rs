@@ -14,19 +14,19 @@ mod whiten;
 
 pub use anchor::similarity;
 pub(crate) use baseline::{baselines, is_greedy};
-pub use compare::{Compared, Comparison};
+pub use compare::{Compared, GroupComparison};
 pub use compound::Compound;
-pub(crate) use declared::declared;
-pub use declared::rewarded;
+pub(crate) use declared::declared_advantages;
+pub use declared::rewarded_step;
 pub use ema::EmaBaseline;
-pub use pairs::Pair;
-pub(crate) use pairs::paired;
+pub use pairs::ReplyPair;
+pub(crate) use pairs::pairs_of_step;
 pub use rounds::apply_future_rewards;
 pub use shaping::{
     ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     shaped_rewards, weighted_rewards,
 };
-pub use valued::{Valued, valued};
+pub use valued::{Valued, valued_advantages};
 pub use whiten::RewardSpread;
 pub(crate) use whiten::{is_whitened, limit_whitened, token_moments, whiten_tokens};
 
@@ -103,8 +103,8 @@ pub(crate) fn advantages(
     algorithm: &AlgorithmPlan,
     estimators: &Estimators,
 ) -> Advantages {
-    let comparison = Comparison::from(&algorithm.advantage);
-    let step = rewarded(episodes, samples, None, comparison.by);
+    let comparison = GroupComparison::from(&algorithm.advantage);
+    let step = rewarded_step(episodes, samples, None, comparison.by);
     let rewards = &step.rewards;
     let Compared { mut values, moments, anchors } = comparison.compare(&step.view_on(estimators));
     let mean = RowIds { unit: step.units.clone(), group: step.groups.clone() };
@@ -163,7 +163,9 @@ pub(crate) fn equal_rewards(
     let greedy = algorithm.advantage.baseline() == KnownBaseline::Greedy;
     let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
     let by_parts = algorithm.advantage.compares_parts();
-    several && !greedy && all_equal(&rewarded(episodes, samples, None, GroupBy::TaskSeat), by_parts)
+    several
+        && !greedy
+        && all_equal(&rewarded_step(episodes, samples, None, GroupBy::TaskSeat), by_parts)
 }
 
 /// Returns true if all rows earned the same up to rounding, with `by_parts` part by part.

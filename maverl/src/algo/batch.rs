@@ -3,7 +3,7 @@
 use maverl_engine::runtime::{Batch, Objective, Row};
 
 use crate::algo::Sample;
-use crate::algo::advantage::Pair;
+use crate::algo::advantage::ReplyPair;
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -54,7 +54,7 @@ pub fn pair_batches(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
-    pairs: &[Pair],
+    pairs: &[ReplyPair],
     step: u64,
 ) -> Vec<(usize, Batch)> {
     let batch = |policy: usize| {
@@ -111,7 +111,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::algo::advantage::paired;
+    use crate::algo::advantage::pairs_of_step;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{advantages, samples};
     use crate::config::Preset;
@@ -173,7 +173,7 @@ mod tests {
         let better = vec![numbered(4, "t/a", 0), numbered(5, "t/b", 1)];
         let episodes = [episode("p", 0, 0.0, worse), episode("p", 1, 1.0, better)];
         let samples = samples(&episodes, &plan);
-        let found = paired(&samples, &CPU);
+        let found = pairs_of_step(&samples, &CPU);
         let batches = pair_batches(&plan, &episodes, &samples, &found.pairs, 0);
         let ids =
             |batch: &Batch| batch.rows.iter().map(|row| row.completion[0]).collect::<Vec<_>>();

@@ -13,7 +13,7 @@
 //! | [`discounted_returns`](maverl_kernels::advantage::discounted_returns()) | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | kernels, `advantage/anchor.rs` |
 //! | [`gae_advantages`](maverl_kernels::advantage::gae_advantages()) | `Aₜ = δₜ + γλ Aₜ₊₁` | GAE, [1506.02438] eq. 16 | kernels |
 //! | over [chains](maverl_kernels::advantage::RaggedRows::from_chains) | the same, from agent to agent | MARFT, [2504.16129] | kernels |
-//! | [`advantage::valued`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
+//! | [`advantage::valued_advantages`] | both, from what a critic said | PPO, IPPO, MAPPO, MARFT | `advantage/valued.rs` |
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::similarity`] | similarity of prompts | Ratcliff and Obershelp | `advantage/anchor.rs` |
@@ -88,7 +88,7 @@ pub use maverl_engine::loss;
 pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
-pub(crate) use advantage::{advantages, baselines, declared, equal_rewards, is_greedy};
+pub(crate) use advantage::{advantages, baselines, declared_advantages, equal_rewards, is_greedy};
 pub(crate) use batch::row;
 pub use batch::{batches, pair_batches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

@@ -3,7 +3,7 @@
 use maverl_engine::runtime::{ValueBatch, ValueRow, ValueTarget, ValueText};
 
 use crate::algo::Sample;
-use crate::config::Passes;
+use crate::config::CriticPasses;
 use crate::plan::Plan;
 
 /// Builds the batch of each critic that has texts, sorted by the policy of the critic, with the learning rate of step
@@ -21,7 +21,7 @@ pub fn value_batches(
 ) -> Vec<(usize, ValueBatch)> {
     assert!(samples.len() == texts.len() && samples.len() == aims.len(), "value_batches: lengths");
     let Some(critic) = &plan.algorithm.critic else { return Vec::new() };
-    let Passes { epochs, minibatches } = plan.algorithm.critic_passes();
+    let CriticPasses { epochs, minibatches } = plan.algorithm.critic_passes();
     let row = |i: usize| ValueRow { text: texts[i].clone(), aim: aims[i].clone() };
     let batch = |host: usize| {
         let its = |i: &usize| plan.critic_of(samples[*i].policy) == Some(host);

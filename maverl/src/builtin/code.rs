@@ -72,7 +72,7 @@ impl Step {
         }
     }
 
-    fn words(self) -> String {
+    fn step_words(self) -> String {
         match self.sign {
             '+' => format!("plus {}", self.by),
             '-' => format!("minus {}", self.by),
@@ -86,8 +86,8 @@ fn value(steps: &[Step], x: i64) -> i64 {
     steps.iter().fold(x, |x, step| step.of(x))
 }
 
-fn words(steps: &[Step]) -> String {
-    steps.iter().map(|step| step.words()).collect::<Vec<_>>().join(", then ")
+fn words_of_steps(steps: &[Step]) -> String {
+    steps.iter().map(|step| step.step_words()).collect::<Vec<_>>().join(", then ")
 }
 
 fn expression(steps: &[Step]) -> String {
@@ -98,7 +98,7 @@ fn expression(steps: &[Step]) -> String {
 }
 
 fn on_numbers(steps: &[Step], level: u32) -> Task {
-    let wanted = format!("x {}", words(steps));
+    let wanted = format!("x {}", words_of_steps(steps));
     let tests = NUMBERS.map(|x| (json!(x), json!(value(steps, x))));
     let solution = format!("def f(x):\n    return {}", expression(steps));
     task(&format!("f(x) that returns {wanted}"), &tests, &solution, level)
@@ -108,7 +108,7 @@ fn on_numbers(steps: &[Step], level: u32) -> Task {
 /// largest is taken.
 fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
     let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
-    let (each, terms) = (words(steps), format!("{} for x in xs", expression(steps)));
+    let (each, terms) = (words_of_steps(steps), format!("{} for x in xs", expression(steps)));
     let bound = draw.index(200) as i64;
     let kind = draw.index(3);
     let (what, code) = match kind {

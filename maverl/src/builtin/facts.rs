@@ -94,7 +94,7 @@ struct Country {
     /// The first is the capital.
     cities: Vec<City>,
     people: Vec<Person>,
-    works: Vec<Job>,
+    works: Vec<Occupation>,
 }
 
 struct City {
@@ -112,7 +112,7 @@ struct Person {
     died: usize,
 }
 
-struct Job {
+struct Occupation {
     name: String,
     form: &'static str,
     /// Index into the country's people.
@@ -217,7 +217,7 @@ impl Country {
             }
         });
         let people = people.collect();
-        let works = (0..WORKS).map(|_| Job {
+        let works = (0..WORKS).map(|_| Occupation {
             name: name(),
             form: draw.pick(&FORMS),
             author: draw.index(PEOPLE),
@@ -279,8 +279,8 @@ impl Country {
         }
     }
 
-    fn work_text(&self, work: &Job, draw: &mut SplitMix64) -> String {
-        let Job { name, form, published, .. } = work;
+    fn work_text(&self, work: &Occupation, draw: &mut SplitMix64) -> String {
+        let Occupation { name, form, published, .. } = work;
         let author = &self.people[work.author].name;
         match draw.index(3) {
             0 => format!("{name} is a {form} by {author}, published in {published}."),
@@ -290,7 +290,7 @@ impl Country {
     }
 
     fn tasks(&self, draw: &mut SplitMix64) -> Vec<Task> {
-        let mut asked = Asked { draw, tasks: Vec::new() };
+        let mut asked = PhrasedQuestions { draw, tasks: Vec::new() };
         let Self { name, coin, cities, people, works } = self;
         let capital = &cities[0];
         asked.one_hop(&CAPITAL, name, name, &capital.name);
@@ -333,12 +333,12 @@ impl Country {
 }
 
 /// Questions with a phrasing sampled for each.
-struct Asked<'a> {
+struct PhrasedQuestions<'a> {
     draw: &'a mut SplitMix64,
     tasks: Vec<Task>,
 }
 
-impl Asked<'_> {
+impl PhrasedQuestions<'_> {
     fn one_hop(&mut self, relation: &Relation, subject: &str, entity: &str, answer: &dyn ToString) {
         let question = self.phrase(relation, subject);
         self.push(question, &[entity], &answer.to_string());

@@ -101,7 +101,7 @@ impl ToolErrand {
         Self { question, data, calls, answer: "done".to_owned() }
     }
 
-    fn with(mut self, key: &str, value: Value) -> Self {
+    fn with_value(mut self, key: &str, value: Value) -> Self {
         self.data.insert(key.to_owned(), value);
         self
     }
@@ -155,7 +155,8 @@ fn file(level: u32, draw: &mut SplitMix64) -> ToolErrand {
         2 => {
             let question = format!("Copy what the file {from} says into the file {to}.");
             let calls = vec![read(&from), write(text)];
-            ToolErrand::doing(question, wanted(text), calls).with("files", json!({&from: text}))
+            ToolErrand::doing(question, wanted(text), calls)
+                .with_value("files", json!({&from: text}))
         }
         _ => {
             let question = format!(
@@ -164,7 +165,7 @@ fn file(level: u32, draw: &mut SplitMix64) -> ToolErrand {
             let both = format!("{text} {more}");
             let calls = vec![read(&from), read(&second), write(&both)];
             let files = json!({&from: text, &second: more});
-            ToolErrand::doing(question, wanted(&both), calls).with("files", files)
+            ToolErrand::doing(question, wanted(&both), calls).with_value("files", files)
         }
     }
 }
@@ -212,7 +213,7 @@ fn table(level: u32, draw: &mut SplitMix64) -> ToolErrand {
             ToolErrand::doing(question, json!({"query": query, "rows": rows}), calls)
         }
     };
-    errand.with("database", json!(database))
+    errand.with_value("database", json!(database))
 }
 
 #[cfg(test)]

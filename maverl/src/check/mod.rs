@@ -35,8 +35,8 @@ use crate::config::{Config, Resolved};
 use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, RewardPlan, SeatPlan, WorkerPlan};
 use crate::registry::Registry;
 
-use choice::Orchestra;
-use files::{Loaded, Models};
+use choice::ChosenOrchestra;
+use files::{LoadedTasks, Models};
 use purpose::samples_replies;
 use resolve::{Environments, ResolvedChoices};
 use team::Assignment;
@@ -92,7 +92,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     warnings.extend(team::task_doubts(config, components, &loaded.tasks, registry));
     let models = files::open_models(config, base, purpose, &mut warnings, problems);
     let others = choice::other_environments(config, flow.as_ref()?, base, registry, problems);
-    let Orchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;
+    let ChosenOrchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;
     let agents = seated.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
     let inputs = agents.flat_map(|entry| entry.inputs).copied().chain(passes_on);
     warnings.extend(team::unread_messages(&loaded.tasks, &inputs.collect::<Vec<&str>>()));
@@ -157,7 +157,7 @@ impl Assigned<'_> {
 fn check_assigned(
     context: &CheckContext<'_>,
     assigned: &Assigned<'_>,
-    (loaded, rewards): (&Loaded, &[RewardPlan]),
+    (loaded, rewards): (&LoadedTasks, &[RewardPlan]),
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let CheckContext { config, base, purpose, .. } = *context;

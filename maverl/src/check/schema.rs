@@ -16,21 +16,21 @@ use crate::settings::Description;
 pub fn schema(registry: &Registry) -> Value {
     let mut schema = schema::schema();
     rename(&mut schema, "#/$defs/Named", "#/$defs/Environment");
-    let environments = all(&registry.environments, |entry| &entry.declaration);
-    let orchestras = all(&registry.orchestras, |entry| &entry.declaration);
+    let environments = all_declarations(&registry.environments, |entry| &entry.declaration);
+    let orchestras = all_declarations(&registry.orchestras, |entry| &entry.declaration);
     let tagged: Vec<Value> = TAGGED.iter().map(|table| kinds(table, &schema, registry)).collect();
     if let Some(Value::Object(definitions)) = schema.get_mut("$defs") {
         definitions.remove("Named");
         definitions.remove("TaggedConfig");
-        definitions.insert("Environment".to_owned(), named("environment", &environments));
-        definitions.insert("Orchestra".to_owned(), named("orchestra", &orchestras));
+        definitions.insert("Environment".to_owned(), named_schema("environment", &environments));
+        definitions.insert("Orchestra".to_owned(), named_schema("orchestra", &orchestras));
         for (table, schema) in TAGGED.iter().zip(tagged) {
             definitions.insert(table.definition.to_owned(), schema);
         }
     }
-    let agents = all(&registry.agents, |entry| &entry.declaration);
+    let agents = all_declarations(&registry.agents, |entry| &entry.declaration);
     let agents = agents.iter().map(|its| (its.name.to_owned(), agent(its))).collect();
-    let rewards = all(&registry.rewards, |entry| &entry.declaration);
+    let rewards = all_declarations(&registry.rewards, |entry| &entry.declaration);
     let rewards = rewards.iter().map(|its| (its.name.to_owned(), reward(its))).collect();
     for (place, value) in [
         ("/properties/orchestra/$ref", json!("#/$defs/Orchestra")),
@@ -52,7 +52,7 @@ pub fn schema(registry: &Registry) -> Value {
     schema
 }
 
-fn all<'r, E>(
+fn all_declarations<'r, E>(
     entries: &'r BTreeMap<&'static str, E>,
     of: fn(&'r E) -> &'r Declaration,
 ) -> Vec<&'r Declaration> {
@@ -60,7 +60,7 @@ fn all<'r, E>(
 }
 
 /// The registered declarations of kinds of a table, built-in ones included.
-fn declared<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declaration> {
+fn kinds_of<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declaration> {
     match table.definition {
         "Advantage" => registry.advantages.values().map(|entry| &entry.declaration).collect(),
         "Surrogate" => registry.surrogates.values().map(|entry| &entry.declaration).collect(),
@@ -71,7 +71,7 @@ fn declared<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declarat
 /// Returns the names of the declared kinds of every table.
 pub(super) fn declared_kinds(registry: &Registry) -> DeclaredKinds {
     let names = |table: &TaggedTable| {
-        let declared = declared(table, registry);
+        let declared = kinds_of(table, registry);
         (table.definition, declared.iter().map(|its| its.name).collect())
     };
     TAGGED.iter().map(names).into_map()
@@ -115,8 +115,8 @@ fn reward(declaration: &Declaration) -> Value {
 }
 
 /// `[orchestra]` or `[environment]`: a name and its options; without a name, which may be left out, options of any.
-fn named(kind: &str, declarations: &[&Declaration]) -> Value {
-    let mut table = tagged(kind, "name", declarations);
+fn named_schema(kind: &str, declarations: &[&Declaration]) -> Value {
+    let mut table = tagged_schema(kind, "name", declarations);
     let every: Map<String, Value> = declarations
         .iter()
         .flat_map(|declaration| options(kind, declaration))
@@ -133,7 +133,7 @@ fn named(kind: &str, declarations: &[&Declaration]) -> Value {
 /// any.
 fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
     let own = schema::kinds(schema, table.kinds);
-    let others: Vec<&Declaration> = declared(table, registry)
+    let others: Vec<&Declaration> = kinds_of(table, registry)
         .into_iter()
         .filter(|its| table.kinds.iter().all(|kind| kind.name != its.name))
         .collect();
@@ -151,7 +151,7 @@ fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
         }
     }
     let unnamed = json!({ "type": "object", "properties": every, "additionalProperties": false });
-    let others = others.into_iter().map(|its| one(table.noun, "kind", its));
+    let others = others.into_iter().map(|its| declaration_schema(table.noun, "kind", its));
     let tables: Vec<Value> =
         [names].into_iter().chain(own).chain(others).chain([unnamed]).collect();
     let description = format!("Kind of `{}`, and its settings.", table.header);
@@ -159,18 +159,19 @@ fn kinds(table: &TaggedTable, schema: &Value, registry: &Registry) -> Value {
 }
 
 /// A registered name under the key `tag`, and its settings beside it.
-fn tagged(kind: &str, tag: &str, declarations: &[&Declaration]) -> Value {
+fn tagged_schema(kind: &str, tag: &str, declarations: &[&Declaration]) -> Value {
     if declarations.is_empty() {
         // JSON Schema has no empty `anyOf`.
         let description = format!("A registered {kind}, and its settings; none is linked.");
         return json!({ "description": description, "type": "object", "maxProperties": 0 });
     }
-    let tables: Vec<Value> = declarations.iter().map(|its| one(kind, tag, its)).collect();
+    let tables: Vec<Value> =
+        declarations.iter().map(|its| declaration_schema(kind, tag, its)).collect();
     json!({ "description": format!("A registered {kind}, and its settings."), "anyOf": tables })
 }
 
 /// The table of one declaration.
-fn one(kind: &str, tag: &str, declaration: &Declaration) -> Value {
+fn declaration_schema(kind: &str, tag: &str, declaration: &Declaration) -> Value {
     let mut properties = options(kind, declaration);
     let name = json!({ "const": declaration.name, "description": declaration.summary });
     properties.insert(tag.to_owned(), name);

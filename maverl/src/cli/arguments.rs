@@ -97,11 +97,11 @@ impl ConfigArgs {
 
     /// Returns all sources.
     pub fn sources(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
-        self.over(self.base(given))
+        self.over(self.base_sources(given))
     }
 
     /// Returns the file or the program's configuration, and the environment.
-    pub fn base(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
+    pub fn base_sources(&self, given: Option<&BuiltinConfig<'_>>) -> Sources {
         match (self.path(), given) {
             (Some(path), _) => Sources::file(path),
             (None, Some(BuiltinConfig { name, text, base })) => {

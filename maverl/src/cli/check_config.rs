@@ -13,7 +13,7 @@ use crate::cli::stages::Stages;
 use crate::cli::terminal::print;
 use crate::output;
 use crate::registry::Registry;
-use crate::train::own;
+use crate::train::own_name;
 
 /// `maverl check`: prints the plan with its warnings. With JSON, problems are printed too.
 pub fn command(
@@ -26,10 +26,10 @@ pub fn command(
         return stages.check(given, registry, simulated, json);
     }
     match check(&given.sources(None), registry, Purpose::Plan) {
-        Ok(plan) => print(&own(&simulated.answer(&plan, json)?)),
+        Ok(plan) => print(&own_name(&simulated.answer(&plan, json)?)),
         Err(problems) if json => {
             let text = output::json(&json!({ "problems": problems }))?;
-            print(&own(&text))?;
+            print(&own_name(&text))?;
             Ok(ExitCode::FAILURE)
         }
         Err(problems) => Err(problems_failure(&problems)),

@@ -3,7 +3,7 @@
 use clap::Command;
 
 use crate::cli::terminal;
-use crate::train::renamed;
+use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
 pub const EXAMPLES: [(&str, &[&str]); 31] = [
@@ -175,7 +175,7 @@ pub fn of(words: &str) -> &'static [&'static str] {
 }
 
 /// Adds the examples to the long help of each command, as calls of this program.
-pub fn shown(command: Command, program: &str) -> Command {
+pub fn show_examples(command: Command, program: &str) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     names.iter().fold(command, |command, name| {
@@ -196,7 +196,7 @@ fn ending(command: Command, words: &str, program: &str) -> Command {
             let width = terminal::width();
             let lines: Vec<String> = examples
                 .iter()
-                .map(|example| continued(&renamed(example, program), width))
+                .map(|example| continue_lines(&rename_program(example, program), width))
                 .collect();
             command.after_long_help(format!("Examples:\n{}", lines.join("\n")))
         }
@@ -204,7 +204,7 @@ fn ending(command: Command, words: &str, program: &str) -> Command {
 }
 
 /// Returns an example in lines of the width, continued by `\\` at spaces outside of quotes.
-fn continued(example: &str, width: usize) -> String {
+fn continue_lines(example: &str, width: usize) -> String {
     let mut text = String::from(" ");
     let mut column = text.len();
     let mut quoted = false;
@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn a_long_example_continues_with_a_backslash_and_can_be_copied() {
         let example = "maverl train run.toml --set 'a.b=\"c d\"' --set models.tiny.optim.lr=1e-4";
-        let text = continued(example, 40);
+        let text = continue_lines(example, 40);
         assert!(text.lines().all(|line| line.len() <= 40), "{text}");
         assert!(text.contains("'a.b=\"c d\"'"), "{text}");
         let joined = text.replace(" \\\n", " ");
         assert_eq!(joined.split_whitespace().collect::<Vec<_>>().join(" "), example);
-        assert_eq!(continued(example, 200), format!("  {example}"));
+        assert_eq!(continue_lines(example, 200), format!("  {example}"));
     }
 }

@@ -4,7 +4,7 @@ mod directory;
 mod source;
 pub(super) mod verifier;
 
-pub use directory::{whole, writable};
+pub use directory::{writable, write_whole};
 pub use source::{ExportArgs, ExportDtype, which};
 
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         )));
     }
     let card = origin.card(if apart { Kind::Adapter } else { Kind::Model })?.text();
-    let told = whole(&args.out, |dir| {
+    let told = write_whole(&args.out, |dir| {
         std::fs::write(dir.join(CARD), &card)
             .map_err(|e| Failure(format!("cannot write {}: {e}", dir.join(CARD).display())))?;
         if apart {
@@ -49,12 +49,12 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
         let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
         if args.merge {
-            return merged(&model, dir, &options);
+            return write_merged(&model, dir, &options);
         }
         model.save_full(dir, &options)?;
         Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
     })?;
-    print(&format!("wrote {}: {told}{}", args.out.display(), origin.told()))?;
+    print(&format!("wrote {}: {told}{}", args.out.display(), origin.told_origin()))?;
     let Some((hub, id)) = target else { return Ok(ExitCode::SUCCESS) };
     let at = hub.push(&id, &args.out, args.private).map_err(|error| {
         let dir = args.out.display();
@@ -92,7 +92,7 @@ fn adapter(model: &Model, dir: &Path, out: &Path) -> Result<String, Failure> {
 }
 
 /// Writes a model with its adapter merged, reads it back, and compares it with the unmerged one.
-fn merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Failure> {
+fn write_merged(model: &Model, dir: &Path, options: &SaveOptions) -> Result<String, Failure> {
     let (merged, exact) = model.merge()?;
     merged.save_full(dir, options)?;
     drop(merged);

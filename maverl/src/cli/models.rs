@@ -72,11 +72,11 @@ pub fn source(path: &str) -> Result<ModelSource, Failure> {
 
 /// Returns the files of a model, all present locally.
 pub fn files(path: &str) -> Result<ModelFiles, Failure> {
-    fetched(&source(path)?)
+    fetch_files(&source(path)?)
 }
 
 /// Returns the files of a source, after a download if they are on the hub.
-pub fn fetched(source: &ModelSource) -> Result<ModelFiles, Failure> {
+pub fn fetch_files(source: &ModelSource) -> Result<ModelFiles, Failure> {
     source.fetch()?;
     not_adapter(ModelFiles::new(source))
 }
@@ -103,7 +103,7 @@ pub fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure
 }
 
 /// Returns the name of the base model in an adapter's configuration.
-pub fn base(dir: &Path) -> Result<Option<String>, Failure> {
+pub fn base_name(dir: &Path) -> Result<Option<String>, Failure> {
     let path = dir.join(crate::net::lora::CONFIG_FILE);
     let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
     let text = read_file(&path).map_err(|e| failed(&e))?;

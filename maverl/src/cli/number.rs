@@ -4,27 +4,27 @@ use std::num::NonZeroUsize;
 
 /// Parses a number of `[0, 2^63)`, the range of a configuration.
 pub fn seed(text: &str) -> Result<u64, String> {
-    whole(text, 0, i64::MAX as u64)
+    whole_number(text, 0, i64::MAX as u64)
 }
 
 /// Parses a whole number from 0.
 pub fn from_0(text: &str) -> Result<usize, String> {
-    whole(text, 0, usize::MAX as u64).map(|number| number as usize)
+    whole_number(text, 0, usize::MAX as u64).map(|number| number as usize)
 }
 
 /// Parses a whole number from 0 to 4294967295.
 pub fn small(text: &str) -> Result<u32, String> {
-    whole(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
+    whole_number(text, 0, u64::from(u32::MAX)).map(|number| number as u32)
 }
 
 /// Parses the number of a port; 0 is a free one.
 pub fn port(text: &str) -> Result<u16, String> {
-    whole(text, 0, u64::from(u16::MAX)).map(|number| number as u16)
+    whole_number(text, 0, u64::from(u16::MAX)).map(|number| number as u16)
 }
 
 /// Parses a whole number from 1.
 pub fn from_1(text: &str) -> Result<NonZeroUsize, String> {
-    let number = whole(text, 1, usize::MAX as u64)?;
+    let number = whole_number(text, 1, usize::MAX as u64)?;
     NonZeroUsize::new(number as usize).ok_or_else(|| "expected a whole number from 1".to_owned())
 }
 
@@ -55,7 +55,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "expected a finite number above 0".to_owned())
 }
 
-fn whole(text: &str, least: u64, most: u64) -> Result<u64, String> {
+fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let expected = match most {
         u64::MAX => format!("expected a whole number from {least}"),
         most => format!("expected a whole number from {least} to {most}"),

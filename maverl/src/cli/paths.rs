@@ -8,7 +8,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
 use crate::config::source::Sources;
-use crate::config::source::missing::{self, Wanted};
+use crate::config::source::missing::{self, WantedEntry};
 use crate::files::ModelSource;
 use crate::net::lora::is_adapter;
 use crate::run_dir::{MANIFEST, RESOLVED, RunDir};
@@ -33,7 +33,7 @@ pub fn run(dir: &Path) -> Result<RunDir, Failure> {
                 dir.display()
             )));
         }
-        Err(_) if !dir.exists() => return Err(nothing(dir, Wanted::Directory)),
+        Err(_) if !dir.exists() => return Err(nothing(dir, WantedEntry::Directory)),
         Err(_) => {}
     }
     let not = format!("`{}` is not a run directory: it has no `{MANIFEST}`", dir.display());
@@ -80,7 +80,7 @@ pub fn runs(dir: &Path) -> Option<String> {
 pub fn of_runs(given: Option<&Path>, command: &str) -> Result<PathBuf, Failure> {
     match given {
         Some(dir) if dir.exists() => Ok(dir.to_owned()),
-        Some(dir) => Err(nothing(dir, Wanted::Directory)),
+        Some(dir) => Err(nothing(dir, WantedEntry::Directory)),
         None => {
             let dir = usual(Path::new(""), command)?;
             tell(format_args!("no directory given: the runs in `{RUNS}`"));
@@ -121,14 +121,14 @@ pub fn model(source: &ModelSource) -> Result<(), Failure> {
             "{file} is a file; a model is the directory that it is in, with `config.json`"
         )));
     }
-    let Failure(told) = nothing(dir, Wanted::Directory);
+    let Failure(told) = nothing(dir, WantedEntry::Directory);
     let on_hub = missing::on_hub(dir, Path::new(""), |name| format!("`{name}`"));
     Err(Failure(on_hub.map_or_else(|| told.clone(), |help| format!("{told}\n{help}"))))
 }
 
 /// Checks that a directory exists.
 pub fn directory(dir: &Path) -> Result<(), Failure> {
-    if dir.exists() { Ok(()) } else { Err(nothing(dir, Wanted::Directory)) }
+    if dir.exists() { Ok(()) } else { Err(nothing(dir, WantedEntry::Directory)) }
 }
 
 /// Checks that the directory of an adapter exists and has one.
@@ -137,7 +137,7 @@ pub fn adapter(dir: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     if !dir.exists() {
-        return Err(nothing(dir, Wanted::Directory));
+        return Err(nothing(dir, WantedEntry::Directory));
     }
     Err(Failure(format!(
         "{} is no adapter: it has no `adapter_config.json`, which PEFT writes",
@@ -151,7 +151,7 @@ pub fn unreadable(path: &Path, error: &Error) -> Failure {
         return Failure(format!("{} is a directory; a file of rows is needed", path.display()));
     }
     match error.kind() {
-        ErrorKind::NotFound => nothing(path, Wanted::File),
+        ErrorKind::NotFound => nothing(path, WantedEntry::File),
         ErrorKind::InvalidData => Failure(format!(
             "cannot read {}: it is not UTF-8; save it so, or unpack it if it is compressed",
             path.display()
@@ -161,7 +161,7 @@ pub fn unreadable(path: &Path, error: &Error) -> Failure {
 }
 
 /// Returns the error about a path that does not exist.
-fn nothing(path: &Path, wanted: Wanted) -> Failure {
+fn nothing(path: &Path, wanted: WantedEntry) -> Failure {
     let here = Path::new("");
     let help = missing::help(path, here, wanted).map(|help| format!("\n{help}"));
     Failure(missing::message(path, here, wanted) + &help.unwrap_or_default())
@@ -180,7 +180,7 @@ pub fn of_run(dir: &Path) -> Result<(Sources, String), Failure> {
 pub fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let first = path.to_string_lossy().chars().next();
-        match missing::unexpanded(&path).filter(|_| matches!(first, Some('~' | '$'))) {
+        match missing::unexpanded_help(&path).filter(|_| matches!(first, Some('~' | '$'))) {
             Some(help) => Err(help),
             None => Ok(path),
         }

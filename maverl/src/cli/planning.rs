@@ -9,8 +9,12 @@ use crate::plan::Plan;
 use crate::registry::Registry;
 
 /// Returns the plan, or every problem as one message. Prints the plan's warnings.
-pub fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
-    let plan = checked(sources, registry, purpose)?;
+pub fn plan_with_warnings(
+    sources: &Sources,
+    registry: &Registry,
+    purpose: Purpose,
+) -> Result<Plan, Failure> {
+    let plan = plan_checked(sources, registry, purpose)?;
     for warning in &plan.warnings {
         tell(format_args!("warning: {warning}"));
     }
@@ -18,12 +22,16 @@ pub fn planned(sources: &Sources, registry: &Registry, purpose: Purpose) -> Resu
 }
 
 /// Returns the plan, or every problem as one message.
-pub fn checked(sources: &Sources, registry: &Registry, purpose: Purpose) -> Result<Plan, Failure> {
+pub fn plan_checked(
+    sources: &Sources,
+    registry: &Registry,
+    purpose: Purpose,
+) -> Result<Plan, Failure> {
     check(sources, registry, purpose).map_err(|problems| problems_failure(&problems))
 }
 
 /// Returns the settings of a command that needs no team, or every problem as one message.
-pub fn configured(sources: &Sources) -> Result<Config, Failure> {
+pub fn load_config(sources: &Sources) -> Result<Config, Failure> {
     read_settings(sources).map_err(|problems| problems_failure(&problems))
 }
 

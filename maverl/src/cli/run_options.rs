@@ -6,7 +6,7 @@ use crate::check::{Purpose, survey};
 use crate::cli::arguments::RunArgs;
 use crate::cli::failure::Failure;
 use crate::cli::paths::of_run;
-use crate::cli::planning::{checked, planned};
+use crate::cli::planning::{plan_checked, plan_with_warnings};
 use crate::cli::terminal::tell;
 use crate::config::source::Sources;
 use crate::plan::Plan;
@@ -25,11 +25,11 @@ pub(super) fn resume_or_start(
     let with = |sources: Sources| over.iter().cloned().fold(args.over(sources), Sources::with);
     let (sources, text, place) = if dir.join(MANIFEST).is_file() {
         let (sources, text) = of_run(dir)?;
-        let text = with(Sources::default().text("config.toml", text, dir)).written();
+        let text = with(Sources::default().text("config.toml", text, dir)).merged_file();
         (with(sources), text, RunLocation::Resume(dir.to_owned()))
     } else {
         let sources = with(new);
-        (sources.clone(), sources.written(), RunLocation::New(dir.to_owned()))
+        (sources.clone(), sources.merged_file(), RunLocation::New(dir.to_owned()))
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     Ok((sources, Options { given: text.unwrap_or_default(), missing, ..shown_options(place) }))
@@ -52,9 +52,9 @@ pub(super) fn ready_plan(
     launch: Option<&Launch>,
 ) -> Result<Plan, Failure> {
     if is_follower(launch) {
-        return checked(sources, registry, Purpose::Train);
+        return plan_checked(sources, registry, Purpose::Train);
     }
-    let plan = planned(sources, registry, Purpose::Train)?;
+    let plan = plan_with_warnings(sources, registry, Purpose::Train)?;
     for warning in survey(&plan)?.warnings() {
         tell(format_args!("warning: {warning}"));
     }

@@ -11,7 +11,7 @@ use crate::cli::paths;
 use crate::cli::terminal::{self, print};
 use crate::output;
 use crate::run_dir::disk::{entries, read_json};
-use crate::run_dir::{Difference, MANIFEST, Provenance, RunDir, RunDirError};
+use crate::run_dir::{ChangedFile, MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
 use crate::train::{Evaluation, RunSummary, SplitScore, resume_command};
 
@@ -89,9 +89,9 @@ impl Run {
         let summary: Option<RunSummary> =
             if run.summary().exists() { Some(read_json(&run.summary())?) } else { None };
         let state = match &summary {
-            _ if run.is_running() => State::Running { step: recorded(&run) },
+            _ if run.is_running() => State::Running { step: last_recorded_step(&run) },
             Some(summary) if summary.complete && summary.steps == config.steps => State::Complete,
-            _ => stopped(&run, config.algorithm.max_flat_steps)?,
+            _ => state_of_stopped(&run, config.algorithm.max_flat_steps)?,
         };
         let before = run.read_evaluation::<Evaluation>("before")?.as_ref().map(SplitScore::from);
         Ok(Self {
@@ -120,9 +120,9 @@ impl Run {
 }
 
 /// Returns the state of a run that is neither complete nor running.
-fn stopped(run: &RunDir, max_flat_steps: u64) -> Result<State, RunDirError> {
+fn state_of_stopped(run: &RunDir, max_flat_steps: u64) -> Result<State, RunDirError> {
     let checkpoints = Checkpoints::of(run.path());
-    let recorded = recorded(run);
+    let recorded = last_recorded_step(run);
     let Some(step) = checkpoints.steps()?.pop() else {
         return Ok(State::Stopped { step: 0, recorded });
     };
@@ -135,13 +135,13 @@ fn stopped(run: &RunDir, max_flat_steps: u64) -> Result<State, RunDirError> {
 }
 
 /// Returns the last step with metrics; 0 if there is none or the file is damaged, which the verification of `info` reports.
-fn recorded(run: &RunDir) -> u64 {
+fn last_recorded_step(run: &RunDir) -> u64 {
     run.metrics().ok().and_then(|rows| rows.last_key_value().map(|(&step, _)| step)).unwrap_or(0)
 }
 
 impl State {
     /// Describes the state in a few words.
-    pub(super) fn words(&self, steps: u64) -> String {
+    pub(super) fn state_words(&self, steps: u64) -> String {
         match self {
             Self::Complete => "complete".to_owned(),
             Self::Running { step } => format!("running, step {step} of {steps}"),
@@ -160,7 +160,7 @@ impl State {
     fn brief(&self, steps: u64) -> String {
         match self {
             Self::Stopped { step, .. } => format!("step {step} of {steps}"),
-            other => other.words(steps),
+            other => other.state_words(steps),
         }
     }
 
@@ -191,7 +191,7 @@ pub fn info(
     let checkpoints = Checkpoints::of(dir);
     let steps = checkpoints.steps()?;
     let problems = problems(&opened, &checkpoints, steps.last().copied())?;
-    let verified = opened.listed();
+    let verified = opened.listed_files();
     let advice = run.state.advice(dir);
     let sound = problems.is_empty();
     if !sound {
@@ -215,7 +215,7 @@ fn problems(
     newest: Option<u64>,
 ) -> Result<Vec<String>, RunDirError> {
     let differences = run.differences(newest.unwrap_or(0))?;
-    let line = |Difference { path, reason }| format!("`{}`: {reason}", Path::display(&path));
+    let line = |ChangedFile { path, reason }| format!("`{}`: {reason}", Path::display(&path));
     let mut problems: Vec<String> = differences.into_iter().map(line).collect();
     match newest.map(|_| checkpoints.open(Which::Last)) {
         Some(Err(error @ (RunDirError::Damaged { .. } | RunDirError::Altered { .. }))) => {
@@ -233,7 +233,7 @@ impl Info {
         let steps: Vec<String> = checkpoints.iter().map(ToString::to_string).collect();
         let state = match &run.state {
             State::Damaged { problems } => format!("damaged\n  {}", problems.join("\n  ")),
-            state => state.words(run.steps),
+            state => state.state_words(run.steps),
         };
         let lines = [
             ("run", dir.display().to_string()),
@@ -326,7 +326,7 @@ fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::E
 /// Returns a table with a row for each run.
 fn table(runs: &[Result<Run, (String, String)>]) -> Table {
     let header = ["run", "seed", "algorithm", "before", "after", "state"];
-    let mut table = Table::framed(header).prose(&[5]);
+    let mut table = Table::with_frame(header).prose(&[5]);
     for run in runs {
         match run {
             Ok(run) => {
@@ -344,7 +344,7 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
                 ]);
             }
             Err((name, error)) => {
-                let state = State::Damaged { problems: vec![error.clone()] }.words(0);
+                let state = State::Damaged { problems: vec![error.clone()] }.state_words(0);
                 let none = || "-".to_owned();
                 table.row([name.clone(), none(), none(), none(), none(), state]);
             }
@@ -394,12 +394,12 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_after_its_checkpoint_says_which_steps_are_repeated() {
-        let words = |step, recorded| State::Stopped { step, recorded }.words(40);
+        let words = |step, recorded| State::Stopped { step, recorded }.state_words(40);
         assert_eq!(words(10, 10), "step 10 of 40");
         let repeated =
             "step 10 of 40; steps after this checkpoint (up to 13) are repeated on resume";
         assert_eq!(words(10, 13), repeated);
-        assert_eq!(State::Running { step: 13 }.words(40), "running, step 13 of 40");
+        assert_eq!(State::Running { step: 13 }.state_words(40), "running, step 13 of 40");
     }
 
     #[test]
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn a_run_that_stopped_flat_says_what_goes_on_with_it() {
         let flat = State::Flat { step: 12, flat_steps: 10 };
-        assert_eq!(flat.words(40), "step 12 of 40, stopped after 10 flat steps");
+        assert_eq!(flat.state_words(40), "step 12 of 40, stopped after 10 flat steps");
         let advice = flat.advice(Path::new("runs/a-1")).unwrap();
         let command = "`maverl train --resume runs/a-1 --set algorithm.max_flat_steps=20` goes on";
         assert!(advice.starts_with(command), "{advice}");

@@ -36,8 +36,12 @@ pub(super) fn train(
             tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
         }
         let run = dir.join(format!("seed-{seed}"));
-        let (sources, options) =
-            resume_or_start(args, args.config.base(given), &run, &[format!("seed={seed}")])?;
+        let (sources, options) = resume_or_start(
+            args,
+            args.config.base_sources(given),
+            &run,
+            &[format!("seed={seed}")],
+        )?;
         // An error of the configuration is one of all seeds.
         let plan = ready_plan(&sources, registry, launch)?;
         let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
@@ -47,7 +51,7 @@ pub(super) fn train(
         match done {
             Ok(Report { interrupted: true, dir: run, .. }) => {
                 if leads {
-                    stopped(&outcomes, &run, &dir)?;
+                    report_stopped(&outcomes, &run, &dir)?;
                 }
                 return Ok(ExitCode::from(130));
             }
@@ -69,7 +73,7 @@ pub(super) fn train(
 }
 
 /// Prints the results so far, and how the runs of a directory go on.
-fn stopped(outcomes: &[SeedOutcome], run: &Path, dir: &Path) -> Result<(), Failure> {
+fn report_stopped(outcomes: &[SeedOutcome], run: &Path, dir: &Path) -> Result<(), Failure> {
     print(&table(outcomes).draw(terminal::width()))?;
     tell(format_args!(
         "stopped in `{}`; the same command with `--out {}` goes on",
@@ -84,7 +88,7 @@ fn table(outcomes: &[SeedOutcome]) -> Table {
     let measure = outcomes.iter().find_map(|(_, run)| Some(run.as_ref().ok()?.measure.as_str()));
     let [before, after] =
         ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));
-    let mut table = Table::framed(["seed", &before, &after, "gain", "steps"]);
+    let mut table = Table::with_frame(["seed", &before, &after, "gain", "steps"]);
     let scores = |summary: &RunSummary| {
         let share = |score: &Option<crate::train::SplitScore>| Some(score.as_ref()?.exact_match);
         (share(&summary.before), share(&summary.after))

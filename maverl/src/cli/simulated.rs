@@ -26,17 +26,17 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    fn asked(&self) -> bool {
+    fn is_asked(&self) -> bool {
         self.ranks.is_some() || self.device.is_some() || self.bandwidth.is_some()
     }
 
     /// Formats a plan, on the ranks if some are given, for readers or as JSON.
     pub fn answer(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
-        if self.asked() { self.described(plan, json) } else { described(plan, json) }
+        if self.is_asked() { self.describe_plan(plan, json) } else { describe_data(plan, json) }
     }
 
     /// Formats a plan on the ranks, for readers or as JSON.
-    fn described(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
+    fn describe_plan(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
         let bytes = self.bandwidth.map(|gigabytes| gigabytes * 1e9);
         let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
         let found = RanksSummary::new(plan, ranks, self.device, bytes);
@@ -55,7 +55,7 @@ fn bandwidth(text: &str) -> Result<f64, String> {
 }
 
 /// Formats a plan and its data, for readers or as JSON.
-fn described(plan: &Plan, json: bool) -> Result<String, Failure> {
+fn describe_data(plan: &Plan, json: bool) -> Result<String, Failure> {
     let survey = survey(plan)?;
     if !json {
         let width = terminal::width();

@@ -13,7 +13,7 @@ use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::arguments::{ConfigArgs, RunArgs};
 use crate::cli::export::verifier::export_verifier;
 use crate::cli::failure::Failure;
-use crate::cli::planning::checked;
+use crate::cli::planning::plan_checked;
 use crate::cli::process::until_signal;
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::simulated::Simulated;
@@ -23,7 +23,7 @@ use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::{self, Launch, Options, Report, own, verifier_tasks};
+use crate::train::{self, Launch, Options, Report, own_name, verifier_tasks};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -114,8 +114,8 @@ impl Stages {
         let mut verifiers = BTreeMap::new();
         for (stage, config) in self.configs.iter().enumerate() {
             let sources = Sources { verifiers: verifiers.clone(), ..over(Sources::file(config)) };
-            let planned =
-                checked(&sources, registry, purpose).and_then(|plan| Ok((questions(&plan)?, plan)));
+            let planned = plan_checked(&sources, registry, purpose)
+                .and_then(|plan| Ok((questions(&plan)?, plan)));
             match planned {
                 Ok((questions, plan)) => {
                     verifiers.extend(questions.map(|its| (self.name(stage), its)));
@@ -139,7 +139,7 @@ impl Stages {
         };
         let all: Vec<_> = plans.iter().enumerate().map(of_stage).collect();
         match all.iter().skip(1).position(Origins::is_empty) {
-            Some(before) => Err(self.unconnected(before + 1, plans)),
+            Some(before) => Err(self.unconnected_stage(before + 1, plans)),
             None => Ok(all),
         }
     }
@@ -160,12 +160,12 @@ impl Stages {
     }
 
     /// Returns the error of a stage that starts from nothing that was trained before.
-    fn unconnected(&self, stage: usize, plans: &[Plan]) -> Failure {
+    fn unconnected_stage(&self, stage: usize, plans: &[Plan]) -> Failure {
         let quoted = |names: Vec<&str>| {
             names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         };
         let models = quoted(plans[stage].config.models.keys().map(String::as_str).collect());
-        let policies = quoted(plans[..stage].iter().flat_map(trained).collect());
+        let policies = quoted(plans[..stage].iter().flat_map(trained_policies).collect());
         Failure(format!(
             "{}: no model starts from a policy of the stages before, and no reward has a verifier of theirs; models: {models}; \
              policies: {policies}; a model starts from the policy that has its name: rename a model",
@@ -189,7 +189,11 @@ impl Stages {
         };
         let answers: Vec<String> =
             plans.iter().enumerate().map(answer).collect::<Result<_, Failure>>()?;
-        print(&own(&if json { format!("[{}]", answers.join(",")) } else { answers.join("\n") }))
+        print(&own_name(&if json {
+            format!("[{}]", answers.join(","))
+        } else {
+            answers.join("\n")
+        }))
     }
 
     /// Trains each stage. Models that have the name of a policy of an earlier stage start from its last checkpoint.
@@ -311,7 +315,7 @@ fn questions(plan: &Plan) -> Result<Option<BTreeSet<String>>, Failure> {
 
 /// Returns the names of the policies that a plan trains. A verifier is none of them: its trunk has the name of a policy, which
 /// stays as it is.
-fn trained(plan: &Plan) -> impl Iterator<Item = &str> {
+fn trained_policies(plan: &Plan) -> impl Iterator<Item = &str> {
     let learns = !trains_verifier(plan);
     let trained = plan.policies.iter().filter(move |policy| policy.trained && learns);
     trained.map(|policy| policy.name.as_str())
@@ -321,7 +325,7 @@ fn trained(plan: &Plan) -> impl Iterator<Item = &str> {
 fn models(plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
     let models = plan.config.models.keys();
     let origin = |model: &String| {
-        earlier.iter().rposition(|plan| trained(plan).any(|policy| policy == model))
+        earlier.iter().rposition(|plan| trained_policies(plan).any(|policy| policy == model))
     };
     models.filter_map(|model| Some((model.clone(), origin(model)?))).into_map()
 }

@@ -9,7 +9,7 @@ use miette::GraphicalTheme;
 use crate::cli::failure::Failure;
 use crate::output;
 use crate::table::paragraphs;
-use crate::train::own;
+use crate::train::own_name;
 
 /// Number of columns if it is unknown.
 const USUAL: usize = 80;
@@ -34,7 +34,7 @@ pub fn theme() -> GraphicalTheme {
 /// Formats a message: commands have the name of this program, and lines are wrapped at `width` columns. What follows an empty
 /// line is laid out already, such as the report on a configuration, which shows lines of the file.
 pub fn message(text: &str, width: usize) -> String {
-    let text = own(text);
+    let text = own_name(text);
     match text.split_once("\n\n") {
         Some((text, report)) => format!("{}\n\n{report}", paragraphs(text, width)),
         None => paragraphs(&text, width),

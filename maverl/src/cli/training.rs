@@ -68,15 +68,15 @@ fn train_rank(
     let (sources, text, place) = match &args.resume {
         Some(dir) => {
             let (sources, text) = of_run(dir)?;
-            let text = args.over(Sources::default().text("config.toml", text, dir)).written();
+            let text = args.over(Sources::default().text("config.toml", text, dir)).merged_file();
             (args.over(sources), text, RunLocation::Resume(dir.clone()))
         }
         None => {
-            let sources = args.over(args.config.base(given));
+            let sources = args.over(args.config.base_sources(given));
             let next =
                 || RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
             let place = args.out.clone().map_or_else(next, RunLocation::New);
-            (sources.clone(), sources.written(), place)
+            (sources.clone(), sources.merged_file(), place)
         }
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };

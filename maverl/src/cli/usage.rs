@@ -11,7 +11,7 @@ use crate::cli::{examples, terminal};
 use crate::config::reference;
 use crate::config::source::{alias, did_you_mean, snake_case};
 use crate::table::paragraphs;
-use crate::train::{program, renamed, tell};
+use crate::train::{program, rename_program, tell};
 
 /// Subcommands by their names in other programs.
 const COMMANDS: [(&str, &str); 24] = [
@@ -48,28 +48,29 @@ pub fn parse<C: Parser>() -> C {
         if !error.use_stderr() {
             error.exit();
         }
-        tell(told(&error, &program(), terminal::width()));
+        tell(format_error(&error, &program(), terminal::width()));
         std::process::exit(error.exit_code())
     })
 }
 
 /// Formats an error about arguments in lines of at most `width` columns, with the name of the program in its tips.
-pub fn told(error: &Error, program: &str, width: usize) -> String {
-    let text = renamed(&error.render().to_string(), program);
+pub fn format_error(error: &Error, program: &str, width: usize) -> String {
+    let text = rename_program(&error.render().to_string(), program);
     paragraphs(text.trim_end(), width)
 }
 
 /// Parses arguments, of which the first is the name of the program, for a program of this name.
 pub fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<C, Error> {
-    let command = named(examples::shown(C::command(), program), program);
-    let mut command = prepared(command.term_width(terminal::width()));
-    let matches = command.try_get_matches_from_mut(args).map_err(|error| helped(error, args))?;
+    let command = name_program(examples::show_examples(C::command(), program), program);
+    let mut command = allow_negative_numbers(command.term_width(terminal::width()));
+    let matches = command.try_get_matches_from_mut(args).map_err(|error| add_tip(error, args))?;
     C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Writes the name of the program into the help of a command, of its arguments and of those below it.
-pub fn named(command: Command, program: &str) -> Command {
-    let own = |text: Option<&StyledStr>| text.map(|text| renamed(&text.to_string(), program));
+pub fn name_program(command: Command, program: &str) -> Command {
+    let own =
+        |text: Option<&StyledStr>| text.map(|text| rename_program(&text.to_string(), program));
     let (about, long) = (own(command.get_about()), own(command.get_long_about()));
     let command = about.into_iter().fold(command, Command::about);
     let command = long.into_iter().fold(command, Command::long_about);
@@ -78,11 +79,11 @@ pub fn named(command: Command, program: &str) -> Command {
         let arg = help.into_iter().fold(arg, Arg::help);
         long.into_iter().fold(arg, Arg::long_help)
     });
-    command.mut_subcommands(|inner| named(inner, program))
+    command.mut_subcommands(|inner| name_program(inner, program))
 }
 
 /// Allows negative numbers as values of options, so that their own parsers report them.
-fn prepared(command: Command) -> Command {
+fn allow_negative_numbers(command: Command) -> Command {
     let signed = |arg: Arg| {
         if arg.is_positional() || !arg.get_action().takes_values() {
             arg
@@ -90,11 +91,11 @@ fn prepared(command: Command) -> Command {
             arg.allow_negative_numbers(true)
         }
     };
-    command.mut_args(signed).mut_subcommands(prepared)
+    command.mut_args(signed).mut_subcommands(allow_negative_numbers)
 }
 
 /// Adds a tip to the error, if one would help.
-fn helped(mut error: Error, args: &[OsString]) -> Error {
+fn add_tip(mut error: Error, args: &[OsString]) -> Error {
     let words: Vec<String> =
         args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let tip = match error.kind() {
@@ -105,7 +106,7 @@ fn helped(mut error: Error, args: &[OsString]) -> Error {
             unknown_command(&context(&error, ContextKind::InvalidSubcommand))
         }
         ErrorKind::MissingRequiredArgument => {
-            missing(&context(&error, ContextKind::InvalidArg), &words)
+            missing_tip(&context(&error, ContextKind::InvalidArg), &words)
         }
         ErrorKind::ArgumentConflict => conflict(&words),
         _ => None,
@@ -155,7 +156,7 @@ fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
         let key = key.trim_start_matches('+');
         return Some(format!(
             "set a key with `--set {}={value}`",
-            known(key).unwrap_or_else(|| key.to_owned())
+            known_key(key).unwrap_or_else(|| key.to_owned())
         ));
     }
     let name = found.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name));
@@ -164,7 +165,7 @@ fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
             Some("CONFIG is given without a flag: `maverl train run.toml`".to_owned())
         }
         ("-o", _) => Some("the run directory is `--out DIR`".to_owned()),
-        (_, Some(name)) => match known(name) {
+        (_, Some(name)) => match known_key(name) {
             Some(key) => Some(format!("set the key with `--set {key}=VALUE`")),
             None => alias::help(name, None),
         },
@@ -173,7 +174,7 @@ fn unknown_argument(found: &str, words: &[String]) -> Option<String> {
 }
 
 /// Returns the key that a flag names: by its whole name, its last part, or its name elsewhere.
-fn known(name: &str) -> Option<String> {
+fn known_key(name: &str) -> Option<String> {
     let snake = snake_case(name);
     if reference::find(name).is_some() {
         return Some(name.to_owned());
@@ -206,7 +207,7 @@ fn unknown_command(found: &str) -> Option<String> {
 }
 
 /// Returns a tip on a missing argument.
-fn missing(what: &str, words: &[String]) -> Option<String> {
+fn missing_tip(what: &str, words: &[String]) -> Option<String> {
     let command = words.first().map_or("", String::as_str);
     match command {
         "export" if what.contains("--run") => Some(

@@ -39,7 +39,7 @@ fn serve(start: &str, more: &str, pause: Duration) -> (String, Arc<AtomicU64>) {
 }
 
 /// Asks a server, and returns the error, which has the address and no key.
-fn asked(url: &str, timeout: Duration) -> String {
+fn asked_error(url: &str, timeout: Duration) -> String {
     let key = Some("secret".to_owned());
     let client = Client::new(format!("{url}/v1"), key, timeout, 0, 1);
     let told = client.ask(&json!({"a": 1})).unwrap_err();
@@ -69,7 +69,7 @@ fn an_answer_without_an_end_is_an_error_before_it_fills_the_memory() {
     ];
     for (start, more, told) in cases {
         let (url, sent) = serve(start, more, Duration::ZERO);
-        let error = asked(&url, Duration::from_secs(600));
+        let error = asked_error(&url, Duration::from_secs(600));
         assert!(error.contains(told), "{start}: {error}");
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < END / 2, "{start}: {sent} bytes");
@@ -88,7 +88,7 @@ fn an_answer_that_does_not_go_on_ends_with_the_time_for_all_of_it() {
     ];
     for (start, more) in cases {
         let (url, _) = serve(start, more, Duration::from_millis(20));
-        let error = asked(&url, Duration::from_millis(500));
+        let error = asked_error(&url, Duration::from_millis(500));
         // Some are refused before, such as too many headers.
         let late = error.contains("no answer within 0.5 s");
         assert!(late || more.starts_with("HTTP") || more == "A: b\r\n", "{start}{more}: {error}");
@@ -114,7 +114,7 @@ fn an_answer_of_another_length_than_it_says_or_of_no_form_is_an_error() {
         "HTTP/1.1 200 OK\r\n",
     ] {
         let (url, _) = serve(answer, "", Duration::ZERO);
-        asked(&url, Duration::from_secs(60));
+        asked_error(&url, Duration::from_secs(60));
     }
     // A body that goes on after its length, or states it twice, is read up to it.
     for answer in [

@@ -54,7 +54,7 @@ fn splits<'s>(set: &'s DataSet, options: &CollectOptions) -> Vec<(&'static str, 
 }
 
 /// Value by which rows are counted; none for a row without one.
-type Group = fn(&Row) -> Option<String>;
+type GroupValue = fn(&Row) -> Option<String>;
 
 fn section(kind: Kind, set: &DataSet, options: &CollectOptions) -> String {
     let mut text = format!("\n## {}\n\n", kind.name());
@@ -67,7 +67,7 @@ fn section(kind: Kind, set: &DataSet, options: &CollectOptions) -> String {
         let _ = writeln!(text, "| {name} | {} |", counts.join(" | "));
     };
     line("all", splits.iter().map(|(_, rows)| rows.len()).collect());
-    let groups: [(&str, Group); 3] = [
+    let groups: [(&str, GroupValue); 3] = [
         ("label", |row| row.label.map(|label| label.to_string())),
         ("source", |row| Some(row.task.0.clone())),
         ("seat", |row| Some(row.seat.clone())),

@@ -75,7 +75,7 @@ impl CollectedExample<'_> {
         let prompt = self.turn.prompt.clone();
         match &self.of.asked {
             None => prompt,
-            Some(instruction) => without(prompt, instruction),
+            Some(instruction) => without_instruction(prompt, instruction),
         }
     }
 
@@ -117,7 +117,7 @@ impl CollectedExample<'_> {
 }
 
 /// Returns messages without the instruction that was added to those of the user.
-fn without(mut messages: Vec<Message>, instruction: &str) -> Vec<Message> {
+fn without_instruction(mut messages: Vec<Message>, instruction: &str) -> Vec<Message> {
     for message in messages.iter_mut().filter(|message| message.role == Role::User) {
         let plain = message.content.strip_suffix(instruction).and_then(|it| it.strip_suffix('\n'));
         if let Some(plain) = plain.map(str::to_owned) {

@@ -14,7 +14,7 @@ type Prefixes<'e> = BTreeMap<(CollectedTask, Vec<&'e str>), (u32, u32)>;
 /// those of its task that begin with the same replies; it is right from a half on.
 pub(super) fn steps(kept: &[&CollectedExample<'_>], all: &[CollectedExample<'_>]) -> Vec<Row> {
     let mut prefixes = Prefixes::new();
-    for episode in all.chunk_by(same) {
+    for episode in all.chunk_by(same_example) {
         let replies = replies(episode.iter());
         for n in 1..=replies.len() {
             let key = (episode[0].task(), replies[..n].to_vec());
@@ -23,7 +23,7 @@ pub(super) fn steps(kept: &[&CollectedExample<'_>], all: &[CollectedExample<'_>]
             *solved += u32::from(episode[0].solved);
         }
     }
-    let episodes = kept.chunk_by(|a, b| same(a, b));
+    let episodes = kept.chunk_by(|a, b| same_example(a, b));
     let whole =
         |episode: &&[&CollectedExample<'_>]| episode.len() == episode[0].of.episode.turns.len();
     episodes.filter(whole).map(|episode| steps_of(episode, &prefixes)).collect()
@@ -54,7 +54,7 @@ fn steps_of(episode: &[&CollectedExample<'_>], prefixes: &Prefixes<'_>) -> Row {
     row
 }
 
-fn same(a: &CollectedExample<'_>, b: &CollectedExample<'_>) -> bool {
+fn same_example(a: &CollectedExample<'_>, b: &CollectedExample<'_>) -> bool {
     std::ptr::eq(a.of, b.of)
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
-use super::critic::{CriticPlan, Passes};
+use super::critic::{CriticPasses, CriticPlan};
 use super::limits::MANY;
 use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
@@ -98,13 +98,13 @@ impl AlgorithmPlan {
     /// Returns the optimizer steps of each critic in a step: its own, or those of the algorithm. A mixer is updated on whole
     /// batches unless it has minibatches of its own, and at least
     /// [`least_epochs`](super::critic::Credit::least_epochs) times on a batch.
-    pub fn critic_passes(&self) -> Passes {
+    pub fn critic_passes(&self) -> CriticPasses {
         let critic = self.critic.as_ref();
         let (epochs, minibatches) = match &self.advantage {
             AdvantagePlan::Mixer(mixer) => (self.epochs.max(mixer.credit.least_epochs()), 1),
             _ => (self.epochs, self.minibatches),
         };
-        Passes {
+        CriticPasses {
             epochs: critic.and_then(|critic| critic.epochs).map_or(epochs, NonZeroUsize::get),
             minibatches: critic
                 .and_then(|critic| critic.minibatches)

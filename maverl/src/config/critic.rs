@@ -160,7 +160,7 @@ impl CriticPlan {
 
 /// Optimizer steps of a critic in a step of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passes {
+pub struct CriticPasses {
     /// Passes over the batch.
     pub epochs: usize,
     /// Optimizer steps in each pass.

@@ -32,7 +32,7 @@ pub struct EvalConfig {
     #[setting(default = 1, range = 1..=GROUP)]
     pub samples: NonZeroU32,
     /// Temperature of all agents in evaluations, instead of that in their `sampling`; 0 is greedy.
-    #[serde(serialize_with = "settings::short")]
+    #[serde(serialize_with = "settings::shortest_decimal")]
     #[setting(range = 0.0.., example = "0.0")]
     pub temperature: Option<f32>,
     /// Evaluate before and after training.

@@ -51,8 +51,8 @@ pub use algorithm::{
     InfluencePlan, ObservationPlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
 pub use critic::{
-    Bootstrap, Credit, CriticInput, CriticPlan, CriticScope, Granularity, MixerNetwork, MixerPlan,
-    MixerTrunk, Passes,
+    Bootstrap, Credit, CriticInput, CriticPasses, CriticPlan, CriticScope, Granularity,
+    MixerNetwork, MixerPlan, MixerTrunk,
 };
 pub use device::WorkerGroupConfig;
 pub use dist::DistConfig;

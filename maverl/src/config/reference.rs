@@ -105,7 +105,7 @@ pub fn generic(path: &[String]) -> Vec<String> {
 }
 
 /// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's.
-pub fn described(path: &[String]) -> Vec<String> {
+pub fn described_path(path: &[String]) -> Vec<String> {
     let mut path = generic(path);
     if path.len() > 4 && path[0] == "agents" && path[2] == "seats" {
         path.drain(2..4);
@@ -150,13 +150,13 @@ pub fn written_in(item: &Item) -> Vec<String> {
 
 /// The table or key of a whole name, whatever its models, agents and so on are called.
 pub fn find(key: &str) -> Option<Item> {
-    let path = described(&parts(key));
+    let path = described_path(&parts(key));
     items().into_iter().find(|item| item.path == path)
 }
 
 /// The tables and keys whose names end so: `lr` and `optim.lr` are enough.
 pub fn ending(key: &str) -> Vec<Item> {
-    let end = described(&parts(key));
+    let end = described_path(&parts(key));
     let mut found: Vec<Item> = Vec::new();
     for item in items().into_iter().filter(|item| item.path.ends_with(&end)) {
         // Kinds of one table may have keys of one name.

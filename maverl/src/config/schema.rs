@@ -4,12 +4,13 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::tables::{Declared, TABLES, TAGGED};
+use super::tables::{DeclaredTable, TABLES, TAGGED};
 use super::{AnchorPlan, Config};
 use crate::settings::TableKind;
 
 /// A table that several kinds of estimators have.
-static ANCHOR: Declared = Declared::of::<AnchorPlan>("algorithm.advantage.anchor", "`anchor`");
+static ANCHOR: DeclaredTable =
+    DeclaredTable::of::<AnchorPlan>("algorithm.advantage.anchor", "`anchor`");
 
 /// The schema of a configuration, whatever is linked.
 pub(crate) fn schema() -> Value {

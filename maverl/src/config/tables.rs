@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::reference::{described, generic, parts};
+use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
     ComponentConfig, Config, Correction, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
@@ -15,7 +15,7 @@ use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
 /// A table of declared settings.
 #[derive(Clone, Copy)]
-pub struct Declared {
+pub struct DeclaredTable {
     /// Its header in the reference, without brackets; empty for keys before any table.
     pub header: &'static str,
     title: &'static str,
@@ -29,7 +29,7 @@ pub struct Declared {
     pub defaults: fn() -> Value,
 }
 
-impl Declared {
+impl DeclaredTable {
     pub(super) const fn of<T: Table>(header: &'static str, title: &'static str) -> Self {
         Self { header, title, name: T::NAME, kind: None, keys: T::KEYS, defaults: T::defaults }
     }
@@ -108,65 +108,68 @@ pub static TAGGED: [TaggedTable; 7] = [
 ];
 
 /// The table with a `kind` at a place, whatever its agents and so on are called.
-pub fn tagged(path: &[String]) -> Option<&'static TaggedTable> {
-    let path = described(path);
+pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
+    let path = described_path(path);
     TAGGED.iter().find(|table| table.place() == path)
 }
 
 /// Every table of declared settings.
-pub static TABLES: [Declared; 47] = [
-    Declared::of::<Config>("", "the file itself (before any table)"),
-    Declared::of::<TaskConfig>("task", "`[task]`"),
-    Declared::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
-    Declared::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
-    Declared::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
-    Declared::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
-    Declared::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
-    Declared::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
-    Declared::of::<RolloutServerConfig>("rollout_servers.fast", "`[rollout_servers.NAME]`"),
-    Declared::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
-    Declared::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[0]),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[1]),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[2]),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[3]),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
-    Declared::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
-    Declared::kind("algorithm.shaping", &Shaping::KINDS[1]),
-    Declared::kind("algorithm.shaping", &Shaping::KINDS[2]),
-    Declared::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
-    Declared::kind("algorithm.update_order", &UpdateOrder::KINDS[2]),
-    Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[1]),
-    Declared::kind("algorithm.future_rewards", &FutureRewards::KINDS[2]),
-    Declared::kind("algorithm.train_on", &TrainOn::KINDS[3]),
-    Declared::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
-    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[0]),
-    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),
-    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[2]),
-    Declared::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[3]),
-    Declared::kind("algorithm.loss.correction", &Correction::KINDS[1]),
-    Declared::kind("algorithm.loss.correction", &Correction::KINDS[2]),
-    Declared::kind("algorithm.loss.correction", &Correction::KINDS[3]),
-    Declared::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
-    Declared::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
-    Declared::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
-    Declared::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
-    Declared::of::<VerifierConfig>("algorithm.verifier", "`[algorithm.verifier]`"),
-    Declared::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
-    Declared::of::<RewardServerConfig>("rewards.brevity.server", "`[rewards.NAME.server]`"),
-    Declared::of::<RewardVerifierConfig>("rewards.brevity.verifier", "`[rewards.NAME.verifier]`"),
-    Declared::of::<RolloutConfig>("rollout", "`[rollout]`"),
-    Declared::of::<EvalConfig>("eval", "`[eval]`"),
-    Declared::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
-    Declared::of::<RecordConfig>("record", "`[record]`"),
-    Declared::of::<RuntimeOptions>("runtime", "`[runtime]`"),
-    Declared::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
-    Declared::of::<DistConfig>("dist", "`[dist]`"),
+pub static TABLES: [DeclaredTable; 47] = [
+    DeclaredTable::of::<Config>("", "the file itself (before any table)"),
+    DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
+    DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
+    DeclaredTable::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
+    DeclaredTable::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
+    DeclaredTable::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
+    DeclaredTable::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
+    DeclaredTable::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
+    DeclaredTable::of::<RolloutServerConfig>("rollout_servers.fast", "`[rollout_servers.NAME]`"),
+    DeclaredTable::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
+    DeclaredTable::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[0]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[1]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[2]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[3]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
+    DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
+    DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
+    DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
+    DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[2]),
+    DeclaredTable::kind("algorithm.future_rewards", &FutureRewards::KINDS[1]),
+    DeclaredTable::kind("algorithm.future_rewards", &FutureRewards::KINDS[2]),
+    DeclaredTable::kind("algorithm.train_on", &TrainOn::KINDS[3]),
+    DeclaredTable::of::<LossConfig>("algorithm.loss", "`[algorithm.loss]` (or an agent's `loss`)"),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[0]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[2]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[3]),
+    DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[1]),
+    DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[2]),
+    DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[3]),
+    DeclaredTable::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    DeclaredTable::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
+    DeclaredTable::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
+    DeclaredTable::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),
+    DeclaredTable::of::<VerifierConfig>("algorithm.verifier", "`[algorithm.verifier]`"),
+    DeclaredTable::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
+    DeclaredTable::of::<RewardServerConfig>("rewards.brevity.server", "`[rewards.NAME.server]`"),
+    DeclaredTable::of::<RewardVerifierConfig>(
+        "rewards.brevity.verifier",
+        "`[rewards.NAME.verifier]`",
+    ),
+    DeclaredTable::of::<RolloutConfig>("rollout", "`[rollout]`"),
+    DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),
+    DeclaredTable::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
+    DeclaredTable::of::<RecordConfig>("record", "`[record]`"),
+    DeclaredTable::of::<RuntimeOptions>("runtime", "`[runtime]`"),
+    DeclaredTable::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
+    DeclaredTable::of::<DistConfig>("dist", "`[dist]`"),
 ];
 
 /// The declaration of a key, whatever its models, agents and so on are called.
 pub fn key(path: &[String]) -> Option<&'static Key> {
-    let path = described(path);
+    let path = described_path(path);
     let (name, place) = path.split_last()?;
     let mut tables = TABLES.iter().filter(|table| table.place() == place);
     tables.find_map(|table| table.keys.iter().find(|key| key.name == name))
@@ -174,10 +177,10 @@ pub fn key(path: &[String]) -> Option<&'static Key> {
 
 /// Returns the descriptions of a key, one for each table with a `kind` that has it, with this kind.
 pub fn descriptions(path: &[String]) -> Vec<(Option<&'static str>, Description)> {
-    let path = described(path);
+    let path = described_path(path);
     let Some((name, place)) = path.split_last() else { return Vec::new() };
     let tables = TABLES.iter().filter(|table| table.place() == place);
-    let described = |table: &Declared| {
+    let described = |table: &DeclaredTable| {
         let key = table.descriptions().into_iter().find(|key| key.name == *name)?;
         Some((table.kind, key))
     };
@@ -250,7 +253,7 @@ mod tests {
         for (table, default) in TAGGED.iter().zip(defaults) {
             assert_eq!(default.kind.as_deref(), Some(table.kinds[0].name), "{}", table.header);
             for kind in table.kinds.iter().filter(|kind| !kind.keys.is_empty()) {
-                let declared = |other: &Declared| {
+                let declared = |other: &DeclaredTable| {
                     other.header == table.header && other.kind == Some(kind.name)
                 };
                 assert!(TABLES.iter().any(declared), "{} {}", table.header, kind.name);

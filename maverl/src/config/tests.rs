@@ -34,7 +34,7 @@ fn header(block: &str) -> &str {
 }
 
 /// True if a block of the reference describes a table.
-fn describes(block: &str, table: &tables::Declared) -> bool {
+fn describes(block: &str, table: &tables::DeclaredTable) -> bool {
     let kind = table.kind.map(|kind| format!("kind = {kind:?}"));
     table.header == header(block) && kind.is_none_or(|kind| block.contains(&kind))
 }
@@ -130,11 +130,11 @@ fn what_is_left_out_is_inherited() {
 }
 
 /// Rows of a table of declared settings, each with a mark before it.
-fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> String {
+fn rows(mark: &str, table: &tables::DeclaredTable, schema: &serde_json::Value) -> String {
     let mut text = String::new();
     if let Some(kind) = table.kind {
         let place = table.place();
-        let (tagged, key) = (tables::tagged(&place).unwrap(), tables::key(&place).unwrap());
+        let (tagged, key) = (tables::tagged_table(&place).unwrap(), tables::key(&place).unwrap());
         let code = format!("{mark}kind = {kind:?}");
         text += &format!("{code:<35} # {}: kind: {}\n", key.level, kinds(tagged));
     }
@@ -142,7 +142,7 @@ fn rows(mark: &str, table: &tables::Declared, schema: &serde_json::Value) -> Str
     for key in table.descriptions() {
         let place = [table.place().as_slice(), std::slice::from_ref(&key.name)].concat();
         let names = names(&schema["$defs"], &properties[&key.name]);
-        let names = match (tables::tagged(&place), names.len()) {
+        let names = match (tables::tagged_table(&place), names.len()) {
             (Some(tagged), _) => format!(": {}", kinds(tagged)),
             (None, 1..=6) => format!(": {}", names.join(", ")),
             (None, _) => String::new(),

@@ -21,7 +21,7 @@ pub struct KernelSource {
 
 impl KernelSource {
     /// Returns what a compiler is given: declarations, the settings as constants, and the file.
-    pub(crate) fn whole(&self, settings: &Value) -> String {
+    pub(crate) fn whole_source(&self, settings: &Value) -> String {
         estimator_source(&constants(settings), self.file, self.text)
     }
 }

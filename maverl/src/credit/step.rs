@@ -172,7 +172,7 @@ impl<'a> Rewarded<'a> {
 
     /// The step for an estimator of groups by another choice of rows.
     #[must_use]
-    pub fn grouped(self, (units, groups): &'a (Vec<usize>, Vec<usize>)) -> Self {
+    pub fn regrouped(self, (units, groups): &'a (Vec<usize>, Vec<usize>)) -> Self {
         Self { units, groups, ..self }
     }
 }

@@ -60,18 +60,18 @@ impl<'t> ConversationRow<'t> {
     }
 
     /// Reads a value as messages, with their marks.
-    pub(super) fn marked(&self, key: &str, role: &str) -> Result<Vec<Marked>, String> {
+    pub(super) fn marked_messages(&self, key: &str, role: &str) -> Result<Vec<Marked>, String> {
         self.get(key).map_or(Ok(Vec::new()), |value| messages(value, key, role, &self.task.ignore))
     }
 
     /// Reads a value as messages that have no marks.
     pub(super) fn messages(&self, key: &str, role: &str) -> Result<Vec<ChatMessage>, String> {
-        unmarked(self.marked(key, role)?, key)
+        unmarked(self.marked_messages(key, role)?, key)
     }
 
     /// Returns a conversation with the row's variables of chat templates.
     pub(super) fn chat(&self, messages: Vec<ChatMessage>) -> Result<ChatInput, String> {
-        let variables = match self.parsed("chat_template_kwargs")? {
+        let variables = match self.parsed_value("chat_template_kwargs")? {
             None => Map::new(),
             Some(Value::Object(variables)) => variables,
             Some(other) => {
@@ -100,7 +100,7 @@ impl<'t> ConversationRow<'t> {
 
     /// Reads a list of objects; none if it is missing or empty.
     fn objects(&self, key: &str) -> Result<Option<Vec<Value>>, String> {
-        match self.parsed(key)? {
+        match self.parsed_value(key)? {
             None => Ok(None),
             Some(Value::Array(list)) => match list.iter().position(|one| !one.is_object()) {
                 Some(i) => Err(format!("`{key}[{i}]` is {}; write an object", brief(&list[i]))),
@@ -111,7 +111,7 @@ impl<'t> ConversationRow<'t> {
     }
 
     /// Returns a value. One that is a text is parsed: files of columns have no objects of different keys.
-    fn parsed(&self, key: &str) -> Result<Option<Value>, String> {
+    fn parsed_value(&self, key: &str) -> Result<Option<Value>, String> {
         let Some(Value::String(text)) = self.get(key) else { return Ok(self.get(key).cloned()) };
         match serde_json::from_str(text) {
             Ok(Value::Null) => Ok(None),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use super::jsonl::ROW;
 use super::messages::Marked;
 use crate::config::TaskConfig;
@@ -79,7 +79,7 @@ impl Demonstration {
 ///
 /// See [`DataError`]; a file without demonstrations is one.
 pub fn demonstrations(path: &Path, task: &TaskConfig) -> Result<Vec<Demonstration>, DataError> {
-    let file = File::open(path, Bounds::from(task))?;
+    let file = DataFile::open(path, Bounds::from(task))?;
     let wanted = "write one JSON object a line with `messages`, or `prompt` and `completion`";
     file.conversations(task, (&READ, "demonstrations", wanted), demonstration)
 }
@@ -125,7 +125,7 @@ fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstr
 fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
     let has = |key: &str| row.get(key).is_some();
     if has("messages") && !has("prompt") && !has("completion") {
-        return row.marked("messages", "user");
+        return row.marked_messages("messages", "user");
     }
     if has("messages") {
         let message = "a row has `messages` beside `prompt` or `completion`; name those that are not read in `task.ignore`";
@@ -143,7 +143,8 @@ fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
             ));
         }
     };
-    let (mut all, reply) = (row.marked(prompt, "user")?, row.marked(completion, "assistant")?);
+    let (mut all, reply) =
+        (row.marked_messages(prompt, "user")?, row.marked_messages(completion, "assistant")?);
     let plain = |part: &[Marked]| -> Vec<ChatMessage> {
         part.iter().map(|one| one.message.clone()).collect()
     };
@@ -152,7 +153,7 @@ fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
     Ok(all)
 }
 
-impl File {
+impl DataFile {
     /// Reads every row of the task's split as a conversation of a kind, which has keys of its own.
     pub(super) fn conversations<T>(
         &self,

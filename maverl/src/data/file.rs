@@ -21,7 +21,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A file with its path and limits.
-pub(super) struct File {
+pub(super) struct DataFile {
     path: PathBuf,
     bounds: Bounds,
     parquet: bool,
@@ -36,7 +36,7 @@ type NumberedRows<'f, T> = Box<dyn Iterator<Item = NumberedRow<T>> + 'f>;
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bounds = Bounds::default();
     let mut text = String::new();
-    unpacked(path, &bounds)?.read_to_string(&mut text).map_err(|error| match error.kind() {
+    unpack_file(path, &bounds)?.read_to_string(&mut text).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => io::Error::other(bounds.too_long(size(path))),
         _ => error,
     })?;
@@ -44,7 +44,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Reads the bytes of a file, decompressed if needed, without a byte order mark.
-fn unpacked(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
+fn unpack_file(path: &Path, bounds: &Bounds) -> io::Result<Box<dyn BufRead>> {
     let packed = is_packed(path)?;
     let file = BufReader::new(std::fs::File::open(path)?);
     let mut text: Box<dyn BufRead> = if packed {
@@ -71,7 +71,7 @@ fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-impl File {
+impl DataFile {
     pub(super) fn open(path: &Path, bounds: Bounds) -> Result<Self, DataError> {
         let recognized = std::fs::File::open(path).and_then(|mut it| parquet::recognized(&mut it));
         let failed = |source| DataError::Read { path: path.to_owned(), source };
@@ -124,7 +124,7 @@ impl File {
     }
 
     fn bytes(&self) -> Result<Box<dyn BufRead>, DataError> {
-        unpacked(&self.path, &self.bounds).map_err(|error| self.failed(error))
+        unpack_file(&self.path, &self.bounds).map_err(|error| self.failed(error))
     }
 
     /// Returns the bytes from the first non-blank one, and that byte.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use super::row::Row;
 use super::row::Rows;
 use crate::builtin::Document;
@@ -81,13 +81,13 @@ impl HotpotFacts {
 
 /// Returns every question with its number in the file.
 fn questions<'f>(
-    file: &'f File,
+    file: &'f DataFile,
 ) -> Result<impl Iterator<Item = Result<(usize, HotpotQuestion), DataError>> + 'f, DataError> {
     file.rows("HotpotQA file (a list of `question`, `answer`, `context`)")
 }
 
 /// Returns every paragraph with the number of the first question that has it.
-pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
+pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
     let mut documents = BTreeMap::new();
     for question in questions(file)? {
         let (line, question) = question?;
@@ -102,7 +102,7 @@ pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError
 }
 
 /// Returns the tasks. The id of a question without one is its number in the file, from 1.
-pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
+pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let rows = questions(file)?.map(move |question| {
         let (line, question) = question?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use super::messages::{brief, messages, unmarked};
 use super::nli;
 use super::object::KeyPath;
@@ -42,7 +42,7 @@ pub(super) fn texts(keys: &BTreeMap<String, String>) -> Vec<KeyPath> {
 }
 
 /// Reads every row as a task.
-pub(super) fn tasks<'f>(file: &'f File, config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
+pub(super) fn tasks<'f>(file: &'f DataFile, config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
     let source = file.stem();
     Ok(Box::new(file.rows_as_written(ROW, texts(&config.keys))?.map(move |object| {
         let (line, object) = object?;
@@ -106,8 +106,8 @@ fn row(
     line: usize,
     (source, ignored): (&str, &[String]),
 ) -> Result<Row, String> {
-    let Asked { question, system, history } = match nli::task(&mut object)? {
-        Some(question) => Asked { question, ..Asked::default() },
+    let AskedQuestion { question, system, history } = match nli::task(&mut object)? {
+        Some(question) => AskedQuestion { question, ..AskedQuestion::default() },
         None => asked(&mut object, ignored)?,
     };
     columns_before(&mut object, ignored)?;
@@ -151,7 +151,7 @@ fn take(object: &mut Map<String, Value>, key: &str) -> Option<Value> {
 
 /// A question, and the messages before it.
 #[derive(Default)]
-struct Asked {
+struct AskedQuestion {
     question: String,
     system: String,
     history: Vec<Message>,
@@ -159,8 +159,8 @@ struct Asked {
 
 /// Reads the question from `question`; or MATH's `problem`; or `prompt`, a text or messages, of which the last is the
 /// question; or, for a row with tests as in MBPP, `text`.
-fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<Asked, String> {
-    let of = |question| Ok(Asked { question, ..Asked::default() });
+fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<AskedQuestion, String> {
+    let of = |question| Ok(AskedQuestion { question, ..AskedQuestion::default() });
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
         let other = object.get("prompt").filter(|prompt| prompt.is_array());
@@ -244,7 +244,7 @@ fn message_of(message: &ChatMessage) -> Message {
 }
 
 /// Reads the messages of a prompt: the system messages at its beginning, those between, and the question.
-fn conversation(prompt: &Value, ignored: &[String]) -> Result<Asked, String> {
+fn conversation(prompt: &Value, ignored: &[String]) -> Result<AskedQuestion, String> {
     let messages = plain(prompt, "prompt", ignored)?;
     let Some((question, before)) = messages.split_last().filter(|(last, _)| last.role() == "user")
     else {
@@ -255,7 +255,7 @@ fn conversation(prompt: &Value, ignored: &[String]) -> Result<Asked, String> {
     };
     let first = before.iter().position(|it| it.role() != "system").unwrap_or(before.len());
     let system: Vec<&str> = before[..first].iter().map(ChatMessage::text).collect();
-    Ok(Asked {
+    Ok(AskedQuestion {
         question: question.text().to_owned(),
         system: system.join("\n\n"),
         history: before[first..].iter().map(message_of).collect(),
@@ -308,7 +308,7 @@ fn text(value: Option<Value>) -> Option<String> {
 }
 
 /// Reads every row as a document, with its number.
-pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
+pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
     let document = |object: Result<(usize, Map<String, Value>), DataError>| {
         let (line, object) = object?;
         let document = document(object, line).map_err(|message| file.damaged(line, message))?;

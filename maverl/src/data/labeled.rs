@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use super::jsonl::ROW;
 use super::preference::{PAIR, last_reply, pair};
 use crate::config::TaskConfig;
@@ -144,7 +144,7 @@ pub fn score_problem<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Op
 }
 
 fn all(path: &Path, task: &TaskConfig, splits: &[&str]) -> Result<Vec<LabeledReply>, DataError> {
-    let file = File::open(path, Bounds::from(task))?;
+    let file = DataFile::open(path, Bounds::from(task))?;
     let mut replies = Vec::new();
     for (number, object) in file.rows::<Map<String, Value>>(ROW)?.enumerate() {
         let (line, object) = object?;

@@ -50,7 +50,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use built_in::{Builtin, builtin_dataset};
-use file::File;
+use file::DataFile;
 pub use file::read_text;
 use row::Rows;
 use split::choose;
@@ -118,7 +118,7 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
             Box::new(served::tasks(config, server, split)?.into_iter().map(Ok))
         }
         (None, None) => {
-            file = File::open(&base.join(&config.data), Bounds::from(config))?;
+            file = DataFile::open(&base.join(&config.data), Bounds::from(config))?;
             let form = match (file.form(config.format)?, config.keys.is_empty()) {
                 // A file with named keys has rows.
                 (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => {
@@ -176,7 +176,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         }
         None => {}
     }
-    let file = File::open(&base.join(name), bounds)?;
+    let file = DataFile::open(&base.join(name), bounds)?;
     let mut documents = match file.form(DataFormat::Auto)? {
         DataFormat::Squad => squad::documents(&file)?,
         DataFormat::Hotpot => hotpot::documents(&file)?,

@@ -20,7 +20,7 @@ pub(super) use wrong::WrongParquet;
 const MAGIC: &[u8] = b"PAR1";
 
 /// Rows in file order.
-pub(super) type Rows = Box<dyn Iterator<Item = Result<Map<String, Value>, WrongParquet>>>;
+pub(super) type ParquetRows = Box<dyn Iterator<Item = Result<Map<String, Value>, WrongParquet>>>;
 
 /// Returns true for a Parquet file. Rewinds the file to its first byte.
 pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
@@ -36,7 +36,7 @@ pub(super) fn recognized(file: &mut File) -> io::Result<bool> {
 ///
 /// A description of the damage, or that the file exceeds the bounds.
 #[cfg(feature = "parquet")]
-pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<Rows, WrongParquet> {
+pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<ParquetRows, WrongParquet> {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
     pages::schema(&mut file)?;
@@ -121,7 +121,7 @@ fn present(value: Value) -> Value {
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(super) fn rows(_: File, _: Bounds) -> Result<Rows, WrongParquet> {
+pub(super) fn rows(_: File, _: Bounds) -> Result<ParquetRows, WrongParquet> {
     Err(WrongParquet::Damaged(
         concat!("write JSONL; ", crate::lacks_feature!("parquet")).to_owned(),
     ))

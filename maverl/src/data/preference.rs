@@ -5,7 +5,7 @@ use std::path::Path;
 use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 
@@ -41,7 +41,7 @@ impl PreferencePair {
 /// See [`DataError`]; a file without pairs is one.
 pub fn preferences(path: &Path, task: &TaskConfig) -> Result<Vec<PreferencePair>, DataError> {
     let wanted = "write one JSON object a line with `prompt`, `chosen` and `rejected`";
-    let file = File::open(path, Bounds::from(task))?;
+    let file = DataFile::open(path, Bounds::from(task))?;
     file.conversations(task, (&PAIR, "pairs of replies", wanted), pair)
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::error::DataError;
-use super::file::File;
+use super::file::DataFile;
 use super::row::Row;
 use super::row::Rows;
 use crate::builtin::Document;
@@ -43,7 +43,7 @@ struct SquadAnswer {
 }
 
 /// Returns the paragraphs with their keys, which consist of the indices of article and paragraph.
-fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataError> {
+fn paragraphs(file: &DataFile) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataError> {
     let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
     let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
         let title = article.title.replace('_', " ");
@@ -57,13 +57,13 @@ fn paragraphs(file: &File) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataEr
 }
 
 /// Returns every paragraph with its index in the file.
-pub(super) fn documents(file: &File) -> Result<Vec<(usize, Document)>, DataError> {
+pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
     let documents = paragraphs(file)?.into_iter().map(|(document, _)| document);
     Ok((1..).zip(documents).collect())
 }
 
 /// Returns the tasks. Questions without an answer (SQuAD 2) are skipped, because they cannot be scored.
-pub(super) fn tasks(file: &File) -> Result<Rows<'_>, DataError> {
+pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
     let source = file.stem();
     let mut rows = Vec::new();
     let mut line = 0;

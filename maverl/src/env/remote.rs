@@ -58,7 +58,7 @@ pub(super) fn late(limit: Duration) -> String {
 }
 
 /// Runs a future to its end on a thread of its own: the caller may be on a runtime, whose threads must not block.
-pub(super) fn apart<T: Send + 'static>(
+pub(super) fn run_apart<T: Send + 'static>(
     work: impl Future<Output = Result<T, String>> + Send + 'static,
 ) -> Result<T, String> {
     let thread = std::thread::spawn(move || {

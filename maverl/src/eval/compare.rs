@@ -34,11 +34,11 @@ const ENOUGH: usize = 20;
 ///
 /// The spread is unknown if there is one task alone or if all differences are equal; so is the interval then. Of 20 tasks, one
 /// in 20 of which differs in truth, all are equal in 36 of 100 cases. Without a task, everything is NaN.
-pub fn paired(differences: &[f64]) -> Interval {
+pub fn paired_interval(differences: &[f64]) -> Interval {
     let n = differences.len();
     let mean = |sum: f64| sum / n as f64;
     if n < ENOUGH || are_equal(differences) {
-        return over_runs(differences).unwrap_or(Interval::unknown(f64::NAN));
+        return over_runs(differences).unwrap_or(Interval::unknown_interval(f64::NAN));
     }
     let mut draw = SplitMix64::new(SEED);
     let mut means: Vec<f64> =
@@ -120,7 +120,7 @@ impl System {
     }
 
     /// Returns sampled tokens per question: the mean over tasks.
-    pub fn sampled(&self) -> f64 {
+    pub fn sampled_tokens(&self) -> f64 {
         self.tasks.values().map(|went| went.sampled).sum::<f64>() / self.tasks.len().max(1) as f64
     }
 }
@@ -205,7 +205,7 @@ impl Comparison {
                 samples: entrant.samples,
                 solved: share(&solved, results as u64)?,
                 score_mean: mean(|went| went.reward),
-                first_ahead: (place > 0).then(|| paired(&differences)),
+                first_ahead: (place > 0).then(|| paired_interval(&differences)),
                 sampled_tokens: mean(|went| went.sampled),
                 prompt_tokens: mean(|went| went.read),
                 uncounted_turns: entrant.uncounted,
@@ -223,7 +223,7 @@ impl Comparison {
     pub fn table(&self, width: usize) -> String {
         let Some(first) = self.sides.first() else { return String::new() };
         let ahead = format!("{} ahead by (95 %)", first.name);
-        let mut table = Table::framed([
+        let mut table = Table::with_frame([
             "",
             "samples",
             "solved (95 %)",
@@ -233,7 +233,7 @@ impl Comparison {
             "and of prompts",
         ]);
         for side in &self.sides {
-            let ahead = side.first_ahead.map_or("-".to_owned(), |ahead| signed(&ahead));
+            let ahead = side.first_ahead.map_or("-".to_owned(), |ahead| signed_text(&ahead));
             table.row([
                 side.name.clone(),
                 side.samples.to_string(),
@@ -263,7 +263,7 @@ impl Comparison {
 }
 
 /// Formats a difference with its interval.
-fn signed(difference: &Interval) -> String {
+fn signed_text(difference: &Interval) -> String {
     let Interval { mean, low, high } = difference;
     if difference.is_known() {
         format!("{mean:+.3} ({low:+.3} to {high:+.3})")
@@ -301,12 +301,12 @@ mod tests {
                     _ => 0.0,
                 })
                 .collect();
-            let estimate = paired(&differences);
+            let estimate = paired_interval(&differences);
             (estimate.low..=estimate.high).contains(&0.1)
         });
         let coverage = covered.count() as f64 / 300.0;
         assert!((0.91..=0.98).contains(&coverage), "{coverage}");
-        assert!(paired(&[]).mean.is_nan());
+        assert!(paired_interval(&[]).mean.is_nan());
     }
 
     /// Draws the differences of some tasks: 1 with probability 0.16, -1 with 0.07, else 0. Their mean is 0.09.
@@ -325,7 +325,7 @@ mod tests {
         for tasks in [2, 3, 5, 8, 10, 15, 19] {
             let trials = 2000;
             let missed = (0..trials).filter(|_| {
-                let Interval { low, high, .. } = paired(&few(tasks, &mut draw));
+                let Interval { low, high, .. } = paired_interval(&few(tasks, &mut draw));
                 low > 0.09 || high < 0.09
             });
             let missed = missed.count() as f64 / f64::from(trials);
@@ -333,28 +333,28 @@ mod tests {
             assert!(missed <= 0.08, "{tasks} tasks: {missed}");
         }
         // d̄ = 1/3, s = 0.57735, t = 4.302653: 1/3 ± 1.434218.
-        let Interval { mean, low, high } = paired(&[1.0, 0.0, 0.0]);
+        let Interval { mean, low, high } = paired_interval(&[1.0, 0.0, 0.0]);
         assert!((mean - 1.0 / 3.0).abs() < 1e-12);
         assert!((low + 1.100_884).abs() < 1e-5 && (high - 1.767_551).abs() < 1e-5, "{low} {high}");
         // From 20 tasks on it is the bootstrap's, which stays within the differences.
         let many = [&[1.0; 3][..], &[0.0; 17]].concat();
-        assert!(paired(&many).low >= 0.0 && paired(&many[..19]).low < 0.0);
+        assert!(paired_interval(&many).low >= 0.0 && paired_interval(&many[..19]).low < 0.0);
     }
 
     #[test]
     fn an_interval_without_a_spread_is_unknown() {
         for differences in [&[0.5][..], &[0.0; 2], &[1.0; 3], &[-0.25; 19], &[0.0; 20], &[1.0; 60]]
         {
-            let interval = paired(differences);
+            let interval = paired_interval(differences);
             assert_eq!(interval.mean, differences[0]);
             assert!(!interval.is_known(), "{differences:?}: {interval}");
             assert!(interval.to_string().ends_with(" (unknown)"), "{interval}");
         }
-        assert!(paired(&[&[0.0; 19][..], &[0.5]].concat()).is_known());
+        assert!(paired_interval(&[&[0.0; 19][..], &[0.5]].concat()).is_known());
         // Equal up to rounding: 3/5 - 2/5 is not 1/5.
         let rounded = [0.6 - 0.4, 0.2 - 0.0, 0.8 - 0.6];
-        assert!(rounded[0] != rounded[1] && !paired(&rounded).is_known());
-        assert!(paired(&[0.2, 0.2 + 1e-6]).is_known());
+        assert!(rounded[0] != rounded[1] && !paired_interval(&rounded).is_known());
+        assert!(paired_interval(&[0.2, 0.2 + 1e-6]).is_known());
         let one = System::mean("one", 1, &said("a", &[(Some("1"), true)]));
         let other = System::mean("other", 1, &said("a", &[(Some("2"), false)]));
         let comparison = Comparison::of("test", &[one, other]).unwrap();
@@ -371,7 +371,7 @@ mod tests {
         for tasks in [2, 3, 7, 19, 20, 21, 60] {
             let differences = [few(tasks - 1, &mut draw), vec![0.5]].concat();
             let of = |change: fn(f64) -> f64| {
-                paired(&differences.iter().map(|&d| change(d)).collect::<Vec<_>>())
+                paired_interval(&differences.iter().map(|&d| change(d)).collect::<Vec<_>>())
             };
             let near = |a: f64, b: f64| (a - b).abs() < 1e-9 || (a.is_nan() && b.is_nan());
             let Interval { mean, low, high } = of(|d| d);
@@ -420,7 +420,10 @@ mod tests {
         let side = &comparison.sides[0];
         assert_eq!((side.solved.mean, side.score_mean, side.first_ahead), (0.75, 0.75, None));
         // Two turns of two tokens after three.
-        assert_eq!((team.sampled(), side.sampled_tokens, side.prompt_tokens), (4.0, 4.0, 6.0));
+        assert_eq!(
+            (team.sampled_tokens(), side.sampled_tokens, side.prompt_tokens),
+            (4.0, 4.0, 6.0)
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Interval {
 
 impl Interval {
     /// Creates an interval with a known mean and unknown ends.
-    pub(crate) fn unknown(mean: f64) -> Self {
+    pub(crate) fn unknown_interval(mean: f64) -> Self {
         Self { mean, low: f64::NAN, high: f64::NAN }
     }
 
@@ -59,7 +59,7 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if are_equal(values) {
-        return Some(Interval::unknown(mean));
+        return Some(Interval::unknown_interval(mean));
     }
     let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
     let half = student(values.len() - 1) * (squares / (n - 1.0) / n).sqrt();

@@ -143,7 +143,7 @@ impl EpisodeState {
     }
 
     /// Returns true if a turn is recorded as malformed with this error.
-    pub fn rejected(&self, error: &ReplyError) -> bool {
+    pub fn is_rejected(&self, error: &ReplyError) -> bool {
         let error = error.to_string();
         lock(&self.turns).iter().any(|turn| turn.error.as_ref() == Some(&error))
     }

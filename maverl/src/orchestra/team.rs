@@ -90,7 +90,7 @@ impl<O: ?Sized> Team<O> {
         seat: Seat,
         input: &A::Input,
         conversation: Conversation,
-    ) -> Request<A> {
+    ) -> PendingAsk<A> {
         let (path, raced) = self.branch.next();
         let member = self.table.members.get(&seat).and_then(|member| {
             let agent = Arc::clone(&member.agent).downcast::<A>().ok()?;
@@ -98,7 +98,7 @@ impl<O: ?Sized> Team<O> {
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
         let (table, branch) = (Arc::clone(&self.table), Arc::clone(&self.branch));
-        Request { table, branch, path, raced, seat, member, prompt, conversation }
+        PendingAsk { table, branch, path, raced, seat, member, prompt, conversation }
     }
 }
 
@@ -178,7 +178,7 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
 }
 
 /// An ask with its path and prompt that waits for its reply.
-struct Request<A> {
+struct PendingAsk<A> {
     table: Arc<EpisodeState>,
     branch: Arc<Branch>,
     path: TurnPath,
@@ -189,7 +189,7 @@ struct Request<A> {
     conversation: Conversation,
 }
 
-impl<A: AgentName> Request<A> {
+impl<A: AgentName> PendingAsk<A> {
     async fn answer<T>(
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,

@@ -34,9 +34,9 @@ pub fn activation_bytes(
     let f = widest(|layer| layer.mlp.gate.output);
 
     let kept = if checkpointing {
-        (layers - 1) * n * d + n * widest(LayerShape::saved)
+        (layers - 1) * n * d + n * widest(LayerShape::saved_numbers)
     } else {
-        n * shape.layers.iter().map(|layer| layer.saved() as u128).sum::<u128>()
+        n * shape.layers.iter().map(|layer| layer.saved_numbers() as u128).sum::<u128>()
     };
     let there = kept + n * (3 * d + f);
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };

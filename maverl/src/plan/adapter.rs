@@ -27,7 +27,11 @@ impl AdapterPlan {
     /// # Errors
     ///
     /// If a target module is not in the base.
-    pub(crate) fn started(self, from: &LoraConfig, base: &HfConfig) -> Result<Self, ModelError> {
+    pub(crate) fn started_from(
+        self,
+        from: &LoraConfig,
+        base: &HfConfig,
+    ) -> Result<Self, ModelError> {
         let lora = LoraConfig { dropout: self.lora.dropout, ..from.clone() };
         let parameters = lora.parameters(base)?;
         Ok(Self { lora, parameters, ..self })

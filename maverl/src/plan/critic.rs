@@ -5,7 +5,7 @@ use crate::config::{AdvantagePlan, CriticScope, MixerPlan, Trunk};
 
 impl Plan {
     /// The mixer of the agents' values into one of the team; none if values are not mixed.
-    pub fn mixed(&self) -> Option<&MixerPlan> {
+    pub fn mixer_plan(&self) -> Option<&MixerPlan> {
         match &self.algorithm.advantage {
             AdvantagePlan::Mixer(mixer) => Some(mixer),
             _ => None,

@@ -61,7 +61,7 @@ pub(super) fn devices(plan: &Plan) -> Option<String> {
 /// Formats the memory that worker groups take of their devices.
 pub(super) fn table(memory: &[DeviceMemory]) -> Table {
     let devices: BTreeSet<String> = memory.iter().map(|of| of.device.to_string()).collect();
-    let mut table = Table::framed([
+    let mut table = Table::with_frame([
         "on the device",
         "weights",
         "moments",

@@ -25,7 +25,7 @@ pub use numbers::{bytes, count};
 pub use overlong::Overlong;
 pub use ranks::{DEVICES, DeviceModel, RanksSummary};
 pub use step::StepSummary;
-pub use summary::{PlanSummary, PolicySummary, SeatSummary, WorkerSummary, json, table};
+pub use summary::{PlanSummary, PlannedSeat, PolicySummary, WorkerSummary, json, table};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

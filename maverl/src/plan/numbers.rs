@@ -5,12 +5,16 @@ pub(super) const NUMBER: u64 = 4;
 
 /// `1234567` is `1.23M`.
 pub fn count(n: u64) -> String {
-    scaled(n, 1000.0, &["", "k", "M", "G", "T"])
+    scaled_number(n, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// Bytes in binary units.
 pub fn bytes(n: u64) -> String {
-    if n == 0 { "-".to_owned() } else { scaled(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]) }
+    if n == 0 {
+        "-".to_owned()
+    } else {
+        scaled_number(n, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+    }
 }
 
 /// A maximum of bytes.
@@ -18,7 +22,7 @@ pub(super) fn at_most(n: u64) -> String {
     if n == 0 { bytes(n) } else { format!("<= {}", bytes(n)) }
 }
 
-fn scaled(n: u64, base: f64, units: &[&str]) -> String {
+fn scaled_number(n: u64, base: f64, units: &[&str]) -> String {
     let mut value = n as f64;
     let mut unit = 0;
     while value >= base && unit + 1 < units.len() {

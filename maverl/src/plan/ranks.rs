@@ -214,7 +214,7 @@ impl RanksSummary {
 
     /// Formats the numbers in lines of at most `width` columns.
     pub fn text(&self, width: usize) -> String {
-        let mut table = Table::plain(["ranks".to_owned(), self.ranks.to_string()]);
+        let mut table = Table::without_frame(["ranks".to_owned(), self.ranks.to_string()]);
         let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
         let device = self.device.map_or("cpu".to_owned(), |name| {
             format!("{name}, {}", bytes(self.device_bytes.unwrap_or(0)))

@@ -59,7 +59,7 @@ impl Plan {
             shard_optimizer: self.config.dist.shard_optimizer,
             #[cfg(feature = "cuda")]
             nccl: match self.config.dist.transport {
-                Transport::Nccl => Some(NcclOptions::within(self.config.dist.timeout_s)),
+                Transport::Nccl => Some(NcclOptions::within_seconds(self.config.dist.timeout_s)),
                 Transport::Tcp | Transport::Mpi => None,
             },
             ..self.config.runtime.clone()

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Plan;
-use crate::config::Passes;
+use crate::config::CriticPasses;
 
 /// A step in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -37,7 +37,7 @@ impl StepSummary {
         let longest = longest.fold(0, u64::saturating_add);
         let steps =
             |epochs: usize, minibatches: usize| (minibatches as u64).saturating_mul(epochs as u64);
-        let Passes { epochs, minibatches } = algorithm.critic_passes();
+        let CriticPasses { epochs, minibatches } = algorithm.critic_passes();
         Self {
             tasks,
             group_size,
@@ -74,7 +74,7 @@ impl StepSummary {
     fn critics(&self, plan: &Plan) -> String {
         let supervised = plan.algorithm.preset.is_supervised();
         let Some(steps) = self.critic_steps.filter(|_| !supervised) else { return String::new() };
-        let Passes { epochs, minibatches } = plan.algorithm.critic_passes();
+        let CriticPasses { epochs, minibatches } = plan.algorithm.critic_passes();
         format!(
             "a critic gets {} a step ({epochs} x {minibatches}: `epochs` and `minibatches` of `algorithm.advantage`, or of \
              `algorithm`), {} in the run; a policy gets {} a step\n",

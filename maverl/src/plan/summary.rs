@@ -19,7 +19,7 @@ pub struct PlanSummary {
     /// Every policy, in the plan's order.
     pub policies: Vec<PolicySummary>,
     /// Every seat, in the plan's order.
-    pub seats: Vec<SeatSummary>,
+    pub seats: Vec<PlannedSeat>,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_memory: Vec<DeviceMemory>,
@@ -90,7 +90,7 @@ impl WorkerSummary {
 
 /// A seat in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SeatSummary {
+pub struct PlannedSeat {
     /// Who.
     pub seat: Seat,
     /// The policy that speaks for it.
@@ -118,7 +118,7 @@ impl Plan {
             seats: self
                 .seats
                 .iter()
-                .map(|seat| SeatSummary {
+                .map(|seat| PlannedSeat {
                     seat: seat.seat.clone(),
                     policy: self.policies[seat.policy].name.clone(),
                     trained: seat.trained,
@@ -238,7 +238,7 @@ pub fn table(plan: &Plan, width: usize) -> String {
 }
 
 fn workers(summary: &PlanSummary) -> Table {
-    let mut table = Table::framed([
+    let mut table = Table::with_frame([
         "worker",
         "model",
         "agents",
@@ -272,8 +272,15 @@ fn workers(summary: &PlanSummary) -> Table {
 }
 
 fn policies(summary: &PlanSummary) -> Table {
-    let mut table =
-        Table::framed(["policy", "worker", "weights", "agents", "trained", "parameters", "added"]);
+    let mut table = Table::with_frame([
+        "policy",
+        "worker",
+        "weights",
+        "agents",
+        "trained",
+        "parameters",
+        "added",
+    ]);
     for policy in &summary.policies {
         table.row([
             policy.name.clone(),
@@ -291,7 +298,7 @@ fn policies(summary: &PlanSummary) -> Table {
 }
 
 fn seats(summary: &PlanSummary, endpoints: &[EndpointPlan]) -> Table {
-    let mut table = Table::framed(["seat", "policy", "trained", "temperature", "max tokens"]);
+    let mut table = Table::with_frame(["seat", "policy", "trained", "temperature", "max tokens"]);
     for seat in &summary.seats {
         table.row([
             seat.seat.to_string(),

@@ -21,7 +21,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// Problem of the directory: a file that is missing or damaged.
 pub fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
-        ModelSource::Hub(snapshot) => configured(&snapshot.dir, source),
+        ModelSource::Hub(snapshot) => configured_parameters(&snapshot.dir, source),
         ModelSource::Builtin(_) | ModelSource::Directory(_) => {
             Ok(headers(source)?.iter().map(size).sum())
         }
@@ -73,7 +73,7 @@ pub fn absent(source: &ModelSource) -> bool {
 /// # Errors
 ///
 /// Problem of the file.
-pub fn configured(dir: &Path, source: &ModelSource) -> Result<u64, String> {
+pub fn configured_parameters(dir: &Path, source: &ModelSource) -> Result<u64, String> {
     let path = dir.join("config.json");
     let text = read_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let config = HfConfig::parse(&text).map_err(|error| format!("{source}: {error}"))?;

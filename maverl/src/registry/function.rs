@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Declaration, Entry, SourceLocation};
 use crate::reward::Rewards;
-use crate::tools::Declared;
+use crate::tools::DeclaredTool;
 use crate::trajectory::Episode;
 
 /// A declared reward function.
@@ -22,7 +22,7 @@ pub struct ToolEntry {
     /// Name, summary, source location (no options).
     pub declaration: Declaration,
     /// Function of the tool.
-    pub tool: &'static Declared,
+    pub tool: &'static DeclaredTool,
 }
 
 impl Entry {
@@ -41,8 +41,8 @@ impl Entry {
     }
 
     /// Creates a tool's entry.
-    pub fn tool(tool: &'static Declared) -> Self {
-        let Declared { name, description, file, line, item, .. } = *tool;
+    pub fn tool(tool: &'static DeclaredTool) -> Self {
+        let DeclaredTool { name, description, file, line, item, .. } = *tool;
         let summary = description.lines().next().unwrap_or_default();
         let place = SourceLocation { file, line, item };
         let defaults = || Value::Object(serde_json::Map::new());

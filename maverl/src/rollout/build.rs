@@ -112,9 +112,13 @@ impl Rollout {
     }
 }
 
-type Started = Result<Arc<dyn DynEnvironment>, RolloutError>;
+type StartedEnvironment = Result<Arc<dyn DynEnvironment>, RolloutError>;
 
-fn start(plan: &Plan, registry: &Registry, Chosen { name, options }: &Chosen) -> Started {
+fn start(
+    plan: &Plan,
+    registry: &Registry,
+    Chosen { name, options }: &Chosen,
+) -> StartedEnvironment {
     let entry = find("environment", &registry.environments, name)?;
     (entry.start)(options, &plan.base)
         .map_err(|error| RolloutError::Environment { name: name.clone(), error })
@@ -143,7 +147,7 @@ fn understood(
 
 /// Starts the environment of a plan, or those of its components.
 #[doc(hidden)]
-pub fn start_environment(plan: &Plan, registry: &Registry) -> Started {
+pub fn start_environment(plan: &Plan, registry: &Registry) -> StartedEnvironment {
     let start = |chosen: &Chosen| {
         let environment = start(plan, registry, chosen)?;
         let told = understood(plan, registry, &*environment);

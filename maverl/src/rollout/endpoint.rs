@@ -13,21 +13,21 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use completion::{Completion, Reply};
+use completion::{EndpointCompletion, Reply};
 
 use crate::client::{Answered, Client};
 use crate::config::EndpointConfig;
 use crate::data::{self, ScriptLine};
 use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
 use crate::plan::Sampling;
-use crate::rollout::plain::plain;
+use crate::rollout::plain::plain_conversation;
 use crate::trajectory::{Fault, FaultKind, Message};
 
 /// A server or a script that replies for agents. Every failure is a fault of the episode, never text.
 pub struct Endpoint {
     name: String,
     source: EndpointSource,
-    usage: Mutex<Usage>,
+    usage: Mutex<EndpointUsage>,
 }
 
 enum EndpointSource {
@@ -37,7 +37,7 @@ enum EndpointSource {
 
 /// Requests to an endpoint, and their cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Usage {
+pub struct EndpointUsage {
     /// Number of requests that were answered.
     pub requests: u64,
     /// Number of attempts that failed.
@@ -52,7 +52,7 @@ pub struct Usage {
     pub cost: f64,
 }
 
-impl AddAssign for Usage {
+impl AddAssign for EndpointUsage {
     fn add_assign(&mut self, other: Self) {
         self.requests += other.requests;
         self.failures += other.failures;
@@ -63,7 +63,7 @@ impl AddAssign for Usage {
     }
 }
 
-impl Sub for Usage {
+impl Sub for EndpointUsage {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
@@ -102,11 +102,11 @@ impl Endpoint {
     }
 
     /// Returns the requests so far, and their cost.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> EndpointUsage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn charge(&self, usage: Usage) {
+    fn charge(&self, usage: EndpointUsage) {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) += usage;
     }
 
@@ -124,8 +124,8 @@ impl Endpoint {
             EndpointSource::Script(lines) => {
                 // Yields once, because a model never replies at once either.
                 tokio::task::yield_now().await;
-                self.charge(Usage { requests: 1, ..Usage::default() });
-                let reply = scripted(lines, &ask.seat.to_string(), messages);
+                self.charge(EndpointUsage { requests: 1, ..EndpointUsage::default() });
+                let reply = scripted_line(lines, &ask.seat.to_string(), messages);
                 let none = || self.fault(&format!("no line of its script is for `{}`", ask.seat));
                 let whole = |text: &str| Reply { text: text.to_owned(), truncated: false };
                 reply.map(whole).ok_or_else(none)
@@ -141,10 +141,10 @@ impl Endpoint {
         let _place =
             server.places.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
         let Answered { failures, body } = server.client.post(&Arc::new(body)).await;
-        self.charge(Usage { failures: u64::from(failures), ..Usage::default() });
+        self.charge(EndpointUsage { failures: u64::from(failures), ..EndpointUsage::default() });
         let at = |error: String| self.fault(&format!("{}: {error}", server.client.address()));
         let body = body.map_err(|error| self.fault(&error))?;
-        let Completion { reply, usage } = Completion::read(&body).map_err(at)?;
+        let EndpointCompletion { reply, usage } = EndpointCompletion::read(&body).map_err(at)?;
         self.charge(server.usage(usage));
         reply.map_err(at)
     }
@@ -172,14 +172,14 @@ impl Server {
     }
 
     /// Computes the cost of an answer from its token counts.
-    fn usage(&self, usage: Option<[u64; 2]>) -> Usage {
-        let requests = Usage { requests: 1, ..Usage::default() };
+    fn usage(&self, usage: Option<[u64; 2]>) -> EndpointUsage {
+        let requests = EndpointUsage { requests: 1, ..EndpointUsage::default() };
         let Some([prompt_tokens, completion_tokens]) = usage else {
-            return Usage { uncounted: 1, ..requests };
+            return EndpointUsage { uncounted: 1, ..requests };
         };
         let [given, made] = self.prices;
         let cost = (given * prompt_tokens as f64 + made * completion_tokens as f64) / 1e6;
-        Usage { prompt_tokens, completion_tokens, cost, ..requests }
+        EndpointUsage { prompt_tokens, completion_tokens, cost, ..requests }
     }
 
     fn body(&self, ask: &Ask, messages: &[Message], sampling: &Sampling) -> Value {
@@ -200,7 +200,7 @@ impl Server {
 }
 
 /// Returns the first line for a seat and its last prompt.
-fn scripted<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Option<&'l str> {
+fn scripted_line<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Option<&'l str> {
     let asked = messages.last().map_or("", |message| message.content.as_str());
     let fits = |line: &&ScriptLine| {
         line.seat.as_deref().is_none_or(|of| of == seat)
@@ -223,7 +223,10 @@ impl EndpointVoice {
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let prompt = &ask.prompt;
-        let told = plain(&conversation.messages_with(prompt), conversation.tools_with(prompt));
+        let told = plain_conversation(
+            &conversation.messages_with(prompt),
+            conversation.tools_with(prompt),
+        );
         let mut sampling = self.sampling.clone();
         sampling.max_tokens = ask.limits.max_tokens(sampling.max_tokens);
         sampling.stop.extend(ask.limits.stop.iter().cloned());

@@ -12,7 +12,7 @@ use crate::orchestra::EpisodeState;
 use crate::plan::Overlong;
 use crate::reward::Rewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
-use crate::rollout::rewards::{Scored, Scorer};
+use crate::rollout::rewards::{ScoredRewards, Scorer};
 use crate::task::Score;
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, RewardOf, RewardPart, Seat, Turn};
 
@@ -111,7 +111,7 @@ impl ValueSource {
         let scored = tokio::time::timeout(timeout, scored).await;
         let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?.map_err(panic)?;
         let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
-        let Scored { rewards, skipped } = scored.map_err(failed)?;
+        let ScoredRewards { rewards, skipped } = scored.map_err(failed)?;
         if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
             score.metrics.insert(format!("skipped/{name}"), skipped.into());
         }

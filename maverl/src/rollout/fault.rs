@@ -23,5 +23,5 @@ pub(super) fn panic_fault(what: &str, panic: &(dyn Any + Send)) -> Fault {
 
 /// Refuses a reward that is no number, or beyond [`Score::LIMIT`].
 pub(super) fn bounded_reward(what: &str, value: f64) -> Result<f64, Fault> {
-    Score::bounded(what, value).map_err(|reason| Fault::new(FaultKind::Environment, reason))
+    Score::check_bounds(what, value).map_err(|reason| Fault::new(FaultKind::Environment, reason))
 }

@@ -34,18 +34,18 @@ pub use backend::ModelBackend;
 #[doc(hidden)]
 pub use build::start_environment;
 #[doc(hidden)]
-pub use endpoint::{Endpoint, EndpointVoice, Usage};
+pub use endpoint::{Endpoint, EndpointUsage, EndpointVoice};
 #[doc(hidden)]
 pub use episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 pub use error::RolloutError;
 #[doc(hidden)]
-pub use plain::plain;
+pub use plain::plain_conversation;
 #[doc(hidden)]
 pub use prompt::render_turn;
 #[doc(hidden)]
-pub use replay::{Difference, Replayed, replay, replay_turns};
+pub use replay::{Replayed, TurnDifference, replay, replay_turns};
 #[doc(hidden)]
-pub use rewards::{Scored, Scorer};
+pub use rewards::{ScoredRewards, Scorer};
 #[doc(hidden)]
 pub use runner::{EpisodeRequest, EpisodeRunner, Playing, Rollout};
 pub use script::{Script, Scripted};

@@ -7,7 +7,7 @@ use crate::trajectory::{Message, Role};
 
 /// Converts a conversation to one without tools: they are described in the system section, and the results of calls are
 /// user messages in Hermes' tags. A conversation without tools is unchanged.
-pub fn plain(messages: &[Message], tools: &[Value]) -> Vec<Message> {
+pub fn plain_conversation(messages: &[Message], tools: &[Value]) -> Vec<Message> {
     if tools.is_empty() {
         return messages.to_vec();
     }
@@ -66,7 +66,7 @@ mod tests {
             said(Role::Tool, "3"),
             said(Role::User, "Go on."),
         ];
-        let told = plain(&messages, &tools());
+        let told = plain_conversation(&messages, &tools());
         let roles: Vec<Role> = told.iter().map(|message| message.role).collect();
         assert_eq!(roles, [Role::System, Role::User, Role::Assistant, Role::User]);
         assert!(told[0].content.starts_with("Be brief.\n\n"), "{}", told[0].content);
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn what_was_told_stays_when_a_conversation_grows() {
         let mut messages = vec![said(Role::User, "1 + 1?"), said(Role::Assistant, "call")];
-        let before = plain(&messages, &tools());
+        let before = plain_conversation(&messages, &tools());
         messages.push(said(Role::Tool, "2"));
-        let after = plain(&messages, &tools());
+        let after = plain_conversation(&messages, &tools());
         assert_eq!(after[..before.len()], before);
         assert_eq!(after.len(), before.len() + 1);
     }
@@ -88,6 +88,6 @@ mod tests {
     #[test]
     fn a_conversation_without_tools_is_as_it_was() {
         let messages = [said(Role::User, "hi"), said(Role::Assistant, "ho")];
-        assert_eq!(plain(&messages, &[]), messages);
+        assert_eq!(plain_conversation(&messages, &[]), messages);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::agent::Prompt;
 use crate::config::{History, Overflow};
 use crate::orchestra::Conversation;
-use crate::rollout::plain::plain;
+use crate::rollout::plain::plain_conversation;
 use crate::text::{ChatInput, Rendered, Tokenizer, TokenizerError};
 use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 
@@ -40,7 +40,7 @@ impl Templater for Tokenizer {
         let tools = Some(tools).filter(|tools| !tools.is_empty());
         match tools {
             Some(tools) if !self.takes_tools() => {
-                self.render_chat(&ChatInput::open(&plain(messages, tools)))
+                self.render_chat(&ChatInput::open(&plain_conversation(messages, tools)))
             }
             _ => {
                 let tools = tools.map(<[Value]>::to_vec);
@@ -98,7 +98,7 @@ pub(crate) fn next_prompt(
 ) -> Result<NextPrompt, Fault> {
     let stops = Stops::new(templater, conversation, stop_ids);
     let fit = |longest: usize| {
-        let (prompt, shortened) = cut(prompt, longest);
+        let (prompt, shortened) = cut_results(prompt, longest);
         let next = compose(templater, conversation, &stops, &prompt, room)?;
         Ok(NextPrompt { shortened, ..room.fitting(next)? })
     };
@@ -139,7 +139,7 @@ pub(crate) fn text_prompt(
 ) -> Result<NextPrompt, Fault> {
     let messages = conversation.messages_with(prompt);
     let rendered: String = messages.iter().map(|message| message.content.as_str()).collect();
-    room.bound(tokenizer, &rendered)?;
+    room.check_bytes(tokenizer, &rendered)?;
     let ids = tokenizer.encode_framed(&rendered).map_err(|error| template(error, prompt))?;
     if ids.is_empty() {
         return Err(Fault::new(FaultKind::Program, "the text has no tokens"));
@@ -149,7 +149,7 @@ pub(crate) fn text_prompt(
 
 /// Truncates observations and results to `longest` characters each. Returns the prompt and the number of characters
 /// removed.
-fn cut(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
+fn cut_results(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     let (mut user, mut cut, mut done) = (String::new(), 0, 0);
     let mut shorten = |text: &str| {
         let end = text.char_indices().nth(longest).map_or(text.len(), |(at, _)| at);
@@ -184,7 +184,7 @@ impl Stops {
 
     /// Returns what follows the tokens so far in a text that follows the reply; `None` if the template adds anything else than
     /// a stop token.
-    fn after<'t>(&self, text: &'t str) -> Option<&'t str> {
+    fn text_after<'t>(&self, text: &'t str) -> Option<&'t str> {
         match text.strip_prefix(self.said.as_str()) {
             Some(rest) => Some(rest),
             None => self.all.iter().any(|stop| text.starts_with(stop)).then_some(text),
@@ -201,7 +201,7 @@ fn continues(text: &str, conversation: &Conversation, stops: &Stops) -> Option<u
     let rest = text
         .strip_prefix(conversation.rendered.as_str())
         .and_then(|text| text.strip_prefix(reply.content.as_str()))?;
-    Some(text.len() - stops.after(rest)?.len())
+    Some(text.len() - stops.text_after(rest)?.len())
 }
 
 /// Stand-in for the last reply, which no message contains.
@@ -224,7 +224,7 @@ fn tail(
     let mut places = text.match_indices(MARK);
     let (Some((at, _)), None) = (places.next(), places.next()) else { return Ok(None) };
     let closing = &text[at + MARK.len()..];
-    let from = stops.after(closing).map(|rest| text.len() - rest.len());
+    let from = stops.text_after(closing).map(|rest| text.len() - rest.len());
     Ok(from.map(|from| (closing.to_owned(), rendered.after(from))))
 }
 
@@ -245,7 +245,7 @@ fn compose(
         if let Some((closing, new)) =
             tail(templater, conversation, stops, marked).map_err(template)?
         {
-            room.bound(templater, new.text())?;
+            room.check_bytes(templater, new.text())?;
             let new = templater.encode_rendered(&new).map_err(template)?;
             let ids = [conversation.ids.as_slice(), &new].concat();
             let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
@@ -255,7 +255,7 @@ fn compose(
     }
     let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
     let new = rendered.after(from.unwrap_or(0));
-    room.bound(templater, new.text())?;
+    room.check_bytes(templater, new.text())?;
     ids.extend(templater.encode_rendered(&new).map_err(template)?);
     let forked = from.is_none() && !conversation.messages.is_empty();
     Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
@@ -285,7 +285,7 @@ impl PromptRoom {
     }
 
     /// Fails for a text with more bytes than any that fits the context: encoding it would take much memory and time.
-    fn bound(self, templater: &impl Templater, text: &str) -> Result<(), Fault> {
+    fn check_bytes(self, templater: &impl Templater, text: &str) -> Result<(), Fault> {
         let (bytes, most) = (text.len(), templater.most_bytes(self.context));
         if bytes <= most {
             return Ok(());

@@ -14,7 +14,7 @@ pub struct Replayed {
     /// The replayed episode.
     pub episode: Episode,
     /// Differences from the recorded episode, by turn.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<TurnDifference>,
 }
 
 impl Replayed {
@@ -26,14 +26,14 @@ impl Replayed {
 
 /// A turn that differs from the recorded one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct TurnDifference {
     /// Path of the turn.
     pub path: TurnPath,
     /// First difference of the turn.
     pub what: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for TurnDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "turn {}: {}", self.path, self.what)
     }
@@ -80,12 +80,12 @@ pub async fn replay_turns(rollout: &Rollout, recorded: &Episode) -> Replayed {
             (_, Err(what)) => Some(what),
         };
         let path = turn.path.clone();
-        differences.extend(difference.map(|what| Difference { path, what }));
+        differences.extend(difference.map(|what| TurnDifference { path, what }));
     }
     Replayed { episode, differences }
 }
 
-fn differences(recorded: &[Turn], played: &[Turn]) -> Vec<Difference> {
+fn differences(recorded: &[Turn], played: &[Turn]) -> Vec<TurnDifference> {
     let mut pairs: BTreeMap<&TurnPath, [Option<&Turn>; 2]> = BTreeMap::new();
     for (side, turns) in [recorded, played].into_iter().enumerate() {
         for turn in turns {
@@ -99,7 +99,7 @@ fn differences(recorded: &[Turn], played: &[Turn]) -> Vec<Difference> {
     };
     pairs
         .into_iter()
-        .filter_map(|(path, pair)| Some(Difference { path: path.clone(), what: differ(pair)? }))
+        .filter_map(|(path, pair)| Some(TurnDifference { path: path.clone(), what: differ(pair)? }))
         .collect()
 }
 

@@ -4,10 +4,10 @@ pub mod protocol;
 mod server;
 mod verifier;
 
-pub use protocol::{Item, ItemTask};
+pub use protocol::{ItemTask, ScoredItem};
 pub use server::RewardServer;
 pub use verifier::VerifierReward;
-pub use verifier::{Input, Verifier};
+pub use verifier::{Verifier, VerifierInput};
 
 use futures::future::BoxFuture;
 
@@ -23,13 +23,13 @@ pub trait Scorer: Send + Sync {
     /// # Errors
     ///
     /// The description of a failure that the policy did not cause: the episode ends unscored.
-    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<Scored, String>>;
+    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>>;
 }
 
 /// Values of an episode.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[doc(hidden)]
-pub struct Scored {
+pub struct ScoredRewards {
     /// Values by recipient, without the weight.
     pub rewards: Rewards,
     /// Number of values that are missing; `None` if a missing value is an error.
@@ -48,7 +48,7 @@ pub(crate) struct Units {
 
 impl Units {
     /// Returns the items of an episode with their recipients. An episode without an answer has no answer to score.
-    pub(crate) fn items(&self, episode: &Episode) -> Vec<(RewardOf, Item)> {
+    pub(crate) fn items(&self, episode: &Episode) -> Vec<(RewardOf, ScoredItem)> {
         match (self.of, &episode.answer) {
             (RewardUnit::Turn, _) => {
                 let turns = episode.turns.iter().enumerate();
@@ -58,7 +58,7 @@ impl Units {
             (RewardUnit::Answer, None) => Vec::new(),
             (RewardUnit::Answer, Some(answer)) => {
                 let question = episode.task.question.clone();
-                let item = Item {
+                let item = ScoredItem {
                     messages: vec![Message { role: Role::User, content: question }],
                     completion: Some(answer.clone()),
                     answer: Some(answer.clone()),
@@ -74,8 +74,8 @@ impl Units {
         self.seats.is_empty() || self.seats.iter().any(|of| *of == seat || *of == turn.seat.agent)
     }
 
-    fn turn(&self, episode: &Episode, index: usize, turn: &Turn) -> Item {
-        Item {
+    fn turn(&self, episode: &Episode, index: usize, turn: &Turn) -> ScoredItem {
+        ScoredItem {
             messages: turn.prompt.clone(),
             completion: Some(turn.reply.clone()),
             seat: Some(turn.seat.to_string()),
@@ -85,10 +85,10 @@ impl Units {
     }
 
     /// Returns an item of an episode without messages.
-    fn item(&self, episode: &Episode) -> Item {
+    fn item(&self, episode: &Episode) -> ScoredItem {
         let task = &episode.task;
         let named = |key: &String| Some((key.clone(), task.data.get(key)?.clone()));
-        Item {
+        ScoredItem {
             id: String::new(),
             task: Some(ItemTask {
                 id: task.id.clone(),

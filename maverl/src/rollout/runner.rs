@@ -14,7 +14,7 @@ use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, RequestTimes};
-use crate::rollout::endpoint::{Endpoints, Usage};
+use crate::rollout::endpoint::{EndpointUsage, Endpoints};
 use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
 use crate::task::{Score, Task};
@@ -66,7 +66,7 @@ impl Rollout {
     }
 
     /// Returns the requests to each endpoint so far, and their cost.
-    pub fn usage(&self) -> BTreeMap<String, Usage> {
+    pub fn usage(&self) -> BTreeMap<String, EndpointUsage> {
         self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
     }
 
@@ -138,7 +138,7 @@ pub struct EpisodeRequest {
 
 impl EpisodeRequest {
     /// Returns an episode that ended with an outcome before its first turn.
-    pub(crate) fn ended(self, outcome: Outcome) -> Episode {
+    pub(crate) fn end_before_turns(self, outcome: Outcome) -> Episode {
         let Self { task, index, seed } = self;
         let (turns, acts, rewards, log) = Default::default();
         Episode { task, index, seed, turns, acts, answer: None, outcome, rewards, log }
@@ -174,17 +174,17 @@ impl EpisodeRunner {
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
             let fault = panic_fault("the orchestra", &*panic);
-            return request.ended(Outcome::Unscored(fault));
+            return request.end_before_turns(Outcome::Unscored(fault));
         }
         let table = self.state(&request);
         let (answer, outcome) = self.run_orchestra(&table).await;
-        let closed = self.isolated("the environment", close(Arc::clone(&table))).await;
+        let closed = self.run_isolated("the environment", close(Arc::clone(&table))).await;
         let outcome = match (outcome, closed) {
             (Outcome::Scored(_), Err(fault)) => Outcome::Unscored(fault),
             (outcome, _) => outcome,
         };
         let (turns, acts, log) = (table.take_turns(), table.take_acts(), table.take_log());
-        let mut episode = Episode { answer, turns, acts, log, ..request.ended(outcome) };
+        let mut episode = Episode { answer, turns, acts, log, ..request.end_before_turns(outcome) };
         if episode.score().is_some()
             && let Err(fault) = self.rewards.add(&mut episode, &table, self.timeout).await
         {
@@ -203,16 +203,16 @@ impl EpisodeRunner {
 
     /// Opens the environments, runs the orchestra, then scores its answer.
     async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
-        if let Err(fault) = self.isolated("the environment", open(Arc::clone(table))).await {
+        if let Err(fault) = self.run_isolated("the environment", open(Arc::clone(table))).await {
             return (None, Outcome::Unscored(fault));
         }
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
-        let answer = match self.isolated("the orchestra or an agent", run).await {
+        let answer = match self.run_isolated("the orchestra or an agent", run).await {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
         let score = score(Arc::clone(table), answer.clone());
-        match self.isolated("the environment's score", score).await {
+        match self.run_isolated("the environment's score", score).await {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
@@ -220,7 +220,7 @@ impl EpisodeRunner {
 
     /// Runs a part of an episode in a task of its own. Its panic becomes a fault. It is abandoned after the time limit,
     /// even if it blocks its thread.
-    async fn isolated<T: Send + 'static>(
+    async fn run_isolated<T: Send + 'static>(
         &self,
         what: &str,
         part: impl Future<Output = Result<T, Fault>> + Send + 'static,
@@ -245,7 +245,7 @@ async fn run(
 ) -> Result<Option<String>, Fault> {
     match orchestra.run(Arc::clone(&table)).await {
         Err(AskError::Fault(fault)) => Err(fault),
-        Err(AskError::Reply(error)) if table.rejected(&error) => Ok(None),
+        Err(AskError::Reply(error)) if table.is_rejected(&error) => Ok(None),
         // The turn of the error would be scored without the error and its penalty.
         Err(AskError::Reply(error)) => {
             let message = format!(

@@ -174,7 +174,7 @@ impl Scripted {
         let request = request(task);
         let members = match self.members() {
             Ok(members) => Arc::new(members),
-            Err(fault) => return request.ended(Outcome::Unscored(fault)),
+            Err(fault) => return request.end_before_turns(Outcome::Unscored(fault)),
         };
         let runner = EpisodeRunner {
             members,
@@ -198,7 +198,7 @@ impl Scripted {
             Ok(runtime) => runtime.block_on(self.play(task)),
             Err(error) => {
                 let fault = Fault::new(FaultKind::Orchestra, format!("no async runtime: {error}"));
-                request(task).ended(Outcome::Unscored(fault))
+                request(task).end_before_turns(Outcome::Unscored(fault))
             }
         }
     }
@@ -209,7 +209,7 @@ impl Scripted {
         for seat in self.orchestra.members() {
             let agent = match self.agents.get(seat.agent.as_str()) {
                 Some(agent) => Arc::clone(agent),
-                None => registered(&seat.agent).map_err(fault)?,
+                None => registered_script(&seat.agent).map_err(fault)?,
             };
             members.insert(seat, Member { agent, backend: self.script.clone() });
         }
@@ -222,7 +222,7 @@ fn request(task: &Task) -> EpisodeRequest {
     EpisodeRequest { task: task.clone(), index: 0, seed: 0 }
 }
 
-fn registered(name: &str) -> Result<Arc<dyn Any + Send + Sync>, String> {
+fn registered_script(name: &str) -> Result<Arc<dyn Any + Send + Sync>, String> {
     let registry = Registry::collect().map_err(|error| error.to_string())?;
     let entry = registry.agents.get(name);
     let entry = entry.ok_or_else(|| {

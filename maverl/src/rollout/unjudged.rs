@@ -77,7 +77,7 @@ impl DynEnvironment for Unjudged {
 impl Rollout {
     /// Returns the same team without judge, rewards and penalties. `adjust` changes the sampling of the seats that a policy
     /// speaks for; endpoints keep theirs. Each reply is passed to `listener`.
-    pub fn unjudged(
+    pub fn unjudged_runner(
         &self,
         plan: &Plan,
         policies: &[Policy],

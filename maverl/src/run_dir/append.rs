@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::disk::{hex, options, parent};
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::manifest::FileHash;
 
 /// An append-only file. It is locked: opening it in a second process is an error. Changes by other processes are
@@ -28,7 +28,7 @@ impl AppendFile {
         let file = options(parent(path)).read(true).create(fresh).truncate(false).open(path);
         let file = match file {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(damaged(path, "it is missing"));
+                return Err(damaged_error(path, "it is missing"));
             }
             file => file.at("open", path)?,
         };
@@ -52,7 +52,7 @@ impl AppendFile {
         if found < bytes {
             let reason =
                 format!("the checkpoint was written when it had {bytes} bytes; it has {found}");
-            return Err(damaged(&self.path, reason));
+            return Err(damaged_error(&self.path, reason));
         }
         let mut start = (&self.file).take(bytes);
         let mut buffer = vec![0; 1 << 20];
@@ -68,13 +68,13 @@ impl AppendFile {
             let reason = format!(
                 "its first {bytes} bytes are not what they were when the checkpoint was written"
             );
-            return Err(damaged(&self.path, reason));
+            return Err(damaged_error(&self.path, reason));
         }
         Ok(())
     }
 
     /// Truncates the file to the start it was opened with.
-    pub(crate) fn cut(&mut self) -> Result<(), RunDirError> {
+    pub(crate) fn cut_to_start(&mut self) -> Result<(), RunDirError> {
         self.file.set_len(self.bytes).at("truncate", &self.path)?;
         self.file.seek(SeekFrom::Start(self.bytes)).at("seek in", &self.path)?;
         Ok(())
@@ -98,7 +98,10 @@ impl AppendFile {
     /// found when the run ends.
     fn intact(&self) -> Result<(), RunDirError> {
         let changed = |how: String| {
-            Err(damaged(&self.path, format!("another process changed it during the run: {how}")))
+            Err(damaged_error(
+                &self.path,
+                format!("another process changed it during the run: {how}"),
+            ))
         };
         let found = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -162,7 +165,7 @@ mod tests {
 
     fn open(path: &Path, known: Option<&FileHash>) -> Result<AppendFile, RunDirError> {
         let mut file = AppendFile::open(path, known)?;
-        file.cut()?;
+        file.cut_to_start()?;
         Ok(file)
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::{FileHash, RunDir};
 use crate::trajectory::Seat;
 
@@ -74,7 +74,7 @@ pub fn read_clock(path: &Path) -> Result<Vec<TurnTime>, RunDirError> {
     let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
     let parse = |(i, line): (usize, std::io::Result<String>)| {
         let line = serde_json::from_str(&line.at("read", path)?);
-        line.map_err(|e| damaged(path, format!("line {}: {e}", i + 1)))
+        line.map_err(|e| damaged_error(path, format!("line {}: {e}", i + 1)))
     };
     text.lines().enumerate().map(parse).collect()
 }

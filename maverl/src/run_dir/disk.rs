@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 
 /// Prefix of the names of incomplete files and directories.
 pub const TEMPORARY: &str = ".tmp-";
@@ -104,7 +104,7 @@ pub fn adopt(_: &Path) -> Result<(), RunDirError> {
 /// Reads a JSON file that maverl wrote.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
     let bytes = fs::read(path).at("read", path)?;
-    serde_json::from_slice(&bytes).map_err(|e| damaged(path, e.to_string()))
+    serde_json::from_slice(&bytes).map_err(|e| damaged_error(path, e.to_string()))
 }
 
 /// Returns the temporary name beside a path.

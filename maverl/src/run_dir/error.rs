@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::format::{Difference, FORMAT};
+use super::format::{ChangedFile, FORMAT};
 use crate::metrics::NotFinite;
 
 /// Error of writing, reading or verifying a run directory or a file in it. Every message names the file.
@@ -55,7 +55,7 @@ pub enum RunDirError {
         /// The directory.
         dir: PathBuf,
         /// Each file with its difference.
-        differences: Vec<Difference>,
+        differences: Vec<ChangedFile>,
     },
     /// A manifest has another version of the format.
     #[error(
@@ -111,12 +111,12 @@ pub enum RunDirError {
 
 impl RunDirError {
     /// Returns an error that lists all changed files of a directory, or `Ok` if there are none.
-    pub(super) fn unless_none(dir: &Path, mut differences: Vec<Difference>) -> Result<(), Self> {
+    pub(super) fn unless_none(dir: &Path, mut differences: Vec<ChangedFile>) -> Result<(), Self> {
         match differences.len() {
             0 => Ok(()),
             1 => {
-                let Difference { path, reason } = differences.remove(0);
-                Err(damaged(&path, reason))
+                let ChangedFile { path, reason } = differences.remove(0);
+                Err(damaged_error(&path, reason))
             }
             _ => Err(Self::Altered { dir: dir.to_owned(), differences }),
         }
@@ -136,13 +136,13 @@ impl<T> At<T> for io::Result<T> {
 }
 
 /// Formats differences, one per line.
-fn lines(differences: &[Difference]) -> String {
+fn lines(differences: &[ChangedFile]) -> String {
     let line =
-        |Difference { path, reason }: &Difference| format!("\n  `{}`: {reason}", path.display());
+        |ChangedFile { path, reason }: &ChangedFile| format!("\n  `{}`: {reason}", path.display());
     differences.iter().map(line).collect()
 }
 
 /// Returns a [`RunDirError::Damaged`].
-pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> RunDirError {
+pub(crate) fn damaged_error(path: &Path, reason: impl Into<String>) -> RunDirError {
     RunDirError::Damaged { path: path.to_owned(), reason: reason.into() }
 }

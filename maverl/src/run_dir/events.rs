@@ -42,14 +42,14 @@ fn record(event: &[u8]) -> Vec<u8> {
     let length = (event.len() as u64).to_le_bytes();
     let mut bytes = Vec::with_capacity(event.len() + 16);
     bytes.extend(length);
-    bytes.extend(masked(&length).to_le_bytes());
+    bytes.extend(masked_checksum(&length).to_le_bytes());
     bytes.extend(event);
-    bytes.extend(masked(event).to_le_bytes());
+    bytes.extend(masked_checksum(event).to_le_bytes());
     bytes
 }
 
 /// Masks a checksum as TensorFlow does, so that data that contains checksums can be checksummed.
-fn masked(bytes: &[u8]) -> u32 {
+fn masked_checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
@@ -78,9 +78,9 @@ mod tests {
         while !bytes.is_empty() {
             let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
             let check = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            assert_eq!(check(8), masked(&bytes[..8]));
+            assert_eq!(check(8), masked_checksum(&bytes[..8]));
             let event = &bytes[12..12 + length];
-            assert_eq!(check(12 + length), masked(event));
+            assert_eq!(check(12 + length), masked_checksum(event));
             records.push(event.to_vec());
             bytes = &bytes[16 + length..];
         }
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn checksums_are_those_of_rfc_3720_masked() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa); // RFC 3720, B.4
-        let unmasked = masked(&[0; 32]).wrapping_sub(0xa282_ead8).rotate_left(15);
+        let unmasked = masked_checksum(&[0; 32]).wrapping_sub(0xa282_ead8).rotate_left(15);
         assert_eq!(unmasked, 0x8a91_36aa);
     }
 

@@ -10,7 +10,7 @@ use super::disk::{
     write_json,
 };
 use super::error::{At, RunDirError};
-use super::format::Difference;
+use super::format::ChangedFile;
 use super::journal::METRICS;
 use super::lines::EpisodePosition;
 use super::manifest::{FileHash, Manifest};
@@ -165,7 +165,7 @@ impl RunDir {
     }
 
     /// Returns the number of files in the manifest.
-    pub fn listed(&self) -> usize {
+    pub fn listed_files(&self) -> usize {
         self.manifest.files.len()
     }
 
@@ -175,7 +175,7 @@ impl RunDir {
     /// # Errors
     ///
     /// If a file exists and cannot be read.
-    pub fn differences(&self, step: u64) -> Result<Vec<Difference>, RunDirError> {
+    pub fn differences(&self, step: u64) -> Result<Vec<ChangedFile>, RunDirError> {
         self.manifest.differences(&self.path, |file| match Kind::of(file) {
             Kind::Step(of) => of <= step,
             // A missing checkpoint is allowed: removing one is how to resume from an earlier one.
@@ -196,7 +196,7 @@ impl RunDir {
     pub fn verify(&mut self, step: u64, missing: Missing) -> Result<Vec<PathBuf>, RunDirError> {
         let mut differences = self.differences(step)?;
         let is_gone =
-            |Difference { path, .. }: &Difference| !path.exists() && is_episodes(&name(path));
+            |ChangedFile { path, .. }: &ChangedFile| !path.exists() && is_episodes(&name(path));
         let gone: Vec<PathBuf> = differences
             .extract_if(.., |difference| is_gone(difference))
             .map(|difference| difference.path)
@@ -209,7 +209,7 @@ impl RunDir {
                     others.len()
                 ),
             };
-            differences.insert(0, Difference { path: first.clone(), reason });
+            differences.insert(0, ChangedFile { path: first.clone(), reason });
         }
         RunDirError::unless_none(&self.path, differences)?;
         let base = self.path.clone();
@@ -267,7 +267,7 @@ impl RunDir {
 
     /// Lists the changed files of the origin in the manifest, with both the old and the new content.
     fn announce(&mut self, origin: &Origin) -> Result<Vec<(&'static str, Vec<u8>)>, RunDirError> {
-        let origin = origin.placed(&self.path)?;
+        let origin = origin.placed_in(&self.path)?;
         let mut provenance = self.origin()?.provenance;
         provenance.data = origin.provenance.data.clone();
         let encode = |reason: serde_json::Error| RunDirError::Encode {

@@ -7,7 +7,7 @@ pub const FORMAT: u64 = 2;
 
 /// A file that has changed since it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct ChangedFile {
     /// The file.
     pub path: PathBuf,
     /// Description of the difference.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::append::AppendFile;
 use super::clock::SpanRow;
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::events;
 use super::manifest::FileHash;
 use super::rows::EpisodeRow;
@@ -76,13 +76,13 @@ impl Journal {
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn cut(&mut self) -> Result<(), RunDirError> {
-        self.metrics.cut()?;
-        self.timing.cut()?;
-        self.events.cut()?;
-        self.episodes.cut()?;
-        self.warnings.cut()?;
-        self.spans.cut()
+    pub fn cut_to_checkpoint(&mut self) -> Result<(), RunDirError> {
+        self.metrics.cut_to_start()?;
+        self.timing.cut_to_start()?;
+        self.events.cut_to_start()?;
+        self.episodes.cut_to_start()?;
+        self.warnings.cut_to_start()?;
+        self.spans.cut_to_start()
     }
 
     /// Returns true if a process has the run open for writing.
@@ -101,7 +101,8 @@ impl Journal {
         let text = fs::read_to_string(&path).at("read", &path)?;
         let mut rows: BTreeMap<u64, Metrics> = BTreeMap::new();
         for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-            let row: Row = serde_json::from_str(line).map_err(|e| damaged(&path, e.to_string()))?;
+            let row: Row =
+                serde_json::from_str(line).map_err(|e| damaged_error(&path, e.to_string()))?;
             rows.entry(row.step).or_default().extend(row.metrics);
         }
         Ok(rows)
@@ -172,7 +173,7 @@ impl Journal {
         // The sum of an empty iterator is -0.0.
         text.lines().try_fold(0.0, |seconds, line| {
             let row: BTreeMap<String, f64> =
-                serde_json::from_str(line).map_err(|e| damaged(path, e.to_string()))?;
+                serde_json::from_str(line).map_err(|e| damaged_error(path, e.to_string()))?;
             Ok(seconds + row.get(STEP_SECONDS).copied().unwrap_or(0.0))
         })
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 
 /// Maximum length of a line in bytes before compression. An episode has one line, and one for each turn.
 pub(super) const LONGEST: u64 = 64 << 20;
@@ -65,7 +65,8 @@ impl<'p> RolloutLines<'p> {
     /// Replaces the content of `line` by the next line; false at the end of the text.
     pub(super) fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, RunDirError> {
         self.number += 1;
-        let wrong = |what: String| damaged(self.path, format!("line {}: {what}", self.number));
+        let wrong =
+            |what: String| damaged_error(self.path, format!("line {}: {what}", self.number));
         line.clear();
         let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', line);
         self.bytes += read.map_err(|error| wrong(error.to_string()))? as u64;
@@ -75,7 +76,7 @@ impl<'p> RolloutLines<'p> {
         if self.bytes > MOST {
             let packed = fs::metadata(self.path).map_or(0, |metadata| metadata.len());
             let most = MOST >> 20;
-            return Err(damaged(
+            return Err(damaged_error(
                 self.path,
                 format!("it has {packed} bytes and unpacks to more than {most} MiB"),
             ));

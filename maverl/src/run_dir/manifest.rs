@@ -12,8 +12,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::disk::{TEMPORARY, entries, hash_bytes, hash_file, name, read_json, write_json};
-use super::error::{At, RunDirError, damaged};
-use super::format::{Difference, FORMAT};
+use super::error::{At, RunDirError, damaged_error};
+use super::format::{ChangedFile, FORMAT};
 
 /// Name of the file of a [`Manifest`].
 pub const MANIFEST: &str = "manifest.json";
@@ -108,7 +108,7 @@ impl Manifest {
         }
         let Signed { manifest, sha256 } = read_json(&path)?;
         if manifest.sha256(dir)? != sha256 {
-            return Err(damaged(&path, "it was changed: its own checksum does not match"));
+            return Err(damaged_error(&path, "it was changed: its own checksum does not match"));
         }
         Ok(manifest)
     }
@@ -139,12 +139,12 @@ impl Manifest {
         &self,
         dir: &Path,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Difference>, RunDirError> {
+    ) -> Result<Vec<ChangedFile>, RunDirError> {
         let mut differences = Vec::new();
         for (file, expected) in self.files.iter().filter(|(file, _)| wanted(file)) {
             let path = dir.join(file);
             if let Some(reason) = differs(&path, expected, self.replaced.get(file))? {
-                differences.push(Difference { path, reason });
+                differences.push(ChangedFile { path, reason });
             }
         }
         Ok(differences)

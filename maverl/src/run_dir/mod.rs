@@ -60,7 +60,7 @@ pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
 #[doc(hidden)]
-pub use format::{Difference, FORMAT};
+pub use format::{ChangedFile, FORMAT};
 #[doc(hidden)]
 pub use journal::{Journal, STEP_SECONDS};
 #[doc(hidden)]
@@ -80,7 +80,7 @@ pub use rollouts::{read_ended_rollouts, read_rollouts};
 #[doc(hidden)]
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
-pub use samples::Arithmetic;
+pub use samples::AdvantageTerms;
 pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
 #[doc(hidden)]
 pub use tokenizers::{read_tokenizer, tokenizer};
@@ -97,7 +97,7 @@ use self::disk::{
     TEMPORARY, create_private_dir, entries, name, parent, read_json, remove, sync_dir, sync_tree,
     write_atomic, write_json,
 };
-use self::error::{At, damaged};
+use self::error::{At, damaged_error};
 use self::files::Kind;
 use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
@@ -157,7 +157,7 @@ impl RunDir {
         let staged = above.join(format!("{TEMPORARY}{}-{}", name(path), std::process::id()));
         fs::create_dir_all(above).at("make", above)?;
         sweep_of_the_dead(path)?;
-        let made = origin.placed(path).and_then(|origin| stage(&staged, &origin));
+        let made = origin.placed_in(path).and_then(|origin| stage(&staged, &origin));
         let made = made.and_then(|manifest| {
             // Renaming replaces an empty directory and fails for any other, so two runs never share one.
             fs::rename(&staged, path).map_err(|source| match source.kind() {
@@ -202,13 +202,16 @@ impl RunDir {
         let manifest = Manifest::read(path)?;
         for file in [CONFIG, RESOLVED, PROVENANCE] {
             if !manifest.files.contains_key(file) {
-                return Err(damaged(&path.join(MANIFEST), format!("it does not list `{file}`")));
+                return Err(damaged_error(
+                    &path.join(MANIFEST),
+                    format!("it does not list `{file}`"),
+                ));
             }
         }
         manifest.verify(path, |file| Kind::of(file) == Kind::Origin).map_err(
             |error| match error {
                 RunDirError::Damaged { path, reason } if name(&path) != PROVENANCE => {
-                    damaged(&path, format!("{reason}; {EDITED}"))
+                    damaged_error(&path, format!("{reason}; {EDITED}"))
                 }
                 other => other,
             },
@@ -238,7 +241,7 @@ impl RunDir {
         };
         let config = read(RESOLVED)?.parse::<toml::Table>().map_err(|error| error.to_string());
         let config = config.and_then(|table| Config::of_table(&table));
-        let config = config.map_err(|reason| damaged(&self.path.join(RESOLVED), reason))?;
+        let config = config.map_err(|reason| damaged_error(&self.path.join(RESOLVED), reason))?;
         let provenance = read_json(&self.path.join(PROVENANCE))?;
         let base = self.path.join(config.base.as_deref().unwrap_or_default());
         let base = base.canonicalize().unwrap_or(base);

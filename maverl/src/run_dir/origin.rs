@@ -54,7 +54,7 @@ impl Origin {
     }
 
     /// Returns the same origin for a run directory, with `base` relative to it.
-    pub(super) fn placed(&self, dir: &Path) -> Result<Self, RunDirError> {
+    pub(super) fn placed_in(&self, dir: &Path) -> Result<Self, RunDirError> {
         let base = relative(dir, &self.base);
         let Some(base) = base.to_str() else {
             let reason = format!("`{}` cannot be written as text", base.display());

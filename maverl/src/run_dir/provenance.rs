@@ -23,11 +23,11 @@ pub struct Provenance {
     /// Number of threads of the numeric kernels. Results do not depend on it.
     pub threads: usize,
     /// Number of ranks. Sums of gradients of other numbers differ by rounding.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one_rank", skip_serializing_if = "is_one")]
     pub ranks: usize,
 }
 
-fn one() -> usize {
+fn one_rank() -> usize {
     1
 }
 
@@ -52,7 +52,7 @@ impl Provenance {
             names.retain(|name| part != "data" || !ignored(name));
             for name in names.into_iter().filter(|name| then.get(*name) != now.get(*name)) {
                 let hash =
-                    |hash: Option<&String>| hash.map_or("none".to_owned(), |hash| short(hash));
+                    |hash: Option<&String>| hash.map_or("none".to_owned(), |hash| short_hash(hash));
                 let (then, now) = (hash(then.get(name)), hash(now.get(name)));
                 lines.push(format!("{part} of `{name}` had hash {then}, has {now}"));
             }
@@ -60,6 +60,6 @@ impl Provenance {
     }
 }
 
-fn short(hash: &str) -> String {
+fn short_hash(hash: &str) -> String {
     hash.chars().take(12).collect()
 }

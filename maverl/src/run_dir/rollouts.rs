@@ -16,7 +16,7 @@ pub(super) use self::writer::growing;
 pub use self::writer::is_growing;
 
 use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::lines::{EpisodePosition, RolloutLines};
 use super::rows::scan_rollouts;
 use crate::task::Task;
@@ -193,14 +193,14 @@ fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirEr
             Err(error) => break Err(error),
             Ok(Some(line)) => {
                 if let Err(what) = add(&mut episodes, &mut missing, &line) {
-                    break Err(damaged(path, format!("line {}: {what}", lines.number)));
+                    break Err(damaged_error(path, format!("line {}: {what}", lines.number)));
                 }
             }
         }
     };
     if missing > 0 {
         episodes.pop();
-        let lacks = damaged(path, format!("its last episode lacks {missing} turns"));
+        let lacks = damaged_error(path, format!("its last episode lacks {missing} turns"));
         return Ok((episodes, end.and(Err(lacks))));
     }
     Ok((episodes, end))
@@ -250,7 +250,7 @@ pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode
         lines = RolloutLines::open_frame(path, frame, false)?;
         lines.skip(at)?;
     }
-    let wrong = |what: String| damaged(path, format!("bytes {frame}, {at}: {what}"));
+    let wrong = |what: String| damaged_error(path, format!("bytes {frame}, {at}: {what}"));
     let mut next = || -> Result<Line, RunDirError> {
         let line = lines.next()?.ok_or_else(|| wrong("no episode begins there".to_owned()))?;
         serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))

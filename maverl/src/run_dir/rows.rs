@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::error::{RunDirError, damaged};
+use super::error::{RunDirError, damaged_error};
 use super::lines::{EpisodePosition, RolloutLines};
 use crate::task::Task;
 use crate::trajectory::{Episode, FaultKind, Outcome, RewardOf, RewardPart, Seat};
@@ -139,12 +139,12 @@ enum Line {
         turns: usize,
     },
     Turn {
-        turn: Turn,
+        turn: TurnRow,
     },
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct TurnRow {
     seat: Seat,
     error: Option<IgnoredAny>,
     truncated: bool,
@@ -171,7 +171,8 @@ pub fn scan_rollouts(
     let mut lines = RolloutLines::open(path)?;
     let (mut at, mut n) = (0, 0);
     while let Some(line) = lines.next()? {
-        let wrong = |number: usize, what: &str| damaged(path, format!("line {number}: {what}"));
+        let wrong =
+            |number: usize, what: &str| damaged_error(path, format!("line {number}: {what}"));
         let line = serde_json::from_slice(&line).map_err(|e| wrong(lines.number, &e.to_string()));
         let Line::Episode { task, index, answer, outcome, rewards, turns } = line? else {
             return Err(wrong(lines.number, "a turn without episode"));
@@ -185,7 +186,7 @@ pub fn scan_rollouts(
             let Line::Turn { turn } = line.map_err(|e| wrong(lines.number, &e.to_string()))? else {
                 return Err(wrong(lines.number, "the episode before it lacks turns"));
             };
-            let Turn { seat, error, truncated, tokens } = &turn;
+            let TurnRow { seat, error, truncated, tokens } = &turn;
             let tokens = tokens.as_ref().map_or(0, |tokens| tokens.completion.len() as u64);
             let (malformed, truncated) = (error.is_some(), *truncated);
             row.add(i, &CountedRow { seat, malformed, truncated, tokens }, &rewards);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::{FileHash, RunDir};
 use crate::IntoMap;
 use crate::trajectory::Seat;
@@ -182,7 +182,7 @@ pub fn read_samples(path: &Path) -> Result<StepSamples, RunDirError> {
     for (i, line) in text.lines().enumerate() {
         let line = line.at("read", path)?;
         let line = serde_json::from_str(&line);
-        match line.map_err(|e| damaged(path, format!("line {}: {e}", i + 1)))? {
+        match line.map_err(|e| damaged_error(path, format!("line {}: {e}", i + 1)))? {
             Line::Step(estimator) => read.estimator = estimator,
             Line::Group(group) => read.groups.push(group),
             Line::DeviationGroup(group) => read.deviation_groups.push(group),
@@ -230,7 +230,7 @@ impl StepSamples {
 
     /// Returns the arithmetic of a sample's advantage by a group, term by term; `None` if the advantage is not that of
     /// a group.
-    pub fn arithmetic(&self, sample: &SampleRecord) -> Option<Arithmetic> {
+    pub fn arithmetic(&self, sample: &SampleRecord) -> Option<AdvantageTerms> {
         let EstimatorRecord { estimator, baseline, normalize_std, eps, singleton, .. } =
             &self.estimator;
         let group = self.groups.get(sample.group?).filter(|_| estimator == "group")?;
@@ -271,7 +271,7 @@ impl StepSamples {
                 (advantage - mean) / self.estimator.least_divisor.unwrap_or(own)
             }
         };
-        Some(Arithmetic { unit, centered, deviation, relative, advantage })
+        Some(AdvantageTerms { unit, centered, deviation, relative, advantage })
     }
 
     /// Returns the value of the unit of a sample.
@@ -303,7 +303,7 @@ impl StepSamples {
 
 /// Terms of an advantage that is relative to a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Arithmetic {
+pub struct AdvantageTerms {
     /// Value of the unit.
     pub unit: f64,
     /// Value less the baseline of the group.

@@ -11,7 +11,7 @@ use half::f16;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged};
+use super::error::{At, RunDirError, damaged_error};
 use super::{FileHash, RunDir};
 use crate::IntoMap;
 
@@ -113,7 +113,7 @@ pub fn read_tokens(path: &Path) -> Result<TokenRecord, RunDirError> {
     let mut bytes = Vec::new();
     let mut text = std::io::Read::take(zstd::Decoder::new(file).at("read", path)?, MOST);
     std::io::Read::read_to_end(&mut text, &mut bytes).at("read", path)?;
-    decode(&bytes).map_err(|reason| damaged(path, reason))
+    decode(&bytes).map_err(|reason| damaged_error(path, reason))
 }
 
 /// Decodes the content of a file.

@@ -19,7 +19,7 @@ pub type ToolFuture = BoxFuture<'static, Result<String, String>>;
 
 /// A function declared with `#[tool]`.
 #[derive(Clone, Copy)]
-pub struct Declared {
+pub struct DeclaredTool {
     /// Name of the tool.
     pub name: &'static str,
     /// Description for the model: the function's documentation.
@@ -36,9 +36,9 @@ pub struct Declared {
     pub call: fn(Map<String, Value>) -> ToolFuture,
 }
 
-inventory::collect!(Declared);
+inventory::collect!(DeclaredTool);
 
-impl Declared {
+impl DeclaredTool {
     /// Returns the declaration of the tool for a model.
     ///
     /// # Errors
@@ -55,8 +55,8 @@ impl Declared {
 /// [`Registry::collect`] rejects, the first in the sources.
 ///
 /// [`Registry::collect`]: ../registry/struct.Registry.html#method.collect
-pub fn declared() -> BTreeMap<&'static str, &'static Declared> {
-    let mut all: Vec<&Declared> = inventory::iter::<Declared>.into_iter().collect();
+pub fn declared_tools() -> BTreeMap<&'static str, &'static DeclaredTool> {
+    let mut all: Vec<&DeclaredTool> = inventory::iter::<DeclaredTool>.into_iter().collect();
     all.sort_by_key(|one| (one.file, one.line));
     all.into_iter().rev().map(|one| (one.name, one)).into_map()
 }

@@ -11,10 +11,10 @@ mod schema;
 
 #[doc(hidden)]
 pub use describe::describe;
-pub use function::{Arguments, Declared, NoArguments, ToolFuture, ToolOutput, declared};
+pub use function::{Arguments, DeclaredTool, NoArguments, ToolFuture, ToolOutput, declared_tools};
 pub use parse::{Format, calls, read};
 #[doc(hidden)]
-pub use parse::{Tagged, tagged, whole};
+pub use parse::{TaggedCall, tagged_calls, whole_calls};
 pub use schema::{Schema, SchemaError};
 
 // Crates for deriving the argument of a tool.

@@ -26,7 +26,7 @@ pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
     match format {
         Format::Hermes => {
             let mut found = Vec::new();
-            for tag in tagged(reply) {
+            for tag in tagged_calls(reply) {
                 found.extend(tag.calls);
                 if tag.after.contains(THOUGHT) {
                     found.clear();
@@ -35,7 +35,7 @@ pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
             found
         }
         // A tag of thoughts may be in a string of a call.
-        Format::Llama3 => whole(reply).unwrap_or_else(|| {
+        Format::Llama3 => whole_calls(reply).unwrap_or_else(|| {
             bare(reply.rsplit_once(THOUGHT).map_or(reply, |(_, answer)| answer))
         }),
     }
@@ -43,12 +43,12 @@ pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
 
 /// Returns the calls of a reply of an unknown model: a reply with a tag is parsed as Hermes, any other as Llama 3.
 pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
-    let tagged = reply.contains(OPEN) && whole(reply).is_none();
+    let tagged = reply.contains(OPEN) && whole_calls(reply).is_none();
     calls(reply, if tagged { Format::Hermes } else { Format::Llama3 })
 }
 
 /// A tag of a call, with what follows up to the next one.
-pub struct Tagged<'a> {
+pub struct TaggedCall<'a> {
     /// All of it.
     pub text: &'a str,
     /// Its calls, at least one: a model may write several into one tag.
@@ -59,7 +59,7 @@ pub struct Tagged<'a> {
 
 /// Returns the tags of a text. What looks like a tag inside a string of the arguments is none, and a closing tag may be
 /// missing.
-pub fn tagged(text: &str) -> Vec<Tagged<'_>> {
+pub fn tagged_calls(text: &str) -> Vec<TaggedCall<'_>> {
     let mut found = Vec::new();
     let mut rest = text.find(OPEN).map_or("", |at| &text[at..]);
     while !rest.is_empty() {
@@ -70,14 +70,14 @@ pub fn tagged(text: &str) -> Vec<Tagged<'_>> {
             let inside = text[OPEN.len()..].split(CLOSE).next().unwrap_or_default();
             calls.push(Err(unreadable(inside)));
         }
-        found.push(Tagged { text, calls, after: &after[..next] });
+        found.push(TaggedCall { text, calls, after: &after[..next] });
         rest = further;
     }
     found
 }
 
 /// Returns the calls of a reply that is nothing else, without tags.
-pub fn whole(reply: &str) -> Option<Vec<Result<Call, CallError>>> {
+pub fn whole_calls(reply: &str) -> Option<Vec<Result<Call, CallError>>> {
     let text = reply.trim_start();
     let (found, after) = read_all(text.strip_prefix(PYTHON).unwrap_or(text));
     let calls = !found.is_empty() && found.iter().all(Result::is_ok);
@@ -104,7 +104,7 @@ fn bare(text: &str) -> Vec<Result<Call, CallError>> {
 /// Reads the objects at the beginning of a text, separated by blanks, `;` or `,`. Returns the text after those that can be
 /// read as well; nothing is after one that has no end.
 fn read_all(text: &str) -> (Vec<Result<Call, CallError>>, &str) {
-    let (mut rest, mut found) = (unfenced(text), Vec::new());
+    let (mut rest, mut found) = (strip_fence(text), Vec::new());
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == ',');
         if !rest.starts_with(['{', '[']) {
@@ -127,7 +127,7 @@ fn read_all(text: &str) -> (Vec<Result<Call, CallError>>, &str) {
 }
 
 /// Removes the line that opens a fence.
-fn unfenced(text: &str) -> &str {
+fn strip_fence(text: &str) -> &str {
     let text = text.trim_start();
     match text.strip_prefix("```") {
         Some(rest) => rest.split_once('\n').map_or("", |(_, inside)| inside),

@@ -69,7 +69,7 @@ impl Schema {
     ///
     /// The first violation: its place, the value found, and the expected value.
     pub fn check(&self, value: &Value) -> Result<(), String> {
-        allowed(&self.0, value, "")
+        check_allowed(&self.0, value, "")
     }
 }
 
@@ -115,7 +115,7 @@ fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
     object.get("items").map_or(Ok(()), |items| understood(items, &format!("{at}[]")))
 }
 
-fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+fn check_allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     let place = if at.is_empty() { "the value".to_owned() } else { format!("`{at}`") };
     let wrong = |wanted: String| Err(format!("{place} is {value}; {wanted}"));
     if let Some(types) = schema.get("type").and_then(types)
@@ -135,12 +135,12 @@ fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         return wrong(format!("write {only}"));
     }
     if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
-        && !choices.iter().any(|choice| allowed(choice, value, at).is_ok())
+        && !choices.iter().any(|choice| check_allowed(choice, value, at).is_ok())
     {
         return wrong("it is none of what is allowed".to_owned());
     }
     if let Some(choices) = schema.get("oneOf").and_then(Value::as_array)
-        && choices.iter().filter(|choice| allowed(choice, value, at).is_ok()).count() != 1
+        && choices.iter().filter(|choice| check_allowed(choice, value, at).is_ok()).count() != 1
     {
         let only = choices.iter().filter_map(|choice| choice.get("const"));
         let only: Vec<String> = only.map(Value::to_string).collect();
@@ -150,20 +150,20 @@ fn allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
             wrong("it is not exactly one of what is allowed".to_owned())
         };
     }
-    within(schema, value).or_else(wrong)?;
+    check_within(schema, value).or_else(wrong)?;
     match value {
         Value::Object(object) => fields(schema, object, at),
         Value::Array(items) => {
             let Some(schema) = schema.get("items") else { return Ok(()) };
             let mut items = items.iter().enumerate();
-            items.try_for_each(|(i, item)| allowed(schema, item, &format!("{at}[{i}]")))
+            items.try_for_each(|(i, item)| check_allowed(schema, item, &format!("{at}[{i}]")))
         }
         _ => Ok(()),
     }
 }
 
 /// Checks bounds of numbers, and of the lengths of texts and lists.
-fn within(schema: &Value, value: &Value) -> Result<(), String> {
+fn check_within(schema: &Value, value: &Value) -> Result<(), String> {
     let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
     let (size, low, high, what) = match value {
         Value::Number(number) => (number.as_f64(), "minimum", "maximum", "a number"),
@@ -190,14 +190,14 @@ fn fields(schema: &Value, object: &Map<String, Value>, at: &str) -> Result<(), S
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, value) in object {
         match properties.and_then(|properties| properties.get(name)) {
-            Some(schema) => allowed(schema, value, &inside(name))?,
+            Some(schema) => check_allowed(schema, value, &inside(name))?,
             None => match schema.get("additionalProperties") {
                 Some(Value::Bool(false)) => {
                     let known: Vec<&String> =
                         properties.into_iter().flatten().map(|(k, _)| k).collect();
                     return Err(format!("`{}` is not known; there is {known:?}", inside(name)));
                 }
-                Some(others) => allowed(others, value, &inside(name))?,
+                Some(others) => check_allowed(others, value, &inside(name))?,
                 None => {}
             },
         }

@@ -246,7 +246,7 @@ fn a_reply_is_read_without_knowing_whose_it_is() {
 
 #[test]
 fn functions_are_declared_with_their_schema() {
-    let calculator = declared()["calculator"];
+    let calculator = declared_tools()["calculator"];
     let tool = calculator.tool().unwrap();
     assert_eq!(tool.parameters.json()["required"], json!(["expression"]));
     assert_eq!(tool.parameters.json()["additionalProperties"], false);

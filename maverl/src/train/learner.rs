@@ -28,7 +28,7 @@ use crate::rng::SplitMix64;
 use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, TokenColumns, ValueBatch};
 use crate::train::error::TrainError;
-use crate::train::learner::batches::{Advantages, Batches, Samples, StepPlan};
+use crate::train::learner::batches::{Batches, Samples, StepAdvantages, StepPlan};
 use crate::train::learner::critic::ValuePredictions;
 use crate::train::learner::mixer::Mixer;
 use crate::train::learner::state::{AlgorithmState, VerifierRecord};
@@ -126,7 +126,7 @@ impl Learner {
     ) -> Result<Samples, TrainError> {
         self.began.get_or_insert_with(Instant::now);
         let samples = batches::samples(at, episodes, &mut self.state, &self.estimators);
-        estimator::computed(&self.estimators)?;
+        estimator::device_error(&self.estimators)?;
         samples
     }
 
@@ -147,10 +147,10 @@ impl Learner {
         episodes: &[Episode],
         samples: &[Sample],
         predicted: &ValuePredictions,
-    ) -> Result<Advantages, TrainError> {
+    ) -> Result<StepAdvantages, TrainError> {
         let estimators = &self.estimators;
         let on = (estimators, self.state.rewards.least_divisor());
-        let advantages = match at.plan.mixed() {
+        let advantages = match at.plan.mixer_plan() {
             None if at.plan.algorithm.preset.compares_pairs() => {
                 batches::pairs(at.plan, episodes, samples, estimators)
             }
@@ -159,10 +159,10 @@ impl Learner {
                 let rows = (mixed, samples);
                 let mixer = &mut self.mixer;
                 let mixed = mixer::learn(at, &self.policies, mixer, rows, predicted).await?;
-                batches::mixed(at.plan, episodes, samples, predicted, mixed, on)
+                batches::mixed_advantages(at.plan, episodes, samples, predicted, mixed, on)
             }
         };
-        estimator::computed(estimators)?;
+        estimator::device_error(estimators)?;
         Ok(advantages)
     }
 

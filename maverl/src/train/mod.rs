@@ -45,7 +45,7 @@ pub use progress::Silent;
 #[doc(hidden)]
 pub use progress::commands::resume_command;
 #[doc(hidden)]
-pub use progress::commands::{COMMANDS, features, own, program, renamed};
+pub use progress::commands::{COMMANDS, features, own_name, program, rename_program};
 #[doc(hidden)]
 pub use progress::display::stderr;
 #[doc(hidden)]
@@ -54,7 +54,7 @@ pub use progress::interrupt::Interrupt;
 #[doc(hidden)]
 pub use progress::tell;
 pub use progress::{Progress, StepLine, silent};
-pub use replay::{Recorded, ReplayOptions, ReplayScope, replay};
+pub use replay::{RecordedEpisode, ReplayOptions, ReplayScope, replay};
 pub use run::summary::{Evaluation, Report, RunSummary, SplitScore};
 pub use step::sink::{EndedEpisode, EpisodeSink, SinkError};
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use crate::train::step::sink::EpisodeSink;
 pub struct Options {
     /// Run directory.
     pub place: RunLocation,
-    /// Configuration as the user gave it, for `config.toml`, such as [`crate::config::source::Sources::written`]; empty if there
+    /// Configuration as the user gave it, for `config.toml`, such as [`crate::config::source::Sources::merged_file`]; empty if there
     /// was no file.
     pub given: String,
     /// Files that may be missing in a run directory that is resumed.

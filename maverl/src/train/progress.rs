@@ -15,7 +15,7 @@ use std::time::Duration;
 use indicatif::HumanDuration;
 
 use crate::output;
-use crate::train::progress::commands::own;
+use crate::train::progress::commands::own_name;
 use crate::trajectory::Episode;
 
 /// Summary of a step for people.
@@ -74,7 +74,7 @@ pub trait Progress: Send + Sync {
 
 /// Prints a line on standard error. A reader that has closed it (`2>&1 | head`) does not end the run.
 pub fn tell(line: impl Display) {
-    output::tell(own(&line.to_string()));
+    output::tell(own_name(&line.to_string()));
 }
 
 /// Returns a receiver that prints nothing.
@@ -137,7 +137,7 @@ pub(super) fn speed(tokens: u64, elapsed: Duration) -> String {
 }
 
 /// Computes the remaining time at the current rate of episodes; `None` before the first has ended and after the last.
-pub(super) fn left(ended: u64, episodes: u64, elapsed: Duration) -> Option<HumanDuration> {
+pub(super) fn time_left(ended: u64, episodes: u64, elapsed: Duration) -> Option<HumanDuration> {
     let share = episodes.saturating_sub(ended) as f64 / ended as f64;
     let left = Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()?;
     (ended > 0 && ended < episodes).then_some(HumanDuration(left))
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn no_time_is_left_to_say_before_an_episode_has_ended() {
         let ten = Duration::from_secs(10);
-        let left = |ended| left(ended, 64, ten).map(|left| left.to_string());
+        let left = |ended| time_left(ended, 64, ten).map(|left| left.to_string());
         assert_eq!(speed(500, ten), "50 tokens/s");
         assert_eq!((left(0), left(64)), (None, None));
         assert_eq!(left(16).as_deref(), Some("30 seconds"));

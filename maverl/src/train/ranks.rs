@@ -124,12 +124,13 @@ impl RankPeers {
         own: Option<T>,
     ) -> Result<T, TrainError> {
         let Some(channel) = self.channel() else {
-            return own.ok_or_else(|| TrainError::from(malformed(0)));
+            return own.ok_or_else(|| TrainError::from(malformed_message(0)));
         };
-        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let message = serde_json::to_vec(&own).map_err(|_| malformed_message(self.rank()))?;
         let message = blocking(move || channel.broadcast(&message)).await?;
-        let found: Option<T> = serde_json::from_slice(&message).map_err(|_| malformed(0))?;
-        found.ok_or_else(|| malformed(0).into())
+        let found: Option<T> =
+            serde_json::from_slice(&message).map_err(|_| malformed_message(0))?;
+        found.ok_or_else(|| malformed_message(0).into())
     }
 
     /// Returns the episodes of all ranks, by place. Those of this rank are `own`.
@@ -145,11 +146,11 @@ impl RankPeers {
             SentEpisodes { place, episode, log }
         };
         let own: Vec<SentEpisodes> = own.into_iter().map(sent).collect();
-        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let message = serde_json::to_vec(&own).map_err(|_| malformed_message(self.rank()))?;
         let mut all = Vec::new();
         for (rank, message) in self.gather(message).await?.iter().enumerate() {
             let sent: Vec<SentEpisodes> =
-                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
             all.extend(
                 sent.into_iter().map(|SentEpisodes { place, episode, log }| {
                     (place, Episode { log, ..episode })
@@ -168,11 +169,11 @@ impl RankPeers {
         if self.ranks().is_none() {
             return Ok(own.into_iter().map(|(_, reply)| reply).collect());
         }
-        let message = serde_json::to_vec(&own).map_err(|_| malformed(self.rank()))?;
+        let message = serde_json::to_vec(&own).map_err(|_| malformed_message(self.rank()))?;
         let mut all: Vec<(usize, Vec<u32>)> = Vec::new();
         for (rank, message) in self.gather(message).await?.iter().enumerate() {
             let replies: Vec<(usize, Vec<u32>)> =
-                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
             all.extend(replies);
         }
         all.sort_by_key(|(place, _)| *place);
@@ -184,11 +185,11 @@ impl RankPeers {
         if self.ranks().is_none() {
             return Ok(());
         }
-        let own = serde_json::to_vec(&facts(origin)).map_err(|_| malformed(self.rank()))?;
+        let own = serde_json::to_vec(&facts(origin)).map_err(|_| malformed_message(self.rank()))?;
         let mut all = Vec::new();
         for (rank, message) in self.gather(own).await?.iter().enumerate() {
             let facts: BTreeMap<String, String> =
-                serde_json::from_slice(message).map_err(|_| malformed(rank))?;
+                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
             all.push(facts);
         }
         for (rank, theirs) in all.iter().enumerate() {
@@ -201,9 +202,9 @@ impl RankPeers {
     }
 
     /// Waits for the loss of a rank; forever if this process is alone.
-    pub(super) async fn failed(&self) -> TrainError {
+    pub(super) async fn wait_for_failure(&self) -> TrainError {
         match self.ranks() {
-            Some(ranks) => ranks.failed().await.into(),
+            Some(ranks) => ranks.first_failure().await.into(),
             None => std::future::pending().await,
         }
     }
@@ -286,7 +287,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn malformed(rank: usize) -> RankError {
+fn malformed_message(rank: usize) -> RankError {
     let what = "it sends what this build of maverl does not read".to_owned();
     RankError::Differs { rank, what }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 
 use crate::IntoMap;
-use crate::algo::advantage::{Comparison, is_whitened, token_moments};
+use crate::algo::advantage::{GroupComparison, is_whitened, token_moments};
 use crate::algo::{Sample, Terms};
 use crate::credit::{Estimators, GroupBy};
 use crate::plan::Plan;
@@ -45,8 +45,8 @@ pub(super) fn record(
     estimated: &Estimated<'_>,
 ) -> StepSamples {
     let algorithm = &plan.algorithm;
-    let comparison = Comparison::from(&algorithm.advantage);
-    let Comparison { by, deviation_by, .. } = comparison;
+    let comparison = GroupComparison::from(&algorithm.advantage);
+    let GroupComparison { by, deviation_by, .. } = comparison;
     let by = (group_by(by), group_by(deviation_by));
     let terms = estimated.terms;
     let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
@@ -68,12 +68,12 @@ pub(super) fn record(
 }
 
 /// Returns the record of an estimator by its name. Only `group` has the settings of a comparison.
-fn estimator(name: &str, comparison: &Comparison) -> EstimatorRecord {
+fn estimator(name: &str, comparison: &GroupComparison) -> EstimatorRecord {
     let named = EstimatorRecord { estimator: name.to_owned(), ..EstimatorRecord::default() };
     if name != "group" {
         return named;
     }
-    let Comparison { options, anchor, .. } = comparison;
+    let GroupComparison { options, anchor, .. } = comparison;
     let singleton = match options.singleton {
         Singleton::Zero => "zero",
         Singleton::Raw => "raw",

@@ -31,14 +31,14 @@ const NAMES: usize = 6;
 
 /// A training episode as its run stored it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
+pub struct RecordedEpisode {
     /// Step of the episode, from 1.
     pub step: u64,
     /// The stored episode.
     pub episode: Episode,
 }
 
-impl Recorded {
+impl RecordedEpisode {
     /// Reads the episode of a name: `STEP/TASK/INDEX`, or `STEP/SOURCE/TASK/INDEX` if two data sources have the task.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Recorded {
         Ok(Some(episodes.iter().map(name).collect()))
     }
 
-    /// Returns the name of the episode, as [`Recorded::read`] accepts it.
+    /// Returns the name of the episode, as [`RecordedEpisode::read`] accepts it.
     pub fn name(&self) -> String {
         name(self.step, &self.episode)
     }
@@ -122,7 +122,7 @@ fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
         [first, ..] if found.iter().all(|&at| source(at) == source(first)) => Ok(first),
         _ => {
             let names = found.iter().map(|&at| with_source(step, &episodes[at]));
-            Err(format!("it is one of {}", quoted(names)))
+            Err(format!("it is one of {}", quote_names(names)))
         }
     }
 }
@@ -144,12 +144,12 @@ fn there_are(episodes: &[Episode], step: u64, rest: &str) -> String {
         0 => format!("step {step} played none, as training on demonstrations does not"),
         n => {
             let more = if n > NAMES { ", ..." } else { "" };
-            format!("step {step} has {}{more}", quoted(names.into_iter().take(NAMES)))
+            format!("step {step} has {}{more}", quote_names(names.into_iter().take(NAMES)))
         }
     }
 }
 
-fn quoted(names: impl Iterator<Item = String>) -> String {
+fn quote_names(names: impl Iterator<Item = String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
@@ -183,7 +183,7 @@ pub async fn replay(
     plan: &Plan,
     registry: &Registry,
     run: &RunDir,
-    recorded: &Recorded,
+    recorded: &RecordedEpisode,
     options: ReplayOptions,
     progress: &Arc<dyn Progress>,
 ) -> Result<(Replayed, Option<TopRecord>), TrainError> {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn error(run: &RunDir, name: &str) -> String {
-        Recorded::read(run, name).unwrap_err().to_string()
+        RecordedEpisode::read(run, name).unwrap_err().to_string()
     }
 
     #[test]
@@ -304,10 +304,10 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let played = [episode("train/1", 0, true, 1), episode("train/1", 1, false, 2)];
         let run = run(home.path(), &[(3, &played)]);
-        let recorded = Recorded::read(&run, "3/train/1/1").unwrap();
+        let recorded = RecordedEpisode::read(&run, "3/train/1/1").unwrap();
         assert_eq!((recorded.step, &recorded.episode), (3, &played[1]));
         assert_eq!(recorded.name(), "3/train/1/1");
-        assert_eq!(Recorded::read(&run, "3/facts/train/1/1").unwrap(), recorded);
+        assert_eq!(RecordedEpisode::read(&run, "3/facts/train/1/1").unwrap(), recorded);
     }
 
     #[test]
@@ -333,13 +333,13 @@ mod tests {
         other.task.source = "hotpot".to_owned();
         let played = [episode("a", 0, true, 1), episode("b", 0, true, 1), other];
         let run = run(home.path(), &[(1, &played), (2, &[])]);
-        let names = Recorded::names(&run, 1).unwrap().unwrap();
+        let names = RecordedEpisode::names(&run, 1).unwrap().unwrap();
         assert_eq!(names, ["1/a/0", "1/facts/b/0", "1/hotpot/b/0"]);
         for (name, played) in names.iter().zip(&played) {
-            assert_eq!(Recorded::read(&run, name).unwrap().episode, *played);
+            assert_eq!(RecordedEpisode::read(&run, name).unwrap().episode, *played);
         }
-        assert_eq!(Recorded::names(&run, 2).unwrap().unwrap(), [""; 0]);
-        assert_eq!(Recorded::names(&run, 3).unwrap(), None);
+        assert_eq!(RecordedEpisode::names(&run, 2).unwrap().unwrap(), [""; 0]);
+        assert_eq!(RecordedEpisode::names(&run, 3).unwrap(), None);
     }
 
     #[test]
@@ -356,6 +356,6 @@ mod tests {
         let run = run(home.path(), &[(1, &[episode("a", 0, true, 1), other.clone()])]);
         let text = error(&run, "1/a/0");
         assert!(text.ends_with("it is one of `1/facts/a/0`, `1/hotpot/a/0`"), "{text}");
-        assert_eq!(Recorded::read(&run, "1/hotpot/a/0").unwrap().episode, other);
+        assert_eq!(RecordedEpisode::read(&run, "1/hotpot/a/0").unwrap().episode, other);
     }
 }

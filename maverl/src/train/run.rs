@@ -20,7 +20,7 @@ use std::time::{Instant, SystemTime};
 use crate::IntoMap;
 use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
-use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported};
+use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported_warning};
 use crate::run_dir::disk::{read_json, write_json};
 use crate::run_dir::{
     Journal, Missing, Origin, RunDir, RunDirError, RunLocation, STEP_SECONDS, SpanRow, TRAIN,
@@ -38,7 +38,7 @@ use crate::trajectory::Seat;
 
 /// Settings of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Settings {
+pub(super) struct RunSettings {
     pub(super) seed: u64,
     pub(super) steps: u64,
     pub(super) max_flat_steps: u64,
@@ -59,7 +59,7 @@ pub(super) struct Settings {
 
 /// A run in progress.
 pub(super) struct Run<W> {
-    settings: Settings,
+    settings: RunSettings,
     work: W,
     dir: RunDir,
     checkpoints: Checkpoints,
@@ -86,7 +86,7 @@ impl<W: Trainable> Run<W> {
     pub(super) async fn open(
         place: &RunLocation,
         origin: &Origin,
-        settings: Settings,
+        settings: RunSettings,
         work: W,
         progress: Arc<dyn Progress>,
         interrupt: Interrupt,
@@ -114,7 +114,7 @@ impl<W: Trainable> Run<W> {
         evaluations::compare(&dir.origin()?.config.eval, &settings.eval, &mut state, &*progress);
         dir.reopen(origin, state.step)?;
         checkpoints.rewind(&state)?;
-        journal.cut()?;
+        journal.cut_to_checkpoint()?;
         dir.write_plan(&settings.plan)?;
         dir.write_tokenizers(&settings.tokenizers)?;
         progress.opened(dir.path());
@@ -143,14 +143,14 @@ impl<W: Trainable> Run<W> {
     pub(super) async fn run(mut self) -> Result<Report, TrainError> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         self.interrupt.goes_on_with(resume_command(self.dir.path()));
-        let done = self.whole().await;
+        let done = self.run_whole().await;
         self.progress.end();
         done?;
         self.finish()
     }
 
     /// Runs everything that remains, until the run is asked to stop.
-    async fn whole(&mut self) -> Result<(), TrainError> {
+    async fn run_whole(&mut self) -> Result<(), TrainError> {
         if self.state.step == 0 && self.settings.eval.before_and_after {
             match self.evaluator().evaluate("before").await? {
                 Some(before) => self.row(0, &evaluations::metrics(&before), &Metrics::default())?,
@@ -159,7 +159,7 @@ impl<W: Trainable> Run<W> {
         }
         self.progress.begin(self.state.step, self.settings.steps);
         self.steps().await?;
-        if self.interrupt.raised() {
+        if self.interrupt.is_raised() {
             return Ok(());
         }
         if self.settings.eval.before_and_after {
@@ -172,7 +172,7 @@ impl<W: Trainable> Run<W> {
     /// Runs the remaining steps, until the run is asked to stop.
     async fn steps(&mut self) -> Result<(), TrainError> {
         (self.clock, self.spans) = (Instant::now(), Vec::new());
-        while self.state.step < self.settings.steps && !self.interrupt.raised() {
+        while self.state.step < self.settings.steps && !self.interrupt.is_raised() {
             self.interrupt.stopping_means(format!("finishing step {}", self.state.step + 1));
             self.step().await?;
         }
@@ -197,7 +197,8 @@ impl<W: Trainable> Run<W> {
         }
         let crashes = self.state.warned.crashes.warning(&done.episodes);
         done.warnings_once.extend(crashes.map(|warning| ("crashes", warning)));
-        done.warnings_once.extend(unreported(&done.episodes).map(|warning| (UNREPORTED, warning)));
+        done.warnings_once
+            .extend(unreported_warning(&done.episodes).map(|warning| (UNREPORTED, warning)));
         for (name, warning) in std::mem::take(&mut done.warnings_once) {
             if self.state.warned.others.insert(name.to_owned()) {
                 done.warnings.push(warning);
@@ -257,7 +258,7 @@ impl<W: Trainable> Run<W> {
     /// Returns what evaluates.
     fn evaluator(&mut self) -> HeldOutEvaluator<'_, W> {
         let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
-        let Settings { eval, measure, record, .. } = settings;
+        let RunSettings { eval, measure, record, .. } = settings;
         let records_episodes = record.evaluations;
         let progress = &**progress;
         HeldOutEvaluator {
@@ -345,7 +346,7 @@ impl<W: Trainable> Run<W> {
 }
 
 /// Fails if the run has more steps than requested, or stopped because all its groups were flat.
-fn goes_on(dir: &RunDir, state: &TrainerState, settings: &Settings) -> Result<(), TrainError> {
+fn goes_on(dir: &RunDir, state: &TrainerState, settings: &RunSettings) -> Result<(), TrainError> {
     let (done, steps) = (state.step, settings.steps);
     if done > steps {
         return Err(TrainError::StepsBehind { dir: dir.path().to_owned(), done, steps });

@@ -25,7 +25,7 @@ pub(super) async fn step(
     learner.begin(at).await?;
     let mut meter = UpdateMeter::start(players.policies(), players.usage());
     let mut episodes = players.collect(at.plan, at.step, tasks, rollouts).await?;
-    let rollout = meter.collected();
+    let rollout = meter.end_rollout();
     let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());
     players.progress().work(&format!("step {}: learning", at.step + 1));
     if learner.penalize_kl(at.plan, &mut episodes).await? {

@@ -62,7 +62,7 @@ pub(super) async fn self_play(
 ) -> Result<Stepped, TrainError> {
     players.progress().work(&format!("step {}: the opponent's replies", at.step + 1));
     let mut rejected: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
-    for (policy, seat) in trained(at.plan) {
+    for (policy, seat) in trained_policies(at.plan) {
         let trunk = learner.policies()[policy].clone();
         let prompt = |number: usize| {
             let line = Line::new(at.plan, policy, &trunk, seat);
@@ -145,7 +145,7 @@ impl<'t> Line<'t> {
 }
 
 /// Returns the trained policies, each with its first seat.
-fn trained(plan: &Plan) -> impl Iterator<Item = (usize, &SeatPlan)> {
+fn trained_policies(plan: &Plan) -> impl Iterator<Item = (usize, &SeatPlan)> {
     let policies = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
     let seat = |policy| plan.seats.iter().find(|seat| seat.policy == policy);
     policies.filter_map(move |(policy, _)| Some((policy, seat(policy)?)))
@@ -169,7 +169,7 @@ async fn learn(
     learner.begin(at).await?;
     let chosen = players.sampler.step(step);
     let mut batches = Vec::new();
-    for (policy, seat) in trained(plan) {
+    for (policy, seat) in trained_policies(plan) {
         let trunk = &learner.policies()[policy];
         let mut all = Vec::new();
         for (place, &number) in chosen.iter().enumerate() {

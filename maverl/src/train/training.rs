@@ -33,7 +33,7 @@ use crate::train::ranks::follow::{Led, end, follow};
 use crate::train::record::measure;
 use crate::train::run::summary::Report;
 use crate::train::run::trainable::{Stepped, Trainable};
-use crate::train::run::{Opened, Run, Settings};
+use crate::train::run::{Opened, Run, RunSettings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
 use crate::train::step::{learn, step};
@@ -66,7 +66,7 @@ pub async fn train(
     let interrupt = options.interrupt.clone();
     let done = tokio::select! {
         biased;
-        failed = peers.failed() => Err(failed),
+        failed = peers.wait_for_failure() => Err(failed),
         never = peers.pass_on(&interrupt) => match never {},
         // Boxed: the state of a whole run is too large to be moved with its caller.
         report = Box::pin(train_on(plan, registry, options, &peers)) => report,
@@ -129,14 +129,14 @@ async fn run_on(
     if !peers.leads() {
         return Box::pin(follow(training, peers)).await;
     }
-    let settings = Settings {
+    let settings = RunSettings {
         seed: plan.config.seed,
         steps: plan.config.steps,
         max_flat_steps: plan.algorithm.max_flat_steps,
         eval: eval.clone(),
         checkpoint: plan.config.checkpoint.clone(),
         record: plan.config.record.clone(),
-        seats: training.asked(),
+        seats: training.asked_seats(),
         measure: training.measure(),
         missing,
         plan: plan_numbers(plan),
@@ -257,7 +257,7 @@ impl<'p> Training<'p> {
     }
 
     /// Returns every seat that is called in training; empty for supervised training.
-    pub(super) fn asked(&self) -> Vec<Seat> {
+    pub(super) fn asked_seats(&self) -> Vec<Seat> {
         match self.dataset {
             Dataset::Tasks(_) => self.plan.members(),
             _ => Vec::new(),

@@ -31,7 +31,7 @@ pub(crate) struct Statistics {
 
 impl Statistics {
     /// Returns the values with their names.
-    pub(crate) fn named(&self) -> [(&'static str, f64); 8] {
+    pub(crate) fn named_values(&self) -> [(&'static str, f64); 8] {
         [
             ("accuracy", self.accuracy),
             ("balanced_accuracy", self.balanced_accuracy),

@@ -39,10 +39,10 @@ const SENTENCE: usize = 5;
 pub fn rule(text: &str, question: &str) -> f64 {
     let sentences: Vec<Vec<String>> = text
         .split(['.', '!', '?', '\n'])
-        .map(words)
+        .map(words_of)
         .filter(|words| words.len() >= SENTENCE)
         .collect();
-    let all = words(text);
+    let all = words_of(text);
     let (mut evidence, mut reasoning) = (0, 0);
     for sentence in &sentences {
         let sentence = format!(" {} ", sentence.join(" "));
@@ -54,7 +54,7 @@ pub fn rule(text: &str, question: &str) -> f64 {
         }
     }
     let asked: BTreeSet<String> =
-        words(question).into_iter().filter(|word| word.chars().count() > 3).collect();
+        words_of(question).into_iter().filter(|word| word.chars().count() > 3).collect();
     let met = asked.iter().filter(|word| all.contains(word)).count();
     let share = |n: usize, of: usize| (n as f64 / of.max(1) as f64).min(1.0);
     let score = 0.2 * length(text.chars().count())
@@ -81,7 +81,7 @@ fn distinct(words: &[String]) -> f64 {
     if triples.is_empty() { 1.0 } else { different.len() as f64 / triples.len() as f64 }
 }
 
-fn words(text: &str) -> Vec<String> {
+fn words_of(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }

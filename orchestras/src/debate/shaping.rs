@@ -37,7 +37,7 @@ pub enum Share {
 /// | last | `s(T-1, a)` | `mean_j s(T-1, j)` |
 ///
 /// with `Γ = Σ_{u≥t} γ^{u-t}` over the rounds that were held.
-pub(super) fn shaped(
+pub(super) fn shape_rewards(
     s: &[Vec<f64>],
     horizon: Horizon,
     share: Share,
@@ -53,7 +53,7 @@ impl Horizon {
         match self {
             Self::Current => share.of(&s[t], a),
             Self::Last => share.of(&s[s.len() - 1], a),
-            Self::Discounted => discounted(s, (t, a), share, discount),
+            Self::Discounted => discount_reward(s, (t, a), share, discount),
         }
     }
 }
@@ -69,7 +69,7 @@ impl Share {
 }
 
 /// Returns the discounted reward of the statement of debater `a` in round `t`.
-fn discounted(s: &[Vec<f64>], (t, a): (usize, usize), share: Share, discount: f64) -> f64 {
+fn discount_reward(s: &[Vec<f64>], (t, a): (usize, usize), share: Share, discount: f64) -> f64 {
     let (mut sum, mut weights, mut weight) = (s[t][a], 1.0, 1.0);
     for later in &s[t + 1..] {
         weight *= discount;
@@ -100,17 +100,20 @@ mod tests {
     #[test]
     fn rewards_over_rounds_are_those_of_the_reference() {
         let s = rounds(&[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]);
-        let of = |share, discount| shaped(&s, Horizon::Discounted, share, discount);
+        let of = |share, discount| shape_rewards(&s, Horizon::Discounted, share, discount);
         let all = [[0.892_086, 0.172_662], [0.230_769, 1.0], [1.0, 1.0]];
         close(&of(Share::All, 0.3), &all);
         close(&of(Share::All, 1.0), &[[0.833_333, 0.5], [0.5, 1.0], [1.0, 1.0]]);
         let own = [[0.784_173, 0.280_576], [0.230_769, 1.0], [1.0, 1.0]];
         close(&of(Share::Own, 0.3), &own);
         // A debate that ended after its second round.
-        let ended = shaped(&s[..2], Horizon::Discounted, Share::All, 0.3);
+        let ended = shape_rewards(&s[..2], Horizon::Discounted, Share::All, 0.3);
         close(&ended, &[[0.884_615, 0.115_385], [0.0, 1.0]]);
-        close(&shaped(&s, Horizon::Last, Share::All, 0.3), &[[1.0; 2]; 3]);
-        close(&shaped(&s, Horizon::Current, Share::All, 0.3), &[[0.5; 2], [0.5; 2], [1.0; 2]]);
-        assert_eq!(shaped(&s, Horizon::Discounted, Share::Own, 0.0), s);
+        close(&shape_rewards(&s, Horizon::Last, Share::All, 0.3), &[[1.0; 2]; 3]);
+        close(
+            &shape_rewards(&s, Horizon::Current, Share::All, 0.3),
+            &[[0.5; 2], [0.5; 2], [1.0; 2]],
+        );
+        assert_eq!(shape_rewards(&s, Horizon::Discounted, Share::Own, 0.0), s);
     }
 }

@@ -167,7 +167,7 @@ impl TryFrom<Vec<Node>> for Graph {
             let message = "no node trains: remove `trains = false` from one of them";
             return Err(GraphError(message.to_owned()));
         }
-        let before = |place| before(&nodes, place).map_err(GraphError);
+        let before = |place| dependencies_of(&nodes, place).map_err(GraphError);
         let waits: Vec<Vec<usize>> = (0..nodes.len()).map(before).collect::<Result<_, _>>()?;
         let levels = levels(&waits).map_err(|stuck| {
             let stuck: Vec<String> = stuck.iter().map(|&i| format!("`{}`", nodes[i].id)).collect();
@@ -178,7 +178,7 @@ impl TryFrom<Vec<Node>> for Graph {
 }
 
 /// Returns the dependencies of a node, or its problem.
-fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
+fn dependencies_of(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     let node = &nodes[place];
     let Node { id, .. } = node;
     let reserved = id.is_empty() || OF_TASK.contains(&id.as_str());
@@ -196,13 +196,13 @@ fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     if !node.own_reward.is_finite() || !node.team_reward.is_finite() {
         return Err(format!("the rewards of node `{id}` are finite numbers"));
     }
-    let role = names(&node.role).map_err(|open| unclosed(id, open))?;
+    let role = names(&node.role).map_err(|open| unclosed_block(id, open))?;
     if let Some(name) = role.iter().find(|name| **name != SYSTEM) {
         return Err(format!(
             "`role` of node `{id}` has `system`, and no `{name}`: move it to `prompt`"
         ));
     }
-    let shown = names(&node.shown).map_err(|open| unclosed(id, open))?;
+    let shown = names(&node.shown).map_err(|open| unclosed_block(id, open))?;
     let known = ["reply", "content", SEEN];
     if let Some(name) = shown.iter().find(|name| !known.contains(*name)) {
         return Err(format!(
@@ -211,7 +211,7 @@ fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     }
     let of = |name: &str| nodes.iter().position(|node| node.id == name);
     let mut before = Vec::new();
-    for name in names(&node.prompt).map_err(|open| unclosed(id, open))? {
+    for name in names(&node.prompt).map_err(|open| unclosed_block(id, open))? {
         match of(name) {
             Some(node) => before.push(node),
             None if OF_TASK.contains(&name) => {}
@@ -227,7 +227,7 @@ fn before(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
     Ok(before)
 }
 
-fn unclosed(id: &str, open: &str) -> String {
+fn unclosed_block(id: &str, open: &str) -> String {
     format!("a template of node `{id}` has `{{{{` without `}}}}`: {open:?}")
 }
 

@@ -176,7 +176,7 @@ fn means_the_same(
         threads: 1,
         ranks: 1,
     };
-    let given = sources.written().expect("what is accepted can be read");
+    let given = sources.merged_file().expect("what is accepted can be read");
     let base = plan.base.clone();
     let origin = Origin { given, config: (*plan.config).clone(), base, provenance };
     RunDir::create(dir, &origin).unwrap();

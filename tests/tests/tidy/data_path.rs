@@ -38,7 +38,7 @@ const ROLLOUT: &[Stop] = &[
     ("crates/engine/src/runtime/queue.rs", "generate", "waits for admission (`runtime.max_requests`), and sends the request to the thread of the worker group"),
     ("crates/engine/src/runtime/engine/mod.rs", "step", "continuous batching: schedules the requests; one forward pass for each policy that has some"),
     ("crates/engine/src/net/decoder.rs", "forward", "the decoder: embedding, layers, last norm"),
-    ("crates/engine/src/net/decoder/cached.rs", "cached", "the layers for new tokens, with the KV cache of the earlier ones"),
+    ("crates/engine/src/net/decoder/cached.rs", "decode_cached", "the layers for new tokens, with the KV cache of the earlier ones"),
     ("crates/engine/src/net/decoder/mlp.rs", "mlp", "a layer's MLP, after its attention in `attention.rs`"),
     ("crates/engine/src/net/ops/cpu.rs", "linear", "operations of the CPU"),
     ("crates/engine/src/net/ops/cpu/linear.rs", "forward", "a linear layer: weight, bias, adapter"),

@@ -8,7 +8,7 @@ use maverl_kernels::sample::{derive_seed, uniform_number};
 use serde_json::Value;
 
 use super::setup::{BenchDtype, BenchSize, Setup};
-use crate::{Failure, configured};
+use crate::{Failure, load_config};
 use maverl::config::source::Sources;
 use maverl::files::blank::{SHAPES, blank_model};
 use maverl::files::{ModelSource, StoredDtype, create};
@@ -196,7 +196,7 @@ pub fn specs(
     setup: &Setup,
     set: &[&str],
 ) -> Result<(WorkerSpec, RuntimeOptions), Failure> {
-    let config = configured(&sources(setup, set)?)?;
+    let config = load_config(&sources(setup, set)?)?;
     let mut worker = WorkerSpec::new("bench", ModelSource::Directory(dir.to_owned()));
     worker.dtype = match setup.dtype {
         BenchDtype::F32 => runtime::Dtype::F32,

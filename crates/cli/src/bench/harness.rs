@@ -8,7 +8,7 @@ use maverl::output;
 use super::kernels;
 use super::measure::{self, ProcessorUse};
 use super::report::{self, BenchReport, Figure};
-use super::setup::{Setup, written};
+use super::setup::{Setup, written_option};
 use crate::{Failure, block_on, print, terminal};
 
 /// A benchmark, with the arguments of its command line.
@@ -44,8 +44,8 @@ pub fn bench<B: Benchmark>(
     let mut reports = Vec::new();
     for part in parts {
         let report = match parts.len() {
-            1 => measured(bench, *part)?,
-            _ => apart(bench, command, *part)?,
+            1 => measure_here(bench, *part)?,
+            _ => measure_apart(bench, command, *part)?,
         };
         if bench.setup().json {
             print(&output::json_line(&report)?)?;
@@ -61,7 +61,7 @@ pub fn bench<B: Benchmark>(
 }
 
 /// Measures a part in this process.
-fn measured<B: Benchmark>(bench: &B, part: B::Part) -> Result<BenchReport, Failure> {
+fn measure_here<B: Benchmark>(bench: &B, part: B::Part) -> Result<BenchReport, Failure> {
     let setup = bench.setup();
     // This process measures nothing else, so the pool does not exist yet. Models are generated with it.
     drop(rayon::ThreadPoolBuilder::new().num_threads(setup.threads).build_global());
@@ -69,21 +69,25 @@ fn measured<B: Benchmark>(bench: &B, part: B::Part) -> Result<BenchReport, Failu
         let watch = ProcessorUse::start();
         let figures = bench.figures(part).await?;
         // Recorded before the limit is measured, which allocates memory too.
-        let (peak_bytes, other_cores) = (measure::peak(), watch.others());
+        let (peak_bytes, other_cores) = (measure::peak(), watch.other_processors());
         let limit = bench.has_model(part).then(|| kernels::limit(setup.dtype));
-        let mut report = BenchReport::new(written(&part), setup, figures, limit);
+        let mut report = BenchReport::new(written_option(&part), setup, figures, limit);
         (report.peak_bytes, report.other_cores) = (peak_bytes, other_cores);
         Ok(report)
     })
 }
 
 /// Measures a part in a separate process: the peak memory of a process cannot be reset.
-fn apart<B: Benchmark>(bench: &B, command: &[&str], part: B::Part) -> Result<BenchReport, Failure> {
-    let (name, setup) = (written(&part), bench.setup());
+fn measure_apart<B: Benchmark>(
+    bench: &B,
+    command: &[&str],
+    part: B::Part,
+) -> Result<BenchReport, Failure> {
+    let (name, setup) = (written_option(&part), bench.setup());
     let output = Command::new(std::env::current_exe()?)
         .args(command)
         .args([&name, "--json"])
-        .args(["--size", &written(&setup.size), "--dtype", &written(&setup.dtype)])
+        .args(["--size", &written_option(&setup.size), "--dtype", &written_option(&setup.dtype)])
         .args(["--threads", &setup.threads.to_string()])
         .args(["--repeats", &setup.repeats.to_string()])
         .args(bench.options())

@@ -103,7 +103,7 @@ impl RegisterTile {
             black_box(multiply_add_registers(precision, FEW));
         };
         run();
-        let steps = FEW as f64 * (REGISTER_SECONDS / over(1, &mut run)).clamp(1.0, 1e5);
+        let steps = FEW as f64 * (REGISTER_SECONDS / seconds_over(1, &mut run)).clamp(1.0, 1e5);
         Self { precision, steps: steps as usize }
     }
 
@@ -138,7 +138,7 @@ fn product(
     let (mut seconds, mut ceilings) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
         ceilings.push(registers.speed());
-        seconds.push(over(calls, &mut work));
+        seconds.push(seconds_over(calls, &mut work));
     }
     let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
     let what = match form {
@@ -171,17 +171,17 @@ fn memory(repeats: usize) -> [Figure; 2] {
 /// Returns seconds per call of `work`, `repeats` times, each measured over many calls.
 fn seconds(repeats: usize, mut work: impl FnMut()) -> Vec<f64> {
     let calls = calls(&mut work);
-    (0..repeats).map(|_| over(calls, &mut work)).collect()
+    (0..repeats).map(|_| seconds_over(calls, &mut work)).collect()
 }
 
 /// Returns the number of calls of `work` in one measurement, determined after a warm-up call.
 fn calls(work: &mut impl FnMut()) -> usize {
-    over(1, work);
-    ((SECONDS / over(1, work)) as usize).clamp(1, 1_000_000)
+    seconds_over(1, work);
+    ((SECONDS / seconds_over(1, work)) as usize).clamp(1, 1_000_000)
 }
 
 /// Returns seconds per call, measured over `calls` calls.
-fn over(calls: usize, work: &mut impl FnMut()) -> f64 {
+fn seconds_over(calls: usize, work: &mut impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..calls).for_each(|_| work());
     start.elapsed().as_secs_f64() / calls as f64

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::Failure;
 
 /// Returns the seconds of `work` in each repeat after the first, which is not counted. `prepare` is not measured.
-pub async fn timed<T>(
+pub async fn time_repeats<T>(
     repeats: NonZeroUsize,
     mut prepare: impl AsyncFnMut() -> Result<T, Failure>,
     mut work: impl AsyncFnMut(T) -> Result<(), Failure>,
@@ -54,7 +54,7 @@ impl ProcessorUse {
 
     /// Returns the average number of processors that other processes used since the start, if the system reports it. A
     /// measurement beside others is unreliable.
-    pub fn others(&self) -> Option<f64> {
+    pub fn other_processors(&self) -> Option<f64> {
         let (before, now) = (self.before.as_ref()?, BusyTime::now()?);
         let others = (now.machine - before.machine) - (now.own - before.own);
         Some((others / self.start.elapsed().as_secs_f64()).max(0.0))
@@ -125,7 +125,8 @@ mod tests {
             worked.push(n);
             Ok(())
         };
-        let seconds = timed(NonZeroUsize::MIN.saturating_add(2), prepare, work).await.unwrap();
+        let seconds =
+            time_repeats(NonZeroUsize::MIN.saturating_add(2), prepare, work).await.unwrap();
         assert_eq!((seconds.len(), worked), (3, vec![1, 2, 3, 4]));
     }
 }

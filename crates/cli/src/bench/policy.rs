@@ -6,7 +6,7 @@ use maverl_kernels::advantage::{Baseline, Grouping, Relative, Singleton, relativ
 use maverl_kernels::sample::derive_seed;
 
 use super::fixture::{BenchFixture, PROMPT, REPLY, ROWS, batch, row};
-use super::measure::timed;
+use super::measure::time_repeats;
 use super::report::Figure;
 use super::setup::Setup;
 use crate::Failure;
@@ -38,7 +38,7 @@ pub(super) async fn rollout(setup: &Setup, times: NonZeroUsize) -> Result<Vec<Fi
         let prompts: Vec<Vec<u32>> =
             (0..rows as u64).map(|i| fixture.ids(derive_seed(0, i), PROMPT)).collect();
         let work = async |()| fixture.replies(&prompts, REPLY).await.map(drop);
-        let seconds = timed(setup.repeats, async || fixture.forget().await, work).await?;
+        let seconds = time_repeats(setup.repeats, async || fixture.forget().await, work).await?;
         let flop = fixture.rollout_flop(PROMPT + REPLY, REPLY) / REPLY as f64;
         let new = (rows * REPLY) as f64;
         figures.push(Figure::rate(what, "new tokens/s", new, &seconds).of_flop(flop));
@@ -67,7 +67,7 @@ async fn update(
     for (rows, what) in row_counts(times) {
         let batch = batch(fixture.rows(rows), objective);
         let work = async |batch| Ok(fixture.policy.update(batch).await.map(drop)?);
-        let seconds = timed(setup.repeats, async || Ok(batch.clone()), work).await?;
+        let seconds = time_repeats(setup.repeats, async || Ok(batch.clone()), work).await?;
         let (tokens, flop) = (rows * (PROMPT + REPLY), fixture.training_flop(PROMPT + REPLY));
         figures.push(Figure::rate(what, "tokens/s", tokens as f64, &seconds).of_flop(flop));
     }
@@ -95,7 +95,7 @@ pub(super) async fn grpo(setup: &Setup) -> Result<Vec<Figure>, Failure> {
         let batch = batch(learned.collect(), Objective::PolicyGradient);
         Ok(fixture.policy.update(batch).await.map(drop)?)
     };
-    let seconds = timed(setup.repeats, async || Ok(()), step).await?;
+    let seconds = time_repeats(setup.repeats, async || Ok(()), step).await?;
     fixture.stop();
     let what = format!("{} prompts x {GROUP} replies", ROWS / GROUP);
     Ok(vec![Figure::rate(what, "steps/min", 60.0, &seconds)])

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::measure::median;
-use super::setup::{BenchDtype, BenchSize, Setup, written};
+use super::setup::{BenchDtype, BenchSize, Setup, written_option};
 use maverl::plan;
 use maverl::table::Table;
 
@@ -119,13 +119,13 @@ pub fn table(reports: &[BenchReport], width: usize) -> String {
     let Some(BenchReport { size, dtype, threads, simd, .. }) = reports.first() else {
         return String::new();
     };
-    let mut table = Table::plain(HEADER).right(&NUMBERS).title(2);
+    let mut table = Table::without_frame(HEADER).right(&NUMBERS).title(2);
     for report in reports {
         for (i, figure) in report.figures.iter().enumerate() {
             table.row(report.line(figure, i == 0));
         }
     }
-    let (size, dtype) = (written(size), written(dtype));
+    let (size, dtype) = (written_option(size), written_option(dtype));
     format!("size {size}, {dtype}, {threads} threads, {simd}\n\n{}", table.draw(width))
 }
 
@@ -155,21 +155,21 @@ impl BenchReport {
         [
             whole(Some(self.part.clone())),
             figure.what.clone(),
-            rounded(figure.median),
-            rounded(figure.min),
-            rounded(figure.max),
+            round_digits(figure.median),
+            round_digits(figure.min),
+            round_digits(figure.max),
             figure.unit.clone(),
-            some(figure.gflops.map(rounded)),
+            some(figure.gflops.map(round_digits)),
             percent(figure.share),
             percent(figure.ceiling_share),
             whole(self.peak_bytes.map(plan::bytes)),
-            whole(self.other_cores.map(rounded)),
+            whole(self.other_cores.map(round_digits)),
         ]
     }
 }
 
 /// Rounds to the significant digits of a measurement.
-fn rounded(value: f64) -> String {
+fn round_digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let texts = [8192.4, 99.96, 12.345, 1.2345, 0.0].map(rounded);
+        let texts = [8192.4, 99.96, 12.345, 1.2345, 0.0].map(round_digits);
         assert_eq!(texts, ["8192", "100.0", "12.3", "1.23", "0.00"]);
     }
 }

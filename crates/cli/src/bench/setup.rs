@@ -53,6 +53,6 @@ pub enum BenchDtype {
 }
 
 /// Formats a value as on the command line.
-pub fn written(value: &impl ValueEnum) -> String {
+pub fn written_option(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -86,7 +86,7 @@ impl Evaluated {
     /// Warns if a split of some data has tasks that are evaluated on: what is trained on rows of them must not be evaluated on
     /// them.
     pub(super) fn warn(&self, data: &TaskConfig, split: &str) {
-        if let Some(what) = self.shared(data, split) {
+        if let Some(what) = self.shared_tasks(data, split) {
             tell(format_args!(
                 "warning: the rows come from {what}: what is trained on them is not held out from that evaluation; name other \
                  data with `--data`, or another split with `--split`"
@@ -95,7 +95,7 @@ impl Evaluated {
     }
 
     /// Describes the tasks of a split that are evaluated on; `None` if there are none.
-    fn shared(&self, data: &TaskConfig, split: &str) -> Option<String> {
+    fn shared_tasks(&self, data: &TaskConfig, split: &str) -> Option<String> {
         let is_file = |other: &str| {
             data::names(data).into_iter().find(|name| data::same_data(name, other, &self.base))
         };
@@ -112,7 +112,7 @@ impl Evaluated {
 }
 
 /// Returns episodes with their origin.
-pub(super) fn collected(
+pub(super) fn with_origin(
     source: &RowSource,
     step: u64,
     weights: &Arc<BTreeMap<String, String>>,

@@ -17,7 +17,7 @@ const LEAST_FILES: u64 = 1024;
 /// Weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Level {
+pub(super) enum FindingLevel {
     /// As it should be.
     Good,
     /// Something that some users miss.
@@ -28,7 +28,7 @@ pub(super) enum Level {
     Error,
 }
 
-impl Level {
+impl FindingLevel {
     /// Returns the word in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Level {
 /// A judgement of a part of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    pub(super) level: Level,
+    pub(super) level: FindingLevel,
     pub(super) part: &'static str,
     pub(super) text: String,
     /// Remedy; a finding that is good has none.
@@ -54,12 +54,12 @@ pub(super) struct Finding {
 impl Finding {
     /// Creates a finding that needs no remedy.
     pub(super) fn good(part: &'static str, text: impl Into<String>) -> Self {
-        Self { level: Level::Good, part, text: text.into(), remedy: None }
+        Self { level: FindingLevel::Good, part, text: text.into(), remedy: None }
     }
 
     /// Creates a finding with a remedy.
     pub(super) fn new(
-        level: Level,
+        level: FindingLevel,
         part: &'static str,
         text: impl Into<String>,
         remedy: impl Into<String>,
@@ -113,20 +113,20 @@ fn of_vectors(Facts { processor, .. }: &Facts) -> Finding {
         let text = format!("has none that maverl uses: {slow}");
         let remedy = "run on a processor with AVX2 (Intel since 2013, AMD since 2015) or on aarch64; in a virtual machine, let it \
                       have the host's processor (`-cpu host`)";
-        return Finding::new(Level::Warning, part, text, remedy);
+        return Finding::new(FindingLevel::Warning, part, text, remedy);
     }
     let remedy = match &processor.forced {
         Some(value) => format!("unset `MAVERL_SIMD`, which is `{value}`"),
         None => format!("set `MAVERL_SIMD={best}`"),
     };
-    Finding::new(Level::Warning, part, format!("{text}: {slow}"), remedy)
+    Finding::new(FindingLevel::Warning, part, format!("{text}: {slow}"), remedy)
 }
 
 fn of_threads(Facts { processor, .. }: &Facts) -> Finding {
     let (part, threads) = ("threads", processor.threads);
     match processor.machine_threads {
         Some(all) if all > threads => Finding::new(
-            Level::Note,
+            FindingLevel::Note,
             part,
             format!("this process may use {threads} of the machine's {all}"),
             "if it should use more: raise the limit of its container or control group (`--cpus`, `cpu.max`), or its affinity (`taskset`)",
@@ -149,7 +149,7 @@ fn of_memory(Facts { memory, .. }: &Facts) -> Finding {
         return Finding::good(part, text);
     }
     let remedy = "end other programs, or raise the limit of the container; `maverl check` computes what a configuration needs";
-    Finding::new(Level::Warning, part, text, remedy)
+    Finding::new(FindingLevel::Warning, part, text, remedy)
 }
 
 fn of_disk(Facts { disk, .. }: &Facts) -> Finding {
@@ -157,7 +157,7 @@ fn of_disk(Facts { disk, .. }: &Facts) -> Finding {
     if let Some(reason) = &disk.refused {
         let text = format!("{dir} cannot be written: {reason}");
         return Finding::new(
-            Level::Error,
+            FindingLevel::Error,
             part,
             text,
             "change into a directory of yours, or write runs elsewhere with `--out DIR`",
@@ -169,7 +169,7 @@ fn of_disk(Facts { disk, .. }: &Facts) -> Finding {
             Finding::good(part, format!("{} free in {dir}", gib(free)))
         }
         Some(free) => Finding::new(
-            Level::Warning,
+            FindingLevel::Warning,
             part,
             format!("{} free in {dir}", gib(free)),
             "remove old runs, or write runs elsewhere with `--out DIR`",
@@ -181,7 +181,7 @@ fn of_files(Facts { open_files, .. }: &Facts) -> Finding {
     let part = "open files";
     match *open_files {
         Some(most) if most < LEAST_FILES => Finding::new(
-            Level::Warning,
+            FindingLevel::Warning,
             part,
             format!("{most} at most: servers refuse connections beyond it"),
             "`ulimit -n 4096` raises the limit of a shell",
@@ -195,7 +195,7 @@ fn of_sandbox(Facts { sandbox, .. }: &Facts) -> Finding {
     let part = "sandbox";
     if sandbox.without_python {
         return Finding::new(
-            Level::Note,
+            FindingLevel::Note,
             part,
             sandbox.refused.clone().unwrap_or_default(),
             "install Python 3.8 or newer, if agents write programs (`code`, the tool `python`); nothing else needs it",
@@ -203,7 +203,7 @@ fn of_sandbox(Facts { sandbox, .. }: &Facts) -> Finding {
     }
     if let Some(reason) = &sandbox.refused {
         return Finding::new(
-            Level::Warning,
+            FindingLevel::Warning,
             part,
             format!("programs cannot be run: {reason}"),
             LAYERS,
@@ -214,7 +214,7 @@ fn of_sandbox(Facts { sandbox, .. }: &Facts) -> Finding {
     }
     let (layers, missing) = (names(&sandbox.layers), sandbox.missing.join(", "));
     let text = format!("programs run in {layers}; missing: {missing}");
-    Finding::new(Level::Warning, part, text, LAYERS)
+    Finding::new(FindingLevel::Warning, part, text, LAYERS)
 }
 
 /// Remedy for missing layers of the sandbox.
@@ -246,7 +246,7 @@ fn of_gpu(Facts { gpu, .. }: &Facts) -> Finding {
     }
     let text = format!("{}; missing libraries: {}", names.join(", "), missing.join(", "));
     let remedy = "install the libraries of CUDA, or name their directory in `LD_LIBRARY_PATH`; `maverl gpu check` tests a device";
-    Finding::new(Level::Warning, part, text, remedy)
+    Finding::new(FindingLevel::Warning, part, text, remedy)
 }
 
 fn of_network(Facts { proxies, .. }: &Facts) -> Finding {
@@ -264,7 +264,7 @@ fn of_cache(Facts { cache, .. }: &Facts) -> Finding {
     match cache {
         Some(dir) => Finding::good("cache", dir.display().to_string()),
         None => Finding::new(
-            Level::Note,
+            FindingLevel::Note,
             "cache",
             "no directory for models of the hub and for files of examples",
             "set `HOME` or `XDG_CACHE_HOME`",
@@ -279,7 +279,7 @@ fn of_step(Facts { step, .. }: &Facts) -> Finding {
         StepOutcome::Failed(error) => {
             let text = format!("a step with `builtin:tiny` failed: {error}");
             let remedy = "report it, with the output of `maverl doctor --json`";
-            return Finding::new(Level::Error, part, text, remedy);
+            return Finding::new(FindingLevel::Error, part, text, remedy);
         }
     };
     let text = format!(
@@ -292,7 +292,7 @@ fn of_step(Facts { step, .. }: &Facts) -> Finding {
     let text =
         format!("{text} in place of {BITS}: results of a seed differ from those of other machines");
     let remedy = "compare runs of this machine with each other only, and report it, with the output of `maverl doctor --json`";
-    Finding::new(Level::Warning, part, text, remedy)
+    Finding::new(FindingLevel::Warning, part, text, remedy)
 }
 
 fn gib(bytes: u64) -> String {

@@ -15,7 +15,7 @@ use maverl::table::{Table, paragraphs};
 type BuildSettings<'r> = Box<dyn Fn(&Value) -> Result<(), String> + 'r>;
 
 /// A declaration, and the table that its settings are written in.
-struct Declared<'r> {
+struct DeclaredKind<'r> {
     /// `advantage`, `surrogate`, `environment`, `orchestra` or `agent`.
     noun: &'static str,
     /// Path of the table.
@@ -36,11 +36,11 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
     let path = reference::parts(name);
     let Some((last, before)) = path.split_last() else { return Vec::new() };
     let mut blocks = Vec::new();
-    for declared in all(registry) {
+    for declared in all_declarations(registry) {
         let of_table =
             !declared.built_in && !declared.tag.is_empty() && declared.table.ends_with(&path);
         if declared.declaration.name == name || of_table {
-            blocks.push(declared.whole(width));
+            blocks.push(declared.explain_whole(width));
         } else if !declared.built_in
             && declared.is_in(before)
             && let Some(setting) = declared.settings().iter().find(|key| key.name == *last)
@@ -53,19 +53,19 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
 
 /// Returns the names of all declarations and of their settings.
 pub(super) fn names(registry: &Registry) -> Vec<String> {
-    let of = |its: Declared<'_>| {
+    let of = |its: DeclaredKind<'_>| {
         let keys = its.settings().into_iter().map(|key| key.name);
         keys.chain([its.declaration.name.to_owned()])
     };
-    all(registry).into_iter().flat_map(of).collect()
+    all_declarations(registry).into_iter().flat_map(of).collect()
 }
 
 /// Lists the declarations of the linked crates.
-fn all(registry: &Registry) -> Vec<Declared<'_>> {
+fn all_declarations(registry: &Registry) -> Vec<DeclaredKind<'_>> {
     let path = |table: &str| table.split('.').map(str::to_owned).collect::<Vec<_>>();
     let is_own =
         |kinds: &[TableKind], its: &Declaration| kinds.iter().any(|kind| kind.name == its.name);
-    let advantages = registry.advantages.values().map(|entry| Declared {
+    let advantages = registry.advantages.values().map(|entry| DeclaredKind {
         noun: "advantage",
         table: path("algorithm.advantage"),
         tag: "kind",
@@ -74,7 +74,7 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
         built_in: is_own(AdvantagePlan::KINDS, &entry.declaration),
         build: Box::new(move |settings| (entry.build)(settings).map(drop)),
     });
-    let surrogates = registry.surrogates.values().map(|entry| Declared {
+    let surrogates = registry.surrogates.values().map(|entry| DeclaredKind {
         noun: "surrogate",
         table: path("algorithm.loss.surrogate"),
         tag: "kind",
@@ -83,7 +83,7 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
         built_in: is_own(SurrogatePlan::KINDS, &entry.declaration),
         build: Box::new(move |settings| (entry.build)(settings).map(drop)),
     });
-    let environments = registry.environments.values().map(|entry| Declared {
+    let environments = registry.environments.values().map(|entry| DeclaredKind {
         noun: "environment",
         table: path("environment"),
         tag: "name",
@@ -92,7 +92,7 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
         built_in: false,
         build: Box::new(move |settings| (entry.check)(settings)),
     });
-    let orchestras = registry.orchestras.values().map(|entry| Declared {
+    let orchestras = registry.orchestras.values().map(|entry| DeclaredKind {
         noun: "orchestra",
         table: path("orchestra"),
         tag: "name",
@@ -101,7 +101,7 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
         built_in: false,
         build: Box::new(move |settings| (entry.build)(settings).map(drop)),
     });
-    let agents = registry.agents.values().map(|entry| Declared {
+    let agents = registry.agents.values().map(|entry| DeclaredKind {
         noun: "agent",
         table: vec!["agents".into(), entry.declaration.name.into(), "options".into()],
         tag: "",
@@ -113,7 +113,7 @@ fn all(registry: &Registry) -> Vec<Declared<'_>> {
     orchestras.chain(environments).chain(advantages).chain(surrogates).chain(agents).collect()
 }
 
-impl Declared<'_> {
+impl DeclaredKind<'_> {
     fn settings(&self) -> Vec<Description> {
         self.declaration.descriptions()
     }
@@ -136,7 +136,7 @@ impl Declared<'_> {
 
     /// Returns the header of its table, and the line that chooses the declaration.
     fn written_in(&self) -> String {
-        let header = format!("[{}]", quoted(&self.table));
+        let header = format!("[{}]", quote_path(&self.table));
         match self.tag {
             "" => header,
             tag => format!("{header} with `{tag} = {:?}`", self.declaration.name),
@@ -146,10 +146,10 @@ impl Declared<'_> {
     /// Explains one setting, as those of built-in tables are explained.
     fn key(&self, setting: &Description, width: usize) -> String {
         let Description { name, default, .. } = setting;
-        let key = quoted(&[self.table.as_slice(), std::slice::from_ref(name)].concat());
+        let key = quote_path(&[self.table.as_slice(), std::slice::from_ref(name)].concat());
         let value = if default.is_null() { "VALUE".to_owned() } else { in_toml(default) };
         let quote = if key.contains('"') || value.contains('"') { "'" } else { "" };
-        let mut lines = Table::plain(["", ""]).prose(&[1]);
+        let mut lines = Table::without_frame(["", ""]).prose(&[1]);
         lines.row(["type", &setting.type_words(type_of_option(&self.build, name))]);
         lines.row(["default", &in_toml(default)]);
         lines.row(["level", &level_row(self.level())]);
@@ -167,7 +167,7 @@ impl Declared<'_> {
     }
 
     /// Explains a declaration: its purpose, where it is written, and its settings.
-    fn whole(&self, width: usize) -> String {
+    fn explain_whole(&self, width: usize) -> String {
         let title = format!(
             "{}: {} `{}`: {}",
             self.written_in(),
@@ -175,7 +175,7 @@ impl Declared<'_> {
             self.declaration.name,
             self.declaration.summary
         );
-        let mut table = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
+        let mut table = Table::without_frame(["key", "default", "level", "what it is"]).prose(&[3]);
         for setting in self.settings() {
             let default = in_toml(&setting.default);
             table.row([setting.name.as_str(), &default, self.level(), &setting.meaning()]);
@@ -187,7 +187,7 @@ impl Declared<'_> {
 }
 
 /// Formats a path as it is written in a configuration.
-fn quoted(path: &[String]) -> String {
+fn quote_path(path: &[String]) -> String {
     let part = |part: &String| if part.contains('/') { format!("{part:?}") } else { part.clone() };
     path.iter().map(part).collect::<Vec<_>>().join(".")
 }
@@ -255,7 +255,7 @@ algorithm.advantage.eps, a setting of the advantage `gdpo`
     #[test]
     fn every_setting_is_explained_at_every_width() {
         let registry = registry();
-        for declared in all(&registry) {
+        for declared in all_declarations(&registry) {
             for Description { name: key, doc, .. } in &declared.settings() {
                 for width in [60, 80, 120] {
                     let text = explain(key, &registry, width).join("\n\n");

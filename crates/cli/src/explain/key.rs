@@ -44,7 +44,7 @@ const PAGES: [(&str, &str); 27] = [
 
 /// Lists every table with its purpose.
 pub(super) fn tables(width: usize) -> String {
-    let mut table = Table::plain(["table", "what it is about"]).prose(&[1]);
+    let mut table = Table::without_frame(["table", "what it is about"]).prose(&[1]);
     table.row(["(before any table)", "the run: `seed`, `steps`"]);
     for item in reference::items().iter().filter(|item| item.entry.is_none()) {
         table.row([format!("[{}]", item.name()), item.meaning.clone()]);
@@ -59,7 +59,7 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
     let name = name.trim_matches(['[', ']', ' ']);
     let found = match reference::find(name) {
         Some(item) => vec![item],
-        None => match named(name) {
+        None => match tables_named(name) {
             none if none.is_empty() => reference::ending(name),
             tables => tables,
         },
@@ -80,16 +80,16 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
         let more = ours.and_then(|key| explain(&key, registry, width).ok());
         return Ok(format!("{}\n\n{}", paragraphs(&help, width), more.unwrap_or_default()));
     }
-    Err(unknown(name, registry))
+    Err(unknown_key(name, registry))
 }
 
 /// Returns the tables `[name.NAME]`, for a name that has no table of its own.
-fn named(name: &str) -> Vec<Item> {
+fn tables_named(name: &str) -> Vec<Item> {
     let of = |item: &Item| item.entry.is_none() && item.path.len() == 2 && item.path[0] == name;
     reference::items().into_iter().filter(of).collect()
 }
 
-fn unknown(name: &str, registry: &Registry) -> Failure {
+fn unknown_key(name: &str, registry: &Registry) -> Failure {
     let declared = declared::names(registry);
     let items = reference::items();
     let whole: Vec<String> = items.iter().map(Item::name).collect();
@@ -136,7 +136,7 @@ fn keys(items: &[&Item], width: usize) -> String {
     if items.is_empty() {
         return "  (no other keys)".to_owned();
     }
-    let mut table = Table::plain(["key", "default", "level", "what it is"]).prose(&[3]);
+    let mut table = Table::without_frame(["key", "default", "level", "what it is"]).prose(&[3]);
     for item in items {
         let name = item.path.last().cloned().unwrap_or_default();
         let meaning = item.meaning.clone();
@@ -166,7 +166,7 @@ fn default(item: &Item, entry: &Entry) -> String {
 /// Explains one key.
 fn key(item: &Item, entry: &Entry, width: usize) -> String {
     let name = item.name();
-    let mut lines = Table::plain(["", ""]).prose(&[1]);
+    let mut lines = Table::without_frame(["", ""]).prose(&[1]);
     lines.row(["type", &kind(item)]);
     lines.row(["default", &default(item, entry)]);
     let kinds = kinds(item);

@@ -1,7 +1,7 @@
 //! Shapes of the measured models, and limits of known devices.
 
 use maverl_kernels::attention::Heads;
-use maverl_kernels::cuda::speed::LayerSizes;
+use maverl_kernels::cuda::speed::MeasuredSizes;
 
 use super::args::ModelSize;
 use maverl::files::create;
@@ -30,7 +30,7 @@ impl ModelSize {
     }
 
     /// Returns its sizes for the measurement of kernels.
-    pub(super) fn sizes(self) -> LayerSizes {
+    pub(super) fn sizes(self) -> MeasuredSizes {
         let name = match self {
             Self::Half => "0.5b",
             Self::OneAndAHalf => "1.5b",
@@ -43,7 +43,7 @@ impl ModelSize {
             kv: shape.num_key_value_heads,
             dim: shape.hidden_size / shape.num_attention_heads,
         };
-        LayerSizes {
+        MeasuredSizes {
             name,
             hidden: shape.hidden_size,
             intermediate: shape.intermediate_size,

@@ -20,8 +20,8 @@ const ESTIMATORS: &str = "estimators_agree_with_the_cpu";
 pub(super) fn parity(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let Checked { args, kernels, report, .. } = checked;
     match kernels {
-        DeviceKernels::Cuda(gpu) => all(gpu, &args.only, report),
-        DeviceKernels::Emulated(emulated) => all(emulated, &args.only, report),
+        DeviceKernels::Cuda(gpu) => check_all(gpu, &args.only, report),
+        DeviceKernels::Emulated(emulated) => check_all(emulated, &args.only, report),
     }
     if !ESTIMATORS.contains(&args.only) || !report.has_time() {
         return Ok(());
@@ -29,12 +29,12 @@ pub(super) fn parity(checked: &mut Checked<'_>) -> Result<(), Failure> {
     match args.device {
         DeviceChoice::Cuda(number) => {
             let gpu = Gpu::open(number)?;
-            one(ESTIMATORS, report, || agrees_with_the_cpu(&gpu));
+            check_one(ESTIMATORS, report, || agrees_with_the_cpu(&gpu));
         }
         _ => {
             let machine = Emulated::shared_machine(&ADVANTAGES_MODULES).map_err(Failure)?;
             let emulated = Kernels::new(machine);
-            one(ESTIMATORS, report, || agrees_with_the_cpu(&emulated));
+            check_one(ESTIMATORS, report, || agrees_with_the_cpu(&emulated));
         }
     }
     Ok(())
@@ -42,7 +42,7 @@ pub(super) fn parity(checked: &mut Checked<'_>) -> Result<(), Failure> {
 
 static ADVANTAGES_MODULES: [maverl_kernels::cuda::Module; 1] = [ADVANTAGES];
 
-fn all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut GpuReport) {
+fn check_all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut GpuReport) {
     for check in checks::<M>() {
         if !check.name.contains(only) {
             continue;
@@ -54,12 +54,12 @@ fn all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut GpuReport) {
             );
             continue;
         }
-        one(check.name, report, || (check.run)(kernels));
+        check_one(check.name, report, || (check.run)(kernels));
     }
 }
 
 /// Runs a check, which panics where it fails.
-fn one(name: &str, report: &mut GpuReport, check: impl FnOnce()) {
+fn check_one(name: &str, report: &mut GpuReport, check: impl FnOnce()) {
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     let done = catch_unwind(AssertUnwindSafe(check));

@@ -102,7 +102,7 @@ fn worker(source: ModelSource) -> WorkerSpec {
 }
 
 /// Returns the predicted bytes of an update.
-fn predicted(
+fn predict_bytes(
     source: &ModelSource,
     options: &RuntimeOptions,
     batch: &Batch,
@@ -182,7 +182,7 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
         .map(|(i, (prompt, done))| row(prompt.clone(), done, sign(i)))
         .collect();
     cpu.stop();
-    compared(checked, "builtin:tiny", &tiny(), &rows)?;
+    compare_policy(checked, "builtin:tiny", &tiny(), &rows)?;
     if device == DeviceChoice::Emulated {
         return Ok(());
     }
@@ -204,11 +204,11 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
                 }
             })
             .collect();
-        compared(checked, size.sizes().name, source, &rows)
+        compare_policy(checked, size.sizes().name, source, &rows)
     })
 }
 
-fn compared(
+fn compare_policy(
     checked: &mut Checked<'_>,
     name: &str,
     source: &ModelSource,
@@ -321,7 +321,7 @@ pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
             line = line.with(format!("{:.2} GB of the card in use", (total - free) as f64 / 1e9));
         }
         checked.report.add(GpuPart::Training, &line);
-        let predicted = predicted(source, &options, &batch)?;
+        let predicted = predict_bytes(source, &options, &batch)?;
         let counted = fixture.policy.device_memory().map_or(0, |[_, most]| most);
         let note =
             format!("{:.3} GB, {:.3} predicted", counted as f64 / 1e9, predicted as f64 / 1e9);

@@ -89,14 +89,14 @@ impl GpuReport {
         let text = if self.json {
             output::json_line(&Record { part, line, seconds }).unwrap_or_default()
         } else {
-            plain(part, line, seconds)
+            plain_line(part, line, seconds)
         };
         drop(output::print(&format!("{text}\n")));
     }
 }
 
-fn plain(part: GpuPart, line: &Line, seconds: f64) -> String {
-    let part = crate::bench::setup::written(&part);
+fn plain_line(part: GpuPart, line: &Line, seconds: f64) -> String {
+    let part = crate::bench::setup::written_option(&part);
     let state = match line.ok {
         Some(true) => "ok  ",
         Some(false) => "FAIL",
@@ -104,7 +104,7 @@ fn plain(part: GpuPart, line: &Line, seconds: f64) -> String {
     };
     let mut text = format!("{seconds:>6.1} s  {part:<10} {state}  {}", line.name);
     if let Some(value) = line.value {
-        text.push_str(&format!(": {} {}", rounded(value), line.unit));
+        text.push_str(&format!(": {} {}", round_number(value), line.unit));
     }
     if let Some(share) = line.share {
         text.push_str(&format!(", {:.0} % of {}", 100.0 * share, line.of));
@@ -116,7 +116,7 @@ fn plain(part: GpuPart, line: &Line, seconds: f64) -> String {
 }
 
 /// Formats a number with four digits.
-fn rounded(value: f64) -> String {
+fn round_number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if !(1e-3..1e7).contains(&size) => format!("{value:.3e}"),
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn numbers_have_four_digits() {
-        let found = [0.0, 0.25, 3.25169, 42.4242, 999.96, 12345.6, 3e9].map(rounded);
+        let found = [0.0, 0.25, 3.25169, 42.4242, 999.96, 12345.6, 3e9].map(round_number);
         assert_eq!(found, ["0", "0.250", "3.252", "42.42", "1000.0", "12346", "3.000e9"]);
     }
 
     #[test]
     fn a_line_says_part_state_value_and_share() {
         let line = Line::value("adamw", 3400.0, "GB/s").share(0.81, "a copy").with("fine");
-        let text = plain(GpuPart::Kernels, &line, 2.5);
+        let text = plain_line(GpuPart::Kernels, &line, 2.5);
         assert_eq!(text, "   2.5 s  kernels          adamw: 3400 GB/s, 81 % of a copy: fine");
         let mut report = GpuReport::new(true, 1.0);
         report.add(GpuPart::Parity, &Line::check("a", true, ""));

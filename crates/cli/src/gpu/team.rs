@@ -63,13 +63,13 @@ pub(super) fn team(checked: &mut Checked<'_>) -> Result<(), Failure> {
     }
     let dir = std::env::temp_dir().join(format!("maverl-gpu-team-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
-    let found = trained(checked, &dir);
+    let found = train_team(checked, &dir);
     // The runs are read, or not needed after an error.
     drop(std::fs::remove_dir_all(&dir));
     found
 }
 
-fn trained(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
+fn train_team(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     std::fs::write(dir.join("team.toml"), CONFIG)?;
     let device = run(dir, checked.args.device)?;
     let steps = device.len();

@@ -38,7 +38,7 @@ pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
 type GradedProgram = (Map<String, Value>, Option<String>);
 
 /// Grades every row, in parallel on all cores. A row that cannot be graded is returned with the reason.
-pub(super) fn graded(
+pub(super) fn grade_programs(
     rows: Vec<Row>,
     python: &str,
     strict: bool,

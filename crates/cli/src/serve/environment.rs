@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::listen::ListenArgs;
-use crate::{ConfigArgs, Failure, block_on, number, planned};
+use crate::{ConfigArgs, Failure, block_on, number, plan_with_warnings};
 use maverl::check::Purpose;
 use maverl::data::{self, DataError};
 use maverl::output;
@@ -44,7 +44,7 @@ impl EnvironmentArgs {
     /// Starts the environment, and loads its tasks.
     fn load(&self) -> Result<ServedEnvironment, Failure> {
         let registry = Registry::collect()?;
-        let plan = planned(&self.config.sources(None), &registry, Purpose::Environment)?;
+        let plan = plan_with_warnings(&self.config.sources(None), &registry, Purpose::Environment)?;
         let environment = rollout::start_environment(&plan, &registry)?;
         let components = plan.mixture.values().chain([&plan.environment]);
         let entries =

@@ -14,7 +14,9 @@ use tokio::net::TcpListener;
 use crate::{Failure, number};
 use maverl::output;
 use maverl::train::Interrupt;
-use maverl_serve::{Guard, Health, Limits, Listener, Metrics, Ready, base, is_loopback};
+use maverl_serve::{
+    Guard, Health, Limits, Listener, Ready, ServerMetrics, is_loopback, with_common_routes,
+};
 
 /// Number of files that a server opens beside its connections.
 #[cfg(unix)]
@@ -73,7 +75,7 @@ impl ListenArgs {
         let (tls, scheme) = (self.tls()?, if self.tls_cert.is_some() { "https" } else { "http" });
         #[cfg(not(feature = "tls"))]
         let scheme = "http";
-        self.exposed(&guard, scheme)?;
+        self.check_exposed(&guard, scheme)?;
         #[cfg(unix)]
         files_for(self.max_connections.get());
         let socket = TcpListener::bind(&self.address)
@@ -119,7 +121,7 @@ impl ListenArgs {
     }
 
     /// Refuses, or warns of, an address that other machines reach.
-    fn exposed(&self, guard: &Guard, scheme: &str) -> Result<(), Failure> {
+    fn check_exposed(&self, guard: &Guard, scheme: &str) -> Result<(), Failure> {
         let address = &self.address;
         if is_loopback(address) {
             return Ok(());
@@ -173,10 +175,10 @@ impl Server {
         self,
         router: Router,
         name: &'static str,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         interrupt: &Interrupt,
     ) {
-        let router = base(router, name, self.health.clone(), metrics);
+        let router = with_common_routes(router, name, self.health.clone(), metrics);
         self.run_as_is(router, interrupt).await;
     }
 
@@ -213,7 +215,7 @@ mod tests {
         let args = Cli::try_parse_from(words).map_err(|error| error.to_string())?.listen;
         args.has_port().map_err(|Failure(told)| told)?;
         let guard = args.guard().map_err(|Failure(told)| told)?;
-        args.exposed(&guard, "http").map_err(|Failure(told)| told)
+        args.check_exposed(&guard, "http").map_err(|Failure(told)| told)
     }
 
     #[test]

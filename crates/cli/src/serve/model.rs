@@ -24,7 +24,7 @@ use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("served").required(true))]
-pub(crate) struct ModelArgs {
+pub(crate) struct ServeModelArgs {
     /// The model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     #[arg(long, value_name = "MODEL", group = "served")]
     model: Option<String>,
@@ -72,10 +72,10 @@ enum ServedPrecision {
 }
 
 /// Serves until a signal.
-pub(super) fn serve(args: &ModelArgs) -> Result<ExitCode, Failure> {
+pub(super) fn serve(args: &ServeModelArgs) -> Result<ExitCode, Failure> {
     let settings =
         ModelSettings { allow_adapters: args.allow_adapters.clone(), ..args.requests.settings()? };
-    let wanted = args.wanted()?;
+    let wanted = args.wanted_models()?;
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listening = args.listen.open(Limits::default()).await?;
@@ -111,13 +111,13 @@ enum WantedModels<'a> {
     Policies(Box<Policies<'a>>),
 }
 
-impl ModelArgs {
+impl ServeModelArgs {
     /// Checks the paths and names of everything that is served.
-    fn wanted(&self) -> Result<WantedModels<'_>, Failure> {
+    fn wanted_models(&self) -> Result<WantedModels<'_>, Failure> {
         match (&self.model, &self.run) {
             (Some(model), _) => {
                 let source = models::source(model)?;
-                self.check_adapters(&self.called(model))?;
+                self.check_adapters(&self.served_name(model))?;
                 Ok(WantedModels::Model(model, source))
             }
             (None, Some(run)) => {
@@ -137,8 +137,8 @@ impl ModelArgs {
     }
 
     /// Returns the name of the model in requests.
-    fn called(&self, model: &str) -> String {
-        self.name.clone().unwrap_or_else(|| short(model))
+    fn served_name(&self, model: &str) -> String {
+        self.name.clone().unwrap_or_else(|| short_name(model))
     }
 
     /// Refuses equal names, and directories without an adapter.
@@ -154,7 +154,7 @@ impl ModelArgs {
     }
 
     async fn load_model(&self, model: &str, source: &ModelSource) -> Result<Vec<Entry>, Failure> {
-        let name = self.called(model);
+        let name = self.served_name(model);
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
         let dtype = match self.dtype {
             ServedPrecision::F32 => Dtype::F32,
@@ -163,7 +163,7 @@ impl ModelArgs {
         let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeOptions::default()));
         let places = 1 + self.adapter.len() + self.places_for_clients();
         let loaded = tokio::task::spawn_blocking(move || {
-            let files = models::fetched(&source)?;
+            let files = models::fetch_files(&source)?;
             start(&files, dtype, &told, &runtime, places)
         });
         let (host, fingerprint) = loaded.await??;
@@ -191,7 +191,7 @@ impl ModelArgs {
 }
 
 /// Returns the last part of a model's location.
-fn short(model: &str) -> String {
+fn short_name(model: &str) -> String {
     let name = model.rsplit(['/', ':']).find(|part| !part.is_empty()).unwrap_or(model);
     name.split('@').next().unwrap_or(name).to_owned()
 }
@@ -218,7 +218,7 @@ mod tests {
             ("hf:Qwen/Qwen2.5-0.5B@main", "Qwen2.5-0.5B"),
             ("builtin:tiny", "tiny"),
         ] {
-            assert_eq!(short(model), name);
+            assert_eq!(short_name(model), name);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::engine::{RequestArgs, start};
-use crate::{Failure, of_run, paths, planned};
+use crate::{Failure, of_run, paths, plan_with_warnings};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
 use maverl::config::RuntimeOptions;
@@ -28,7 +28,7 @@ impl<'a> Policies<'a> {
         checkpoints: &[Which],
         only: &'a [String],
     ) -> Result<Self, Failure> {
-        let plan = planned(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
+        let plan = plan_with_warnings(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
         let unknown = |name: &&String| plan.policies.iter().all(|policy| policy.name != **name);
         if let Some(other) = only.iter().find(unknown) {
             let known = plan.policies.iter().map(|policy| format!("`{}`", policy.name));

@@ -12,7 +12,7 @@ use crate::{Failure, block_on, number};
 use maverl::env::search::{BatchedSearch, Neighbors, Pooling, Ranking, SearchEnvironment};
 use maverl::output;
 use maverl::train::Interrupt;
-use maverl_serve::{Limits, Metrics, Ready, retriever};
+use maverl_serve::{Limits, Ready, ServerMetrics, retriever};
 
 #[derive(Args)]
 pub(crate) struct RetrieverArgs {
@@ -23,13 +23,13 @@ pub(crate) struct RetrieverArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = number::seed)]
     max_mib: u64,
     /// Ranking of documents: `bm25`, `dense` or `hybrid`.
-    #[arg(long, value_name = "HOW", default_value = "bm25", value_parser = named::<Ranking>)]
+    #[arg(long, value_name = "HOW", default_value = "bm25", value_parser = parse_named::<Ranking>)]
     ranking: Ranking,
     /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
     #[arg(long, value_name = "MODEL", default_value = "")]
     encoder: String,
     /// Pooling of hidden states to an embedding: `mean` or `last`.
-    #[arg(long, value_name = "HOW", default_value = "mean", value_parser = named::<Pooling>)]
+    #[arg(long, value_name = "HOW", default_value = "mean", value_parser = parse_named::<Pooling>)]
     pooling: Pooling,
     /// Text before each query that the encoder reads.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -41,7 +41,7 @@ pub(crate) struct RetrieverArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = number::from_0)]
     max_tokens: usize,
     /// Search for the nearest documents: `exact` or `hnsw`.
-    #[arg(long, value_name = "HOW", default_value = "exact", value_parser = named::<Neighbors>)]
+    #[arg(long, value_name = "HOW", default_value = "exact", value_parser = parse_named::<Neighbors>)]
     neighbors: Neighbors,
     /// Number of queries whose results are cached; 0 disables the cache.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = number::from_0)]
@@ -51,7 +51,7 @@ pub(crate) struct RetrieverArgs {
 }
 
 /// Parses a value of an option by its name in a configuration.
-fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
+fn parse_named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     serde_json::from_value(name.into()).map_err(|error| {
         let told = error.to_string();
         // The error of the command line already shows the found value.
@@ -90,7 +90,7 @@ pub(super) fn serve(args: &RetrieverArgs) -> Result<ExitCode, Failure> {
             args.corpus, server.url
         ));
         server.health.enter(Ready::Yes);
-        server.run(retriever(batched), "retriever", Metrics::new(&[]), &interrupt).await;
+        server.run(retriever(batched), "retriever", ServerMetrics::new(&[]), &interrupt).await;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn names_on_the_command_line_are_those_of_a_configuration() {
-        assert_eq!(named::<Ranking>("hybrid"), Ok(Ranking::Hybrid));
-        assert_eq!(named::<Pooling>("last"), Ok(Pooling::Last));
-        assert_eq!(named::<Neighbors>("hnsw"), Ok(Neighbors::Hnsw));
-        let message = named::<Ranking>("faiss").unwrap_err();
+        assert_eq!(parse_named::<Ranking>("hybrid"), Ok(Ranking::Hybrid));
+        assert_eq!(parse_named::<Pooling>("last"), Ok(Pooling::Last));
+        assert_eq!(parse_named::<Neighbors>("hnsw"), Ok(Neighbors::Hnsw));
+        let message = parse_named::<Ranking>("faiss").unwrap_err();
         assert_eq!(message, "expected one of `bm25`, `dense`, `hybrid`");
     }
 }

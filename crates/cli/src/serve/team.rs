@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use super::listen::ListenArgs;
 use super::queue::QueueArgs;
 use crate::export::which;
-use crate::{ConfigArgs, Failure, block_on, number, of_run, paths, planned};
+use crate::{ConfigArgs, Failure, block_on, number, of_run, paths, plan_with_warnings};
 use maverl::check::Purpose;
 use maverl::checkpoint::{Checkpoint, Checkpoints, Which};
 use maverl::output;
@@ -19,7 +19,7 @@ use maverl::rollout::Rollout;
 use maverl::runtime::Runtime;
 use maverl::train::Interrupt;
 use maverl_serve::Limits;
-use maverl_serve::team::{History, ServedTeam, TeamServer, TeamSettings};
+use maverl_serve::team::{ConversationReading, ServedTeam, TeamServer, TeamSettings};
 
 #[derive(Args)]
 pub(crate) struct TeamArgs {
@@ -78,21 +78,21 @@ impl TeamArgs {
             max_body: self.max_body_mib.max(1) << 20,
             show_turns: self.show_turns,
             history: match self.history {
-                HistoryArg::Transcript => History::Transcript,
-                HistoryArg::Last => History::Last,
+                HistoryArg::Transcript => ConversationReading::Transcript,
+                HistoryArg::Last => ConversationReading::Last,
             },
             queue: self.queue.limits(self.max_requests),
         }
     }
 
     /// Reads the configuration, and opens the checkpoint.
-    fn described(&self) -> Result<DescribedTeam, Failure> {
+    fn describe_team(&self) -> Result<DescribedTeam, Failure> {
         let registry = Registry::collect()?;
         let sources = match &self.run {
             Some(run) => self.config.over(of_run(run)?.0),
             None => self.config.sources(None),
         };
-        let mut plan = planned(&sources, &registry, Purpose::Eval)?;
+        let mut plan = plan_with_warnings(&sources, &registry, Purpose::Eval)?;
         // No policy is trained, so no critic is needed.
         plan.algorithm.critic = None;
         let open = |run: &PathBuf| -> Result<_, Failure> {
@@ -125,7 +125,7 @@ impl TeamArgs {
 
 /// Serves until a signal.
 pub(super) fn serve(args: &TeamArgs) -> Result<ExitCode, Failure> {
-    let described = args.described()?;
+    let described = args.describe_team()?;
     block_on(async {
         let interrupt = Interrupt::on_signals()?;
         let listening = args.listen.open(Limits::default()).await?;

@@ -20,7 +20,7 @@ fn book(page: &str) -> PathBuf {
 
 /// Returns the commands without subcommands, by the words that call them.
 fn leaves() -> Vec<(String, Command)> {
-    let all = commands(&examples::shown(Cli::command(), "maverl"), &[]);
+    let all = commands(&examples::show_examples(Cli::command(), "maverl"), &[]);
     all.into_iter()
         .filter(|(_, command)| !command.has_subcommands())
         .map(|(words, command)| (words.join(" "), command))

@@ -32,7 +32,7 @@ impl Fake {
 
     /// Returns options with the library.
     pub(crate) fn options(&self, timeout: Duration) -> NcclOptions {
-        let mut options = NcclOptions::within(timeout.as_secs_f64());
+        let mut options = NcclOptions::within_seconds(timeout.as_secs_f64());
         options.library = Some(self.dir.path().join("libfake.so"));
         options
     }

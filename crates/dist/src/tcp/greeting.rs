@@ -161,7 +161,7 @@ pub(super) fn send_text(
     let message = [head, &length, text.as_bytes()].concat();
     let mut rest = message.as_slice();
     while !rest.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.set_write_timeout(Some(time_left(deadline)?))?;
         match stream.write(rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => rest = &rest[written..],
@@ -191,7 +191,7 @@ fn receive(stream: &mut TcpStream, length: usize, deadline: Instant) -> io::Resu
     let mut bytes = vec![0; length];
     let mut rest = bytes.as_mut_slice();
     while !rest.is_empty() {
-        stream.set_read_timeout(Some(left(deadline)?))?;
+        stream.set_read_timeout(Some(time_left(deadline)?))?;
         match stream.read(rest) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => rest = &mut rest[read..],
@@ -203,7 +203,7 @@ fn receive(stream: &mut TcpStream, length: usize, deadline: Instant) -> io::Resu
 }
 
 /// Returns the time until a deadline.
-fn left(deadline: Instant) -> io::Result<Duration> {
+fn time_left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }

@@ -7,8 +7,8 @@ use maverl_kernels::sample::derive_seed;
 use safetensors::tensor::View;
 use serde_json::{Value, json};
 
-use crate::files::create::{self, Size, drawn, parse, write};
-use crate::files::save::{Entry, safetensors_file};
+use crate::files::create::{self, Size, draw_values, parse, write};
+use crate::files::save::{SavedTensor, safetensors_file};
 use crate::files::{ModelError, ModelErrorKind, StoredDtype, builtin};
 
 /// Family of a shape.
@@ -144,7 +144,7 @@ pub fn blank_model(
 /// Returns a file of `builtin:tiny`, whose tokenizer blank models have.
 fn tiny(name: &str) -> Result<&'static [u8], ModelError> {
     builtin::model_file("tiny", name)
-        .ok_or_else(|| ModelError::new(ModelErrorKind::NotFound, builtin::unknown("tiny")))
+        .ok_or_else(|| ModelError::new(ModelErrorKind::NotFound, builtin::unknown_model("tiny")))
 }
 
 /// Returns the configuration in the format of transformers 5.
@@ -197,7 +197,7 @@ impl View for Blank {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let values = drawn(&self.name, &self.shape, self.seed);
+        let values = draw_values(&self.name, &self.shape, self.seed);
         Cow::Owned(View::data(&&self.entry(&values)).into_owned())
     }
 
@@ -207,8 +207,8 @@ impl View for Blank {
 }
 
 impl Blank {
-    fn entry<'a>(&self, values: &'a [f32]) -> Entry<'a> {
-        Entry::slice(self.name.as_str(), &self.shape, values).stored_as(self.dtype)
+    fn entry<'a>(&self, values: &'a [f32]) -> SavedTensor<'a> {
+        SavedTensor::slice(self.name.as_str(), &self.shape, values).stored_as(self.dtype)
     }
 }
 

@@ -18,7 +18,7 @@ pub fn file(_model: &str, _name: &str) -> Option<&'static [u8]> {
 }
 
 /// Returns the reason why no shipped model has a name, with what to write instead.
-pub fn unknown(name: &str) -> String {
+pub fn unknown_model(name: &str) -> String {
     match NAMES {
         [] => format!(
             "`builtin:{name}` is not in this program; compile it with the feature `models` of `maverl-engine`"

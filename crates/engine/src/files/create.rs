@@ -12,7 +12,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::files::save::{self, Entry, SHARD_BYTES};
+use crate::files::save::{self, SHARD_BYTES, SavedTensor};
 use crate::files::{HfConfig, ModelError, ModelErrorKind, StoredDtype};
 
 /// Special tokens of ChatML: padding, and the start and end of a turn.
@@ -124,12 +124,14 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     write(dir, "generation_config.json", format!("{generation:#}"))?;
     write(dir, "tokenizer.json", tokenizer)?;
     let tensors = parsed.tensors();
-    let entries: Vec<Entry<'_>> = tensors
+    let entries: Vec<SavedTensor<'_>> = tensors
         .iter()
         .zip(1..)
         .map(|(tensor, index)| {
             let (name, shape) = tensor;
-            Entry::computed(name, shape, move || drawn(name, shape, derive_seed(seed, index)))
+            SavedTensor::computed(name, shape, move || {
+                draw_values(name, shape, derive_seed(seed, index))
+            })
         })
         .collect();
     save::shards(dir, &entries, SHARD_BYTES)
@@ -174,7 +176,7 @@ pub(super) fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> Result<(
 }
 
 /// Generates the random values of a tensor. They depend on its name.
-pub(super) fn drawn(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
+pub(super) fn draw_values(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
     let n = shape.iter().product();
     match name {
         name if name.ends_with(".bias") => vec![0.0; n],

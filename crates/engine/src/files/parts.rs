@@ -91,10 +91,10 @@ pub struct NormShape {
 pub type LayerShape = Layer<LinearShape, NormShape>;
 
 /// Name and dimensions of a tensor.
-type Named = (String, Vec<usize>);
+type NamedShape = (String, Vec<usize>);
 
 impl LinearShape {
-    fn tensors(self) -> impl Iterator<Item = Named> {
+    fn tensors(self) -> impl Iterator<Item = NamedShape> {
         let Self { name, output, input, bias } = self;
         let bias = bias.then(|| (format!("{name}.bias"), vec![output]));
         [(format!("{name}.weight"), vec![output, input])].into_iter().chain(bias)
@@ -103,14 +103,14 @@ impl LinearShape {
 
 impl NormShape {
     /// Returns the name and the dimensions of its weight.
-    pub(crate) fn tensor(self) -> Named {
+    pub(crate) fn tensor(self) -> NamedShape {
         (format!("{}.weight", self.name), vec![self.width])
     }
 }
 
 impl Attention<LinearShape, NormShape> {
     /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
-    pub fn tensors(&self) -> impl Iterator<Item = Named> {
+    pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
         let Self { heads: _, q, k, v, o, q_norm, k_norm } = self;
         let maps = [q, k, v, o].into_iter().flat_map(|map| map.tensors());
         maps.chain(q_norm.iter().chain(k_norm).map(|norm| norm.tensor()))
@@ -119,7 +119,7 @@ impl Attention<LinearShape, NormShape> {
 
 impl Mlp<LinearShape> {
     /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
-    pub fn tensors(&self) -> impl Iterator<Item = Named> {
+    pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
         let Self { gate, up, down } = self;
         [gate, up, down].into_iter().flat_map(|map| map.tensors())
     }
@@ -128,7 +128,7 @@ impl Mlp<LinearShape> {
 impl LayerShape {
     /// Iterates over the name within the layer and the dimensions of each tensor, in the order of
     /// [`HfConfig::tensors`](super::HfConfig).
-    pub fn tensors(&self) -> impl Iterator<Item = Named> {
+    pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
         let Self { before_attention, attention, before_mlp, mlp } = self;
         let attention = [before_attention.tensor()].into_iter().chain(attention.tensors());
         attention.chain([before_mlp.tensor()]).chain(mlp.tensors())

@@ -85,7 +85,7 @@ pub trait HostTensor {
 }
 
 /// Something to be written under a name.
-pub struct Entry<'a> {
+pub struct SavedTensor<'a> {
     name: String,
     shape: Vec<usize>,
     values: EntryValues<'a>,
@@ -98,7 +98,7 @@ enum EntryValues<'a> {
     Computed(Box<dyn Fn() -> Vec<f32> + 'a>),
 }
 
-impl<'a> Entry<'a> {
+impl<'a> SavedTensor<'a> {
     /// A tensor.
     pub fn tensor(name: impl Into<String>, tensor: &'a impl HostTensor) -> Self {
         let (shape, values) = (tensor.shape().to_vec(), EntryValues::Tensor(tensor));
@@ -141,7 +141,7 @@ impl<'a> Entry<'a> {
 }
 
 /// View that the safetensors writer reads: the bytes of one tensor at a time.
-impl View for &Entry<'_> {
+impl View for &SavedTensor<'_> {
     fn dtype(&self) -> safetensors::Dtype {
         match self.dtype {
             StoredDtype::F32 => safetensors::Dtype::F32,
@@ -168,7 +168,7 @@ impl View for &Entry<'_> {
 /// # Errors
 ///
 /// If the file cannot be written.
-pub fn one_file(file: &Path, entries: &[Entry<'_>]) -> Result<(), ModelError> {
+pub fn one_file(file: &Path, entries: &[SavedTensor<'_>]) -> Result<(), ModelError> {
     safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))
 }
 
@@ -204,8 +204,10 @@ pub fn weights(
     vars: &[(String, impl HostTensor)],
     options: &SaveOptions,
 ) -> Result<(), ModelError> {
-    let entries: Vec<Entry<'_>> =
-        vars.iter().map(|(name, var)| Entry::tensor(name, var).stored_as(options.dtype)).collect();
+    let entries: Vec<SavedTensor<'_>> = vars
+        .iter()
+        .map(|(name, var)| SavedTensor::tensor(name, var).stored_as(options.dtype))
+        .collect();
     shards(dir, &entries, options.shard_bytes)
 }
 
@@ -215,7 +217,7 @@ pub fn weights(
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn shards(dir: &Path, entries: &[Entry<'_>], shard_bytes: u64) -> Result<(), ModelError> {
+pub fn shards(dir: &Path, entries: &[SavedTensor<'_>], shard_bytes: u64) -> Result<(), ModelError> {
     let sizes: Vec<u64> = entries.iter().map(|entry| entry.data_len() as u64).collect();
     let parts = split(&sizes, shard_bytes);
     if parts.len() <= 1 {

@@ -15,7 +15,7 @@ use crate::files::HfConfig;
 use crate::files::ModelFiles;
 use crate::files::hf_config::HEAD;
 use crate::files::{ModelError, ModelErrorKind};
-use index::{Stored, stored};
+use index::{Stored, stored_tensors};
 use maverl_hub::{INDEX, SINGLE, open_file, weight_map};
 
 /// Head of a model that classifies sequences; a reward model reads it.
@@ -64,7 +64,7 @@ impl Shards {
             let message = format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display());
             ModelError::new(ModelErrorKind::NotFound, message)
         })?;
-        Self::sharded(dir, &index).map_err(|what| {
+        Self::open_sharded(dir, &index).map_err(|what| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {INDEX}: {what}", dir.display()))
         })
     }
@@ -92,14 +92,14 @@ impl Shards {
     }
 
     fn read(bytes: Bytes, place: &str) -> Result<Self, ModelError> {
-        let tensors = stored(bytes.as_slice(), 0).map_err(|what| {
+        let tensors = stored_tensors(bytes.as_slice(), 0).map_err(|what| {
             let message = format!("{place} is damaged or not safetensors: {what}");
             ModelError::new(ModelErrorKind::Invalid, message)
         })?;
         Ok(Self { files: vec![bytes], tensors })
     }
 
-    fn sharded(dir: &Path, index: &[u8]) -> Result<Self, String> {
+    fn open_sharded(dir: &Path, index: &[u8]) -> Result<Self, String> {
         let places = weight_map(index)?;
         let (mut shards, mut problems) =
             (Self { files: Vec::new(), tensors: BTreeMap::new() }, Vec::new());
@@ -117,7 +117,7 @@ impl Shards {
                 }
             }
         }
-        if problems.is_empty() { Ok(shards) } else { Err(listed(&problems)) }
+        if problems.is_empty() { Ok(shards) } else { Err(list_problems(&problems)) }
     }
 
     /// Takes over what another file holds, but for tensors that belong elsewhere.
@@ -137,7 +137,7 @@ impl Shards {
     ///
     /// If it is not there, or its type is not f32, f16 or bf16.
     pub fn values(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let stored = self.stored(name)?;
+        let stored = self.stored_tensor(name)?;
         let mut values = vec![0.0; stored.shape.iter().product()];
         self.fill(name, &stored.shape, &mut values)?;
         Ok(values)
@@ -149,7 +149,7 @@ impl Shards {
     ///
     /// If it is not there, its type is not f32, f16 or bf16, or it has another number of values.
     pub fn fill(&self, name: &str, shape: &[usize], to: &mut [f32]) -> Result<(), ModelError> {
-        let stored = self.stored(name)?;
+        let stored = self.stored_tensor(name)?;
         fits(stored.shape.iter().product(), shape)
             .map_err(|e| ModelError::new(e.kind(), format!("tensor `{name}`: {e}")))?;
         if numbers(stored.dtype, self.bytes(stored), to) {
@@ -159,7 +159,7 @@ impl Shards {
         Err(ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: {what}")))
     }
 
-    fn stored(&self, name: &str) -> Result<&Stored, ModelError> {
+    fn stored_tensor(&self, name: &str) -> Result<&Stored, ModelError> {
         let missing =
             || ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: missing"));
         self.tensors.get(name).ok_or_else(missing)
@@ -214,7 +214,7 @@ impl Shards {
                 let found = &stored.shape;
                 problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"));
             }
-            if !supported(stored.dtype) {
+            if !is_supported(stored.dtype) {
                 problems.push(format!(
                     "`{name}` is {:?}; f32, f16 or bf16 are supported",
                     stored.dtype
@@ -225,7 +225,7 @@ impl Shards {
         let known = |name: &str| wanted.contains_key(name) || name.contains("rotary_emb.inv_freq");
         let extra = self.names().filter(|name| !known(name));
         problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
-        if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
+        if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }
     }
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     ))
 }
 
-fn supported(dtype: Dtype) -> bool {
+fn is_supported(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
 }
 
@@ -262,7 +262,7 @@ fn decode<const N: usize>(data: &[u8], to: &mut [f32], number: impl Fn([u8; N]) 
 }
 
 /// Problems in one line; so many that nobody would read them are counted.
-pub(crate) fn listed(problems: &[String]) -> String {
+pub(crate) fn list_problems(problems: &[String]) -> String {
     const MOST: usize = 8;
     let text = problems[..problems.len().min(MOST)].join("; ");
     match problems.len().saturating_sub(MOST) {

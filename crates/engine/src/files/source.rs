@@ -34,7 +34,7 @@ impl ModelSource {
             return if builtin::NAMES.contains(&name) {
                 Ok(Self::Builtin(name.to_owned()))
             } else {
-                Err(ModelError::new(ModelErrorKind::NotFound, builtin::unknown(name)))
+                Err(ModelError::new(ModelErrorKind::NotFound, builtin::unknown_model(name)))
             };
         }
         match path.strip_prefix("hf:") {

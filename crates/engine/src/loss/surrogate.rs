@@ -41,11 +41,11 @@ pub fn clipped_surrogate(
 ) -> Clipped {
     let ratio = ratio(log_ratio);
     if advantage > 0.0 && ratio > 1.0 + high {
-        Clipped::cut(-advantage * (1.0 + high), Clip::High)
+        Clipped::cut_at(-advantage * (1.0 + high), Clip::High)
     } else if advantage < 0.0 && ratio < 1.0 - low {
-        Clipped::cut(-advantage * (1.0 - low), Clip::Low)
+        Clipped::cut_at(-advantage * (1.0 - low), Clip::Low)
     } else if advantage < 0.0 && ratio > dual {
-        Clipped::cut(-advantage * dual, Clip::Dual)
+        Clipped::cut_at(-advantage * dual, Clip::Dual)
     } else {
         Clipped::free(-advantage * ratio, -advantage * ratio)
     }
@@ -98,9 +98,9 @@ pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) ->
 pub fn cpgd(log_ratio: f64, advantage: f64, (low, high): (f64, f64)) -> Clipped {
     let (floor, ceiling) = ((-low).ln_1p(), high.ln_1p());
     if advantage > 0.0 && log_ratio > ceiling {
-        Clipped::cut(-advantage * ceiling, Clip::High)
+        Clipped::cut_at(-advantage * ceiling, Clip::High)
     } else if advantage < 0.0 && log_ratio < floor {
-        Clipped::cut(-advantage * floor, Clip::Low)
+        Clipped::cut_at(-advantage * floor, Clip::Low)
     } else {
         Clipped::free(-advantage * log_ratio, -advantage)
     }

@@ -76,7 +76,7 @@ impl Clipped {
     }
 
     /// A loss at a bound: no gradient.
-    pub const fn cut(value: f64, clip: Clip) -> Self {
+    pub const fn cut_at(value: f64, clip: Clip) -> Self {
         Self { term: Term::constant(value), clip: Some(clip) }
     }
 }

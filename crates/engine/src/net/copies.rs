@@ -13,7 +13,7 @@ impl Model {
     /// Returns the model with its weights on a device, for training or not.
     pub(super) fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Model<O>, ModelError> {
         let own = trained && self.adapter.is_none();
-        let base = self.moved(ops, self.weights.params().on(ops, own)?)?;
+        let base = self.move_to(ops, self.weights.params().on(ops, own)?)?;
         match &self.adapter {
             Some(adapter) => Ok(base.with_adapter(adapter.on(ops, trained)?)),
             None => Ok(base),
@@ -32,12 +32,12 @@ impl<O: Ops> Model<O> {
         let ops = self.decoder.ops();
         match &self.adapter {
             Some(adapter) => Ok(self.with_adapter(adapter.copy(ops, trained)?)),
-            None => self.moved(ops, self.weights.params().copy(ops, trained)?),
+            None => self.move_to(ops, self.weights.params().copy(ops, trained)?),
         }
     }
 
     /// Returns the base over other weights on a device.
-    fn moved<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
+    fn move_to<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
         let weights = Weights::over(params);
         let decoder = decoder_on(ops, &self.config, &weights)?;
         let Self { config, name, companions, .. } = self;
@@ -48,7 +48,7 @@ impl<O: Ops> Model<O> {
     /// Returns the model on the CPU, with a copy of all its weights.
     #[cfg(feature = "cuda")]
     pub(super) fn to_host(&self, ops: &O) -> Result<Model, ModelError> {
-        let base = self.moved(&Cpu::default(), self.weights.params().to_host(ops)?)?;
+        let base = self.move_to(&Cpu::default(), self.weights.params().to_host(ops)?)?;
         match &self.adapter {
             Some(adapter) => Ok(base.with_adapter(adapter.to_host(ops)?)),
             None => Ok(base),

@@ -52,19 +52,19 @@ pub struct Decoder<O: Ops = Cpu> {
     norm: Norm<O>,
     head: Linear<O>,
     rope: Angles<O>,
-    passes: Passes<O>,
+    passes: RecordedPasses<O>,
 }
 
 /// Passes that the device has recorded, with the weights of this decoder. A clone has none, as it may get others.
-struct Passes<O: Ops>(O::Passes);
+struct RecordedPasses<O: Ops>(O::Passes);
 
-impl<O: Ops> Default for Passes<O> {
+impl<O: Ops> Default for RecordedPasses<O> {
     fn default() -> Self {
         Self(O::Passes::default())
     }
 }
 
-impl<O: Ops> Clone for Passes<O> {
+impl<O: Ops> Clone for RecordedPasses<O> {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -96,7 +96,7 @@ impl<O: Ops> Saved<O> {
 
 impl LayerShape {
     /// Returns the numbers of a token that a layer keeps for its backward pass.
-    pub fn saved(&self) -> usize {
+    pub fn saved_numbers(&self) -> usize {
         self.attention_saved() + self.mlp_saved()
     }
 }
@@ -132,7 +132,7 @@ impl<O: Ops> Decoder<O> {
         let head = if config.tie_word_embeddings { embed.clone() } else { get(HEAD)? };
         let rope = ops.rope(&config.inv_freq(), config.max_position_embeddings)?;
         let (config, head) = (Arc::clone(config), Linear::new(head, None));
-        let (rope, passes) = (Angles(Arc::new(rope)), Passes::default());
+        let (rope, passes) = (Angles(Arc::new(rope)), RecordedPasses::default());
         Ok(Self { ops, config, embed, layers, norm, head, rope, passes })
     }
 
@@ -163,7 +163,7 @@ impl<O: Ops> Decoder<O> {
     /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
     /// fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
-        self.passes = Passes::default();
+        self.passes = RecordedPasses::default();
         let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
         self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
     }
@@ -197,14 +197,16 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<O::Act, ModelError> {
         self.check(ids, positions)?;
         let (kv, segments, drawn) = match context {
-            Context::Packed(packing) => return self.packed(Rows { ids, positions, packing }, pool),
+            Context::Packed(packing) => {
+                return self.decode_packed(Rows { ids, positions, packing }, pool);
+            }
             Context::Cached(kv, segments) => (kv, segments, None),
             Context::Drawn(kv, segments, drawn) => (kv, segments, Some(drawn)),
         };
-        self.cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
+        self.decode_cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
     }
 
-    fn packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
+    fn decode_packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
         let at = self.ops.place(rows)?;
         let mut x = self.embed(&at, pool)?;
         for index in 0..self.layers.len() {

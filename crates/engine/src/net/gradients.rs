@@ -41,7 +41,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
     }
 
     /// Marks the variable at `slot` as one that no result depends on.
-    pub fn unused(&mut self, slot: Option<usize>) {
+    pub fn mark_unused(&mut self, slot: Option<usize>) {
         if let Some(slot) = slot {
             self.reached[slot] = true;
         }
@@ -52,7 +52,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
     /// # Errors
     ///
     /// If a variable got no gradient (MO-1).
-    pub fn all(&self) -> Result<&O::Sums, ModelError> {
+    pub fn all_sums(&self) -> Result<&O::Sums, ModelError> {
         self.check().map(|()| &self.sums)
     }
 
@@ -137,7 +137,7 @@ impl<'m> Gradients<'m> {
     ///
     /// If a variable got no gradient (MO-1).
     pub fn sums(&self) -> Result<Vec<&[f32]>, ModelError> {
-        let all = self.all()?;
+        let all = self.all_sums()?;
         Ok(self.params.vars().iter().map(|(_, var)| &all[var.range()]).collect())
     }
 }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::Shards;
-use crate::files::save::{self, Entry};
+use crate::files::save::{self, SavedTensor};
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::values::{Params, Tensor};
 use crate::net::{Gradients, Model, Pool, Rows, Tape};
@@ -120,8 +120,8 @@ impl ValueHead {
     ///
     /// If the file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
-        let entries: Vec<Entry<'_>> =
-            self.vars().iter().map(|(name, var)| Entry::tensor(name, var)).collect();
+        let entries: Vec<SavedTensor<'_>> =
+            self.vars().iter().map(|(name, var)| SavedTensor::tensor(name, var)).collect();
         save::one_file(&self.kind.file(dir), &entries)
     }
 

@@ -27,8 +27,8 @@ pub use keys::MAX_RANK;
 pub use patterns::{Modules, Patterns};
 
 use crate::files::Shards;
-use crate::files::save::{self, Entry};
-use crate::files::shards::listed;
+use crate::files::save::{self, SavedTensor};
+use crate::files::shards::list_problems;
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::Decoder;
 use crate::net::linear::{Dropout, Lora};
@@ -102,7 +102,7 @@ impl Adapter {
     /// If a target module is not in the base.
     pub fn new(base: &HfConfig, config: LoraConfig, seed: u64) -> Result<Self, ModelError> {
         Self::build(base, config, |index, target, part, values| {
-            if matches!(part, Part::A) {
+            if matches!(part, LoraFactor::A) {
                 let bound = (target.input as f64).sqrt().recip();
                 let stream = derive_seed(seed, index as u64);
                 let draw = |i| (bound * (2.0 * uniform_number(stream, i) - 1.0)) as f32;
@@ -131,11 +131,12 @@ impl Adapter {
     fn build(
         base: &HfConfig,
         config: LoraConfig,
-        mut fill: impl FnMut(usize, &LoraTarget, Part, &mut [f32]) -> Result<(), ModelError>,
+        mut fill: impl FnMut(usize, &LoraTarget, LoraFactor, &mut [f32]) -> Result<(), ModelError>,
     ) -> Result<Self, ModelError> {
         let targets = config.targets(base)?;
-        let parts: Vec<(usize, Part)> =
-            (0..targets.len()).flat_map(|index| [(index, Part::A), (index, Part::B)]).collect();
+        let parts: Vec<(usize, LoraFactor)> = (0..targets.len())
+            .flat_map(|index| [(index, LoraFactor::A), (index, LoraFactor::B)])
+            .collect();
         let shapes = parts.iter().map(|&(index, part)| {
             let target = &targets[index];
             (part.name(target), part.shape(target).to_vec())
@@ -170,10 +171,10 @@ impl Adapter {
     /// If a file cannot be written.
     pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         self.config.write(dir, base)?;
-        let entries: Vec<Entry<'_>> = self
+        let entries: Vec<SavedTensor<'_>> = self
             .vars()
             .iter()
-            .map(|(name, var)| Entry::tensor(format!("{PREFIX}{name}"), var))
+            .map(|(name, var)| SavedTensor::tensor(format!("{PREFIX}{name}"), var))
             .collect();
         save::one_file(&dir.join(WEIGHTS_FILE), &entries)
     }
@@ -240,12 +241,12 @@ pub fn with_dropout<O: Ops>(decoder: &Decoder<O>, p: f32, keys: &Arc<[u64]>) -> 
 
 /// One of an adapter's two matrices for a linear map.
 #[derive(Clone, Copy)]
-enum Part {
+enum LoraFactor {
     A,
     B,
 }
 
-impl Part {
+impl LoraFactor {
     fn name(self, target: &LoraTarget) -> String {
         match self {
             Self::A => format!("{}.lora_A.weight", target.name),
@@ -286,7 +287,7 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     let mut problems = Vec::new();
     let mut known = std::collections::BTreeSet::new();
     for target in &targets {
-        for part in [Part::A, Part::B] {
+        for part in [LoraFactor::A, LoraFactor::B] {
             let name = format!("{PREFIX}{}", part.name(target));
             let wanted = part.shape(target);
             match shards.shape(&name) {
@@ -302,7 +303,7 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     for name in shards.names().filter(|name| !known.contains(*name)) {
         problems.push(format!("`{name}` is no correction of a target module"));
     }
-    if problems.is_empty() { Ok(()) } else { Err(listed(&problems)) }
+    if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }
 }
 
 #[cfg(test)]

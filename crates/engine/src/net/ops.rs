@@ -25,7 +25,7 @@ pub use crate::net::memory::{Buffer, Buffers, Cpu, Done, Memory};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
-use crate::net::pool::{Pool, Share};
+use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
@@ -87,7 +87,7 @@ pub trait Ops: Memory {
     /// # Errors
     ///
     /// If the device fails.
-    fn join(&self, parts: &mut [Share<Self>], pool: &mut Pool<Self>) -> Done<Self::Act>;
+    fn join(&self, parts: &mut [ThreadBuffers<Self>], pool: &mut Pool<Self>) -> Done<Self::Act>;
 
     /// Packs a weight `[O, I]`.
     fn pack(&self, weight: &Param<Self>) -> Self::Packed;

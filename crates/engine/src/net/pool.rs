@@ -9,12 +9,12 @@ use crate::net::memory::{Cpu, Memory};
 pub struct Pool<O: Memory = Cpu> {
     spare: O::Spare,
     /// Buffers of threads that process rows of their own.
-    pub(super) shares: Vec<Share<O>>,
+    pub(super) shares: Vec<ThreadBuffers<O>>,
 }
 
 /// Buffers of a thread that processes rows of its own.
 #[derive(Debug)]
-pub struct Share<O: Memory = Cpu> {
+pub struct ThreadBuffers<O: Memory = Cpu> {
     /// Tokens of the thread, `start..end` of the pass.
     pub(super) rows: Range<usize>,
     /// Buffers of the thread.
@@ -52,7 +52,7 @@ impl<O: Memory> Default for Pool<O> {
     }
 }
 
-impl<O: Memory> Default for Share<O> {
+impl<O: Memory> Default for ThreadBuffers<O> {
     fn default() -> Self {
         let (x, hidden) = Default::default();
         let (rows, projected) = (0..0, Projected::default());

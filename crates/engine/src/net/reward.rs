@@ -23,7 +23,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::files::save::{self, Entry};
+use crate::files::save::{self, SavedTensor};
 use crate::files::shards::SCORE;
 use crate::files::{ModelError, ModelErrorKind, ModelFiles, ModelSource, SaveOptions, Shards};
 use crate::message::Message;
@@ -171,9 +171,9 @@ impl RewardModel {
         }
         let vars = self.model.weights.vars().iter().map(|(name, var)| (name.as_str(), var));
         let head = linear.then(|| (SCORE, &self.head.vars()[0].1));
-        let entries: Vec<Entry<'_>> = vars
+        let entries: Vec<SavedTensor<'_>> = vars
             .chain(head)
-            .map(|(name, var)| Entry::tensor(name, var).stored_as(options.dtype))
+            .map(|(name, var)| SavedTensor::tensor(name, var).stored_as(options.dtype))
             .collect();
         save::shards(dir, &entries, options.shard_bytes)?;
         companion(dir, FILE, format!("{:#}\n", json!(self.settings)).as_bytes())
@@ -212,7 +212,7 @@ impl RewardModel {
     /// # Errors
     ///
     /// If the head is one of log-probs, for which the reply must be known; or if the tokenizer cannot encode the text.
-    pub fn rendered(
+    pub fn encode_rendered(
         &self,
         tokenizer: &Tokenizer,
         text: &str,
@@ -247,7 +247,7 @@ impl RewardModel {
             let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
             left = later;
             logits.extend(if self.is_linear() {
-                self.scored(now, &mut pool)?
+                self.score_rows(now, &mut pool)?
             } else {
                 self.likely(now, &mut pool)?
             });
@@ -256,7 +256,11 @@ impl RewardModel {
     }
 
     /// Computes the logits of rows from their last hidden states.
-    fn scored(&self, rows: &[(Vec<u32>, usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
+    fn score_rows(
+        &self,
+        rows: &[(Vec<u32>, usize)],
+        pool: &mut Pool,
+    ) -> Result<Vec<f32>, ModelError> {
         if rows.iter().any(|(ids, _)| ids.is_empty()) {
             let message = "a row without tokens has no score";
             return Err(ModelError::new(ModelErrorKind::Argument, message));
@@ -384,7 +388,7 @@ mod tests {
         assert_eq!(read.settings, model.settings);
         let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
         assert!(config.contains("ForCausalLM\""), "{config}");
-        let error = model.rendered(&tokenizer, "2 + 2? 4").unwrap_err().to_string();
+        let error = model.encode_rendered(&tokenizer, "2 + 2? 4").unwrap_err().to_string();
         assert!(error.contains("send messages"), "{error}");
         let settings = r#"{"protocol": 2, "place": "reply", "temperature": 1.0}"#;
         std::fs::write(dir.path().join(FILE), settings).unwrap();

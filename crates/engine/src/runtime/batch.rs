@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
-use crate::runtime::peers::mixed;
+use crate::runtime::peers::mix_word;
 
 /// A training row: a prompt and its completion.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,7 +142,7 @@ impl Row {
         let ids = [&self.prompt, &self.completion].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
         let words = ids.chain(numbers.map(|number| number.to_bits()));
-        words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+        words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
     }
 }
 
@@ -150,7 +150,7 @@ impl Batch {
     /// Computes a hash of everything that weights depend on and that ranks compute themselves.
     pub(super) fn checksum(&self) -> u64 {
         let sizes = self.pairs.iter().flatten().map(|&rows| rows as u64);
-        let pairs = sizes.fold(mixed(0, self.lr.to_bits()), mixed);
+        let pairs = sizes.fold(mix_word(0, self.lr.to_bits()), mix_word);
         self.rows.iter().fold(pairs, |hash, row| row.mixed_into(hash))
     }
 
@@ -298,14 +298,14 @@ impl ValueRow {
         };
         let numbers = old.iter().chain(targets).map(|number| number.to_bits());
         let words = self.text.ids.iter().copied().chain(numbers);
-        words.fold(hash, |hash, word| mixed(hash, u64::from(word)))
+        words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
     }
 }
 
 impl ValueBatch {
     /// Computes a hash of everything that weights depend on and that ranks compute themselves.
     pub(super) fn checksum(&self) -> u64 {
-        self.rows.iter().fold(mixed(0, self.lr.to_bits()), |hash, row| row.mixed_into(hash))
+        self.rows.iter().fold(mix_word(0, self.lr.to_bits()), |hash, row| row.mixed_into(hash))
     }
 }
 

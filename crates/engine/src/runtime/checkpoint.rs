@@ -20,7 +20,7 @@ pub(super) fn halves(a: u64, b: u64) -> Vec<f32> {
 }
 
 /// Decodes the counters of [`halves`].
-pub(super) fn whole(halves: &[f32]) -> (u64, u64) {
+pub(super) fn whole_counters(halves: &[f32]) -> (u64, u64) {
     let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
     (at(0) << 24 | at(1), at(2) << 24 | at(3))
 }

@@ -6,7 +6,7 @@
 use super::{Batch, Objective, Row};
 use crate::files::ModelError;
 use crate::loss::RowTokens;
-use crate::runtime::peers::{self, Peers, lost};
+use crate::runtime::peers::{self, Peers, lost_rank};
 
 /// Quantities of the completion tokens of a batch: a list for each row, `[T]` each. An unknown quantity is NaN.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -58,7 +58,7 @@ impl ColumnRecorder {
     }
 
     /// Records the mismatch of a corrected row of the batch.
-    pub(super) fn corrected(&mut self, row: usize, trainer: &[f32], sampler: &[f32]) {
+    pub(super) fn record_correction(&mut self, row: usize, trainer: &[f32], sampler: &[f32]) {
         self.columns.mismatch[row] = differences(trainer, sampler);
     }
 
@@ -88,7 +88,7 @@ impl ColumnRecorder {
             .flat_map(|row| of(row).map(move |list| (row, list)))
             .map(|(row, list)| if self.seen[row] { list } else { Vec::new() })
             .collect();
-        let all = channel.all_gather(&peers::encode(&lists)).map_err(lost)?;
+        let all = channel.all_gather(&peers::encode(&lists)).map_err(lost_rank)?;
         for bytes in &all {
             for (place, list) in peers::decode(bytes).into_iter().enumerate() {
                 let (row, column) = (place / columns.len(), place % columns.len());

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::Shards;
-use crate::files::save::{self, Entry};
+use crate::files::save::{self, SavedTensor};
 use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::net::ops::{Backend, Buffer, Cpu};
 use crate::net::{Adapter, Context, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
-use crate::runtime::checkpoint::{halves, restore, whole};
+use crate::runtime::checkpoint::{halves, restore, whole_counters};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::micro_batches;
 use crate::runtime::peers::Peers;
@@ -60,7 +60,7 @@ struct Aimed<'a> {
 
 impl<'a> Aimed<'a> {
     /// Returns a row with values in the units of the head, by the scales of its old values and of its returns.
-    fn normalized(row: &'a ValueRow, [of_old, of_returns]: [Scale; 2]) -> Self {
+    fn normalized_row(row: &'a ValueRow, [of_old, of_returns]: [Scale; 2]) -> Self {
         let aim = match &row.aim {
             ValueTarget::Returns { old, returns } => ValueTarget::Returns {
                 old: of_old.all_normalized(old),
@@ -115,7 +115,7 @@ impl<O: Backend> Critic<O> {
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let lengths = texts.iter().map(|text| text.ids.len());
         let own = |own: Range<usize>| self.own_values(policy, &texts[own]);
-        self.body.peers.lists(lengths, own).map_err(|error| self.failed(&error))
+        self.body.peers.lists(lengths, own).map_err(|error| self.failed_pass(&error))
     }
 
     /// Computes the values of texts on this rank.
@@ -131,7 +131,7 @@ impl<O: Backend> Critic<O> {
         for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
             let (now, later) = texts.split_at(micro);
             texts = later;
-            let all = pass::values(head, decoder, &pass::packed(head, now.iter()), &mut pool)?;
+            let all = pass::values(head, decoder, &pass::pack_texts(head, now.iter()), &mut pool)?;
             let mut all = all.into_iter().map(|value| self.scale.value(value));
             values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
         }
@@ -159,14 +159,14 @@ impl<O: Backend> Critic<O> {
         };
         let lengths = texts.iter().map(|text| text.ids.len());
         let own = |own: Range<usize>| texts[own].iter().map(state).collect();
-        self.body.peers.lists(lengths, own).map_err(|error| self.failed(&error))
+        self.body.peers.lists(lengths, own).map_err(|error| self.failed_pass(&error))
     }
 
     /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
     pub(crate) fn update(&mut self, batch: &ValueBatch) -> Result<ValueStats, RuntimeError> {
         let agreed = self.body.peers.agree(|| batch.checksum(), &self.policy);
-        agreed.map_err(|error| self.failed(&error))?;
-        let rows = self.aim(batch).map_err(|error| self.failed(&error))?;
+        agreed.map_err(|error| self.failed_pass(&error))?;
+        let rows = self.aim(batch).map_err(|error| self.failed_pass(&error))?;
         let mut totals = CriticTotals::default();
         for _ in 0..batch.epochs {
             for part in 0..batch.minibatches {
@@ -179,7 +179,7 @@ impl<O: Backend> Critic<O> {
         }
         if let Some(trunk) = &self.body.trunk {
             let same = self.body.peers.compare(&self.body.ops, trunk.trainable(), &self.policy);
-            same.map_err(|error| self.failed(&error))?;
+            same.map_err(|error| self.failed_pass(&error))?;
         }
         Ok(ValueStats { likelihood: self.body.head.likelihood(), ..totals.stats(batch) })
     }
@@ -204,7 +204,7 @@ impl<O: Backend> Critic<O> {
             Normalize::None | Normalize::Running => before,
         };
         let scales = [head_scale, self.scale];
-        Ok(batch.rows.iter().map(|row| Aimed::normalized(row, scales)).collect())
+        Ok(batch.rows.iter().map(|row| Aimed::normalized_row(row, scales)).collect())
     }
 
     fn step(
@@ -214,12 +214,12 @@ impl<O: Backend> Critic<O> {
         totals: &mut CriticTotals,
     ) -> Result<(), RuntimeError> {
         let found = self.body.gradients(&mut self.of_trunk, rows, &mut totals.value);
-        let (of_trunk, of_head) = found.map_err(|error| failed(&self.policy, &error))?;
+        let (of_trunk, of_head) = found.map_err(|error| failed_critic(&self.policy, &error))?;
         let norms = self.body.peers.norm(&self.body.ops, &of_trunk).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
             Ok(trunk.hypot(head))
         });
-        let norm = norms.map_err(|error| failed(&self.policy, &error))?;
+        let norm = norms.map_err(|error| failed_critic(&self.policy, &error))?;
         if !totals.value.loss.is_finite() || !norm.is_finite() {
             let what = if norm.is_finite() { "the value loss" } else { "the critic's gradient" };
             let policy = self.policy.clone();
@@ -231,7 +231,7 @@ impl<O: Backend> Critic<O> {
         let head_lr = lr * self.body.spec.head_rate;
         let applied =
             trunk.apply(of_trunk, lr, norm).and_then(|()| head.apply(of_head, head_lr, norm));
-        applied.map_err(|error| failed(&self.policy, &error))
+        applied.map_err(|error| failed_critic(&self.policy, &error))
     }
 
     /// Writes trunk, head, scale and moments into `dir/critic`.
@@ -246,8 +246,8 @@ impl<O: Backend> Critic<O> {
         let counters = halves(self.of_trunk.step, self.of_head.step);
         let (trunk, head) = (self.of_trunk.moments()?, self.of_head.moments()?);
         let mut entries = vec![
-            Entry::slice("counters", &[4], &counters),
-            Entry::slice("scale", &[3], &self.scale.sums),
+            SavedTensor::slice("counters", &[4], &counters),
+            SavedTensor::slice("scale", &[3], &self.scale.sums),
         ];
         entries.extend(trunk.entries());
         entries.extend(head.entries());
@@ -269,7 +269,7 @@ impl<O: Backend> Critic<O> {
         }
         self.body.head.restore(&dir)?;
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let steps = whole(&saved.values("counters")?);
+        let steps = whole_counters(&saved.values("counters")?);
         let sums = saved.values("scale")?;
         for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
             *ours = saved;
@@ -278,8 +278,8 @@ impl<O: Backend> Critic<O> {
         self.of_head.restore(&saved, steps.1)
     }
 
-    fn failed(&self, error: &ModelError) -> RuntimeError {
-        failed(&self.policy, error)
+    fn failed_pass(&self, error: &ModelError) -> RuntimeError {
+        failed_critic(&self.policy, error)
     }
 }
 
@@ -302,7 +302,7 @@ impl<O: Backend> Body<O> {
         // No value of a hidden state depends on a separate output head.
         if self.head.kind() != HeadKind::Likelihood {
             let output = |(name, _): &(String, _)| name == "lm_head.weight";
-            of_trunk.unused(trunk.trainable().vars().iter().position(output));
+            of_trunk.mark_unused(trunk.trainable().vars().iter().position(output));
         }
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.peers.channel().map(|_| std::mem::take(sums));
@@ -314,7 +314,7 @@ impl<O: Backend> Body<O> {
         for micro in micro_batches(lengths(left), self.micro_batch_tokens) {
             let (now, later) = left.split_at(micro);
             left = later;
-            let packed = pass::packed(&self.head, now.iter().map(|row| row.text));
+            let packed = pass::pack_texts(&self.head, now.iter().map(|row| row.text));
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
             let slopes = |rows: Range<usize>, mut values: &[f32]| {
                 let mut slopes = Vec::new();
@@ -339,7 +339,7 @@ impl<O: Backend> Body<O> {
     }
 }
 
-fn failed(policy: &str, error: &ModelError) -> RuntimeError {
+fn failed_critic(policy: &str, error: &ModelError) -> RuntimeError {
     RuntimeError::Model { worker: policy.to_owned(), source: error.clone() }
 }
 

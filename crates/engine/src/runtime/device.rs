@@ -55,7 +55,7 @@ impl DeviceChoice {
 
     /// Returns what a worker group has that the device does not support, with remedies. `base` is the configuration of
     /// its model, if it is known.
-    pub fn unsupported(self, worker: &WorkerSpec, base: Option<&HfConfig>) -> Vec<String> {
+    pub fn unsupported_features(self, worker: &WorkerSpec, base: Option<&HfConfig>) -> Vec<String> {
         if matches!(self, Self::Cpu | Self::Auto) {
             return Vec::new();
         }
@@ -109,7 +109,7 @@ impl DeviceKernels {
     ///
     /// If the device cannot be used, or is the CPU.
     pub fn open(choice: DeviceChoice) -> Result<(Self, String), RuntimeError> {
-        OpenDevice::kernels(choice).map_err(|reason| refused(KEY, choice, reason))
+        OpenDevice::kernels(choice).map_err(|reason| refused_device(KEY, choice, reason))
     }
 }
 
@@ -273,11 +273,11 @@ impl AskedDevice<'_> {
         config: impl Fn(&WorkerSpec) -> Option<HfConfig>,
         opened: &mut Vec<OpenedDevice>,
     ) -> Result<OpenedDevice, RuntimeError> {
-        let failed = |reason| refused(&self.key, choice, reason);
+        let failed = |reason| refused_device(&self.key, choice, reason);
         let mut reasons: Vec<String> = choice.unavailable().into_iter().collect();
         if reasons.is_empty() {
             for worker in &self.workers {
-                let found = choice.unsupported(worker, config(worker).as_ref());
+                let found = choice.unsupported_features(worker, config(worker).as_ref());
                 let named = |reason: String| format!("worker group `{}`: {reason}", worker.name);
                 reasons.extend(found.into_iter().map(named));
             }
@@ -296,7 +296,7 @@ impl AskedDevice<'_> {
 }
 
 /// Returns the error of a device that cannot be opened, or does not support what runs on it.
-pub(super) fn refused(key: &str, choice: DeviceChoice, reason: String) -> RuntimeError {
+pub(super) fn refused_device(key: &str, choice: DeviceChoice, reason: String) -> RuntimeError {
     RuntimeError::Device { key: key.to_owned(), device: choice.to_string(), reason }
 }
 
@@ -310,7 +310,7 @@ fn without_feature() -> [String; 2] {
 
 #[cfg(feature = "cuda")]
 fn shape(config: &HfConfig) -> Vec<String> {
-    device::unsupported(config)
+    device::unsupported_reasons(config)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -380,9 +380,9 @@ mod tests {
         let mut worker = WorkerSpec::new("small", ModelSource::Builtin("tiny".to_owned()));
         let lora = LoraSpec { dropout: 0.1, ..LoraSpec::default() };
         worker.policies[0].adapter = Some(AdapterSpec::New(lora));
-        let found = DeviceChoice::Emulated.unsupported(&worker, None).join("; ");
+        let found = DeviceChoice::Emulated.unsupported_features(&worker, None).join("; ");
         assert!(found.contains("`dtype = \"bf16\"`") && found.contains("`dropout = 0`"), "{found}");
-        assert!(DeviceChoice::Cpu.unsupported(&worker, None).is_empty());
+        assert!(DeviceChoice::Cpu.unsupported_features(&worker, None).is_empty());
         let Err(error) = Devices::open(DeviceChoice::Emulated, &[worker]) else { panic!() };
         let RuntimeError::Device { key, .. } = &error else { panic!("{error}") };
         assert_eq!(key, "runtime.device");

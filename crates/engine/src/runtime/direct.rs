@@ -37,8 +37,8 @@ pub fn complete(
     let mut given = 0;
     while !engine.is_idle() {
         engine.step(std::iter::once(model));
-        engine.generated().iter().skip(given).for_each(|id| each(*id));
-        given = given.max(engine.generated().len());
+        engine.generated_tokens().iter().skip(given).for_each(|id| each(*id));
+        given = given.max(engine.generated_tokens().len());
     }
     let completion = answer.try_recv().expect("an engine answers before it is idle")?;
     completion.ids.iter().skip(given).for_each(|id| each(*id));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::device::{KEY, refused};
+use super::device::{KEY, refused_device};
 use super::engine::Engine;
 use super::queue::{Hosted, WorkerQueue};
 use super::start::start_threads;
@@ -76,7 +76,7 @@ impl Host {
     ) -> Result<Self, RuntimeError> {
         if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
             let reason = "models are served on the CPU alone: write `runtime.device = \"cpu\"`";
-            return Err(refused(KEY, options.device, reason.to_owned()));
+            return Err(refused_device(KEY, options.device, reason.to_owned()));
         }
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
@@ -150,7 +150,7 @@ impl Host {
             source,
         })?;
         let fingerprint = model.fingerprint();
-        self.put(place, model, version).await?;
+        self.put_model(place, model, version).await?;
         Ok(fingerprint)
     }
 
@@ -160,10 +160,15 @@ impl Host {
     ///
     /// See [`RuntimeError`].
     pub async fn unload(&self, place: usize, version: u64) -> Result<(), RuntimeError> {
-        self.put(place, self.base.clone(), version).await
+        self.put_model(place, self.base.clone(), version).await
     }
 
-    async fn put(&self, place: usize, model: Model, version: u64) -> Result<(), RuntimeError> {
+    async fn put_model(
+        &self,
+        place: usize,
+        model: Model,
+        version: u64,
+    ) -> Result<(), RuntimeError> {
         let loaded = LoadedModel { model, version };
         self.queue.at_barrier(place, move |old| replace_loaded(old, loaded)).await
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maverl_kernels::cuda::{Slice, SliceMut};
 
-use super::peers::{Peers, lost};
+use super::peers::{Peers, lost_rank};
 use crate::files::{ModelError, ModelErrorKind};
 use crate::net::ops::device::{Device, Runner};
 use crate::net::ops::{Done, Transfer};
@@ -34,7 +34,7 @@ impl Peers {
         let bound = device.kernels().machine().stream_handle();
         bound.map_err(|error| ModelError::new(ModelErrorKind::Device, error.to_string()))?;
         let (rank, size) = (channel.rank(), channel.size());
-        let nccl = Nccl::join(channel, nccl).map_err(lost)?;
+        let nccl = Nccl::join(channel, nccl).map_err(lost_rank)?;
         Ok(self.with_transfer(Arc::new(NcclDevices { nccl, rank, size })))
     }
 }
@@ -63,6 +63,6 @@ impl Transfer for NcclDevices {
             .collect();
         let mut done = || done().map_err(|error| error.to_string());
         // SAFETY: the slices borrow their memory during the call, those that are received into alone.
-        unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost)
+        unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost_rank)
     }
 }

@@ -16,7 +16,7 @@ use crate::net::ops::{Cpu, Ops};
 use crate::net::{Gradients, Params};
 use crate::runtime::OptimOptions;
 use crate::runtime::peers::Peers;
-pub(crate) use shards::Moments;
+pub(crate) use shards::ShardMoments;
 
 /// Moments of parameters, and the number of steps.
 pub(crate) struct Optimizer<O: Ops = Cpu> {
@@ -41,14 +41,14 @@ impl<O: Ops> Optimizer<O> {
         params: Params<O>,
         peers: Peers,
     ) -> Result<Self, ModelError> {
-        let own = peers.own(params.elements()).len();
+        let own = peers.own_range(params.elements()).len();
         let (m, v) = (ops.sums(own)?, ops.sums(own)?);
         Ok(Self { options, ops: ops.clone(), params, peers, m, v, zeros: None, step: 0 })
     }
 
     /// Returns the range of the parameters whose moments are here.
-    fn own(&self) -> Range<usize> {
-        self.peers.own(self.params.elements())
+    fn own_range(&self) -> Range<usize> {
+        self.peers.own_range(self.params.elements())
     }
 
     /// Creates gradients of zeros for the optimized parameters.
@@ -76,7 +76,7 @@ impl<O: Ops> Optimizer<O> {
         }
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);
-        let own = self.own();
+        let own = self.own_range();
         let Self { ops, params, peers, m, v, step, .. } = self;
         let mut weights = params.write();
         ops.adamw(&adamw, (*step, scale), own, (&mut weights, &mut grad), [m, v])?;
@@ -87,15 +87,15 @@ impl<O: Ops> Optimizer<O> {
     }
 
     /// Reads the moments, those of other ranks as they are written.
-    pub(crate) fn moments(&self) -> Result<Moments<'_, O>, ModelError> {
+    pub(crate) fn moments(&self) -> Result<ShardMoments<'_, O>, ModelError> {
         let both = self.read()?;
-        Ok(Moments::new(&self.params, both, self.peers.clone()))
+        Ok(ShardMoments::new(&self.params, both, self.peers.clone()))
     }
 
     /// Sends the moments of this rank to rank 0, which writes those of all.
     pub(crate) fn share(&self) -> Result<(), ModelError> {
         match self.peers.of_shards() {
-            Some(channel) => shards::serve(channel, &self.read()?, self.own().start),
+            Some(channel) => shards::serve(channel, &self.read()?, self.own_range().start),
             None => Ok(()),
         }
     }
@@ -107,14 +107,14 @@ impl<O: Ops> Optimizer<O> {
     /// Restores the moments of this rank and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
-        let (m, v) = (self.restored(saved, "m")?, self.restored(saved, "v")?);
+        let (m, v) = (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?);
         (self.m, self.v) = (m, v);
         Ok(())
     }
 
     /// Reads the moments of a kind, as far as they are those of this rank.
-    fn restored(&self, saved: &Shards, kind: &str) -> Result<O::Sums, ModelError> {
-        let own = self.own();
+    fn restored_moments(&self, saved: &Shards, kind: &str) -> Result<O::Sums, ModelError> {
+        let own = self.own_range();
         let mut values = vec![0.0; own.len()];
         for (name, var) in self.params.vars() {
             let (place, name) = (var.range(), format!("{kind}.{name}"));

@@ -87,7 +87,7 @@ impl PackedRows {
     }
 
     /// Packs texts whose last `places` tokens are predicted. The last token of a text predicts nothing and is omitted.
-    pub(crate) fn predicted<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
+    pub(crate) fn predicted_rows<'a>(texts: impl Iterator<Item = &'a ValueText>) -> Self {
         let mut packed = Self { offsets: vec![0], completions: vec![0], ..Self::default() };
         for ValueText { ids, places } in texts {
             let (_, last) = packed.push([&ids[..ids.len() - 1], &[]], 0, None);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use maverl_kernels::matmul::Precision;
 
-use super::device::{KEY, OpenDevice, refused};
+use super::device::{KEY, OpenDevice, refused_device};
 use super::packed::PackedRows;
 use super::{DeviceChoice, Row, RuntimeError};
 use crate::files::{ModelError, ModelFiles, ModelSource};
@@ -44,14 +44,16 @@ pub fn compare_step(
 ) -> Result<StepDifference, RuntimeError> {
     let failed = |source: ModelError| RuntimeError::Model { worker: device.to_string(), source };
     let model = Model::load(&ModelFiles::new(source)).map_err(failed)?;
-    let cpu = |precision| scored(&Cpu { precision }, &model, rows).map_err(failed);
+    let cpu = |precision| score_and_differentiate(&Cpu { precision }, &model, rows).map_err(failed);
     let (exact, cpu) = (cpu(Precision::F32)?, cpu(Precision::Bf16)?);
-    let opened = OpenDevice::open(device).map_err(|reason| refused(KEY, device, reason));
+    let opened = OpenDevice::open(device).map_err(|reason| refused_device(KEY, device, reason));
     let (device, _) = opened?;
     let device = match &device {
-        OpenDevice::Cpu => scored(&Cpu { precision: Precision::Bf16 }, &model, rows),
-        OpenDevice::Emulated(ops) => scored(ops, &model, rows),
-        OpenDevice::Cuda(ops) => scored(ops, &model, rows),
+        OpenDevice::Cpu => {
+            score_and_differentiate(&Cpu { precision: Precision::Bf16 }, &model, rows)
+        }
+        OpenDevice::Emulated(ops) => score_and_differentiate(ops, &model, rows),
+        OpenDevice::Cuda(ops) => score_and_differentiate(ops, &model, rows),
     };
     Ok(StepDifference::of(&exact, &cpu, &device.map_err(failed)?))
 }
@@ -62,20 +64,20 @@ impl StepDifference {
             a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
         };
         let (a, b) = (&cpu.gradients, &device.gradients);
-        let between = apart(cpu, device);
+        let between = logprob_differences(cpu, device);
         let sum: f64 = between.iter().copied().map(f64::from).sum();
         Self {
             tokens: between.len(),
             logprob: largest(&between),
             mean: sum / between.len().max(1) as f64,
             cosine: dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
-            from_f32: [cpu, device].map(|scored| largest(&apart(exact, scored))),
+            from_f32: [cpu, device].map(|scored| largest(&logprob_differences(exact, scored))),
         }
     }
 }
 
 /// Returns the differences of log-probs.
-fn apart(a: &ScoredRows, b: &ScoredRows) -> Vec<f32> {
+fn logprob_differences(a: &ScoredRows, b: &ScoredRows) -> Vec<f32> {
     a.logprobs.iter().zip(&b.logprobs).map(|(a, b)| (a - b).abs()).collect()
 }
 
@@ -84,7 +86,7 @@ fn largest(values: &[f32]) -> f32 {
 }
 
 /// Computes the log-probs of completions, and the gradients of their sum with the rows' first advantages as weights.
-pub(super) fn scored<O: Backend>(
+pub(super) fn score_and_differentiate<O: Backend>(
     ops: &O,
     model: &Model,
     rows: &[Row],
@@ -111,7 +113,7 @@ pub(super) fn scored<O: Backend>(
     )?;
     let dhidden = packed.spread(ops, &dhidden)?;
     tape.backward(&dhidden, &mut gradients, &mut pool)?;
-    let gradients = ops.read_sums(gradients.all()?)?.into_owned();
+    let gradients = ops.read_sums(gradients.all_sums()?)?.into_owned();
     Ok(ScoredRows { logprobs, gradients })
 }
 

@@ -89,7 +89,7 @@ impl Peers {
     }
 
     /// Returns the range of an array of parameters whose moments this rank has.
-    pub(crate) fn own(&self, elements: usize) -> Range<usize> {
+    pub(crate) fn own_range(&self, elements: usize) -> Range<usize> {
         match self.of_shards() {
             Some(channel) => self.shards(elements)[channel.rank()].clone(),
             None => 0..elements,
@@ -106,7 +106,7 @@ impl Peers {
         let Some(channel) = &self.channel else { return 0..lengths.count() };
         let lengths: Vec<usize> = lengths.collect();
         let [start, end] = [channel.rank(), channel.rank() + 1]
-            .map(|rank| bound(&lengths, together, rank, channel.size()));
+            .map(|rank| first_row(&lengths, together, rank, channel.size()));
         start..end
     }
 
@@ -118,7 +118,7 @@ impl Peers {
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let own = compute(self.share(lengths, 1))?;
         let Some(channel) = &self.channel else { return Ok(own) };
-        let all = channel.all_gather(&encode(&own)).map_err(lost)?;
+        let all = channel.all_gather(&encode(&own)).map_err(lost_rank)?;
         Ok(all.iter().flat_map(|bytes| decode(bytes)).collect())
     }
 
@@ -130,7 +130,7 @@ impl Peers {
     ) -> Result<(), ModelError> {
         let Some(channel) = &self.channel else { return Ok(()) };
         let shards = self.shards(gradients.elements());
-        let count = |reached: &mut [f32]| channel.all_reduce(reached).map_err(lost);
+        let count = |reached: &mut [f32]| channel.all_reduce(reached).map_err(lost_rank);
         #[cfg(feature = "cuda")]
         if let Some(transfer) = &self.transfer {
             return gradients.combine(count, |sums| {
@@ -140,9 +140,9 @@ impl Peers {
         }
         let mut add = |values: &mut [f32]| {
             if self.sharded {
-                channel.reduce_scatter(values, &shards).map_err(lost)
+                channel.reduce_scatter(values, &shards).map_err(lost_rank)
             } else {
-                channel.all_reduce(values).map_err(lost)
+                channel.all_reduce(values).map_err(lost_rank)
             }
         };
         gradients.combine(count, |sums| ops.update_sums(sums, &mut add))
@@ -180,7 +180,7 @@ impl Peers {
             return ops.spread_weights(&**transfer, weights, &shards);
         }
         ops.update_weights(weights, &mut |values| {
-            channel.all_gather_ranges(values, &shards).map_err(lost)
+            channel.all_gather_ranges(values, &shards).map_err(lost_rank)
         })
     }
 
@@ -188,7 +188,7 @@ impl Peers {
     pub(crate) fn numbers(&self, own: &[f64]) -> Result<Vec<Vec<f64>>, ModelError> {
         match &self.channel {
             None => Ok(vec![own.to_vec()]),
-            Some(channel) => channel.all_gather_f64(own).map_err(lost),
+            Some(channel) => channel.all_gather_f64(own).map_err(lost_rank),
         }
     }
 
@@ -204,7 +204,7 @@ impl Peers {
             "the weights of policy `{policy}` differ after an update; a rank has another build of maverl, or memory that \
              fails"
         );
-        channel.agree(params.checksum(ops)?, &what).map_err(lost)
+        channel.agree(params.checksum(ops)?, &what).map_err(lost_rank)
     }
 
     /// Fails unless all ranks have the same bytes, of which they give a hash.
@@ -213,7 +213,7 @@ impl Peers {
         let what = format!(
             "the batch of policy `{policy}` differs; episodes must not depend on the machine that plays them"
         );
-        channel.agree(hash(), &what).map_err(lost)
+        channel.agree(hash(), &what).map_err(lost_rank)
     }
 
     /// Adds the sums of all ranks over the rows of a loss.
@@ -247,17 +247,17 @@ impl Peers {
 }
 
 /// Adds a word to a hash.
-pub(crate) fn mixed(hash: u64, word: u64) -> u64 {
+pub(crate) fn mix_word(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 /// Converts the loss of a rank to an error of the worker group.
-pub(crate) fn lost(error: RankError) -> ModelError {
+pub(crate) fn lost_rank(error: RankError) -> ModelError {
     ModelError::new(ModelErrorKind::Io, error.to_string()).with_source(error)
 }
 
 /// Returns the first row of a rank: the one that begins nearest to its share of the tokens.
-fn bound(lengths: &[usize], together: usize, rank: usize, ranks: usize) -> usize {
+fn first_row(lengths: &[usize], together: usize, rank: usize, ranks: usize) -> usize {
     let total: usize = lengths.iter().sum();
     let target = total * rank / ranks;
     if rank == ranks {
@@ -310,7 +310,7 @@ mod tests {
         let total: usize = lengths.iter().sum();
         for (ranks, together) in [(1, 1), (2, 1), (3, 2), (4, 4), (7, 2), (64, 1)] {
             let bounds: Vec<usize> =
-                (0..=ranks).map(|rank| bound(&lengths, together, rank, ranks)).collect();
+                (0..=ranks).map(|rank| first_row(&lengths, together, rank, ranks)).collect();
             assert_eq!((bounds[0], bounds[ranks]), (0, lengths.len()));
             for pair in bounds.windows(2) {
                 assert!(pair[0] <= pair[1] && pair[0] % together == 0, "{bounds:?}");
@@ -318,7 +318,7 @@ mod tests {
                 assert!(tokens.abs_diff(total / ranks) <= 13 * together, "{tokens} of {total}");
             }
         }
-        assert_eq!(bound(&[], 1, 1, 2), 0);
+        assert_eq!(first_row(&[], 1, 1, 2), 0);
     }
 
     #[test]

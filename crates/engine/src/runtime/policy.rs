@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::files::{ModelError, ModelErrorKind};
 use crate::runtime::generator::{Generator, Published};
-use crate::runtime::worker::{Member, Worker};
+use crate::runtime::worker::{PolicyOperations, Worker};
 use crate::runtime::{
     Batch, Completion, EngineStats, KvBlocks, Objective, Request, Row, RuntimeError, UpdateStats,
     ValueBatch, ValueStats, ValueText,
@@ -95,7 +95,7 @@ impl Policy {
     /// See [`RuntimeError`].
     #[doc(hidden)]
     pub async fn version(&self) -> Result<u64, RuntimeError> {
-        let job = |member: &mut Member| Ok(member.version());
+        let job = |member: &mut PolicyOperations| Ok(member.version());
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -123,7 +123,7 @@ impl Policy {
 
     async fn write(&self, dir: &Path, weights: Published) -> Result<(), RuntimeError> {
         let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |member: &mut Member| {
+        let job = move |member: &mut PolicyOperations| {
             let done = member.publish(&dir, weights);
             done.map_err(|source| RuntimeError::Model { worker, source })
         };
@@ -136,8 +136,8 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
-        batch.check().map_err(|source| self.failed(source))?;
-        let job = move |member: &mut Member| Ok(member.update(&batch, None)?.0);
+        batch.check().map_err(|source| self.failed_worker(source))?;
+        let job = move |member: &mut PolicyOperations| Ok(member.update(&batch, None)?.0);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -147,7 +147,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn renew_reference(&self) -> Result<(), RuntimeError> {
-        let job = |member: &mut Member| member.renew_reference();
+        let job = |member: &mut PolicyOperations| member.renew_reference();
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -159,7 +159,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if no reference is kept for this policy.
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |member: &mut Member| member.reference(&rows);
+        let job = move |member: &mut PolicyOperations| member.reference(&rows);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -174,9 +174,9 @@ impl Policy {
         batch: Batch,
         values: ValueBatch,
     ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
-        batch.check().map_err(|source| self.failed(source))?;
+        batch.check().map_err(|source| self.failed_worker(source))?;
         let missing = self.no_critic();
-        let job = move |member: &mut Member| match member.update(&batch, Some(&values))? {
+        let job = move |member: &mut PolicyOperations| match member.update(&batch, Some(&values))? {
             (policy, Some(critic)) => Ok((policy, critic)),
             (_, None) => Err(missing),
         };
@@ -190,7 +190,7 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |member: &mut Member| member.logprobs(&rows);
+        let job = move |member: &mut PolicyOperations| member.logprobs(&rows);
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -201,7 +201,8 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |member: &mut Member| member.values(&texts).unwrap_or(Err(missing));
+        let job =
+            move |member: &mut PolicyOperations| member.values(&texts).unwrap_or(Err(missing));
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -213,7 +214,8 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |member: &mut Member| member.states(&texts).unwrap_or(Err(missing));
+        let job =
+            move |member: &mut PolicyOperations| member.states(&texts).unwrap_or(Err(missing));
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
@@ -224,16 +226,18 @@ impl Policy {
     /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
     pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
         let missing = self.no_critic();
-        let job = move |member: &mut Member| member.update_critic(&batch).unwrap_or(Err(missing));
+        let job = move |member: &mut PolicyOperations| {
+            member.update_critic(&batch).unwrap_or(Err(missing))
+        };
         self.worker.queue.at_barrier(self.slot, job).await
     }
 
     fn no_critic(&self) -> RuntimeError {
         let message = format!("there is no critic beside policy `{}`", self.name);
-        self.failed(ModelError::new(ModelErrorKind::Argument, message))
+        self.failed_worker(ModelError::new(ModelErrorKind::Argument, message))
     }
 
-    fn failed(&self, source: ModelError) -> RuntimeError {
+    fn failed_worker(&self, source: ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.worker.name.to_string(), source }
     }
 
@@ -241,7 +245,7 @@ impl Policy {
     fn check(&self, rows: &[Row]) -> Result<(), RuntimeError> {
         let mut rows = rows.iter().enumerate();
         rows.try_for_each(|(index, row)| row.check(index, Objective::Supervised))
-            .map_err(|source| self.failed(source))
+            .map_err(|source| self.failed_worker(source))
     }
 
     /// Writes the policy into an existing directory: a Hugging Face model directory or, if the policy is an adapter, a
@@ -283,10 +287,10 @@ impl Policy {
     /// Runs an operation on files and weights. A barrier (RT-1).
     async fn on_model<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Member) -> Result<T, ModelError> + Send + 'static,
+        operation: impl FnOnce(&mut PolicyOperations) -> Result<T, ModelError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
         let worker = self.worker.name.to_string();
-        let job = move |member: &mut Member| {
+        let job = move |member: &mut PolicyOperations| {
             operation(member).map_err(|source| RuntimeError::Model { worker, source })
         };
         self.worker.queue.at_barrier(self.slot, job).await

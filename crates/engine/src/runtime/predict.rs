@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::engine::Engine;
 use super::peers::Peers;
 use super::queue::Hosted;
-use super::worker::{Operations, OwnedModels, base, policies};
+use super::worker::{Operations, OwnedModels, base_on, policies};
 use super::{
     Batch, Request, Row, RuntimeError, RuntimeOptions, Sampling, Trunk, ValueBatch, ValueRow,
     ValueTarget, ValueText, WorkerSpec,
@@ -133,7 +133,7 @@ pub fn predict(
     let ops = Device::new(Kernels::new(CountingMachine)).with_graphs(options.graphs);
     let usage = Arc::clone(ops.kernels().usage());
     let loaded = Model::shaped(config.clone()).map_err(failed)?;
-    let base = base(&ops, worker, &loaded).map_err(failed)?;
+    let base = base_on(&ops, worker, &loaded).map_err(failed)?;
     let weights = usage.used();
     let mut owned =
         policies(worker, options, (&base, &loaded), &Peers::default()).map_err(failed)?;

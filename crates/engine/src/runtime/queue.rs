@@ -77,11 +77,12 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
         model: usize,
         request: Request,
     ) -> Result<Completion, RuntimeError> {
-        let permit = Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.gone())?;
+        let permit =
+            Arc::clone(&self.admission).acquire_owned().await.map_err(|_| self.worker_gone())?;
         let (reply, answer) = oneshot::channel();
         let job = QueueJob::Generate(model, request, reply, permit);
-        self.jobs.send(job).await.map_err(|_| self.gone())?;
-        answer.await.map_err(|_| self.gone())?
+        self.jobs.send(job).await.map_err(|_| self.worker_gone())?;
+        answer.await.map_err(|_| self.worker_gone())?
     }
 
     /// Runs `job` on one of the models, at a barrier for all of them (RT-1).
@@ -93,11 +94,11 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
         let (reply, answer) = oneshot::channel();
         // The send fails only if the caller dropped the request.
         let job: Barrier<T> = Box::new(move |owned| drop(reply.send(job(owned))));
-        self.jobs.send(QueueJob::Barrier(model, job)).await.map_err(|_| self.gone())?;
-        answer.await.map_err(|_| self.gone())?
+        self.jobs.send(QueueJob::Barrier(model, job)).await.map_err(|_| self.worker_gone())?;
+        answer.await.map_err(|_| self.worker_gone())?
     }
 
-    fn gone(&self) -> RuntimeError {
+    fn worker_gone(&self) -> RuntimeError {
         let reason = "its thread ended; what it printed above says why".to_owned();
         RuntimeError::Gone { worker: self.name.to_string(), reason }
     }

@@ -87,12 +87,12 @@ impl<O: Backend> Trainer<O> {
         batch: &Batch,
         mut values: Option<&mut SharedTrunk<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
-        self.require_reference(batch).map_err(|error| self.failed(&error))?;
+        self.require_reference(batch).map_err(|error| self.failed_update(&error))?;
         let agreed = self.peers.agree(|| batch.checksum(), &self.policy);
-        agreed.map_err(|error| self.failed(&error))?;
+        agreed.map_err(|error| self.failed_update(&error))?;
         let mut totals = Totals { recorder: ColumnRecorder::new(batch), ..Totals::default() };
-        let corrected = self.corrected(model, batch, &mut totals);
-        let rows = corrected.map_err(|error| self.failed(&error))?;
+        let corrected = self.correct_rows(model, batch, &mut totals);
+        let rows = corrected.map_err(|error| self.failed_update(&error))?;
         for _ in 0..batch.epochs {
             let before = totals.policy;
             for part in 0..batch.minibatches {
@@ -115,9 +115,9 @@ impl<O: Backend> Trainer<O> {
         }
         self.version += 1;
         let same = self.peers.compare(model.decoder.ops(), model.trainable(), &self.policy);
-        same.map_err(|error| self.failed(&error))?;
+        same.map_err(|error| self.failed_update(&error))?;
         if let Some(recorder) = &mut totals.recorder {
-            recorder.gather(&self.peers).map_err(|error| self.failed(&error))?;
+            recorder.gather(&self.peers).map_err(|error| self.failed_update(&error))?;
         }
         Ok(totals.stats(batch, self.version))
     }
@@ -153,11 +153,11 @@ impl<O: Backend> Trainer<O> {
         let weights = match batch.objective {
             Objective::Preference(options) => self
                 .pair_grads(model, (rows, &batch.pairs_of(part)), &options, totals, &mut pool)
-                .map_err(|error| self.failed(&error))?,
+                .map_err(|error| self.failed_update(&error))?,
             Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
         };
         let gradients = self.optimizer.gradients(model.trainable());
-        let gradients = gradients.map_err(|error| self.failed(&error))?;
+        let gradients = gradients.map_err(|error| self.failed_update(&error))?;
         let mut back = Back { gradients, joint };
         let (shared, share) = (shares(model), token_share(batch));
         let own = self.peers.share(lengths(rows), batch.together());
@@ -170,18 +170,18 @@ impl<O: Backend> Trainer<O> {
             let packed = PackedRows::new(rows, shared);
             let micro = Micro { rows, weights, share, packed, first_row: row_at };
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
-                .map_err(|error| self.failed(&error))?;
+                .map_err(|error| self.failed_update(&error))?;
             (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         if let Some(before) = before {
             let combined = self.combine(model, before, &mut back, totals);
-            combined.map_err(|error| self.failed(&error))?;
+            combined.map_err(|error| self.failed_update(&error))?;
         }
         let Back { gradients, joint } = back;
         let norm = self.peers.norm(model.decoder.ops(), &gradients);
-        let norm = norm.map_err(|error| self.failed(&error))?;
+        let norm = norm.map_err(|error| self.failed_update(&error))?;
         let of_head = joint.as_ref().map_or(Ok(0.0), Joint::norm);
-        let of_head = of_head.map_err(|error| self.failed(&error))?;
+        let of_head = of_head.map_err(|error| self.failed_update(&error))?;
         if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {
             let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
             return Err(RuntimeError::NotFinite {
@@ -193,7 +193,7 @@ impl<O: Backend> Trainer<O> {
         totals.steps += 1;
         let applied = self.optimizer.apply(gradients, batch.lr, norm);
         let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
-        applied.map_err(|error| self.failed(&error))
+        applied.map_err(|error| self.failed_update(&error))
     }
 
     /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
@@ -257,8 +257,9 @@ impl<O: Backend> Trainer<O> {
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
-        let found = self.under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
-        found.map_err(|error| self.failed(&error))
+        let found = self
+            .logprobs_under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
+        found.map_err(|error| self.failed_update(&error))
     }
 
     /// Locks the buffers. They are valid even if a thread panicked with the lock.
@@ -266,7 +267,7 @@ impl<O: Backend> Trainer<O> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, error: &ModelError) -> RuntimeError {
+    fn failed_update(&self, error: &ModelError) -> RuntimeError {
         RuntimeError::Model { worker: self.policy.clone(), source: error.clone() }
     }
 }

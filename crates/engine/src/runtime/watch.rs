@@ -70,7 +70,7 @@ impl Watch {
     }
 
     /// Returns the number of prompt tokens that were in the cache when the request began.
-    pub fn cached(&self) -> Arc<AtomicUsize> {
+    pub fn cached_tokens(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.cached)
     }
 
@@ -88,7 +88,7 @@ impl Watch {
     }
 
     /// Sends the step of a sampled token.
-    pub(crate) fn sampled(&self, id: u32, logprob: f32, logits: &[f32], temperature: f32) {
+    pub(crate) fn send_sampled(&self, id: u32, logprob: f32, logits: &[f32], temperature: f32) {
         let Some(steps) = &self.steps else { return };
         let top = match self.top_logprobs {
             0 => Vec::new(),
@@ -101,7 +101,7 @@ impl Watch {
     }
 
     /// Sends the step of a token of the prompt.
-    pub(crate) fn given(
+    pub(crate) fn send_given(
         &self,
         id: u32,
         logits: &[f32],

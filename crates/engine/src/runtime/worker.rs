@@ -41,7 +41,7 @@ pub(super) struct OwnedModels<O: Backend> {
 }
 
 /// A policy in its worker, on any device.
-pub(crate) type Member = dyn Operations;
+pub(crate) type PolicyOperations = dyn Operations;
 
 /// Operations on a policy in its worker. Those of a critic return `None` if there is none.
 pub(crate) trait Operations {
@@ -134,7 +134,7 @@ impl<O: Backend> OwnedModels<O> {
 }
 
 impl<O: Backend> OwnedModels<O> {
-    fn member(&mut self) -> &mut Member {
+    fn member(&mut self) -> &mut PolicyOperations {
         self
     }
 }
@@ -221,7 +221,7 @@ impl<O: Backend> Hosted<O> for OwnedModels<O> {
 }
 
 /// Moves the base of a worker group to a device.
-pub(super) fn base<O: Backend>(
+pub(super) fn base_on<O: Backend>(
     ops: &O,
     worker: &WorkerSpec,
     loaded: &Model,
@@ -258,7 +258,7 @@ pub(crate) struct Worker {
     pub(crate) blocks: Arc<KvBlocks>,
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
-    pub(crate) queue: WorkerQueue<Member>,
+    pub(crate) queue: WorkerQueue<PolicyOperations>,
     /// Bytes in the memory of a device.
     #[cfg(feature = "cuda")]
     pub(crate) usage: Option<Arc<MemoryUsage>>,
@@ -314,7 +314,7 @@ impl Worker {
         let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
         tokenizer.require_template().map_err(failed)?;
         let loaded = Model::load(&files).map_err(failed)?;
-        let base = base(ops, worker, &loaded).map_err(failed)?;
+        let base = base_on(ops, worker, &loaded).map_err(failed)?;
         if tokenizer.len() > base.config.vocab_size {
             let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
             return Err(failed(ModelError::new(

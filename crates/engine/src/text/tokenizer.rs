@@ -75,8 +75,9 @@ impl Tokenizer {
             _ => files.require("tokenizer.json")?,
         };
         let settings = TokenizerSettings::read(files)?;
-        let (tokenizer, specials) =
-            caught(|| parse(&json, &settings)).and_then(|parsed| parsed).map_err(of_tokenizer)?;
+        let (tokenizer, specials) = catch_panic(|| parse(&json, &settings))
+            .and_then(|parsed| parsed)
+            .map_err(of_tokenizer)?;
         let templates = (!settings.templates.is_empty())
             .then(|| Templates::parse(settings.templates).map_err(failed))
             .transpose()?;
@@ -123,7 +124,7 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot encode it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        self.encoded(text, false)
+        self.encode_text(text, false)
     }
 
     /// Encodes a text, with special tokens recognized, and adds the tokens that the tokenizer puts around a text (such
@@ -133,7 +134,7 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot encode it.
     pub fn encode_framed(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        self.encoded(text, true)
+        self.encode_text(text, true)
     }
 
     /// Encodes untrusted text: a special token in it is ordinary text.
@@ -152,30 +153,30 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot encode it.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
-        if rendered.spelled().is_empty() {
+        if rendered.spelled_ranges().is_empty() {
             return self.encode(rendered.text());
         }
-        caught(|| self.specials.encode(&self.tokenizer, rendered))?
+        catch_panic(|| self.specials.encode(&self.tokenizer, rendered))?
     }
 
-    fn encoded(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = caught(|| self.tokenizer.encode_fast(text, framed))?
+    fn encode_text(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = catch_panic(|| self.tokenizer.encode_fast(text, framed))?
             .map_err(|e| TokenizerError::Text(format!("cannot encode: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     /// Decodes ids without special tokens; U+FFFD if the tokenizer has no text for them.
     pub fn decode(&self, ids: &[u32]) -> String {
-        self.decoded(ids, true)
+        self.decode_ids(ids, true)
     }
 
     /// Decodes ids with special tokens; U+FFFD if the tokenizer has no text for them.
     pub fn decode_raw(&self, ids: &[u32]) -> String {
-        self.decoded(ids, false)
+        self.decode_ids(ids, false)
     }
 
-    fn decoded(&self, ids: &[u32], skip_special: bool) -> String {
-        let text = caught(|| self.tokenizer.decode(ids, skip_special).ok());
+    fn decode_ids(&self, ids: &[u32], skip_special: bool) -> String {
+        let text = catch_panic(|| self.tokenizer.decode(ids, skip_special).ok());
         text.ok().flatten().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string())
     }
 
@@ -378,7 +379,7 @@ fn add(
 
 /// Runs work that may panic. `tokenizers` indexes and unwraps by the content of `tokenizer.json`, which cannot be
 /// validated beforehand; a damaged file must not end the process.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, TokenizerError> {
     caught_in(work).map_err(|text| {
         TokenizerError::Files(format!(
             "the tokenizer panicked, as it does on damaged files: {text}"

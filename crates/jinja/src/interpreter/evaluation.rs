@@ -270,7 +270,7 @@ impl Interpreter<'_> {
             TemplateValue::Dict(dict) => dict.get_text(name, self.meter)?.cloned(),
             _ => None,
         };
-        Ok(found.unwrap_or_else(|| value.missing(name)))
+        Ok(found.unwrap_or_else(|| value.undefined(name)))
     }
 
     /// Evaluates arguments.
@@ -317,9 +317,9 @@ fn read_item(
         _ => None,
     };
     Ok(found.unwrap_or_else(|| match key {
-        TemplateValue::Str(name) => value.missing(name),
-        TemplateValue::Int(at) => value.missing(&at.to_string().into()),
-        key => value.missing(&key.kind().into()),
+        TemplateValue::Str(name) => value.undefined(name),
+        TemplateValue::Int(at) => value.undefined(&at.to_string().into()),
+        key => value.undefined(&key.kind().into()),
     }))
 }
 

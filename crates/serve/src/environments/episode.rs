@@ -16,12 +16,12 @@ pub(crate) const FAILED: &str = "the environment failed; the log of the server h
 pub(crate) struct EnvironmentFailed;
 
 /// An open session of the environment. A call that fails leaves it as it was.
-pub(crate) struct Episode {
+pub(crate) struct EnvironmentEpisode {
     environment: Arc<dyn DynEnvironment>,
     session: Session,
 }
 
-impl Episode {
+impl EnvironmentEpisode {
     /// Opens a session. Returns it with the question of the episode.
     pub(crate) async fn open(
         environment: Arc<dyn DynEnvironment>,
@@ -60,7 +60,7 @@ impl Episode {
         blocking(async move {
             let score = environment.score(&session, answer.as_deref()).await?;
             // Of what is no number, the protocols have nothing, or a null that means no reward.
-            Score::bounded("the score", score.reward).map_err(EnvError)?;
+            Score::check_bounds("the score", score.reward).map_err(EnvError)?;
             Ok(score)
         })
         .await

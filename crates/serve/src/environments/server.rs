@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::tasks::TaskSet;
 use crate::base::{Health, Loaded};
-use crate::metrics::{Family, Metrics};
+use crate::metrics::{Family, ServerMetrics};
 use crate::refusal::Refusal;
 
 /// Maximum size of a request and of a message in bytes.
@@ -64,13 +64,13 @@ pub struct EnvironmentServer {
     places: Arc<Semaphore>,
     /// Number of episodes so far, of which each is the next task unless a request names one.
     episodes: AtomicU64,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: ServerMetrics,
 }
 
 impl EnvironmentServer {
     /// Creates a server whose environment is started later, with [`EnvironmentServer::open`].
     pub fn new(settings: EnvironmentSettings, health: Health) -> Arc<Self> {
-        let metrics = Metrics::new(&FAMILIES);
+        let metrics = ServerMetrics::new(&FAMILIES);
         let places = Arc::new(Semaphore::new(settings.sessions.get()));
         let (served, episodes) = (Loaded::new(health), AtomicU64::default());
         let server = Arc::new(Self { served, settings, places, episodes, metrics });
@@ -92,7 +92,7 @@ impl EnvironmentServer {
         self.settings.sessions.get() - self.places.available_permits()
     }
 
-    pub(super) fn served(&self) -> Result<Arc<ServedEnvironment>, Refusal> {
+    pub(super) fn served_environment(&self) -> Result<Arc<ServedEnvironment>, Refusal> {
         self.served.get().cloned()
     }
 

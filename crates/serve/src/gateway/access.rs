@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::course::{Command, Reply};
-use super::episodes::{Found, Open, closed};
-use super::shared::Shared;
+use super::course::{EpisodeCommand, Reply};
+use super::episodes::{FoundEpisode, Open, episode_closed};
+use super::shared::GatewayState;
 use crate::body;
 use crate::openai::Fields;
 use crate::refusal::Refusal;
@@ -19,35 +19,39 @@ use crate::refusal::Refusal;
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
 /// Sends a request without a body to its episode.
-pub(super) async fn asked(
+pub(super) async fn ask_episode(
     open: Result<Arc<Open>, Refusal>,
-    command: impl FnOnce(Reply) -> Command,
+    command: impl FnOnce(Reply) -> EpisodeCommand,
 ) -> Result<Value, Refusal> {
     let (reply, answer) = oneshot::channel();
-    open?.commands.send(command(reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
+    open?.commands.send(command(reply)).await.map_err(|_| episode_closed())?;
+    answer.await.map_err(|_| episode_closed())?
 }
 
 /// Sends a request with a body to its episode.
-pub(super) async fn told<T>(
-    shared: &Shared,
+pub(super) async fn tell_episode<T>(
+    shared: &GatewayState,
     request: Request,
     read: impl FnOnce(Fields) -> Result<T, Refusal>,
-    command: impl FnOnce(T, Reply) -> Command,
+    command: impl FnOnce(T, Reply) -> EpisodeCommand,
 ) -> Result<Value, Refusal> {
     let open = open(shared, request.uri(), request.headers())?;
     let bytes = body::read(request.into_body(), MOST_BYTES).await?;
     let read = read(Fields::parse(&bytes)?)?;
     let (reply, answer) = oneshot::channel();
-    open.commands.send(command(read, reply)).await.map_err(|_| closed())?;
-    answer.await.map_err(|_| closed())?
+    open.commands.send(command(read, reply)).await.map_err(|_| episode_closed())?;
+    answer.await.map_err(|_| episode_closed())?
 }
 
 /// Returns the open episode of a request.
-pub(super) fn open(shared: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Open>, Refusal> {
+pub(super) fn open(
+    shared: &GatewayState,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Arc<Open>, Refusal> {
     match shared.episodes.find(key(headers))? {
-        Found::Closed(_) => Err(closed()),
-        Found::Open(open) => {
+        FoundEpisode::Closed(_) => Err(episode_closed()),
+        FoundEpisode::Open(open) => {
             belongs(&open, uri)?;
             Ok(open)
         }

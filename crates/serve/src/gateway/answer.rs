@@ -1,13 +1,13 @@
 //! Answers to calls, in OpenAI's shape.
 
-use super::call::Call;
+use super::call::SeatCall;
 use super::dialect::Dialect;
-use crate::openai::answer::{AnswerObject, ChoicePart as _, FinishReason, Usage};
+use crate::openai::answer::{AnswerObject, ChoicePart as _, FinishReason, TokenUsage};
 use crate::openai::chat::{
     ChatChoice, ChatChunkChoice, ChatCompletion, Delta, PartTokens, ToolCall,
 };
-use crate::openai::origin::{Origin, Seed};
-use crate::openai::{Part, ReplyText, Shape, now};
+use crate::openai::origin::{AnswerOrigin, Seed};
+use crate::openai::{ReplyPart, ReplyText, ReplyTextShape, now};
 use maverl::text::ChatMessage;
 use maverl::tools;
 use maverl::trajectory::Turn;
@@ -22,10 +22,10 @@ pub(super) struct Told {
 
 impl Told {
     /// Reads the reply of a turn; `rendered` is the prompt as the template rendered it.
-    pub(super) fn read(turn: &Turn, call: &Call, rendered: &str) -> Self {
+    pub(super) fn read(turn: &Turn, call: &SeatCall, rendered: &str) -> Self {
         let shape = match call.dialect {
-            Dialect::Text => Shape::default(),
-            Dialect::Chat | Dialect::Responses => Shape {
+            Dialect::Text => ReplyTextShape::default(),
+            Dialect::Chat | Dialect::Responses => ReplyTextShape {
                 thinking: rendered.trim_end().ends_with("<think>"),
                 thoughts: true,
                 calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
@@ -34,11 +34,11 @@ impl Told {
         };
         let (content, reasoning, calls) = Default::default();
         let mut told = Self { content, reasoning, calls };
-        for part in ReplyText::whole(&turn.reply, &call.limits.stop, shape) {
+        for part in ReplyText::whole_reply(&turn.reply, &call.limits.stop, shape) {
             match part {
-                Part::Content(text) => told.content.push_str(&text),
-                Part::Reasoning(text) => told.reasoning.push_str(&text),
-                Part::Call(call) => told.calls.push(call),
+                ReplyPart::Content(text) => told.content.push_str(&text),
+                ReplyPart::Reasoning(text) => told.reasoning.push_str(&text),
+                ReplyPart::Call(call) => told.calls.push(call),
             }
         }
         told
@@ -76,7 +76,7 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Returns the choice as it is written in an answer.
-    fn written(&self, index: usize, ids: bool) -> ChatChoice {
+    fn written_choice(&self, index: usize, ids: bool) -> ChatChoice {
         let reason = match (self.truncated, self.told.calls.is_empty()) {
             (true, _) => FinishReason::Length,
             (false, false) => FinishReason::ToolCalls,
@@ -95,7 +95,7 @@ impl Choice {
 }
 
 /// Returns the whole answer to a call.
-pub(super) fn answer(id: &str, call: &Call, choices: &[Choice]) -> ChatCompletion {
+pub(super) fn answer(id: &str, call: &SeatCall, choices: &[Choice]) -> ChatCompletion {
     let tokens = choices.iter().filter_map(|choice| choice.tokens.as_ref());
     let sampled = tokens.map(|(_, ids)| ids.len()).sum();
     let first = choices.first();
@@ -105,11 +105,15 @@ pub(super) fn answer(id: &str, call: &Call, choices: &[Choice]) -> ChatCompletio
         object: AnswerObject::Chat,
         created: now(),
         model: call.model.clone(),
-        choices: choices.iter().enumerate().map(|(i, one)| one.written(i, call.ids)).collect(),
+        choices: choices
+            .iter()
+            .enumerate()
+            .map(|(i, one)| one.written_choice(i, call.ids))
+            .collect(),
         system_fingerprint: None,
-        usage: Usage::new(prompt.map_or(0, Vec::len), sampled),
+        usage: TokenUsage::new(prompt.map_or(0, Vec::len), sampled),
         maverl: first
-            .map(|choice| Origin::new(Seed::Text(choice.seed.to_string()), choice.version)),
+            .map(|choice| AnswerOrigin::new(Seed::Text(choice.seed.to_string()), choice.version)),
         prompt_token_ids: prompt.filter(|_| call.ids).cloned(),
     }
 }

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::dialect::Dialect;
-use super::history::{Hash, ordered};
+use super::history::{Hash, order_results};
 use super::options::{ProgramOptions, Structure};
 use super::order;
 use crate::openai::requests::CallRequest;
 use crate::openai::{
-    EndFields, Fields, Messages, StopTexts, Streaming, Structured, ToolChoice, Tools, Wanted,
+    EndFields, Fields, Messages, StopTexts, Streaming, Structured, ToolChoice, Tools, WantedForm,
     with_system,
 };
 use crate::refusal::Refusal;
@@ -22,7 +22,7 @@ use maverl::trajectory::TurnPath;
 
 /// A call of a seat.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct SeatCall {
     pub(super) dialect: Dialect,
     /// Index of the seat.
     pub(super) seat: usize,
@@ -97,7 +97,7 @@ impl DemandedForm {
     }
 }
 
-impl Call {
+impl SeatCall {
     /// Reads a request.
     pub(super) fn read(
         dialect: Dialect,
@@ -139,7 +139,7 @@ impl Call {
         };
         let format = request.response_format.as_ref();
         let form = DemandedForm::read(format.unwrap_or(&Value::Null), &tools.choice);
-        let wanted = Wanted::read(format, &tools.choice, structured)?;
+        let wanted = WantedForm::read(format, &tools.choice, structured)?;
         let EndFields { stop: StopTexts(stop), stop_token_ids } = request.ends;
         // Every vocabulary is large enough for an id.
         if stop_token_ids.below(usize::MAX)?.is_some_and(|ids| !ids.is_empty()) {
@@ -160,9 +160,9 @@ impl Call {
             dialect: Dialect::Chat,
             seat: 0,
             model: String::new(),
-            messages: ordered(with_system(sent, &wanted)),
+            messages: order_results(with_system(sent, &wanted)),
             tools,
-            limits: AskLimits { max_tokens: request.limit.requested(), stop },
+            limits: AskLimits { max_tokens: request.limit.requested_length(), stop },
             choices: request.n.unwrap_or(1) as u32,
             streaming,
             ids: request.return_token_ids,

@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
 pub(super) use complete::Completed;
-use complete::{Outcome, Under, complete};
+use complete::{CallOutcome, Under, complete};
 pub(super) use ends::Exit;
 
 use super::answer::{Choice, Told, answer};
-use super::call::Call;
+use super::call::SeatCall;
 use super::dialect::Dialect;
-use super::history::{Continued, Hash, History, hashes};
+use super::history::{Continued, EpisodeHistory, Hash, hashes};
 use super::options::ProgramOptions;
 use super::order::TurnOrder;
-use super::report::{Failure, Finish, Part};
+use super::report::{EpisodeFinish, ReportedFailure, ReportedPart};
 use crate::openai::{flat, new_id};
 use crate::refusal::Refusal;
 use maverl::agent::{Prompt, ReplyError};
@@ -38,15 +38,15 @@ use maverl::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
 /// Receiver of the answer to a request.
 pub(super) type Reply = oneshot::Sender<Result<Value, Refusal>>;
 /// A request to an episode.
-pub(super) enum Command {
-    Chat(Box<Call>, oneshot::Sender<Result<watch::Receiver<Completed>, Refusal>>),
+pub(super) enum EpisodeCommand {
+    Chat(Box<SeatCall>, oneshot::Sender<Result<watch::Receiver<Completed>, Refusal>>),
     State(Reply),
     Tools(Reply),
     Act(Action, Reply),
-    Part(Part, Reply),
+    Part(ReportedPart, Reply),
     /// The digest is that of the request.
-    Finish(Finish, Hash, Reply),
-    Fail(Failure, Reply),
+    Finish(EpisodeFinish, Hash, Reply),
+    Fail(ReportedFailure, Reply),
     /// A heartbeat of the worker.
     Beat,
 }
@@ -61,8 +61,8 @@ pub(super) enum End {
 }
 
 /// A part of an episode that is under way.
-pub(super) enum Done {
-    Chat(Box<Under>, Outcome),
+pub(super) enum FinishedPart {
+    Chat(Box<Under>, CallOutcome),
     Act(Result<Observation, Fault>, Reply),
 }
 
@@ -80,7 +80,7 @@ struct CourseCounts {
 }
 
 /// A running episode.
-pub(super) struct Course<'e> {
+pub(super) struct EpisodeCourse<'e> {
     options: &'e ProgramOptions,
     state: Arc<EpisodeState>,
     seats: Vec<Seat>,
@@ -88,12 +88,12 @@ pub(super) struct Course<'e> {
     told: &'e Value,
     /// Digest of the request that finished the episode.
     finished: &'e OnceLock<Hash>,
-    history: History,
+    history: EpisodeHistory,
     order: TurnOrder,
     results: BTreeMap<Hash, Arc<watch::Sender<Completed>>>,
     /// Path of each answer's turn.
     completions: BTreeMap<String, TurnPath>,
-    parts: Vec<Part>,
+    parts: Vec<ReportedPart>,
     /// Turns that are recorded or under way.
     turns: u32,
     tokens: u64,
@@ -101,13 +101,13 @@ pub(super) struct Course<'e> {
     rewarded: bool,
     /// End of the program, if a metric counts it.
     pub(super) exit: Option<Exit>,
-    pub(super) jobs: FuturesUnordered<BoxFuture<'static, Done>>,
+    pub(super) jobs: FuturesUnordered<BoxFuture<'static, FinishedPart>>,
     pub(super) end: Option<End>,
     /// Name of the first field of sampling that had no effect.
     pub(super) ignored: Option<&'static str>,
 }
 
-impl<'e> Course<'e> {
+impl<'e> EpisodeCourse<'e> {
     pub(super) fn new(
         options: &'e ProgramOptions,
         state: Arc<EpisodeState>,
@@ -139,34 +139,34 @@ impl<'e> Course<'e> {
     }
 
     /// Handles a request. A client that left needs no answer.
-    pub(super) async fn handle(&mut self, command: Command) {
+    pub(super) async fn handle(&mut self, command: EpisodeCommand) {
         match command {
-            Command::Chat(call, reply) => {
+            EpisodeCommand::Chat(call, reply) => {
                 let _ = reply.send(self.chat(*call));
             }
-            Command::State(reply) => {
+            EpisodeCommand::State(reply) => {
                 let mut told = self.told.clone();
                 told["turns"] = self.turns.into();
                 let _ = reply.send(Ok(told));
             }
-            Command::Tools(reply) => {
+            EpisodeCommand::Tools(reply) => {
                 let tools = self.state.tools();
                 let tools: Vec<Value> = tools.iter().map(|tool| tool.declaration()).collect();
                 let _ = reply.send(Ok(json!({"tools": tools})));
             }
-            Command::Act(action, reply) => self.act(action, reply),
-            Command::Part(part, reply) => {
+            EpisodeCommand::Act(action, reply) => self.act(action, reply),
+            EpisodeCommand::Part(part, reply) => {
                 let _ = reply.send(self.part(part).map(|()| json!({"accepted": true})));
             }
-            Command::Finish(finish, digest, reply) => {
+            EpisodeCommand::Finish(finish, digest, reply) => {
                 let finished = self.finish(finish).await;
                 if finished.is_ok() {
                     let _ = self.finished.set(digest);
                 }
                 let _ = reply.send(finished.map(|()| json!({"accepted": true})));
             }
-            Command::Beat => {}
-            Command::Fail(failure, reply) => {
+            EpisodeCommand::Beat => {}
+            EpisodeCommand::Fail(failure, reply) => {
                 let failed = self.fail(failure);
                 let _ = reply.send(failed.map(|()| json!({"accepted": true})));
             }
@@ -174,7 +174,7 @@ impl<'e> Course<'e> {
     }
 
     /// Begins a call, or joins the equal one that is sent again. Returns the receiver of its result.
-    fn chat(&mut self, call: Call) -> Result<watch::Receiver<Completed>, Refusal> {
+    fn chat(&mut self, call: SeatCall) -> Result<watch::Receiver<Completed>, Refusal> {
         if call.again
             && let Some(result) = self.results.get(&call.digest)
         {
@@ -221,12 +221,12 @@ impl<'e> Course<'e> {
         let under = Box::new(Under { call, result, hash, numbers });
         let (state, grace) = (Arc::clone(&self.state), self.options.grace());
         let done = complete(state, asks, under, grace);
-        self.jobs.push(done.map(|(under, turns)| Done::Chat(under, turns)).boxed());
+        self.jobs.push(done.map(|(under, turns)| FinishedPart::Chat(under, turns)).boxed());
         Ok(receiver)
     }
 
     /// Returns the seed of a choice: from its path if it has one, else from what is asked, never from the order of calls.
-    fn seed(&self, call: &Call, hash: Hash, number: u32) -> u64 {
+    fn seed(&self, call: &SeatCall, hash: Hash, number: u32) -> u64 {
         let seed = self.state.seed();
         if let Some(path) = &call.path {
             return path.0.iter().fold(seed, |seed, &part| derive_seed(seed, u64::from(part)));
@@ -237,7 +237,7 @@ impl<'e> Course<'e> {
         parts.into_iter().fold(seed, derive_seed)
     }
 
-    fn within_limits(&mut self, call: &Call) -> Result<(), Refusal> {
+    fn within_limits(&mut self, call: &SeatCall) -> Result<(), Refusal> {
         let ProgramOptions { max_turns, max_total_tokens, .. } = self.options;
         let message = if self.turns.saturating_add(call.choices) > max_turns.get() {
             format!("the episode may have {max_turns} completions (`orchestra.max_turns`)")
@@ -254,22 +254,22 @@ impl<'e> Course<'e> {
     }
 
     /// Processes what has ended.
-    pub(super) fn done(&mut self, done: Done) {
+    pub(super) fn process_done(&mut self, done: FinishedPart) {
         match done {
-            Done::Act(Ok(seen), reply) => {
+            FinishedPart::Act(Ok(seen), reply) => {
                 let _ = reply.send(Ok(json!({"text": seen.text, "done": seen.done})));
             }
-            Done::Act(Err(fault), reply) => {
-                let _ = reply.send(Err(failed(&fault)));
+            FinishedPart::Act(Err(fault), reply) => {
+                let _ = reply.send(Err(failed_request(&fault)));
                 self.end = Some(End::Fault(fault));
             }
-            Done::Chat(under, None) => self.unrecorded(&under),
-            Done::Chat(under, Some(Err(fault))) => {
-                self.unrecorded(&under);
-                let refusal = self.refused(fault);
+            FinishedPart::Chat(under, None) => self.take_back(&under),
+            FinishedPart::Chat(under, Some(Err(fault))) => {
+                self.take_back(&under);
+                let refusal = self.refuse_call(fault);
                 under.result.send_replace(Some(Err(refusal)));
             }
-            Done::Chat(under, Some(Ok(turns))) => {
+            FinishedPart::Chat(under, Some(Ok(turns))) => {
                 let id = new_id(under.call.dialect.prefix());
                 let several = turns.len() > 1;
                 let choices: Vec<Choice> = (0..)
@@ -288,7 +288,7 @@ impl<'e> Course<'e> {
     }
 
     /// Takes a call back that has no turn.
-    fn unrecorded(&mut self, under: &Under) {
+    fn take_back(&mut self, under: &Under) {
         let Under { call, hash, numbers, .. } = under;
         numbers.iter().for_each(|&number| self.history.forget(call.seat, *hash, number));
         self.turns -= call.choices;
@@ -298,7 +298,7 @@ impl<'e> Course<'e> {
 
     /// Returns the refusal of a call with a fault. A prompt that does not fit is refused and nothing else; another fault
     /// ends the episode.
-    fn refused(&mut self, fault: Fault) -> Refusal {
+    fn refuse_call(&mut self, fault: Fault) -> Refusal {
         let refusal = match fault.kind {
             FaultKind::Overflow => {
                 let what =
@@ -310,7 +310,7 @@ impl<'e> Course<'e> {
                 Refusal::invalid("messages", what)
             }
             _ => {
-                let refusal = failed(&fault);
+                let refusal = failed_request(&fault);
                 self.state.fail(fault.clone());
                 self.end = Some(End::Fault(fault));
                 return refusal;
@@ -361,13 +361,13 @@ impl<'e> Course<'e> {
 
     fn act(&mut self, action: Action, reply: Reply) {
         let (state, place) = (Arc::clone(&self.state), self.order.next_act());
-        let act = async move { Done::Act(state.act_at(place, action).await, reply) };
+        let act = async move { FinishedPart::Act(state.act_at(place, action).await, reply) };
         self.jobs.push(act.boxed());
     }
 }
 
 /// Returns the reason why a reply is malformed, as far as the gateway knows.
-fn judge(turn: &Turn, call: &Call, told: &Told) -> Result<(), ReplyError> {
+fn judge(turn: &Turn, call: &SeatCall, told: &Told) -> Result<(), ReplyError> {
     if turn.truncated {
         let tokens = turn.tokens.as_ref().map_or(0, |tokens| tokens.completion.len());
         return Err(ReplyError::Truncated { tokens });
@@ -379,7 +379,7 @@ fn judge(turn: &Turn, call: &Call, told: &Told) -> Result<(), ReplyError> {
 }
 
 /// Returns the answer to a request that a fault ended.
-fn failed(fault: &Fault) -> Refusal {
+fn failed_request(fault: &Fault) -> Refusal {
     let message = format!("the episode ended with a fault of kind `{}`", fault.kind.name());
     let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "episode_failed", message);
     Refusal { retry: Some(false), ..refusal }

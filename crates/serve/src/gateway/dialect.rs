@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 use crate::openai::Fields;
 use crate::openai::answer::{ChunkChoice, Extra, Header};
 use crate::openai::chat::ChatCompletion;
@@ -54,7 +54,7 @@ impl Dialect {
         self,
         answer: Arc<ChatCompletion>,
         streamed: Option<bool>,
-        metrics: &Metrics,
+        metrics: &ServerMetrics,
     ) -> Response {
         let Some(asked) = streamed else { return self.respond_whole(&answer) };
         let usage = if asked { UsageChunks::Last } else { UsageChunks::None };
@@ -78,7 +78,7 @@ impl Dialect {
                             return;
                         }
                     }
-                    events.done().await;
+                    events.finish_stream().await;
                 }
             }
         })
@@ -88,7 +88,9 @@ impl Dialect {
         match self {
             Self::Chat => json_response(StatusCode::OK, answer),
             Self::Text => json_response(StatusCode::OK, &text::answer(answer)),
-            Self::Responses => json_response(StatusCode::OK, &responses::Response::from(answer)),
+            Self::Responses => {
+                json_response(StatusCode::OK, &responses::ResponsesAnswer::from(answer))
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use tokio::sync::mpsc;
 
 use super::call::digest;
-use super::course::Command;
+use super::course::EpisodeCommand;
 use super::history::Hash;
 use crate::key::new_key;
 use crate::openai::new_id;
@@ -18,10 +18,10 @@ const CLOSED: usize = 4096;
 
 /// Episodes of a run.
 #[derive(Default)]
-pub(super) struct Episodes(Mutex<Table>);
+pub(super) struct Episodes(Mutex<EpisodeTable>);
 
 #[derive(Default)]
-struct Table {
+struct EpisodeTable {
     open: BTreeMap<Hash, Arc<Open>>,
     /// Keys of closed episodes, with the digest of the request that finished each.
     closed: VecDeque<(Hash, Option<Hash>)>,
@@ -30,7 +30,7 @@ struct Table {
 /// An episode that is open.
 pub(super) struct Open {
     pub(super) id: String,
-    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) commands: mpsc::Sender<EpisodeCommand>,
     /// Digest of the request that finished it.
     pub(super) finished: OnceLock<Hash>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Entered<'e> {
 }
 
 /// An episode that a key belongs to.
-pub(super) enum Found {
+pub(super) enum FoundEpisode {
     Open(Arc<Open>),
     /// It was closed, by a request with this digest if it was finished.
     Closed(Option<Hash>),
@@ -52,7 +52,10 @@ pub(super) enum Found {
 
 impl Episodes {
     /// Opens an episode, with a key of 32 random bytes of the system.
-    pub(super) fn enter(&self, commands: mpsc::Sender<Command>) -> Result<Entered<'_>, String> {
+    pub(super) fn enter(
+        &self,
+        commands: mpsc::Sender<EpisodeCommand>,
+    ) -> Result<Entered<'_>, String> {
         let key =
             new_key().map_err(|error| format!("the system has no random numbers: {error}"))?;
         let open = Open { id: new_id("episode"), commands, finished: OnceLock::new() };
@@ -62,15 +65,15 @@ impl Episodes {
     }
 
     /// Returns the episode of a key.
-    pub(super) fn find(&self, key: Option<&str>) -> Result<Found, Refusal> {
+    pub(super) fn find(&self, key: Option<&str>) -> Result<FoundEpisode, Refusal> {
         let digest = key.map(|key| digest(&[key.as_bytes()]));
         let table = self.table();
         if let Some(open) = digest.and_then(|digest| table.open.get(&digest)) {
-            return Ok(Found::Open(Arc::clone(open)));
+            return Ok(FoundEpisode::Open(Arc::clone(open)));
         }
         let closed = table.closed.iter().find(|(key, _)| Some(*key) == digest);
         if let Some((_, finished)) = closed {
-            return Ok(Found::Closed(*finished));
+            return Ok(FoundEpisode::Closed(*finished));
         }
         let message =
             "the request has no key of an open episode; send it as `Authorization: Bearer KEY`";
@@ -87,7 +90,7 @@ impl Episodes {
         self.table().open.len()
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, EpisodeTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,7 +108,7 @@ impl Drop for Entered<'_> {
 }
 
 /// Returns the refusal of a request to an episode that has ended.
-pub(super) fn closed() -> Refusal {
+pub(super) fn episode_closed() -> Refusal {
     let message = "the episode has ended";
     let refusal = Refusal::new(StatusCode::CONFLICT, "episode_closed", message);
     Refusal { retry: Some(false), ..refusal }
@@ -124,8 +127,8 @@ mod tests {
         let (one, other) = (enter(), enter());
         assert!(one.key != other.key && one.key.len() == 67 && episodes.count() == 2);
         let id = |key: &str| match episodes.find(Some(key)).unwrap() {
-            Found::Open(open) => Some(open.id.clone()),
-            Found::Closed(_) => None,
+            FoundEpisode::Open(open) => Some(open.id.clone()),
+            FoundEpisode::Closed(_) => None,
         };
         assert_eq!(id(&one.key), Some(one.open.id.clone()));
         let key = one.key.clone();

@@ -17,7 +17,7 @@ pub(super) type Hash = [u8; 32];
 
 /// Conversations of an episode, by seat and digest.
 #[derive(Default)]
-pub(super) struct History {
+pub(super) struct EpisodeHistory {
     nodes: BTreeMap<(usize, Hash), HistoryNode>,
     /// Canonical replies of each seat.
     replies: BTreeSet<(usize, Hash)>,
@@ -42,7 +42,7 @@ pub(super) struct Continued {
     pub(super) carries: bool,
 }
 
-impl History {
+impl EpisodeHistory {
     /// Returns the conversation that a request of a seat continues: that with the most of its messages. An empty one if
     /// there is none.
     pub(super) fn find(&self, seat: usize, messages: &[ChatMessage], hashes: &[Hash]) -> Continued {
@@ -85,7 +85,7 @@ impl History {
     ) {
         self.replies.insert((seat, digest(told)));
         let node = HistoryNode { number, conversation };
-        let end = (seat, chained(&call, told));
+        let end = (seat, chained_digest(&call, told));
         if self.nodes.get(&end).is_none_or(|other| other.number > number) {
             self.nodes.insert(end, node);
         }
@@ -95,17 +95,17 @@ impl History {
 /// Returns the digests of a request: of its tools, then up to each message. A text that is continued has others than a
 /// conversation.
 pub(super) fn hashes(tools: &[Value], messages: &[ChatMessage], continued: bool) -> Vec<Hash> {
-    let tools: Vec<Value> = tools.iter().map(sorted).collect();
+    let tools: Vec<Value> = tools.iter().map(sort_keys).collect();
     let first = if continued { Value::from("text") } else { Value::from(tools) };
     let mut hashes = vec![Sha256::digest(first.to_string()).into()];
     for message in messages {
-        hashes.push(chained(&hashes[hashes.len() - 1], message));
+        hashes.push(chained_digest(&hashes[hashes.len() - 1], message));
     }
     hashes
 }
 
 /// Returns the digest of a conversation with one more message.
-fn chained(before: &Hash, message: &ChatMessage) -> Hash {
+fn chained_digest(before: &Hash, message: &ChatMessage) -> Hash {
     let mut hash = Sha256::new();
     hash.update(before);
     hash.update(digest(message));
@@ -123,26 +123,26 @@ fn canonical(message: &ChatMessage) -> Value {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
     let call = |call: &Value| {
         let function = &call["function"];
-        json!([function["name"], sorted(&function["arguments"])])
+        json!([function["name"], sort_keys(&function["arguments"])])
     };
     json!([message.role(), text, calls.map(call).collect::<Vec<_>>()])
 }
 
 /// Returns a value with the keys of objects in order.
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let pairs: BTreeMap<&String, &Value> = map.iter().collect();
-            let pairs = pairs.into_iter().map(|(key, value)| (key.clone(), sorted(value)));
+            let pairs = pairs.into_iter().map(|(key, value)| (key.clone(), sort_keys(value)));
             Value::Object(pairs.collect::<Map<_, _>>())
         }
-        Value::Array(values) => values.iter().map(sorted).collect(),
+        Value::Array(values) => values.iter().map(sort_keys).collect(),
         other => other.clone(),
     }
 }
 
 /// Returns messages with the results of calls in the order of the calls, whatever order a client sends them in.
-pub(super) fn ordered(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+pub(super) fn order_results(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     let mut ordered: Vec<ChatMessage> = Vec::with_capacity(messages.len());
     let (mut ids, mut first): (Vec<String>, usize) = (Vec::new(), 0);
     for message in messages {
@@ -190,20 +190,20 @@ mod tests {
     }
 
     /// Adds a call of seat 0 with its reply.
-    fn add(history: &mut History, messages: &[ChatMessage], told: &ChatMessage, name: &str) {
+    fn add(history: &mut EpisodeHistory, messages: &[ChatMessage], told: &ChatMessage, name: &str) {
         let call = hashes(&[], messages, false)[messages.len()];
         let number = history.number(0, call);
         history.insert(0, (call, number), told, conversation(name));
     }
 
-    fn found(history: &History, messages: &[ChatMessage]) -> (String, usize, bool) {
+    fn found(history: &EpisodeHistory, messages: &[ChatMessage]) -> (String, usize, bool) {
         let found = history.find(0, messages, &hashes(&[], messages, false));
         (found.conversation.rendered, found.known, found.carries)
     }
 
     #[test]
     fn a_reply_that_a_client_wrote_in_its_own_way_is_recognized() {
-        let mut history = History::default();
+        let mut history = EpisodeHistory::default();
         add(&mut history, &[user("hi")], &calls("call_1", &json!({"x": 1, "y": [2]})), "first");
         let again = calls("other", &json!({"y": [2], "x": 1})).with("content", "  ");
         let messages = [user(" hi\n"), again, ChatMessage::tool("add", "3")];
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_longest_conversation_is_continued() {
-        let mut history = History::default();
+        let mut history = EpisodeHistory::default();
         add(&mut history, &[user("1")], &said("a"), "first");
         add(&mut history, &[user("1"), said("a"), user("2")], &said("b"), "second");
         let messages = [user("1"), said("a"), user("2"), said("b"), user("3")];
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_compacted_conversation_carries_a_reply_and_continues_none() {
-        let mut history = History::default();
+        let mut history = EpisodeHistory::default();
         add(&mut history, &[user("1")], &said("a"), "first");
         assert_eq!(found(&history, &[user("so far"), said("a"), user("2")]).1, 0);
         assert!(found(&history, &[user("so far"), said("a"), user("2")]).2);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn seats_and_tools_have_conversations_of_their_own() {
-        let mut history = History::default();
+        let mut history = EpisodeHistory::default();
         add(&mut history, &[user("1")], &said("a"), "first");
         let messages = [user("1"), said("a"), user("2")];
         assert_eq!(history.find(1, &messages, &hashes(&[], &messages, false)).known, 0);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn of_equal_replies_that_of_the_lowest_number_is_continued() {
-        let mut history = History::default();
+        let mut history = EpisodeHistory::default();
         let call = hashes(&[], &[user("1")], false)[1];
         assert_eq!((history.number(0, call), history.number(0, call)), (0, 1));
         history.insert(0, (call, 1), &said("a"), conversation("second"));
@@ -261,7 +261,7 @@ mod tests {
         let result = |id: &str, text: &str| ChatMessage::new("tool", text).with("tool_call_id", id);
         let sent = vec![user("1"), asked, result("b", "2"), result("a", "1"), user("and?")];
         let text = |message: &ChatMessage| message.get("content").cloned().unwrap_or_default();
-        let texts: Vec<Value> = ordered(sent).iter().map(text).collect();
+        let texts: Vec<Value> = order_results(sent).iter().map(text).collect();
         assert_eq!(texts, ["1", "", "1", "2", "and?"]);
     }
 }

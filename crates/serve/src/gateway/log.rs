@@ -38,14 +38,14 @@ impl Log {
         let mut tail = Vec::from(tail);
         if omitted == 0 {
             head.append(&mut tail);
-            return blotted(&head);
+            return hide_keys(&head);
         }
         // A part of a key may stand on both sides of the gap.
         let cut = KEY_PREFIX.len() + KEY_DIGITS;
         head.truncate(head.len() - cut.min(head.len()));
         tail.drain(..cut.min(tail.len()));
         let omitted = omitted + 2 * cut;
-        format!("{}\n[{omitted} bytes omitted]\n{}", blotted(&head), blotted(&tail))
+        format!("{}\n[{omitted} bytes omitted]\n{}", hide_keys(&head), hide_keys(&tail))
     }
 
     fn lock(&self) -> MutexGuard<'_, LogText> {
@@ -54,7 +54,7 @@ impl Log {
 }
 
 /// Returns a text with stars in place of everything that has the form of a key.
-fn blotted(bytes: &[u8]) -> String {
+fn hide_keys(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split(KEY_PREFIX);
     let mut kept = parts.next().unwrap_or_default().to_owned();

@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-use super::access::{MOST_BYTES, asked, open};
-use super::course::Command;
-use super::shared::Shared;
+use super::access::{MOST_BYTES, ask_episode, open};
+use super::course::EpisodeCommand;
+use super::shared::GatewayState;
 use crate::body;
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
@@ -22,7 +22,7 @@ const VERSION: &str = "2025-06-18";
 type RpcError = (i32, String);
 
 /// Answers a message. Messages without an id are notifications, which need no answer.
-pub(super) async fn route(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn route(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let open = match open(&shared, request.uri(), request.headers()) {
         Ok(open) => open,
         Err(refusal) => return refusal.into_response(),
@@ -49,13 +49,14 @@ pub(super) async fn route(State(shared): State<Arc<Shared>>, request: Request) -
             "serverInfo": {"name": "maverl", "version": env!("CARGO_PKG_VERSION")},
         })),
         "ping" => Ok(json!({})),
-        "tools/list" => {
-            asked(Ok(open), Command::Tools).await.map(|told| listed(&told)).map_err(failed)
-        }
+        "tools/list" => ask_episode(Ok(open), EpisodeCommand::Tools)
+            .await
+            .map(|told| listed_tools(&told))
+            .map_err(rpc_failure),
         "tools/call" => match action(params) {
             Ok(action) => {
-                let seen = asked(Ok(open), |reply| Command::Act(action, reply)).await;
-                seen.map(|seen| called(&seen)).map_err(failed)
+                let seen = ask_episode(Ok(open), |reply| EpisodeCommand::Act(action, reply)).await;
+                seen.map(|seen| call_result(&seen)).map_err(rpc_failure)
             }
             Err(error) => Err(error),
         },
@@ -74,7 +75,7 @@ pub(super) async fn route(State(shared): State<Arc<Shared>>, request: Request) -
 }
 
 /// Returns the tools of an answer to `GET /tools` in the form of the protocol.
-fn listed(told: &Value) -> Value {
+fn listed_tools(told: &Value) -> Value {
     let tools = told["tools"].as_array().into_iter().flatten().map(|tool| {
         let function = &tool["function"];
         json!({
@@ -100,11 +101,11 @@ fn action(params: &Value) -> Result<Action, RpcError> {
 }
 
 /// Returns an observation as the result of a call. A call that failed says so in its text.
-fn called(seen: &Value) -> Value {
+fn call_result(seen: &Value) -> Value {
     json!({"content": [{"type": "text", "text": seen["text"]}], "isError": false})
 }
 
-fn failed(refusal: Refusal) -> RpcError {
+fn rpc_failure(refusal: Refusal) -> RpcError {
     (-32603, refusal.message)
 }
 

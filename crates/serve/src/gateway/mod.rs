@@ -40,19 +40,19 @@ use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::base::{Health, Ready, base};
+use crate::base::{Health, Ready, with_common_routes};
 use crate::guard::Guard;
 use crate::listener::{Limits, Listener};
-use crate::metrics::{Family, Metrics};
+use crate::metrics::{Family, ServerMetrics};
 use crate::openai::now;
-use course::{Course, End};
+use course::{End, EpisodeCourse};
 use episodes::Episodes;
 use maverl::agent::AskError;
 use maverl::orchestra::{EpisodePlayer, EpisodeState};
 use maverl::trajectory::{Fault, FaultKind, Seat};
 use player::GatewayPlayer;
 use process::PlayerEnd;
-use shared::Shared;
+use shared::GatewayState;
 use workers::Workers;
 
 /// Number of requests of an episode that wait to be handled.
@@ -73,7 +73,7 @@ const FAMILIES: [Family; 3] = [
 
 /// Server of the programs of a run.
 pub struct Gateway {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayState>,
     socket: TcpListener,
     server: Mutex<Option<Server>>,
 }
@@ -113,13 +113,13 @@ impl Gateway {
             let key = std::env::var(name).map_err(|_| format!("`key_env`: `{name}` is not set"))?;
             workers.admit(&key);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GatewayState {
             options,
             base: base.to_owned(),
             url,
             episodes: Episodes::default(),
             workers,
-            metrics: Metrics::new(&FAMILIES),
+            metrics: ServerMetrics::new(&FAMILIES),
             created: now(),
             warned: AtomicBool::new(false),
         });
@@ -153,7 +153,8 @@ impl Gateway {
         let shared = &self.shared;
         let guard = Guard { hosts: shared.host().into_iter().collect(), ..Guard::default() };
         let router = routes::router(Arc::clone(shared));
-        let router = guard.protect(base(router, "gateway", health, shared.metrics.clone()));
+        let router =
+            guard.protect(with_common_routes(router, "gateway", health, shared.metrics.clone()));
         let limits =
             Limits { connections: 4096, drain: Duration::from_secs(1), ..Limits::default() };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -196,16 +197,17 @@ impl EpisodePlayer for Gateway {
         let shared = &*self.shared;
         let (sender, mut commands) = mpsc::channel(WAITING);
         let entered = shared.episodes.enter(sender).map_err(program)?;
-        let told = shared.told(state, &entered.open.id);
+        let told = shared.told_episode(state, &entered.open.id);
         let player = shared.player(state, &entered, &told).await;
         let mut player = player.map_err(program)?;
         let finished = &entered.open.finished;
-        let mut course = Course::new(&shared.options, Arc::clone(state), seats, &told, finished);
+        let mut course =
+            EpisodeCourse::new(&shared.options, Arc::clone(state), seats, &told, finished);
         let end = loop {
             let ended = tokio::select! {
                 biased;
                 Some(done) = course.jobs.next() => {
-                    course.done(done);
+                    course.process_done(done);
                     None
                 }
                 Some(command) = commands.recv() => {
@@ -213,10 +215,10 @@ impl EpisodePlayer for Gateway {
                     course.handle(command).await;
                     None
                 }
-                ended = player.ended() => Some(ended),
+                ended = player.wait_for_end() => Some(ended),
             };
             if let Some(end) = course.end.take() {
-                player.finished();
+                player.let_finish();
                 break end;
             }
             let message = match ended {
@@ -230,13 +232,13 @@ impl EpisodePlayer for Gateway {
                 Some(PlayerEnd::Exited(Err(error))) => error.to_string(),
                 Some(PlayerEnd::Exited(Ok(status))) => match player {
                     GatewayPlayer::Process(process, _) => {
-                        let left = process.left(status, &entered.key).await;
-                        break shared.ended(&mut course, left).await;
+                        let left = process.end_group(status, &entered.key).await;
+                        break shared.end_of_program(&mut course, left).await;
                     }
                     GatewayPlayer::Worker(_) => status.to_string(),
                 },
             };
-            break shared.lost(&mut course, message);
+            break shared.end_of_loss(&mut course, message);
         };
         shared.warn(course.ignored);
         match course.close(end) {

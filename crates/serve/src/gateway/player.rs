@@ -14,10 +14,10 @@ pub(super) enum GatewayPlayer {
 
 impl GatewayPlayer {
     /// Waits until the player is gone. May be cancelled.
-    pub(super) async fn ended(&mut self) -> PlayerEnd {
+    pub(super) async fn wait_for_end(&mut self) -> PlayerEnd {
         match self {
-            Self::Process(process, _) => PlayerEnd::Exited(process.exited().await),
-            Self::Worker(lease) => lease.lost().await,
+            Self::Process(process, _) => PlayerEnd::Exited(process.wait_for_exit().await),
+            Self::Worker(lease) => lease.wait_for_loss().await,
         }
     }
 
@@ -37,9 +37,9 @@ impl GatewayPlayer {
     }
 
     /// Gives a process a moment to end by itself, because the episode is finished.
-    pub(super) fn finished(&mut self) {
+    pub(super) fn let_finish(&mut self) {
         if let Self::Process(process, _) = self {
-            process.finished();
+            process.let_finish();
         }
     }
 }

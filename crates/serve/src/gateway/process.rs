@@ -32,7 +32,7 @@ const KEPT: usize = TAIL + 256;
 /// A running program. Dropping it ends the whole group: after [`Process::finished`] it has a moment to end by itself.
 pub(super) struct Process {
     child: Option<Child>,
-    group: Option<Group>,
+    group: Option<ProcessGroup>,
     output: JoinHandle<Option<Value>>,
     errors: JoinHandle<Vec<u8>>,
     parting: Duration,
@@ -96,7 +96,7 @@ impl Process {
         command.process_group(0);
         let failed = |error: std::io::Error| format!("`{program}` does not start: {error}");
         let mut child = command.spawn().map_err(failed)?;
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
         if let Some(mut stdin) = child.stdin.take() {
             // A program that does not read its input ends this task when it ends.
             tokio::spawn(async move { stdin.write_all(input.as_bytes()).await });
@@ -120,7 +120,7 @@ impl Process {
     }
 
     /// Waits until the program itself has ended. May be cancelled.
-    pub(super) async fn exited(&mut self) -> std::io::Result<ExitStatus> {
+    pub(super) async fn wait_for_exit(&mut self) -> std::io::Result<ExitStatus> {
         match &mut self.child {
             Some(child) => child.wait().await,
             None => std::future::pending().await,
@@ -128,7 +128,7 @@ impl Process {
     }
 
     /// Ends what is left of the group of an ended program, and returns what it left. Its errors have no key.
-    pub(super) async fn left(mut self, status: ExitStatus, key: &str) -> Left {
+    pub(super) async fn end_group(mut self, status: ExitStatus, key: &str) -> Left {
         self.child = None;
         self.group = None;
         let report = tokio::time::timeout(OUTPUT, &mut self.output).await;
@@ -143,7 +143,7 @@ impl Process {
     }
 
     /// Gives the program a moment to end by itself when this is dropped.
-    pub(super) fn finished(&mut self) {
+    pub(super) fn let_finish(&mut self) {
         self.parting = PARTING;
     }
 }
@@ -161,7 +161,7 @@ impl Drop for Process {
 }
 
 /// Ends a group: asks it after `parting`, and forces it 5 s later.
-async fn end(mut child: Child, group: Group, parting: Duration) {
+async fn end(mut child: Child, group: ProcessGroup, parting: Duration) {
     if tokio::time::timeout(parting, child.wait()).await.is_err() {
         group.ask();
         let _ = tokio::time::timeout(FORCE, child.wait()).await;
@@ -171,9 +171,9 @@ async fn end(mut child: Child, group: Group, parting: Duration) {
 }
 
 /// A process group. Dropping it kills its members.
-struct Group(Option<u32>);
+struct ProcessGroup(Option<u32>);
 
-impl Group {
+impl ProcessGroup {
     /// Returns the group that a child leads.
     fn of(child: &Child) -> Self {
         let id = child.id();
@@ -198,7 +198,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         #[cfg(unix)]
         {

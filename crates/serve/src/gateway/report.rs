@@ -43,7 +43,7 @@ request! {
 
 /// End of an episode.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Finish {
+pub(super) struct EpisodeFinish {
     pub(super) answer: Option<String>,
     /// Reward, and true if the task is solved, for the environment that takes rewards.
     pub(super) reward: Option<f64>,
@@ -51,7 +51,7 @@ pub(super) struct Finish {
     pub(super) metrics: Vec<(String, f64)>,
 }
 
-impl Finish {
+impl EpisodeFinish {
     /// Reads the body of `finish`, or the last line of a program's output.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
         let FinishRequest { answer, reward, solved, metrics } = fields.read()?;
@@ -95,7 +95,7 @@ fn read_metrics(
 
 /// Failure that a program reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct ReportedFailure {
     /// True if a reply of the policy was the reason: the episode is scored without an answer.
     pub(super) by_policy: bool,
     pub(super) message: String,
@@ -103,7 +103,7 @@ pub(super) struct Failure {
     pub(super) completion: Option<String>,
 }
 
-impl Failure {
+impl ReportedFailure {
     /// Reads the body of `fail`.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
         let FailRequest { by, message, completion } = fields.read()?;
@@ -137,13 +137,13 @@ pub(super) enum PartOf {
 
 /// Named part of the reward.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Part {
+pub(super) struct ReportedPart {
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) of: PartOf,
 }
 
-impl Part {
+impl ReportedPart {
     /// Reads the body of `parts`.
     pub(super) fn read(mut fields: Fields) -> Result<Self, Refusal> {
         let PartRequest { name, value, of } = fields.read()?;
@@ -200,12 +200,15 @@ mod tests {
     #[test]
     fn an_end_has_an_answer_a_reward_and_metrics() {
         let whole = json!({"answer": "4", "reward": 0.5, "solved": false, "metrics": {"tries": 2}});
-        let finish = Finish::read(fields(&whole)).unwrap();
+        let finish = EpisodeFinish::read(fields(&whole)).unwrap();
         assert_eq!((finish.answer.as_deref(), finish.reward), (Some("4"), Some(0.5)));
         assert_eq!((finish.solved, finish.metrics), (Some(false), vec![("tries".to_owned(), 2.0)]));
-        let number = Finish::read(fields(&json!({"answer": 42}))).unwrap();
+        let number = EpisodeFinish::read(fields(&json!({"answer": 42}))).unwrap();
         assert_eq!(number.answer.as_deref(), Some("42"));
-        assert_eq!(Finish::read(fields(&json!({"answer": null}))).unwrap(), Finish::default());
+        assert_eq!(
+            EpisodeFinish::read(fields(&json!({"answer": null}))).unwrap(),
+            EpisodeFinish::default()
+        );
         for (wrong, part) in [
             (json!({"answer": ["4"]}), "`answer` is [\"4\"]"),
             (json!({"reward": "1"}), "`reward` is \"1\""),
@@ -214,14 +217,14 @@ mod tests {
             (json!({"metrics": {"gateway/calls": 1}}), "small letters"),
             (json!({"metrics": {"tries": null}}), "`metrics.tries` is null"),
         ] {
-            let message = Finish::read(fields(&wrong)).unwrap_err().message;
+            let message = EpisodeFinish::read(fields(&wrong)).unwrap_err().message;
             assert!(message.contains(part), "{message}");
         }
     }
 
     #[test]
     fn a_part_names_its_recipient() {
-        let read = |value: Value| Part::read(fields(&value)).map(|part| part.of);
+        let read = |value: Value| ReportedPart::read(fields(&value)).map(|part| part.of);
         assert_eq!(read(json!({"name": "style", "value": 1})).unwrap(), PartOf::Episode);
         let seat = json!({"name": "style", "value": 1, "of": {"seat": "coder"}});
         assert_eq!(read(seat).unwrap(), PartOf::Seat("coder".to_owned()));
@@ -239,9 +242,12 @@ mod tests {
 
     #[test]
     fn a_failure_says_whose_it_is() {
-        let failure = Failure::read(fields(&json!({"by": "policy", "completion": "x"}))).unwrap();
+        let failure =
+            ReportedFailure::read(fields(&json!({"by": "policy", "completion": "x"}))).unwrap();
         assert_eq!((failure.by_policy, failure.completion.as_deref()), (true, Some("x")));
-        assert!(Failure::read(fields(&json!({"by": "me"}))).is_err());
-        assert!(Failure::read(fields(&json!({"by": "program", "completion": "x"}))).is_err());
+        assert!(ReportedFailure::read(fields(&json!({"by": "me"}))).is_err());
+        assert!(
+            ReportedFailure::read(fields(&json!({"by": "program", "completion": "x"}))).is_err()
+        );
     }
 }

@@ -12,14 +12,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::access::{MOST_BYTES, asked, belongs, key, open, told};
-use super::call::{Call, digest};
-use super::course::Command;
+use super::access::{MOST_BYTES, ask_episode, belongs, key, open, tell_episode};
+use super::call::{SeatCall, digest};
+use super::course::EpisodeCommand;
 use super::dialect::Dialect;
-use super::episodes::{Found, closed};
+use super::episodes::{FoundEpisode, episode_closed};
 use super::mcp;
-use super::report::{Failure, Finish, Part};
-use super::shared::Shared;
+use super::report::{EpisodeFinish, ReportedFailure, ReportedPart};
+use super::shared::GatewayState;
 use super::workers::{Claimed, Worker};
 use crate::body;
 use crate::openai::models::{ModelCard, ModelList};
@@ -60,7 +60,7 @@ request! {
 }
 
 /// Returns the routes.
-pub(super) fn router(shared: Arc<Shared>) -> Router {
+pub(super) fn router(shared: Arc<GatewayState>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(text))
@@ -83,20 +83,20 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    called(Dialect::Chat, &shared, request).await
+async fn chat(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    answer_call(Dialect::Chat, &shared, request).await
 }
 
-async fn text(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    called(Dialect::Text, &shared, request).await
+async fn text(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    answer_call(Dialect::Text, &shared, request).await
 }
 
-async fn responses(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    called(Dialect::Responses, &shared, request).await
+async fn responses(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    answer_call(Dialect::Responses, &shared, request).await
 }
 
 /// Answers a call, and counts it.
-async fn called(dialect: Dialect, shared: &Shared, request: Request) -> Response {
+async fn answer_call(dialect: Dialect, shared: &GatewayState, request: Request) -> Response {
     let (mut seat, answered) = (None, completion(dialect, shared, request));
     let response = match answered.await {
         Ok((call_seat, response)) => {
@@ -115,59 +115,59 @@ async fn called(dialect: Dialect, shared: &Shared, request: Request) -> Response
 /// Answers a call. Returns the index of its seat too.
 async fn completion(
     dialect: Dialect,
-    shared: &Shared,
+    shared: &GatewayState,
     request: Request,
 ) -> Result<(usize, Response), Refusal> {
     let open = open(shared, request.uri(), request.headers())?;
     let (parts, body) = request.into_parts();
     let bytes = body::read(body, MOST_BYTES).await?;
-    let call = Call::read(dialect, &parts.headers, &bytes, &shared.options)?;
+    let call = SeatCall::read(dialect, &parts.headers, &bytes, &shared.options)?;
     let (seat, streaming) = (call.seat, call.streaming);
     let (reply, begun) = oneshot::channel();
-    let sent = open.commands.send(Command::Chat(Box::new(call), reply)).await;
-    sent.map_err(|_| closed())?;
-    let mut result = begun.await.map_err(|_| closed())??;
-    let completed = result.wait_for(Option::is_some).await.map_err(|_| closed())?.clone();
-    let answer = completed.ok_or_else(closed)??;
+    let sent = open.commands.send(EpisodeCommand::Chat(Box::new(call), reply)).await;
+    sent.map_err(|_| episode_closed())?;
+    let mut result = begun.await.map_err(|_| episode_closed())??;
+    let completed = result.wait_for(Option::is_some).await.map_err(|_| episode_closed())?.clone();
+    let answer = completed.ok_or_else(episode_closed)??;
     let streamed = streaming.stream.then_some(streaming.include_usage);
     Ok((seat, dialect.respond(answer, streamed, &shared.metrics)))
 }
 
-async fn models(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn models(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let found = open(&shared, request.uri(), request.headers());
     let models = shared.options.models.iter();
     let cards = models.map(|name| ModelCard::new(name.clone(), shared.created, None));
-    answered(found.map(|_| ModelList::from_iter(cards)))
+    respond_with(found.map(|_| ModelList::from_iter(cards)))
 }
 
-async fn state(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn state(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let open = open(&shared, request.uri(), request.headers());
-    answered(asked(open, Command::State).await)
+    respond_with(ask_episode(open, EpisodeCommand::State).await)
 }
 
-async fn tools(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn tools(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let open = open(&shared, request.uri(), request.headers());
-    answered(asked(open, Command::Tools).await)
+    respond_with(ask_episode(open, EpisodeCommand::Tools).await)
 }
 
-async fn act(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    answered(told(&shared, request, read_action, Command::Act).await)
+async fn act(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(tell_episode(&shared, request, read_action, EpisodeCommand::Act).await)
 }
 
-async fn parts(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    answered(told(&shared, request, Part::read, Command::Part).await)
+async fn parts(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(tell_episode(&shared, request, ReportedPart::read, EpisodeCommand::Part).await)
 }
 
-async fn fail(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    answered(told(&shared, request, Failure::read, Command::Fail).await)
+async fn fail(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(tell_episode(&shared, request, ReportedFailure::read, EpisodeCommand::Fail).await)
 }
 
-async fn finish(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    answered(finished(&shared, request).await)
+async fn finish(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(finish_episode(&shared, request).await)
 }
 
-async fn claim(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    match claimed(&shared, request).await {
+async fn claim(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    match claim_episodes(&shared, request).await {
         Ok(Claimed::Episodes(episodes)) if episodes.is_empty() => {
             StatusCode::NO_CONTENT.into_response()
         }
@@ -183,7 +183,7 @@ async fn claim(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 }
 
 /// Waits for episodes for a worker.
-async fn claimed(shared: &Shared, request: Request) -> Result<Claimed, Refusal> {
+async fn claim_episodes(shared: &GatewayState, request: Request) -> Result<Claimed, Refusal> {
     let worker = worker(shared, request.headers())?;
     let bytes = body::read(request.into_body(), MOST_BYTES).await?;
     let mut fields = Fields::parse(&bytes)?;
@@ -193,12 +193,12 @@ async fn claimed(shared: &Shared, request: Request) -> Result<Claimed, Refusal> 
     Ok(shared.workers.claim(&worker, max.unwrap_or(1), wait).await)
 }
 
-async fn heartbeat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    answered(beat(&shared, request).await)
+async fn heartbeat(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(beat(&shared, request).await)
 }
 
 /// Extends the leases of episodes. Returns the ids of those that have ended.
-async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+async fn beat(shared: &GatewayState, request: Request) -> Result<Value, Refusal> {
     worker(shared, request.headers())?;
     let bytes = body::read(request.into_body(), MOST_BYTES).await?;
     let mut fields = Fields::parse(&bytes)?;
@@ -212,7 +212,7 @@ async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
     for id in ids {
         match shared.episodes.of_id(id) {
             // A full queue renews the lease too.
-            Some(open) => drop(open.commands.try_send(Command::Beat)),
+            Some(open) => drop(open.commands.try_send(EpisodeCommand::Beat)),
             None => closed.push(id),
         }
     }
@@ -220,7 +220,7 @@ async fn beat(shared: &Shared, request: Request) -> Result<Value, Refusal> {
 }
 
 /// Returns the worker of a request.
-fn worker(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Worker>, Refusal> {
+fn worker(shared: &GatewayState, headers: &HeaderMap) -> Result<Arc<Worker>, Refusal> {
     shared.workers.find(key(headers)).ok_or_else(|| {
         let message = "the request has no key of a worker; send it as `Authorization: Bearer KEY`";
         Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
@@ -228,27 +228,31 @@ fn worker(shared: &Shared, headers: &HeaderMap) -> Result<Arc<Worker>, Refusal> 
 }
 
 /// Finishes an episode. The same request again has the same answer, also after the end.
-async fn finished(shared: &Shared, request: Request) -> Result<Value, Refusal> {
+async fn finish_episode(shared: &GatewayState, request: Request) -> Result<Value, Refusal> {
     let found = shared.episodes.find(key(request.headers()))?;
     let (parts, body) = request.into_parts();
     let bytes = body::read(body, MOST_BYTES).await?;
     let same = digest(&[&bytes]);
     let open = match found {
-        Found::Closed(Some(first)) if first == same => return Ok(json!({"accepted": true})),
-        Found::Closed(_) => return Err(closed()),
-        Found::Open(open) => open,
+        FoundEpisode::Closed(Some(first)) if first == same => return Ok(json!({"accepted": true})),
+        FoundEpisode::Closed(_) => return Err(episode_closed()),
+        FoundEpisode::Open(open) => open,
     };
     belongs(&open, &parts.uri)?;
-    let finish = Finish::read(Fields::parse(&bytes)?)?;
+    let finish = EpisodeFinish::read(Fields::parse(&bytes)?)?;
     let (reply, answer) = oneshot::channel();
-    let sent = open.commands.send(Command::Finish(finish, same, reply)).await;
+    let sent = open.commands.send(EpisodeCommand::Finish(finish, same, reply)).await;
     if sent.is_ok()
         && let Ok(answer) = answer.await
     {
         return answer;
     }
     // It came after the request that ended the episode.
-    if open.finished.get() == Some(&same) { Ok(json!({"accepted": true})) } else { Err(closed()) }
+    if open.finished.get() == Some(&same) {
+        Ok(json!({"accepted": true}))
+    } else {
+        Err(episode_closed())
+    }
 }
 
 fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
@@ -266,7 +270,7 @@ fn read_action(mut fields: Fields) -> Result<Action, Refusal> {
     }
 }
 
-fn answered(answer: Result<impl Serialize, Refusal>) -> Response {
+fn respond_with(answer: Result<impl Serialize, Refusal>) -> Response {
     match answer {
         Ok(answer) => json_response(StatusCode::OK, &answer),
         Err(refusal) => refusal.into_response(),

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::Uri;
 use serde_json::{Value, json};
 
-use super::course::{Course, End, Exit};
+use super::course::{End, EpisodeCourse, Exit};
 use super::episodes::{Entered, Episodes};
 use super::log::Log;
 use super::options::{Mode, OnCrash, ProgramOptions};
 use super::player::GatewayPlayer;
 use super::process::{Left, Process};
-use super::report::Finish;
+use super::report::EpisodeFinish;
 use super::workers::Workers;
-use crate::metrics::Metrics;
+use crate::metrics::ServerMetrics;
 use crate::openai::Fields;
 use crate::refusal::Refusal;
 use maverl::orchestra::EpisodeState;
@@ -26,7 +26,7 @@ const BY_POLICY: i32 = 65;
 const BY_PROGRAM: i32 = 75;
 
 /// State that the episodes and the routes share.
-pub(super) struct Shared {
+pub(super) struct GatewayState {
     pub(super) options: ProgramOptions,
     /// Directory of relative paths.
     pub(super) base: PathBuf,
@@ -34,13 +34,13 @@ pub(super) struct Shared {
     pub(super) url: String,
     pub(super) episodes: Episodes,
     pub(super) workers: Workers,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: ServerMetrics,
     pub(super) created: u64,
     /// True once it was told that sampling of requests has no effect.
     pub(super) warned: AtomicBool,
 }
 
-impl Shared {
+impl GatewayState {
     /// Returns the host of the address that programs are told.
     pub(super) fn host(&self) -> Option<String> {
         self.url.parse::<Uri>().ok()?.host().map(str::to_owned)
@@ -67,7 +67,7 @@ impl Shared {
     }
 
     /// Returns what a program is told of its episode. References of the task are told only where the options name them.
-    pub(super) fn told(&self, state: &EpisodeState, id: &str) -> Value {
+    pub(super) fn told_episode(&self, state: &EpisodeState, id: &str) -> Value {
         let task = state.task();
         let data = self.options.data.iter();
         let data = data.filter_map(|key| Some((key.clone(), task.data.get(key)?.clone())));
@@ -110,7 +110,7 @@ impl Shared {
     }
 
     /// Returns the end of an episode whose program has ended.
-    pub(super) async fn ended(&self, course: &mut Course<'_>, left: Left) -> End {
+    pub(super) async fn end_of_program(&self, course: &mut EpisodeCourse<'_>, left: Left) -> End {
         if let Some(end) = course.end.take() {
             return end;
         }
@@ -121,7 +121,8 @@ impl Shared {
                     course.exit = Some(Exit::Unreported);
                     return End::Answer(None);
                 };
-                let read = Fields::parse(report.to_string().as_bytes()).and_then(Finish::read);
+                let read =
+                    Fields::parse(report.to_string().as_bytes()).and_then(EpisodeFinish::read);
                 let finished = match read {
                     Ok(finish) => course.finish(finish).await,
                     Err(refusal) => Err(refusal),
@@ -135,14 +136,14 @@ impl Shared {
             }
             Some(BY_POLICY) => End::Answer(None),
             Some(BY_PROGRAM) => fault(left.message()),
-            _ => self.lost(course, left.message()),
+            _ => self.end_of_loss(course, left.message()),
         }
     }
 
     /// Returns the end of an episode whose program crashed, or whose worker is gone.
-    pub(super) fn lost(&self, course: &mut Course<'_>, message: String) -> End {
+    pub(super) fn end_of_loss(&self, course: &mut EpisodeCourse<'_>, message: String) -> End {
         // Clients raise refusals, so most programs end with them.
-        if course.limited() {
+        if course.was_limited() {
             return End::Answer(None);
         }
         course.exit = Some(Exit::Crashed);

@@ -18,7 +18,7 @@ use super::process::PlayerEnd;
 
 /// Workers of a run, and the episodes that wait for one.
 pub(super) struct Workers {
-    table: Mutex<Table>,
+    table: Mutex<WorkerTable>,
     /// A permit for each episode that a waiting claim could take.
     places: Semaphore,
     /// Number of places that episodes have taken of claims which ended without them.
@@ -31,7 +31,7 @@ pub(super) struct Workers {
 }
 
 #[derive(Default)]
-struct Table {
+struct WorkerTable {
     /// Workers by the digests of their keys.
     workers: BTreeMap<Hash, Arc<Worker>>,
     tickets: VecDeque<Ticket>,
@@ -121,7 +121,7 @@ impl WorkerLease {
     }
 
     /// Waits until the worker has ended or the lease is over. May be cancelled.
-    pub(super) async fn lost(&mut self) -> PlayerEnd {
+    pub(super) async fn wait_for_loss(&mut self) -> PlayerEnd {
         tokio::select! {
             _ = self.ended.wait_for(|ended| *ended) => {
                 PlayerEnd::Gone("the worker of the episode ended".to_owned())
@@ -288,7 +288,7 @@ impl Workers {
         taken
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, WorkerTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,12 +16,12 @@ pub(super) async fn answer(
 ) -> Result<Response, Infallible> {
     match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(answer) => answer,
-        Err(panic) => Ok(panicked(&*panic)),
+        Err(panic) => Ok(panic_answer(&*panic)),
     }
 }
 
 /// Returns the answer of a handler that panicked; the message of the panic goes to the log alone.
-fn panicked(panic: &(dyn Any + Send)) -> Response {
+fn panic_answer(panic: &(dyn Any + Send)) -> Response {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let text = panic.downcast_ref::<&str>().copied();

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::answer::answer;
 use super::limits::Limits;
 use super::patient::Patient;
-use unread::Unread;
+use unread::UnreadBodies;
 
 /// Beginning of a connection of HTTP/2. No method of HTTP/1.1 begins so.
 const PREFACE: &[u8; 3] = b"PRI";
@@ -61,7 +61,7 @@ pub(super) async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
-    let unread = Unread::default();
+    let unread = UnreadBodies::default();
     let watching = unread.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (answered, watching) = (answer(router.call(request)), watching.clone());

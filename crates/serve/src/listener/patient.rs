@@ -30,7 +30,7 @@ impl<S> Patient<S> {
 }
 
 /// Returns the result of an operation, or a timeout error once it has been pending for too long.
-fn timed<T>(
+fn check_deadline<T>(
     deadline: &mut Deadline,
     patience: Duration,
     context: &mut Context<'_>,
@@ -63,13 +63,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        timed(&mut this.write, this.patience, context, written)
+        check_deadline(&mut this.write, this.patience, context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let flushed = Pin::new(&mut this.stream).poll_flush(context);
-        timed(&mut this.flush, this.patience, context, flushed)
+        check_deadline(&mut this.flush, this.patience, context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -83,7 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = Pin::new(&mut this.stream).poll_write_vectored(context, bytes);
-        timed(&mut this.write, this.patience, context, written)
+        check_deadline(&mut this.write, this.patience, context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

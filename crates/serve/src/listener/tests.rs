@@ -11,7 +11,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use super::*;
-use crate::testing::{ask, exchange, start};
+use crate::testing::{PATIENCE, ask, exchange, start};
 
 fn router() -> Router {
     async fn panics() -> Response {
@@ -186,7 +186,7 @@ async fn unread(path: &str, sent: fn(&str) -> Vec<u8>) -> usize {
     stream.write_all(&sent(path)).unwrap();
     let begin = Instant::now();
     while !fate.dropped.load(Ordering::SeqCst) {
-        assert!(begin.elapsed() < Duration::from_secs(600), "{path}: the answer is not given up");
+        assert!(begin.elapsed() < PATIENCE, "{path}: the answer is not given up");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     fate.taken.load(Ordering::SeqCst)
@@ -227,7 +227,7 @@ async fn a_client_of_http2_that_reads_nothing_is_disconnected() {
 fn send_without_reading(address: SocketAddr, begin: &[u8], again: &[u8]) -> usize {
     let mut stream = StdStream::connect(address).unwrap();
     stream.write_all(begin).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let (many, mut sent) = (again.repeat(1000), 0);
     // More than the buffers of the system.
     while sent < 64 << 20 {

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 
-use super::asked::Outcome;
+use super::asked::RouteOutcome;
 use super::catalog::Entry;
 use super::server::ModelServer;
 use crate::body;
@@ -16,25 +16,25 @@ use crate::openai::requests::{LoadRequest, UnloadRequest};
 use crate::refusal::Refusal;
 
 pub(super) async fn load(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    let answer = loaded(&server, request).await;
-    Outcome { model: String::new(), answer }.counted(&server, "load_lora_adapter")
+    let answer = load_adapter(&server, request).await;
+    RouteOutcome { model: String::new(), answer }.count_answer(&server, "load_lora_adapter")
 }
 
 pub(super) async fn unload(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
-    let answer = unloaded(&server, request).await;
-    Outcome { model: String::new(), answer }.counted(&server, "unload_lora_adapter")
+    let answer = unload_adapter(&server, request).await;
+    RouteOutcome { model: String::new(), answer }.count_answer(&server, "unload_lora_adapter")
 }
 
 /// Returns the directory beneath which clients may load adapters.
-fn allowed(server: &ModelServer) -> Result<&Path, Refusal> {
+fn allowed_directory(server: &ModelServer) -> Result<&Path, Refusal> {
     server.settings.allow_adapters.as_deref().ok_or_else(|| {
         let message = "clients may not load adapters here; `--allow-adapters DIR` allows those beneath a directory";
         Refusal::new(StatusCode::FORBIDDEN, "forbidden", message)
     })
 }
 
-async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
-    let home = allowed(server)?.to_owned();
+async fn load_adapter(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
+    let home = allowed_directory(server)?.to_owned();
     let mut fields = fields(server, request).await?;
     let LoadRequest { lora_name, lora_path: path } = fields.read()?;
     let name = lora_name.filter(|name| is_name(name));
@@ -70,7 +70,8 @@ async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response,
         }
     };
     let beside = |other: &Arc<Entry>| Arc::ptr_eq(other.host.blocks(), host.blocks());
-    let base = catalog.all().into_iter().find(|other| other.parent.is_none() && beside(other));
+    let base =
+        catalog.all_entries().into_iter().find(|other| other.parent.is_none() && beside(other));
     let parent = base.map(|base| base.name.clone());
     let entry = Entry { parent, fingerprint, ..Entry::new(name.clone(), &host, place, path) };
     let entry = Entry { by_client: true, ..entry };
@@ -81,8 +82,8 @@ async fn loaded(server: &Arc<ModelServer>, request: Request) -> Result<Response,
     Ok(format!("Success: LoRA adapter '{name}' added successfully.").into_response())
 }
 
-async fn unloaded(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
-    allowed(server)?;
+async fn unload_adapter(server: &Arc<ModelServer>, request: Request) -> Result<Response, Refusal> {
+    allowed_directory(server)?;
     let mut fields = fields(server, request).await?;
     let UnloadRequest { lora_name } = fields.read()?;
     let name = lora_name.ok_or_else(|| fields.error("lora_name", "is missing"))?;

@@ -8,12 +8,12 @@ use axum::response::Response;
 use tokio::sync::mpsc;
 
 use super::catalog::Entry;
-use super::choice::{News, ReplyBatch, ReplyEnd};
+use super::choice::{ChoiceEvent, ReplyBatch, ReplyEnd};
 use super::server::ModelServer;
 use crate::openai::answer::{
-    CachedTokens, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+    CachedTokens, ChoicePart, ChoicesAnswer, ChunkChoice, Extra, FinishReason, Header, TokenUsage,
 };
-use crate::openai::origin::{Origin, Seed};
+use crate::openai::origin::{AnswerOrigin, Seed};
 use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
 use crate::openai::{Choices, Streaming, new_id, now};
 use crate::queue::Admitted;
@@ -41,7 +41,7 @@ pub(super) trait ReplyForm: Send + Sync + 'static {
         &self,
         batch: &ReplyBatch,
         index: usize,
-        news: News,
+        news: ChoiceEvent,
         state: &mut Self::State<'_>,
     ) -> Vec<Self::Part>;
 }
@@ -52,7 +52,7 @@ pub(super) trait AnswerForm: ReplyForm<Part: ChunkChoice> {
     const PREFIX: &'static str;
 
     /// Returns the fields beside the choices.
-    fn extra(&self, batch: &ReplyBatch, origin: Origin) -> Extra;
+    fn extra(&self, batch: &ReplyBatch, origin: AnswerOrigin) -> Extra;
 }
 
 /// A request that was read: its choices, and how they are written and sent.
@@ -73,16 +73,16 @@ impl<F: AnswerForm> Generation<F> {
         if self.streaming.stream {
             return Ok(self.stream(server, admitted));
         }
-        let answer = self.whole(server, &admitted).await?;
+        let answer = self.whole_answer(server, &admitted).await?;
         Ok(json_response(StatusCode::OK, &answer))
     }
 
     /// Returns the whole answer, at its end.
-    pub(super) async fn whole(
+    pub(super) async fn whole_answer(
         &self,
         server: &ModelServer,
         admitted: &Admitted,
-    ) -> Result<Completion<<F::Part as ChoicePart>::Choice>, Refusal> {
+    ) -> Result<ChoicesAnswer<<F::Part as ChoicePart>::Choice>, Refusal> {
         let mut writer = WholeWriter::default();
         let tokens = self.write(server, admitted, &mut writer).await?.unwrap_or_default();
         let header = self.batch.entry.header(F::PREFIX);
@@ -118,7 +118,7 @@ impl<F: ReplyForm> Generation<F> {
         admitted: &Admitted,
         writer: &mut impl AnswerWriter<F::Part>,
     ) -> Result<Option<usize>, Refusal> {
-        let (news, mut received) = mpsc::channel::<(usize, News)>(64);
+        let (news, mut received) = mpsc::channel::<(usize, ChoiceEvent)>(64);
         let Self { batch, form, .. } = self;
         let written = async {
             let (mut tokens, mut states) = (0, Vec::new());
@@ -132,7 +132,7 @@ impl<F: ReplyForm> Generation<F> {
                 }
             }
             while let Some((index, news)) = writer.next(&mut received).await {
-                if let News::End(end) = &news {
+                if let ChoiceEvent::End(end) = &news {
                     tokens += end.tokens;
                 }
                 for part in form.read(batch, index, news, &mut states[index]) {
@@ -160,13 +160,13 @@ impl Entry {
     }
 
     /// Returns what the same request needs to get the same answer.
-    pub(super) fn origin(&self, seed: u64) -> Origin {
-        Origin::new(Seed::Number(seed), self.version)
+    pub(super) fn origin(&self, seed: u64) -> AnswerOrigin {
+        AnswerOrigin::new(Seed::Number(seed), self.version)
     }
 }
 
 /// Returns `usage`. A prompt that several choices share counts once.
-fn usage(batch: &ReplyBatch, completion: usize) -> Usage {
+fn usage(batch: &ReplyBatch, completion: usize) -> TokenUsage {
     let mut prompt = 0;
     for (i, job) in batch.jobs.iter().enumerate() {
         let shared = i > 0 && Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);
@@ -174,7 +174,7 @@ fn usage(batch: &ReplyBatch, completion: usize) -> Usage {
     }
     let cached_tokens = batch.cached.load(Ordering::Relaxed).min(prompt);
     let prompt_tokens_details = Some(CachedTokens { cached_tokens });
-    Usage { prompt_tokens_details, ..Usage::new(prompt, completion) }
+    TokenUsage { prompt_tokens_details, ..TokenUsage::new(prompt, completion) }
 }
 
 /// Returns the reason why a choice ended.

@@ -10,14 +10,14 @@ use super::catalog::Entry;
 use super::reading::{SMALL, aside};
 use super::server::ModelServer;
 use crate::body::{self, Received};
-use crate::guard::Client;
+use crate::guard::ClientNumber;
 use crate::openai::{Fields, too_many_bytes, too_many_tokens};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
-use crate::stream::attended;
+use crate::stream::count_leaving;
 
 /// An admitted request to a model of the catalog, whose fields were not read yet.
-pub(super) struct Asked {
+pub(super) struct AdmittedRequest {
     pub(super) fields: Fields,
     pub(super) entry: Arc<Entry>,
     pub(super) admitted: Admitted,
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     bytes: usize,
 }
 
-impl Asked {
+impl AdmittedRequest {
     /// Parses a request that was admitted, and finds its model.
     pub(super) async fn parse(
         server: &ModelServer,
@@ -76,17 +76,21 @@ impl Entry {
 
 impl ModelServer {
     /// Reads the body of a request.
-    async fn received(&self, request: Request) -> Result<(Client, Received), Refusal> {
+    async fn receive_body(&self, request: Request) -> Result<(ClientNumber, Received), Refusal> {
         self.catalog()?;
-        let client = Client::of(&request);
+        let client = ClientNumber::of(&request);
         let body = body::read(request.into_body(), self.settings.max_body).await?;
         Ok((client, body))
     }
 
     /// Admits a request and finds its model.
-    async fn asked(&self, client: Client, body: Received) -> Result<Asked, Refusal> {
+    async fn admit_request(
+        &self,
+        client: ClientNumber,
+        body: Received,
+    ) -> Result<AdmittedRequest, Refusal> {
         let admitted = self.queue.admit(client).await?;
-        Asked::parse(self, body, admitted).await
+        AdmittedRequest::parse(self, body, admitted).await
     }
 
     /// Answers a request to a model with `answer`, and counts the answer, or a client that leaves before it.
@@ -94,41 +98,45 @@ impl ModelServer {
         &self,
         route: &'static str,
         request: Request,
-        answer: impl FnOnce(Asked) -> F,
+        answer: impl FnOnce(AdmittedRequest) -> F,
     ) -> Response {
-        let outcome = match self.received(request).await {
-            Ok((client, body)) => attended(&self.metrics, self.outcome(client, body, answer)).await,
-            Err(refusal) => Outcome::refused(refusal),
+        let outcome = match self.receive_body(request).await {
+            Ok((client, body)) => {
+                count_leaving(&self.metrics, self.outcome(client, body, answer)).await
+            }
+            Err(refusal) => RouteOutcome::refusal_outcome(refusal),
         };
-        outcome.counted(self, route)
+        outcome.count_answer(self, route)
     }
 
     async fn outcome<F: Future<Output = Result<Response, Refusal>>>(
         &self,
-        client: Client,
+        client: ClientNumber,
         body: Received,
-        answer: impl FnOnce(Asked) -> F,
-    ) -> Outcome {
-        match self.asked(client, body).await {
-            Ok(asked) => Outcome { model: asked.entry.name.clone(), answer: answer(asked).await },
-            Err(refusal) => Outcome::refused(refusal),
+        answer: impl FnOnce(AdmittedRequest) -> F,
+    ) -> RouteOutcome {
+        match self.admit_request(client, body).await {
+            Ok(asked) => {
+                RouteOutcome { model: asked.entry.name.clone(), answer: answer(asked).await }
+            }
+            Err(refusal) => RouteOutcome::refusal_outcome(refusal),
         }
     }
 }
 
 /// Result of a route, with the name of its model as far as it was known.
-pub(super) struct Outcome {
+pub(super) struct RouteOutcome {
     pub(super) model: String,
     pub(super) answer: Result<Response, Refusal>,
 }
 
-impl Outcome {
-    pub(super) fn refused(refusal: Refusal) -> Self {
+impl RouteOutcome {
+    pub(super) fn refusal_outcome(refusal: Refusal) -> Self {
         Self { model: String::new(), answer: Err(refusal) }
     }
 
     /// Counts the answer and returns it.
-    pub(super) fn counted(self, server: &ModelServer, route: &'static str) -> Response {
+    pub(super) fn count_answer(self, server: &ModelServer, route: &'static str) -> Response {
         let response = self.answer.unwrap_or_else(IntoResponse::into_response);
         server.count(&self.model, route, response.status());
         response

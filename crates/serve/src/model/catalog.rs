@@ -87,13 +87,13 @@ impl Catalog {
     }
 
     /// Returns all models.
-    pub(super) fn all(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn all_entries(&self) -> Vec<Arc<Entry>> {
         self.entries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the model of a name. A request without one means the only model.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Arc<Entry>, Refusal> {
-        let all = self.all();
+        let all = self.all_entries();
         let names = || all.iter().map(|entry| format!("`{}`", entry.name)).collect::<Vec<_>>();
         let Some(name) = name else {
             return match all.as_slice() {
@@ -142,7 +142,7 @@ impl Catalog {
     /// Returns the numbers of used, cached and free blocks of all caches.
     pub(super) fn blocks(&self) -> [usize; 3] {
         let mut hosts: Vec<Arc<maverl::runtime::KvBlocks>> = Vec::new();
-        for entry in self.all() {
+        for entry in self.all_entries() {
             if !hosts.iter().any(|known| Arc::ptr_eq(known, entry.host.blocks())) {
                 hosts.push(Arc::clone(entry.host.blocks()));
             }

@@ -7,21 +7,22 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::answer::{AnswerForm, Generation, ReplyForm, finish_reason, ids};
-use super::asked::Asked;
+use super::asked::AdmittedRequest;
 use super::catalog::Entry;
-use super::choice::{Job, News, ReplyBatch};
+use super::choice::{ChoiceEvent, ChoiceJob, ReplyBatch};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::server::ModelServer;
 use crate::openai::answer::Extra;
 use crate::openai::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
-use crate::openai::origin::Origin;
+use crate::openai::origin::AnswerOrigin;
 use crate::openai::requests::ChatRequest;
 use crate::openai::{
-    Fields, Messages, Part, Reported, Shape, Tools, Wanted, chat_logprobs, flat, with_system,
+    Fields, Messages, ReplyPart, ReplyTextShape, ReportedTokens, Tools, WantedForm, chat_logprobs,
+    flat, with_system,
 };
 use crate::refusal::Refusal;
-use maverl::rollout::plain;
+use maverl::rollout::plain_conversation;
 use maverl::runtime::Step;
 use maverl::text::{ChatInput, ChatMessage, Rendered, TokenizerError};
 
@@ -32,7 +33,7 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
     server.answer("chat", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Response, Refusal> {
     let of = Arc::clone(server);
     let (chat, admitted) = asked.read(move |entry, fields| read(&of, entry, fields)).await?;
     chat.answer(server, admitted).await
@@ -48,19 +49,20 @@ pub(super) fn read(
     fields.finish(server.settings.strict)?;
     let ChatRequest { messages: Messages(messages), tools, choices, streaming, .. } = request;
     let structured = server.settings.structured;
-    let wanted = Wanted::read(request.response_format.as_ref(), &tools.choice, structured)?;
+    let wanted = WantedForm::read(request.response_format.as_ref(), &tools.choice, structured)?;
     let sampling = request.sampled.sampling(entry.vocabulary())?;
-    let reported = Reported::of_chat(request.logprobs, request.top_logprobs, &request.tokens)?;
+    let reported =
+        ReportedTokens::of_chat(request.logprobs, request.top_logprobs, &request.tokens)?;
     let variables = variables(request.reasoning_effort, request.chat_template_kwargs)?;
     check_modalities(request.modalities.as_ref())?;
     let messages = with_system(messages, &wanted);
     let rendered = render(&entry, messages, &tools, variables, true)?;
     entry.bound_text(rendered.text())?;
-    let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| unrendered(&e))?;
-    let max_tokens = request.limit.within(prompt.len(), entry.context())?;
-    reported.bound((choices.n as usize).saturating_mul(max_tokens))?;
+    let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| template_refusal(&e))?;
+    let max_tokens = request.limit.length_within(prompt.len(), entry.context())?;
+    reported.check_listed((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(maverl::runtime::Sampling { max_tokens, ..sampling });
-    let shape = Shape {
+    let shape = ReplyTextShape {
         thinking: rendered.text().trim_end().ends_with("<think>"),
         thoughts: true,
         calls: if tools.declared.is_empty() { 0 } else { tools.most },
@@ -73,12 +75,12 @@ pub(super) fn read(
         Some(form) => {
             let style = Style::of(rendered.text(), shape.thinking);
             let grammar = server.grammars.compile(&entry, form, &tools, style)?;
-            (Some(grammar), Shape { tagged: style.tagged, ..shape })
+            (Some(grammar), ReplyTextShape { tagged: style.tagged, ..shape })
         }
     };
     #[cfg(not(feature = "grammar"))]
     let grammar = None;
-    let jobs = Job::each(choices, &prompt, &sampling, grammar.as_ref());
+    let jobs = ChoiceJob::each(choices, &prompt, &sampling, grammar.as_ref());
     let eager = streaming.stream;
     let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     Ok(Generation { batch, choices, streaming, form: ChatForm })
@@ -98,12 +100,12 @@ impl ReplyForm for ChatForm {
         &self,
         batch: &ReplyBatch,
         index: usize,
-        news: News,
+        news: ChoiceEvent,
         calls: &mut usize,
     ) -> Vec<ChatChunkChoice> {
         let (parts, steps) = match news {
-            News::More { parts, steps } => (parts, steps),
-            News::End(end) => {
+            ChoiceEvent::More { parts, steps } => (parts, steps),
+            ChoiceEvent::End(end) => {
                 let reason = finish_reason(&end);
                 return vec![ChatChunkChoice::end(index, reason, Some(end.stop))];
             }
@@ -112,9 +114,9 @@ impl ReplyForm for ChatForm {
         let mut deltas: Vec<Delta> = Vec::new();
         for part in parts {
             deltas.push(match part {
-                Part::Content(text) => Delta::content(text),
-                Part::Reasoning(text) => Delta::reasoning(text),
-                Part::Call(call) => {
+                ReplyPart::Content(text) => Delta::content(text),
+                ReplyPart::Reasoning(text) => Delta::reasoning(text),
+                ReplyPart::Call(call) => {
                     *calls += 1;
                     Delta::call(ToolCall::new(seed, *calls - 1, &call))
                 }
@@ -137,7 +139,7 @@ impl ReplyForm for ChatForm {
 impl AnswerForm for ChatForm {
     const PREFIX: &'static str = "chatcmpl";
 
-    fn extra(&self, batch: &ReplyBatch, origin: Origin) -> Extra {
+    fn extra(&self, batch: &ReplyBatch, origin: AnswerOrigin) -> Extra {
         let prompt_token_ids = batch.reported.ids.then(|| batch.jobs[0].prompt.to_vec());
         Extra { maverl: Some(origin), prompt_token_ids }
     }
@@ -193,13 +195,15 @@ pub(super) fn render(
     let tokenizer = entry.tokenizer();
     let declared = Some(&tools.declared).filter(|tools| !tools.is_empty());
     let input = match declared {
-        Some(tools) if !tokenizer.takes_tools() => ChatInput::open(&plain(&flat(&messages), tools)),
+        Some(tools) if !tokenizer.takes_tools() => {
+            ChatInput::open(&plain_conversation(&flat(&messages), tools))
+        }
         _ => ChatInput { tools: declared.cloned(), ..ChatInput::open(messages) },
     };
     let input = ChatInput { chat_template_kwargs: variables, add_generation_prompt, ..input };
-    tokenizer.render_chat(&input).map_err(|error| unrendered(&error))
+    tokenizer.render_chat(&input).map_err(|error| template_refusal(&error))
 }
 
-pub(super) fn unrendered(error: &TokenizerError) -> Refusal {
+pub(super) fn template_refusal(error: &TokenizerError) -> Refusal {
     Refusal::invalid("messages", format!("the messages do not fit the chat template: {error}"))
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::catalog::Entry;
 use super::server::ModelServer;
-use crate::openai::{Choices, Part, ReplyText, Reported, Shape};
+use crate::openai::{Choices, ReplyPart, ReplyText, ReplyTextShape, ReportedTokens};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, Sampling};
@@ -24,9 +24,9 @@ const PACE: Duration = Duration::from_millis(10);
 /// Choices that are generated for a request.
 pub(super) struct ReplyBatch {
     pub(super) entry: Arc<Entry>,
-    pub(super) shape: Shape,
-    pub(super) reported: Reported,
-    pub(super) jobs: Vec<Job>,
+    pub(super) shape: ReplyTextShape,
+    pub(super) reported: ReportedTokens,
+    pub(super) jobs: Vec<ChoiceJob>,
     /// News are sent while the reply is sampled. Otherwise they come at its end, and no token wakes a task: with many clients of
     /// a small model, that costs a third of the engine's speed.
     pub(super) eager: bool,
@@ -36,7 +36,7 @@ pub(super) struct ReplyBatch {
 
 /// One choice.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(super) struct ChoiceJob {
     pub(super) prompt: Arc<[u32]>,
     pub(super) sampling: Arc<Sampling>,
     pub(super) seed: u64,
@@ -46,7 +46,7 @@ pub(super) struct Job {
     pub(super) grammar: Option<Arc<dyn Grammar>>,
 }
 
-impl Job {
+impl ChoiceJob {
     /// Returns the choices of a prompt.
     pub(super) fn each(
         choices: Choices,
@@ -66,12 +66,12 @@ impl Job {
     }
 
     /// Returns the largest number of tokens that are reported.
-    pub(super) fn listed(&self) -> usize {
-        self.sampling.max_tokens.saturating_add(self.echoed())
+    pub(super) fn listed_tokens(&self) -> usize {
+        self.sampling.max_tokens.saturating_add(self.echoed_tokens())
     }
 
     /// Returns the number of tokens of the prompt that are reported.
-    pub(super) fn echoed(&self) -> usize {
+    pub(super) fn echoed_tokens(&self) -> usize {
         if self.echo == Echo::No { 0 } else { self.prompt.len() }
     }
 
@@ -100,11 +100,11 @@ pub(super) enum Echo {
 }
 
 /// News of a choice.
-pub(super) enum News {
+pub(super) enum ChoiceEvent {
     /// Its reply goes on.
     More {
         /// Parts of the reply.
-        parts: Vec<Part>,
+        parts: Vec<ReplyPart>,
         /// Tokens since the last news; those of an echoed prompt come first, from its second token on.
         steps: Vec<Step>,
     },
@@ -131,7 +131,7 @@ impl ReplyBatch {
         &self,
         server: &ModelServer,
         admitted: &Admitted,
-        news: mpsc::Sender<(usize, News)>,
+        news: mpsc::Sender<(usize, ChoiceEvent)>,
     ) -> Result<(), Refusal> {
         let all = self.jobs.iter().enumerate().map(|(index, job)| {
             let news = news.clone();
@@ -143,7 +143,7 @@ impl ReplyBatch {
                     let news = news.clone();
                     async move { news.send((index, more)).await.is_ok() }
                 });
-                let cached = speaking.await.map_err(|error| failed(&error))?;
+                let cached = speaking.await.map_err(|error| engine_refusal(&error))?;
                 let counted = if first { cached } else { 0 };
                 self.cached.fetch_add(counted, Ordering::Relaxed);
                 Ok(())
@@ -172,12 +172,12 @@ impl ReplyBatch {
     /// Generates one choice. Returns the number of prompt tokens that were in the cache.
     async fn speak<F: Future<Output = bool>>(
         &self,
-        job: &Job,
+        job: &ChoiceJob,
         server: &ModelServer,
-        send: impl Fn(News) -> F,
+        send: impl Fn(ChoiceEvent) -> F,
     ) -> Result<usize, RuntimeError> {
         let (watch, mut steps) = Watch::new(self.reported.top, job.echo != Echo::No);
-        let cached = watch.cached();
+        let cached = watch.cached_tokens();
         let mut done = pin!(self.entry.host.generate(self.entry.place, job.request(watch)));
         let (mut completion, begin) = (None, Instant::now());
         let mut reply = Reply::new(self, job);
@@ -204,7 +204,8 @@ impl ReplyBatch {
             }
             let wanted = self.reported.logprobs || self.reported.ids;
             let steps = if wanted { given } else { Vec::new() };
-            if (!parts.is_empty() || !steps.is_empty()) && !send(News::More { parts, steps }).await
+            if (!parts.is_empty() || !steps.is_empty())
+                && !send(ChoiceEvent::More { parts, steps }).await
             {
                 return Ok(0);
             }
@@ -220,16 +221,16 @@ impl ReplyBatch {
         let tokens = completion.ids.len();
         self.measure(server, job, tokens, begin, first);
         let (parts, end) = reply.end(completion.finish, tokens);
-        let more = News::More { parts, steps: Vec::new() };
+        let more = ChoiceEvent::More { parts, steps: Vec::new() };
         // Nobody listens any more if a send fails.
-        let _ = send(more).await && send(News::End(end)).await;
+        let _ = send(more).await && send(ChoiceEvent::End(end)).await;
         Ok(cached.load(Ordering::Relaxed))
     }
 
     fn measure(
         &self,
         server: &ModelServer,
-        job: &Job,
+        job: &ChoiceJob,
         tokens: usize,
         begin: Instant,
         first: Option<Instant>,
@@ -248,7 +249,7 @@ impl ReplyBatch {
 /// Reader of the steps of a choice.
 struct Reply<'b> {
     text: ReplyText<'b>,
-    job: &'b Job,
+    job: &'b ChoiceJob,
     stop_ids: [&'b [u32]; 2],
     /// Steps of the prompt that are still to come.
     prompt: usize,
@@ -259,7 +260,7 @@ struct Reply<'b> {
 }
 
 impl<'b> Reply<'b> {
-    fn new(batch: &'b ReplyBatch, job: &'b Job) -> Self {
+    fn new(batch: &'b ReplyBatch, job: &'b ChoiceJob) -> Self {
         let tokenizer = batch.entry.tokenizer();
         let prompt = if job.echo == Echo::No { 0 } else { job.prompt.len() - 1 };
         Self {
@@ -279,11 +280,11 @@ impl<'b> Reply<'b> {
         &mut self,
         step: Step,
         more: &mut mpsc::UnboundedReceiver<Step>,
-    ) -> (Vec<Part>, Vec<Step>) {
+    ) -> (Vec<ReplyPart>, Vec<Step>) {
         let (mut parts, mut given) = (Vec::new(), Vec::new());
         let mut next = Some(step);
         while let Some(step) = next {
-            Part::append(&mut parts, self.read(&step));
+            ReplyPart::append(&mut parts, self.read(&step));
             given.extend(self.keep.then_some(step));
             next = more.try_recv().ok();
         }
@@ -291,7 +292,7 @@ impl<'b> Reply<'b> {
     }
 
     /// Reads a step; returns the parts of the reply that became certain.
-    fn read(&mut self, step: &Step) -> Vec<Part> {
+    fn read(&mut self, step: &Step) -> Vec<ReplyPart> {
         if self.prompt > 0 {
             self.prompt -= 1;
             return Vec::new();
@@ -302,23 +303,26 @@ impl<'b> Reply<'b> {
         if !self.keep || self.stop_ids.iter().any(|ids| ids.contains(&step.id)) {
             return Vec::new();
         }
-        self.noted(|text| text.push(step.id))
+        self.note_parts(|text| text.push(step.id))
     }
 
     /// Returns true once a token was sampled.
-    fn reports(&self, job: &Job) -> bool {
+    fn reports(&self, job: &ChoiceJob) -> bool {
         self.last.is_some() && job.echo != Echo::PromptAlone
     }
 
-    fn noted(&mut self, read: impl FnOnce(&mut ReplyText<'b>) -> Vec<Part>) -> Vec<Part> {
+    fn note_parts(
+        &mut self,
+        read: impl FnOnce(&mut ReplyText<'b>) -> Vec<ReplyPart>,
+    ) -> Vec<ReplyPart> {
         let parts = read(&mut self.text);
-        self.calls |= parts.iter().any(|part| matches!(part, Part::Call(_)));
+        self.calls |= parts.iter().any(|part| matches!(part, ReplyPart::Call(_)));
         parts
     }
 
     /// Ends the reply.
-    fn end(mut self, finish: Finish, tokens: usize) -> (Vec<Part>, ReplyEnd) {
-        let parts = self.noted(ReplyText::finish);
+    fn end(mut self, finish: Finish, tokens: usize) -> (Vec<ReplyPart>, ReplyEnd) {
+        let parts = self.note_parts(ReplyText::finish);
         if self.job.echo == Echo::PromptAlone {
             return (
                 parts,
@@ -333,7 +337,7 @@ impl<'b> Reply<'b> {
 }
 
 /// Returns the error of a request that the engine could not complete.
-fn failed(error: &RuntimeError) -> Refusal {
+fn engine_refusal(error: &RuntimeError) -> Refusal {
     match error {
         RuntimeError::Overflow { .. } | RuntimeError::Memory { .. } => {
             Refusal::malformed(error.to_string()).with_code("context_length_exceeded")

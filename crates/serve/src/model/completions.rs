@@ -7,15 +7,17 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::answer::{AnswerForm, Generation, ReplyForm, finish_reason, ids};
-use super::asked::Asked;
+use super::asked::AdmittedRequest;
 use super::catalog::Entry;
-use super::choice::{Echo, Job, News, ReplyBatch};
+use super::choice::{ChoiceEvent, ChoiceJob, Echo, ReplyBatch};
 use super::server::ModelServer;
 use crate::openai::answer::{ChoicePart as _, Extra};
 use crate::openai::completions::TextChoice;
-use crate::openai::origin::Origin;
+use crate::openai::origin::AnswerOrigin;
 use crate::openai::requests::TextRequest;
-use crate::openai::{Echoed, Fields, Part, Reported, Shape, TextLogprobsWriter, token_ids};
+use crate::openai::{
+    Echoed, Fields, ReplyPart, ReplyTextShape, ReportedTokens, TextLogprobsWriter, token_ids,
+};
 use crate::refusal::Refusal;
 use maverl::runtime::Sampling;
 
@@ -40,7 +42,7 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
     server.answer("completions", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Response, Refusal> {
     let strict = server.settings.strict;
     let (text, admitted) = asked.read(move |entry, fields| read(strict, entry, fields)).await?;
     text.answer(server, admitted).await
@@ -57,12 +59,12 @@ fn read(
     let TextRequest { choices, streaming, echoed: Echoed { echo: echoes, limit }, .. } = request;
     let prompts = prompts(request.prompt.as_ref(), &entry)?;
     let sampling = request.sampled.sampling(entry.vocabulary())?;
-    let reported = Reported::of_text(&request.logprobs, &request.tokens);
+    let reported = ReportedTokens::of_text(&request.logprobs, &request.tokens);
     if request.add_special_tokens.is_some_and(|value| value != true) {
         let what = "is false; send token ids as `prompt`";
         return Err(Refusal::field("add_special_tokens", what));
     }
-    let echo = match (echoes, limit.requested()) {
+    let echo = match (echoes, limit.requested_length()) {
         (false, _) => Echo::No,
         (true, Some(0)) => Echo::PromptAlone,
         (true, _) => Echo::Prompt,
@@ -73,20 +75,20 @@ fn read(
     let (mut jobs, mut texts) = (Vec::new(), Vec::new());
     for (ids, text) in prompts {
         let limit = limit.or(DEFAULT_TOKENS.min(entry.context().saturating_sub(ids.len()).max(1)));
-        let max_tokens = limit.within(ids.len(), entry.context())?.max(1);
+        let max_tokens = limit.length_within(ids.len(), entry.context())?.max(1);
         let sampling = Arc::new(Sampling { max_tokens, ..sampling.clone() });
         let prompt: Arc<[u32]> = ids.into();
         texts.push(text);
-        let each = Job::each(choices, &prompt, &sampling, None);
-        jobs.extend(each.into_iter().map(|job| Job { echo, ..job }));
+        let each = ChoiceJob::each(choices, &prompt, &sampling, None);
+        jobs.extend(each.into_iter().map(|job| ChoiceJob { echo, ..job }));
     }
-    let listed = jobs.iter().map(Job::listed).fold(0, usize::saturating_add);
-    reported.bound(listed)?;
+    let listed = jobs.iter().map(ChoiceJob::listed_tokens).fold(0, usize::saturating_add);
+    reported.check_listed(listed)?;
     // Steps of a prompt are needed for its log-probs alone.
     if !reported.logprobs {
         jobs.iter_mut().filter(|job| job.echo == Echo::Prompt).for_each(|job| job.echo = Echo::No);
     }
-    let (shape, eager) = (Shape::default(), streaming.stream);
+    let (shape, eager) = (ReplyTextShape::default(), streaming.stream);
     let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     let (n, streamed) = (choices.n as usize, streaming.stream);
     let form = TextForm { prompts: texts, n, echo, streamed };
@@ -102,7 +104,7 @@ struct TextState<'b> {
 
 impl TextForm {
     /// Returns what is echoed of a choice: the ids of its prompt, and their text.
-    fn echoed<'b>(&'b self, batch: &'b ReplyBatch, index: usize) -> (&'b [u32], &'b str) {
+    fn echoed_prompt<'b>(&'b self, batch: &'b ReplyBatch, index: usize) -> (&'b [u32], &'b str) {
         match self.echo {
             Echo::No => (&[], ""),
             Echo::Prompt | Echo::PromptAlone => {
@@ -123,7 +125,7 @@ impl ReplyForm for TextForm {
         index: usize,
     ) -> (TextState<'b>, Option<TextChoice>) {
         let ReplyBatch { entry, reported, jobs, .. } = batch;
-        let (job, (ids, text)) = (&jobs[index], self.echoed(batch, index));
+        let (job, (ids, text)) = (&jobs[index], self.echoed_prompt(batch, index));
         let mut logprobs = TextLogprobsWriter::new(entry.tokenizer(), reported.form, (ids, text));
         let first = (!self.streamed).then(|| TextChoice {
             index,
@@ -133,19 +135,19 @@ impl ReplyForm for TextForm {
             prompt_token_ids: reported.ids.then(|| job.prompt.to_vec()),
             ..TextChoice::default()
         });
-        (TextState { logprobs, echoed: job.echoed().saturating_sub(1) }, first)
+        (TextState { logprobs, echoed: job.echoed_tokens().saturating_sub(1) }, first)
     }
 
     fn read(
         &self,
         batch: &ReplyBatch,
         index: usize,
-        news: News,
+        news: ChoiceEvent,
         state: &mut TextState<'_>,
     ) -> Vec<TextChoice> {
-        let Reported { logprobs, ids: wanted, .. } = batch.reported;
+        let ReportedTokens { logprobs, ids: wanted, .. } = batch.reported;
         let part = match news {
-            News::More { parts, steps } => {
+            ChoiceEvent::More { parts, steps } => {
                 // Steps of an echoed prompt come first.
                 let echoed = state.echoed.min(steps.len());
                 state.echoed -= echoed;
@@ -157,7 +159,7 @@ impl ReplyForm for TextForm {
                     ..TextChoice::choice(index)
                 }
             }
-            News::End(end) => TextChoice {
+            ChoiceEvent::End(end) => TextChoice {
                 finish_reason: Some(finish_reason(&end)),
                 stop_reason: Some(end.stop),
                 token_ids: wanted.then(Vec::new),
@@ -171,14 +173,14 @@ impl ReplyForm for TextForm {
 impl AnswerForm for TextForm {
     const PREFIX: &'static str = "cmpl";
 
-    fn extra(&self, _: &ReplyBatch, origin: Origin) -> Extra {
+    fn extra(&self, _: &ReplyBatch, origin: AnswerOrigin) -> Extra {
         Extra { maverl: Some(origin), prompt_token_ids: None }
     }
 }
 
-fn content(part: &Part) -> Option<&str> {
+fn content(part: &ReplyPart) -> Option<&str> {
     match part {
-        Part::Content(text) => Some(text),
+        ReplyPart::Content(text) => Some(text),
         _ => None,
     }
 }

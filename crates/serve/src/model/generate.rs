@@ -7,15 +7,16 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::answer::{Generation, ReplyForm, finish_reason, ids};
-use super::asked::Asked;
+use super::asked::AdmittedRequest;
 use super::catalog::Entry;
-use super::choice::{Job, News, ReplyBatch};
+use super::choice::{ChoiceEvent, ChoiceJob, ReplyBatch};
 use super::server::ModelServer;
 use crate::openai::generate::{GenerateAnswer, GenerateChoice, GenerateLogprobs};
 use crate::openai::requests::{GenerateFields, GenerateRequest};
 use crate::openai::writer::WholeWriter;
 use crate::openai::{
-    Fields, MaxTokens, Nested, Reported, Shape, Streaming, TokenForm, chat_logprobs, new_id,
+    Fields, MaxTokens, Nested, ReplyTextShape, ReportedTokens, Streaming, TokenForm, chat_logprobs,
+    new_id,
 };
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
@@ -31,7 +32,7 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
     server.answer("generate", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &ModelServer, asked: Asked) -> Result<Response, Refusal> {
+async fn answer(server: &ModelServer, asked: AdmittedRequest) -> Result<Response, Refusal> {
     let strict = server.settings.strict;
     let read = asked.read(move |entry, fields| read(strict, entry, fields));
     let ((request_id, generation), admitted) = read.await?;
@@ -54,7 +55,7 @@ fn read(
     mut fields: Fields,
 ) -> Result<(String, Generation<GenerateForm>), Refusal> {
     let GenerateRequest { request_id, token_ids, stream, sampling_params } = fields.read()?;
-    let prompt: Arc<[u32]> = token_ids.required(entry.vocabulary())?.into();
+    let prompt: Arc<[u32]> = token_ids.required_ids(entry.vocabulary())?.into();
     if stream {
         return Err(fields.error("stream", "is true; this route answers at the end"));
     }
@@ -63,15 +64,15 @@ fn read(
     fields.finish(strict)?;
     let GenerateFields { sampled, max_tokens, choices, logprobs, tokens, .. } = params.value;
     let sampling = sampled.sampling(entry.vocabulary())?;
-    let reported = Reported::of_text(&logprobs, &tokens);
-    let reported = Reported { ids: true, form: TokenForm::Id, ..reported };
+    let reported = ReportedTokens::of_text(&logprobs, &tokens);
+    let reported = ReportedTokens { ids: true, form: TokenForm::Id, ..reported };
     let limit = MaxTokens::from(max_tokens);
     let limit = limit.or(DEFAULT_TOKENS.min(entry.context().saturating_sub(prompt.len()).max(1)));
-    let max_tokens = limit.within(prompt.len(), entry.context())?;
-    reported.bound((choices.n as usize).saturating_mul(max_tokens))?;
+    let max_tokens = limit.length_within(prompt.len(), entry.context())?;
+    reported.check_listed((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(Sampling { max_tokens, ..sampling });
-    let jobs = Job::each(choices, &prompt, &sampling, None);
-    let (shape, eager) = (Shape::default(), false);
+    let jobs = ChoiceJob::each(choices, &prompt, &sampling, None);
+    let (shape, eager) = (ReplyTextShape::default(), false);
     let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
     let request_id = request_id.unwrap_or_else(|| new_id("generate"));
     let streaming = Streaming::default();
@@ -90,13 +91,13 @@ impl ReplyForm for GenerateForm {
         &self,
         batch: &ReplyBatch,
         index: usize,
-        news: News,
+        news: ChoiceEvent,
         (): &mut (),
     ) -> Vec<GenerateChoice> {
         let ReplyBatch { entry, reported, .. } = batch;
         let (steps, finish_reason) = match news {
-            News::More { steps, .. } => (steps, None),
-            News::End(end) => (Vec::new(), Some(finish_reason(&end))),
+            ChoiceEvent::More { steps, .. } => (steps, None),
+            ChoiceEvent::End(end) => (Vec::new(), Some(finish_reason(&end))),
         };
         let logprobs = reported.logprobs.then(|| GenerateLogprobs {
             content: chat_logprobs(entry.tokenizer(), &steps, reported.form),

@@ -13,7 +13,7 @@ use llguidance::{Matcher, ParserFactory};
 use lru::LruCache;
 
 use super::catalog::Entry;
-use crate::openai::{Form, Tools, count_values};
+use crate::openai::{StructuredForm, Tools, count_values};
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, GrammarState};
 use maverl::text::Tokenizer;
@@ -58,19 +58,22 @@ impl Grammars {
     pub(super) fn compile(
         &self,
         entry: &Entry,
-        form: &Form,
+        form: &StructuredForm,
         tools: &Tools,
         style: Style,
     ) -> Result<Arc<dyn Grammar>, Refusal> {
         let tokens = self.tokens(entry)?;
         let source = source::source(form, tools, style);
-        let compiled = source.and_then(|source| tokens.compiled(source)).map_err(|error| {
-            let (name, what) = match form {
-                Form::Json(_) => ("response_format", "has a schema that cannot be enforced"),
-                Form::Call(_) => ("tools", "have a schema that cannot be enforced"),
-            };
-            Refusal::invalid(name, format!("`{name}` {what}: {error}"))
-        })?;
+        let compiled =
+            source.and_then(|source| tokens.compile_source(source)).map_err(|error| {
+                let (name, what) = match form {
+                    StructuredForm::Json(_) => {
+                        ("response_format", "has a schema that cannot be enforced")
+                    }
+                    StructuredForm::Call(_) => ("tools", "have a schema that cannot be enforced"),
+                };
+                Refusal::invalid(name, format!("`{name}` {what}: {error}"))
+            })?;
         Ok(compiled)
     }
 
@@ -130,11 +133,11 @@ impl GrammarTokens {
     }
 
     /// Returns a grammar from its source.
-    fn compiled(&self, source: String) -> Result<Arc<CompiledGrammar>, String> {
+    fn compile_source(&self, source: String) -> Result<Arc<CompiledGrammar>, String> {
         if let Some(compiled) = lock(&self.compiled).get(&source) {
             return Ok(Arc::clone(compiled));
         }
-        bounded(&source)?;
+        check_size(&source)?;
         let matcher = {
             let _one = lock(&self.compiling);
             self.matcher(&source)?
@@ -147,7 +150,7 @@ impl GrammarTokens {
 }
 
 /// Fails for a source that is too large.
-fn bounded(source: &str) -> Result<(), String> {
+fn check_size(source: &str) -> Result<(), String> {
     let values = count_values(source.as_bytes());
     if source.len() <= LARGEST && values <= MOST_VALUES {
         return Ok(());

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::asked::Outcome;
+use super::asked::RouteOutcome;
 use super::catalog::Entry;
 use super::server::ModelServer;
 use crate::openai::models::{Lineage, ModelCard, ModelList};
@@ -14,10 +14,11 @@ use crate::refusal::json_response;
 
 pub(super) async fn models(State(server): State<Arc<ModelServer>>) -> Response {
     let answer = server.catalog().map(|catalog| {
-        let models: ModelList = catalog.all().iter().map(|entry| described(entry)).collect();
+        let models: ModelList =
+            catalog.all_entries().iter().map(|entry| model_card(entry)).collect();
         json_response(StatusCode::OK, &models)
     });
-    Outcome { model: String::new(), answer }.counted(&server, "models")
+    RouteOutcome { model: String::new(), answer }.count_answer(&server, "models")
 }
 
 pub(super) async fn model(
@@ -25,11 +26,11 @@ pub(super) async fn model(
     Path(name): Path<String>,
 ) -> Response {
     let found = server.catalog().and_then(|catalog| catalog.find(Some(&name)));
-    let answer = found.map(|entry| json_response(StatusCode::OK, &described(&entry)));
-    Outcome { model: String::new(), answer }.counted(&server, "models")
+    let answer = found.map(|entry| json_response(StatusCode::OK, &model_card(&entry)));
+    RouteOutcome { model: String::new(), answer }.count_answer(&server, "models")
 }
 
-fn described(entry: &Entry) -> ModelCard {
+fn model_card(entry: &Entry) -> ModelCard {
     let lineage = Lineage {
         root: entry.root.clone(),
         parent: entry.parent.clone(),

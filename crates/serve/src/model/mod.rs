@@ -24,7 +24,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use asked::Outcome;
+use asked::RouteOutcome;
 pub use catalog::{Catalog, Entry};
 pub use server::{FAMILIES, ModelServer, ModelSettings};
 
@@ -53,7 +53,7 @@ impl ModelServer {
 }
 
 async fn other_path(State(server): State<Arc<ModelServer>>, uri: Uri) -> Response {
-    Outcome::refused(Refusal::no_path(&uri, CHAT_PATH)).counted(&server, "other")
+    RouteOutcome::refusal_outcome(Refusal::no_path(&uri, CHAT_PATH)).count_answer(&server, "other")
 }
 
 async fn other_method(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
@@ -61,7 +61,7 @@ async fn other_method(State(server): State<Arc<ModelServer>>, request: Request) 
     let read = path.starts_with("/v1/models") || path == "/tokenizer_info";
     let allow = if read { "GET" } else { "POST" };
     let refusal = Refusal::other_method(path, request.method(), allow);
-    Outcome::refused(refusal).counted(&server, "other")
+    RouteOutcome::refusal_outcome(refusal).count_answer(&server, "other")
 }
 
 #[cfg(test)]

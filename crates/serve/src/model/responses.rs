@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::answer::Generation;
-use super::asked::Asked;
+use super::asked::AdmittedRequest;
 use super::chat::{self, ChatForm};
 use super::server::ModelServer;
 use crate::openai::chat::ChatCompletion;
@@ -22,7 +22,7 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
     server.answer("responses", request, |asked| answer(&server, asked)).await
 }
 
-async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Refusal> {
+async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Response, Refusal> {
     let of = Arc::clone(server);
     let read = asked.read(move |entry, mut fields| {
         responses::as_chat(&mut fields)?;
@@ -30,12 +30,12 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
     });
     let (chat, admitted) = read.await?;
     if !chat.streaming.stream {
-        let answer = whole(&chat, server, &admitted).await?;
+        let answer = whole_response(&chat, server, &admitted).await?;
         return Ok(json_response(StatusCode::OK, &answer));
     }
     let of = Arc::clone(server);
     Ok(events(&server.metrics, move |events| async move {
-        match whole(&chat, &of, &admitted).await {
+        match whole_response(&chat, &of, &admitted).await {
             Err(refusal) => events.fail(&refusal).await,
             Ok(answer) => {
                 for event in response_events(&answer) {
@@ -43,18 +43,18 @@ async fn answer(server: &Arc<ModelServer>, asked: Asked) -> Result<Response, Ref
                         return;
                     }
                 }
-                events.done().await;
+                events.finish_stream().await;
             }
         }
     }))
 }
 
 /// Returns the whole answer in the form of a response.
-async fn whole(
+async fn whole_response(
     chat: &Generation<ChatForm>,
     server: &ModelServer,
     admitted: &Admitted,
-) -> Result<responses::Response, Refusal> {
-    let answer = chat.whole(server, admitted).await?;
+) -> Result<responses::ResponsesAnswer, Refusal> {
+    let answer = chat.whole_answer(server, admitted).await?;
     Ok((&ChatCompletion { id: new_id("resp"), ..answer }).into())
 }

@@ -11,7 +11,7 @@ use super::catalog::Catalog;
 use super::grammar::Grammars;
 use super::reading::ReplyReading;
 use crate::base::{Health, Loaded};
-use crate::metrics::{Family, Metrics, labeled};
+use crate::metrics::{Family, ServerMetrics, label_counts};
 use crate::openai::Structured;
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
@@ -81,7 +81,7 @@ pub struct ModelServer {
     pub(super) settings: ModelSettings,
     pub(super) queue: Queue,
     pub(super) reading: ReplyReading,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: ServerMetrics,
     #[cfg(feature = "grammar")]
     pub(super) grammars: Grammars,
 }
@@ -89,7 +89,7 @@ pub struct ModelServer {
 impl ModelServer {
     /// Creates a server whose models are loaded later, with [`ModelServer::open`].
     pub fn new(settings: ModelSettings, health: Health) -> Arc<Self> {
-        let metrics = Metrics::new(&FAMILIES);
+        let metrics = ServerMetrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
         let server = Self {
             catalog: Loaded::new(health),
@@ -105,7 +105,7 @@ impl ModelServer {
         server.metrics.gauge("maverl_kv_blocks", move || {
             let server = of.upgrade();
             let counts = server.as_ref().and_then(|server| Some(server.catalog.peek()?.blocks()));
-            labeled(["used", "cached", "free"], counts.unwrap_or_default())
+            label_counts(["used", "cached", "free"], counts.unwrap_or_default())
         });
         server
     }
@@ -116,7 +116,7 @@ impl ModelServer {
     }
 
     /// Returns the metrics.
-    pub fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &ServerMetrics {
         &self.metrics
     }
 

@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::base::{Health, base};
+use crate::base::{Health, with_common_routes};
 use crate::guard::Guard;
 use crate::listener::Limits;
 use crate::openai::Structured;
 use crate::queue::QueueLimits;
-use crate::testing::{Answer, Running, ask, start};
+use crate::testing::{Answer, Running, ask, start, until};
 use maverl::config::RuntimeOptions;
 use maverl::files::{ModelFiles, ModelSource};
 use maverl::net::Model;
@@ -49,7 +49,7 @@ impl Served {
         let health = Health::default();
         let server = ModelServer::new(settings, health.clone());
         server.open(Catalog::new(vec![entry], vec![(host.clone(), 1)]));
-        let router = base(server.router(), "model", health, server.metrics().clone());
+        let router = with_common_routes(server.router(), "model", health, server.metrics().clone());
         let running = start(Guard::default().protect(router), Limits::default()).await;
         Self { server, running, host }
     }
@@ -85,15 +85,4 @@ pub(super) fn merge(body: &mut Value, fields: Value) {
     for (key, value) in fields {
         body[key] = value;
     }
-}
-
-/// Waits until a condition holds.
-pub(super) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..500 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} does not happen");
 }

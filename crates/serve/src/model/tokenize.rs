@@ -8,10 +8,10 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::asked::Asked;
-use super::asked::Outcome;
+use super::asked::AdmittedRequest;
+use super::asked::RouteOutcome;
 use super::catalog::Entry;
-use super::chat::{render, unrendered};
+use super::chat::{render, template_refusal};
 use super::server::ModelServer;
 use crate::openai::requests::{DetokenizeRequest, TokenizeChat, TokenizeRequest};
 use crate::openai::{Fields, Messages, TokenForm, token_text};
@@ -42,12 +42,12 @@ pub(super) async fn info(State(server): State<Arc<ModelServer>>) -> Response {
         told.insert("model_max_length".to_owned(), entry.context().into());
         json_response(StatusCode::OK, &told)
     });
-    Outcome { model: String::new(), answer }.counted(&server, "tokenizer_info")
+    RouteOutcome { model: String::new(), answer }.count_answer(&server, "tokenizer_info")
 }
 
 async fn answer<T: Serialize + 'static>(
     server: &ModelServer,
-    asked: Asked,
+    asked: AdmittedRequest,
     work: fn(&Entry, &mut Fields) -> Result<T, Refusal>,
 ) -> Result<Response, Refusal> {
     let strict = server.settings.strict;
@@ -99,7 +99,7 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<TokenizeAnswer, Refusal> {
             tokenizer.encode_rendered(&rendered)
         }
     };
-    let tokens = ids.map_err(|error| unrendered(&error))?;
+    let tokens = ids.map_err(|error| template_refusal(&error))?;
     let text = |&id: &u32| token_text(tokenizer, id, TokenForm::Text);
     Ok(TokenizeAnswer {
         count: tokens.len(),
@@ -112,7 +112,7 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<TokenizeAnswer, Refusal> {
 /// Returns the text of ids, special tokens included.
 fn text(entry: &Entry, fields: &mut Fields) -> Result<DetokenizeAnswer, Refusal> {
     let request: DetokenizeRequest = fields.read()?;
-    let ids = request.tokens.required(entry.vocabulary())?;
+    let ids = request.tokens.required_ids(entry.vocabulary())?;
     entry.bound_ids(&ids)?;
     Ok(DetokenizeAnswer { prompt: entry.tokenizer().decode_raw(&ids) })
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::origin::Origin;
+use super::origin::AnswerOrigin;
 
 /// A whole answer with choices of a route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Completion<C> {
+pub(crate) struct ChoicesAnswer<C> {
     pub(crate) id: String,
     pub(crate) object: AnswerObject,
     pub(crate) created: u64,
@@ -14,9 +14,9 @@ pub(crate) struct Completion<C> {
     pub(crate) choices: Vec<C>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) system_fingerprint: Option<String>,
-    pub(crate) usage: Usage,
+    pub(crate) usage: TokenUsage,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maverl: Option<Origin>,
+    pub(crate) maverl: Option<AnswerOrigin>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Header {
 /// Fields beside the choices: at the end of a whole answer, and in chunks of a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extra {
-    pub(crate) maverl: Option<Origin>,
+    pub(crate) maverl: Option<AnswerOrigin>,
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum FinishReason {
 
 /// Numbers of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Usage {
+pub(crate) struct TokenUsage {
     pub(crate) prompt_tokens: usize,
     pub(crate) completion_tokens: usize,
     pub(crate) total_tokens: usize,
@@ -74,7 +74,7 @@ pub(crate) struct CachedTokens {
     pub(crate) cached_tokens: usize,
 }
 
-impl Usage {
+impl TokenUsage {
     pub(crate) fn new(prompt: usize, completion: usize) -> Self {
         Self {
             prompt_tokens: prompt,
@@ -109,7 +109,7 @@ pub(crate) trait ChunkChoice: ChoicePart {
     fn chunk(
         header: &Header,
         choices: Vec<Self>,
-        usage: Option<Option<Usage>>,
+        usage: Option<Option<TokenUsage>>,
         extra: Extra,
     ) -> impl Serialize + Send + Sync;
 }

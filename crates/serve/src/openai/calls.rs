@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::fields::{Fields, shown};
+use super::fields::{Fields, show_value};
 use super::limits::MOST_TOOLS;
 use super::request::{RequestField, request};
 use crate::refusal::Refusal;
@@ -95,7 +95,7 @@ impl ToolChoice {
 /// left out.
 fn declaration(tool: &Value) -> Result<Value, String> {
     if tool["type"] != "function" {
-        return Err(format!("is {}; this server knows tools of type `function`", shown(tool)));
+        return Err(format!("is {}; this server knows tools of type `function`", show_value(tool)));
     }
     let function = &tool["function"];
     let name = function["name"].as_str().filter(|name| !name.is_empty());
@@ -104,7 +104,9 @@ fn declaration(tool: &Value) -> Result<Value, String> {
     let parameters = match &function["parameters"] {
         Value::Null => json!({"type": "object", "properties": {}}),
         Value::Object(schema) => Value::Object(schema.clone()),
-        other => return Err(format!("has `parameters` = {}; write a JSON schema", shown(other))),
+        other => {
+            return Err(format!("has `parameters` = {}; write a JSON schema", show_value(other)));
+        }
     };
     Ok(Tool { name, description, parameters: Schema::of_server(parameters) }.declaration())
 }

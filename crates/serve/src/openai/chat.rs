@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::{
-    AnswerObject, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+    AnswerObject, ChoicePart, ChoicesAnswer, ChunkChoice, Extra, FinishReason, Header, TokenUsage,
 };
 use super::calls::call_id;
-use super::origin::Origin;
+use super::origin::AnswerOrigin;
 use super::tokens::TokenLogprob;
 
 /// A whole answer.
-pub(crate) type ChatCompletion = Completion<ChatChoice>;
+pub(crate) type ChatCompletion = ChoicesAnswer<ChatChoice>;
 
 /// A choice of a whole answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -98,9 +98,9 @@ pub(crate) struct ChatChunk<'a> {
     pub(crate) system_fingerprint: Option<&'a str>,
     /// `null` in all chunks but the last one if the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) usage: Option<Option<Usage>>,
+    pub(crate) usage: Option<Option<TokenUsage>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) maverl: Option<Origin>,
+    pub(crate) maverl: Option<AnswerOrigin>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
 }
@@ -194,7 +194,7 @@ impl ChunkChoice for ChatChunkChoice {
     fn chunk(
         header: &Header,
         choices: Vec<Self>,
-        usage: Option<Option<Usage>>,
+        usage: Option<Option<TokenUsage>>,
         extra: Extra,
     ) -> impl Serialize + Send + Sync {
         ChatChunk {

@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::{
-    AnswerObject, ChoicePart, ChunkChoice, Completion, Extra, FinishReason, Header, Usage,
+    AnswerObject, ChoicePart, ChoicesAnswer, ChunkChoice, Extra, FinishReason, Header, TokenUsage,
 };
-use super::origin::Origin;
+use super::origin::AnswerOrigin;
 use super::tokens::TextLogprobs;
 
 /// A whole answer.
-pub(crate) type TextCompletion = Completion<TextChoice>;
+pub(crate) type TextCompletion = ChoicesAnswer<TextChoice>;
 
 /// A choice of an answer, or its part in a chunk.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -59,7 +59,7 @@ impl ChunkChoice for TextChoice {
     fn chunk(
         header: &Header,
         choices: Vec<Self>,
-        usage: Option<Option<Usage>>,
+        usage: Option<Option<TokenUsage>>,
         extra: Extra,
     ) -> impl Serialize + Send + Sync {
         TextChunk {
@@ -89,8 +89,8 @@ struct TextChunk<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    maverl: Option<Origin>,
+    maverl: Option<AnswerOrigin>,
     /// `null` before the last chunk if the client asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Usage>>,
+    usage: Option<Option<TokenUsage>>,
 }

@@ -92,7 +92,7 @@ impl Fields {
     }
 
     /// Puts a field back, so that it is read again.
-    pub(crate) fn put(&mut self, name: &str, value: Value) {
+    pub(crate) fn put_back(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
     }
 
@@ -127,7 +127,7 @@ impl Fields {
             match NEUTRAL.iter().find(|(known, _)| known == name) {
                 Some((_, neutral)) if is_neutral(value, neutral) => {}
                 Some((_, neutral)) => {
-                    let value = shown(value);
+                    let value = show_value(value);
                     let what = format!(
                         "is {value}, which this server does not support; leave it out, or write {neutral}"
                     );
@@ -166,7 +166,7 @@ impl Refusal {
 
     /// Creates the error about a field with a value of another kind.
     pub(crate) fn field_value(path: &str, value: &Value, wanted: &str) -> Self {
-        Self::field(path, &format!("is {}; write {wanted}", shown(value)))
+        Self::field(path, &format!("is {}; write {wanted}", show_value(value)))
     }
 
     /// Creates the error about a field whose effect this server does not have.
@@ -204,14 +204,14 @@ pub(crate) fn count_values(json: &[u8]) -> usize {
 pub(crate) fn token_ids(value: &Value, vocabulary: usize) -> Result<Vec<u32>, String> {
     let list = value
         .as_array()
-        .ok_or_else(|| format!("is {}; write a list of token ids", shown(value)))?;
+        .ok_or_else(|| format!("is {}; write a list of token ids", show_value(value)))?;
     list.iter().map(|value| token_id(value, vocabulary)).collect()
 }
 
 fn token_id(value: &Value, vocabulary: usize) -> Result<u32, String> {
     let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
     id.filter(|&id| (id as usize) < vocabulary).ok_or_else(|| {
-        format!("has {}; write token ids from 0 to {}", shown(value), vocabulary - 1)
+        format!("has {}; write token ids from 0 to {}", show_value(value), vocabulary - 1)
     })
 }
 
@@ -227,7 +227,7 @@ fn is_neutral(value: &Value, neutral: &str) -> bool {
 }
 
 /// Formats a value for an error, shortened.
-pub(crate) fn shown(value: &Value) -> String {
+pub(crate) fn show_value(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}..", &text[..end]),

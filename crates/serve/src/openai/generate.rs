@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::answer::{ChoicePart, FinishReason};
-use super::origin::Origin;
+use super::origin::AnswerOrigin;
 use super::tokens::TokenLogprob;
 
 /// A whole answer.
@@ -13,7 +13,7 @@ pub(crate) struct GenerateAnswer {
     pub(crate) choices: Vec<GenerateChoice>,
     pub(crate) prompt_logprobs: (),
     pub(crate) kv_transfer_params: (),
-    pub(crate) maverl: Origin,
+    pub(crate) maverl: AnswerOrigin,
 }
 
 /// A choice of an answer, or a part of it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, shown};
+use super::fields::{Fields, show_value};
 use super::limits::MOST_MESSAGES;
 use super::request::RequestField;
 use crate::refusal::Refusal;
@@ -52,7 +52,7 @@ fn message(
 ) -> Result<ChatMessage, WrongMessage> {
     let object = value
         .as_object()
-        .ok_or_else(|| wrong("", format!("is {}; write an object", shown(value))))?;
+        .ok_or_else(|| wrong("", format!("is {}; write an object", show_value(value))))?;
     let content = content(object.get("content").unwrap_or(&Value::Null))?;
     match object.get("role").and_then(Value::as_str) {
         Some("system" | "developer") => Ok(ChatMessage::new("system", content)),
@@ -89,7 +89,8 @@ fn content(value: &Value) -> Result<String, WrongMessage> {
         Value::String(text) => return Ok(text.clone()),
         Value::Array(parts) => parts,
         other => {
-            let what = format!("is {}; write a text, null or a list of text parts", shown(other));
+            let what =
+                format!("is {}; write a text, null or a list of text parts", show_value(other));
             return Err(wrong(".content", what));
         }
     };
@@ -102,7 +103,7 @@ fn content(value: &Value) -> Result<String, WrongMessage> {
             _ => None,
         };
         let Some(text) = text else {
-            let what = format!("is {}; this server reads parts of type `text`", shown(part));
+            let what = format!("is {}; this server reads parts of type `text`", show_value(part));
             return Err(wrong(&format!(".content[{i}]"), what));
         };
         joined.push_str(text);
@@ -119,7 +120,7 @@ fn calls(
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
         Some(other) => {
-            let what = format!("is {}; write a list of calls", shown(other));
+            let what = format!("is {}; write a list of calls", show_value(other));
             return Err(wrong(".tool_calls", what));
         }
     };

@@ -27,15 +27,15 @@ pub(crate) use fields::{Fields, token_ids};
 pub(crate) use ids::{new_id, now};
 pub(crate) use messages::{Messages, flat};
 pub(crate) use options::{
-    Choices, Echoed, EndFields, MaxTokens, Reported, StopTexts, Streaming, too_many_bytes,
+    Choices, Echoed, EndFields, MaxTokens, ReportedTokens, StopTexts, Streaming, too_many_bytes,
     too_many_tokens,
 };
 pub(crate) use request::{Nested, request};
-#[cfg(feature = "grammar")]
-pub(crate) use structured::Form;
 pub use structured::Structured;
-pub(crate) use structured::{Wanted, with_system};
-pub(crate) use text::{Part, ReplyText, Shape};
+#[cfg(feature = "grammar")]
+pub(crate) use structured::StructuredForm;
+pub(crate) use structured::{WantedForm, with_system};
+pub(crate) use text::{ReplyPart, ReplyText, ReplyTextShape};
 pub(crate) use tokens::{TextLogprobsWriter, TokenForm, chat_logprobs, token_text};
 
 /// Hint of the error about an unknown path.

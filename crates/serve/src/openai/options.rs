@@ -120,12 +120,12 @@ impl MaxTokens {
     }
 
     /// Returns the requested length, if there is one.
-    pub(crate) fn requested(self) -> Option<usize> {
+    pub(crate) fn requested_length(self) -> Option<usize> {
         self.0
     }
 
     /// Returns the length for a prompt of `prompt` tokens: what was requested, or the rest of the context.
-    pub(crate) fn within(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
+    pub(crate) fn length_within(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
         let wanted = self.0.unwrap_or(1);
         if prompt == 0 {
             return Err(Refusal::malformed(
@@ -143,7 +143,7 @@ impl MaxTokens {
 ///
 /// The message begins as OpenAI's does: clients tell this error from others by its text.
 pub(crate) fn too_many_tokens(prompt: usize, wanted: usize, context: usize) -> Refusal {
-    exceeded(format!(
+    too_long(format!(
         "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in the \
          prompt, {wanted} in the completion). Please reduce the length of the prompt or completion.",
         prompt.saturating_add(wanted)
@@ -152,13 +152,13 @@ pub(crate) fn too_many_tokens(prompt: usize, wanted: usize, context: usize) -> R
 
 /// Returns the error of a text that has more bytes than this server encodes.
 pub(crate) fn too_many_bytes(bytes: usize, most: usize, context: usize) -> Refusal {
-    exceeded(format!(
+    too_long(format!(
         "This model's maximum context length is {context} tokens. However, the prompt has {bytes} bytes, and no text of \
          more than {most} bytes is read for it (the context times the longest token). Please reduce the length of the prompt."
     ))
 }
 
-fn exceeded(message: String) -> Refusal {
+fn too_long(message: String) -> Refusal {
     let refusal = Refusal::invalid("messages", message).with_code("context_length_exceeded");
     Refusal { retry: Some(false), ..refusal }
 }
@@ -276,7 +276,7 @@ impl RequestField for TextTop {
 
 /// Reported facts about tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Reported {
+pub(crate) struct ReportedTokens {
     pub(crate) logprobs: bool,
     pub(crate) top: usize,
     pub(crate) form: TokenForm,
@@ -284,7 +284,7 @@ pub(crate) struct Reported {
     pub(crate) ids: bool,
 }
 
-impl Reported {
+impl ReportedTokens {
     /// Returns what a chat completion reports.
     pub(crate) fn of_chat(
         logprobs: bool,
@@ -311,7 +311,7 @@ impl Reported {
     }
 
     /// Fails if the answer could list too many tokens: `tokens` in all choices, each with the most probable ones.
-    pub(crate) fn bound(self, tokens: usize) -> Result<(), Refusal> {
+    pub(crate) fn check_listed(self, tokens: usize) -> Result<(), Refusal> {
         let listed = tokens.saturating_mul(1 + self.top);
         if !(self.logprobs || self.ids) || listed <= MOST_LISTED {
             return Ok(());

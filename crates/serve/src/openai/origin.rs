@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Seed and version, with which the same request gets the same answer, and the episodes of a team.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Origin {
+pub(crate) struct AnswerOrigin {
     pub(crate) seed: Seed,
     /// Version of the policy.
     pub(crate) version: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Origin {
     pub(crate) turns: Option<Several<Vec<TurnRecord>>>,
 }
 
-impl Origin {
+impl AnswerOrigin {
     pub(crate) fn new(seed: Seed, version: u64) -> Self {
         Self { seed, version, outcome: None, turns: None }
     }

@@ -216,7 +216,7 @@ impl TokenIds {
     }
 
     /// Returns the ids of a field that must be there.
-    pub(crate) fn required(&self, vocabulary: usize) -> Result<Vec<u32>, Refusal> {
+    pub(crate) fn required_ids(&self, vocabulary: usize) -> Result<Vec<u32>, Refusal> {
         let ids = self.below(vocabulary)?;
         ids.ok_or_else(|| self.error("is missing; write a list of token ids"))
     }

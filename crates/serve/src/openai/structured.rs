@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::calls::ToolChoice;
-use super::fields::shown;
+use super::fields::show_value;
 use crate::refusal::Refusal;
 use maverl::text::ChatMessage;
 
@@ -22,16 +22,16 @@ pub enum Structured {
 
 /// A form that a request wants its reply to have.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Form {
+pub(crate) enum StructuredForm {
     /// A JSON value that satisfies this schema; `None` for any object.
     Json(Option<Value>),
     /// A call, of this tool if it is named.
     Call(Option<String>),
 }
 
-impl Form {
+impl StructuredForm {
     /// Describes the form to the model.
-    fn words(&self) -> String {
+    fn describe_form(&self) -> String {
         match self {
             Self::Json(None) => "Reply with one JSON object and nothing else.".to_owned(),
             Self::Json(Some(schema)) => format!(
@@ -45,15 +45,15 @@ impl Form {
 
 /// Way in which a reply gets the form that a request wants.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedForm {
     /// Words for the model.
     words: Option<String>,
     /// Form that is enforced.
     #[cfg(feature = "grammar")]
-    pub(crate) enforced: Option<Form>,
+    pub(crate) enforced: Option<StructuredForm>,
 }
 
-impl Wanted {
+impl WantedForm {
     /// Reads `response_format`. A demanded call comes before it.
     pub(crate) fn read(
         format: Option<&Value>,
@@ -62,13 +62,13 @@ impl Wanted {
     ) -> Result<Self, Refusal> {
         let call = match choice {
             ToolChoice::Auto => None,
-            ToolChoice::Required => Some(Form::Call(None)),
-            ToolChoice::Named(name) => Some(Form::Call(Some(name.clone()))),
+            ToolChoice::Required => Some(StructuredForm::Call(None)),
+            ToolChoice::Named(name) => Some(StructuredForm::Call(Some(name.clone()))),
         };
         if call.is_some() && structured == Structured::Refuse {
             let what = "demands a call, which this server does not enforce; write \"auto\", or start it with `--structured \
                         grammar`, or with `--structured prompt`, which asks the model for the call in words";
-            return Err(unsupported("tool_choice", what));
+            return Err(unsupported_form("tool_choice", what));
         }
         let asked = format.map(form).transpose()?.flatten();
         if let Some(format) = format.filter(|_| asked.is_some() && structured == Structured::Refuse)
@@ -76,9 +76,9 @@ impl Wanted {
             let what = format!(
                 "is {}, which this server does not enforce; start it with `--structured grammar`, or with `--structured \
                  prompt`, which describes the form to the model in words",
-                shown(format)
+                show_value(format)
             );
-            return Err(unsupported("response_format", &what));
+            return Err(unsupported_form("response_format", &what));
         }
         let form = call.or(asked);
         #[cfg(feature = "grammar")]
@@ -86,7 +86,7 @@ impl Wanted {
             return Ok(Self { words: None, enforced: form });
         }
         Ok(Self {
-            words: form.map(|form| form.words()),
+            words: form.map(|form| form.describe_form()),
             #[cfg(feature = "grammar")]
             enforced: None,
         })
@@ -94,17 +94,17 @@ impl Wanted {
 }
 
 /// Reads the form that `response_format` asks for.
-fn form(format: &Value) -> Result<Option<Form>, Refusal> {
+fn form(format: &Value) -> Result<Option<StructuredForm>, Refusal> {
     match format["type"].as_str() {
         Some("text") => Ok(None),
-        Some("json_object") => Ok(Some(Form::Json(None))),
+        Some("json_object") => Ok(Some(StructuredForm::Json(None))),
         Some("json_schema") => {
             let schema = &format["json_schema"]["schema"];
             if schema.is_null() {
                 let what = "is missing; write `{\"type\": \"json_schema\", \"json_schema\": {\"name\": .., \"schema\": {..}}}`";
                 return Err(Refusal::field("response_format.json_schema.schema", what));
             }
-            Ok(Some(Form::Json(Some(schema.clone()))))
+            Ok(Some(StructuredForm::Json(Some(schema.clone()))))
         }
         _ => Err(Refusal::field_value(
             "response_format",
@@ -114,12 +114,12 @@ fn form(format: &Value) -> Result<Option<Form>, Refusal> {
     }
 }
 
-fn unsupported(name: &str, what: &str) -> Refusal {
+fn unsupported_form(name: &str, what: &str) -> Refusal {
     Refusal::field(name, what).with_code("unsupported_value")
 }
 
 /// Adds the wanted form to the system section of a conversation.
-pub(crate) fn with_system(messages: Vec<ChatMessage>, wanted: &Wanted) -> Vec<ChatMessage> {
+pub(crate) fn with_system(messages: Vec<ChatMessage>, wanted: &WantedForm) -> Vec<ChatMessage> {
     let Some(words) = &wanted.words else { return messages };
     let mut rest = messages.into_iter().peekable();
     let system = rest.next_if(|first| first.role() == "system");

@@ -5,14 +5,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::answer::{
-    CachedTokens, ChoicePart as _, ChunkChoice as _, Extra, FinishReason, Header, Usage,
+    CachedTokens, ChoicePart as _, ChunkChoice as _, Extra, FinishReason, Header, TokenUsage,
 };
 use super::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
 use super::completions::TextChoice;
 use super::generate::{GenerateAnswer, GenerateChoice, GenerateLogprobs};
 use super::models::{Lineage, ModelCard, ModelList};
-use super::origin::{Origin, Seed, Several};
-use super::responses::{Response, response_events};
+use super::origin::{AnswerOrigin, Seed, Several};
+use super::responses::{ResponsesAnswer, response_events};
 use super::tokens::{TextLogprobs, TokenLogprob};
 use super::writer::{AnswerWriter as _, WholeWriter};
 
@@ -50,8 +50,8 @@ async fn a_chat_completion_has_its_fields_in_their_order() {
     writer.write(ChatChunkChoice::end(0, FinishReason::ToolCalls, Some(None))).await;
     let header = Header { system_fingerprint: Some("fp_1".into()), ..header() };
     let prompt_tokens_details = Some(CachedTokens { cached_tokens: 1 });
-    let usage = Usage { prompt_tokens_details, ..Usage::new(2, 1) };
-    let maverl = Some(Origin::new(Seed::Number(3), 4));
+    let usage = TokenUsage { prompt_tokens_details, ..TokenUsage::new(2, 1) };
+    let maverl = Some(AnswerOrigin::new(Seed::Number(3), 4));
     let extra = Extra { maverl, prompt_token_ids: Some(vec![1, 2]) };
     check(
         &writer.finish(header, usage, extra),
@@ -120,9 +120,9 @@ async fn a_response_and_its_events_have_their_fields_in_their_order() {
     let hi = Delta::content("hi".into());
     writer.write(ChatChunkChoice::new(0, hi, PartTokens::default())).await;
     writer.write(ChatChunkChoice::end(0, FinishReason::Stop, None)).await;
-    let maverl = Some(Origin::new(Seed::Text("3".into()), 4));
+    let maverl = Some(AnswerOrigin::new(Seed::Text("3".into()), 4));
     let extra = Extra { maverl, prompt_token_ids: None };
-    let response = Response::from(&writer.finish(header(), Usage::new(2, 1), extra));
+    let response = ResponsesAnswer::from(&writer.finish(header(), TokenUsage::new(2, 1), extra));
     let head = "{\"id\":\"x-1\",\"object\":\"response\",\"created_at\":7,\"status\":\"completed\",\"error\":null,\
                 \"incomplete_details\":null,\"instructions\":null,\"model\":\"m\",\"output\":[";
     let item = "{\"type\":\"message\",\"id\":\"msg_x-1\",\"status\":\"completed\",\"role\":\"assistant\",\"content\":[{\"type\":\
@@ -158,10 +158,10 @@ fn a_model_and_what_a_team_did_have_their_fields_in_their_order() {
          \"parent\":null,\"max_model_len\":9}]}",
     );
     let outcome = Some(Several::One("answer".to_owned()));
-    let origin = Origin { outcome, ..Origin::new(Seed::Number(3), 4) };
+    let origin = AnswerOrigin { outcome, ..AnswerOrigin::new(Seed::Number(3), 4) };
     check(&origin, "{\"seed\":3,\"version\":4,\"outcome\":\"answer\"}");
     let outcome = ["answer", "no_answer"].map(str::to_owned).into_iter().collect();
-    let origin = Origin { outcome: Some(outcome), ..Origin::new(Seed::Number(3), 4) };
+    let origin = AnswerOrigin { outcome: Some(outcome), ..AnswerOrigin::new(Seed::Number(3), 4) };
     check(&origin, "{\"seed\":3,\"version\":4,\"outcome\":[\"answer\",\"no_answer\"]}");
 }
 
@@ -186,7 +186,7 @@ async fn an_answer_of_token_ids_joins_its_parts() {
             choices: writer.choices(),
             prompt_logprobs: (),
             kv_transfer_params: (),
-            maverl: Origin::new(Seed::Number(3), 4),
+            maverl: AnswerOrigin::new(Seed::Number(3), 4),
         },
         &format!(
             "{{\"request_id\":\"x\",\"choices\":[{{\"index\":0,\"logprobs\":{{\"content\":[{token},{token}]}},\
@@ -219,7 +219,7 @@ async fn parts_of_a_text_completion_joined_are_its_choice() {
         writer.write(part).await;
     }
     check(
-        &writer.finish(header(), Usage::new(1, 2), Extra::default()),
+        &writer.finish(header(), TokenUsage::new(1, 2), Extra::default()),
         "{\"id\":\"x-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"index\":0,\"text\":\
          \"ab\",\"logprobs\":{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,null],\"top_logprobs\":[null,null],\
          \"text_offset\":[0,1]},\"finish_reason\":\"stop\",\"stop_reason\":\"x\",\"token_ids\":[0,1],\"prompt_token_ids\":\

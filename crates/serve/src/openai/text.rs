@@ -21,7 +21,7 @@ const BARE: [&str; 4] = ["{", "[", "```", PYTHON];
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum ReplyPart {
     /// Text before the end of the thoughts.
     Reasoning(String),
     /// Text of the answer.
@@ -30,7 +30,7 @@ pub(crate) enum Part {
     Call(Call),
 }
 
-impl Part {
+impl ReplyPart {
     /// Adds parts to others. Texts of one kind that follow each other become one part, and so one event of a stream.
     pub(crate) fn append(parts: &mut Vec<Self>, more: Vec<Self>) {
         for part in more {
@@ -45,7 +45,7 @@ impl Part {
 
 /// Expected parts of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
+pub(crate) struct ReplyTextShape {
     /// The prompt ends within thoughts, so that the reply begins with them.
     pub(crate) thinking: bool,
     /// Thoughts are told from the answer.
@@ -58,7 +58,7 @@ pub(crate) struct Shape {
 
 /// Stage of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ReplyStage {
     /// Nothing but blanks yet.
     Start,
     /// After the tag of thoughts; nothing but ends of lines yet.
@@ -77,8 +77,8 @@ enum Stage {
 pub(crate) struct ReplyText<'a> {
     decoder: Option<Detokenizer<'a>>,
     stops: &'a [String],
-    shape: Shape,
-    stage: Stage,
+    shape: ReplyTextShape,
+    stage: ReplyStage,
     /// Text that is not given out yet.
     held: String,
     /// The stop string that was found.
@@ -87,21 +87,29 @@ pub(crate) struct ReplyText<'a> {
 
 impl<'a> ReplyText<'a> {
     /// Creates a reader of what `decoder` decodes, up to the first of `stops`.
-    pub(crate) fn new(decoder: Detokenizer<'a>, stops: &'a [String], shape: Shape) -> Self {
+    pub(crate) fn new(
+        decoder: Detokenizer<'a>,
+        stops: &'a [String],
+        shape: ReplyTextShape,
+    ) -> Self {
         let stage = Self::first_stage(shape);
         Self { decoder: Some(decoder), stops, shape, stage, held: String::new(), stop: None }
     }
 
-    fn first_stage(shape: Shape) -> Stage {
+    fn first_stage(shape: ReplyTextShape) -> ReplyStage {
         match shape {
-            Shape { thoughts: false, calls: 0, .. } => Stage::Text,
-            Shape { thoughts: true, thinking: true, .. } => Stage::Thoughts,
-            _ => Stage::Start,
+            ReplyTextShape { thoughts: false, calls: 0, .. } => ReplyStage::Text,
+            ReplyTextShape { thoughts: true, thinking: true, .. } => ReplyStage::Thoughts,
+            _ => ReplyStage::Start,
         }
     }
 
     /// Returns the parts of a whole reply that was decoded already.
-    pub(crate) fn whole(reply: &str, stops: &'a [String], shape: Shape) -> Vec<Part> {
+    pub(crate) fn whole_reply(
+        reply: &str,
+        stops: &'a [String],
+        shape: ReplyTextShape,
+    ) -> Vec<ReplyPart> {
         let stage = Self::first_stage(shape);
         let (held, decoder, stop) = (String::new(), None, None);
         let mut text = Self { decoder, stops, shape, stage, held, stop };
@@ -110,14 +118,14 @@ impl<'a> ReplyText<'a> {
     }
 
     /// Reads a sampled token; returns the parts that are certain.
-    pub(crate) fn push(&mut self, id: u32) -> Vec<Part> {
+    pub(crate) fn push(&mut self, id: u32) -> Vec<ReplyPart> {
         let text = self.decoder.as_mut().map(|decoder| decoder.push(id)).unwrap_or_default();
         self.read(&text);
         self.take(false)
     }
 
     /// Ends the reply; returns the parts that were held back.
-    pub(crate) fn finish(&mut self) -> Vec<Part> {
+    pub(crate) fn finish(&mut self) -> Vec<ReplyPart> {
         if let Some(decoder) = self.decoder.take() {
             let text = decoder.finish();
             self.read(&text);
@@ -146,7 +154,7 @@ impl<'a> ReplyText<'a> {
     }
 
     /// Gives out what is certain; with `end`, everything.
-    fn take(&mut self, end: bool) -> Vec<Part> {
+    fn take(&mut self, end: bool) -> Vec<ReplyPart> {
         let end = end || self.stop.is_some();
         let stops = self.stops.iter().map(|stop| overlap(&self.held, stop));
         let kept = if end { 0 } else { stops.max().unwrap_or(0) };
@@ -158,49 +166,50 @@ impl<'a> ReplyText<'a> {
     }
 
     /// Gives out the next part, or enters the next stage. Returns false if there is nothing more to do.
-    fn advance(&mut self, end: bool, parts: &mut Vec<Part>) -> bool {
+    fn advance(&mut self, end: bool, parts: &mut Vec<ReplyPart>) -> bool {
         match self.stage {
-            Stage::Start => self.start(end),
-            Stage::Opened => {
+            ReplyStage::Start => self.start(end),
+            ReplyStage::Opened => {
                 if !self.skip_ends_of_lines() {
                     return false;
                 }
-                self.stage = Stage::Thoughts;
+                self.stage = ReplyStage::Thoughts;
                 true
             }
-            Stage::Answer => {
+            ReplyStage::Answer => {
                 if !self.skip_ends_of_lines() {
                     return false;
                 }
-                self.stage = if self.shape.calls > 0 { Stage::Start } else { Stage::Text };
+                self.stage =
+                    if self.shape.calls > 0 { ReplyStage::Start } else { ReplyStage::Text };
                 self.shape.thoughts = false;
                 true
             }
-            Stage::Thoughts => match self.held.find(THOUGHT) {
+            ReplyStage::Thoughts => match self.held.find(THOUGHT) {
                 Some(at) => {
                     let thoughts = self.held[..at].to_owned();
                     self.held.drain(..at + THOUGHT.len());
-                    push(parts, Part::Reasoning(thoughts));
-                    self.stage = Stage::Answer;
+                    push(parts, ReplyPart::Reasoning(thoughts));
+                    self.stage = ReplyStage::Answer;
                     true
                 }
-                None => self.give(THOUGHT, end, Part::Reasoning, parts),
+                None => self.give(THOUGHT, end, ReplyPart::Reasoning, parts),
             },
-            Stage::Text if self.shape.calls > 0 => match self.held.find(CALL) {
+            ReplyStage::Text if self.shape.calls > 0 => match self.held.find(CALL) {
                 Some(at) => {
-                    push(parts, Part::Content(self.held[..at].to_owned()));
+                    push(parts, ReplyPart::Content(self.held[..at].to_owned()));
                     self.held.drain(..at);
-                    self.stage = Stage::Calls;
+                    self.stage = ReplyStage::Calls;
                     true
                 }
-                None => self.give(CALL, end, Part::Content, parts),
+                None => self.give(CALL, end, ReplyPart::Content, parts),
             },
-            Stage::Text => self.give("", end, Part::Content, parts),
-            Stage::Calls | Stage::BareCall => {
+            ReplyStage::Text => self.give("", end, ReplyPart::Content, parts),
+            ReplyStage::Calls | ReplyStage::BareCall => {
                 if end && !self.held.is_empty() {
                     let held = std::mem::take(&mut self.held);
                     match self.stage {
-                        Stage::Calls => tagged(&held, self.shape.calls, parts),
+                        ReplyStage::Calls => read_tagged_calls(&held, self.shape.calls, parts),
                         _ => bare(&held, self.shape.calls, parts),
                     }
                 }
@@ -220,18 +229,18 @@ impl<'a> ReplyText<'a> {
     fn start(&mut self, end: bool) -> bool {
         let said = self.held.trim_start();
         if said.is_empty() {
-            self.stage = if end { Stage::Text } else { Stage::Start };
+            self.stage = if end { ReplyStage::Text } else { ReplyStage::Start };
             return end && !self.held.is_empty();
         }
         if self.shape.thoughts && said.starts_with(THINK) {
             let at = self.held.len() - said.len() + THINK.len();
             self.held.drain(..at);
-            self.stage = Stage::Opened;
+            self.stage = ReplyStage::Opened;
             return true;
         }
         let bare = self.shape.calls > 0 && !self.shape.tagged;
         if bare && BARE.iter().any(|start| said.starts_with(start)) {
-            self.stage = Stage::BareCall;
+            self.stage = ReplyStage::BareCall;
             return true;
         }
         let tags = BARE.iter().filter(|_| bare);
@@ -240,7 +249,7 @@ impl<'a> ReplyText<'a> {
         if undecided && !end {
             return false;
         }
-        self.stage = Stage::Text;
+        self.stage = ReplyStage::Text;
         true
     }
 
@@ -249,8 +258,8 @@ impl<'a> ReplyText<'a> {
         &mut self,
         tag: &str,
         end: bool,
-        part: impl Fn(String) -> Part,
-        parts: &mut Vec<Part>,
+        part: impl Fn(String) -> ReplyPart,
+        parts: &mut Vec<ReplyPart>,
     ) -> bool {
         let kept = if end { 0 } else { overlap(&self.held, tag) };
         let given: String = self.held.drain(..self.held.len() - kept).collect();
@@ -260,8 +269,9 @@ impl<'a> ReplyText<'a> {
 }
 
 /// Adds a part, unless it is an empty text.
-fn push(parts: &mut Vec<Part>, part: Part) {
-    let empty = matches!(&part, Part::Reasoning(text) | Part::Content(text) if text.is_empty());
+fn push(parts: &mut Vec<ReplyPart>, part: ReplyPart) {
+    let empty =
+        matches!(&part, ReplyPart::Reasoning(text) | ReplyPart::Content(text) if text.is_empty());
     if !empty {
         parts.push(part);
     }
@@ -274,9 +284,9 @@ fn overlap(text: &str, tag: &str) -> usize {
 }
 
 /// Reads calls in tags. One that cannot be read stays in the content, as does text after a call.
-fn tagged(text: &str, most: usize, parts: &mut Vec<Part>) {
+fn read_tagged_calls(text: &str, most: usize, parts: &mut Vec<ReplyPart>) {
     let (mut content, mut calls) = (String::new(), Vec::new());
-    for tag in tools::tagged(text) {
+    for tag in tools::tagged_calls(text) {
         let read: Result<Vec<Call>, _> = tag.calls.into_iter().collect();
         let Ok(read) = read else {
             content.push_str(tag.text);
@@ -288,22 +298,22 @@ fn tagged(text: &str, most: usize, parts: &mut Vec<Part>) {
             content.push_str(after);
         }
     }
-    push(parts, Part::Content(content));
-    parts.extend(calls.into_iter().take(most).map(Part::Call));
+    push(parts, ReplyPart::Content(content));
+    parts.extend(calls.into_iter().take(most).map(ReplyPart::Call));
 }
 
 /// Reads a reply that may be a call without a tag. If it is none, it is content.
-fn bare(text: &str, most: usize, parts: &mut Vec<Part>) {
-    if let Some(at) = text.find(CALL).filter(|_| tools::whole(text).is_none()) {
-        push(parts, Part::Content(text[..at].to_owned()));
-        return tagged(&text[at..], most, parts);
+fn bare(text: &str, most: usize, parts: &mut Vec<ReplyPart>) {
+    if let Some(at) = text.find(CALL).filter(|_| tools::whole_calls(text).is_none()) {
+        push(parts, ReplyPart::Content(text[..at].to_owned()));
+        return read_tagged_calls(&text[at..], most, parts);
     }
     let read: Result<Vec<Call>, _> = tools::calls(text, Format::Llama3).into_iter().collect();
     match read {
         Ok(calls) if !calls.is_empty() => {
-            parts.extend(calls.into_iter().take(most).map(Part::Call))
+            parts.extend(calls.into_iter().take(most).map(ReplyPart::Call))
         }
-        _ => push(parts, Part::Content(text.to_owned())),
+        _ => push(parts, ReplyPart::Content(text.to_owned())),
     }
 }
 

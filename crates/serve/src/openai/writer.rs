@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use tokio::sync::mpsc;
 
-use super::answer::{ChoicePart, ChunkChoice, Completion, Extra, Header, Usage};
-use super::origin::Origin;
+use super::answer::{ChoicePart, ChoicesAnswer, ChunkChoice, Extra, Header, TokenUsage};
+use super::origin::AnswerOrigin;
 use crate::stream::Events;
 
 /// Receiver of the parts of an answer.
@@ -52,12 +52,12 @@ impl<P: ChunkChoice> WholeWriter<P> {
     pub(crate) fn finish(
         self,
         header: Header,
-        usage: Usage,
+        usage: TokenUsage,
         extra: Extra,
-    ) -> Completion<P::Choice> {
+    ) -> ChoicesAnswer<P::Choice> {
         let Header { id, created, model, system_fingerprint } = header;
         let Extra { maverl, prompt_token_ids } = extra;
-        Completion {
+        ChoicesAnswer {
             id,
             object: P::OBJECT,
             created,
@@ -111,16 +111,16 @@ impl<'e, P: ChunkChoice> ChunkWriter<'e, P> {
     }
 
     /// Ends the stream: with a chunk of `usage` if the client asked for it, and of `maverl` if no other chunk had it.
-    pub(crate) async fn finish(mut self, usage: Usage, maverl: Option<Origin>) {
+    pub(crate) async fn finish(mut self, usage: TokenUsage, maverl: Option<AnswerOrigin>) {
         let asked = self.usage != UsageChunks::None;
         if asked || maverl.is_some() {
             self.later.maverl = maverl.or(self.later.maverl);
             self.send(Vec::new(), self.later.clone(), asked.then_some(usage)).await;
         }
-        self.events.done().await;
+        self.events.finish_stream().await;
     }
 
-    async fn send(&self, choices: Vec<P>, extra: Extra, usage: Option<Usage>) -> bool {
+    async fn send(&self, choices: Vec<P>, extra: Extra, usage: Option<TokenUsage>) -> bool {
         let shown = usage.is_some() || self.usage == UsageChunks::All;
         let chunk = P::chunk(&self.header, choices, shown.then_some(usage), extra);
         self.events.send(&chunk).await

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::guard::Client;
+use crate::guard::ClientNumber;
 
 /// Waiting choices of every request of every key.
 pub(super) struct Turns<T> {
-    keys: Rotation<Client, Rotation<u64, VecDeque<T>>>,
+    keys: Rotation<ClientNumber, Rotation<u64, VecDeque<T>>>,
 }
 
 /// Lines that are served one after the other, each one element at a time.
@@ -64,7 +64,7 @@ impl<K: Ord + Copy, L: Default> Rotation<K, L> {
 
 impl<T> Turns<T> {
     /// Adds a choice of a request.
-    pub(super) fn add(&mut self, client: Client, request: u64, choice: T) {
+    pub(super) fn add(&mut self, client: ClientNumber, request: u64, choice: T) {
         self.keys.line(client).line(request).push_back(choice);
     }
 
@@ -77,7 +77,7 @@ impl<T> Turns<T> {
     }
 
     /// Removes all choices of a request.
-    pub(super) fn forget(&mut self, client: Client, request: u64) {
+    pub(super) fn forget(&mut self, client: ClientNumber, request: u64) {
         let Some(requests) = self.keys.lines.get_mut(&client) else { return };
         requests.remove(request);
         if requests.lines.is_empty() {
@@ -96,7 +96,7 @@ mod tests {
     fn order(choices: &[(usize, u64, &'static str)]) -> Vec<&'static str> {
         let mut turns = Turns::default();
         for &(client, request, choice) in choices {
-            turns.add(Client(client), request, choice);
+            turns.add(ClientNumber(client), request, choice);
         }
         std::iter::from_fn(|| turns.next()).collect()
     }
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn a_request_that_is_forgotten_leaves_no_turn_behind() {
         let mut turns = Turns::default();
-        turns.add(Client(0), 1, "a1");
-        turns.add(Client(0), 2, "b1");
-        turns.add(Client(1), 3, "c1");
-        turns.forget(Client(0), 1);
-        turns.forget(Client(1), 3);
-        turns.forget(Client(7), 3);
+        turns.add(ClientNumber(0), 1, "a1");
+        turns.add(ClientNumber(0), 2, "b1");
+        turns.add(ClientNumber(1), 3, "c1");
+        turns.forget(ClientNumber(0), 1);
+        turns.forget(ClientNumber(1), 3);
+        turns.forget(ClientNumber(7), 3);
         assert_eq!((turns.next(), turns.next()), (Some("b1"), None));
         assert!(turns.keys.lines.is_empty() && turns.keys.order.is_empty());
     }
@@ -149,7 +149,7 @@ mod tests {
         ) {
             let mut turns = Turns::default();
             for (request, &(key, choices)) in requests.iter().enumerate() {
-                (0..choices).for_each(|_| turns.add(Client(key), request as u64, request));
+                (0..choices).for_each(|_| turns.add(ClientNumber(key), request as u64, request));
             }
             let order: Vec<usize> = std::iter::from_fn(|| turns.next()).collect();
             prop_assert_eq!(order.len(), requests.iter().map(|(_, choices)| choices).sum::<usize>());

@@ -13,7 +13,7 @@ use maverl::rollout::rewards::Verifier;
 use maverl::task::{Score, Task};
 
 /// Score of each item, or the reason for none.
-pub(super) type Scores = Vec<Result<Score, String>>;
+pub(super) type ItemScores = Vec<Result<Score, String>>;
 
 /// A judge of replies.
 pub struct Grader(GraderKind);
@@ -48,12 +48,12 @@ impl Grader {
     }
 
     /// Scores items. One that cannot be scored fails no other.
-    pub(super) async fn score(&self, items: Vec<Graded>) -> Scores {
+    pub(super) async fn score(&self, items: Vec<Graded>) -> ItemScores {
         match &self.0 {
             GraderKind::Environment(environment) => {
-                join_all(items.into_iter().map(|item| judged(environment, item))).await
+                join_all(items.into_iter().map(|item| judge_item(environment, item))).await
             }
-            GraderKind::ExactMatch => items.into_iter().map(matched).collect(),
+            GraderKind::ExactMatch => items.into_iter().map(match_item).collect(),
             GraderKind::Verifier(verifier) => {
                 let inputs = items.into_iter().map(|item| item.input).collect();
                 let scores = verifier.score(inputs).await.into_iter();
@@ -80,7 +80,7 @@ fn task(item: &Graded) -> Result<Task, String> {
 }
 
 /// Scores an item in a session of its own, in a task of its own: a panic fails this item alone.
-async fn judged(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<Score, String> {
+async fn judge_item(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<Score, String> {
     let environment = Arc::clone(environment);
     let scored = tokio::spawn(async move {
         let task = task(&item)?;
@@ -98,7 +98,7 @@ async fn judged(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Result<S
     scored.await.unwrap_or_else(|_| Err("the judge failed on this item".to_owned()))
 }
 
-fn matched(item: Graded) -> Result<Score, String> {
+fn match_item(item: Graded) -> Result<Score, String> {
     let task = task(&item)?;
     let answer = item.answer.unwrap_or_default();
     let answer = without_tokens(&answer);

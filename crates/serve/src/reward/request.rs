@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::refusal::Refusal;
 use maverl::agent::tag;
 use maverl::data::{KeyPath, with_numbers_as_written};
-use maverl::rollout::rewards::{Input, Item, ItemTask, protocol};
+use maverl::rollout::rewards::{ItemTask, ScoredItem, VerifierInput, protocol};
 use maverl::trajectory::{Message, Role};
 
 /// A path, and the protocol that is spoken there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum RewardRoute {
     /// maverl.
     Score,
     /// MAPoRL.
@@ -29,15 +29,15 @@ const MOST_ITEMS: usize = 256;
 /// A request of maverl.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct ScoreRequest {
     /// See [`protocol::VERSION`].
     protocol: u64,
     /// Replies to score.
-    items: Vec<Item>,
+    items: Vec<ScoredItem>,
 }
 
 /// Items of a request, with their ids.
-pub(super) struct Wanted {
+pub(super) struct RequestedItems {
     pub(super) ids: Vec<String>,
     pub(super) items: Vec<Graded>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
 /// A reply to score: as a verifier reads it, and as a judge does.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Graded {
-    pub(super) input: Input,
+    pub(super) input: VerifierInput,
     /// The task, with its data.
     pub(super) task: ItemTask,
     pub(super) data: Map<String, Value>,
@@ -78,7 +78,7 @@ struct Rm {
     label: Value,
 }
 
-impl Route {
+impl RewardRoute {
     pub(super) const ALL: [Self; 4] = [Self::Score, Self::Predict, Self::GetReward, Self::Rm];
 
     pub(super) const fn path(self) -> &'static str {
@@ -102,11 +102,11 @@ impl Route {
     }
 
     /// Reads a request.
-    pub(super) fn read(self, bytes: &[u8]) -> Result<Wanted, Refusal> {
+    pub(super) fn read(self, bytes: &[u8]) -> Result<RequestedItems, Refusal> {
         let items = match self {
-            Self::Score => return asked(bytes),
+            Self::Score => return read_request(bytes),
             Self::Predict => {
-                let Predict { query_responses } = parsed(self, bytes)?;
+                let Predict { query_responses } = parse_body(self, bytes)?;
                 let item = |(i, messages): (usize, Vec<Message>)| {
                     conversation(messages, Map::new())
                         .ok_or_else(|| empty(format!("query_responses[{i}]")))
@@ -114,18 +114,18 @@ impl Route {
                 query_responses.into_iter().enumerate().map(item).collect::<Result<_, _>>()?
             }
             Self::GetReward => {
-                let request: GetReward = parsed(self, bytes)?;
+                let request: GetReward = parse_body(self, bytes)?;
                 request.items()?
             }
             Self::Rm => {
-                let Rm { prompt, response, label } = parsed(self, bytes)?;
+                let Rm { prompt, response, label } = parse_body(self, bytes)?;
                 let mut messages = prompt_messages(prompt)?;
                 messages.push(Message { role: Role::Assistant, content: response });
-                conversation(messages, labeled(&label)).into_iter().collect()
+                conversation(messages, labeled_task(&label)).into_iter().collect()
             }
         };
-        bounded(&items)?;
-        Ok(Wanted { ids: Vec::new(), items })
+        check_items(&items)?;
+        Ok(RequestedItems { ids: Vec::new(), items })
     }
 }
 
@@ -143,9 +143,9 @@ impl GetReward {
             let reply = text.strip_prefix(prompt).unwrap_or(&text).to_owned();
             Graded {
                 task: ItemTask { question: prompt.to_owned(), ..ItemTask::default() },
-                data: labels.get(i).map(labeled).unwrap_or_default(),
+                data: labels.get(i).map(labeled_task).unwrap_or_default(),
                 answer: Some(answer(&reply)),
-                input: Input::Text(text),
+                input: VerifierInput::Text(text),
             }
         };
         Ok(query.into_iter().enumerate().map(item).collect())
@@ -153,8 +153,8 @@ impl GetReward {
 }
 
 /// Reads a request of maverl.
-fn asked(bytes: &[u8]) -> Result<Wanted, Refusal> {
-    let Asked { protocol, items } = parsed(Route::Score, bytes)?;
+fn read_request(bytes: &[u8]) -> Result<RequestedItems, Refusal> {
+    let ScoreRequest { protocol, items } = parse_body(RewardRoute::Score, bytes)?;
     if protocol != protocol::VERSION {
         let message = format!("`protocol` is {protocol}; {} is spoken here", protocol::VERSION);
         return Err(Refusal::invalid("protocol", message));
@@ -167,7 +167,7 @@ fn asked(bytes: &[u8]) -> Result<Wanted, Refusal> {
         let message = format!("two items have the id {id:?}; ids tell the answers apart");
         return Err(Refusal::invalid("items", message));
     }
-    let graded = |(i, item): (usize, Item)| {
+    let graded = |(i, item): (usize, ScoredItem)| {
         let (task, data, answer) =
             (item.task.clone().unwrap_or_default(), item.data.clone(), item.answer.clone());
         let read = conversation(item.conversation(), data);
@@ -176,8 +176,8 @@ fn asked(bytes: &[u8]) -> Result<Wanted, Refusal> {
     };
     let items: Vec<Graded> =
         items.into_iter().enumerate().map(graded).collect::<Result<_, Refusal>>()?;
-    bounded(&items)?;
-    Ok(Wanted { ids, items })
+    check_items(&items)?;
+    Ok(RequestedItems { ids, items })
 }
 
 /// Returns the item of a conversation whose last message is the reply; nothing if it has no messages.
@@ -186,7 +186,7 @@ fn conversation(messages: Vec<Message>, data: Map<String, Value>) -> Option<Grad
     let asked = messages.iter().rev().find(|message| message.role == Role::User);
     let question = asked.map(|message| message.content.clone()).unwrap_or_default();
     let task = ItemTask { question, ..ItemTask::default() };
-    Some(Graded { input: Input::Conversation(messages), task, data, answer })
+    Some(Graded { input: VerifierInput::Conversation(messages), task, data, answer })
 }
 
 /// Returns the answer of a reply: the text between its only `<answer>` and `</answer>`, or else the whole.
@@ -195,7 +195,7 @@ fn answer(reply: &str) -> String {
 }
 
 /// Returns the data of a task with a reference.
-fn labeled(label: &Value) -> Map<String, Value> {
+fn labeled_task(label: &Value) -> Map<String, Value> {
     let answers = match label {
         Value::Null => return Map::new(),
         Value::String(text) => json!([text]),
@@ -216,7 +216,7 @@ fn prompt_messages(prompt: Value) -> Result<Vec<Message>, Refusal> {
     }
 }
 
-fn parsed<T: DeserializeOwned>(route: Route, bytes: &[u8]) -> Result<T, Refusal> {
+fn parse_body<T: DeserializeOwned>(route: RewardRoute, bytes: &[u8]) -> Result<T, Refusal> {
     let references: Vec<KeyPath> = route.references().into_iter().collect();
     let bytes = with_numbers_as_written(bytes, &references);
     serde_json::from_slice(&bytes).map_err(|error| {
@@ -229,7 +229,7 @@ fn empty(param: String) -> Refusal {
     Refusal::invalid(param, message)
 }
 
-fn bounded(items: &[Graded]) -> Result<(), Refusal> {
+fn check_items(items: &[Graded]) -> Result<(), Refusal> {
     let n = items.len();
     match n {
         0 => Err(Refusal::malformed("the request has no items")),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::base::base;
+use crate::base::with_common_routes;
 use crate::guard::Guard;
 use crate::listener::Limits;
 use crate::testing::{Running, ask, exchange, request, start};
@@ -26,7 +26,7 @@ async fn served(grader: Grader) -> Running {
     let server = RewardServer::new(settings(), health.clone());
     server.open(grader);
     let metrics = server.metrics().clone();
-    let router = base(server.router(), "reward", health, metrics);
+    let router = with_common_routes(server.router(), "reward", health, metrics);
     start(Guard::default().protect(router), Limits::default()).await
 }
 
@@ -82,9 +82,12 @@ fn a_reference_that_is_a_number_is_the_text_that_was_written() {
         let score = format!("{{\"answers\": [{number}]}}");
         let item = format!("{{\"id\": \"a\", \"completion\": \"x\", \"data\": {score}}}");
         for (route, body) in [
-            (Route::Score, format!("{{\"protocol\": 1, \"items\": [{item}]}}")),
-            (Route::GetReward, format!("{{\"query\": [\"x\"], \"labels\": [{number}]}}")),
-            (Route::Rm, format!("{{\"prompt\": \"?\", \"response\": \"x\", \"label\": {number}}}")),
+            (RewardRoute::Score, format!("{{\"protocol\": 1, \"items\": [{item}]}}")),
+            (RewardRoute::GetReward, format!("{{\"query\": [\"x\"], \"labels\": [{number}]}}")),
+            (
+                RewardRoute::Rm,
+                format!("{{\"prompt\": \"?\", \"response\": \"x\", \"label\": {number}}}"),
+            ),
         ] {
             let wanted = route.read(body.as_bytes()).ok().unwrap();
             let reference = &wanted.items[0].data["answers"][0];

@@ -8,11 +8,11 @@ use axum::response::Response;
 use futures::future::try_join_all;
 use tokio::sync::mpsc;
 
-use super::request::Question;
+use super::request::TeamQuestion;
 use super::server::{ServedTeam, TeamServer};
-use crate::openai::answer::{Extra, FinishReason, Header, Usage};
+use crate::openai::answer::{Extra, FinishReason, Header, TokenUsage};
 use crate::openai::chat::{ChatChunkChoice, Delta, PartTokens};
-use crate::openai::origin::{Origin, Seed, TurnRecord, TurnUsage};
+use crate::openai::origin::{AnswerOrigin, Seed, TurnRecord, TurnUsage};
 use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
 use crate::openai::{new_id, now};
 use crate::queue::Admitted;
@@ -24,9 +24,9 @@ use maverl::rollout::EpisodeRequest;
 use maverl::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
 /// Answers at the end of all episodes.
-pub(super) async fn whole(
+pub(super) async fn whole_response(
     server: &TeamServer,
-    question: &Question,
+    question: &TeamQuestion,
     admitted: &Admitted,
 ) -> Result<Response, Refusal> {
     let team = server.team()?;
@@ -43,7 +43,7 @@ pub(super) async fn whole(
         writer.write(ChatChunkChoice::first(index)).await;
         if server.settings.show_turns {
             let turns = episode.turns.iter();
-            let replies = turns.map(|turn| shown(&turn.seat, &turn.reply)).collect();
+            let replies = turns.map(|turn| show_reply(&turn.seat, &turn.reply)).collect();
             writer.write(part(index, Delta::reasoning(replies))).await;
         }
         write_answer(&mut writer, index, episode).await;
@@ -57,7 +57,7 @@ pub(super) async fn whole(
 /// Answers in chunks: the turns as they come, if they are shown, and each answer at the end of its episode.
 pub(super) async fn stream(
     server: &TeamServer,
-    question: Question,
+    question: TeamQuestion,
     admitted: &Admitted,
     events: &Events,
 ) {
@@ -65,19 +65,20 @@ pub(super) async fn stream(
         Ok(team) => team,
         Err(refusal) => return events.fail(&refusal).await,
     };
-    let (news, received) = mpsc::channel::<(usize, News)>(64);
+    let (news, received) = mpsc::channel::<(usize, EpisodeEvent)>(64);
     let (question, show) = (&question, server.settings.show_turns);
     let plays = try_join_all((0..question.choices.n).map(|choice| {
         let (turns, news) = (news.clone(), news.clone());
         let heard: ReplyListener = Arc::new(move |seat, _, reply| {
             if show {
                 // A client that reads slowly loses a turn of the commentary, never of the answer.
-                let _ = turns.try_send((choice as usize, News::Turn(shown(seat, reply))));
+                let _ =
+                    turns.try_send((choice as usize, EpisodeEvent::Turn(show_reply(seat, reply))));
             }
         });
         async move {
             let episode = play(server, team, question, admitted, (choice, heard)).await?;
-            let _ = news.send((choice as usize, News::End(Box::new(episode)))).await;
+            let _ = news.send((choice as usize, EpisodeEvent::End(Box::new(episode)))).await;
             Ok::<_, Refusal>(())
         }
     }));
@@ -98,8 +99,8 @@ pub(super) async fn stream(
 /// Writes what the episodes tell, and returns them; fails with the first fault. A client that is gone ends the task.
 async fn write(
     writer: &mut impl AnswerWriter<ChatChunkChoice>,
-    question: &Question,
-    mut received: mpsc::Receiver<(usize, News)>,
+    question: &TeamQuestion,
+    mut received: mpsc::Receiver<(usize, EpisodeEvent)>,
 ) -> Result<Vec<Episode>, Refusal> {
     for index in 0..question.choices.n as usize {
         writer.write(ChatChunkChoice::first(index)).await;
@@ -107,10 +108,10 @@ async fn write(
     let mut episodes = Vec::new();
     while let Some((index, news)) = writer.next(&mut received).await {
         match news {
-            News::Turn(text) => {
+            EpisodeEvent::Turn(text) => {
                 writer.write(part(index, Delta::reasoning(text))).await;
             }
-            News::End(episode) => {
+            EpisodeEvent::End(episode) => {
                 if let Some(fault) = fault(&episode) {
                     return Err(fault);
                 }
@@ -139,7 +140,7 @@ fn part(index: usize, delta: Delta) -> ChatChunkChoice {
 }
 
 /// News of an episode.
-enum News {
+enum EpisodeEvent {
     Turn(String),
     End(Box<Episode>),
 }
@@ -148,13 +149,13 @@ enum News {
 async fn play(
     server: &TeamServer,
     team: &ServedTeam,
-    question: &Question,
+    question: &TeamQuestion,
     admitted: &Admitted,
     (choice, heard): (u32, ReplyListener),
 ) -> Result<Episode, Refusal> {
     let _permit = admitted.permit().await?;
     let adjust = |sampling: &mut _| question.adjust(sampling);
-    let runner = team.rollout.unjudged(&team.plan, &team.policies, adjust, &heard);
+    let runner = team.rollout.unjudged_runner(&team.plan, &team.policies, adjust, &heard);
     let seed = question.choices.seed_of(choice);
     let begin = Instant::now();
     let request = EpisodeRequest { task: question.task.clone(), index: choice, seed };
@@ -189,7 +190,7 @@ fn fault(episode: &Episode) -> Option<Refusal> {
 }
 
 /// Formats a reply for people.
-fn shown(seat: &Seat, reply: &str) -> String {
+fn show_reply(seat: &Seat, reply: &str) -> String {
     format!("[{seat}] {}\n\n", reply.trim())
 }
 
@@ -199,23 +200,23 @@ fn header(team: &ServedTeam) -> Header {
 }
 
 /// Returns the tokens of the prompts and completions of all turns.
-fn usage(episodes: &[Episode]) -> Usage {
+fn usage(episodes: &[Episode]) -> TokenUsage {
     let turns = episodes.iter().flat_map(|episode| &episode.turns);
     let tokens = turns.filter_map(|turn| turn.tokens.as_ref());
     let (prompt, completion) = tokens.fold((0, 0), |(prompt, completion), tokens| {
         (prompt + tokens.prompt.len(), completion + tokens.completion.len())
     });
-    Usage::new(prompt, completion)
+    TokenUsage::new(prompt, completion)
 }
 
 /// Returns the field `maverl`: seed, version, outcomes, and the turns if they were asked for.
-fn origin(team: &ServedTeam, question: &Question, episodes: &[Episode]) -> Origin {
+fn origin(team: &ServedTeam, question: &TeamQuestion, episodes: &[Episode]) -> AnswerOrigin {
     let outcomes = episodes.iter().map(|episode| outcome(episode).to_owned());
     let turns = episodes.iter().map(|episode| episode.turns.iter().map(record).collect());
-    Origin {
+    AnswerOrigin {
         outcome: Some(outcomes.collect()),
         turns: question.turns.then(|| turns.collect()),
-        ..Origin::new(Seed::Number(question.choices.seed), team.version)
+        ..AnswerOrigin::new(Seed::Number(question.choices.seed), team.version)
     }
 }
 

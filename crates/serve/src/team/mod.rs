@@ -4,7 +4,7 @@ mod answer;
 mod request;
 mod server;
 
-pub use server::{History, ServedTeam, TeamServer, TeamSettings};
+pub use server::{ConversationReading, ServedTeam, TeamServer, TeamSettings};
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use axum::response::Response;
 use axum::routing::{get, post};
 
 use crate::body;
-use crate::guard::Client;
+use crate::guard::ClientNumber;
 use crate::openai::models::{Lineage, ModelCard, ModelList};
 use crate::openai::{CHAT_PATH, Fields};
 use crate::refusal::{Refusal, json_response};
 use crate::stream;
-use request::Question;
+use request::TeamQuestion;
 
 impl TeamServer {
     /// Returns the routes.
@@ -34,33 +34,33 @@ impl TeamServer {
 
     async fn chat(self: &Arc<Self>, request: Request) -> Result<Response, Refusal> {
         let team = self.team()?;
-        let client = Client::of(&request);
+        let client = ClientNumber::of(&request);
         let bytes = body::read(request.into_body(), self.settings.max_body).await?;
-        stream::attended(&self.metrics, self.answer(team, client, &bytes)).await
+        stream::count_leaving(&self.metrics, self.answer(team, client, &bytes)).await
     }
 
     /// Answers a request whose body was read.
     async fn answer(
         self: &Arc<Self>,
         team: &ServedTeam,
-        client: Client,
+        client: ClientNumber,
         bytes: &[u8],
     ) -> Result<Response, Refusal> {
         let admitted = self.queue.admit(client).await?;
-        let question = Question::read(Fields::parse(bytes)?, team, self.settings)?;
+        let question = TeamQuestion::read(Fields::parse(bytes)?, team, self.settings)?;
         if question.streaming.stream {
             let server = Arc::clone(self);
             return Ok(stream::events(&self.metrics, move |events| async move {
                 answer::stream(&server, question, &admitted, &events).await;
             }));
         }
-        answer::whole(self, &question, &admitted).await
+        answer::whole_response(self, &question, &admitted).await
     }
 }
 
 async fn chat(State(server): State<Arc<TeamServer>>, request: Request) -> Response {
     let answer = server.chat(request).await;
-    server.counted("chat", answer)
+    server.count_answer("chat", answer)
 }
 
 async fn models(State(server): State<Arc<TeamServer>>) -> Response {
@@ -70,9 +70,9 @@ async fn models(State(server): State<Arc<TeamServer>>) -> Response {
         let card = ModelCard::new(team.name.clone(), server.created, Some(lineage));
         json_response(StatusCode::OK, &ModelList::from_iter([card]))
     });
-    server.counted("models", answer)
+    server.count_answer("models", answer)
 }
 
 async fn other_path(State(server): State<Arc<TeamServer>>, uri: Uri) -> Response {
-    server.counted("other", Err(Refusal::no_path(&uri, CHAT_PATH)))
+    server.count_answer("other", Err(Refusal::no_path(&uri, CHAT_PATH)))
 }

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::server::{History, ServedTeam, TeamSettings};
+use super::server::{ConversationReading, ServedTeam, TeamSettings};
 use crate::openai::requests::{TeamFields, TeamRequest};
 use crate::openai::{Choices, Fields, Nested, Streaming};
 use crate::refusal::Refusal;
@@ -12,7 +12,7 @@ use maverl::task::Task;
 use maverl::text::ChatMessage;
 
 /// A question for the team.
-pub(super) struct Question {
+pub(super) struct TeamQuestion {
     pub(super) task: Task,
     pub(super) choices: Choices,
     pub(super) streaming: Streaming,
@@ -23,7 +23,7 @@ pub(super) struct Question {
     max_tokens: Option<usize>,
 }
 
-impl Question {
+impl TeamQuestion {
     pub(super) fn read(
         mut fields: Fields,
         team: &ServedTeam,
@@ -36,7 +36,7 @@ impl Question {
             return Err(Refusal { param: Some("model".to_owned()), ..refusal });
         }
         let request: TeamRequest = fields.read()?;
-        let (source, data, turns) = own(request.maverl, team)?;
+        let (source, data, turns) = own_fields(request.maverl, team)?;
         fields.finish(settings.strict)?;
         let question = question(&request.messages.0, settings.history)
             .ok_or_else(|| fields.error("messages", "has no message of the user"))?;
@@ -47,7 +47,7 @@ impl Question {
             turns,
             temperature: request.temperature.map(|value| value as f32),
             top_p: request.top_p.map(|value| value as f32),
-            max_tokens: request.limit.requested(),
+            max_tokens: request.limit.requested_length(),
         })
     }
 
@@ -64,7 +64,7 @@ impl Question {
 }
 
 /// Reads the field `maverl`: the source and the data of the task, and whether turns are listed.
-fn own(
+fn own_fields(
     given: Option<Nested<TeamFields>>,
     team: &ServedTeam,
 ) -> Result<(String, Map<String, Value>, bool), Refusal> {
@@ -87,11 +87,11 @@ fn own(
 
 /// Returns the question in a conversation: the only message of the user, after a system message if there is one; or, of a
 /// longer one, its transcript or its last message.
-fn question(messages: &[ChatMessage], history: History) -> Option<String> {
+fn question(messages: &[ChatMessage], history: ConversationReading) -> Option<String> {
     let users = messages.iter().filter(|message| message.role() == "user");
     let last = users.clone().next_back().map(text_of)?;
     match (messages, history) {
-        (_, History::Last) => Some(last),
+        (_, ConversationReading::Last) => Some(last),
         ([user], _) if user.role() == "user" => Some(last),
         ([system, user], _) if system.role() == "system" && user.role() == "user" => {
             Some(format!("{}\n\n{last}", text_of(system)))
@@ -124,14 +124,14 @@ mod tests {
         let message = |role: &str, text: &str| ChatMessage::new(role, text);
         let talk = [message("user", "a?"), message("assistant", "b."), message("user", "c?")];
         let of = |messages: &[ChatMessage], history| question(messages, history);
-        assert_eq!(of(&talk[..1], History::Transcript).as_deref(), Some("a?"));
+        assert_eq!(of(&talk[..1], ConversationReading::Transcript).as_deref(), Some("a?"));
         assert_eq!(
-            of(&talk, History::Transcript).as_deref(),
+            of(&talk, ConversationReading::Transcript).as_deref(),
             Some("User: a?\nAssistant: b.\nUser: c?")
         );
-        assert_eq!(of(&talk, History::Last).as_deref(), Some("c?"));
+        assert_eq!(of(&talk, ConversationReading::Last).as_deref(), Some("c?"));
         let told = [message("system", "Be brief."), message("user", "a?")];
-        assert_eq!(of(&told, History::Transcript).as_deref(), Some("Be brief.\n\na?"));
-        assert_eq!(of(&talk[1..2], History::Transcript), None);
+        assert_eq!(of(&told, ConversationReading::Transcript).as_deref(), Some("Be brief.\n\na?"));
+        assert_eq!(of(&talk[1..2], ConversationReading::Transcript), None);
     }
 }

@@ -8,14 +8,14 @@ use maverl::rollout::Rollout;
 use maverl::runtime::Policy;
 
 use crate::base::{Health, Loaded};
-use crate::metrics::{Family, Metrics};
+use crate::metrics::{Family, ServerMetrics};
 use crate::openai::now;
 use crate::queue::{Queue, QueueLimits};
 use crate::refusal::Refusal;
 
 /// Reading of a conversation of several messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum History {
+pub enum ConversationReading {
     /// The question is the whole conversation, a line each.
     #[default]
     Transcript,
@@ -33,7 +33,7 @@ pub struct TeamSettings {
     /// Every answer has the replies of the team as `reasoning_content`.
     pub show_turns: bool,
     /// Reading of a conversation of several messages.
-    pub history: History,
+    pub history: ConversationReading,
     /// Limits of the queue, in episodes.
     pub queue: QueueLimits,
 }
@@ -75,14 +75,14 @@ pub struct TeamServer {
     team: Loaded<ServedTeam>,
     pub(super) settings: TeamSettings,
     pub(super) queue: Queue,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: ServerMetrics,
     pub(super) created: u64,
 }
 
 impl TeamServer {
     /// Creates a server whose team is loaded later, with [`TeamServer::open`].
     pub fn new(settings: TeamSettings, health: Health) -> Arc<Self> {
-        let metrics = Metrics::new(&FAMILIES);
+        let metrics = ServerMetrics::new(&FAMILIES);
         let queue = Queue::new(settings.queue, metrics.clone());
         let team = Loaded::new(health);
         Arc::new(Self { team, settings, queue, metrics, created: now() })
@@ -94,7 +94,7 @@ impl TeamServer {
     }
 
     /// Returns the metrics.
-    pub fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &ServerMetrics {
         &self.metrics
     }
 
@@ -102,7 +102,7 @@ impl TeamServer {
         self.team.get()
     }
 
-    pub(super) fn counted(
+    pub(super) fn count_answer(
         &self,
         route: &'static str,
         answer: Result<Response, Refusal>,

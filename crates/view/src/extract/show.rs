@@ -11,7 +11,7 @@ use maverl::run_dir::{
 };
 use maverl::table::paragraphs;
 use maverl::task::Action;
-use maverl::train::{Recorded, TrainError};
+use maverl::train::{RecordedEpisode, TrainError};
 use maverl::trajectory::{Act, Episode, Outcome, Turn};
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ fn chosen_episodes(
 ) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
     Ok(match shown {
         ShownEpisodes::Named(name) => {
-            let Recorded { step, episode } = Recorded::read(run, name)?;
+            let RecordedEpisode { step, episode } = RecordedEpisode::read(run, name)?;
             let all = read_rollouts(&run.rollouts(step))?;
             let n = all.iter().position(|other| *other == episode).unwrap_or(0);
             vec![(step, n, episode)]
@@ -123,7 +123,7 @@ fn worst_episodes(
 ) -> Result<Vec<(u64, usize, Episode)>, TrainError> {
     if !run.rollout_steps()?.contains(&step) {
         // The error names the steps that there are.
-        Recorded::read(run, &step.to_string())?;
+        RecordedEpisode::read(run, &step.to_string())?;
     }
     let mut all: Vec<(usize, Episode)> =
         read_rollouts(&run.rollouts(step))?.into_iter().enumerate().collect();

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
 
-use maverl::train::own;
+use maverl::train::own_name;
 
 const JS: &str = "text/javascript; charset=utf-8";
 
@@ -53,7 +53,7 @@ pub(crate) fn find_file(name: &str) -> Option<(&'static str, String)> {
 pub(crate) fn sent_text(name: &str) -> String {
     let text = written_text(if name.is_empty() { "index.html" } else { name });
     match name.rsplit('.').next() {
-        Some("js") => own(&minify_text(&text)).into_owned(),
+        Some("js") => own_name(&minify_text(&text)).into_owned(),
         Some("css") => [": ", " {", "{ ", ", ", "; "]
             .into_iter()
             .fold(minify_text(&text), |text, part| text.replace(part, part.trim())),

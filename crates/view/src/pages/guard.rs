@@ -11,7 +11,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::Response;
-use maverl::train::own;
+use maverl::train::own_name;
 use maverl_serve::{Guard, Keys};
 
 use super::answer::refusal_response;
@@ -79,7 +79,7 @@ fn admit_request(
     }
     let path = uri.path().strip_prefix('/').and_then(|path| path.split_once('/'));
     let Some((_, rest)) = path.filter(|(key, _)| keys.find(key).is_some()) else {
-        let reason = own("open the address that `maverl view` printed");
+        let reason = own_name("open the address that `maverl view` printed");
         return refuse(StatusCode::NOT_FOUND, &reason);
     };
     let mut sites = headers.get_all(SITE).iter().map(HeaderValue::as_bytes);

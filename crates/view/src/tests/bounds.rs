@@ -101,7 +101,7 @@ fn events_go_on_after_the_last_one_that_a_page_has_seen() {
 fn sent(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
     let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
     // The server may close before all is sent.
     let _ = stream.write_all(bytes);
     if !bytes.windows(CLOSE.len()).any(|part| part == CLOSE.as_bytes()) {

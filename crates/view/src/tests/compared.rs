@@ -3,7 +3,7 @@
 use super::pages::Visit;
 use super::visits::signed;
 use super::*;
-use maverl::eval::paired;
+use maverl::eval::paired_interval;
 
 /// Writes two runs; the second solves fewer tasks and has another entropy in step 2.
 fn two() -> tempfile::TempDir {
@@ -44,7 +44,7 @@ fn the_difference_of_runs_is_the_paired_one_of_the_reports() {
     let (_, found) = ask(&viewer, "api/compare?runs=0,1");
     let (a, b) = (shares(&home.path().join("a")), shares(&home.path().join("b")));
     let differences: Vec<f64> = a.iter().map(|(task, a)| b[task] - a).collect();
-    let expected = paired(&differences);
+    let expected = paired_interval(&differences);
     let pair = &found["pairs"][0];
     assert_eq!(
         pair["difference"],
@@ -61,7 +61,7 @@ fn the_difference_of_runs_is_the_paired_one_of_the_reports() {
         before.iter().map(gain).collect::<BTreeMap<String, f64>>()
     });
     let gain: Vec<f64> = gains[0].iter().map(|(task, gain)| gains[1][task] - gain).collect();
-    let gain = paired(&gain);
+    let gain = paired_interval(&gain);
     assert_eq!(pair["gain"], json!({ "mean": gain.mean, "low": gain.low, "high": gain.high }));
     let changed = pair["changed"].as_array().unwrap();
     assert_eq!(changed.len(), differences.iter().filter(|of| **of != 0.0).count());
@@ -91,7 +91,9 @@ fn every_two_runs_are_compared_and_the_interval_of_a_share_is_within_0_to_1() {
     let after: Vec<BTreeMap<String, f64>> =
         ["a", "b", "c"].map(|name| shares(&home.path().join(name))).into();
     for (i, j, name) in [(0, 1, "B − A"), (0, 2, "C − A"), (1, 2, "C − B")] {
-        let of = paired(&after[i].iter().map(|(task, a)| after[j][task] - a).collect::<Vec<_>>());
+        let of = paired_interval(
+            &after[i].iter().map(|(task, a)| after[j][task] - a).collect::<Vec<_>>(),
+        );
         let [mean, low, high] = [of.mean, of.low, of.high].map(signed);
         let row = at.browser.text(&format!("[data-pair='{name}']"));
         assert!(row.contains(&format!("{mean} (95 % interval {low} to {high})")), "{row}: {mean}");
@@ -159,7 +161,7 @@ fn an_interval_that_ends_at_0_says_so() {
         run.evaluated("after", 3, &(0..24).map(of).collect::<Vec<_>>());
     }
     let [a, c] = ["a", "c"].map(|name| shares(&home.path().join(name)));
-    let expected = paired(&a.iter().map(|(task, a)| c[task] - a).collect::<Vec<_>>());
+    let expected = paired_interval(&a.iter().map(|(task, a)| c[task] - a).collect::<Vec<_>>());
     assert_eq!(expected.low, 0.0);
     let Some(mut at) = Visit::new(home.path(), 1200, 800) else { return };
     at.go("compare?runs=0,1");
@@ -191,7 +193,7 @@ fn a_task_that_differs_leads_to_its_episodes_side_by_side() {
     at.browser.wait("document.querySelector('[data-pair] details') !== null");
     let row = at.browser.text("[data-pair]");
     let (a, b) = (shares(&home.path().join("a")), shares(&home.path().join("b")));
-    let expected = paired(&a.iter().map(|(task, a)| b[task] - a).collect::<Vec<_>>());
+    let expected = paired_interval(&a.iter().map(|(task, a)| b[task] - a).collect::<Vec<_>>());
     let [mean, low, high] = [expected.mean, expected.low, expected.high].map(signed);
     let shown = format!("{mean} (95 % interval {low} to {high}), lower");
     assert!(

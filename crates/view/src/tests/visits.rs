@@ -2,7 +2,7 @@
 
 use super::pages::{Visit, Weighed, home};
 use super::*;
-use maverl::eval::paired;
+use maverl::eval::paired_interval;
 
 /// Returns a number as the pages write it: a tie is rounded away from 0.
 pub(super) fn js(value: f64, digits: usize) -> String {
@@ -286,7 +286,8 @@ fn the_numbers_of_the_tables_are_those_of_the_files() {
             .collect()
     };
     let (before, after) = (shares("before.json"), shares("after.json"));
-    let gain = paired(&before.iter().map(|(task, of)| after[task] - of).collect::<Vec<_>>());
+    let gain =
+        paired_interval(&before.iter().map(|(task, of)| after[task] - of).collect::<Vec<_>>());
     at.go("r/0");
     at.browser.wait("document.querySelectorAll('[data-team]').length === 3");
     let text = at.browser.text("#main");

@@ -4,7 +4,7 @@ use crate::attention::Heads;
 
 /// Sizes of a model whose kernels are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LayerSizes {
+pub struct MeasuredSizes {
     /// Name of the model.
     pub name: &'static str,
     /// Width of the residual stream.

@@ -24,7 +24,7 @@ use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded};
 /// - A group of one has advantage 0, or its raw reward with `singleton = "raw"`.
 /// - An anchor is a prompt of one seat on one task, token by token or similar; alone it adds nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Comparison {
+pub struct GroupComparison {
     /// Rows that are compared.
     pub by: GroupBy,
     /// Rows that the deviation is taken over.
@@ -46,7 +46,7 @@ pub struct Compared {
     pub anchors: Option<Vec<f64>>,
 }
 
-impl Comparison {
+impl GroupComparison {
     /// Compares the rewards of a step whose groups are those of [`Comparison::by`].
     pub fn compare(&self, step: &Rewarded<'_>) -> Compared {
         let deviation = self.deviation(step).map(|ids| ids.grouping());
@@ -91,7 +91,7 @@ impl Comparison {
     }
 }
 
-impl From<&GroupPlan> for Comparison {
+impl From<&GroupPlan> for GroupComparison {
     fn from(plan: &GroupPlan) -> Self {
         let options = Relative {
             baseline: match plan.baseline {
@@ -111,7 +111,7 @@ impl From<&GroupPlan> for Comparison {
     }
 }
 
-impl From<&AdvantagePlan> for Comparison {
+impl From<&AdvantagePlan> for GroupComparison {
     /// That of the estimator; for one that compares no rewards, the groups that metrics are about.
     fn from(plan: &AdvantagePlan) -> Self {
         match plan {
@@ -129,7 +129,7 @@ impl From<&AdvantagePlan> for Comparison {
 
 impl Advantage for GroupPlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
-        Comparison::from(self).estimate(step, out);
+        GroupComparison::from(self).estimate(step, out);
     }
 
     fn group_by(&self) -> GroupBy {
@@ -139,7 +139,7 @@ impl Advantage for GroupPlan {
 
 impl Advantage for RewardPlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
-        Comparison::plain(self.by, self.anchor).estimate(step, out);
+        GroupComparison::plain(self.by, self.anchor).estimate(step, out);
     }
 
     fn group_by(&self) -> GroupBy {
@@ -149,7 +149,7 @@ impl Advantage for RewardPlan {
 
 impl Advantage for GreedyPlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
-        Comparison::plain(self.by, self.anchor).estimate(step, out);
+        GroupComparison::plain(self.by, self.anchor).estimate(step, out);
     }
 
     fn group_by(&self) -> GroupBy {
@@ -163,7 +163,7 @@ impl Advantage for GreedyPlan {
 
 impl Advantage for MovingAveragePlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
-        Comparison::plain(self.by, self.anchor).estimate(step, out);
+        GroupComparison::plain(self.by, self.anchor).estimate(step, out);
     }
 
     fn group_by(&self) -> GroupBy {

@@ -13,7 +13,7 @@ use crate::trajectory::{Episode, RewardOf, RewardPart};
 /// # Panics
 ///
 /// If there are values, and not a list of them for each sample.
-pub(crate) fn declared(
+pub(crate) fn declared_advantages(
     episodes: &[Episode],
     samples: &[Sample],
     values: &[Vec<f64>],
@@ -23,7 +23,7 @@ pub(crate) fn declared(
     let AdvantagePlan::Declared(declared) = &algorithm.advantage else { return None };
     let estimator = &*declared.value;
     let values = algorithm.critic.is_some().then_some(values);
-    let step = rewarded(episodes, samples, values, estimator.group_by());
+    let step = rewarded_step(episodes, samples, values, estimator.group_by());
     let advantages = estimators.estimate(&step, estimator);
     let mut first = 0;
     let by_token = samples.iter().zip(&advantages).map(|(sample, &whole)| {
@@ -41,7 +41,7 @@ pub(crate) fn declared(
 /// # Panics
 ///
 /// If there are values, and not a list of them for each sample.
-pub fn rewarded<'e>(
+pub fn rewarded_step<'e>(
     episodes: &'e [Episode],
     samples: &[Sample],
     values: Option<&[Vec<f64>]>,
@@ -112,12 +112,12 @@ fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
         }
     }
     columns[1..].sort_by(|a, b| a.name.cmp(&b.name));
-    columns.extend(rest(episodes, samples));
+    columns.extend(other_rewards(episodes, samples));
     columns
 }
 
 /// Rest of the rewards beside the parts of the episodes; none if it is 0 everywhere.
-fn rest(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
+fn other_rewards(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
     let mut rest = column(RewardPart::OTHER, samples.len());
     for (value, sample) in rest.values.iter_mut().zip(samples) {
         let whole = episodes.get(sample.episode).and_then(|its| its.turn_reward(sample.turn));

@@ -9,7 +9,7 @@ use crate::credit::{Estimators, dense};
 /// A better and a worse reply of an agent to a task. A reply is all that the agent says in an episode: one or more turns,
 /// as indices of samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct ReplyPair {
     /// Turns of the better reply.
     pub chosen: Vec<usize>,
     /// Turns of the worse reply.
@@ -20,7 +20,7 @@ pub struct Pair {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Paired {
     /// Pairs, at most one of each group, in the order of groups.
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<ReplyPair>,
     /// Statistics of the groups.
     pub(crate) groups: GroupSummary,
     /// Terms of the choice, for the record.
@@ -31,7 +31,7 @@ impl Paired {
     /// Returns 1 for each sample of a better reply, -1 for each of a worse one, and 0 for the others. `[N]`
     pub(crate) fn signs(&self) -> Vec<f64> {
         let mut signs = vec![0.0; self.terms.groups.len()];
-        for Pair { chosen, rejected } in &self.pairs {
+        for ReplyPair { chosen, rejected } in &self.pairs {
             chosen.iter().for_each(|&row| signs[row] = 1.0);
             rejected.iter().for_each(|&row| signs[row] = -1.0);
         }
@@ -51,7 +51,7 @@ impl Paired {
 /// - Of rewards that are equal up to rounding, the reply of the first episode is taken.
 /// - With two replies these are the pairs of verl's SPIN recipe (`compute_onlinedpo_pref`), which also makes a pair of two
 ///   equal rewards; with more, verl compares neighbors (first and second, third and fourth).
-pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
+pub(crate) fn pairs_of_step(samples: &[Sample], estimators: &Estimators) -> Paired {
     let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
     let units = dense(samples.iter().map(|sample| (sample.episode, sample.seat)));
     let groups = dense(samples.iter().map(|sample| (&sample.task, sample.seat)));
@@ -64,7 +64,7 @@ pub(crate) fn paired(samples: &[Sample], estimators: &Estimators) -> Paired {
         let first = |end: f64| rows().find(|&row| (values[row] - end).abs() <= near(end));
         if let (Some(best), Some(worst), true) = (first(high), first(low), moments.has_spread()) {
             let reply = |of: usize| rows().filter(|&row| units[row] == units[of]).collect();
-            pairs.push(Pair { chosen: reply(best), rejected: reply(worst) });
+            pairs.push(ReplyPair { chosen: reply(best), rejected: reply(worst) });
         }
     }
     let summary = summary(samples, &groups, &moments, Singleton::Zero);
@@ -102,7 +102,7 @@ mod tests {
         let plan = plan(&seats.iter().map(|seat| (*seat, true)).collect::<Vec<_>>());
         let rows = samples(episodes, &plan);
         let of = |rows_of: &[usize]| rows[rows_of[0]].episode;
-        let found = paired(&rows, &CPU);
+        let found = pairs_of_step(&rows, &CPU);
         assert_eq!(found.groups.flat, found.pairs.is_empty());
         found.pairs.iter().map(|pair| (of(&pair.chosen), of(&pair.rejected))).collect()
     }
@@ -198,8 +198,8 @@ mod tests {
         let mut short = episode("p", 1, 0.0, turns(1));
         short.rewards = vec![paid(0, 0.5)];
         let rows = samples(&[long, short], &plan);
-        let found = paired(&rows, &CPU);
-        assert_eq!(found.pairs, [Pair { chosen: vec![3], rejected: vec![0, 1, 2] }]);
+        let found = pairs_of_step(&rows, &CPU);
+        assert_eq!(found.pairs, [ReplyPair { chosen: vec![3], rejected: vec![0, 1, 2] }]);
         assert_eq!(found.signs(), [-1.0, -1.0, -1.0, 1.0]);
         assert!((found.terms.units[0] - 0.3).abs() < 1e-12 && found.terms.units[3] == 0.5);
     }

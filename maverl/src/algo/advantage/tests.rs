@@ -476,7 +476,7 @@ fn turns_with_similar_prompts_are_compared_where_that_is_wanted() {
         episode.turns[0].tokens.as_mut().unwrap().prompt = prompt;
     }
     let samples = samples(&episodes, &plan);
-    let step = rewarded(&episodes, &samples, None, GroupBy::Task);
+    let step = rewarded_step(&episodes, &samples, None, GroupBy::Task);
     let groups = |least| anchor::groups(&step.view(), least).group;
     assert_eq!(groups(1.0), [0, 1, 2]);
     assert_eq!(groups(0.8), [0, 1, 2]);
@@ -617,7 +617,7 @@ fn a_declared_estimator_sees_parts_and_dense_ids_and_gives_an_advantage_for_each
     let chosen = Chosen { name: "t/seen".to_owned(), options: Value::Null };
     let seen = Instance { chosen, value: std::sync::Arc::new(Seen) as _ };
     let algorithm = AlgorithmPlan { advantage: AdvantagePlan::Declared(seen), ..plan.algorithm };
-    let got = declared(&episodes, &samples, &[], &algorithm, &CPU).unwrap();
+    let got = declared_advantages(&episodes, &samples, &[], &algorithm, &CPU).unwrap();
     assert_eq!(got, [[1.0, 1.0], [111.0, 111.0], [200.25, 200.25], [310.25, 310.25]]);
 }
 
@@ -645,7 +645,7 @@ fn every_estimator_gives_what_training_takes() {
         AdvantagePlan::MovingAverage(MovingAveragePlan::default()),
     ] {
         let estimator = advantage.estimator().unwrap();
-        let step = rewarded(&episodes, &samples, None, estimator.group_by());
+        let step = rewarded_step(&episodes, &samples, None, estimator.group_by());
         let algorithm = AlgorithmPlan { advantage: advantage.clone(), ..plan.algorithm.clone() };
         let trained = advantages(&episodes, &samples, &algorithm).values;
         assert_eq!(step.estimate(estimator), trained, "{advantage:?}");

@@ -33,7 +33,7 @@ pub struct Valued {
 /// # Panics
 ///
 /// If there is not a list of values for each row.
-pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
+pub fn valued_advantages(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
     let values = step.values.expect("valued: values for each row");
     assert_eq!(values.len(), step.len(), "valued: values for each row");
     let hop = GaeParams::from(critic);
@@ -46,7 +46,7 @@ pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
             if let Some(last) = rewards[first..].last_mut() {
                 *last = match critic.bootstrap {
                     Bootstrap::Turn => step.earned[i],
-                    _ => earned(step, chain, place),
+                    _ => earned_reward(step, chain, place),
                 };
             }
             predicted.extend_from_slice(&values[i]);
@@ -73,7 +73,7 @@ pub fn valued(step: &Rewarded<'_>, critic: &CriticPlan) -> Valued {
 
 impl Advantage for CriticPlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
-        out.copy_from_slice(&valued(step, self).advantages.concat());
+        out.copy_from_slice(&valued_advantages(step, self).advantages.concat());
     }
 
     fn by_token(&self) -> bool {
@@ -96,7 +96,7 @@ fn chains(step: &Rewarded<'_>, chain: Bootstrap) -> Vec<Vec<usize>> {
 }
 
 /// Returns the own reward of the reply at a place of a chain.
-fn earned(step: &Rewarded<'_>, chain: &[usize], place: usize) -> f64 {
+fn earned_reward(step: &Rewarded<'_>, chain: &[usize], place: usize) -> f64 {
     let row = chain[place];
     let for_turn = step.turn_parts[step.episodes[row]][step.turns[row]];
     let (for_seat, whole) = (step.seat_parts[row], step.recorded[row]);
@@ -114,7 +114,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::algo::advantage::declared::rewarded;
+    use crate::algo::advantage::declared::rewarded_step;
     use crate::algo::testing::{assert_close, episode, plan, turn};
     use crate::algo::{Sample, samples};
     use crate::credit::GroupBy;
@@ -135,8 +135,8 @@ mod tests {
         values: &[Vec<f64>],
         critic: &CriticPlan,
     ) -> Valued {
-        let step = rewarded(episodes, samples, Some(values), GroupBy::TaskSeat);
-        let valued = super::valued(&step.view(), critic);
+        let step = rewarded_step(episodes, samples, Some(values), GroupBy::TaskSeat);
+        let valued = super::valued_advantages(&step.view(), critic);
         assert_eq!(step.estimate(critic), valued.advantages.concat());
         valued
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::unlinked;
 use crate::config::Named;
-use crate::config::source::{Problems, key, list, within};
+use crate::config::source::{Problems, key, list, path_within};
 
 /// Returns the named entry, or the only existing one.
 pub(crate) fn choose_entry<'r, E>(
@@ -14,8 +14,8 @@ pub(crate) fn choose_entry<'r, E>(
     entries: &'r BTreeMap<&'static str, E>,
     problems: &mut Problems<'_>,
 ) -> Option<(String, &'r E)> {
-    let at = within(table, "name");
-    if problems.reported(&at) {
+    let at = path_within(table, "name");
+    if problems.is_reported(&at) {
         return None;
     }
     let names = || entries.keys().copied();

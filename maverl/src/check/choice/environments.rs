@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::entries::choose_entry;
 use super::options::filled_options;
-use super::orchestra::{Orchestra, needed_actions};
+use super::orchestra::{ChosenOrchestra, needed_actions};
 use crate::IntoMap;
 use crate::config::source::{Problems, key, path};
 use crate::config::{Config, Named};
@@ -15,13 +15,13 @@ use crate::plan::Chosen;
 use crate::registry::{EnvironmentEntry, Registry};
 
 /// The environment of a run, or of one of its components.
-pub(crate) struct Environment {
+pub(crate) struct ChosenEnvironment {
     pub(crate) chosen: Chosen,
     /// Name of the component, in a run of several.
     pub(crate) component: Option<String>,
 }
 
-impl Environment {
+impl ChosenEnvironment {
     pub(crate) fn table_path(&self) -> Vec<String> {
         path_of(self.component.as_deref())
     }
@@ -40,7 +40,7 @@ pub(crate) fn choose_environments(
     config: &Config,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Option<Vec<Environment>> {
+) -> Option<Vec<ChosenEnvironment>> {
     let components = &config.task.mixture;
     if components.is_empty() {
         let environment = environment(config, None, &config.environment, registry, problems);
@@ -66,7 +66,7 @@ fn environment(
     named: &Named,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Option<Environment> {
+) -> Option<ChosenEnvironment> {
     let table = path_of(component);
     let needs = needed_actions(&config.orchestra, registry);
     let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.declares(need));
@@ -78,14 +78,17 @@ fn environment(
     };
     let (name, entry) = choose_entry("environment", &table, named, entries, problems)?;
     let options = filled_options(&table, &named.options, &entry.declaration, entry.check, problems);
-    Some(Environment { chosen: Chosen { name, options }, component: component.map(str::to_owned) })
+    Some(ChosenEnvironment {
+        chosen: Chosen { name, options },
+        component: component.map(str::to_owned),
+    })
 }
 
 /// Returns the environments that the orchestra acts in beside its component. Reports a missing one, and one that the
 /// orchestra does not act in.
 pub(crate) fn other_environments(
     config: &Config,
-    orchestra: &Orchestra,
+    orchestra: &ChosenOrchestra,
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
@@ -122,10 +125,10 @@ pub(crate) fn other_environments(
 
 /// Returns the environment of the run (the names of its components, if it has several), and that of each component.
 pub(crate) fn split_components(
-    environments: Vec<Environment>,
+    environments: Vec<ChosenEnvironment>,
 ) -> (Chosen, BTreeMap<String, Chosen>) {
     let (mut one, mut components) = (None, BTreeMap::new());
-    for Environment { chosen, component } in environments {
+    for ChosenEnvironment { chosen, component } in environments {
         match component {
             None => one = Some(chosen),
             Some(name) => drop(components.insert(name, chosen)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::options::filled_options;
 use crate::IntoMap;
-use crate::config::source::{Problems, path, within};
+use crate::config::source::{Problems, path, path_within};
 use crate::config::{AdvantagePlan, AlgorithmConfig, CriticPlan, LossPlan, SurrogatePlan};
 use crate::plan::{AlgorithmPlan, Chosen, Instance};
 use crate::registry::{Declaration, Registry};
@@ -70,7 +70,7 @@ fn check_critic(at: &[String], chosen: &Chosen, problems: &mut Problems<'_>) {
             format!("the setting `critic` of `{}` is not that of a critic: {error}", chosen.name);
         let help =
             "give the field the type `maverl::config::CriticPlan`, or another name".to_owned();
-        problems.value(&within(at, "critic"), message, help);
+        problems.value(&path_within(at, "critic"), message, help);
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::environments::Environment;
+use super::environments::ChosenEnvironment;
 use super::options::option_path;
-use crate::check::files::Loaded;
+use crate::check::files::LoadedTasks;
 use crate::config::Config;
 use crate::config::source::{Problems, path};
 use crate::plan::Chosen;
@@ -16,13 +16,13 @@ use crate::task::Task;
 /// Reads the tasks as the type that the orchestra declares, those of evaluations too, and reports errors.
 pub(super) fn read_tasks(
     Chosen { name, options }: &Chosen,
-    data: (&Config, &Loaded),
+    data: (&Config, &LoadedTasks),
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) {
     let read = registry.orchestras[name.as_str()].read_tasks;
     let title = format!("orchestra `{name}`");
-    let reader = Reader { title, table: path(["orchestra"]), options, component: None };
+    let reader = TaskReader { title, table: path(["orchestra"]), options, component: None };
     let validate = |tasks: &[Task]| match read(tasks) {
         Ok(()) => Ok(Vec::new()),
         Err(error) => Err(error.to_string()),
@@ -32,8 +32,8 @@ pub(super) fn read_tasks(
 
 /// Validates an environment's options and tasks, those of evaluations too, and reports errors. Returns its warnings.
 pub(super) fn look_at_tasks(
-    environment: &Environment,
-    data: (&Config, &Loaded),
+    environment: &ChosenEnvironment,
+    data: (&Config, &LoadedTasks),
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
@@ -41,13 +41,13 @@ pub(super) fn look_at_tasks(
     let Chosen { name, options } = &environment.chosen;
     let look = registry.environments[name.as_str()].look;
     let (title, table) = (format!("environment `{name}`"), environment.table_path());
-    let reader = Reader { title, table, options, component: environment.component.as_deref() };
+    let reader = TaskReader { title, table, options, component: environment.component.as_deref() };
     let validate = |tasks: &[Task]| look(options, base, tasks).map_err(|error| error.0);
     reader.validate(validate, data, problems)
 }
 
 /// A declaration that reads tasks.
-struct Reader<'r> {
+struct TaskReader<'r> {
     /// Its kind and name.
     title: String,
     table: Vec<String>,
@@ -56,18 +56,18 @@ struct Reader<'r> {
     component: Option<&'r str>,
 }
 
-impl Reader<'_> {
+impl TaskReader<'_> {
     /// Validates the tasks of training and of evaluations, and reports errors. Returns the warnings.
     fn validate(
         &self,
         validate: impl Fn(&[Task]) -> Result<Vec<String>, String>,
-        (config, loaded): (&Config, &Loaded),
+        (config, loaded): (&Config, &LoadedTasks),
         problems: &mut Problems<'_>,
     ) -> Vec<String> {
         let mut warnings: Vec<String> = match validate(&self.own_tasks(loaded.tasks.iter())) {
-            Ok(found) => found.iter().map(|it| loaded.placed(config, it)).collect(),
+            Ok(found) => found.iter().map(|it| loaded.place_message(config, it)).collect(),
             Err(error) => {
-                let message = format!("{}: {}", self.title, loaded.placed(config, &error));
+                let message = format!("{}: {}", self.title, loaded.place_message(config, &error));
                 problems.value(&option_path(&self.table, self.options, &error), message, None);
                 return Vec::new();
             }
@@ -77,13 +77,13 @@ impl Reader<'_> {
             match validate(&tasks) {
                 Ok(found) => {
                     let mut found: Vec<String> =
-                        found.iter().map(|it| held_out.placed(it)).collect();
+                        found.iter().map(|it| held_out.place_message(it)).collect();
                     found.retain(|warning| !warnings.contains(warning));
                     warnings.extend(found);
                 }
                 Err(error) => {
                     let at = held_out.key.clone().unwrap_or_else(|| self.table.clone());
-                    let message = format!("{}: {}", self.title, held_out.placed(&error));
+                    let message = format!("{}: {}", self.title, held_out.place_message(&error));
                     problems.value(&at, message, None);
                     break;
                 }

@@ -2,20 +2,20 @@
 
 use std::path::Path;
 
-use super::environments::Environment;
+use super::environments::ChosenEnvironment;
 use super::look::{look_at_tasks, read_tasks};
-use super::orchestra::Orchestra;
-use crate::check::files::Loaded;
+use super::orchestra::ChosenOrchestra;
+use crate::check::files::LoadedTasks;
 use crate::config::Config;
-use crate::config::source::{Problems, list, within};
+use crate::config::source::{Problems, list, path_within};
 use crate::registry::{ANY, Registry};
 
 /// Checks the orchestra against its environments: reports actions and options that do not fit. Returns the
 /// environments' warnings.
 pub(crate) fn check_actions(
-    environments: &[Environment],
-    orchestra: Option<&Orchestra>,
-    (config, loaded): (&Config, &Loaded),
+    environments: &[ChosenEnvironment],
+    orchestra: Option<&ChosenOrchestra>,
+    (config, loaded): (&Config, &LoadedTasks),
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
@@ -35,8 +35,8 @@ pub(crate) fn check_actions(
 
 /// Reports actions of the orchestra that the environment does not understand.
 fn fit(
-    environment: &Environment,
-    orchestra: &Orchestra,
+    environment: &ChosenEnvironment,
+    orchestra: &ChosenOrchestra,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) {
@@ -55,6 +55,6 @@ fn fit(
                 "orchestra `{flow}` sends `{need}` actions, and environment `{component}` does not understand them"
             ),
         };
-        problems.value(&within(&environment.table_path(), "name"), message, help);
+        problems.value(&path_within(&environment.table_path(), "name"), message, help);
     }
 }

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::options::filled_options;
-use crate::config::source::{Problems, did_you_mean, list, path, within};
+use crate::config::source::{Problems, did_you_mean, list, path, path_within};
 use crate::config::{AgentConfig, Config};
 use crate::registry::Registry;
 use crate::trajectory::Seat;
 
 /// A seat, and its agent's table overridden by its own.
-pub(crate) struct Member {
+pub(crate) struct ConfiguredSeat {
     pub(crate) seat: Seat,
     pub(crate) config: AgentConfig,
     /// Fields of the agent type, defaults filled in.
     pub(crate) options: Value,
 }
 
-impl Member {
+impl ConfiguredSeat {
     /// Returns true if the turns of the seat are trained on, for a seat of this model.
     pub(crate) fn is_trained(&self, config: &Config, model: &str) -> bool {
         !config.models[model].frozen && self.config.frozen != Some(true)
@@ -33,7 +33,7 @@ pub(crate) fn seat_tables(seat: &Seat) -> Vec<Vec<String>> {
 }
 
 fn seat_table(agent: &[String], index: u32) -> Vec<String> {
-    within(&within(agent, "seats"), &index.to_string())
+    path_within(&path_within(agent, "seats"), &index.to_string())
 }
 
 /// Returns every seat, sorted; `None` if an agent is not linked.
@@ -43,7 +43,7 @@ pub(crate) fn seat_members(
     seats: &BTreeSet<Seat>,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Option<Vec<Member>> {
+) -> Option<Vec<ConfiguredSeat>> {
     let mut members: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for seat in seats {
         members.entry(&seat.agent).or_default().extend(seat.index);
@@ -58,7 +58,7 @@ pub(crate) fn seat_members(
             problems.value(&path(["orchestra", "name"]), message, help.to_owned());
             fine = false;
         }
-        numbered(config, name, numbers, problems);
+        check_seat_numbers(config, name, numbers, problems);
     }
     if !fine {
         return None;
@@ -90,7 +90,7 @@ fn strangers(
 }
 
 /// Reports tables of seats that do not exist.
-fn numbered(config: &Config, name: &str, numbers: &[u32], problems: &mut Problems<'_>) {
+fn check_seat_numbers(config: &Config, name: &str, numbers: &[u32], problems: &mut Problems<'_>) {
     let Some(agent) = config.agents.get(name) else { return };
     let table = path(["agents", name]);
     for (number, seat) in &agent.seats {
@@ -104,7 +104,7 @@ fn numbered(config: &Config, name: &str, numbers: &[u32], problems: &mut Problem
         }
         if !seat.seats.is_empty() {
             let message = format!("seat {number} of agent `{name}` has no seats of its own");
-            problems.key(&within(&at, "seats"), message, None);
+            problems.key(&path_within(&at, "seats"), message, None);
         }
     }
 }
@@ -114,7 +114,7 @@ fn member(
     seat: &Seat,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Member {
+) -> ConfiguredSeat {
     let entry = registry.agents[seat.agent.as_str()];
     let table = path(["agents", &seat.agent]);
     let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
@@ -125,14 +125,14 @@ fn member(
     };
     let mut options = |table: &[String], given: &Map<String, Value>| {
         let build = |options: &Value| (entry.build)(options).map(drop);
-        filled_options(&within(table, "options"), given, &entry.declaration, build, problems)
+        filled_options(&path_within(table, "options"), given, &entry.declaration, build, problems)
     };
     let mut built = options(&table, &agent.options);
     if let Some((index, over)) = over {
         options(&seat_table(&table, index), &over.options);
         built = options(&table, &merged.options);
     }
-    Member { seat: seat.clone(), config: merged, options: built }
+    ConfiguredSeat { seat: seat.clone(), config: merged, options: built }
 }
 
 /// Returns the path of the key that determines a setting of a seat; the fallback, or the agent's own key if none is
@@ -145,7 +145,7 @@ pub(crate) fn setting_path(
 ) -> Vec<String> {
     let own: Vec<Vec<String>> = seat_tables(seat)
         .iter()
-        .map(|table| name.split('.').fold(table.clone(), |table, part| within(&table, part)))
+        .map(|table| name.split('.').fold(table.clone(), |table, part| path_within(&table, part)))
         .collect();
     let agent = own.last().cloned().unwrap_or_default();
     let given = own.into_iter().find(|path| problems.layers().has(path));

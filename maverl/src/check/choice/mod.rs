@@ -13,10 +13,10 @@ mod orchestra;
 mod unlinked;
 
 pub(super) use environments::{
-    Environment, choose_environments, other_environments, split_components,
+    ChosenEnvironment, choose_environments, other_environments, split_components,
 };
 pub(super) use instances::{declared_algorithm, is_own};
 pub(super) use meeting::check_actions;
-pub(super) use members::{Member, seat_members, seat_tables, setting_path};
+pub(super) use members::{ConfiguredSeat, seat_members, seat_tables, setting_path};
 pub(super) use options::{as_written, without_nulls};
-pub(super) use orchestra::{Orchestra, choose_orchestra};
+pub(super) use orchestra::{ChosenOrchestra, choose_orchestra};

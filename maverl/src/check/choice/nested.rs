@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::source::{Problems, alias, key, suggestion, within};
+use crate::config::source::{Problems, alias, key, path_within, suggestion};
 
 /// Reports every unknown key of the tables in an option, and returns the option without them.
 pub(super) fn without_unknown(
@@ -18,14 +18,18 @@ pub(super) fn without_unknown(
             let mut known = Vec::new();
             for (i, item) in items.iter().enumerate() {
                 let table = NestedTable {
-                    at: &within(at, &i.to_string()),
+                    at: &path_within(at, &i.to_string()),
                     name: format!("{}[{i}]", key(at)),
                 };
-                known.push(table.known(item, |item| alone(vec![item].into()), problems));
+                known.push(table.report_unknown_keys(
+                    item,
+                    |item| alone(vec![item].into()),
+                    problems,
+                ));
             }
             known.into()
         }
-        _ => NestedTable { at, name: key(at) }.known(value, alone, problems),
+        _ => NestedTable { at, name: key(at) }.report_unknown_keys(value, alone, problems),
     }
 }
 
@@ -37,7 +41,7 @@ struct NestedTable<'a> {
 
 impl NestedTable<'_> {
     /// Reports every unknown key of the table, and returns the table without them.
-    fn known(
+    fn report_unknown_keys(
         &self,
         value: &Value,
         build: impl Fn(Value) -> Result<(), String>,
@@ -53,7 +57,7 @@ impl NestedTable<'_> {
             let help = alias::help(field, problems.only_model());
             let help = help.unwrap_or_else(|| suggestion(field, known.iter().copied()));
             let message = format!("unknown key `{}.{}`", self.name, key(&[field.to_owned()]));
-            problems.key(&within(self.at, field), message, help);
+            problems.key(&path_within(self.at, field), message, help);
         }
         table.into()
     }

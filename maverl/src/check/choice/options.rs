@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::nested;
 use crate::config::Named;
 use crate::config::source::{
-    Problems, alias, did_you_mean, home_of, key, list, option_help, plain_type, within,
+    Problems, alias, did_you_mean, home_of, key, list, option_help, path_within, plain_type,
 };
 use crate::plan::Chosen;
 use crate::registry::Declaration;
@@ -25,7 +25,7 @@ pub(crate) fn filled_options(
     let known = || defaults.keys().map(String::as_str);
     let mut all = defaults.clone();
     for (name, value) in given {
-        let at = within(table, name);
+        let at = path_within(table, name);
         let value = &nested::without_unknown(&at, value, &build, problems);
         let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
         if !defaults.contains_key(name) {
@@ -74,7 +74,7 @@ fn wrong_type(key: &str, value: &Value, error: &str) -> String {
 pub(crate) fn option_path(table: &[String], options: &Value, message: &str) -> Vec<String> {
     let quoted = message.strip_prefix('`').and_then(|rest| rest.split_once('`'));
     let option = quoted.map(|(option, _)| option).filter(|option| options.get(option).is_some());
-    option.map_or(table.to_vec(), |option| within(table, option))
+    option.map_or(table.to_vec(), |option| path_within(table, option))
 }
 
 /// Returns the choice as a user would write it.

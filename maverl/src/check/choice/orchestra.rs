@@ -15,7 +15,7 @@ use crate::registry::{OrchestraEntry, Registry};
 use crate::trajectory::Seat;
 
 /// The orchestra of a run.
-pub(crate) struct Orchestra {
+pub(crate) struct ChosenOrchestra {
     pub(crate) chosen: Chosen,
     pub(crate) members: BTreeSet<Seat>,
     /// Names of the components that it acts in beside its own.
@@ -32,22 +32,22 @@ pub(crate) fn choose_orchestra(
     base: &Path,
     registry: &Registry,
     problems: &mut Problems<'_>,
-) -> Option<Orchestra> {
+) -> Option<ChosenOrchestra> {
     let table = path(["orchestra"]);
     let (name, entry) = choose_entry("orchestra", &table, named, &registry.orchestras, problems)?;
     let build = |options: &Value| (entry.build)(options).map(drop);
     let options = filled_options(&table, &named.options, &entry.declaration, build, problems);
     // Options that cannot be built are reported elsewhere.
     let built = (entry.build)(&options).ok()?;
-    let warnings = validated(&name, &options, entry, base, problems);
+    let warnings = validate_options(&name, &options, entry, base, problems);
     let chosen = Chosen { name, options };
     let members = all_seats(&chosen, &*built, problems)?.into_iter().collect();
     let (environments, passes_on) = (built.environments(), built.passes_on());
-    Some(Orchestra { chosen, members, environments, passes_on, warnings })
+    Some(ChosenOrchestra { chosen, members, environments, passes_on, warnings })
 }
 
 /// Validates the options of an orchestra, and reports its problems. Returns its warnings.
-fn validated(
+fn validate_options(
     name: &str,
     options: &Value,
     entry: &OrchestraEntry,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::ModelConfig;
-use crate::config::source::missing::{self, Wanted};
+use crate::config::source::missing::{self, WantedEntry};
 use crate::config::source::{Problems, path};
 use crate::files::HfConfig;
 use crate::net::{LoraConfig, lora};
@@ -20,7 +20,7 @@ pub(crate) struct AdapterStart {
 
 impl AdapterStart {
     /// Compares the weights with the shape of the model.
-    pub(crate) fn inspected(self, shape: &HfConfig) -> Self {
+    pub(crate) fn compare_shape(self, shape: &HfConfig) -> Self {
         let unfit = lora::inspect(&self.dir, shape).err().map(|error| error.to_string());
         Self { unfit, ..self }
     }
@@ -36,8 +36,8 @@ pub(super) fn start_adapter(
     let given = Path::new(model.adapter.as_ref()?);
     let dir = base.join(given);
     if !dir.is_dir() {
-        let message = missing::message(given, base, Wanted::Directory);
-        let help = missing::help(given, base, Wanted::Directory);
+        let message = missing::message(given, base, WantedEntry::Directory);
+        let help = missing::help(given, base, WantedEntry::Directory);
         problems.value(&path(["models", name, "adapter"]), message, help);
         return None;
     }

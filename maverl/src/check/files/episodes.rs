@@ -2,7 +2,7 @@
 //! them.
 
 use crate::config::Config;
-use crate::config::source::{Problems, key, path, within};
+use crate::config::source::{Problems, key, path, path_within};
 
 /// Maximum number of episodes of a step, and of an evaluation.
 const EPISODES: u64 = 1 << 20;
@@ -13,7 +13,7 @@ pub(crate) fn check_step(config: &Config, problems: &mut Problems<'_>) {
     let (tasks, group) = (&config.task.tasks_per_step, config.task.group_size);
     episodes(
         problems,
-        &["tasks_per_step", "group_size"].map(|name| within(&task, name)),
+        &["tasks_per_step", "group_size"].map(|name| path_within(&task, name)),
         [tasks.get() as u64, group.get().into()],
         "a step",
     );
@@ -32,7 +32,7 @@ fn episodes(
     what: &str,
 ) {
     let all = tasks.saturating_mul(each);
-    if all <= EPISODES || keys.iter().any(|key| problems.reported(key)) {
+    if all <= EPISODES || keys.iter().any(|key| problems.is_reported(key)) {
         return;
     }
     let message = format!(

@@ -8,5 +8,5 @@ mod verifiers;
 
 pub(super) use episodes::check_step;
 pub(super) use models::{Models, OpenedModel, model_shape, open_models};
-pub(super) use tasks::{Loaded, data_warnings, load_tasks};
+pub(super) use tasks::{LoadedTasks, data_warnings, load_tasks};
 pub(super) use verifiers::{SeenQuestions, seen_questions};

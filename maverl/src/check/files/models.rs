@@ -6,7 +6,7 @@ use std::path::Path;
 use super::adapters::{AdapterStart, start_adapter};
 use crate::check::purpose::Purpose;
 use crate::config::Config;
-use crate::config::source::missing::{self, Wanted};
+use crate::config::source::missing::{self, WantedEntry};
 use crate::config::source::{Problems, path, suggestion};
 use crate::files::{HfConfig, ModelError, ModelFiles, builtin};
 use crate::plan::{ModelSource, weights};
@@ -37,7 +37,7 @@ pub(crate) fn open_models(
     let mut models = Models::new();
     for (name, model) in &config.models {
         let at = path(["models", name, "path"]);
-        if problems.reported(&at) {
+        if problems.is_reported(&at) {
             continue;
         }
         let Some(source) = source(&model.path, &at, base, problems) else { continue };
@@ -56,7 +56,7 @@ pub(crate) fn open_models(
                 warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
                 let tokenizer = tokenizer
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
-                let start = start.map(|start| start.inspected(&shape));
+                let start = start.map(|start| start.compare_shape(&shape));
                 let opened = OpenedModel { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
             }
@@ -108,9 +108,9 @@ fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
             format!("name the directory that it is in, with `config.json`: `path = \"{above}\"`"),
         );
     }
-    let message = missing::message(path, base, Wanted::Directory);
+    let message = missing::message(path, base, WantedEntry::Directory);
     let on_hub = missing::on_hub(path, base, |name| format!("`path = \"{name}\"`"));
-    let help = match (missing::help(path, base, Wanted::Directory), on_hub) {
+    let help = match (missing::help(path, base, WantedEntry::Directory), on_hub) {
         (Some(help), _) if help.starts_with("did you mean") => help,
         (_, Some(on_hub)) => on_hub,
         (Some(help), None) if help.contains(" has no `") => format!("{help}; {RELATIVE}"),
@@ -169,7 +169,7 @@ fn read(
         }
     };
     let counted = match source {
-        ModelSource::Directory(dir) if bare => weights::configured(dir, source),
+        ModelSource::Directory(dir) if bare => weights::configured_parameters(dir, source),
         _ => weights::parameters(source),
     };
     let parameters = counted.map_err(&mut note);

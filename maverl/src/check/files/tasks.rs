@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::episodes::check_evaluation;
 use crate::check::purpose::Purpose;
-use crate::config::source::{Problems, path, suggestion, within};
+use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{
     AlgorithmPlan, Config, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
 };
@@ -14,7 +14,7 @@ use crate::task::Task;
 
 /// Training data.
 #[derive(Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedTasks {
     /// The tasks; none in supervised training.
     pub(crate) tasks: Vec<Task>,
     /// Line of each task in its file.
@@ -38,19 +38,19 @@ pub(crate) struct HeldOut {
 
 impl HeldOut {
     /// Returns a message of an environment with the place of the task that it names.
-    pub(crate) fn placed(&self, message: &str) -> String {
+    pub(crate) fn place_message(&self, message: &str) -> String {
         let tasks = self.tasks.iter().map(|placed| (&placed.task, placed.line));
         data::with_place(&self.source, tasks, message)
     }
 }
 
-impl Loaded {
+impl LoadedTasks {
     fn all_texts(all_texts: Vec<RowTexts>) -> Self {
         Self { rows: all_texts.len(), all_texts: [all_texts, Vec::new()], ..Self::default() }
     }
 
     /// Returns a message of an environment with the place of the task that it names.
-    pub(crate) fn placed(&self, config: &Config, message: &str) -> String {
+    pub(crate) fn place_message(&self, config: &Config, message: &str) -> String {
         data::with_place(&config.task, self.tasks.iter().zip(self.lines.iter().copied()), message)
     }
 }
@@ -62,10 +62,10 @@ pub(crate) fn load_tasks(
     base: &Path,
     purpose: Purpose,
     problems: &mut Problems<'_>,
-) -> Loaded {
+) -> LoadedTasks {
     let there = sources(config, base, problems);
     if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
-        return Loaded::default();
+        return LoadedTasks::default();
     }
     let mut loaded = training_data(config, base, problems);
     loaded.all_texts[1] = held_out_texts(config, base, problems);
@@ -85,7 +85,7 @@ fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<He
     let mut held_out = Vec::new();
     for (key, split, _, without) in splits.into_iter().filter(|(_, _, used, _)| *used) {
         let at = own.clone().unwrap_or_else(|| path(["task", "data"]));
-        if problems.reported(&at) {
+        if problems.is_reported(&at) {
             continue;
         }
         match data::placed(&source, split, base) {
@@ -105,26 +105,26 @@ fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<He
     held_out
 }
 
-fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Loaded {
+fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> LoadedTasks {
     let at = path(["task", "data"]);
-    if problems.reported(&at) {
-        return Loaded::default();
+    if problems.is_reported(&at) {
+        return LoadedTasks::default();
     }
     let TaskConfig { data, split, .. } = &config.task;
     let supervised = config.algorithm.name.is_supervised();
     if supervised && (data.starts_with("builtin:") || data::is_served(data)) {
         let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
-        return Loaded::default();
+        return LoadedTasks::default();
     }
     let read = match config.algorithm.name {
         preset if preset.is_supervised() => {
-            all_texts(config, base, problems).map(Loaded::all_texts)
+            all_texts(config, base, problems).map(LoadedTasks::all_texts)
         }
         _ => data::placed(&config.task, split, base).map(|placed| {
             let rows = placed.len();
             let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
-            Loaded { tasks, lines, rows, ..Loaded::default() }
+            LoadedTasks { tasks, lines, rows, ..LoadedTasks::default() }
         }),
     };
     read.unwrap_or_else(|error| {
@@ -133,7 +133,7 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
             _ => at,
         };
         problems.value(&at, error.to_string(), None);
-        Loaded::default()
+        LoadedTasks::default()
     })
 }
 
@@ -181,7 +181,7 @@ fn held_out_texts(config: &Config, base: &Path, problems: &mut Problems<'_>) -> 
     let (Preset::Verifier, Some(data)) = (config.algorithm.name, &config.eval.data) else {
         return Vec::new();
     };
-    if problems.reported(&at) {
+    if problems.is_reported(&at) {
         return Vec::new();
     }
     let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
@@ -211,10 +211,10 @@ fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
             );
             problems.key(&table, message, None);
         }
-        exists(&component.data, &within(&table, "data"), base, problems);
+        exists(&component.data, &path_within(&table, "data"), base, problems);
     }
     let data_of = |name: &String| path(["task", "mixture", name, "data"]);
-    let there = components.keys().all(|name| !problems.reported(&data_of(name)));
+    let there = components.keys().all(|name| !problems.is_reported(&data_of(name)));
     if let Some(data) = &config.eval.data {
         let at = path(["eval", "data"]);
         exists(data, &at, base, problems);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::config::source::missing::{self, Wanted};
+use crate::config::source::missing::{self, WantedEntry};
 use crate::config::source::{Problems, path, suggestion};
 use crate::config::{Config, STAGE};
 use crate::data;
@@ -65,8 +65,8 @@ fn of_directory(
     let written =
         || "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
     if !base.join(given).exists() {
-        let message = missing::message(given, base, Wanted::Directory);
-        let help = missing::help(given, base, Wanted::Directory).unwrap_or_else(written);
+        let message = missing::message(given, base, WantedEntry::Directory);
+        let help = missing::help(given, base, WantedEntry::Directory).unwrap_or_else(written);
         problems.value(place, message, help);
         return None;
     }

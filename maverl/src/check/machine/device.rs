@@ -59,7 +59,7 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
     }
     let of = |spec: &&WorkerSpec| {
         let base = HfConfig::load(&ModelFiles::new(&spec.source)).ok();
-        let reasons = device.unsupported(spec, base.as_ref()).into_iter();
+        let reasons = device.unsupported_features(spec, base.as_ref()).into_iter();
         reasons.map(|reason| format!("worker group `{}`: {reason}", spec.name)).collect::<Vec<_>>()
     };
     specs.iter().flat_map(of).collect()
@@ -75,7 +75,7 @@ pub(super) fn predict_memory(plan: &Plan) -> Vec<DeviceMemory> {
     for spec in &specs {
         let device = spec.device.map_or(shared, |device| chosen(device, &[spec]));
         if device != DeviceChoice::Cpu && device.unavailable().is_none() {
-            found.extend(predicted(spec, device, &options));
+            found.extend(predict_worker(spec, device, &options));
         }
     }
     found
@@ -113,7 +113,7 @@ fn chosen(device: DeviceChoice, specs: &[&WorkerSpec]) -> DeviceChoice {
 }
 
 #[cfg(feature = "cuda")]
-fn predicted(
+fn predict_worker(
     worker: &WorkerSpec,
     device: DeviceChoice,
     options: &RuntimeOptions,
@@ -143,13 +143,17 @@ fn predicted(
 }
 
 #[cfg(not(feature = "cuda"))]
-fn predicted(_: &WorkerSpec, _: DeviceChoice, _: &RuntimeOptions) -> Option<DeviceMemory> {
+fn predict_worker(_: &WorkerSpec, _: DeviceChoice, _: &RuntimeOptions) -> Option<DeviceMemory> {
     None
 }
 
 /// Returns a warning about a plan that fits the memory of a device if ranks divide its moments; `None` if they do not, or no
 /// number of ranks is enough.
-fn divided(plan: &Plan, [peak, moments, memory]: [u64; 3], device: DeviceChoice) -> Option<String> {
+fn divided_warning(
+    plan: &Plan,
+    [peak, moments, memory]: [u64; 3],
+    device: DeviceChoice,
+) -> Option<String> {
     let left = memory.checked_sub(peak.saturating_sub(moments)).filter(|&left| left > 0)?;
     plan.config.dist.shard_optimizer.then(|| {
         format!(
@@ -174,7 +178,7 @@ fn compare(
     let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device);
     if peak > memory {
         let moments = sum(|of| of.moment_bytes);
-        let divided = divided(plan, [peak, moments, memory], device);
+        let divided = divided_warning(plan, [peak, moments, memory], device);
         if divided.is_some() {
             return divided;
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::keys::check_key_env;
 use crate::client::lacks_https;
-use crate::config::source::{Problems, path, within};
+use crate::config::source::{Problems, path, path_within};
 use crate::config::{Config, EndpointConfig};
 use crate::data;
 
@@ -27,14 +27,14 @@ pub(crate) fn check_endpoints(config: &Config, base: &Path, problems: &mut Probl
         if let Some(url) = url.as_ref().filter(|url| !web(url)) {
             let message =
                 format!("`endpoints.{name}.url` is {url:?}; it begins with http:// or https://");
-            problems.value(&within(&table, "url"), message, None);
+            problems.value(&path_within(&table, "url"), message, None);
         }
         if let Some(reason) = url.as_deref().and_then(lacks_https) {
             let message = format!("`endpoints.{name}.url` {reason}");
-            problems.value(&within(&table, "url"), message, None);
+            problems.value(&path_within(&table, "url"), message, None);
         }
         if let Some(Err(error)) = script.as_ref().map(|script| data::script(&base.join(script))) {
-            problems.value(&within(&table, "script"), error.to_string(), None);
+            problems.value(&path_within(&table, "script"), error.to_string(), None);
         }
         check_key_env(endpoint.key_env.as_deref(), &table, problems);
     }

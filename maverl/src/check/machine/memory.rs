@@ -54,7 +54,7 @@ impl Need {
     }
 
     /// Returns the peak memory.
-    fn most(self) -> u64 {
+    fn peak_memory(self) -> u64 {
         self.sure.max(self.rollout.saturating_add(self.kv))
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn check_memory(
     let need = Need::of(&workers, purpose);
     let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
     let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);
-    let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.most()));
+    let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.peak_memory()));
     if need.sure > machine {
         let largest = workers.iter().max_by_key(|worker| worker.bytes())?;
         let message = format!(
@@ -99,7 +99,7 @@ pub(crate) fn check_memory(
     let usable = (NEAR * machine as f64) as u64;
     let room = usable.saturating_sub(need.rollout) / groups.max(1);
     let lower = kv_advice(room, Sequences::of(plan, |worker| !on_gpu(&worker)));
-    if need.most() > machine {
+    if need.peak_memory() > machine {
         let message = format!(
             "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
              and this machine has {there}",
@@ -203,9 +203,9 @@ mod tests {
         // Weights, references and two moments of each, then gradients and activations.
         assert_eq!(need.sure, (12 + 3 + 6) << 30);
         assert_eq!((need.rollout, need.kv), ((12 + 3) << 30, 8 << 30));
-        assert_eq!(need.most(), 23 << 30);
+        assert_eq!(need.peak_memory(), 23 << 30);
         let eval = Need::of(&[worker(1)], Purpose::Eval);
-        assert_eq!((eval.sure, eval.most()), (2 << 30, 6 << 30));
+        assert_eq!((eval.sure, eval.peak_memory()), (2 << 30, 6 << 30));
     }
 
     #[test]

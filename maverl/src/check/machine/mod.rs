@@ -20,18 +20,22 @@ pub(super) use rewards::check_reward_servers;
 pub(super) use servers::check_rollout_servers;
 
 /// What a plan takes of this machine.
-pub(super) struct Usage {
+pub(super) struct MachineUsage {
     pub(super) device_memory: Vec<DeviceMemory>,
     pub(super) warnings: Vec<String>,
 }
 
 /// Reports what this machine, and servers, do not have for a plan.
-pub(super) fn check_machine(plan: &Plan, purpose: Purpose, problems: &mut Problems<'_>) -> Usage {
+pub(super) fn check_machine(
+    plan: &Plan,
+    purpose: Purpose,
+    problems: &mut Problems<'_>,
+) -> MachineUsage {
     let mut warnings = servers::check_served_policies(plan, problems);
     device::check_devices(plan, problems);
     let device_memory = device::predict_memory(plan);
     warnings.extend(device::check_device_memory((plan, &device_memory), problems));
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
-    Usage { device_memory, warnings }
+    MachineUsage { device_memory, warnings }
 }

@@ -2,7 +2,7 @@
 
 use super::keys::check_key_env;
 use crate::client::lacks_https;
-use crate::config::source::{Problems, path, within};
+use crate::config::source::{Problems, path, path_within};
 use crate::config::{Config, RewardProtocol, RewardServerConfig};
 
 /// Reports servers of rewards with invalid settings.
@@ -19,11 +19,11 @@ fn server(server: &RewardServerConfig, table: &[String], problems: &mut Problems
     if !(url.starts_with("http://") || url.starts_with("https://")) {
         let message =
             format!("`url` of a server of rewards is {url:?}; it begins with http:// or https://");
-        problems.value(&within(table, "url"), message, None);
+        problems.value(&path_within(table, "url"), message, None);
     }
     if let Some(reason) = lacks_https(url) {
         let message = format!("`url` of a server of rewards {reason}");
-        problems.value(&within(table, "url"), message, None);
+        problems.value(&path_within(table, "url"), message, None);
     }
     check_key_env(server.key_env.as_deref(), table, problems);
     let most = match server.protocol {
@@ -37,6 +37,6 @@ fn server(server: &RewardServerConfig, table: &[String], problems: &mut Problems
             _ => "`send` names several keys, and the protocol carries one, as `label`",
         };
         let help = "set `protocol = \"score\"`, or name fewer keys".to_owned();
-        problems.value(&within(table, "send"), message.to_owned(), help);
+        problems.value(&path_within(table, "send"), message.to_owned(), help);
     }
 }

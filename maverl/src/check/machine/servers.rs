@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::keys::check_key_env;
 use crate::client::lacks_https;
-use crate::config::source::{Problems, path, suggestion, within};
+use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{Config, RolloutServerConfig, ServerKind};
 use crate::plan::{Plan, PolicyPlan};
 
@@ -33,19 +33,19 @@ fn table(name: &str, servers: &RolloutServerConfig, problems: &mut Problems<'_>)
     let table = path(["rollout_servers", name]);
     if servers.kind.is_none() {
         let message = format!("rollout servers `{name}` have no `kind`");
-        let at = within(&table, "kind");
+        let at = path_within(&table, "kind");
         problems.key(&at, message, "write `kind = \"sglang\"` or `kind = \"vllm\"`".to_owned());
     }
     if servers.urls.is_empty() {
         let message = format!("rollout servers `{name}` have no `urls`");
-        let at = within(&table, "urls");
+        let at = path_within(&table, "urls");
         problems.key(&at, message, "write `urls = [\"http://HOST:PORT\"]`".to_owned());
     }
     let wrong = wrong_urls(&servers.urls);
     if !wrong.is_empty() {
         let message = format!("`rollout_servers.{name}.urls` has {}", wrong.join("; "));
         let help = "write the URL of each server once, without a path, as `http://HOST:PORT`";
-        problems.value(&within(&table, "urls"), message, help.to_owned());
+        problems.value(&path_within(&table, "urls"), message, help.to_owned());
     }
     check_key_env(servers.key_env.as_deref(), &table, problems);
 }

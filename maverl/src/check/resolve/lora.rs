@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::choice::Member;
+use crate::check::choice::ConfiguredSeat;
 use crate::config::source::{key, path};
 use crate::config::{AgentConfig, Config, LoraConfig, LoraSpec, ModelConfig};
 
 /// Returns the adapter settings of a member, everything inherited; `None` if it has no adapter.
-pub(crate) fn member_lora(config: &Config, member: &Member, model: &str) -> Option<LoraConfig> {
+pub(crate) fn member_lora(
+    config: &Config,
+    member: &ConfiguredSeat,
+    model: &str,
+) -> Option<LoraConfig> {
     let model = &config.models[model];
     let own = &member.config;
     let wanted = own.adapter.is_some() || own.lora.is_some();
@@ -22,7 +26,7 @@ pub(crate) fn default_lora() -> LoraConfig {
 }
 
 /// Returns help on giving an agent its own policy.
-pub(crate) fn apart_help(config: &Config, model: &str, member: &Member) -> String {
+pub(crate) fn apart_help(config: &Config, model: &str, member: &ConfiguredSeat) -> String {
     let seat = &member.seat;
     let table = key(&path(["agents", &seat.agent]));
     let name = seat.agent.rsplit('/').next().unwrap_or_default();

@@ -4,7 +4,7 @@ mod lora;
 
 use std::collections::BTreeMap;
 
-use super::choice::{Member, as_written, without_nulls};
+use super::choice::{ConfiguredSeat, as_written, without_nulls};
 use super::files::{Models, OpenedModel};
 use crate::IntoMap;
 use crate::config::{
@@ -26,7 +26,7 @@ pub(super) struct ResolvedChoices<'c> {
     pub(super) others: &'c BTreeMap<String, Chosen>,
     pub(super) algorithm: &'c AlgorithmPlan,
     /// Seats that a policy replies for.
-    pub(super) members: &'c [Member],
+    pub(super) members: &'c [ConfiguredSeat],
     pub(super) models: &'c Models,
     pub(super) precisions: &'c BTreeMap<String, Dtype>,
 }
@@ -36,7 +36,7 @@ pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> R
     let mut models = BTreeMap::new();
     for (name, model) in &written.models {
         let resolved = ModelConfig {
-            path: pinned(&model.path, choices.models.get(name)),
+            path: pinned_path(&model.path, choices.models.get(name)),
             dtype: choices.precisions[name],
             optim: OptimConfig::from(&OptimOptions::from(&model.optim)),
             lora: lora::model_lora(model),
@@ -82,7 +82,7 @@ fn with_environments(written: &Config, (one, components): &Environments) -> Conf
 }
 
 /// Returns the tables of agents with the settings that the file omits.
-fn with_members(config: &Config, members: &[Member]) -> BTreeMap<String, AgentConfig> {
+fn with_members(config: &Config, members: &[ConfiguredSeat]) -> BTreeMap<String, AgentConfig> {
     let only = config.models.keys().next().filter(|_| config.models.len() == 1).cloned();
     let mut agents = config.agents.clone();
     for member in members {
@@ -105,14 +105,14 @@ fn with_members(config: &Config, members: &[Member]) -> BTreeMap<String, AgentCo
 }
 
 /// Returns the name of a member's model, if it has one.
-fn model_of<'c>(config: &'c Config, member: &'c Member) -> Option<&'c str> {
+fn model_of<'c>(config: &'c Config, member: &'c ConfiguredSeat) -> Option<&'c str> {
     let only = || config.models.keys().next().filter(|_| config.models.len() == 1);
     let name = member.config.model.as_ref().or_else(only)?;
     config.models.contains_key(name).then_some(name.as_str())
 }
 
 /// Returns the path of a model: of one from the hub with its commit, so that a resumed run uses the same one.
-fn pinned(path: &str, opened: Option<&OpenedModel>) -> String {
+fn pinned_path(path: &str, opened: Option<&OpenedModel>) -> String {
     match opened {
         Some(OpenedModel { source: source @ ModelSource::Hub(_), .. }) => source.to_string(),
         _ => path.to_owned(),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::agreement::{agree, values};
-use super::groups::Group;
-use crate::check::choice::{Member, setting_path};
+use super::groups::PolicySeats;
+use crate::check::choice::{ConfiguredSeat, setting_path};
 use crate::check::files::OpenedModel;
 use crate::check::resolve::{apart_help, default_lora, member_lora};
-use crate::config::source::{Problems, key, path, within};
+use crate::config::source::{Problems, key, path, path_within};
 use crate::config::{self, Config, LoraSpec};
 use crate::net::LoraConfig;
 use crate::plan::AdapterPlan;
@@ -18,7 +18,7 @@ use crate::plan::AdapterPlan;
 pub(crate) fn plan_adapter(
     config: &Config,
     policy: &str,
-    group: &Group<'_>,
+    group: &PolicySeats<'_>,
     opened: &OpenedModel,
     problems: &mut Problems<'_>,
 ) -> Option<AdapterPlan> {
@@ -33,7 +33,7 @@ pub(crate) fn plan_adapter(
     let base = &opened.shape;
     let start = match &opened.start {
         None => None,
-        Some(start) => match start.lora.expanded(base) {
+        Some(start) => match start.lora.expand_targets(base) {
             Ok(lora) => Some((start, lora)),
             Err(error) => {
                 problems.value(&path(["models", &group.model, "adapter"]), error.to_string(), None);
@@ -63,7 +63,7 @@ pub(crate) fn plan_adapter(
             let Some((start, lora)) = &start else { return Some(plan) };
             same_shape(group, first, &plan.lora, (&start.dir, lora), problems);
             // What expressions choose, no key of a configuration says.
-            plan.started(&start.lora, base).ok()
+            plan.started_from(&start.lora, base).ok()
         }
         Err(error) => {
             let at = lora_key(problems, group, first, "target_modules");
@@ -76,8 +76,8 @@ pub(crate) fn plan_adapter(
 /// Returns the path of the key that sets a part of a member's adapter.
 fn lora_key(
     problems: &Problems<'_>,
-    group: &Group<'_>,
-    member: &Member,
+    group: &PolicySeats<'_>,
+    member: &ConfiguredSeat,
     name: &str,
 ) -> Vec<String> {
     let shared = path(["models", &group.model, "lora", name]);
@@ -86,8 +86,8 @@ fn lora_key(
 
 /// Reports an adapter that starts from one of another shape.
 fn same_shape(
-    group: &Group<'_>,
-    member: &Member,
+    group: &PolicySeats<'_>,
+    member: &ConfiguredSeat,
     lora: &LoraConfig,
     (dir, start): (&Path, &LoraConfig),
     problems: &mut Problems<'_>,
@@ -110,8 +110,8 @@ fn same_shape(
 fn one_sided(
     config: &Config,
     policy: &str,
-    group: &Group<'_>,
-    [with, without]: [&Member; 2],
+    group: &PolicySeats<'_>,
+    [with, without]: [&ConfiguredSeat; 2],
     problems: &mut Problems<'_>,
 ) {
     let message = format!(
@@ -128,10 +128,14 @@ fn one_sided(
 }
 
 /// Returns the path of the key that makes a member's policy an adapter.
-fn adapter_key(problems: &Problems<'_>, group: &Group<'_>, member: &Member) -> Vec<String> {
+fn adapter_key(
+    problems: &Problems<'_>,
+    group: &PolicySeats<'_>,
+    member: &ConfiguredSeat,
+) -> Vec<String> {
     let model = path(["models", &group.model]);
     let at = ["adapter", "lora"].map(|name| setting_path(problems, &member.seat, name, None));
-    let shared = ["lora", "adapter"].map(|name| within(&model, name));
+    let shared = ["lora", "adapter"].map(|name| path_within(&model, name));
     let mut given = at.into_iter().chain(shared).filter(|path| problems.layers().has(path));
     given.next().unwrap_or(model)
 }
@@ -139,17 +143,18 @@ fn adapter_key(problems: &Problems<'_>, group: &Group<'_>, member: &Member) -> V
 /// Reports weights that are trained under an adapter.
 pub(crate) fn check_bases(
     config: &Config,
-    groups: &BTreeMap<String, Group<'_>>,
+    groups: &BTreeMap<String, PolicySeats<'_>>,
     problems: &mut Problems<'_>,
 ) {
     for own in groups.values() {
-        let is_adapter = |group: &Group<'_>| {
+        let is_adapter = |group: &PolicySeats<'_>| {
             group.members.iter().any(|member| member_lora(config, member, &group.model).is_some())
         };
         let mut learners = own.members.iter().filter(|m| m.is_trained(config, &own.model));
         let Some(learner) = learners.next().filter(|_| !is_adapter(own)) else { continue };
-        let on_it =
-            |(_, group): &(&String, &Group<'_>)| group.worker == own.worker && is_adapter(group);
+        let on_it = |(_, group): &(&String, &PolicySeats<'_>)| {
+            group.worker == own.worker && is_adapter(group)
+        };
         let Some((name, group)) = groups.iter().find(on_it) else { continue };
         let sitter = group.members[0];
         let message = format!(

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::groups::Group;
-use crate::check::choice::{Member, setting_path};
+use super::groups::PolicySeats;
+use crate::check::choice::{ConfiguredSeat, setting_path};
 use crate::check::resolve::apart_help;
 use crate::config::Config;
 use crate::config::source::Problems;
@@ -21,27 +21,27 @@ pub(crate) fn values(table: &impl Serialize) -> Map<String, Value> {
 pub(crate) fn agree(
     config: &Config,
     policy: &str,
-    group: &Group<'_>,
+    group: &PolicySeats<'_>,
     table: &str,
-    found: &[(&Member, Map<String, Value>); 2],
+    found: &[(&ConfiguredSeat, Map<String, Value>); 2],
     problems: &mut Problems<'_>,
 ) {
     let [(one, ours), (other, theirs)] = found;
     for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
         let found = [(*one, value), (*other, &theirs[name])];
-        let apart = |member: &Member| apart_help(config, &group.model, member);
+        let apart = |member: &ConfiguredSeat| apart_help(config, &group.model, member);
         disagreement(policy, &group.model, &format!("{table}.{name}"), found, apart, problems);
     }
 }
 
 /// Formats a value as a user writes it: 1e-5, not 0.00001.
-fn written(value: &Value) -> String {
+fn written_value(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
             number.as_f64().map_or_else(String::new, |number| format!("{number:?}"))
         }
         Value::Array(items) => {
-            format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", "))
+            format!("[{}]", items.iter().map(written_value).collect::<Vec<_>>().join(", "))
         }
         value => value.to_string(),
     }
@@ -51,8 +51,8 @@ pub(crate) fn disagreement(
     policy: &str,
     model: &str,
     name: &str,
-    found: [(&Member, &Value); 2],
-    apart: impl Fn(&Member) -> String,
+    found: [(&ConfiguredSeat, &Value); 2],
+    apart: impl Fn(&ConfiguredSeat) -> String,
     problems: &mut Problems<'_>,
 ) {
     let parts = ["models", model].into_iter().chain(name.split('.')).map(str::to_owned);
@@ -65,7 +65,7 @@ pub(crate) fn disagreement(
         found.swap(0, 1);
     }
     let [(_, one, a), (_, other, b)] = &found;
-    let (a, b) = (written(a), written(b));
+    let (a, b) = (written_value(a), written_value(b));
     let message = format!(
         "`{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{policy}`",
         one.seat, other.seat

@@ -1,7 +1,7 @@
 //! Estimators and surrogates where they have no effect, and parts of the reward that they name.
 
 use crate::check::choice::is_own;
-use crate::config::source::{Problems, did_you_mean, key, list, path, within};
+use crate::config::source::{Problems, did_you_mean, key, list, path, path_within};
 use crate::config::{AdvantagePlan, Config, KlIn, LossConfig, SurrogatePlan};
 use crate::plan::{AlgorithmPlan, Chosen, RewardPlan, SeatPlan};
 use crate::settings::{Settings, Tagged};
@@ -42,7 +42,7 @@ pub(crate) fn check_estimator(
         let own = loss.and_then(|loss| loss.surrogate.kind.as_deref());
         let declared = [own, run].iter().any(|kind| !is_own(SurrogatePlan::KINDS, *kind));
         if let Some(name) = own.filter(|_| declared && own != run) {
-            let at = within(&within(&table, "loss"), "surrogate");
+            let at = path_within(&path_within(&table, "loss"), "surrogate");
             let message =
                 format!("`{}` is {name:?}, and a declared surrogate holds for the run", key(&at));
             let help = "set `algorithm.loss.surrogate`, and remove those of agents".to_owned();
@@ -53,7 +53,7 @@ pub(crate) fn check_estimator(
         let at = path(["agents", name]);
         agree(agent.loss.as_ref(), at.clone());
         for (number, seat) in &agent.seats {
-            agree(seat.loss.as_ref(), within(&within(&at, "seats"), &number.to_string()));
+            agree(seat.loss.as_ref(), path_within(&path_within(&at, "seats"), &number.to_string()));
         }
     }
     parts(algorithm, (rewards, seats), problems)
@@ -111,7 +111,7 @@ fn place(chosen: &Chosen, part: &str) -> Vec<String> {
     let settings = chosen.options.as_object().into_iter().flatten();
     let mut tables = settings.filter(|(_, value)| value.get(part).is_some());
     match tables.next() {
-        Some((setting, _)) => within(&within(&table, setting), part),
+        Some((setting, _)) => path_within(&path_within(&table, setting), part),
         None => table,
     }
 }

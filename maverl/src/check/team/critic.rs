@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::check::files::Models;
-use crate::config::source::{Problems, empty_modules, key, path, within};
+use crate::config::source::{Problems, empty_modules, key, path, path_within};
 use crate::config::{
     AdvantagePlan, CriticInput, CriticScope, HeadKind, MixerNetwork, Preset, Trunk, VerifierLoss,
     VerifierPlan,
@@ -31,7 +31,7 @@ pub(crate) fn check_critics(
     };
     let trained: Vec<&PolicyPlan> = policies.iter().filter(|policy| policy.trained).collect();
     parts(critic, trained.len(), problems);
-    named(critic, &trained, workers, problems);
+    check_shared_critics(critic, &trained, workers, problems);
     let unnamed: Vec<&PolicyPlan> =
         trained.iter().copied().filter(|policy| policy.critic.is_none()).collect();
     if critic.scope == CriticScope::Team {
@@ -92,7 +92,7 @@ fn nowhere(policies: &[PolicyPlan], problems: &mut Problems<'_>) {
 }
 
 /// Reports critics that several policies are to share and cannot.
-fn named(
+fn check_shared_critics(
     critic: &CriticPlan,
     trained: &[&PolicyPlan],
     workers: &[WorkerPlan],
@@ -154,7 +154,7 @@ fn parameters(
 }
 
 fn critic_key(name: &str) -> Vec<String> {
-    within(&path(["algorithm", "advantage"]), name)
+    path_within(&path(["algorithm", "advantage"]), name)
 }
 
 /// Reports parts that do not go together.
@@ -244,7 +244,11 @@ fn adapters(
         }
         let Some(opened) = models.get(model) else { continue };
         if let Err(error) = AdapterPlan::new(&critic.lora(), None, &opened.shape) {
-            problems.value(&within(&critic_key("lora"), "target_modules"), error.to_string(), None);
+            problems.value(
+                &path_within(&critic_key("lora"), "target_modules"),
+                error.to_string(),
+                None,
+            );
             return;
         }
     }

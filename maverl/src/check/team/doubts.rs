@@ -19,7 +19,7 @@ pub(crate) fn number_doubts(
     tasks: usize,
 ) -> Vec<String> {
     let mut doubts = idle_keys(config, algorithm, seats);
-    doubts.extend(repeated(config, tasks));
+    doubts.extend(repetition_doubt(config, tasks));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
@@ -56,7 +56,7 @@ fn steep(what: &str, optim: &OptimOptions) -> Option<String> {
     })
 }
 
-fn repeated(config: &Config, tasks: usize) -> Option<String> {
+fn repetition_doubt(config: &Config, tasks: usize) -> Option<String> {
     let each = config.task.tasks_per_step.get();
     let split = &config.task.split;
     (tasks > 0 && each > tasks).then(|| {

@@ -1,28 +1,32 @@
 //! Agents that are served by endpoints instead of models of the run.
 
-use crate::check::choice::{Member, seat_tables};
+use crate::check::choice::{ConfiguredSeat, seat_tables};
 use crate::config::Config;
-use crate::config::source::{Problems, suggestion, within};
+use crate::config::source::{Problems, path_within, suggestion};
 use crate::plan::{EndpointPlan, Sampling};
 
 /// Removes the seats of endpoints from the team: they have no policy.
 pub(crate) fn take_endpoints(
     config: &Config,
-    members: Vec<Member>,
+    members: Vec<ConfiguredSeat>,
     problems: &mut Problems<'_>,
-) -> (Vec<Member>, Vec<EndpointPlan>) {
-    let (outside, inside): (Vec<Member>, Vec<Member>) =
+) -> (Vec<ConfiguredSeat>, Vec<EndpointPlan>) {
+    let (outside, inside): (Vec<ConfiguredSeat>, Vec<ConfiguredSeat>) =
         members.into_iter().partition(|member| member.config.endpoint.is_some());
     let plans = outside.into_iter().filter_map(|member| plan(config, member, problems));
     let plans = plans.collect();
     (inside, plans)
 }
 
-fn plan(config: &Config, member: Member, problems: &mut Problems<'_>) -> Option<EndpointPlan> {
+fn plan(
+    config: &Config,
+    member: ConfiguredSeat,
+    problems: &mut Problems<'_>,
+) -> Option<EndpointPlan> {
     let name = member.config.endpoint.clone()?;
     let tables = seat_tables(&member.seat);
     // The table that names it is first.
-    let at = |key: &str| within(&tables[tables.len() - 1], key);
+    let at = |key: &str| path_within(&tables[tables.len() - 1], key);
     let Some(endpoint) = config.endpoints.get(&name) else {
         let message = format!("no endpoint is called `{name}`");
         let names = config.endpoints.keys().map(String::as_str);

@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::check::choice::{Member, setting_path};
+use crate::check::choice::{ConfiguredSeat, setting_path};
 use crate::config::Config;
 use crate::config::source::{Problems, did_you_mean, key, list, path};
 
 /// Seats of one policy.
-pub(crate) struct Group<'m> {
+pub(crate) struct PolicySeats<'m> {
     pub(crate) worker: String,
     pub(crate) model: String,
-    pub(crate) members: Vec<&'m Member>,
+    pub(crate) members: Vec<&'m ConfiguredSeat>,
 }
 
 /// Groups members by policy.
 pub(crate) fn policy_groups<'m>(
     config: &Config,
-    members: &'m [Member],
+    members: &'m [ConfiguredSeat],
     problems: &mut Problems<'_>,
-) -> Option<BTreeMap<String, Group<'m>>> {
-    let mut groups: BTreeMap<String, Group<'m>> = BTreeMap::new();
-    let mut workers: BTreeMap<String, (String, &Member)> = BTreeMap::new();
+) -> Option<BTreeMap<String, PolicySeats<'m>>> {
+    let mut groups: BTreeMap<String, PolicySeats<'m>> = BTreeMap::new();
+    let mut workers: BTreeMap<String, (String, &ConfiguredSeat)> = BTreeMap::new();
     let mut undecided_agents = BTreeSet::new();
     let mut fine = true;
     for member in members {
@@ -46,7 +46,7 @@ pub(crate) fn policy_groups<'m>(
             other_model(&worker, [(member, model.as_str()), (*first, held.as_str())], problems);
         }
         let policy = member.config.adapter.clone().unwrap_or_else(|| worker.clone());
-        let group = groups.entry(policy.clone()).or_insert_with(|| Group {
+        let group = groups.entry(policy.clone()).or_insert_with(|| PolicySeats {
             worker: worker.clone(),
             model,
             members: Vec::new(),
@@ -57,12 +57,12 @@ pub(crate) fn policy_groups<'m>(
         }
         group.members.push(member);
     }
-    undecided(config, &undecided_agents, problems);
+    report_undecided(config, &undecided_agents, problems);
     fine.then_some(groups)
 }
 
 /// Reports a worker group with two models.
-fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problems<'_>) {
+fn other_model(worker: &str, found: [(&ConfiguredSeat, &str); 2], problems: &mut Problems<'_>) {
     let [(member, model), (other, held)] = found;
     let message = format!(
         "worker `{worker}` is model `{held}` for `{}`, but model `{model}` for `{}`",
@@ -79,7 +79,7 @@ fn other_model(worker: &str, found: [(&Member, &str); 2], problems: &mut Problem
 }
 
 /// Returns the name of a member's model.
-fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Option<String> {
+fn model(config: &Config, member: &ConfiguredSeat, problems: &mut Problems<'_>) -> Option<String> {
     let known = || config.models.keys().map(String::as_str);
     let at = setting_path(problems, &member.seat, "model", None);
     match &member.config.model {
@@ -97,7 +97,7 @@ fn model(config: &Config, member: &Member, problems: &mut Problems<'_>) -> Optio
 }
 
 /// Reports agents whose model is ambiguous.
-fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'_>) {
+fn report_undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'_>) {
     let known = || config.models.keys().map(String::as_str);
     let (Some(agent), Some(model)) = (agents.first(), known().next()) else { return };
     let table = path(["agents", agent]);
@@ -112,7 +112,7 @@ fn undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'
 }
 
 /// Reports an adapter name that two worker groups use.
-fn two_groups(policy: &str, places: [(&Member, &str); 2], problems: &mut Problems<'_>) {
+fn two_groups(policy: &str, places: [(&ConfiguredSeat, &str); 2], problems: &mut Problems<'_>) {
     let [(member, worker), (other, held)] = places;
     let message = format!(
         "policy `{policy}` is on worker `{held}` for `{}`, but on `{worker}` for `{}`",

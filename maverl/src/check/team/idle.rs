@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::config::tables::{Declared, TABLES};
+use crate::config::tables::{DeclaredTable, TABLES};
 use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
 use crate::plan::{AlgorithmPlan, LossPlan, SeatPlan};
 use crate::settings::{Key, json};
@@ -30,8 +30,9 @@ pub(crate) fn idle_keys(
         TABLES.iter().filter(|table| table.place().first().is_some_and(|at| at == "algorithm"))
     {
         let place = &table.place()[1..];
-        let Some(values) = at(&given, place, table) else { continue };
-        let defaults = at(&defaults, place, table).cloned().unwrap_or_else(|| (table.defaults)());
+        let Some(values) = table_at(&given, place, table) else { continue };
+        let defaults =
+            table_at(&defaults, place, table).cloned().unwrap_or_else(|| (table.defaults)());
         // Agents may have losses of their own. Supervised training has another one.
         let beside = match place {
             [loss] if loss == "loss" && algorithm.preset.is_supervised() => continue,
@@ -63,7 +64,11 @@ fn sentence(key: &str, why: &str) -> String {
 }
 
 /// Returns the table at a place of the algorithm, if it is of the declared kind.
-fn at<'v>(algorithm: &'v Value, place: &[String], table: &Declared) -> Option<&'v Value> {
+fn table_at<'v>(
+    algorithm: &'v Value,
+    place: &[String],
+    table: &DeclaredTable,
+) -> Option<&'v Value> {
     let found = place.iter().try_fold(algorithm, |table, key| table.get(key))?;
     let is_kind = table.kind.is_none_or(|kind| found.get("kind").is_some_and(|own| own == kind));
     Some(found).filter(|found| is_kind && found.is_object())

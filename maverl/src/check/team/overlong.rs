@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::files::{Loaded, Models, OpenedModel};
+use crate::check::files::{LoadedTasks, Models, OpenedModel};
 use crate::config::source::{Problems, path};
 use crate::config::{Config, OverlongText};
 use crate::data::{Misfit, RowTexts, misfits};
@@ -15,7 +15,7 @@ const NAMED: usize = 5;
 /// warnings about rows that are left out or cut.
 pub(crate) fn check_rows(
     config: &Config,
-    loaded: &Loaded,
+    loaded: &LoadedTasks,
     (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
     models: &Models,
     problems: &mut Problems<'_>,
@@ -31,8 +31,8 @@ pub(crate) fn check_rows(
         let context = shape.max_position_embeddings;
         for (all_texts, key) in loaded.all_texts.iter().zip(["task", "eval"]) {
             let found = misfits(all_texts, tokenizer, context);
-            let named = Named { all_texts, model: name, context };
-            if let Some(message) = named.refused(&found) {
+            let named = NamedRows { all_texts, model: name, context };
+            if let Some(message) = named.refused_rows(&found) {
                 problems.value(&path([key, "data"]), message, None);
             }
             let Some((message, all)) = named.overlong(&found) else { continue };
@@ -52,20 +52,20 @@ pub(crate) fn check_rows(
 }
 
 /// Rows of a file, and the model that they are for.
-struct Named<'r> {
+struct NamedRows<'r> {
     all_texts: &'r [RowTexts],
     model: &'r str,
     context: usize,
 }
 
-impl Named<'_> {
+impl NamedRows<'_> {
     /// Describes the rows that the model's template refuses.
-    fn refused(&self, found: &[(usize, Misfit)]) -> Option<String> {
+    fn refused_rows(&self, found: &[(usize, Misfit)]) -> Option<String> {
         let reasons = found.iter().filter_map(|(i, misfit)| match misfit {
             Misfit::Refused(error) => Some(format!("{}: {error}", self.all_texts[*i].location)),
             Misfit::Overlong(_) => None,
         });
-        self.listed(&reasons.collect::<Vec<_>>(), "cannot be rendered for", "\n")
+        self.list_rows(&reasons.collect::<Vec<_>>(), "cannot be rendered for", "\n")
     }
 
     /// Describes the rows that are too long. The second value is true if all are.
@@ -78,12 +78,12 @@ impl Named<'_> {
         });
         let rows: Vec<String> = rows.collect();
         let what = format!("are longer than the context of {} of", self.context);
-        let message = self.listed(&rows, &what, ", ")?;
+        let message = self.list_rows(&rows, &what, ", ")?;
         Some((message, rows.len() == self.all_texts.len()))
     }
 
     /// Formats the number of rows with the first of them.
-    fn listed(&self, rows: &[String], what: &str, separator: &str) -> Option<String> {
+    fn list_rows(&self, rows: &[String], what: &str, separator: &str) -> Option<String> {
         let (n, all) = (rows.len(), self.all_texts.len());
         if n == 0 {
             return None;

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::adapter::{check_bases, plan_adapter};
 use super::agreement::{agree, disagreement, values};
-use super::groups::{Group, policy_groups};
+use super::groups::{PolicySeats, policy_groups};
 use super::sampling::check_replies;
 use super::worker::plan_workers;
-use crate::check::choice::Member;
+use crate::check::choice::ConfiguredSeat;
 use crate::check::files::Models;
 use crate::check::purpose::{Purpose, samples_replies};
 use crate::check::resolve::apart_help;
@@ -30,7 +30,7 @@ pub(crate) struct Assignment {
 /// Assigns policies to seats and worker groups to policies; `None` if a model is missing. Models have these precisions.
 pub(crate) fn assign_policies(
     (config, algorithm): (&Config, &AlgorithmPlan),
-    members: &[Member],
+    members: &[ConfiguredSeat],
     (models, precisions): (&Models, &BTreeMap<String, Dtype>),
     purpose: Purpose,
     problems: &mut Problems<'_>,
@@ -96,8 +96,8 @@ fn needs_reference(config: &Config, seat: &SeatPlan) -> bool {
 /// Returns the plan of a seat. A declared surrogate holds for all seats.
 fn seat(
     (config, algorithm): (&Config, &AlgorithmPlan),
-    member: &Member,
-    group: &Group<'_>,
+    member: &ConfiguredSeat,
+    group: &PolicySeats<'_>,
     policy: usize,
 ) -> SeatPlan {
     let sampling = member.config.sampling.clone().unwrap_or_default().over(&config.sampling);
@@ -121,11 +121,11 @@ fn seat(
 fn optim(
     config: &Config,
     policy: &str,
-    group: &Group<'_>,
+    group: &PolicySeats<'_>,
     problems: &mut Problems<'_>,
 ) -> OptimOptions {
     let base = &config.models[&group.model].optim;
-    let settled: Vec<(&Member, OptimOptions)> = group
+    let settled: Vec<(&ConfiguredSeat, OptimOptions)> = group
         .members
         .iter()
         .filter(|member| member.is_trained(config, &group.model))
@@ -147,16 +147,16 @@ fn optim(
 fn critic(
     config: &Config,
     policy: &str,
-    group: &Group<'_>,
+    group: &PolicySeats<'_>,
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let mut trained = group.members.iter().filter(|m| m.is_trained(config, &group.model));
     let first = trained.next()?;
-    let name = |member: &Member| member.config.critic.clone();
+    let name = |member: &ConfiguredSeat| member.config.critic.clone();
     if let Some(other) = trained.find(|member| name(member) != name(first)) {
         let found = [first, other].map(|m| (*m, name(m).map_or(Value::Null, Value::String)));
         let [(one, ours), (two, theirs)] = &found;
-        let apart = |member: &Member| apart_help(config, &group.model, member);
+        let apart = |member: &ConfiguredSeat| apart_help(config, &group.model, member);
         let found = [(*one, ours), (*two, theirs)];
         disagreement(policy, &group.model, "critic", found, apart, problems);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::worker::own_device;
-use crate::check::choice::Member;
+use crate::check::choice::ConfiguredSeat;
 use crate::config::source::{Problems, path};
 use crate::config::{Config, DeviceChoice, Dtype};
 
@@ -11,7 +11,7 @@ use crate::config::{Config, DeviceChoice, Dtype};
 /// A model without worker groups is as one on `runtime.device`.
 pub(crate) fn model_precisions(
     config: &Config,
-    members: &[Member],
+    members: &[ConfiguredSeat],
     problems: &Problems<'_>,
 ) -> BTreeMap<String, Dtype> {
     let shared = config.runtime.device;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::check::choice::Orchestra;
+use crate::check::choice::ChosenOrchestra;
 use crate::check::files::SeenQuestions;
-use crate::config::source::{Problems, path, suggestion, within};
+use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{Config, RewardUnit};
 use crate::plan::{RewardPlan, RewardSource};
 use crate::registry::Registry;
@@ -15,7 +15,7 @@ use crate::trajectory::Seat;
 pub(crate) fn reward_parts(
     config: &Config,
     (seen, tasks): (&SeenQuestions<'_>, &[Task]),
-    flow: Option<&Orchestra>,
+    flow: Option<&ChosenOrchestra>,
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> Vec<RewardPlan> {
@@ -34,14 +34,14 @@ pub(crate) fn reward_parts(
             }
             (None, None) => RewardSource::Function,
             (Some(server), None) => {
-                unit(server.of, &server.seats, &within(&table, "server"), problems);
+                unit(server.of, &server.seats, &path_within(&table, "server"), problems);
                 RewardSource::Server(server.clone())
             }
             (None, Some(verifier)) => {
-                let table = within(&table, "verifier");
+                let table = path_within(&table, "verifier");
                 unit(verifier.of, &verifier.seats, &table, problems);
                 if let Some(seen) = seen.get(name).filter(|_| !verifier.allow_seen) {
-                    check_seen(seen, tasks, &within(&table, "path"), problems);
+                    check_seen(seen, tasks, &path_within(&table, "path"), problems);
                 }
                 RewardSource::Verifier(verifier.clone())
             }
@@ -84,7 +84,7 @@ fn unit(of: RewardUnit, seats: &[String], table: &[String], problems: &mut Probl
     if of == RewardUnit::Answer && !seats.is_empty() {
         let message = "`seats` has no effect: the answer is that of the team".to_owned();
         let help = "remove it, or set `of = \"turn\"`".to_owned();
-        problems.value(&within(table, "seats"), message, help);
+        problems.value(&path_within(table, "seats"), message, help);
     }
 }
 
@@ -100,7 +100,7 @@ fn seats(config: &Config, members: &BTreeSet<Seat>, problems: &mut Problems<'_>)
             for seat in seats.iter().filter(|seat| !known.contains(*seat)) {
                 let message = format!("nobody of the team sits at `{seat}`");
                 let help = suggestion(seat, known.iter().map(String::as_str));
-                problems.value(&within(&within(&table, key), "seats"), message, help);
+                problems.value(&path_within(&path_within(&table, key), "seats"), message, help);
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn check_trainable(config: &Config, seats: &[SeatPlan], problems: &mu
                 "remove `frozen = true` from one of them",
             )
         };
-        problems.whole(message.to_owned(), help.to_owned());
+        problems.report_whole(message.to_owned(), help.to_owned());
     }
     if !config.algorithm.name.generates() {
         return;

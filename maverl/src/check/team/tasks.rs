@@ -1,6 +1,6 @@
 //! Tasks that the team does not make use of.
 
-use crate::check::choice::Environment;
+use crate::check::choice::ChosenEnvironment;
 use crate::config::{Config, TaskConfig};
 use crate::registry::Registry;
 use crate::task::Task;
@@ -9,13 +9,13 @@ use crate::task::Task;
 /// has.
 pub(crate) fn task_doubts(
     config: &Config,
-    environments: &[Environment],
+    environments: &[ChosenEnvironment],
     tasks: &[Task],
     registry: &Registry,
 ) -> Vec<String> {
     let TaskConfig { data, mixture: components, max_level, harder_every, .. } = &config.task;
     let mut doubts = Vec::new();
-    for Environment { chosen, component } in environments {
+    for ChosenEnvironment { chosen, component } in environments {
         let component = component.as_ref().and_then(|name| components.get_key_value(name));
         let (key, data) = match component {
             Some((name, its)) => (format!("task.mixture.{name}.data"), &its.data),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::groups::Group;
+use super::groups::PolicySeats;
 use crate::IntoMap;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, did_you_mean, list, path};
@@ -13,7 +13,7 @@ use crate::plan::{WorkerPlan, packed_bytes, token_bytes};
 /// that no agent uses.
 pub(crate) fn plan_workers(
     config: &Config,
-    groups: &BTreeMap<String, Group<'_>>,
+    groups: &BTreeMap<String, PolicySeats<'_>>,
     (models, precisions): (&Models, &BTreeMap<String, Dtype>),
     problems: &mut Problems<'_>,
 ) -> Option<Vec<WorkerPlan>> {

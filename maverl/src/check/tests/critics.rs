@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Passes, Trunk};
+use crate::config::{CriticPasses, Trunk};
 
 fn says(toml: &str, parts: &[&str]) {
     let found = problems(&text(toml.trim_start()), &search());
@@ -274,7 +274,11 @@ fn how_many_updates_a_critic_gets_is_told_and_follows_its_own_keys_before_those_
         let table = table.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(table.contains(&format!("a critic gets {told}")), "{algorithm}: {table}");
         assert!(table.contains(&format!(", {} in the run", 7 * epochs * minibatches)), "{table}");
-        assert_eq!(plan.algorithm.critic_passes(), Passes { epochs, minibatches }, "{algorithm}");
+        assert_eq!(
+            plan.algorithm.critic_passes(),
+            CriticPasses { epochs, minibatches },
+            "{algorithm}"
+        );
         let again = plan_of(&text(&toml::to_string(&plan.config).unwrap()));
         assert_eq!(again.algorithm, plan.algorithm);
     }

@@ -367,7 +367,7 @@ fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
         assert!(plan.warnings.contains(&told), "{:?}", plan.warnings);
     }
     let chosen = Chosen { name: "math".to_owned(), options: Value::Null };
-    let math = super::super::choice::Environment { chosen, component: None };
+    let math = super::super::choice::ChosenEnvironment { chosen, component: None };
     let registry = registry(&[
         Entry::agent::<Searcher>(HERE),
         Entry::environment::<crate::env::math::MathEnvironment>(HERE),

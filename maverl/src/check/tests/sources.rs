@@ -212,7 +212,7 @@ sampling.temperature = 0.5
         .with("agents.\"search/answerer\".sampling = { temperature = 0.25, stop = ['x'] }")
         .with("eval.split=held out")
         .with("sampling.stop=[\n'a'\n]");
-    let written = sources.written().unwrap();
+    let written = sources.merged_file().unwrap();
     assert_eq!(plan_of(&text(&written)), plan_of(&sources), "{written}");
     for part in [
         "# Given beside the file, and written into it:\n#   environment MAVERL_RUNTIME__THREADS=2\n",
@@ -222,12 +222,12 @@ sampling.temperature = 0.5
     ] {
         assert!(written.contains(part), "{part:?} is not in\n{written}");
     }
-    assert_eq!(text(toml).written().unwrap(), toml, "nothing beside it is the file itself");
-    assert_eq!(text("steps = ").written(), None);
+    assert_eq!(text(toml).merged_file().unwrap(), toml, "nothing beside it is the file itself");
+    assert_eq!(text("steps = ").merged_file(), None);
     let bare = Sources::default().with("seed=3").with("orchestra.max_turns=2");
     let mut plan = plan_of(&bare);
     plan.base = ".".into(); // without a file paths start from the working directory
-    assert_eq!(plan_of(&text(&bare.written().unwrap())), plan);
+    assert_eq!(plan_of(&text(&bare.merged_file().unwrap())), plan);
 }
 
 #[test]

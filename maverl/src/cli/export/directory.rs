@@ -17,7 +17,10 @@ pub fn writable(out: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a directory that appears under its name only when it is complete.
-pub fn whole<T>(out: &Path, write: impl FnOnce(&Path) -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn write_whole<T>(
+    out: &Path,
+    write: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let staged = temporary(out);
     remove(&staged)?;
     let made = std::fs::create_dir_all(&staged)

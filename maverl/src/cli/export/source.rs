@@ -104,7 +104,7 @@ pub(super) enum ExportOrigin {
 
 impl ExportOrigin {
     /// Returns the policy and the step, for the message about what was written.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn told_origin(&self) -> String {
         match self {
             Self::Model(_) => String::new(),
             Self::Policy { policy, step, .. } => format!(" (policy `{policy}`, step {step})"),
@@ -144,7 +144,7 @@ impl ExportArgs {
                 let (run, policy) = (run.clone(), name(&dir).replace("%2F", "/"));
                 let origin = |base| ExportOrigin::Policy { run, policy, step, base };
                 if is_adapter(&dir) {
-                    let base = self.base(&dir)?;
+                    let base = self.base_model(&dir)?;
                     (base.clone(), Some(dir), origin(Some(base)))
                 } else if self.model.is_some() {
                     return Err(Failure(
@@ -164,12 +164,12 @@ impl ExportArgs {
     }
 
     /// Returns the base of a policy that is an adapter.
-    pub(super) fn base(&self, dir: &Path) -> Result<String, Failure> {
+    pub(super) fn base_model(&self, dir: &Path) -> Result<String, Failure> {
         if let Some(model) = &self.model {
             return Ok(model.clone());
         }
         let place = dir.display();
-        match models::base(dir)? {
+        match models::base_name(dir)? {
             None => Err(Failure(format!("{place} does not name its base; give it as `--model`"))),
             Some(base) if !base.contains(':') && !Path::new(&base).is_dir() => Err(Failure(
                 format!("{place} has the base {base}, which is not there; give it as `--model`"),

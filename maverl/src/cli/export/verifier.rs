@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::checkpoint::Which;
 use crate::cli::card::Kind;
-use crate::cli::export::directory::{CARD, whole};
+use crate::cli::export::directory::{CARD, write_whole};
 use crate::cli::export::source::{ExportArgs, ExportOrigin, policy_dir};
 use crate::cli::failure::Failure;
 use crate::cli::models;
@@ -42,7 +42,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let critic = dir.join("critic");
     let record = record(&dir)?;
     let (base, adapter) = if is_adapter(&critic) {
-        (args.base(&critic)?, Some(critic.as_path()))
+        (args.base_model(&critic)?, Some(critic.as_path()))
     } else {
         (critic.display().to_string(), None)
     };
@@ -52,7 +52,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let load = |kind| ValueHead::load(kind, &critic, &model.config);
     let head =
         load(HeadKind::Reward)?.map_or_else(|| load(HeadKind::Likelihood), |it| Ok(Some(it)));
-    let head = head?.ok_or_else(|| none(run))?;
+    let head = head?.ok_or_else(|| no_verifier(run))?;
     let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
     let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
     let policy = name(&dir).replace("%2F", "/");
@@ -60,7 +60,7 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let card = origin.card(Kind::Model)?.text();
     let settings = RewardHead::new(record.temperature, record.offset);
     let model = RewardModel::new(model, head, settings)?;
-    whole(&args.out, |dir| {
+    write_whole(&args.out, |dir| {
         let write = |file: &str, text: &str| {
             let path = dir.join(file);
             std::fs::write(&path, text)
@@ -84,11 +84,11 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
 fn record(policy: &Path) -> Result<VerifierRecord, Failure> {
     let checkpoint = policy.parent().and_then(Path::parent).unwrap_or(policy);
     let path = checkpoint.join(VERIFIER);
-    let bytes = std::fs::read(&path).map_err(|_| none(checkpoint))?;
+    let bytes = std::fs::read(&path).map_err(|_| no_verifier(checkpoint))?;
     serde_json::from_slice(&bytes).map_err(|e| Failure(format!("{}: {e}", path.display())))
 }
 
-fn none(place: &Path) -> Failure {
+fn no_verifier(place: &Path) -> Failure {
     Failure(format!(
         "{} has no verifier: train one with `algorithm.name = \"verifier\"`",
         place.display()

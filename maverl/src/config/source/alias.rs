@@ -37,7 +37,7 @@ const MOVED: [(&str, &str); 23] = [
 ];
 
 /// Returns what has the meaning of a key that was there before.
-pub(super) fn moved(path: &[String]) -> Option<&'static str> {
+pub(super) fn moved_key(path: &[String]) -> Option<&'static str> {
     let (name, table) = path.split_last()?;
     let here = table == ["algorithm"] || table.last().is_some_and(|last| last == "loss");
     MOVED.iter().find(|(moved, _)| here && moved == name).map(|(_, ours)| *ours)
@@ -81,7 +81,8 @@ fn find(name: &str) -> Option<(&str, Alias)> {
 /// the run's model, if it has only one.
 pub fn help(name: &str, model: Option<&str>) -> Option<String> {
     let (part, Alias { here, note, .. }) = find(name)?;
-    let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
+    let keys: Vec<String> =
+        here.iter().map(|key| format!("`{}`", settle_model(key, model))).collect();
     let note = if note.is_empty() { String::new() } else { format!("; {note}") };
     if keys.is_empty() {
         Some(note.trim_start_matches("; ").to_owned())
@@ -93,7 +94,8 @@ pub fn help(name: &str, model: Option<&str>) -> Option<String> {
 /// Returns the meaning of a name in a line that begins with the whole name.
 pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
     let (_, Alias { here, note, .. }) = find(name)?;
-    let keys: Vec<String> = here.iter().map(|key| format!("`{}`", settled(key, model))).collect();
+    let keys: Vec<String> =
+        here.iter().map(|key| format!("`{}`", settle_model(key, model))).collect();
     Some(match (keys.is_empty(), note.is_empty()) {
         (true, _) => format!("`{name}`: {note}"),
         (false, true) => format!("`{name}` is {}", keys.join(" and ")),
@@ -105,11 +107,11 @@ pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
 pub fn key(name: &str, model: Option<&str>) -> Option<String> {
     let (_, alias) = find(name)?;
     let first = alias.here.first().filter(|key| !key.starts_with('-')).copied()?;
-    Some(settled(first, model))
+    Some(settle_model(first, model))
 }
 
 /// Inserts the name of the run's model into a key, if known.
-fn settled(key: &str, model: Option<&str>) -> String {
+fn settle_model(key: &str, model: Option<&str>) -> String {
     match (key.strip_prefix("models.NAME"), model) {
         (Some(rest), Some(model)) => format!("models.{model}{rest}"),
         _ => key.to_owned(),

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use figment::value::Value;
 
-use super::layer::{Content, Layer};
+use super::layer::{LayerContent, SourceLayer};
 use super::toml_value::toml_value;
-use super::unread::Unread;
+use super::unread::UnreadValue;
 
 /// Maximum number of parts of a key. Tables are merged, read and dropped one within another, on the stack.
 const DEEPEST: usize = 32;
@@ -41,16 +41,18 @@ pub(super) fn is_key(name: &str) -> bool {
     name.starts_with("MAVERL_") && !RESERVED.contains(&name)
 }
 
-pub(super) fn read_variable(name: &str, value: &str) -> (Layer, Option<Unread>) {
+pub(super) fn read_variable(name: &str, value: &str) -> (SourceLayer, Option<UnreadValue>) {
     let path: Vec<String> =
         name["MAVERL_".len()..].to_lowercase().split("__").map(str::to_owned).collect();
     let text = format!("{name}={value}");
-    assigned("environment", text, path, 0..name.len(), name.len() + 1)
+    assigned_layer("environment", text, path, 0..name.len(), name.len() + 1)
 }
 
-pub(super) fn read_assignment(text: &str) -> (Layer, Option<Unread>) {
+pub(super) fn read_assignment(text: &str) -> (SourceLayer, Option<UnreadValue>) {
     match split_assignment(text) {
-        Some((path, equals)) => assigned("--set", text.to_owned(), path, 0..equals, equals + 1),
+        Some((path, equals)) => {
+            assigned_layer("--set", text.to_owned(), path, 0..equals, equals + 1)
+        }
         None => {
             let help = match text.split_once('=') {
                 Some(_) => "write `--set task.group_size=4`".to_owned(),
@@ -58,36 +60,39 @@ pub(super) fn read_assignment(text: &str) -> (Layer, Option<Unread>) {
             };
             let what = "`--set` is given something that is not `key=value`".to_owned();
             let problem = (Some(0..text.len()), what, Some(help));
-            (Layer::new("--set".to_owned(), text.to_owned(), Content::Nothing), Some(problem))
+            (
+                SourceLayer::new("--set".to_owned(), text.to_owned(), LayerContent::Nothing),
+                Some(problem),
+            )
         }
     }
 }
 
-fn assigned(
+fn assigned_layer(
     name: &str,
     text: String,
     path: Vec<String>,
     key: Range<usize>,
     start: usize,
-) -> (Layer, Option<Unread>) {
+) -> (SourceLayer, Option<UnreadValue>) {
     if path.len() > DEEPEST {
         let message = format!("a key of {} parts; no key has more than {DEEPEST}", path.len());
-        let layer = Layer::new(name.to_owned(), text, Content::Nothing);
+        let layer = SourceLayer::new(name.to_owned(), text, LayerContent::Nothing);
         return (layer, Some((Some(key), message, None)));
     }
     let value = start..text.len();
     let (content, problem) = match written_value(&text[value.clone()]) {
-        Ok(parsed) => (Content::Assignment { path, key, value, parsed }, None),
+        Ok(parsed) => (LayerContent::Assignment { path, key, value, parsed }, None),
         Err(message) => {
-            let help = unquoted(&text);
-            (Content::Nothing, Some((Some(value), message, help)))
+            let help = unquoted_help(&text);
+            (LayerContent::Nothing, Some((Some(value), message, help)))
         }
     };
-    (Layer::new(name.to_owned(), text, content), problem)
+    (SourceLayer::new(name.to_owned(), text, content), problem)
 }
 
 /// Returns help for a value whose quotes a shell has removed.
-fn unquoted(assignment: &str) -> Option<String> {
+fn unquoted_help(assignment: &str) -> Option<String> {
     let (_, value) = assignment.split_once('=')?;
     let bare = value.starts_with(['[', '{']) && !value.contains(['"', '\'']);
     (bare && value.contains(char::is_alphabetic)).then(|| {

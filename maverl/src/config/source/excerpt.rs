@@ -121,7 +121,8 @@ impl Excerpt {
             positions: clipped.iter().map(|mark| source.position(mark.start)).collect(),
         };
         for (mark, (_, note)) in clipped.iter().zip(marks) {
-            let shown = excerpt.shown(source, mark.start)..excerpt.shown(source, mark.end);
+            let shown =
+                excerpt.shown_offset(source, mark.start)..excerpt.shown_offset(source, mark.end);
             let note = note.as_ref().map(|note| visible(note).into_owned());
             excerpt.labels.push(LabeledSpan::new_with_span(note, SourceSpan::from(shown)));
         }
@@ -129,7 +130,7 @@ impl Excerpt {
     }
 
     /// Returns the place in the excerpt of an offset of the source: of the nearest shown one before it, if it is cut out.
-    fn shown(&self, source: &SourceText, offset: usize) -> usize {
+    fn shown_offset(&self, source: &SourceText, offset: usize) -> usize {
         let index = source.line_of(offset);
         let Some(line) = self.lines.iter().find(|line| line.index == index) else { return 0 };
         let Some((part, shown)) = line.parts.iter().rev().find(|(part, _)| part.start <= offset)
@@ -140,7 +141,7 @@ impl Excerpt {
     }
 
     /// Returns the number of lines of the source, from one on, that the excerpt has without a gap.
-    fn connected(&self, index: usize) -> usize {
+    fn connected_lines(&self, index: usize) -> usize {
         let follows = |(n, line): &(usize, &Line)| line.index == index + n;
         self.lines
             .iter()
@@ -176,7 +177,7 @@ impl SourceCode for Excerpt {
         let data = self.text[place.clone()].as_bytes();
         let name = self.name.clone();
         // Marks whose lines are connected are shown together.
-        let count = self.connected(first.index);
+        let count = self.connected_lines(first.index);
         Ok(Box::new(MietteSpanContents::new_named(name, data, place.into(), line, column, count)))
     }
 }

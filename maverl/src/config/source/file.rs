@@ -6,39 +6,40 @@ use std::path::Path;
 
 use toml_edit::ImDocument;
 
-use super::layer::{Content, Layer};
-use super::missing::{self, Wanted};
+use super::layer::{LayerContent, SourceLayer};
+use super::missing::{self, WantedEntry};
 use super::shipped::ShippedName;
 use super::sources::File;
-use super::unread::Unread;
+use super::unread::UnreadValue;
 use super::{syntax, yaml};
 
 /// Maximum size of a configuration in bytes.
 const LARGEST: u64 = 1 << 20;
 
 /// Reads a configuration file. One that cannot be read has no values.
-pub(super) fn read_file(file: &File) -> (Layer, Option<Unread>) {
-    let unread =
-        |name, text: String, problem| (Layer::new(name, text, Content::Nothing), Some(problem));
+pub(super) fn read_file(file: &File) -> (SourceLayer, Option<UnreadValue>) {
+    let unread = |name, text: String, problem| {
+        (SourceLayer::new(name, text, LayerContent::Nothing), Some(problem))
+    };
     let (name, text) = match text(file) {
         Ok(read) => read,
         Err((name, shown, problem)) => return unread(name, shown, problem),
     };
-    let yaml = || yaml::parse(&name, &text).map(Content::Yaml);
-    let toml = || parse(&name, &text).map(Content::File);
+    let yaml = || yaml::parse(&name, &text).map(LayerContent::Yaml);
+    let toml = || parse(&name, &text).map(LayerContent::File);
     let read = if is_yaml(&name) { yaml() } else { toml() };
     match read {
-        Ok(content) => (Layer::new(name, text, content), None),
+        Ok(content) => (SourceLayer::new(name, text, content), None),
         Err(problem) => unread(name, text, problem),
     }
 }
 
 /// Returns name and text of a file; or its name, the text to show, and the problem with it.
-pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Unread)> {
+pub(super) fn text(file: &File) -> Result<(String, String), (String, String, UnreadValue)> {
     let (name, bytes) = match file {
         File::Text { name, text, .. } => (name.clone(), Ok(text.clone().into_bytes())),
         File::Path(path) => (path.display().to_string(), read(path)),
-        File::Shipped(name) => (name.shown(), read_shipped(name)),
+        File::Shipped(name) => (name.shown_name(), read_shipped(name)),
     };
     let bytes = match bytes {
         Ok(bytes) => bytes,
@@ -52,7 +53,7 @@ pub(super) fn text(file: &File) -> Result<(String, String), (String, String, Unr
 
 /// Reads a configuration: a regular file of at most [`LARGEST`] bytes. A file that has no end, or that another program has
 /// yet to write, is not opened.
-fn read(path: &Path) -> Result<Vec<u8>, Unread> {
+fn read(path: &Path) -> Result<Vec<u8>, UnreadValue> {
     let kind = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?.file_type();
     if !kind.is_file() {
         return Err(not_regular(path, kind));
@@ -74,9 +75,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Unread> {
 }
 
 /// Reads a configuration that the program brings, and writes the files that it names where they can be read.
-fn read_shipped(name: &ShippedName) -> Result<Vec<u8>, Unread> {
+fn read_shipped(name: &ShippedName) -> Result<Vec<u8>, UnreadValue> {
     let Some(shipped) = name.find() else {
-        let (message, help) = name.unknown();
+        let (message, help) = name.unknown_name();
         return Err((None, message, Some(help)));
     };
     shipped.unpack().map_err(|error| {
@@ -89,11 +90,11 @@ fn read_shipped(name: &ShippedName) -> Result<Vec<u8>, Unread> {
 
 /// Returns the text of a configuration; `None` if it cannot be read, which a check reports.
 pub fn file_text(given: &Path) -> Option<String> {
-    text(&File::named(given.to_owned())).ok().map(|(_, text)| text)
+    text(&File::named_file(given.to_owned())).ok().map(|(_, text)| text)
 }
 
 /// Explains what is no regular file.
-fn not_regular(path: &Path, kind: FileType) -> Unread {
+fn not_regular(path: &Path, kind: FileType) -> UnreadValue {
     if kind.is_dir() {
         let message = format!("{} is a directory; a configuration is a file", path.display());
         return (None, message, Some(directory(path)));
@@ -128,15 +129,15 @@ pub(super) fn is_yaml(name: &str) -> bool {
 }
 
 /// The content of a file in TOML.
-pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, Unread> {
+pub(super) fn parse(name: &str, text: &str) -> Result<ImDocument<String>, UnreadValue> {
     let parsed = ImDocument::parse(text.to_owned());
     parsed.map_err(|error| syntax::explain(name, text, &error))
 }
 
 /// Explains an unreadable path.
-fn unreadable(path: &Path, error: &std::io::Error) -> Unread {
+fn unreadable(path: &Path, error: &std::io::Error) -> UnreadValue {
     let shown = path.display();
-    let toml = Wanted::Extension("toml");
+    let toml = WantedEntry::Extension("toml");
     if error.kind() == ErrorKind::NotFound {
         let here = Path::new("");
         return (None, missing::message(path, here, toml), missing::help(path, here, toml));
@@ -158,12 +159,12 @@ fn directory(path: &Path) -> String {
             "it is a model: name it in a configuration as `path = \"{dir}\"` in `[models.NAME]`"
         );
     }
-    missing::help(&path.join(".toml"), Path::new(""), Wanted::Extension("toml"))
+    missing::help(&path.join(".toml"), Path::new(""), WantedEntry::Extension("toml"))
         .unwrap_or_else(|| "name the TOML file that describes the run".to_owned())
 }
 
 /// Explains a file that is not UTF-8, with the command that converts it.
-fn not_utf8(name: &str, bytes: &[u8], at: usize) -> Unread {
+fn not_utf8(name: &str, bytes: &[u8], at: usize) -> UnreadValue {
     const KINDS: [(&[u8], &str); 5] = [
         (&[0x28, 0xb5, 0x2f, 0xfd], "compressed with zstd"),
         (&[0x1f, 0x8b], "compressed with gzip"),

@@ -26,7 +26,7 @@ pub(super) fn tagged_table(path: &[String]) -> Option<(&'static TaggedTable, &[S
     if path.last().is_some_and(|key| key == "kind") {
         return None;
     }
-    (1..path.len()).find_map(|end| Some((tables::tagged(&path[..end])?, &path[end..])))
+    (1..path.len()).find_map(|end| Some((tables::tagged_table(&path[..end])?, &path[end..])))
 }
 
 /// Adds the kind that an earlier layer names alone, as `shaping = "margin"` does, to a table of this layer without one:
@@ -37,7 +37,7 @@ pub(super) fn keep_kinds(dict: &mut Dict, before: &Value, path: &mut Vec<String>
         path.push(key.clone());
         match find(before, path) {
             (Value::String(_, kind), depth)
-                if depth == path.len() && tables::tagged(path).is_some() =>
+                if depth == path.len() && tables::tagged_table(path).is_some() =>
             {
                 inner.entry("kind".to_owned()).or_insert_with(|| kind.clone().into());
             }

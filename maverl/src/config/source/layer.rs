@@ -11,26 +11,26 @@ use super::yaml;
 
 /// One source of values, with its text.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(super) struct SourceLayer {
     /// Name and text.
     pub(super) source: Arc<SourceText>,
-    pub(super) content: Content,
+    pub(super) content: LayerContent,
 }
 
-impl Layer {
+impl SourceLayer {
     /// Returns a layer with its text.
-    pub(super) fn new(name: String, text: String, content: Content) -> Self {
+    pub(super) fn new(name: String, text: String, content: LayerContent) -> Self {
         Self { source: Arc::new(SourceText::new(name, text)), content }
     }
 }
 
 /// Values of a layer.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum LayerContent {
     /// A file in TOML.
     File(ImDocument<String>),
     /// A file in YAML.
-    Yaml(yaml::Node),
+    Yaml(yaml::YamlNode),
     /// A variable of the environment, or `--set`.
     Assignment { path: Vec<String>, key: Range<usize>, value: Range<usize>, parsed: Value },
     /// The source could not be read.

@@ -10,10 +10,10 @@ use toml_edit::{Item, TableLike};
 use super::assignment::{is_key, read_assignment, read_variable};
 use super::file::read_file;
 use super::kinds::{find, keep_kinds};
-use super::layer::{Content, Layer, Unreadable};
+use super::layer::{LayerContent, SourceLayer, Unreadable};
 use super::sources::Sources;
 use super::toml_value::table_value;
-use super::unread::Unread;
+use super::unread::UnreadValue;
 
 /// Position of a key and its value in a layer's text.
 pub(super) struct KeyPosition {
@@ -27,7 +27,7 @@ pub(super) struct KeyPosition {
 
 /// All layers and their merged values.
 pub(crate) struct ConfigLayers {
-    layers: Vec<Layer>,
+    layers: Vec<SourceLayer>,
     figment: Figment,
     merged: Value,
     verifiers: BTreeMap<String, BTreeSet<String>>,
@@ -38,7 +38,7 @@ impl ConfigLayers {
     pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
         let mut unreadable = Vec::new();
         let mut layers = Vec::new();
-        let mut add = |(layer, problem): (Layer, Option<Unread>)| {
+        let mut add = |(layer, problem): (SourceLayer, Option<UnreadValue>)| {
             if let Some((span, message, help)) = problem {
                 unreadable.push(Unreadable { layer: layers.len(), span, message, help });
             }
@@ -71,16 +71,16 @@ impl ConfigLayers {
     }
 
     /// Returns all layers, in the order in which they override each other.
-    pub(super) fn all(&self) -> &[Layer] {
+    pub(super) fn all_layers(&self) -> &[SourceLayer] {
         &self.layers
     }
 
-    pub(super) fn layer(&self, index: usize) -> &Layer {
+    pub(super) fn layer(&self, index: usize) -> &SourceLayer {
         &self.layers[index]
     }
 
     /// Returns the merged values of all layers; later layers override earlier ones.
-    pub(crate) fn merged(&self) -> &Value {
+    pub(crate) fn merged_values(&self) -> &Value {
         &self.merged
     }
 
@@ -101,15 +101,15 @@ impl ConfigLayers {
         let layer = self.index(value.tag())?;
         let path = &path[..depth];
         let (key, value) = match &self.layers[layer].content {
-            Content::File(document) => spans(document.as_table(), path)?,
-            Content::Yaml(node) => node.spans(path)?,
-            Content::Assignment { path: assigned, key, value, .. } => {
+            LayerContent::File(document) => spans(document.as_table(), path)?,
+            LayerContent::Yaml(node) => node.spans(path)?,
+            LayerContent::Assignment { path: assigned, key, value, .. } => {
                 if path.is_empty() || assigned.is_empty() {
                     return None;
                 }
                 (key.clone(), value.clone())
             }
-            Content::Nothing => return None,
+            LayerContent::Nothing => return None,
         };
         Some(KeyPosition { layer, key, value })
     }
@@ -151,7 +151,7 @@ fn within_item(item: &Item, path: &[String]) -> Option<(Range<usize>, Range<usiz
 }
 
 /// A layer with the index that its values are tagged with, and the merged values of the layers before it.
-struct Numbered<'l>(usize, &'l Layer, &'l Value);
+struct Numbered<'l>(usize, &'l SourceLayer, &'l Value);
 
 impl Provider for Numbered<'_> {
     fn metadata(&self) -> Metadata {
@@ -160,17 +160,17 @@ impl Provider for Numbered<'_> {
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
         let mut dict = match &self.1.content {
-            Content::File(document) => table_value(document.as_table()),
-            Content::Yaml(node) => node.dict(),
-            Content::Assignment { path, parsed, .. } => nested(path, parsed.clone()),
-            Content::Nothing => Dict::new(),
+            LayerContent::File(document) => table_value(document.as_table()),
+            LayerContent::Yaml(node) => node.dict(),
+            LayerContent::Assignment { path, parsed, .. } => nested_dict(path, parsed.clone()),
+            LayerContent::Nothing => Dict::new(),
         };
         keep_kinds(&mut dict, self.2, &mut Vec::new());
         Ok(Profile::Default.collect(dict))
     }
 }
 
-fn nested(path: &[String], value: Value) -> Dict {
+fn nested_dict(path: &[String], value: Value) -> Dict {
     let Some((last, tables)) = path.split_last() else { return Dict::new() };
     let innermost = Dict::from([(last.clone(), value)]);
     tables.iter().rev().fold(innermost, |inner, key| Dict::from([(key.clone(), inner.into())]))

@@ -3,7 +3,7 @@
 use figment::error::{Error, Kind};
 use figment::value::Value;
 
-use super::names::{key, within};
+use super::names::{key, path_within};
 use super::problems::Problems;
 use super::wrong;
 use crate::config::Config;
@@ -14,12 +14,12 @@ const MOST: usize = 1000;
 
 /// The configuration of the merged layers. What is wrong is reported, taken out, and so has its default.
 pub(super) fn config(problems: &mut Problems<'_>) -> Config {
-    let mut value = problems.layers().merged().clone();
-    repaired(&mut value, &[], read, problems).unwrap_or_default()
+    let mut value = problems.layers().merged_values().clone();
+    read_repaired(&mut value, &[], read, problems).unwrap_or_default()
 }
 
 /// Reads a table at a place with `read`. Wrong values are reported and taken out; `None` if nothing can be read then.
-pub(super) fn repaired<T>(
+pub(super) fn read_repaired<T>(
     value: &mut Value,
     table: &[String],
     read: fn(&Value) -> Result<T, Box<Error>>,
@@ -31,29 +31,31 @@ pub(super) fn repaired<T>(
             Err(error) => error,
         };
         if let Kind::MissingField(field) = &error.kind {
-            missing(problems, &error.path, field);
-            if put(value, &within(&error.path, field), "".into()) {
+            report_missing(problems, &error.path, field);
+            if put_value(value, &path_within(&error.path, field), "".into()) {
                 continue;
             }
         } else if let Some((depth, taken)) = take(value, &error.path) {
             let path = [table, &error.path].concat();
             let depth = table.len() + depth;
             wrong::report(problems, &path, depth, (&error.kind, &taken));
-            problems.gone(&path[..depth]);
+            problems.mark_removed(&path[..depth]);
             continue;
         }
-        problems.whole(error.kind.to_string(), None);
+        problems.report_whole(error.kind.to_string(), None);
         return None;
     }
-    problems
-        .whole(format!("{MOST} keys and values are wrong; the others were not looked at"), None);
+    problems.report_whole(
+        format!("{MOST} keys and values are wrong; the others were not looked at"),
+        None,
+    );
     None
 }
 
-fn missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
+fn report_missing(problems: &mut Problems<'_>, table: &[String], field: &str) {
     let message = format!("`{}` has no `{field}`", key(table));
     let help = "write `path = \"builtin:tiny\"`, or the path of a Hugging Face model directory";
-    problems.key(&within(table, field), message, help.to_owned());
+    problems.key(&path_within(table, field), message, help.to_owned());
 }
 
 /// Takes out the innermost value on a path (a whole list for an item of it), with how many keys lead to it.
@@ -66,11 +68,11 @@ fn take(value: &mut Value, path: &[String]) -> Option<(usize, Value)> {
     dict.remove(first).map(|taken| (1, taken))
 }
 
-fn put(value: &mut Value, path: &[String], new: Value) -> bool {
+fn put_value(value: &mut Value, path: &[String], new: Value) -> bool {
     let Value::Dict(_, dict) = value else { return false };
     match path {
         [] => false,
         [last] => dict.insert(last.clone(), new).is_none(),
-        [first, rest @ ..] => dict.get_mut(first).is_some_and(|inner| put(inner, rest, new)),
+        [first, rest @ ..] => dict.get_mut(first).is_some_and(|inner| put_value(inner, rest, new)),
     }
 }

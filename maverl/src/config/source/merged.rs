@@ -2,7 +2,7 @@
 
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use super::layer::Content;
+use super::layer::LayerContent;
 use super::layers::ConfigLayers;
 use super::sources::Sources;
 
@@ -10,23 +10,23 @@ impl Sources {
     /// Returns the file with the environment and `--set` merged into it, an equivalent configuration by itself.
     /// Comments and order are kept (of a file in YAML, the order), and the merged values are listed at the top. `None` if a source cannot be read,
     /// which [`crate::check()`] reports.
-    pub fn written(&self) -> Option<String> {
+    pub fn merged_file(&self) -> Option<String> {
         let (layers, unreadable) = ConfigLayers::read(self);
         if !unreadable.is_empty() {
             return None;
         }
         let mut document = DocumentMut::new();
         let mut given = String::new();
-        for layer in layers.all() {
+        for layer in layers.all_layers() {
             match &layer.content {
-                Content::File(_) => document = layer.source.text.parse().ok()?,
-                Content::Yaml(node) => document = node.document(),
-                Content::Assignment { path, value, .. } => {
+                LayerContent::File(_) => document = layer.source.text.parse().ok()?,
+                LayerContent::Yaml(node) => document = node.document(),
+                LayerContent::Assignment { path, value, .. } => {
                     set(document.as_table_mut(), path, value_of(&layer.source.text[value.clone()]));
                     let text = layer.source.text.replace('\n', "\n#     ");
                     given += &format!("#   {} {text}\n", layer.source.name);
                 }
-                Content::Nothing => return None,
+                LayerContent::Nothing => return None,
             }
         }
         let header = if given.is_empty() {
@@ -47,7 +47,7 @@ fn value_of(text: &str) -> Value {
 fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
     let Some((first, rest)) = path.split_first() else { return };
     if rest.is_empty() {
-        return put(table, first, value);
+        return put_in_table(table, first, value);
     }
     if !table.get(first).is_some_and(Item::is_table_like) {
         let mut inner = Table::new();
@@ -61,12 +61,12 @@ fn set(table: &mut dyn TableLike, path: &[String], value: Value) {
 }
 
 /// Replaces a value. Tables are merged, as layers are.
-fn put(table: &mut dyn TableLike, key: &str, value: Value) {
+fn put_in_table(table: &mut dyn TableLike, key: &str, value: Value) {
     match (table.get_mut(key), value) {
         (Some(there), Value::InlineTable(values)) if there.is_table_like() => {
             let Some(inner) = there.as_table_like_mut() else { return };
             for (key, value) in values {
-                put(inner, &key, value);
+                put_in_table(inner, &key, value);
             }
         }
         // Replaced in place, which keeps the comments around it: inserting formats the key anew.

@@ -6,7 +6,7 @@ use super::names::did_you_mean;
 
 /// Kind of entry that a path should name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedEntry {
     /// A file of any name.
     File,
     /// A file with this extension.
@@ -16,8 +16,8 @@ pub enum Wanted {
 }
 
 /// Returns the message for a path that does not exist: the path as written, and the absolute path.
-pub fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
-    let noun = if wanted == Wanted::Directory { "directory" } else { "file" };
+pub fn message(given: &Path, base: &Path, wanted: WantedEntry) -> String {
+    let noun = if wanted == WantedEntry::Directory { "directory" } else { "file" };
     let place = absolute(&base.join(given));
     if given.is_absolute() {
         format!("there is no {noun} {}", given.display())
@@ -31,8 +31,8 @@ pub fn message(given: &Path, base: &Path, wanted: Wanted) -> String {
 }
 
 /// Returns help for a path that does not exist: a similar name in its directory, or the directory that is missing.
-pub fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
-    if let Some(help) = unexpanded(given) {
+pub fn help(given: &Path, base: &Path, wanted: WantedEntry) -> Option<String> {
+    if let Some(help) = unexpanded_help(given) {
         return Some(help);
     }
     let place = base.join(given);
@@ -54,7 +54,7 @@ pub fn help(given: &Path, base: &Path, wanted: Wanted) -> Option<String> {
         whole.map(String::as_str).or_else(|| did_you_mean(&name, names.iter().map(String::as_str)));
     match (close, wanted) {
         (Some(close), _) => Some(format!("did you mean `{}`?", beside(close))),
-        (None, Wanted::Extension(extension)) if !names.is_empty() => {
+        (None, WantedEntry::Extension(extension)) if !names.is_empty() => {
             let first: Vec<String> =
                 names.iter().take(5).map(|name| format!("`{}`", beside(name))).collect();
             Some(format!("the .{extension} files there are {}", first.join(", ")))
@@ -87,7 +87,7 @@ pub fn on_hub(given: &Path, base: &Path, written: impl Fn(&str) -> String) -> Op
 }
 
 /// Returns help for `~` and variables, which only a shell expands.
-pub fn unexpanded(given: &Path) -> Option<String> {
+pub fn unexpanded_help(given: &Path) -> Option<String> {
     let text = given.to_string_lossy();
     if let Some(rest) = text.strip_prefix('~') {
         let home = std::env::var("HOME").unwrap_or_else(|_| "/home/me".to_owned());
@@ -104,11 +104,13 @@ pub fn unexpanded(given: &Path) -> Option<String> {
 }
 
 /// Names of the wanted kind in a directory, sorted.
-fn names(dir: &Path, wanted: Wanted) -> Vec<String> {
+fn names(dir: &Path, wanted: WantedEntry) -> Vec<String> {
     let fits = |path: &Path| match wanted {
-        Wanted::File => path.is_file(),
-        Wanted::Extension(extension) => path.extension().is_some_and(|found| found == extension),
-        Wanted::Directory => path.is_dir(),
+        WantedEntry::File => path.is_file(),
+        WantedEntry::Extension(extension) => {
+            path.extension().is_some_and(|found| found == extension)
+        }
+        WantedEntry::Directory => path.is_dir(),
     };
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let entries = entries.filter(|entry| fits(&entry.path()));
@@ -145,7 +147,7 @@ mod tests {
         let base = home.path();
         std::fs::write(base.join("run.toml"), "").unwrap();
         std::fs::write(base.join("sweep.toml"), "").unwrap();
-        let toml = Wanted::Extension("toml");
+        let toml = WantedEntry::Extension("toml");
         let told = message(Path::new("runn.toml"), base, toml);
         let at = base.join("runn.toml");
         let expected =

@@ -41,7 +41,7 @@ pub use diagnostic::Diagnostic;
 pub(crate) use excerpt::{Excerpt, SourceText};
 pub use file::file_text;
 pub use names::{did_you_mean, snake_case};
-pub(crate) use names::{key, list, path, suggestion, within};
+pub(crate) use names::{key, list, path, path_within, suggestion};
 pub(crate) use problems::{Problems, read_layers};
 pub use render::{render, render_within};
 pub use shipped::{Shipped, ShippedFile, ShippedFiles, ShippedName, config_stem, shipped_configs};

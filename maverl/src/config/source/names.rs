@@ -18,7 +18,7 @@ pub(crate) fn path<const N: usize>(parts: [&str; N]) -> Vec<String> {
 }
 
 /// Returns a path with one more part.
-pub(crate) fn within(path: &[String], part: &str) -> Vec<String> {
+pub(crate) fn path_within(path: &[String], part: &str) -> Vec<String> {
     [path, &[part.to_owned()]].concat()
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn read_layers(sources: &Sources) -> Result<ConfigLayers, Vec<Diagnos
 
 /// Underlined part of an entry.
 #[derive(Clone, Copy)]
-enum Part {
+enum EntryPart {
     Key,
     Value,
 }
@@ -55,25 +55,26 @@ impl<'l> Problems<'l> {
     }
 
     /// Returns the text of a value; `None` if it is not in the sources.
-    pub(crate) fn written(&self, path: &[String]) -> Option<&'l str> {
+    pub(crate) fn written_text(&self, path: &[String]) -> Option<&'l str> {
         let place = self.layers.has(path).then(|| self.layers.place(path))??;
         self.layers.layer(place.layer).source.text.get(place.value)
     }
 
     /// Returns the name of the only model, if there is only one.
     pub(crate) fn only_model(&self) -> Option<&'l str> {
-        let models = self.layers.merged().find_ref("models").and_then(|models| models.as_dict())?;
+        let models =
+            self.layers.merged_values().find_ref("models").and_then(|models| models.as_dict())?;
         let mut names = models.keys();
         names.next().map(String::as_str).filter(|_| names.next().is_none())
     }
 
     /// Returns true if a key is already reported, or was removed with a table around it.
-    pub(crate) fn reported(&self, path: &[String]) -> bool {
+    pub(crate) fn is_reported(&self, path: &[String]) -> bool {
         self.keys.contains(path) || (1..path.len()).any(|end| self.gone.contains(&path[..end]))
     }
 
     /// Marks a reported value as removed, so that its content is not reported.
-    pub(crate) fn gone(&mut self, path: &[String]) {
+    pub(crate) fn mark_removed(&mut self, path: &[String]) {
         self.gone.insert(path.to_vec());
     }
 
@@ -100,7 +101,7 @@ impl<'l> Problems<'l> {
         message: String,
         help: impl Into<Option<String>>,
     ) {
-        self.one(path, Part::Key, message, help.into());
+        self.report_one(path, EntryPart::Key, message, help.into());
     }
 
     /// Reports the value of a key.
@@ -110,13 +111,13 @@ impl<'l> Problems<'l> {
         message: String,
         help: impl Into<Option<String>>,
     ) {
-        self.one(path, Part::Value, message, help.into());
+        self.report_one(path, EntryPart::Value, message, help.into());
     }
 
     /// Reports a value that conflicts with that of another key.
     pub(crate) fn conflict(&mut self, path: &[String], message: String, help: String) {
-        if !self.reported(path) && self.conflicts.insert(message.clone()) {
-            self.place(path, Part::Value, message, Some(help));
+        if !self.is_reported(path) && self.conflicts.insert(message.clone()) {
+            self.place(path, EntryPart::Value, message, Some(help));
         }
     }
 
@@ -142,32 +143,44 @@ impl<'l> Problems<'l> {
     }
 
     /// Reports a problem without a key.
-    pub(crate) fn whole(&mut self, message: String, help: impl Into<Option<String>>) {
+    pub(crate) fn report_whole(&mut self, message: String, help: impl Into<Option<String>>) {
         self.push(None, Vec::new(), message, help.into());
     }
 
-    fn one(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
-        if self.reported(path) {
+    fn report_one(
+        &mut self,
+        path: &[String],
+        part: EntryPart,
+        message: String,
+        help: Option<String>,
+    ) {
+        if self.is_reported(path) {
             return;
         }
         self.keys.insert(path.to_vec());
         self.place(path, part, message, help);
     }
 
-    fn place(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
-        self.placed(path, part, message, help);
+    fn place(&mut self, path: &[String], part: EntryPart, message: String, help: Option<String>) {
+        self.report_placed(path, part, message, help);
         if let Some(last) = self.found.last_mut() {
             last.key = Some(key(path));
         }
     }
 
-    fn placed(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
+    fn report_placed(
+        &mut self,
+        path: &[String],
+        part: EntryPart,
+        message: String,
+        help: Option<String>,
+    ) {
         match self.layers.place(path) {
             None => self.push(None, Vec::new(), message, help),
             Some(place) => {
                 let span = match part {
-                    Part::Key => place.key,
-                    Part::Value => place.value,
+                    EntryPart::Key => place.key,
+                    EntryPart::Value => place.value,
                 };
                 self.push(Some(place.layer), vec![(span, None)], message, help);
             }

@@ -53,7 +53,7 @@ struct ShownProblem {
 impl ShownProblem {
     fn new(inner: &Diagnostic, width: usize) -> Self {
         let lines = |text: &str, indent: usize| {
-            let text = shortened(&visible(text));
+            let text = shorten_words(&visible(text));
             let lines =
                 text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
             lines.collect::<Vec<_>>().join("\n")
@@ -66,7 +66,7 @@ impl ShownProblem {
 }
 
 /// Returns a text without the middle of its longest words.
-fn shortened(text: &str) -> String {
+fn shorten_words(text: &str) -> String {
     let short = |word: &str| {
         let ends = [word.char_indices().nth(WORD / 2), word.char_indices().nth_back(WORD / 4)];
         match ends {

@@ -10,7 +10,7 @@ use super::problems::Problems;
 
 /// Reports URLs that contain a password or a key, and those of link-local addresses, in any setting.
 pub(super) fn check(problems: &mut Problems<'_>) {
-    let merged = problems.layers().merged().clone();
+    let merged = problems.layers().merged_values().clone();
     walk(&merged, &mut Vec::new(), problems);
 }
 

@@ -60,7 +60,7 @@ impl ShippedName {
     }
 
     /// Returns the configuration's name in messages, which is its path below `examples` or `recipes`.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn shown_name(&self) -> String {
         format!("{}.toml", self.rest)
     }
 
@@ -76,7 +76,7 @@ impl ShippedName {
     }
 
     /// Returns the message and the help for a name that the program does not have.
-    pub fn unknown(&self) -> (String, String) {
+    pub fn unknown_name(&self) -> (String, String) {
         let all: Vec<String> = shipped_configs().iter().map(|one| one.name.to_string()).collect();
         let kind = self.prefix.trim_end_matches(':');
         let message = format!("there is no {kind} `{}`", self.rest);
@@ -327,7 +327,8 @@ mod tests {
 
     #[test]
     fn a_program_without_the_built_in_teams_says_where_examples_are() {
-        let (message, help) = ShippedName::parse(Path::new("example:single")).unwrap().unknown();
+        let (message, help) =
+            ShippedName::parse(Path::new("example:single")).unwrap().unknown_name();
         assert_eq!(message, "there is no example `single`");
         assert!(help.contains("cargo install maverl-cli"), "{help}");
     }

@@ -39,7 +39,7 @@ pub enum File {
 
 impl File {
     /// Returns the file at a path, or the configuration with a name, such as `example:single`.
-    pub fn named(given: PathBuf) -> Self {
+    pub fn named_file(given: PathBuf) -> Self {
         ShippedName::parse(&given).map_or_else(|| Self::Path(given), Self::Shipped)
     }
 }
@@ -47,7 +47,7 @@ impl File {
 impl Sources {
     /// Returns the file at a path, or the configuration with a name such as `example:single`, and this process's environment.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self { file: Some(File::named(path.into())), ..Self::environment() }
+        Self { file: Some(File::named_file(path.into())), ..Self::environment() }
     }
 
     /// Returns this process's environment alone.

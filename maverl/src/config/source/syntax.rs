@@ -7,19 +7,19 @@ use std::ops::Range;
 use toml_edit::TomlError;
 
 use super::names::snake_case;
-use super::unread::Unread;
+use super::unread::UnreadValue;
 
 /// Span, message and help.
-type Found = (Range<usize>, String, String);
+type FoundSyntax = (Range<usize>, String, String);
 
 /// Returns the problem of a parser error, explained if the line shows the intent.
-pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> Unread {
+pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> UnreadValue {
     let said = error.message().trim().replace('\n', "; ");
     let at = error.span().map_or(0, |span| span.start).min(text.len());
     if let Some(message) = other_format(text) {
         return (None, format!("{name} is not TOML: {message}"), Some(EXAMPLE.to_owned()));
     }
-    let line = Line::around(text, at);
+    let line = Line::line_around(text, at);
     let found = twice(text, at, &said)
         .or_else(|| line.typographic())
         .or_else(|| line.header())
@@ -52,10 +52,10 @@ fn other_format(text: &str) -> Option<String> {
 }
 
 /// Reports a key or table that is defined twice, with the line of the first.
-fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
+fn twice(text: &str, at: usize, said: &str) -> Option<FoundSyntax> {
     let (_, key) = said.split_once("duplicate key `")?;
     let key = key.split('`').next()?;
-    let line = Line::around(text, at);
+    let line = Line::line_around(text, at);
     let same = |other: &str| {
         other.split('=').next().map(str::trim) == line.code().split('=').next().map(str::trim)
     };
@@ -70,7 +70,7 @@ fn twice(text: &str, at: usize, said: &str) -> Option<Found> {
         same(other) && (header || table(*n) == table(here))
     });
     let place = first.map_or_else(String::new, |first| format!(", first in line {first}"));
-    let span = line.whole();
+    let span = line.whole_span();
     Some(if header {
         let header = line.code();
         (
@@ -93,7 +93,7 @@ struct Line<'t> {
 impl<'t> Line<'t> {
     /// Returns the line that contains a position; the previous one, if the line is empty or the position is after the
     /// end of a line.
-    fn around(text: &'t str, at: usize) -> Self {
+    fn line_around(text: &'t str, at: usize) -> Self {
         let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
         let mut at = at;
         while !text.is_char_boundary(at) {
@@ -126,7 +126,7 @@ impl<'t> Line<'t> {
     }
 
     /// Returns the span of its code in the whole text.
-    fn whole(&self) -> Range<usize> {
+    fn whole_span(&self) -> Range<usize> {
         self.span(self.code())
     }
 
@@ -138,7 +138,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds quotes that a word processor has made.
-    fn typographic(&self) -> Option<Found> {
+    fn typographic(&self) -> Option<FoundSyntax> {
         let (at, c) = self.text.char_indices().find(|(_, c)| "“”„‘’«»".contains(*c))?;
         // Inside a quoted text, they are valid.
         if self.text[..at].contains(['"', '\'']) {
@@ -153,21 +153,21 @@ impl<'t> Line<'t> {
     }
 
     /// Finds a header that is not closed, or not quoted.
-    fn header(&self) -> Option<Found> {
+    fn header(&self) -> Option<FoundSyntax> {
         let code = self.code();
         let inner = code.strip_prefix('[')?;
         let name = inner.split(']').next()?.trim_matches(['[', ' ']);
         if name.contains(['/', ' ', '@', ':']) && !name.contains(['"', '\'']) {
             let message = format!("the name in `[{name}]` is not quoted");
             return Some((
-                self.whole(),
+                self.whole_span(),
                 message,
-                format!("a name with `/` is quoted: `[{}]`", quoted(name)),
+                format!("a name with `/` is quoted: `[{}]`", quote_key(name)),
             ));
         }
         if !inner.contains(']') {
             let message = format!("the header `{code}` is not closed");
-            return Some((self.whole(), message, format!("write `[{name}]`")));
+            return Some((self.whole_span(), message, format!("write `[{name}]`")));
         }
         let rest = inner.split_once(']').map_or("", |(_, rest)| rest.trim_matches([']', ' ']));
         let message = format!("`{rest}` follows the header `[{name}]`");
@@ -176,18 +176,18 @@ impl<'t> Line<'t> {
     }
 
     /// Finds a comment of another language.
-    fn comment(&self) -> Option<Found> {
+    fn comment(&self) -> Option<FoundSyntax> {
         let code = self.code();
         let mark = ["//", "--", ";", "/*"].into_iter().find(|mark| code.starts_with(mark))?;
         Some((
-            self.whole(),
+            self.whole_span(),
             format!("`{mark}` begins no comment"),
             "a comment begins with `#`".to_owned(),
         ))
     }
 
     /// Finds an invalid key or value of an assignment.
-    fn assignment(&self) -> Option<Found> {
+    fn assignment(&self) -> Option<FoundSyntax> {
         let code = self.code();
         let Some((key, value)) = code.split_once('=') else { return self.without_equals() };
         let (key, value) = (key.trim(), value.trim());
@@ -196,13 +196,13 @@ impl<'t> Line<'t> {
         }
         if value.is_empty() {
             let help = "write one behind `=`; without the line the key has its default".to_owned();
-            return Some((self.whole(), format!("`{key}` has no value"), help));
+            return Some((self.whole_span(), format!("`{key}` has no value"), help));
         }
         let (what, help) = value::explain(key, value)?;
         Some((self.span(value), what, help))
     }
 
-    fn without_equals(&self) -> Option<Found> {
+    fn without_equals(&self) -> Option<FoundSyntax> {
         let code = self.code();
         let parts = code.split_once(':').or_else(|| code.split_once(char::is_whitespace));
         let (key, value) = parts.map_or((code, ""), |(key, value)| (key.trim(), value.trim()));
@@ -214,18 +214,18 @@ impl<'t> Line<'t> {
         } else {
             format!("write `{key} = {}`", value::as_value(value))
         };
-        Some((self.whole(), format!("`{code}` has no `=`"), help))
+        Some((self.whole_span(), format!("`{code}` has no `=`"), help))
     }
 
     /// Finds a key with characters that require quotes.
-    fn key(&self, key: &str) -> Option<Found> {
+    fn key(&self, key: &str) -> Option<FoundSyntax> {
         let strange = key.contains(['/', ' ', '@', '+', '-', ':']) && !key.contains(['"', '\'']);
         let fine = key.split('.').all(|part| bare(part.trim()));
         if !strange || fine {
             return None;
         }
         let help = if key.contains('/') {
-            format!("a name with `/` is quoted: `{}`", quoted(key))
+            format!("a name with `/` is quoted: `{}`", quote_key(key))
         } else {
             format!("did you mean `{}`?", snake_case(key))
         };
@@ -239,7 +239,7 @@ fn bare(key: &str) -> bool {
 }
 
 /// Adds the required quotes to a dotted key. A dot within the name of an agent is not recognized; that is rare.
-fn quoted(key: &str) -> String {
+fn quote_key(key: &str) -> String {
     let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
     key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")
 }

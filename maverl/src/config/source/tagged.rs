@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use figment::value::Value;
 
-use super::names::{path, suggestion, within};
+use super::names::{path, path_within, suggestion};
 use super::problems::Problems;
 use super::values::out_of_range;
 use super::{alias, load};
@@ -17,7 +17,7 @@ pub(crate) type DeclaredKinds = BTreeMap<&'static str, Vec<&'static str>>;
 
 /// Reports kinds that do not exist, and keys and values that are not those of their kind. Returns the configuration without
 /// them.
-pub(super) fn checked(
+pub(super) fn check_kinds(
     mut config: Config,
     declared: &DeclaredKinds,
     problems: &mut Problems<'_>,
@@ -34,7 +34,7 @@ pub(super) fn checked(
         ("future_rewards", future_rewards, &parts.future_rewards),
         ("train_on", train_on, &parts.train_on),
     ] {
-        tables.check(written, inherited, &within(&at, key));
+        tables.check(written, inherited, &path_within(&at, key));
     }
     tables.loss(&mut config.algorithm.loss, &parts.loss, &at);
     let run = config.algorithm.loss.over(&parts.loss);
@@ -47,7 +47,7 @@ pub(super) fn checked(
         }
         for (number, seat) in &mut agent.seats {
             if let Some(written) = &mut seat.loss {
-                let at = within(&within(&at, "seats"), &number.to_string());
+                let at = path_within(&path_within(&at, "seats"), &number.to_string());
                 tables.loss(written, &own, &at);
             }
         }
@@ -64,19 +64,19 @@ struct Tables<'c, 'l> {
 impl Tables<'_, '_> {
     /// Reports what is wrong in the loss of the table at a place.
     fn loss(&mut self, written: &mut LossConfig, inherited: &LossConfig, at: &[String]) {
-        let at = within(at, "loss");
-        let surrogate = within(&at, "surrogate");
+        let at = path_within(at, "loss");
+        let surrogate = path_within(&at, "surrogate");
         self.check(&mut written.surrogate, &inherited.surrogate, &surrogate);
-        self.check(&mut written.correction, &inherited.correction, &within(&at, "correction"));
+        self.check(&mut written.correction, &inherited.correction, &path_within(&at, "correction"));
     }
 
     /// Reports what is wrong in one table, and takes it out. The kind is inherited if none is written.
     fn check(&mut self, written: &mut TaggedConfig, inherited: &TaggedConfig, at: &[String]) {
-        let Some(table) = tables::tagged(at) else { return };
+        let Some(table) = tables::tagged_table(at) else { return };
         let name = written.kind_or(&inherited.kind_or(table.kinds[0].name));
         let Some(kind) = table.kinds.iter().find(|kind| kind.name == name) else {
-            if !self.declared(table).contains(&name.as_str()) {
-                self.unknown(table, &name, at);
+            if !self.declared_kinds(table).contains(&name.as_str()) {
+                self.report_unknown(table, &name, at);
                 *written = TaggedConfig::default();
             }
             return;
@@ -85,21 +85,23 @@ impl Tables<'_, '_> {
         let Some(Value::Dict(tag, mut dict)) = given.cloned() else { return };
         dict.remove("kind");
         let mut value = Value::Dict(tag, dict);
-        for wrong in load::repaired(&mut value, at, kind.read, self.problems).unwrap_or_default() {
+        for wrong in
+            load::read_repaired(&mut value, at, kind.read, self.problems).unwrap_or_default()
+        {
             out_of_range(&wrong, at, self.problems);
         }
         written.settings = read(&value).unwrap_or_default();
     }
 
     /// Names of the declared kinds of a table.
-    fn declared(&self, table: &TaggedTable) -> &[&'static str] {
+    fn declared_kinds(&self, table: &TaggedTable) -> &[&'static str] {
         self.declared.get(table.definition).map_or(&[], Vec::as_slice)
     }
 
     /// Reports a kind that does not exist.
-    fn unknown(&mut self, table: &TaggedTable, name: &str, at: &[String]) {
+    fn report_unknown(&mut self, table: &TaggedTable, name: &str, at: &[String]) {
         let mut known = table.names();
-        known.extend(self.declared(table));
+        known.extend(self.declared_kinds(table));
         known.sort_unstable();
         known.dedup();
         let message = format!("no {} is called `{name}`", table.noun);
@@ -107,6 +109,6 @@ impl Tables<'_, '_> {
             .or_else(|| alias::value("kind", name))
             .map(|name| format!("did you mean `{name}`?"));
         let help = meant.unwrap_or_else(|| suggestion(name, known));
-        self.problems.value(&within(at, "kind"), message, help);
+        self.problems.value(&path_within(at, "kind"), message, help);
     }
 }

@@ -19,7 +19,7 @@ pub fn type_of(path: &[String]) -> Option<String> {
         let value = nested(key);
         return table.kinds.iter().find_map(|kind| type_in((kind.read)(&value).err()));
     }
-    if let Some(table) = tables::tagged(path) {
+    if let Some(table) = tables::tagged_table(path) {
         let names: Vec<String> = table.names().iter().map(|name| format!("{name:?}")).collect();
         let declared = if table.open { ", the name of a declared one" } else { "" };
         return Some(format!("one of {}{declared}, or a table with `kind`", names.join(", ")));

@@ -3,4 +3,4 @@
 use std::ops::Range;
 
 /// Position, message and help.
-pub(crate) type Unread = (Option<Range<usize>>, String, Option<String>);
+pub(crate) type UnreadValue = (Option<Range<usize>>, String, Option<String>);

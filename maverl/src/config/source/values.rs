@@ -1,6 +1,6 @@
 //! Numbers that have the right type and cannot be meant.
 
-use super::names::{key, path, within};
+use super::names::{key, path, path_within};
 use super::problems::Problems;
 use crate::config::{AgentConfig, Config, LoraConfig, ModelConfig, SamplingConfig, TargetModules};
 use crate::settings::{OutOfRange, Table};
@@ -29,7 +29,7 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     for (name, config) in &config.rewards {
         let table = path(["rewards", name]);
         ranges(config, &table, problems);
-        ranges(&config.server, &within(&table, "server"), problems);
+        ranges(&config.server, &path_within(&table, "server"), problems);
     }
     ranges(&config.rollout, &path(["rollout"]), problems);
     ranges(&config.eval, &path(["eval"]), problems);
@@ -40,13 +40,13 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
 fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {
     let table = path(["models", name]);
     label_name(name, &table, problems);
-    ranges(&model.optim, &within(&table, "optim"), problems);
+    ranges(&model.optim, &path_within(&table, "optim"), problems);
     if let Some(config) = &model.lora {
-        lora(config, &within(&table, "lora"), problems);
+        lora(config, &path_within(&table, "lora"), problems);
     }
     let kwargs = model.chat_template_kwargs.keys();
     for kwarg in kwargs.filter(|kwarg| ChatInput::VARIABLES.contains(&kwarg.as_str())) {
-        let path = within(&within(&table, "chat_template_kwargs"), kwarg);
+        let path = path_within(&path_within(&table, "chat_template_kwargs"), kwarg);
         let message = format!("`{}` is what a conversation itself gives", key(&path));
         problems.key(&path, message, "remove it".to_owned());
     }
@@ -54,32 +54,32 @@ fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {
 
 fn agent(config: &AgentConfig, table: &[String], problems: &mut Problems<'_>) {
     if let Some(worker) = &config.worker_group {
-        label_name(worker, &within(table, "worker_group"), problems);
+        label_name(worker, &path_within(table, "worker_group"), problems);
     }
     if let Some(adapter) = &config.adapter {
-        label_name(adapter, &within(table, "adapter"), problems);
+        label_name(adapter, &path_within(table, "adapter"), problems);
     }
     if let Some(config) = &config.lora {
-        lora(config, &within(table, "lora"), problems);
+        lora(config, &path_within(table, "lora"), problems);
     }
     if let Some(config) = &config.sampling {
-        sampling(config, &within(table, "sampling"), problems);
+        sampling(config, &path_within(table, "sampling"), problems);
     }
     if let Some(config) = &config.loss {
-        ranges(config, &within(table, "loss"), problems);
+        ranges(config, &path_within(table, "loss"), problems);
     }
     if let Some(config) = &config.optim {
-        ranges(config, &within(table, "optim"), problems);
+        ranges(config, &path_within(table, "optim"), problems);
     }
     for (number, config) in &config.seats {
-        agent(config, &within(&within(table, "seats"), &number.to_string()), problems);
+        agent(config, &path_within(&path_within(table, "seats"), &number.to_string()), problems);
     }
 }
 
 fn sampling(config: &SamplingConfig, table: &[String], problems: &mut Problems<'_>) {
     ranges(config, table, problems);
     if config.stop.iter().flatten().any(String::is_empty) {
-        let path = within(table, "stop");
+        let path = path_within(table, "stop");
         let message =
             format!("`{}` holds an empty text, which ends every reply at once", key(&path));
         problems.value(&path, message, "remove it".to_owned());
@@ -94,7 +94,7 @@ fn lora(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
 /// Reports an empty list of modules.
 pub(crate) fn empty_modules(config: &LoraConfig, table: &[String], problems: &mut Problems<'_>) {
     if config.target_modules == Some(TargetModules::Named(Vec::new())) {
-        let path = within(table, "target_modules");
+        let path = path_within(table, "target_modules");
         let message = format!("`{}` names no module", key(&path));
         problems.value(&path, message, "remove it: all linear maps are corrected".to_owned());
     }
@@ -109,7 +109,7 @@ fn ranges<T: Table>(written: &T, table: &[String], problems: &mut Problems<'_>) 
 
 /// Reports a number of a table that is out of its range.
 pub(super) fn out_of_range(wrong: &OutOfRange, table: &[String], problems: &mut Problems<'_>) {
-    let path = wrong.key.iter().fold(table.to_vec(), |table, part| within(&table, part));
+    let path = wrong.key.iter().fold(table.to_vec(), |table, part| path_within(&table, part));
     problems.value(&path, format!("`{}` {}", key(&path), wrong.message()), None);
 }
 

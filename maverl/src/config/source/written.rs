@@ -20,9 +20,9 @@ impl Written {
     pub(crate) fn read(declared: &DeclaredKinds, problems: &mut Problems<'_>) -> Self {
         let config = load::config(problems);
         secrets::check(problems);
-        let config = tagged::checked(config, declared, problems);
+        let config = tagged::check_kinds(config, declared, problems);
         values::check(&config, problems);
-        Self(inherited(config))
+        Self(inherit_values(config))
     }
 }
 
@@ -35,7 +35,7 @@ impl Deref for Written {
 }
 
 /// Fills in what agents inherit: a model, if none is written, and the coefficients of the loss that the preset sets.
-fn inherited(written: Config) -> Config {
+fn inherit_values(written: Config) -> Config {
     let parts = written.algorithm.name.parts();
     let loss = written.algorithm.loss.over(&parts.loss);
     let models = if written.models.is_empty() {

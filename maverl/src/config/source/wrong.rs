@@ -6,7 +6,7 @@ use figment::value::{Dict, Value};
 use super::alias;
 use super::names::{did_you_mean, key, list};
 use super::problems::Problems;
-use crate::config::tables::{Declared, TABLES};
+use crate::config::tables::{DeclaredTable, TABLES};
 
 /// Maximum number of keys of an unknown table that are translated.
 const TRANSLATED: usize = 40;
@@ -22,7 +22,7 @@ pub(super) fn report(
     let name = item.iter().fold(key(path), |name, index| format!("{name}[{index}]"));
     match kind {
         Kind::UnknownField(field, known) => {
-            let help = unknown(problems, path, field, (known, value));
+            let help = unknown_help(problems, path, field, (known, value));
             problems.key(path, format!("unknown key `{name}`"), help);
         }
         Kind::UnknownVariant(found, known) => {
@@ -41,8 +41,9 @@ pub(super) fn report(
             problems.value(path, message, table(path, &Actual::Seq));
         }
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-            let written = problems.written(path).filter(|_| item.is_empty()).map(str::to_owned);
-            let shown = shown(found, written.as_deref());
+            let written =
+                problems.written_text(path).filter(|_| item.is_empty()).map(str::to_owned);
+            let shown = show_value(found, written.as_deref());
             let message = format!("`{name}` is {shown}; expected {}", range(found, expected));
             let help = instead(path, found, plain_type(expected), item.is_empty());
             problems.value(path, message, help);
@@ -71,13 +72,13 @@ fn too_large(text: &str, expected: &str) -> bool {
 }
 
 /// Returns help for a key that does not exist in its table.
-fn unknown(
+fn unknown_help(
     problems: &Problems<'_>,
     path: &[String],
     field: &str,
     (known, value): (&[&str], &Value),
 ) -> String {
-    if let Some(name) = alias::moved(path) {
+    if let Some(name) = alias::moved_key(path) {
         return format!("did you mean {name}?");
     }
     let close = did_you_mean(field, known.iter().copied());
@@ -90,7 +91,7 @@ fn unknown(
             return format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`");
         }
         let lead = close.map(mean).or(alias);
-        let keys = translated(problems, (&path.join("."), close), table);
+        let keys = translated_keys(problems, (&path.join("."), close), table);
         let lines: Vec<String> = lead.into_iter().chain(keys).collect();
         return if lines.is_empty() { every(known) } else { lines.join("\n") };
     }
@@ -108,7 +109,7 @@ fn unknown(
 
 /// Returns help for a key of other tables.
 pub(crate) fn home_of(field: &str) -> Option<String> {
-    let homes = TABLES.iter().filter(|table| has(table, field)).map(Declared::title);
+    let homes = TABLES.iter().filter(|table| has(table, field)).map(DeclaredTable::title);
     let homes: Vec<String> = homes.collect();
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
@@ -147,14 +148,14 @@ fn every(known: &[&str]) -> String {
 fn elsewhere(field: &str) -> Option<String> {
     let keys = TABLES.iter().flat_map(|table| table.keys).map(|key| key.name);
     let close = did_you_mean(field, keys.filter(|key| key.len() > 3))?;
-    let homes = TABLES.iter().filter(|table| has(table, close)).map(Declared::title);
+    let homes = TABLES.iter().filter(|table| has(table, close)).map(DeclaredTable::title);
     let homes: Vec<String> = homes.collect();
     Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
 }
 
 /// Returns a line for each key of a table of another trainer: its name here, or the table that has a key of the same name. Keys of
 /// the table with the name `close`, which was probably meant, have none.
-fn translated(
+fn translated_keys(
     problems: &Problems<'_>,
     (name, close): (&str, Option<&str>),
     table: &Dict,
@@ -162,7 +163,8 @@ fn translated(
     let mut found = Vec::new();
     leaves(name, table, &mut |path, name| {
         let homes = || TABLES.iter().filter(|table| name != "name" && has(table, name));
-        let is_close = |table: &Declared| table.place().iter().any(|part| Some(&**part) == close);
+        let is_close =
+            |table: &DeclaredTable| table.place().iter().any(|part| Some(&**part) == close);
         let home = || homes().next().filter(|_| !homes().any(is_close));
         let elsewhere = || home().map(|home| format!("`{path}` belongs to {}", home.title()));
         found.extend(alias::line(path, problems.only_model()).or_else(elsewhere));
@@ -192,7 +194,7 @@ fn variant<'v>(path: &[String], found: &str, known: &[&'v str]) -> Option<&'v st
 }
 
 /// Formats a value as it was written, or else as it was parsed.
-fn shown(found: &Actual, written: Option<&str>) -> String {
+fn show_value(found: &Actual, written: Option<&str>) -> String {
     match (found, written) {
         (Actual::Float(_), Some(written)) => written.to_owned(),
         (Actual::Bool(value), _) => value.to_string(),
@@ -362,7 +364,7 @@ fn is_key(table: &str, name: &str) -> bool {
 }
 
 /// Returns true if a table has a key.
-fn has(table: &Declared, name: &str) -> bool {
+fn has(table: &DeclaredTable, name: &str) -> bool {
     table.keys.iter().any(|key| key.name == name)
 }
 

@@ -8,7 +8,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table};
 
 use super::toml_value::toml_value;
-use super::unread::Unread;
+use super::unread::UnreadValue;
 use crate::IntoMap;
 
 /// Tables and lists in each other.
@@ -16,7 +16,7 @@ const DEPTH: usize = 32;
 
 /// A value and its place in the text.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     span: Range<usize>,
     data: Data,
 }
@@ -24,7 +24,7 @@ pub(super) struct Node {
 #[derive(Debug)]
 enum Data {
     Scalar(toml_edit::Value),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     Table(Vec<YamlEntry>),
 }
 
@@ -33,11 +33,11 @@ enum Data {
 struct YamlEntry {
     name: String,
     span: Range<usize>,
-    value: Node,
+    value: YamlNode,
 }
 
 /// The table that a text is.
-pub(super) fn parse(name: &str, text: &str) -> Result<Node, Unread> {
+pub(super) fn parse(name: &str, text: &str) -> Result<YamlNode, UnreadValue> {
     let mut reader = YamlReader::new(text);
     let node = reader.document().map_err(|(span, message, help)| {
         (span, format!("{name} is not a configuration in YAML: {message}"), help)
@@ -45,7 +45,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Node, Unread> {
     Ok(node)
 }
 
-impl Node {
+impl YamlNode {
     /// The value as a layer has it.
     pub(super) fn dict(&self) -> Dict {
         match &self.data {
@@ -130,7 +130,7 @@ impl<'t> YamlReader<'t> {
     }
 
     /// The only document, a table.
-    fn document(&mut self) -> Result<Node, Unread> {
+    fn document(&mut self) -> Result<YamlNode, UnreadValue> {
         let mut found = None;
         loop {
             let (event, span) = self.next()?;
@@ -157,11 +157,11 @@ impl<'t> YamlReader<'t> {
                 let message = "it is no table of keys and values".to_owned();
                 Err((Some(node.span), message, Some("write `steps: 100`".to_owned())))
             }
-            None => Ok(Node { span: 0..0, data: Data::Table(Vec::new()) }),
+            None => Ok(YamlNode { span: 0..0, data: Data::Table(Vec::new()) }),
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Range<usize>), Unread> {
+    fn next(&mut self) -> Result<(Event<'t>, Range<usize>), UnreadValue> {
         match self.events.next() {
             Some(Ok((event, span))) => {
                 let span = self.bytes(span);
@@ -190,7 +190,7 @@ impl<'t> YamlReader<'t> {
         event: Event<'t>,
         span: Range<usize>,
         depth: usize,
-    ) -> Result<Node, Unread> {
+    ) -> Result<YamlNode, UnreadValue> {
         let tagged = match &event {
             Event::Scalar(.., tag) | Event::SequenceStart(_, tag) | Event::MappingStart(_, tag) => {
                 tag.is_some()
@@ -215,10 +215,10 @@ impl<'t> YamlReader<'t> {
             }
             _ => return Err((Some(span), format!("{key} has no value"), None)),
         };
-        Ok(Node { span, data })
+        Ok(YamlNode { span, data })
     }
 
-    fn list(&mut self, key: &str, depth: usize) -> Result<Vec<Node>, Unread> {
+    fn list(&mut self, key: &str, depth: usize) -> Result<Vec<YamlNode>, UnreadValue> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -228,7 +228,7 @@ impl<'t> YamlReader<'t> {
         }
     }
 
-    fn table(&mut self, depth: usize) -> Result<Vec<YamlEntry>, Unread> {
+    fn table(&mut self, depth: usize) -> Result<Vec<YamlEntry>, UnreadValue> {
         let mut entries: Vec<YamlEntry> = Vec::new();
         loop {
             let (name, span) = match self.next()? {
@@ -257,7 +257,7 @@ fn scalar(
     text: &str,
     style: ScalarStyle,
     span: &Range<usize>,
-) -> Result<toml_edit::Value, Unread> {
+) -> Result<toml_edit::Value, UnreadValue> {
     if style != ScalarStyle::Plain {
         return Ok(text.into());
     }

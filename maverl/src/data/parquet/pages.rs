@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
-use super::thrift::{Field, I32, LIST, Reader, STRUCT};
+use super::thrift::{Field, I32, LIST, STRUCT, ThriftReader};
 use super::wrong::WrongParquet;
 use crate::data::bounds::Bounds;
 
@@ -67,7 +67,7 @@ fn footer(file: &mut File) -> io::Result<Option<Vec<u8>>> {
 
 /// Returns the maximum depth of the columns of a footer.
 fn depth(footer: &[u8]) -> Option<usize> {
-    let mut reader = Reader::new(footer);
+    let mut reader = ThriftReader::new(footer);
     let mut last = 0;
     while let Some(field) = reader.field(last)? {
         last = field.id;
@@ -100,7 +100,7 @@ fn depth(footer: &[u8]) -> Option<usize> {
 }
 
 /// Returns the number of children of a schema element.
-fn children(reader: &mut Reader<'_>) -> Option<i64> {
+fn children(reader: &mut ThriftReader<'_>) -> Option<i64> {
     let (mut last, mut children) = (0, 0);
     while let Some(Field { id, kind }) = reader.field(last)? {
         last = id;
@@ -169,7 +169,7 @@ fn page(file: &mut File, at: u64) -> Result<Page, WrongParquet> {
 
 /// Parses a page's header: fields 2 and 3 are its sizes, and 5 or 8 a struct about its contents.
 fn header(bytes: &[u8]) -> Option<Page> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ThriftReader::new(bytes);
     let (mut page, mut last) = (Page::default(), 0);
     while let Some(Field { id, kind }) = reader.field(last)? {
         last = id;
@@ -187,7 +187,7 @@ fn header(bytes: &[u8]) -> Option<Page> {
 
 /// Parses the contents of a page header: field 1 is the number of values. Some fields are lengths of levels, which
 /// version 2 does not compress.
-fn contents(reader: &mut Reader<'_>, page: &mut Page, levels: &[i64]) -> Option<()> {
+fn contents(reader: &mut ThriftReader<'_>, page: &mut Page, levels: &[i64]) -> Option<()> {
     let mut last = 0;
     while let Some(Field { id, kind }) = reader.field(last)? {
         last = id;

@@ -4,7 +4,7 @@
 const DEEPEST: usize = 32;
 
 /// Reader of a struct's bytes.
-pub(super) struct Reader<'b> {
+pub(super) struct ThriftReader<'b> {
     bytes: &'b [u8],
     at: usize,
 }
@@ -20,7 +20,7 @@ pub(super) const I32: u8 = 5;
 pub(super) const LIST: u8 = 9;
 pub(super) const STRUCT: u8 = 12;
 
-impl<'b> Reader<'b> {
+impl<'b> ThriftReader<'b> {
     pub(super) fn new(bytes: &'b [u8]) -> Self {
         Self { bytes, at: 0 }
     }

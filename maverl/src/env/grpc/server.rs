@@ -100,7 +100,7 @@ impl Server {
     /// not. Fails if the server does not answer. Blocks the thread.
     pub(super) fn describe(&self) -> Result<Option<Vec<String>>, EnvError> {
         let server = self.clone();
-        let described = remote::apart(async move {
+        let described = remote::run_apart(async move {
             // A connection lives on the runtime that opened it; that of the run opens another one.
             let mut client = EnvironmentClient::new(server.0.endpoint.connect_lazy());
             let request = server.request(DescribeRequest {});
@@ -241,7 +241,7 @@ impl Server {
         let score =
             self.call(&request, |mut client, request| async move { client.judge(request).await });
         let score = score.await.map_err(|status| self.failed(&status))?;
-        let reward = Score::bounded("the score", score.reward)
+        let reward = Score::check_bounds("the score", score.reward)
             .map_err(|what| EnvError(format!("the gRPC server at {}: {what}", self.address())))?;
         let metrics = serde_json::from_str(&score.metrics).map_err(|error| {
             let address = self.address();

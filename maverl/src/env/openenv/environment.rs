@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::form::{self, shown};
+use super::form::{self, show_observation};
 use super::server::Server;
 use super::socket::Frame;
 use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
@@ -95,7 +95,7 @@ struct State {
 }
 
 impl OpenEnv {
-    fn started(&self) -> Result<&Arc<Server>, EnvError> {
+    fn started_server(&self) -> Result<&Arc<Server>, EnvError> {
         self.server.as_ref().ok_or_else(|| EnvError::new("the environment is not started"))
     }
 
@@ -124,17 +124,17 @@ impl OpenEnv {
 
     /// Sends an action, and records its reward. Returns the observation as a text.
     async fn step(&self, state: &mut State, action: Value) -> Result<Observation, EnvError> {
-        let server = self.started()?;
+        let server = self.started_server()?;
         let message = json!({"type": "step", "data": action});
         match server.ask(state.socket, &message).await? {
             Frame::Observation { observation, reward, done } => {
                 state.steps += 1;
                 if let Some(reward) = reward {
-                    let bounded = Score::bounded("the reward of a step", reward);
-                    state.rewards.push(bounded.map_err(|what| server.failed(&what))?);
+                    let bounded = Score::check_bounds("the reward of a step", reward);
+                    state.rewards.push(bounded.map_err(|what| server.server_failure(&what))?);
                 }
                 state.done |= done;
-                let text = shown(&self.observation, &observation);
+                let text = show_observation(&self.observation, &observation);
                 Ok(Observation { text, done: state.done })
             }
             // The server goes on; the team reads what was wrong.
@@ -143,7 +143,9 @@ impl OpenEnv {
             {
                 Ok(Observation::new(format!("error: {message}")))
             }
-            Frame::Error { code, message } => Err(server.failed(&format!("{code}: {message}"))),
+            Frame::Error { code, message } => {
+                Err(server.server_failure(&format!("{code}: {message}")))
+            }
         }
     }
 
@@ -221,10 +223,10 @@ impl Environment for OpenEnv {
     }
 
     async fn open(&self, task: &Task, seed: u64) -> Result<Value, EnvError> {
-        let server = self.started()?;
+        let server = self.started_server()?;
         let (socket, observation, done) = server.open(&self.reset_of(task, seed)?).await?;
         server.store_tools(task, &observation);
-        let first = shown(&self.observation, &observation);
+        let first = show_observation(&self.observation, &observation);
         Ok(json!(State { socket, first, rewards: Vec::new(), steps: 0, done }))
     }
 
@@ -234,14 +236,14 @@ impl Environment for OpenEnv {
             let text = "error: the episode is over, and accepts no further action".to_owned();
             return Ok(Observation { text, done: true });
         }
-        if self.started()?.judged(state.socket).is_some() {
-            return Err(self.started()?.failed(ANSWERED));
+        if self.started_server()?.judged_answer(state.socket).is_some() {
+            return Err(self.started_server()?.server_failure(ANSWERED));
         }
         let action = match action {
             Action::Tool { name, arguments } => {
                 json!({"type": "call_tool", "tool_name": name, "arguments": arguments})
             }
-            Action::Text(text) => match self.started()?.form.action(&self.action, &text) {
+            Action::Text(text) => match self.started_server()?.form.action(&self.action, &text) {
                 Ok(action) => action,
                 Err(wanted) => return Ok(Observation::new(format!("error: {wanted}"))),
             },
@@ -252,13 +254,13 @@ impl Environment for OpenEnv {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        let (state, server) = (state_of(session)?, self.started()?);
+        let (state, server) = (state_of(session)?, self.started_server()?);
         let last = answer.filter(|_| !state.done);
         let Some((answer, action)) = last.and_then(|a| Some((a, server.form.answer(a)?))) else {
             return Ok(self.score_of(&state));
         };
-        if let Some((judged, score)) = server.judged(state.socket) {
-            return if judged == answer { Ok(score) } else { Err(server.failed(ANSWERED)) };
+        if let Some((judged, score)) = server.judged_answer(state.socket) {
+            return if judged == answer { Ok(score) } else { Err(server.server_failure(ANSWERED)) };
         }
         let mut ended = state;
         self.step(&mut ended, action).await?;
@@ -269,7 +271,7 @@ impl Environment for OpenEnv {
 
     async fn close(&self, session: Session) -> Result<(), EnvError> {
         let state = state_of(&session)?;
-        self.started()?.close(state.socket).await;
+        self.started_server()?.close(state.socket).await;
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ impl ActionForm {
             (AUTO | JSON, _) => return Err(self.description()),
             (field, _) => field,
         };
-        let value = typed(self.properties.get(field).unwrap_or(&Value::Null), text)?;
+        let value = typed_value(self.properties.get(field).unwrap_or(&Value::Null), text)?;
         Ok(Value::Object(Map::from_iter([(field.to_owned(), value)])))
     }
 
@@ -96,7 +96,7 @@ fn object(text: &str) -> Option<Value> {
 }
 
 /// Returns a text as a value of a schema.
-fn typed(schema: &Value, text: &str) -> Result<Value, String> {
+fn typed_value(schema: &Value, text: &str) -> Result<Value, String> {
     let text = text.trim();
     let read = |kind: &str| match serde_json::from_str::<Value>(text) {
         Ok(value) if kind == "integer" && (value.is_i64() || value.is_u64()) => Ok(value),
@@ -118,7 +118,7 @@ fn kind(schema: &Value) -> Option<&str> {
 }
 
 /// Returns the text of an observation: of a field, of all as JSON, or of the fields that hold texts.
-pub(super) fn shown(form: &str, observation: &Value) -> String {
+pub(super) fn show_observation(form: &str, observation: &Value) -> String {
     match form {
         AUTO => auto(observation),
         JSON => compact(observation),
@@ -224,25 +224,25 @@ mod tests {
     #[test]
     fn an_observation_shows_its_texts_or_else_its_fields() {
         let seen = json!({"prompt": "Play.", "stdout": "", "stderr": "warning", "legal_actions": [1], "metadata": {}});
-        assert_eq!(shown(AUTO, &seen), "Play.\nwarning");
-        assert_eq!(shown("legal_actions", &seen), "[1]");
+        assert_eq!(show_observation(AUTO, &seen), "Play.\nwarning");
+        assert_eq!(show_observation("legal_actions", &seen), "[1]");
         let fields = json!({"board": [0, 1], "metadata": {"a": 1}});
-        assert_eq!(shown(AUTO, &fields), "{\"board\":[0,1]}");
-        assert_eq!(shown(AUTO, &json!({"metadata": {}})), "");
+        assert_eq!(show_observation(AUTO, &fields), "{\"board\":[0,1]}");
+        assert_eq!(show_observation(AUTO, &json!({"metadata": {}})), "");
         for silent in [
             json!({"text": "", "metadata": {}}),
             json!({"tool_name": "log", "result": "", "error": null}),
             json!({"stdout": "", "stderr": ""}),
         ] {
-            assert_eq!(shown(AUTO, &silent), "", "{silent}");
+            assert_eq!(show_observation(AUTO, &silent), "", "{silent}");
         }
         let code = json!({"stdout": "", "stderr": "", "exit_code": 0});
-        assert_eq!(shown(AUTO, &code), code.to_string());
+        assert_eq!(show_observation(AUTO, &code), code.to_string());
         let called = json!({"tool_name": "add", "result": {"content": [{"type": "text", "text": "5"}]}, "error": null});
-        assert_eq!(shown(AUTO, &called), "5");
+        assert_eq!(show_observation(AUTO, &called), "5");
         let failed =
             json!({"result": null, "error": {"error_type": "timeout", "message": "too slow"}});
-        assert_eq!(shown(AUTO, &failed), "error: too slow");
+        assert_eq!(show_observation(AUTO, &failed), "error: too slow");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Server {
         let form = ActionForm::of_schema(&schema["action"]);
         let actions = serde_json::from_value(schema["action"][ACTIONS].clone()).ok();
         let tools =
-            if form.calls_tools() { listed(&ws, key.as_deref(), timeout)? } else { Vec::new() };
+            if form.calls_tools() { list_tools(&ws, key.as_deref(), timeout)? } else { Vec::new() };
         Ok(Self {
             ws,
             key,
@@ -90,9 +90,9 @@ impl Server {
         let (until, mut pause) = (Instant::now() + self.timeout, PAUSES[0]);
         loop {
             let connected = Socket::connect(&self.ws, self.key.as_deref(), self.timeout).await;
-            let socket = connected.map_err(|what| self.failed(&what))?;
+            let socket = connected.map_err(|what| self.server_failure(&what))?;
             let answer = socket.sender().ask(reset, self.timeout).await;
-            match answer.map_err(|what| self.failed(&what))? {
+            match answer.map_err(|what| self.server_failure(&what))? {
                 Frame::Observation { observation, done, .. } => {
                     let number = self.next.fetch_add(1, Ordering::Relaxed);
                     self.sessions()
@@ -107,7 +107,7 @@ impl Server {
                     pause = (pause * 2).min(PAUSES[1]);
                 }
                 Frame::Error { code, message } => {
-                    return Err(self.failed(&format!("no reset: {code}: {message}")));
+                    return Err(self.server_failure(&format!("no reset: {code}: {message}")));
                 }
             }
         }
@@ -116,8 +116,8 @@ impl Server {
     /// Sends a message of a session, and returns its answer.
     pub(super) async fn ask(&self, number: u64, message: &Value) -> Result<Frame, EnvError> {
         let sender = self.sessions().get(&number).map(|open| open.socket.sender());
-        let sender = sender.ok_or_else(|| self.failed("the session is not open"))?;
-        sender.ask(message, self.timeout).await.map_err(|what| self.failed(&what))
+        let sender = sender.ok_or_else(|| self.server_failure("the session is not open"))?;
+        sender.ask(message, self.timeout).await.map_err(|what| self.server_failure(&what))
     }
 
     /// Closes a session.
@@ -129,7 +129,7 @@ impl Server {
     }
 
     /// Returns the answer that ended the episode of a session, with its score.
-    pub(super) fn judged(&self, number: u64) -> Option<(String, Score)> {
+    pub(super) fn judged_answer(&self, number: u64) -> Option<(String, Score)> {
         self.sessions().get(&number)?.judged.clone()
     }
 
@@ -153,7 +153,7 @@ impl Server {
     }
 
     /// Returns a failure with the address of the server.
-    pub(super) fn failed(&self, what: &str) -> EnvError {
+    pub(super) fn server_failure(&self, what: &str) -> EnvError {
         EnvError(format!("the OpenEnv server at {}: {what}", self.ws))
     }
 
@@ -163,9 +163,9 @@ impl Server {
 }
 
 /// Lists the tools of a server. Blocks the thread.
-fn listed(ws: &str, key: Option<&str>, timeout: Duration) -> Result<Vec<Tool>, String> {
+fn list_tools(ws: &str, key: Option<&str>, timeout: Duration) -> Result<Vec<Tool>, String> {
     let (ws, key) = (ws.to_owned(), key.map(str::to_owned));
-    remote::apart(async move {
+    remote::run_apart(async move {
         let socket = Socket::connect(&ws, key.as_deref(), timeout).await?;
         let message = json!({"type": "step", "data": {"type": "list_tools"}});
         let answer = socket.sender().ask(&message, timeout).await;

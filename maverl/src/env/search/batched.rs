@@ -17,27 +17,27 @@ use crate::env::EnvError;
 /// cached.
 pub struct BatchedSearch {
     cached: Arc<CachedIndex>,
-    waiting: Mutex<Vec<Ask>>,
+    waiting: Mutex<Vec<QueuedQueries>>,
     /// Lock of the caller that answers all pending queries.
     turn: tokio::sync::Mutex<()>,
 }
 
 struct CachedIndex {
     index: Index,
-    kept: QueryCache<Found>,
+    kept: QueryCache<FoundDocuments>,
 }
 
 /// Number of queries between two checks for dropped callers.
 const AT_ONCE: usize = 64;
 
 /// Result of one query.
-type Found = Arc<[RankedDocument]>;
+type FoundDocuments = Arc<[RankedDocument]>;
 
 /// Queries for the best `k` documents, and the channel of their caller.
-struct Ask {
+struct QueuedQueries {
     queries: Vec<String>,
     k: usize,
-    answer: oneshot::Sender<Result<Vec<Found>, EnvError>>,
+    answer: oneshot::Sender<Result<Vec<FoundDocuments>, EnvError>>,
 }
 
 impl BatchedSearch {
@@ -63,7 +63,7 @@ impl BatchedSearch {
         k: usize,
     ) -> Result<Vec<Vec<FoundDocument<'_>>>, EnvError> {
         let queries = || queries.iter().map(AsRef::<str>::as_ref);
-        let mut known: Vec<Option<Found>> =
+        let mut known: Vec<Option<FoundDocuments>> =
             queries().map(|query| self.cached.kept.get(query, k)).collect();
         let new = || queries().zip(&known).filter(|(_, known)| known.is_none());
         let new: Vec<String> = new().map(|(query, _)| query.to_owned()).collect();
@@ -73,14 +73,15 @@ impl BatchedSearch {
                 *unknown = Some(found);
             }
         }
-        let hits = |found: Found| found.iter().map(|ranked| self.index().hit(*ranked)).collect();
+        let hits =
+            |found: FoundDocuments| found.iter().map(|ranked| self.index().hit(*ranked)).collect();
         Ok(known.into_iter().flatten().map(hits).collect())
     }
 
     /// Waits until these queries are answered, or until this caller holds the lock and answers all pending ones.
-    async fn ask(&self, queries: Vec<String>, k: usize) -> Result<Vec<Found>, EnvError> {
+    async fn ask(&self, queries: Vec<String>, k: usize) -> Result<Vec<FoundDocuments>, EnvError> {
         let (answer, mut answered) = oneshot::channel();
-        self.waiting().push(Ask { queries, k, answer });
+        self.waiting().push(QueuedQueries { queries, k, answer });
         let broken = |_| EnvError::new("the index broke down");
         tokio::select! {
             biased;
@@ -95,15 +96,15 @@ impl BatchedSearch {
         answered.await.map_err(broken)?
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Ask>> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<QueuedQueries>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CachedIndex {
     /// Answers all callers, grouped by number of documents.
-    fn answer(&self, asks: Vec<Ask>) {
-        let mut by_k: BTreeMap<usize, Vec<Ask>> = BTreeMap::new();
+    fn answer(&self, asks: Vec<QueuedQueries>) {
+        let mut by_k: BTreeMap<usize, Vec<QueuedQueries>> = BTreeMap::new();
         for ask in asks {
             by_k.entry(ask.k).or_default().push(ask);
         }
@@ -111,14 +112,14 @@ impl CachedIndex {
     }
 
     /// Answers the callers for `k` documents. Each query is searched once, if any caller still waits.
-    fn batch(&self, k: usize, asks: Vec<Ask>) {
+    fn batch(&self, k: usize, asks: Vec<QueuedQueries>) {
         let queries = asks.iter().flat_map(|ask| &ask.queries).map(String::as_str);
         let queries: Vec<&str> = queries.collect::<BTreeSet<_>>().into_iter().collect();
         let waits = || asks.iter().any(|ask| !ask.answer.is_closed());
         let parts = queries.chunks(AT_ONCE).take_while(|_| waits());
         let found: Result<Vec<_>, EnvError> =
-            parts.map(|part| self.index.ranked(part, k)).collect();
-        let found: Vec<Found> = match found {
+            parts.map(|part| self.index.rank_queries(part, k)).collect();
+        let found: Vec<FoundDocuments> = match found {
             Ok(found) => found.into_iter().flatten().map(Arc::from).collect(),
             // A caller with a failing query fails alone.
             Err(_) if asks.len() > 1 => {
@@ -130,14 +131,14 @@ impl CachedIndex {
             }
         };
         // Queries of dropped callers are missing.
-        let found: BTreeMap<&str, Found> = queries.into_iter().zip(found).into_map();
+        let found: BTreeMap<&str, FoundDocuments> = queries.into_iter().zip(found).into_map();
         for (query, found) in &found {
-            self.kept.put(query, k, Arc::clone(found));
+            self.kept.put_result(query, k, Arc::clone(found));
         }
-        let answers = asks.iter().map(|Ask { queries, .. }| -> Vec<Found> {
+        let answers = asks.iter().map(|QueuedQueries { queries, .. }| -> Vec<FoundDocuments> {
             queries.iter().filter_map(|query| found.get(query.as_str())).map(Arc::clone).collect()
         });
-        let answers: Vec<Vec<Found>> = answers.collect();
+        let answers: Vec<Vec<FoundDocuments>> = answers.collect();
         for (ask, answer) in asks.into_iter().zip(answers) {
             let _ = ask.answer.send(Ok(answer));
         }
@@ -193,12 +194,13 @@ mod tests {
         let titles: Vec<String> = facts::corpus().into_iter().map(|d| d.title).take(300).collect();
         let (answer, left) = oneshot::channel();
         drop(left);
-        batched.cached.answer(vec![Ask { queries: titles.clone(), k: 3, answer }]);
+        batched.cached.answer(vec![QueuedQueries { queries: titles.clone(), k: 3, answer }]);
         assert!(titles.iter().all(|title| batched.cached.kept.get(title, 3).is_none()));
         // As long as one caller waits, all queries are answered.
         let ((gone, left), (waits, mut answered)) = (oneshot::channel(), oneshot::channel());
         drop(left);
-        let ask = |answer, queries: &[String]| Ask { queries: queries.to_vec(), k: 3, answer };
+        let ask =
+            |answer, queries: &[String]| QueuedQueries { queries: queries.to_vec(), k: 3, answer };
         batched.cached.answer(vec![ask(gone, &titles[..200]), ask(waits, &titles[200..])]);
         assert_eq!(answered.try_recv().unwrap().unwrap().len(), 100);
     }

@@ -81,7 +81,7 @@ impl Bm25 {
         if k == 0 {
             return Vec::new();
         }
-        let words: BTreeSet<String> = words(query).collect();
+        let words: BTreeSet<String> = words_of(query).collect();
         let lists = words.iter().filter_map(|word| self.postings.get(word.as_str()));
         let lists: Vec<&[Posting]> = lists.map(Vec::as_slice).collect();
         let found: usize = lists.iter().map(|list| list.len()).sum();
@@ -125,14 +125,14 @@ fn dense_scores(lists: &[&[Posting]], documents: usize) -> Vec<RankedDocument> {
 /// Counts the words of a document.
 fn count(document: &Document) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
-    for word in words(&document.title).chain(words(&document.text)) {
+    for word in words_of(&document.title).chain(words_of(&document.text)) {
         *counts.entry(word).or_default() += 1;
     }
     counts
 }
 
 /// Iterates over the words of a text in lower case.
-fn words(text: &str) -> impl Iterator<Item = String> {
+fn words_of(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(|word| word.chars().flat_map(char::to_lowercase).collect())
 }
@@ -189,7 +189,7 @@ mod tests {
             texts in prop::collection::vec("[a-d]( [a-d]){0,9}", 1..60), query in "[a-e]( [a-e]){0,4}",
         ) {
             let index = index(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-            let words: BTreeSet<String> = words(&query).collect();
+            let words: BTreeSet<String> = words_of(&query).collect();
             let lists: Vec<&[Posting]> =
                 words.iter().filter_map(|word| index.postings.get(word.as_str())).map(Vec::as_slice).collect();
             prop_assert_eq!(sparse_scores(&lists), dense_scores(&lists, texts.len()));

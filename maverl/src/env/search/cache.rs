@@ -28,7 +28,7 @@ impl<T: Clone> QueryCache<T> {
         cache.get(&(k, query.to_owned())).cloned()
     }
 
-    pub(super) fn put(&self, query: &str, k: usize, found: T) {
+    pub(super) fn put_result(&self, query: &str, k: usize, found: T) {
         if let Some(cache) = self.0.as_ref().filter(|_| query.len() <= LONGEST) {
             let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
             cache.put((k, query.to_owned()), found);

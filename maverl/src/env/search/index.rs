@@ -135,11 +135,11 @@ impl Index {
         let hits = |ranked: Vec<RankedDocument>| {
             ranked.into_iter().map(|ranked| self.hit(ranked)).collect()
         };
-        Ok(self.ranked(&queries, k)?.into_iter().map(hits).collect())
+        Ok(self.rank_queries(&queries, k)?.into_iter().map(hits).collect())
     }
 
     /// Returns the result of [`Index::search`] as positions.
-    pub(super) fn ranked(
+    pub(super) fn rank_queries(
         &self,
         queries: &[&str],
         k: usize,

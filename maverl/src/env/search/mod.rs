@@ -119,7 +119,7 @@ impl Environment for SearchEnvironment {
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
-        validate::answered(tasks)?;
+        validate::check_answers(tasks)?;
         Ok(validate::option_warnings(&self.corpus, &self.retriever, tasks))
     }
 
@@ -131,7 +131,7 @@ impl Environment for SearchEnvironment {
     /// Reports the share of tasks whose supporting documents the index finds, if the tasks name them. It bounds the
     /// score of any team.
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
-        validate::answered(tasks)?;
+        validate::check_answers(tasks)?;
         let supported = tasks.iter().filter(|task| !task.texts("support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
         let k = self.top_k;
@@ -176,7 +176,7 @@ impl Environment for SearchEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        validate::answered(std::slice::from_ref(&session.task))?;
+        validate::check_answers(std::slice::from_ref(&session.task))?;
         let references = session.task.texts("answers");
         // An empty answer is wrong, even if a reference normalizes to the empty text.
         let references = if answer.is_some() { references } else { Vec::new() };

@@ -37,7 +37,7 @@ pub struct Question {
 
 /// A validated request.
 #[derive(Debug, PartialEq)]
-pub struct Ask {
+pub struct SearchRequest {
     pub queries: Vec<String>,
     pub k: usize,
     pub scores: bool,
@@ -54,7 +54,7 @@ impl Question {
     /// # Errors
     ///
     /// The problem with the request.
-    pub fn read(body: &[u8]) -> Result<Ask, String> {
+    pub fn read(body: &[u8]) -> Result<SearchRequest, String> {
         let question: Self = serde_json::from_slice(body).map_err(|error| {
             format!("the body is no `{{\"queries\": [\"..\"], \"topk\": {TOP_K}, \"return_scores\": true}}`: {error}")
         })?;
@@ -75,7 +75,7 @@ impl Question {
                 "{n} `queries` with `topk` {k} are {} documents; a request may have {MOST_HITS}",
                 n * k
             )),
-            1..=MOST_DOCUMENTS => Ok(Ask { queries, k, scores: question.return_scores }),
+            1..=MOST_DOCUMENTS => Ok(SearchRequest { queries, k, scores: question.return_scores }),
             _ => Err(format!("`topk` is {k}; write a number from 1 to {MOST_DOCUMENTS}")),
         }
     }
@@ -131,7 +131,10 @@ fn write(out: &mut BoundedList, found: &[Vec<FoundDocument<'_>>], scores: bool) 
             }
             let document = WrittenRequest(hit.document);
             if scores {
-                serde_json::to_writer(&mut *out, &Scored { document, score: hit.score.into() })?
+                serde_json::to_writer(
+                    &mut *out,
+                    &ScoredDocument { document, score: hit.score.into() },
+                )?
             } else {
                 serde_json::to_writer(&mut *out, &document)?
             }
@@ -157,7 +160,7 @@ impl Serialize for WrittenRequest<'_> {
 }
 
 #[derive(Serialize)]
-struct Scored<'d> {
+struct ScoredDocument<'d> {
     document: WrittenRequest<'d>,
     score: f64,
 }
@@ -181,14 +184,14 @@ impl Write for BoundedList {
 
 /// Answer of a retriever: a list of documents for each query.
 #[derive(Deserialize)]
-pub(super) struct Answer {
-    result: Vec<Vec<Item>>,
+pub(super) struct RetrieverAnswer {
+    result: Vec<Vec<RetrieverItem>>,
 }
 
 /// A document of an answer: wrapped if there are scores, else bare.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Item {
+enum RetrieverItem {
     Scored { document: Passage },
     Bare(Passage),
 }
@@ -202,15 +205,16 @@ struct Passage {
     contents: String,
 }
 
-impl Answer {
+impl RetrieverAnswer {
     /// Returns the documents for each query.
     pub(super) fn documents(self) -> Vec<Vec<Document>> {
-        let documents = |items: Vec<Item>| items.into_iter().map(Item::document).collect();
+        let documents =
+            |items: Vec<RetrieverItem>| items.into_iter().map(RetrieverItem::document).collect();
         self.result.into_iter().map(documents).collect()
     }
 }
 
-impl Item {
+impl RetrieverItem {
     fn document(self) -> Document {
         let (Self::Scored { document } | Self::Bare(document)) = self;
         let Passage { id, title, contents } = document;
@@ -246,7 +250,7 @@ mod tests {
     fn a_question_is_read_as_search_r1_and_dr_mas_write_it() {
         let ask = |queries: &[&str], k, scores| {
             let queries = queries.iter().map(|query| (*query).to_owned()).collect();
-            Ok(Ask { queries, k, scores })
+            Ok(SearchRequest { queries, k, scores })
         };
         for (body, expected) in [
             (
@@ -300,7 +304,7 @@ mod tests {
             documents.iter().map(|document| FoundDocument { document, score: 1.5 }).collect();
         for scores in [false, true] {
             let written = answer(&[hits.clone(), Vec::new()], scores).unwrap();
-            let read: Answer = serde_json::from_slice(&written).unwrap();
+            let read: RetrieverAnswer = serde_json::from_slice(&written).unwrap();
             assert_eq!(read.documents(), [documents.to_vec(), Vec::new()]);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::cache::QueryCache;
-use super::protocol::{Answer, Question};
+use super::protocol::{Question, RetrieverAnswer};
 use crate::builtin::Document;
 use crate::client::{self, Client};
 use crate::env::EnvError;
@@ -54,14 +54,14 @@ impl Retriever {
         let mut documents =
             first(&text).map_err(|what| failed(format!("{}: {what}", self.client.address())))?;
         documents.truncate(k);
-        self.kept.put(query, k, documents.clone());
+        self.kept.put_result(query, k, documents.clone());
         Ok(documents)
     }
 }
 
 /// Returns the documents for the first query of an answer.
 fn first(text: &str) -> Result<Vec<Document>, String> {
-    let answer: Answer = serde_json::from_str(text).map_err(|error| {
+    let answer: RetrieverAnswer = serde_json::from_str(text).map_err(|error| {
         let wanted = "`{\"result\": [[{\"document\": {\"contents\": ..}, \"score\": ..}]]}`";
         format!("answered {}, not {wanted}: {error}", client::start(text))
     })?;

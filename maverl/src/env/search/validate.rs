@@ -5,7 +5,7 @@ use crate::env::EnvError;
 use crate::task::Task;
 
 /// Checks that every task has an answer.
-pub(super) fn answered(tasks: &[Task]) -> Result<(), EnvError> {
+pub(super) fn check_answers(tasks: &[Task]) -> Result<(), EnvError> {
     let blank = |task: &&Task| task.texts("answers").iter().all(|text| text.trim().is_empty());
     match tasks.iter().find(blank) {
         Some(Task { id, source, .. }) => Err(EnvError::new(format!(

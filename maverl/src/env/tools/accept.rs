@@ -10,12 +10,12 @@ use super::goal::Goal;
 use super::start::BUILT_IN;
 use crate::env::EnvError;
 use crate::task::Task;
-use crate::tools::declared;
+use crate::tools::declared_tools;
 
 impl ToolsEnvironment {
     /// Checks that every task can begin, and that its goal can be reached and missed.
     pub(super) fn accept(&self, tasks: &[Task]) -> Result<(), EnvError> {
-        let functions = declared();
+        let functions = declared_tools();
         let given = self.tools.iter().chain(self.mcp.keys()).map(String::as_str);
         let given: BTreeSet<&str> = given.collect();
         let known = |name: &str| {
@@ -23,7 +23,7 @@ impl ToolsEnvironment {
         };
         tasks.iter().try_for_each(|task| {
             let goal = Goal::read(task)?;
-            named(task, &given, known)
+            check_named_tools(task, &given, known)
                 .and_then(|()| begins(task))
                 .and_then(|()| goal.can_be_reached())
                 .and_then(|()| goal.can_be_missed(task))
@@ -45,7 +45,11 @@ impl ToolsEnvironment {
 }
 
 /// Checks that the tools that a task names exist.
-fn named(task: &Task, given: &BTreeSet<&str>, known: impl Fn(&str) -> bool) -> Result<(), String> {
+fn check_named_tools(
+    task: &Task,
+    given: &BTreeSet<&str>,
+    known: impl Fn(&str) -> bool,
+) -> Result<(), String> {
     let shown = || given.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     match task.data.get("tools") {
         None | Some(Value::Null) => Ok(()),

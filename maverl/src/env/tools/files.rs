@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::FilesOptions;
-use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool};
+use super::provider::{CallFailure, CalledEpisode, ToolProvider, blocking, text, tool};
 use super::state::State;
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
@@ -50,7 +50,7 @@ impl Files {
         Ok(Self { below, max_bytes: *max_bytes, max_files: *max_files })
     }
 
-    async fn list(&self, state: &State) -> Result<String, Failure> {
+    async fn list(&self, state: &State) -> Result<String, CallFailure> {
         let mut paths = BTreeSet::new();
         if let Some(below) = self.below.clone() {
             paths = blocking(move || {
@@ -70,15 +70,20 @@ impl Files {
         Ok(if paths.is_empty() { "(no files)".to_owned() } else { paths.join("\n") })
     }
 
-    async fn read(&self, state: &State, path: String) -> Result<String, Failure> {
+    async fn read(&self, state: &State, path: String) -> Result<String, CallFailure> {
         match (state.files.get(&path), self.below.clone()) {
             (Some(Some(text)), _) => Ok(text.clone()),
-            (Some(None), _) | (None, None) => Err(missing(&path).into()),
+            (Some(None), _) | (None, None) => Err(missing_file(&path).into()),
             (None, Some(below)) => Ok(blocking(move || below_file(&below, &path)).await??),
         }
     }
 
-    async fn write(&self, state: &mut State, path: String, text: &str) -> Result<String, Failure> {
+    async fn write(
+        &self,
+        state: &mut State,
+        path: String,
+        text: &str,
+    ) -> Result<String, CallFailure> {
         self.room(state, &path, text)?;
         let under = |other: &str, dir: &str| {
             other.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
@@ -104,7 +109,7 @@ impl Files {
     }
 
     /// Checks that a file may be written within the limits.
-    fn room(&self, state: &State, path: &str, text: &str) -> Result<(), Failure> {
+    fn room(&self, state: &State, path: &str, text: &str) -> Result<(), CallFailure> {
         let others = || state.files.iter().filter(|(other, _)| other.as_str() != path);
         let bytes: usize =
             others().map(|(path, text)| path.len() + text.as_ref().map_or(0, String::len)).sum();
@@ -117,7 +122,7 @@ impl Files {
         Ok(())
     }
 
-    async fn delete(&self, state: &mut State, path: String) -> Result<String, Failure> {
+    async fn delete(&self, state: &mut State, path: String) -> Result<String, CallFailure> {
         self.read(state, path.clone()).await?;
         self.room(state, &path, "")?;
         let done = format!("deleted `{path}`");
@@ -145,9 +150,9 @@ impl ToolProvider for Files {
 
     fn call<'a>(
         &'a self,
-        episode: Episode<'a>,
+        episode: CalledEpisode<'a>,
         call: Call,
-    ) -> BoxFuture<'a, Result<String, Failure>> {
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
             let state = episode.state;
             if call.name == "list_files" {
@@ -184,23 +189,23 @@ pub(super) fn clean(path: &str) -> Result<String, String> {
     Ok(parts.join("/"))
 }
 
-fn missing(path: &str) -> String {
+fn missing_file(path: &str) -> String {
     format!("there is no file `{path}`")
 }
 
 /// Reads a file of the directory. A path that leaves the directory does not exist.
 fn below_file(below: &Dir, path: &str) -> Result<String, String> {
-    let file = below.metadata(path).map_err(|_| missing(path))?;
+    let file = below.metadata(path).map_err(|_| missing_file(path))?;
     // Reading a pipe or a device might never end.
     if !file.is_file() {
-        return Err(missing(path));
+        return Err(missing_file(path));
     }
     if file.len() > LARGEST {
         return Err(format!("`{path}` is larger than {LARGEST} bytes"));
     }
     let mut bytes = Vec::new();
-    let file = below.open(path).map_err(|_| missing(path))?;
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| missing(path))?;
+    let file = below.open(path).map_err(|_| missing_file(path))?;
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| missing_file(path))?;
     String::from_utf8(bytes).map_err(|_| format!("`{path}` is no text"))
 }
 

@@ -126,7 +126,7 @@ impl<'t> Goal<'t> {
     /// # Errors
     ///
     /// If the database cannot be queried.
-    pub(super) fn met(
+    pub(super) fn is_met(
         &self,
         tool_set: &ToolSet,
         task: &Task,

@@ -17,10 +17,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Mutex;
 
 use super::McpServer;
-use super::provider::{Episode, Failure, ToolProvider, within};
+use super::provider::{CallFailure, CalledEpisode, ToolProvider, within_limit};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
-use connection::{Address, Connection, Service};
+use connection::{Address, Connection, McpService};
 
 /// Number of times in a row that a server is started again without an answer in between.
 const TRIES: u32 = 3;
@@ -103,14 +103,18 @@ impl ToolProvider for Server {
         self.tools.clone()
     }
 
-    fn call<'a>(&'a self, _: Episode<'a>, call: Call) -> BoxFuture<'a, Result<String, Failure>> {
+    fn call<'a>(
+        &'a self,
+        _: CalledEpisode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
             let service = Arc::clone(&self.running.lock().await.connection.service);
             let params = CallToolRequestParams::new(call.name).with_arguments(call.arguments);
             let (limit, asked) = (self.address.limit, Arc::clone(&service));
-            let asked = async move { within(limit, asked.call_tool(params)).await };
+            let asked = async move { within_limit(limit, asked.call_tool(params)).await };
             let asked = self.threads.handle().spawn(asked).await;
-            let answer = asked.map_err(|error| self.gone(&error.to_string()))??;
+            let answer = asked.map_err(|error| self.server_gone(&error.to_string()))??;
             if let Err(error @ (ServiceError::TransportClosed | ServiceError::TransportSend(_))) =
                 &answer
             {
@@ -118,38 +122,40 @@ impl ToolProvider for Server {
             }
             self.running.lock().await.tries = 0;
             match answer {
-                Ok(result) if result.is_error == Some(true) => Err(Failure::Call(shown(&result))),
-                Ok(result) => Ok(shown(&result)),
+                Ok(result) if result.is_error == Some(true) => {
+                    Err(CallFailure::Call(show_result(&result)))
+                }
+                Ok(result) => Ok(show_result(&result)),
                 // The server rejects this call; it is available for others.
                 Err(ServiceError::McpError(error)) => {
-                    Err(Failure::Call(error.message.into_owned()))
+                    Err(CallFailure::Call(error.message.into_owned()))
                 }
                 Err(ServiceError::Timeout { .. }) => {
-                    Err(Failure::Call("the server took too long".to_owned()))
+                    Err(CallFailure::Call("the server took too long".to_owned()))
                 }
-                Err(error) => Err(self.gone(&error.to_string())),
+                Err(error) => Err(self.server_gone(&error.to_string())),
             }
         })
     }
 }
 
 impl Server {
-    fn gone(&self, what: &str) -> Failure {
-        Failure::World(EnvError::new(format!("the server `{}` of `mcp`: {what}", self.name)))
+    fn server_gone(&self, what: &str) -> CallFailure {
+        CallFailure::World(EnvError::new(format!("the server `{}` of `mcp`: {what}", self.name)))
     }
 
     /// Starts the server again after a call that has found it ended, unless another call did. Returns the failure of this
     /// call, which may have had an effect.
-    async fn renew(&self, ended: &Arc<Service>, why: &str) -> Failure {
+    async fn renew(&self, ended: &Arc<McpService>, why: &str) -> CallFailure {
         let mut running = self.running.lock().await;
         if !Arc::ptr_eq(&running.connection.service, ended) {
-            return self.gone(&format!("{why}; it was started again"));
+            return self.server_gone(&format!("{why}; it was started again"));
         }
         let wrote = self.threads.handle().spawn(running.connection.wrote()).await;
         let why = why.to_owned() + &wrote.unwrap_or_default();
         if running.tries == TRIES {
             let what = format!("was started again {TRIES} times without an answer in between");
-            return self.gone(&format!("{why}; it {what}, and is not once more"));
+            return self.server_gone(&format!("{why}; it {what}, and is not once more"));
         }
         running.tries += 1;
         let address = self.address.clone();
@@ -159,16 +165,18 @@ impl Server {
             Ok(connection) if connection.tools == self.tools => {
                 running.connection = connection;
                 let (tries, most) = (running.tries, TRIES);
-                self.gone(&format!("{why}; it was started again ({tries} of {most} times)"))
+                self.server_gone(&format!("{why}; it was started again ({tries} of {most} times)"))
             }
-            Ok(_) => self.gone(&format!("{why}; started again, it has other tools than before")),
-            Err(error) => self.gone(&format!("{why}; started again, {error}")),
+            Ok(_) => {
+                self.server_gone(&format!("{why}; started again, it has other tools than before"))
+            }
+            Err(error) => self.server_gone(&format!("{why}; started again, {error}")),
         }
     }
 }
 
 /// Returns the text of a result, and of the resources in it; other content is only mentioned.
-fn shown(result: &CallToolResult) -> String {
+fn show_result(result: &CallToolResult) -> String {
     let text = |block: &ContentBlock| match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(_) => "(an image)".to_owned(),

@@ -30,7 +30,7 @@ use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
 use self::goal::Goal;
-use self::provider::{Episode, Failure};
+use self::provider::{CallFailure, CalledEpisode};
 use self::start::ToolSet;
 use self::state::State;
 use super::search::SearchEnvironment;
@@ -87,11 +87,11 @@ impl Environment for ToolsEnvironment {
     }
 
     fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        self.looked(base, tasks)
+        self.look_at(base, tasks)
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
-        self.tool_set = self.made(base)?;
+        self.tool_set = self.make_tools(base)?;
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Environment for ToolsEnvironment {
     }
 
     fn tools(&self, task: &Task) -> Vec<Tool> {
-        self.tool_set.offered(task)
+        self.tool_set.offered_tools(task)
     }
 
     async fn open(&self, task: &Task, _: u64) -> Result<Value, EnvError> {
@@ -119,7 +119,7 @@ impl Environment for ToolsEnvironment {
                 vec![Err(CallError::Arguments { name, what })]
             }
             Action::Text(text) => match read(&text) {
-                calls if calls.is_empty() => vec![Err(CallError::Unreadable(self.cut(&text)))],
+                calls if calls.is_empty() => vec![Err(CallError::Unreadable(self.cut_text(&text)))],
                 calls => calls,
             },
         };
@@ -141,7 +141,7 @@ impl Environment for ToolsEnvironment {
     }
 
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
-        self.scored(session, answer)
+        self.score_session(session, answer)
     }
 
     /// Files and databases of an episode are in its state. What calls change elsewhere, such as in a server of the Model Context
@@ -165,27 +165,29 @@ impl ToolsEnvironment {
             state.refused += 1;
             return Ok(format!("error: no more than {} calls are carried out", self.max_calls));
         }
-        let checked = call
-            .and_then(|call| check(&call, &self.tool_set.offered(task)).map(drop).map(|()| call));
+        let checked = call.and_then(|call| {
+            check(&call, &self.tool_set.offered_tools(task)).map(drop).map(|()| call)
+        });
         let call = match checked {
             Ok(call) => call,
             Err(error) => {
                 state.refused += 1;
-                return Ok(self.cut(&format!("error: {error}")));
+                return Ok(self.cut_text(&format!("error: {error}")));
             }
         };
         let name = call.name.clone();
         let provider = self.tool_set.provider(&name);
         let provider =
             provider.ok_or_else(|| EnvError::new("the tools environment was not started"))?;
-        let done =
-            AssertUnwindSafe(provider.call(Episode { task, state }, call)).catch_unwind().await;
+        let done = AssertUnwindSafe(provider.call(CalledEpisode { task, state }, call))
+            .catch_unwind()
+            .await;
         match done {
-            Ok(Ok(text)) => Ok(self.cut(&text)),
-            Ok(Err(Failure::World(error))) => Err(error),
-            Ok(Err(Failure::Call(what))) => {
+            Ok(Ok(text)) => Ok(self.cut_text(&text)),
+            Ok(Err(CallFailure::World(error))) => Err(error),
+            Ok(Err(CallFailure::Call(what))) => {
                 state.failed += 1;
-                Ok(self.cut(&format!("error: {what}")))
+                Ok(self.cut_text(&format!("error: {what}")))
             }
             // As a fault it would let a losing policy end the episode unscored.
             Err(_) => {
@@ -196,7 +198,7 @@ impl ToolsEnvironment {
     }
 
     /// Truncates a text to `max_chars`.
-    fn cut(&self, text: &str) -> String {
+    fn cut_text(&self, text: &str) -> String {
         match text.char_indices().nth(self.max_chars) {
             None => text.to_owned(),
             Some((end, _)) => {
@@ -206,10 +208,10 @@ impl ToolsEnvironment {
         }
     }
 
-    fn scored(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
+    fn score_session(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         let state = State::read(&session.state)?;
         let solved =
-            Goal::read(&session.task)?.met(&self.tool_set, &session.task, &state, answer)?;
+            Goal::read(&session.task)?.is_met(&self.tool_set, &session.task, &state, answer)?;
         let cost = (self.bad_call_cost * f64::from(state.refused)).min(MAX_COST);
         let metrics = Map::from_iter([
             ("calls".to_owned(), json!(f64::from(state.calls))),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::state::State;
 use crate::env::EnvError;
 use crate::task::Task;
-use crate::tools::{Call, Declared, Schema, Tool};
+use crate::tools::{Call, DeclaredTool, Schema, Tool};
 
 /// Provides one tool, or several that belong together.
 pub(super) trait ToolProvider: Send + Sync {
@@ -19,42 +19,42 @@ pub(super) trait ToolProvider: Send + Sync {
     /// Executes a call of one of its tools, whose arguments satisfy the schema.
     fn call<'a>(
         &'a self,
-        episode: Episode<'a>,
+        episode: CalledEpisode<'a>,
         call: Call,
-    ) -> BoxFuture<'a, Result<String, Failure>>;
+    ) -> BoxFuture<'a, Result<String, CallFailure>>;
 
     /// Returns the rows of a query on an episode's database; `None` for providers without one.
-    fn rows(&self, task: &Task, state: &State, query: &str) -> Option<Asked> {
+    fn rows(&self, task: &Task, state: &State, query: &str) -> Option<QueriedRows> {
         let _ = (task, state, query);
         None
     }
 }
 
 /// Rows of a query; `None` if the episode has made the query invalid.
-pub(super) type Asked = Result<Option<Vec<Value>>, EnvError>;
+pub(super) type QueriedRows = Result<Option<Vec<Value>>, EnvError>;
 
 /// Episode that a call belongs to.
-pub(super) struct Episode<'a> {
+pub(super) struct CalledEpisode<'a> {
     pub(super) task: &'a Task,
     pub(super) state: &'a mut State,
 }
 
 /// Failure of a call.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     /// Caused by the call, in words for the model.
     Call(String),
     /// Not caused by the policy: the episode ends unscored.
     World(EnvError),
 }
 
-impl From<String> for Failure {
+impl From<String> for CallFailure {
     fn from(what: String) -> Self {
         Self::Call(what)
     }
 }
 
-impl From<EnvError> for Failure {
+impl From<EnvError> for CallFailure {
     fn from(error: EnvError) -> Self {
         Self::World(error)
     }
@@ -85,30 +85,30 @@ pub(super) fn text<'c>(call: &'c Call, field: &str) -> &'c str {
 /// Runs blocking work on a thread of its own.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, CallFailure> {
     let done = tokio::task::spawn_blocking(work).await;
     // The cause of a panic goes to the log; the thread number in it would differ between runs.
-    done.map_err(|_| Failure::Call("it broke".to_owned()))
+    done.map_err(|_| CallFailure::Call("it broke".to_owned()))
 }
 
 /// Returns the result of a call, or fails after a timeout.
-pub(super) async fn within<T>(
+pub(super) async fn within_limit<T>(
     limit: Duration,
     work: impl Future<Output = T>,
-) -> Result<T, Failure> {
+) -> Result<T, CallFailure> {
     let late = |_| format!("it took longer than {} seconds", limit.as_secs_f64());
-    tokio::time::timeout(limit, work).await.map_err(late).map_err(Failure::Call)
+    tokio::time::timeout(limit, work).await.map_err(late).map_err(CallFailure::Call)
 }
 
 /// A function declared with `#[tool]`.
 pub(super) struct Function {
     tool: Tool,
-    declared: &'static Declared,
+    declared: &'static DeclaredTool,
     limit: Duration,
 }
 
 impl Function {
-    pub(super) fn new(declared: &'static Declared, limit: Duration) -> Result<Self, EnvError> {
+    pub(super) fn new(declared: &'static DeclaredTool, limit: Duration) -> Result<Self, EnvError> {
         let tool = declared.tool();
         let tool = tool.map_err(|error| {
             EnvError::new(format!("the tool `{}` ({}): {error}", declared.name, declared.item))
@@ -122,10 +122,14 @@ impl ToolProvider for Function {
         vec![self.tool.clone()]
     }
 
-    fn call<'a>(&'a self, _: Episode<'a>, call: Call) -> BoxFuture<'a, Result<String, Failure>> {
+    fn call<'a>(
+        &'a self,
+        _: CalledEpisode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
-            let given = within(self.limit, (self.declared.call)(call.arguments)).await?;
-            given.map_err(Failure::Call)
+            let given = within_limit(self.limit, (self.declared.call)(call.arguments)).await?;
+            given.map_err(CallFailure::Call)
         })
     }
 }

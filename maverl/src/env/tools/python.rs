@@ -8,7 +8,7 @@ use maverl_sandbox::{Output, ProgramLimits, Sandbox, SandboxError};
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
-use super::provider::{Episode, Failure, ToolProvider, blocking, text, tool_of_text};
+use super::provider::{CallFailure, CalledEpisode, ToolProvider, blocking, text, tool_of_text};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
@@ -68,7 +68,11 @@ impl ToolProvider for PythonTool {
         vec![tool_of_text("python", "Runs a Python program and shows what it prints.", "code")]
     }
 
-    fn call<'a>(&'a self, _: Episode<'a>, call: Call) -> BoxFuture<'a, Result<String, Failure>> {
+    fn call<'a>(
+        &'a self,
+        _: CalledEpisode<'a>,
+        call: Call,
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
             let place = Arc::clone(&self.places).acquire_owned().await;
             let place = place.expect("nobody closes the semaphore of programs");
@@ -80,13 +84,13 @@ impl ToolProvider for PythonTool {
                 output
             });
             let output = output.await?.map_err(|error| EnvError::new(error.to_string()))?;
-            told(&output)
+            told_output(&output)
         })
     }
 }
 
 /// Returns the output of a program, and its error if it failed.
-fn told(output: &Output) -> Result<String, Failure> {
+fn told_output(output: &Output) -> Result<String, CallFailure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     let printed = text(&output.stdout);
     if output.succeeded() {
@@ -97,5 +101,5 @@ fn told(output: &Output) -> Result<String, Failure> {
     let last = lines[lines.len().saturating_sub(LINES)..].join("\n");
     let parts = [format!("the program {}", output.ending), last, printed];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    Err(Failure::Call(parts.join("\n")))
+    Err(CallFailure::Call(parts.join("\n")))
 }

@@ -3,25 +3,25 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::provider::{Episode, Failure, ToolProvider, text, tool_of_text};
+use super::provider::{CallFailure, CalledEpisode, ToolProvider, text, tool_of_text};
 use crate::env::search::SearchEnvironment;
 use crate::env::{Environment, Session};
 use crate::task::Action;
 use crate::tools::{Call, Tool};
 
 /// A started search environment.
-pub(super) struct Search(pub(super) SearchEnvironment);
+pub(super) struct SearchTool(pub(super) SearchEnvironment);
 
-impl ToolProvider for Search {
+impl ToolProvider for SearchTool {
     fn tools(&self) -> Vec<Tool> {
         vec![tool_of_text("search", "Documents that have the words of a query.", "query")]
     }
 
     fn call<'a>(
         &'a self,
-        episode: Episode<'a>,
+        episode: CalledEpisode<'a>,
         call: Call,
-    ) -> BoxFuture<'a, Result<String, Failure>> {
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
             let task = episode.task.clone();
             let mut session = Session { task, seed: 0, actions: 1, state: Value::Null };

@@ -17,7 +17,9 @@ use rusqlite::{Connection, Error, OpenFlags};
 use serde_json::{Value, json};
 
 use super::SqliteOptions;
-use super::provider::{Asked, Episode, Failure, ToolProvider, blocking, text, tool_of_text};
+use super::provider::{
+    CallFailure, CalledEpisode, QueriedRows, ToolProvider, blocking, text, tool_of_text,
+};
 use super::state::State;
 use crate::env::EnvError;
 use crate::task::Task;
@@ -124,25 +126,26 @@ impl Sqlite {
         let mut connection = self.open(source)?;
         let (read, limit) = (read_only, self.time);
         connection
-            .authorizer(Some(move |context: AuthContext<'_>| allowed(context, read)))
-            .map_err(said)?;
+            .authorizer(Some(move |context: AuthContext<'_>| authorize(context, read)))
+            .map_err(describe_error)?;
         let end = Instant::now().checked_add(limit);
         let late = move || end.is_some_and(|end| Instant::now() >= end);
-        connection.progress_handler(STEPS, Some(late)).map_err(said)?;
+        connection.progress_handler(STEPS, Some(late)).map_err(describe_error)?;
         let before = connection.total_changes();
         let (columns, rows, more, changes) = {
-            let mut statement = connection.prepare(sql).map_err(said)?;
+            let mut statement = connection.prepare(sql).map_err(describe_error)?;
             let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let changes = !statement.readonly();
-            let (rows, more) = self.rows_of(&mut statement, columns.len()).map_err(said)?;
+            let (rows, more) =
+                self.rows_of(&mut statement, columns.len()).map_err(describe_error)?;
             (columns, rows, more, changes)
         };
         let changed = if changes {
             let count = connection.total_changes() - before;
             // SQLite asks for the number of pages by a pragma.
             let free = None::<fn(AuthContext<'_>) -> Authorization>;
-            connection.authorizer(free).map_err(said)?;
-            Some((count, connection.serialize("main").map_err(said)?.to_vec()))
+            connection.authorizer(free).map_err(describe_error)?;
+            Some((count, connection.serialize("main").map_err(describe_error)?.to_vec()))
         } else {
             None
         };
@@ -181,18 +184,18 @@ impl Sqlite {
             }
             _ => Connection::open_in_memory(),
         }
-        .map_err(said)?;
+        .map_err(describe_error)?;
         if let DatabaseSource::Bytes(bytes) = source {
             connection
                 .deserialize_read_exact("main", bytes.as_slice(), bytes.len(), false)
-                .map_err(said)?;
+                .map_err(describe_error)?;
         }
         let pages = self.max_bytes / PAGE;
         let bounds = format!(
             "PRAGMA max_page_count = {pages}; PRAGMA hard_heap_limit = {MEMORY}; PRAGMA temp_store = MEMORY; \
              PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
         );
-        connection.execute_batch(&bounds).map_err(said)?;
+        connection.execute_batch(&bounds).map_err(describe_error)?;
         if let DatabaseSource::Script(script) = source {
             connection
                 .execute_batch(script)
@@ -212,14 +215,14 @@ impl Sqlite {
             (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 10),
             (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
         ] {
-            connection.set_limit(limit, value).map_err(said)?;
+            connection.set_limit(limit, value).map_err(describe_error)?;
         }
         Ok(connection)
     }
 }
 
 /// Decides what a statement may do: read, and, on the episode's own database, change tables and their rows.
-fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
+fn authorize(context: AuthContext<'_>, read_only: bool) -> Authorization {
     use AuthAction as A;
     let allow = match context.action {
         A::Select | A::Read { .. } | A::Recursive => true,
@@ -249,7 +252,7 @@ fn allowed(context: AuthContext<'_>, read_only: bool) -> Authorization {
 
 /// Describes an error in words for the model.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
-fn said(error: Error) -> String {
+fn describe_error(error: Error) -> String {
     use rusqlite::ErrorCode as Code;
     match (&error, error.sqlite_error_code()) {
         (_, Some(Code::OperationInterrupted)) => "the statement took too long".to_owned(),
@@ -276,7 +279,7 @@ fn value(value: ValueRef<'_>) -> Value {
 
 impl QueryDone {
     /// Formats the result: one line per row, the column names first.
-    fn shown(&self) -> String {
+    fn show_rows(&self) -> String {
         if let (Some((count, _)), true) = (&self.changed, self.columns.is_empty()) {
             return format!("done; {count} rows changed");
         }
@@ -304,9 +307,9 @@ impl ToolProvider for Sqlite {
 
     fn call<'a>(
         &'a self,
-        episode: Episode<'a>,
+        episode: CalledEpisode<'a>,
         call: Call,
-    ) -> BoxFuture<'a, Result<String, Failure>> {
+    ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
             let source = self.source(episode.task, episode.state)?;
             let (sqlite, sql) = (self.copy(), text(&call, "sql").to_owned());
@@ -314,11 +317,11 @@ impl ToolProvider for Sqlite {
             if let Some((_, bytes)) = &done.changed {
                 episode.state.database = Some(BASE64.encode(bytes));
             }
-            Ok(done.shown())
+            Ok(done.show_rows())
         })
     }
 
-    fn rows(&self, task: &Task, state: &State, query: &str) -> Option<Asked> {
+    fn rows(&self, task: &Task, state: &State, query: &str) -> Option<QueriedRows> {
         let whole = Self { max_rows: usize::MAX, ..self.copy() };
         let asked = self.source(task, state).and_then(|source| match whole.run(&source, query) {
             Ok(done) => Ok(Some(done.rows.into_iter().map(Value::from).collect())),

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::ToolsEnvironment;
 use super::files::Files;
-use super::provider::{Asked, Function, ToolProvider};
+use super::provider::{Function, QueriedRows, ToolProvider};
 use super::python::PythonTool;
-use super::search::Search;
+use super::search::SearchTool;
 use super::state::State;
 use crate::env::{EnvError, Environment};
 use crate::task::Task;
-use crate::tools::{Tool, declared};
+use crate::tools::{Tool, declared_tools};
 
 /// Tools that are ready to be called.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl ToolSet {
 
     /// Returns the tools for an episode on a task: those that the task names in `tools`, by the names of the options;
     /// without `tools`, all.
-    pub(super) fn offered(&self, task: &Task) -> Vec<Tool> {
+    pub(super) fn offered_tools(&self, task: &Task) -> Vec<Tool> {
         let named = task.data.get("tools").and_then(Value::as_array);
         let offers = |name: &str| named.is_none_or(|named| named.iter().any(|one| one == name));
         let tools = self.tools.iter().filter(|(name, _)| offers(name));
@@ -58,7 +58,7 @@ impl ToolSet {
     }
 
     /// Returns the rows of a query on an episode's database.
-    pub(super) fn rows(&self, task: &Task, state: &State, query: &str) -> Asked {
+    pub(super) fn rows(&self, task: &Task, state: &State, query: &str) -> QueriedRows {
         let found = self.providers.values().find_map(|provider| provider.rows(task, state, query));
         found.unwrap_or_else(|| {
             let (id, source) = (&task.id, &task.source);
@@ -75,7 +75,7 @@ pub(super) const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
 
 impl ToolsEnvironment {
     /// Validates the options and the tasks. No server is started.
-    pub(super) fn looked(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    pub(super) fn look_at(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         self.bounds()?;
         let mut warnings = Vec::new();
         for name in &self.tools {
@@ -114,7 +114,7 @@ impl ToolsEnvironment {
     }
 
     /// Creates what the options describe, and starts the servers.
-    pub(super) fn made(&mut self, base: &Path) -> Result<ToolSet, EnvError> {
+    pub(super) fn make_tools(&mut self, base: &Path) -> Result<ToolSet, EnvError> {
         self.bounds()?;
         let mut tool_set = ToolSet::default();
         for name in &self.tools {
@@ -123,7 +123,7 @@ impl ToolsEnvironment {
                 "search" => {
                     let mut search = std::mem::take(&mut self.search);
                     search.start(base)?;
-                    Arc::new(Search(search))
+                    Arc::new(SearchTool(search))
                 }
                 name => self.provider(name, base)?,
             };
@@ -147,7 +147,7 @@ impl ToolsEnvironment {
         if name == "sqlite" {
             return self.sqlite_kit(base);
         }
-        let functions = declared();
+        let functions = declared_tools();
         let Some(function) = functions.get(name) else {
             let known: BTreeSet<&str> = functions.keys().copied().chain(BUILT_IN).collect();
             let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();

@@ -10,7 +10,7 @@ const MOST_TOKENS: f64 = 1e12;
 
 /// A parsed answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Completion {
+pub(super) struct EndpointCompletion {
     /// The reply, or the reason for its absence. Only text is a reply: a missing text is an error, not an empty reply.
     pub(super) reply: Result<Reply, String>,
     /// Prompt and sampled tokens; `None` if the server does not count them, or sends an invalid number.
@@ -41,7 +41,7 @@ struct EndpointChoice {
     finish_reason: Value,
 }
 
-impl Completion {
+impl EndpointCompletion {
     /// Reads the body of an answer.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ mod tests {
         let body = format!(
             r#"{{"choices": [{{"index": 0, "message": {message}, "finish_reason": {finish}}}]}}"#
         );
-        let reply = Completion::read(&body).unwrap().reply;
+        let reply = EndpointCompletion::read(&body).unwrap().reply;
         reply.map(|reply| (reply.text, reply.truncated))
     }
 
@@ -210,7 +210,8 @@ mod tests {
             (r#", "usage": {"prompt_tokens": 1.5, "completion_tokens": 1}"#, None),
         ] {
             let body = format!(r#"{{"choices": [{{"message": {{"content": "yes"}}}}]{usage}}}"#);
-            let Completion { reply, usage: found } = Completion::read(&body).unwrap();
+            let EndpointCompletion { reply, usage: found } =
+                EndpointCompletion::read(&body).unwrap();
             assert_eq!((reply.unwrap().text.as_str(), found), ("yes", counts), "{usage}");
         }
     }
@@ -222,10 +223,10 @@ mod tests {
             (r#"{"error": {"message": "quota"}}"#, "missing field `choices`"),
             (r#"{"choices": null}"#, "no chat completion"),
         ] {
-            let error = Completion::read(body).unwrap_err();
+            let error = EndpointCompletion::read(body).unwrap_err();
             assert!(error.contains(wanted), "{error}");
         }
-        let none = Completion::read(r#"{"choices": []}"#).unwrap();
+        let none = EndpointCompletion::read(r#"{"choices": []}"#).unwrap();
         assert_eq!(none.reply, Err("answered with no choice".to_owned()));
     }
 }

@@ -13,7 +13,7 @@ pub const VERSION: u64 = 1;
 /// A reply to score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Item {
+pub struct ScoredItem {
     /// Id, unique in its request.
     #[serde(default)]
     pub id: String,
@@ -40,7 +40,7 @@ pub struct Item {
     pub turn: Option<usize>,
 }
 
-/// Task of an [`Item`].
+/// Task of an [`ScoredItem`].
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ItemTask {
@@ -80,15 +80,15 @@ pub(super) fn batch(protocol: RewardProtocol, most: usize) -> usize {
 }
 
 /// Returns the body of a request for items. Their ids become their places.
-pub(super) fn body(protocol: RewardProtocol, items: &mut [Item]) -> Value {
+pub(super) fn body(protocol: RewardProtocol, items: &mut [ScoredItem]) -> Value {
     items.iter_mut().enumerate().for_each(|(i, item)| item.id = i.to_string());
     match protocol {
         RewardProtocol::Score => json!({"protocol": VERSION, "items": items}),
         RewardProtocol::Predict => {
-            json!({"query_responses": items.iter().map(Item::conversation).collect::<Vec<_>>()})
+            json!({"query_responses": items.iter().map(ScoredItem::conversation).collect::<Vec<_>>()})
         }
         RewardProtocol::GetReward => {
-            json!({"query": items.iter().map(Item::text).collect::<Vec<_>>()})
+            json!({"query": items.iter().map(ScoredItem::text).collect::<Vec<_>>()})
         }
         RewardProtocol::Rm => {
             let item = items.first();
@@ -100,7 +100,7 @@ pub(super) fn body(protocol: RewardProtocol, items: &mut [Item]) -> Value {
     }
 }
 
-impl Item {
+impl ScoredItem {
     /// Returns the messages with the reply as the last one.
     pub fn conversation(&self) -> Vec<Message> {
         let reply = self.completion.iter();

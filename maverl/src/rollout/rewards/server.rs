@@ -8,8 +8,8 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::protocol::{self, Item};
-use super::{Scored, Scorer, Units};
+use super::protocol::{self, ScoredItem};
+use super::{ScoredRewards, Scorer, Units};
 use crate::client::{Answered, Client};
 use crate::config::{OnRewardError, RewardProtocol, RewardServerConfig};
 use crate::reward::Rewards;
@@ -43,7 +43,7 @@ struct RewardQueue {
 
 /// An item, and the channel of its episode.
 struct WaitingReward {
-    item: Item,
+    item: ScoredItem,
     answer: oneshot::Sender<Result<f64, String>>,
 }
 
@@ -88,7 +88,7 @@ impl RewardServer {
         self
     }
 
-    async fn values(&self, episode: &Episode) -> Result<Scored, String> {
+    async fn values(&self, episode: &Episode) -> Result<ScoredRewards, String> {
         let (recipients, items): (Vec<_>, Vec<_>) = self.units.items(episode).into_iter().unzip();
         let answers = join_all(items.into_iter().map(|item| self.queue.ask(item))).await;
         let (mut rewards, mut skipped) = (Rewards::none(), 0);
@@ -100,19 +100,19 @@ impl RewardServer {
             }
         }
         let skipped = (self.on_error == OnRewardError::Skip).then_some(skipped);
-        Ok(Scored { rewards, skipped })
+        Ok(ScoredRewards { rewards, skipped })
     }
 }
 
 impl Scorer for RewardServer {
-    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<Scored, String>> {
+    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>> {
         self.values(episode).boxed()
     }
 }
 
 impl RewardQueue {
     /// Adds an item to the next request, and waits for its value.
-    async fn ask(self: &Arc<Self>, item: Item) -> Result<f64, String> {
+    async fn ask(self: &Arc<Self>, item: ScoredItem) -> Result<f64, String> {
         let (answer, answered) = oneshot::channel();
         let (first, full) = {
             let mut waiting = self.waiting();
@@ -126,7 +126,7 @@ impl RewardQueue {
             None if first => drop(tokio::spawn(Arc::clone(self).flush())),
             None => {}
         }
-        answered.await.unwrap_or_else(|_| Err(self.at("the request broke down")))
+        answered.await.unwrap_or_else(|_| Err(self.with_address("the request broke down")))
     }
 
     /// Sends what has come within the waiting time.
@@ -139,7 +139,7 @@ impl RewardQueue {
     }
 
     async fn send(self: Arc<Self>, waiting: Vec<WaitingReward>) {
-        let (mut items, answers): (Vec<Item>, Vec<_>) =
+        let (mut items, answers): (Vec<ScoredItem>, Vec<_>) =
             waiting.into_iter().map(|WaitingReward { item, answer }| (item, answer)).unzip();
         let results = match self.request(&mut items).await {
             Ok(results) => results,
@@ -151,28 +151,31 @@ impl RewardQueue {
         }
     }
 
-    async fn request(self: &Arc<Self>, items: &mut [Item]) -> Result<protocol::Results, String> {
+    async fn request(
+        self: &Arc<Self>,
+        items: &mut [ScoredItem],
+    ) -> Result<protocol::Results, String> {
         let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
         if self.resting.load(Ordering::Acquire) {
             let reason = "not asked again yet, after several failures in a row";
-            return Err(self.at(reason));
+            return Err(self.with_address(reason));
         }
         let body = Arc::new(protocol::body(self.protocol, items));
         let Answered { body, .. } = self.client.post(&body).await;
         let results = body.and_then(|text| {
             let results = protocol::results(self.protocol, &text, items.len());
-            results.map_err(|reason| self.at(&reason))
+            results.map_err(|reason| self.with_address(&reason))
         });
         match &results {
             Ok(_) => self.failures.store(0, Ordering::Release),
-            Err(_) => self.failed(),
+            Err(_) => self.count_failure(),
         }
-        let at = |result: Result<f64, String>| result.map_err(|reason| self.at(&reason));
+        let at = |result: Result<f64, String>| result.map_err(|reason| self.with_address(&reason));
         Ok(results?.into_iter().map(at).collect())
     }
 
     /// Counts a failure. After several in a row, requests fail at once for a while; then one failure is enough.
-    fn failed(self: &Arc<Self>) {
+    fn count_failure(self: &Arc<Self>) {
         let failures = self.failures.fetch_add(1, Ordering::AcqRel) + 1;
         if failures < self.give_up_after || self.resting.swap(true, Ordering::AcqRel) {
             return;
@@ -185,7 +188,7 @@ impl RewardQueue {
         }));
     }
 
-    fn at(&self, reason: &str) -> String {
+    fn with_address(&self, reason: &str) -> String {
         format!("{}: {reason}", self.client.address())
     }
 

@@ -66,7 +66,7 @@ fn config(url: &str) -> RewardServerConfig {
     RewardServerConfig { url: url.to_owned(), timeout_s: 10.0, retries: 0, ..Default::default() }
 }
 
-async fn scored(config: &RewardServerConfig, episode: &Episode) -> Result<Scored, String> {
+async fn scored(config: &RewardServerConfig, episode: &Episode) -> Result<ScoredRewards, String> {
     RewardServer::new(config).unwrap().score(episode).await
 }
 
@@ -77,7 +77,7 @@ async fn items_of_concurrent_episodes_are_one_request_and_each_gets_its_own_valu
     let server = RewardServer::new(&config).unwrap();
     let episodes = [episode(&["a", "bb"], None), episode(&["ccc", "dddd"], Some("x"))];
     let (one, other) = tokio::join!(server.score(&episodes[0]), server.score(&episodes[1]));
-    let values = |scored: Result<Scored, String>| scored.unwrap().rewards;
+    let values = |scored: Result<ScoredRewards, String>| scored.unwrap().rewards;
     assert_eq!(values(one), Rewards::none().turn(0, 1.0).turn(1, 2.0));
     assert_eq!(values(other), Rewards::none().turn(0, 3.0).turn(1, 4.0));
     let bodies = bodies.lock().unwrap();
@@ -112,10 +112,10 @@ async fn references_leave_the_process_only_if_they_are_named() {
 #[tokio::test]
 async fn an_episode_without_an_answer_or_with_other_seats_has_nothing_to_score() {
     let silent = RewardServerConfig { of: RewardUnit::Answer, ..config("http://127.0.0.1:1") };
-    assert_eq!(scored(&silent, &episode(&["a"], None)).await.unwrap(), Scored::default());
+    assert_eq!(scored(&silent, &episode(&["a"], None)).await.unwrap(), ScoredRewards::default());
     let seats = vec!["another/agent".to_owned()];
     let other = RewardServerConfig { seats, ..config("http://127.0.0.1:1") };
-    assert_eq!(scored(&other, &episode(&["a"], None)).await.unwrap(), Scored::default());
+    assert_eq!(scored(&other, &episode(&["a"], None)).await.unwrap(), ScoredRewards::default());
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn one_failed_item_fails_no_other_and_may_be_left_out() {
     let (url, _) = server(partly);
     let skip = RewardServerConfig { on_error: OnRewardError::Skip, ..config(&url) };
     let found = scored(&skip, &episode(&["good", "bad"], None)).await.unwrap();
-    assert_eq!(found, Scored { rewards: Rewards::none().turn(0, 1.0), skipped: Some(1) });
+    assert_eq!(found, ScoredRewards { rewards: Rewards::none().turn(0, 1.0), skipped: Some(1) });
     let strict = RewardServer::new(&config(&url)).unwrap();
     let (good, bad) = (episode(&["good"], None), episode(&["bad"], None));
     let (good, bad) = tokio::join!(strict.score(&good), strict.score(&bad));

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::{Scored, Scorer, Units};
+use super::{ScoredRewards, Scorer, Units};
 use crate::config::RewardVerifierConfig;
 use crate::files::{ModelFiles, ModelSource};
 use crate::net::RewardModel;
@@ -21,17 +21,17 @@ const TOKENS: usize = 4096;
 
 /// A handle to the thread of a reward model. Cheap to clone; the thread ends with the last one.
 #[derive(Clone)]
-pub struct Verifier(Arc<Mutex<mpsc::Sender<Job>>>);
+pub struct Verifier(Arc<Mutex<mpsc::Sender<VerifierJob>>>);
 
 /// Inputs to score, and the channel of their caller.
-struct Job {
-    inputs: Vec<Input>,
-    answer: oneshot::Sender<Scores>,
+struct VerifierJob {
+    inputs: Vec<VerifierInput>,
+    answer: oneshot::Sender<InputScores>,
 }
 
 /// Text that a reward model reads.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum VerifierInput {
     /// Messages, of which the last is the reply that is scored.
     Conversation(Vec<Message>),
     /// A rendered conversation, up to the token that is scored.
@@ -42,7 +42,7 @@ pub enum Input {
 type Row = (Vec<u32>, usize);
 
 /// Probability of each input, or the reason for none.
-pub(crate) type Scores = Vec<Result<f64, String>>;
+pub(crate) type InputScores = Vec<Result<f64, String>>;
 
 impl Verifier {
     /// Loads the reward model in a directory, and starts its thread.
@@ -63,24 +63,24 @@ impl Verifier {
     }
 
     /// Returns the probability that each reply is right. An input that cannot be scored is an error of its own.
-    pub async fn score(&self, inputs: Vec<Input>) -> Scores {
+    pub async fn score(&self, inputs: Vec<VerifierInput>) -> InputScores {
         let n = inputs.len();
         let (answer, answered) = oneshot::channel();
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A thread that is gone drops the channel of the answer.
-        let _ = jobs.send(Job { inputs, answer });
+        let _ = jobs.send(VerifierJob { inputs, answer });
         let gone = |_| vec![Err("the verifier broke down".to_owned()); n];
         answered.await.unwrap_or_else(gone)
     }
 }
 
 /// Scores jobs until every handle is dropped.
-fn run(model: &RewardModel, tokenizer: &Tokenizer, jobs: &mpsc::Receiver<Job>) {
+fn run(model: &RewardModel, tokenizer: &Tokenizer, jobs: &mpsc::Receiver<VerifierJob>) {
     while let Ok(first) = jobs.recv() {
-        let jobs: Vec<Job> = std::iter::once(first).chain(jobs.try_iter()).collect();
+        let jobs: Vec<VerifierJob> = std::iter::once(first).chain(jobs.try_iter()).collect();
         let inputs = jobs.iter().flat_map(|job| &job.inputs);
         let mut scores = score(model, tokenizer, inputs).into_iter();
-        for Job { inputs, answer } in jobs {
+        for VerifierJob { inputs, answer } in jobs {
             // The caller may have left.
             let _ = answer.send(scores.by_ref().take(inputs.len()).collect());
         }
@@ -90,12 +90,12 @@ fn run(model: &RewardModel, tokenizer: &Tokenizer, jobs: &mpsc::Receiver<Job>) {
 fn score<'m>(
     model: &RewardModel,
     tokenizer: &Tokenizer,
-    inputs: impl Iterator<Item = &'m Input>,
-) -> Scores {
-    let ids = |input: &Input| {
+    inputs: impl Iterator<Item = &'m VerifierInput>,
+) -> InputScores {
+    let ids = |input: &VerifierInput| {
         let ids = match input {
-            Input::Conversation(messages) => model.conversation(tokenizer, messages),
-            Input::Text(text) => model.rendered(tokenizer, text),
+            VerifierInput::Conversation(messages) => model.conversation(tokenizer, messages),
+            VerifierInput::Text(text) => model.encode_rendered(tokenizer, text),
         };
         match ids {
             Ok((ids, _)) if ids.is_empty() => Err("there is no text to score".to_owned()),
@@ -136,20 +136,21 @@ impl VerifierReward {
         Ok(Self { units, verifier: Verifier::load(&base.join(path))? })
     }
 
-    async fn values(&self, episode: &Episode) -> Result<Scored, String> {
+    async fn values(&self, episode: &Episode) -> Result<ScoredRewards, String> {
         let (recipients, items): (Vec<_>, Vec<_>) = self.units.items(episode).into_iter().unzip();
-        let inputs = items.iter().map(|item| Input::Conversation(item.conversation())).collect();
+        let inputs =
+            items.iter().map(|item| VerifierInput::Conversation(item.conversation())).collect();
         let scores = self.verifier.score(inputs).await;
         let mut rewards = Rewards::none();
         for (of, score) in recipients.into_iter().zip(scores) {
             rewards = rewards.of(of, score?);
         }
-        Ok(Scored { rewards, skipped: None })
+        Ok(ScoredRewards { rewards, skipped: None })
     }
 }
 
 impl Scorer for VerifierReward {
-    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<Scored, String>> {
+    fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>> {
         self.values(episode).boxed()
     }
 }

@@ -10,7 +10,7 @@ use crate::client::testing::{response, serve};
 use crate::config::RewardServerConfig;
 use crate::reward::Rewards;
 use crate::rollout::rewards::RewardServer;
-use crate::rollout::rewards::{Scored, Scorer};
+use crate::rollout::rewards::{ScoredRewards, Scorer};
 use crate::rollout::testing::{
     Critic, Fixture, Flow, OPEN, Speaker, Talker, Word, line, lock, runner, task,
 };
@@ -255,7 +255,8 @@ async fn with_parts(values: &[f64], weight: f64) -> Episode {
     let mut runner = runner(asks(&["<w>a</w>"]), parrot());
     let reward = |name: char, value: f64| {
         let rewards = Rewards::none().turn(0, value);
-        let source = ValueSource::Scorer(Arc::new(Fixed(Ok(Scored { rewards, skipped: None }))));
+        let source =
+            ValueSource::Scorer(Arc::new(Fixed(Ok(ScoredRewards { rewards, skipped: None }))));
         WeightedReward { name: name.to_string(), weight, source }
     };
     runner.rewards.parts = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
@@ -340,17 +341,17 @@ fn with(reward: fn(&Episode) -> Rewards) -> EpisodeRunner {
 }
 
 /// Gives every episode the same result.
-struct Fixed(Result<Scored, String>);
+struct Fixed(Result<ScoredRewards, String>);
 
 impl Scorer for Fixed {
-    fn score<'a>(&'a self, _: &'a Episode) -> BoxFuture<'a, Result<Scored, String>> {
+    fn score<'a>(&'a self, _: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>> {
         async { self.0.clone() }.boxed()
     }
 }
 
 #[tokio::test]
 async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zero() {
-    let scored = async |result: Result<Scored, String>| {
+    let scored = async |result: Result<ScoredRewards, String>| {
         let mut runner = runner(asks(&["<w>a</w>"]), parrot());
         let source = ValueSource::Scorer(Arc::new(Fixed(result)));
         runner.rewards.parts =
@@ -362,11 +363,11 @@ async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zer
     assert_eq!(fault(&episode).message, "reward `remote`: http://a: down");
     assert!(episode.rewards.is_empty() && episode.turns.len() == 1);
     let rewards = Rewards::none().turn(0, 0.25);
-    let episode = scored(Ok(Scored { rewards, skipped: Some(3) })).await;
+    let episode = scored(Ok(ScoredRewards { rewards, skipped: Some(3) })).await;
     assert_eq!(episode.rewards, [part("remote", 0.5, RewardOf::Turn(0))]);
     assert_eq!(episode.score().unwrap().metrics["skipped/remote"], 3);
     let endless = Rewards::none().turn(0, f64::NAN);
-    let episode = scored(Ok(Scored { rewards: endless, skipped: None })).await;
+    let episode = scored(Ok(ScoredRewards { rewards: endless, skipped: None })).await;
     assert!(fault(&episode).message.starts_with("reward `remote` is NaN;"));
 }
 

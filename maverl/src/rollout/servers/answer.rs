@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::rollout::servers::request::{Asked, Problem};
+use crate::rollout::servers::request::{AnswerProblem, Asked};
 use crate::runtime::{Completion, Finish};
 use crate::text::Tokenizer;
 
@@ -11,33 +11,39 @@ const ROUNDING: f64 = 1e-3;
 
 /// Parts of an answer that every protocol has.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ServerAnswer {
     pub(super) ids: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
     /// Reason of its end, as the server named it.
     pub(super) finish: String,
 }
 
-impl Answer {
+impl ServerAnswer {
     /// Creates an answer of ids and log-probs as the server sent them.
-    pub(super) fn new(ids: &[Value], logprobs: &[Value], finish: &str) -> Result<Self, Problem> {
+    pub(super) fn new(
+        ids: &[Value],
+        logprobs: &[Value],
+        finish: &str,
+    ) -> Result<Self, AnswerProblem> {
         let n = ids.len();
         if n == 0 {
-            return Err(Problem::Wrong("gave no token".to_owned()));
+            return Err(AnswerProblem::Wrong("gave no token".to_owned()));
         }
         if logprobs.len() != n {
             let found = logprobs.len();
-            return Err(Problem::Wrong(format!("gave {found} log-probs for {n} tokens")));
+            return Err(AnswerProblem::Wrong(format!("gave {found} log-probs for {n} tokens")));
         }
         let id = |(at, id): (usize, &Value)| {
             let found = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            found.ok_or_else(|| Problem::Wrong(format!("gave {id} as token {} of {n}", at + 1)))
+            found.ok_or_else(|| {
+                AnswerProblem::Wrong(format!("gave {id} as token {} of {n}", at + 1))
+            })
         };
         let logprob = |(at, logprob): (usize, &Value)| {
             let found = logprob.as_f64().filter(|value| *value <= ROUNDING && value.is_finite());
             let what = || format!("gave the log-prob {logprob} for token {} of {n}", at + 1);
             found.map(|value| value.min(0.0) as f32).ok_or_else(|| {
-                Problem::Wrong(format!("{}; a log-prob is a number of at most 0", what()))
+                AnswerProblem::Wrong(format!("{}; a log-prob is a number of at most 0", what()))
             })
         };
         Ok(Self {
@@ -53,9 +59,9 @@ impl Answer {
         asked: &Asked<'_>,
         tokenizer: &Tokenizer,
         vocabulary: usize,
-    ) -> Result<Completion, Problem> {
+    ) -> Result<Completion, AnswerProblem> {
         let (n, most) = (self.ids.len(), asked.max_tokens);
-        let wrong = |text: String| Err(Problem::Wrong(text));
+        let wrong = |text: String| Err(AnswerProblem::Wrong(text));
         if n > most {
             return wrong(format!("gave {n} tokens, and at most {most} were asked for"));
         }
@@ -71,7 +77,7 @@ impl Answer {
             return wrong(format!("went on after token {} of {n}, the stop id {id}", at + 1));
         }
         let finish = match self.finish.as_str() {
-            "stop" if self.ids.last().is_some_and(stops) || self.stopped(asked, tokenizer) => {
+            "stop" if self.ids.last().is_some_and(stops) || self.has_stopped(asked, tokenizer) => {
                 Finish::Stop
             }
             "stop" => {
@@ -94,7 +100,7 @@ impl Answer {
     }
 
     /// Returns true if the text has a stop string.
-    fn stopped(&self, asked: &Asked<'_>, tokenizer: &Tokenizer) -> bool {
+    fn has_stopped(&self, asked: &Asked<'_>, tokenizer: &Tokenizer) -> bool {
         let stop = &asked.sampling.stop;
         !stop.is_empty() && {
             let text = tokenizer.decode(&self.ids);
@@ -104,32 +110,32 @@ impl Answer {
 }
 
 /// Returns a part of an answer, or the problem that it is missing.
-pub(super) fn part<'v>(answer: &'v Value, pointer: &str) -> Result<&'v Value, Problem> {
+pub(super) fn part<'v>(answer: &'v Value, pointer: &str) -> Result<&'v Value, AnswerProblem> {
     let found = answer.pointer(pointer).filter(|part| !part.is_null());
     found.ok_or_else(|| {
         let name = pointer.trim_start_matches('/').replace('/', ".");
         let start = crate::client::start(&answer.to_string());
-        Problem::Wrong(format!("answered without `{name}`: {start}"))
+        AnswerProblem::Wrong(format!("answered without `{name}`: {start}"))
     })
 }
 
 /// Returns a list of an answer, or the problem that it is none.
-pub(super) fn list<'v>(answer: &'v Value, pointer: &str) -> Result<&'v [Value], Problem> {
+pub(super) fn list<'v>(answer: &'v Value, pointer: &str) -> Result<&'v [Value], AnswerProblem> {
     let found = part(answer, pointer)?;
     let items = found.as_array().map(Vec::as_slice);
     items.ok_or_else(|| {
         let name = pointer.trim_start_matches('/').replace('/', ".");
-        Problem::Wrong(format!("answered with `{name}` = {found}, no list"))
+        AnswerProblem::Wrong(format!("answered with `{name}` = {found}, no list"))
     })
 }
 
 /// Returns an error if a count of prompt tokens is not that of the prompt.
-pub(super) fn same_prompt(found: &Value, asked: &Asked<'_>) -> Result<(), Problem> {
+pub(super) fn same_prompt(found: &Value, asked: &Asked<'_>) -> Result<(), AnswerProblem> {
     let sent = asked.prompt.len();
     match found.as_u64() {
-        Some(found) if found != sent as u64 => {
-            Err(Problem::Wrong(format!("read a prompt of {found} tokens, and {sent} were sent")))
-        }
+        Some(found) if found != sent as u64 => Err(AnswerProblem::Wrong(format!(
+            "read a prompt of {found} tokens, and {sent} were sent"
+        ))),
         _ => Ok(()),
     }
 }

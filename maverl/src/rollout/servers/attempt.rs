@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::client::Failure;
+use crate::client::AttemptFailure;
 use crate::config::ServerKind;
-use crate::rollout::servers::answer::Answer;
-use crate::rollout::servers::request::{Asked, Problem};
+use crate::rollout::servers::answer::ServerAnswer;
+use crate::rollout::servers::request::{AnswerProblem, Asked};
 use crate::rollout::servers::server::{Server, Servers};
 use crate::rollout::servers::{sglang, vllm, vllm_whole};
 
@@ -17,14 +17,14 @@ impl Servers {
         &self,
         server: &Server,
         asked: &Asked<'_>,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<ServerAnswer, AnswerProblem> {
         if self.leads {
             // The caller tries again.
             self.provide(server, asked.weights, 0).await?;
         }
-        let closed = |_| Problem::transient("the process is ending");
+        let closed = |_| AnswerProblem::transient("the process is ending");
         let _place = server.places.acquire().await.map_err(closed)?;
-        let whole = asked.weights.whole();
+        let whole = asked.weights.is_whole();
         let body = match self.kind {
             ServerKind::Sglang => sglang::body(asked),
             ServerKind::Vllm if whole => vllm_whole::body(asked),
@@ -33,10 +33,10 @@ impl Servers {
         let client = if whole { &server.generate_whole } else { &server.generate };
         let text = match client.post_once(&Arc::new(body)).await {
             Ok(text) => text,
-            Err(Failure::Refused(status, reason)) if self.lacks(asked, status, &reason) => {
-                return Err(Problem::Missing(reason));
+            Err(AttemptFailure::Refused(status, reason)) if self.lacks(asked, status, &reason) => {
+                return Err(AnswerProblem::Missing(reason));
             }
-            Err(Failure::Refused(403, reason)) if whole && self.kind == ServerKind::Vllm => {
+            Err(AttemptFailure::Refused(403, reason)) if whole && self.kind == ServerKind::Vllm => {
                 return Err(vllm_whole::not_open(vllm_whole::GENERATE, &reason));
             }
             Err(failure) => return Err(failure.into()),
@@ -44,7 +44,7 @@ impl Servers {
         // A cut answer is a failure of the connection.
         let answer: Value = serde_json::from_str(&text).map_err(|error| {
             let start = crate::client::start(&text);
-            Problem::transient(format!("answered {start}, no JSON: {error}"))
+            AnswerProblem::transient(format!("answered {start}, no JSON: {error}"))
         })?;
         match self.kind {
             ServerKind::Sglang => sglang::read(&answer, asked),

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use maverl_hub::retry;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Failure};
+use crate::client::{AttemptFailure, Client};
 use crate::config::ServerKind;
-use crate::rollout::servers::request::{Problem, Weights, shortened};
+use crate::rollout::servers::request::{AnswerProblem, ServedWeights, shorten_message};
 use crate::rollout::servers::server::{LoadedWeights, Server, Servers};
 use crate::rollout::servers::vllm_whole;
 
@@ -20,9 +20,9 @@ impl Servers {
     pub(super) async fn provide(
         &self,
         server: &Server,
-        weights: &Weights,
+        weights: &ServedWeights,
         retries: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), AnswerProblem> {
         if weights.label.is_empty() {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Servers {
         let before = refusals();
         let mut loaded = server.loaded.lock().await;
         if refusals() != before {
-            return Err(Problem::transient("it has just failed"));
+            return Err(AnswerProblem::transient("it has just failed"));
         }
         if loaded.iter().any(|its| its.there && its.label == weights.label) {
             return Ok(());
@@ -42,8 +42,8 @@ impl Servers {
             let text =
                 format!("it did not load `{}` from {}: {problem}", weights.label, weights.dir);
             return Err(match problem {
-                Problem::Transient(_, least) => Problem::Transient(text, least),
-                _ => Problem::Wrong(text),
+                AnswerProblem::Transient(_, least) => AnswerProblem::Transient(text, least),
+                _ => AnswerProblem::Wrong(text),
             });
         }
         loaded.retain(|its| its.label != weights.label);
@@ -77,7 +77,7 @@ impl Servers {
     }
 
     /// Notes that a server has lost weights.
-    pub(super) async fn forget(&self, server: &Server, weights: &Weights) {
+    pub(super) async fn forget(&self, server: &Server, weights: &ServedWeights) {
         let mut loaded = server.loaded.lock().await;
         let its = loaded.iter_mut().filter(|its| its.label == weights.label);
         its.for_each(|its| its.there = false);
@@ -90,7 +90,7 @@ impl Servers {
         server: &Server,
         (path, body): (&str, &Value),
         retries: u32,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), AnswerProblem> {
         let url = format!("{}{path}", server.url);
         let client = Arc::new(Client::new(url, server.key.clone(), server.timeout, 0, 1));
         let body = Arc::new(body.clone());
@@ -98,26 +98,33 @@ impl Servers {
         loop {
             let done = client.post_once(&body).await;
             let (problem, again) = match done {
-                Ok(text) => match accepted(self.kind, path, &text) {
+                Ok(text) => match check_accepted(self.kind, path, &text) {
                     Ok(()) => return Ok(()),
                     Err(problem) => {
-                        let again = matches!(problem, Problem::Transient(..));
+                        let again = matches!(problem, AnswerProblem::Transient(..));
                         (problem, again)
                     }
                 },
                 // An attempt without an answer may have succeeded.
-                Err(Failure::Refused(_, reason)) if reason.contains("already") => return Ok(()),
-                Err(Failure::Refused(404, reason)) if vllm_whole::COMMANDS.contains(&path) => {
+                Err(AttemptFailure::Refused(_, reason)) if reason.contains("already") => {
+                    return Ok(());
+                }
+                Err(AttemptFailure::Refused(404, reason))
+                    if vllm_whole::COMMANDS.contains(&path) =>
+                {
                     (vllm_whole::not_open(path, &reason), false)
                 }
-                Err(Failure::Refused(404, reason)) => {
-                    (Problem::Wrong(format!("{path}: {reason}")), true)
+                Err(AttemptFailure::Refused(404, reason)) => {
+                    (AnswerProblem::Wrong(format!("{path}: {reason}")), true)
                 }
                 Err(failure) => {
-                    let again = matches!(failure, Failure::Transient(..));
+                    let again = matches!(failure, AttemptFailure::Transient(..));
                     let text = format!("{path}: {}", failure.reason());
-                    let problem =
-                        if again { Problem::transient(text) } else { Problem::Wrong(text) };
+                    let problem = if again {
+                        AnswerProblem::transient(text)
+                    } else {
+                        AnswerProblem::Wrong(text)
+                    };
                     (problem, again)
                 }
             };
@@ -130,8 +137,8 @@ impl Servers {
 }
 
 /// Returns the routes and the bodies of the commands that load weights, in their order.
-fn load(kind: ServerKind, weights: &Weights) -> Vec<(&'static str, Value)> {
-    let Weights { label, dir, adapter, .. } = weights;
+fn load(kind: ServerKind, weights: &ServedWeights) -> Vec<(&'static str, Value)> {
+    let ServedWeights { label, dir, adapter, .. } = weights;
     let command = match (kind, adapter) {
         (ServerKind::Sglang, false) => {
             let body = json!({ "model_path": dir, "weight_version": label, "flush_cache": true });
@@ -149,15 +156,15 @@ fn load(kind: ServerKind, weights: &Weights) -> Vec<(&'static str, Value)> {
 }
 
 /// Reads the answer of a command with status 200. SGLang answers `success`; vLLM a text, or `success` if it may fail.
-fn accepted(kind: ServerKind, path: &str, text: &str) -> Result<(), Problem> {
+fn check_accepted(kind: ServerKind, path: &str, text: &str) -> Result<(), AnswerProblem> {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     if answer["success"] == true || kind == ServerKind::Vllm && answer["success"] != false {
         return Ok(());
     }
     if kind == ServerKind::Vllm {
-        return Err(Problem::transient(format!("{path}: not while it runs other requests")));
+        return Err(AnswerProblem::transient(format!("{path}: not while it runs other requests")));
     }
     let reason = [&answer["message"], &answer["error_message"]];
     let reason = reason.iter().find_map(|reason| reason.as_str()).unwrap_or(text);
-    Err(Problem::Wrong(shortened(&format!("{reason:?}"))))
+    Err(AnswerProblem::Wrong(shorten_message(&format!("{reason:?}"))))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use maverl_hub::retry;
 
-use crate::rollout::servers::request::{Asked, Problem, Weights, shortened};
+use crate::rollout::servers::request::{AnswerProblem, Asked, ServedWeights, shorten_message};
 use crate::rollout::servers::server::{CountedRequest, Server, Servers};
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
@@ -29,7 +29,7 @@ pub struct RemotePolicy {
     pub(super) vocabulary: usize,
     /// True if it is an adapter.
     pub(super) adapter: bool,
-    pub(super) weights: RwLock<Arc<Weights>>,
+    pub(super) weights: RwLock<Arc<ServedWeights>>,
     /// Labels that were published before, the oldest first.
     pub(super) older: tokio::sync::Mutex<Vec<String>>,
     /// Number of sampled tokens.
@@ -71,7 +71,7 @@ impl RemotePolicy {
         &self.servers
     }
 
-    fn weights(&self) -> Arc<Weights> {
+    fn weights(&self) -> Arc<ServedWeights> {
         Arc::clone(&self.weights.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -82,7 +82,7 @@ impl RemotePolicy {
     ///
     /// If no server could be given the weights; each with its reason.
     pub async fn publish(&self, label: &str, dir: &str, version: u64) -> Result<(), String> {
-        let weights = Weights {
+        let weights = ServedWeights {
             label: label.to_owned(),
             adapter: self.adapter && !label.is_empty(),
             dir: dir.to_owned(),
@@ -101,7 +101,7 @@ impl RemotePolicy {
             let weights = Arc::clone(&weights);
             async move {
                 let done = self.servers.provide(server, &weights, self.servers.retries).await;
-                done.map_err(|problem| shortened(&format!("{}: {problem}", server.url)))
+                done.map_err(|problem| shorten_message(&format!("{}: {problem}", server.url)))
             }
         });
         let given = join_all(given).await;
@@ -132,7 +132,7 @@ impl RemotePolicy {
                 let mut probes = Vec::new();
                 for seed in SEEDS {
                     let asked =
-                        Asked { seed, ..self.asked(prompt, sampling, PROBE_TOKENS, weights) };
+                        Asked { seed, ..self.request_for(prompt, sampling, PROBE_TOKENS, weights) };
                     let done = self.attempt(server, &asked).await;
                     match done {
                         Ok(Completion { ids, logprobs, .. }) => probes.push(Probe {
@@ -150,26 +150,30 @@ impl RemotePolicy {
         join_all((0..self.servers.len()).map(of_server)).await
     }
 
-    fn asked<'r>(
+    fn request_for<'r>(
         &'r self,
         prompt: &'r [u32],
         sampling: &'r Sampling,
         max_tokens: usize,
-        weights: &'r Weights,
+        weights: &'r ServedWeights,
     ) -> Asked<'r> {
         let (stop_ids, base) = (self.tokenizer.stop_ids(), self.servers.base.as_str());
         Asked { prompt, sampling, max_tokens, seed: 0, stop_ids, weights, base }
     }
 
     /// Makes an attempt at a server, counts it, and remembers if the server failed.
-    async fn attempt(&self, server: &Server, asked: &Asked<'_>) -> Result<Completion, Problem> {
+    async fn attempt(
+        &self,
+        server: &Server,
+        asked: &Asked<'_>,
+    ) -> Result<Completion, AnswerProblem> {
         let done = {
             let _running = CountedRequest::new(&server.running);
             self.servers.attempt(server, asked).await
         };
         let done =
             done.and_then(|answer| answer.completion(asked, &self.tokenizer, self.vocabulary));
-        let failed = matches!(done, Err(Problem::Transient(..) | Problem::Missing(_)));
+        let failed = matches!(done, Err(AnswerProblem::Transient(..) | AnswerProblem::Missing(_)));
         server.failed.store(failed, Ordering::Relaxed);
         match &done {
             Ok(completion) => {
@@ -182,7 +186,7 @@ impl RemotePolicy {
             }
             Err(problem) => {
                 self.servers.count(|usage| usage.failures += 1);
-                if matches!(problem, Problem::Missing(_)) {
+                if matches!(problem, AnswerProblem::Missing(_)) {
                     self.servers.forget(server, asked.weights).await;
                 }
             }
@@ -203,7 +207,7 @@ impl RemotePolicy {
         let asked = Asked {
             seed: *seed,
             stop_ids: &stop_ids,
-            ..self.asked(prompt, sampling, max_tokens, &weights)
+            ..self.request_for(prompt, sampling, max_tokens, &weights)
         };
         self.anywhere(&asked).await.map_err(|problem| RuntimeError::Generator {
             policy: self.policy.clone(),
@@ -229,9 +233,9 @@ impl RemotePolicy {
             };
             failures += 1;
             let least = match &problem {
-                Problem::Wrong(text) => return Err(format!("{}: {text}", server.url)),
-                Problem::Transient(_, least) => *least,
-                Problem::Missing(_) => Duration::ZERO,
+                AnswerProblem::Wrong(text) => return Err(format!("{}: {text}", server.url)),
+                AnswerProblem::Transient(_, least) => *least,
+                AnswerProblem::Missing(_) => Duration::ZERO,
             };
             if others > 0 {
                 others -= 1;
@@ -239,7 +243,7 @@ impl RemotePolicy {
             }
             let Some(pause) = pauses.next() else {
                 let plural = if failures == 1 { "" } else { "s" };
-                let problem = shortened(&problem.to_string());
+                let problem = shorten_message(&problem.to_string());
                 return Err(format!("{}: {problem} ({failures} attempt{plural})", server.url));
             };
             tokio::time::sleep(pause.max(least)).await;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::client::Failure;
+use crate::client::AttemptFailure;
 use crate::runtime::Sampling;
 
 /// Number of characters of a list of problems that a message shows of each.
@@ -19,14 +19,14 @@ pub(super) struct Asked<'r> {
     pub(super) seed: u64,
     /// All token ids that end a reply.
     pub(super) stop_ids: &'r [u32],
-    pub(super) weights: &'r Weights,
+    pub(super) weights: &'r ServedWeights,
     /// Name of the base on the servers.
     pub(super) base: &'r str,
 }
 
 /// Weights of a policy as servers know them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Weights {
+pub(super) struct ServedWeights {
     /// Name of the published weights; empty for the base as the server started with it.
     pub(super) label: String,
     /// True if they are an adapter.
@@ -37,16 +37,16 @@ pub(super) struct Weights {
     pub(super) version: u64,
 }
 
-impl Weights {
+impl ServedWeights {
     /// Returns true if they are all weights of the model.
-    pub(super) fn whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         !self.adapter && !self.label.is_empty()
     }
 }
 
 /// Problem of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum AnswerProblem {
     /// Another attempt may go well: the server is busy, failing, unreachable or shutting down.
     Transient(String, Duration),
     /// The server does not have the weights, as after a restart.
@@ -55,29 +55,31 @@ pub(super) enum Problem {
     Wrong(String),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for AnswerProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Transient(text, _) | Self::Missing(text) | Self::Wrong(text)) = self;
         f.write_str(text)
     }
 }
 
-impl Problem {
+impl AnswerProblem {
     pub(super) fn transient(text: impl Into<String>) -> Self {
         Self::Transient(text.into(), Duration::ZERO)
     }
 }
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
+impl From<AttemptFailure> for AnswerProblem {
+    fn from(failure: AttemptFailure) -> Self {
         match failure {
-            Failure::Transient(reason, least) => Self::Transient(reason, least),
-            Failure::Refused(_, reason) | Failure::Final(reason) => Self::Wrong(reason),
+            AttemptFailure::Transient(reason, least) => Self::Transient(reason, least),
+            AttemptFailure::Refused(_, reason) | AttemptFailure::Final(reason) => {
+                Self::Wrong(reason)
+            }
         }
     }
 }
 
 /// Returns the beginning of a message.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn shorten_message(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::rollout::servers::answer::{Answer, list, part, same_prompt};
-use crate::rollout::servers::request::{Asked, Problem};
+use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
+use crate::rollout::servers::request::{AnswerProblem, Asked};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/generate";
@@ -40,19 +40,19 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
 }
 
 /// Reads an answer with status 200.
-pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
+pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, AnswerProblem> {
     let finish = part(answer, "/meta_info/finish_reason/type")?.as_str().unwrap_or_default();
     if finish == "abort" {
         let reason = &answer["meta_info"]["finish_reason"]["message"];
         let reason = reason.as_str().unwrap_or("it gave no reason");
-        return Err(Problem::transient(format!("aborted the request: {reason}")));
+        return Err(AnswerProblem::transient(format!("aborted the request: {reason}")));
     }
     let version = &answer["meta_info"]["weight_version"];
     let weights = asked.weights;
     // The version of SGLang is that of the base.
     if !weights.adapter && !weights.label.is_empty() && *version != weights.label.as_str() {
         let (found, wanted) = (version.to_string(), &weights.label);
-        return Err(Problem::Missing(format!(
+        return Err(AnswerProblem::Missing(format!(
             "sampled with the weights {found}, and `{wanted}` were published"
         )));
     }
@@ -68,9 +68,9 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem>
         None => scored.clone(),
     };
     if ids.len() == scored.len() && ids != scored {
-        return Err(Problem::Wrong(
+        return Err(AnswerProblem::Wrong(
             "gave log-probs of other token ids than `output_ids`".to_owned(),
         ));
     }
-    Answer::new(&ids, &logprobs, finish)
+    ServerAnswer::new(&ids, &logprobs, finish)
 }

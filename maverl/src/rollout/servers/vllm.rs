@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::rollout::servers::answer::{Answer, list, part, same_prompt};
-use crate::rollout::servers::request::{Asked, Problem};
+use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
+use crate::rollout::servers::request::{AnswerProblem, Asked};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/v1/completions";
@@ -48,44 +48,49 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
 }
 
 /// Returns the one completion of an answer, if it is of the model that was asked for and was not aborted.
-pub(super) fn one<'v>(answer: &'v Value, asked: &Asked<'_>) -> Result<&'v Value, Problem> {
+pub(super) fn one_completion<'v>(
+    answer: &'v Value,
+    asked: &Asked<'_>,
+) -> Result<&'v Value, AnswerProblem> {
     let (found, wanted) = (part(answer, "/model")?, model(asked));
     if *found != wanted && !wanted.is_empty() {
-        return Err(Problem::Wrong(format!("sampled with the model {found}, not `{wanted}`")));
+        return Err(AnswerProblem::Wrong(format!(
+            "sampled with the model {found}, not `{wanted}`"
+        )));
     }
     let choices = list(answer, "/choices")?;
     let [choice] = choices else {
-        return Err(Problem::Wrong(format!("gave {} completions, not 1", choices.len())));
+        return Err(AnswerProblem::Wrong(format!("gave {} completions, not 1", choices.len())));
     };
     match part(choice, "/finish_reason")?.as_str() {
-        Some("abort") => Err(Problem::transient("aborted the request")),
+        Some("abort") => Err(AnswerProblem::transient("aborted the request")),
         _ => Ok(choice),
     }
 }
 
 /// Returns an error if an answer shows another prompt than the one that was sent.
-pub(super) fn same_ids(found: Option<&Value>, asked: &Asked<'_>) -> Result<(), Problem> {
+pub(super) fn same_ids(found: Option<&Value>, asked: &Asked<'_>) -> Result<(), AnswerProblem> {
     let sent = asked.prompt.iter().map(|id| Some(u64::from(*id)));
     match found.and_then(Value::as_array) {
         Some(found) if !found.iter().map(Value::as_u64).eq(sent) => {
-            Err(Problem::Wrong("read another prompt than the one that was sent".to_owned()))
+            Err(AnswerProblem::Wrong("read another prompt than the one that was sent".to_owned()))
         }
         _ => Ok(()),
     }
 }
 
 /// Reads an answer with status 200.
-pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
-    let choice = one(answer, asked)?;
+pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, AnswerProblem> {
+    let choice = one_completion(answer, asked)?;
     same_ids(choice.get("prompt_token_ids"), asked)?;
     same_prompt(&answer["usage"]["prompt_tokens"], asked)?;
     if choice.get("token_ids").is_none_or(Value::is_null) {
-        return Err(Problem::Wrong(
+        return Err(AnswerProblem::Wrong(
             "answered without `token_ids`: it is too old for `return_token_ids`".to_owned(),
         ));
     }
     let ids = list(choice, "/token_ids")?;
     let logprobs = list(choice, "/logprobs/token_logprobs")?;
     let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    Answer::new(ids, logprobs, finish)
+    ServerAnswer::new(ids, logprobs, finish)
 }

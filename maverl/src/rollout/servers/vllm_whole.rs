@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::rollout::servers::answer::{Answer, list, part, same_prompt};
-use crate::rollout::servers::request::{Asked, Problem, Weights};
-use crate::rollout::servers::vllm::{one, same_ids, sampling};
+use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
+use crate::rollout::servers::request::{AnswerProblem, Asked, ServedWeights};
+use crate::rollout::servers::vllm::{one_completion, same_ids, sampling};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/inference/v1/generate";
@@ -20,8 +20,8 @@ pub(super) const COMMANDS: [&str; 3] = [VERSION, CALL, RESET];
 
 /// Returns the commands that give a server full weights, in their order. The version is that of no weights until all of the
 /// server are replaced, so no answer of that time is taken for one of either weights.
-pub(super) fn load(weights: &Weights) -> Vec<(&'static str, Value)> {
-    let Weights { label, dir, .. } = weights;
+pub(super) fn load(weights: &ServedWeights) -> Vec<(&'static str, Value)> {
+    let ServedWeights { label, dir, .. } = weights;
     vec![
         (VERSION, json!({ "new_version": format!("{label}-incomplete") })),
         (CALL, json!({ "method": "reload_weights", "kwargs": { "weights_path": dir } })),
@@ -31,8 +31,8 @@ pub(super) fn load(weights: &Weights) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the problem of a server that answers a route with status 403 or 404, as it was started without it.
-pub(super) fn not_open(route: &str, reason: &str) -> Problem {
-    Problem::Wrong(format!(
+pub(super) fn not_open(route: &str, reason: &str) -> AnswerProblem {
+    AnswerProblem::Wrong(format!(
         "{route}: {reason}; full weights need vLLM 0.32 or newer, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-scale-out`"
     ))
 }
@@ -52,8 +52,8 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
 }
 
 /// Reads an answer with status 200.
-pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem> {
-    let choice = one(answer, asked)?;
+pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, AnswerProblem> {
+    let choice = one_completion(answer, asked)?;
     same_ids(answer.get("prompt_token_ids"), asked)?;
     same_prompt(&answer["usage"]["prompt_tokens"], asked)?;
     let ids = list(choice, "/token_ids")?;
@@ -62,23 +62,25 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<Answer, Problem>
     let column =
         |name: &str| -> Vec<Value> { scored.iter().map(|its| its[name].clone()).collect() };
     if ids.len() == scored.len() && ids != column("token_id") {
-        return Err(Problem::Wrong(
+        return Err(AnswerProblem::Wrong(
             "gave log-probs of other token ids than `token_ids`".to_owned(),
         ));
     }
     let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    Answer::new(ids, &column("logprob"), finish)
+    ServerAnswer::new(ids, &column("logprob"), finish)
 }
 
 /// Returns an error unless every token was sampled by the weights of a label.
-fn of_version(choice: &Value, tokens: usize, label: &str) -> Result<(), Problem> {
+fn of_version(choice: &Value, tokens: usize, label: &str) -> Result<(), AnswerProblem> {
     let spans = choice.get("weight_versions").and_then(Value::as_array).ok_or_else(|| {
-        Problem::Wrong("answered without `weight_versions`: it is older than vLLM 0.32".to_owned())
+        AnswerProblem::Wrong(
+            "answered without `weight_versions`: it is older than vLLM 0.32".to_owned(),
+        )
     })?;
     let mut next = 0;
     for span in spans {
         if span["version"] != label {
-            return Err(Problem::Missing(format!(
+            return Err(AnswerProblem::Missing(format!(
                 "sampled with the weights {}, and `{label}` were published",
                 span["version"]
             )));
@@ -90,7 +92,7 @@ fn of_version(choice: &Value, tokens: usize, label: &str) -> Result<(), Problem>
     }
     if next != tokens as u64 {
         let spans = Value::from(spans.clone());
-        return Err(Problem::Wrong(format!(
+        return Err(AnswerProblem::Wrong(format!(
             "named the weights of other tokens than its {tokens}: {spans}"
         )));
     }

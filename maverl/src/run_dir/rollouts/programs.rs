@@ -18,7 +18,7 @@ pub(super) struct ProgramLogs {
 
 impl ProgramLogs {
     /// Creates the writer of the logs beside a file of rollouts, and removes those of an earlier attempt.
-    pub(super) fn beside(rollouts: &Path) -> Result<Self, RunDirError> {
+    pub(super) fn beside_rollouts(rollouts: &Path) -> Result<Self, RunDirError> {
         let stem = name(rollouts);
         let stem = stem.split('.').next().unwrap_or(&stem);
         let path = parent(rollouts).join("programs").join(format!("{stem}.log.zst"));
@@ -29,7 +29,7 @@ impl ProgramLogs {
     }
 
     /// Creates the writer beside no file, to which nothing is appended.
-    pub(super) fn none() -> Self {
+    pub(super) fn beside_nothing() -> Self {
         Self { path: PathBuf::new(), file: None }
     }
 
@@ -67,7 +67,7 @@ mod tests {
     fn logs_are_beside_the_rollouts_of_their_step_and_only_of_programs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("step-000012.jsonl.zst");
-        let mut logs = ProgramLogs::beside(&path).unwrap();
+        let mut logs = ProgramLogs::beside_rollouts(&path).unwrap();
         let mut one = episode("facts/1", 2, true, 1);
         logs.append(&one).unwrap();
         assert!(!dir.path().join("programs").exists());
@@ -78,7 +78,7 @@ mod tests {
         let text = zstd::decode_all(File::open(&written).unwrap()).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "== facts/1 2\nhello\n".repeat(2));
-        ProgramLogs::beside(&path).unwrap();
+        ProgramLogs::beside_rollouts(&path).unwrap();
         assert!(!written.exists());
     }
 }

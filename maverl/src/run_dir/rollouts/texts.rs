@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::error::{RunDirError, damaged};
+use super::super::error::{RunDirError, damaged_error};
 use crate::run_dir::lines::{EpisodePosition, RolloutLines};
 use crate::trajectory::{RewardPart, Seat};
 
@@ -45,40 +45,40 @@ pub enum Texts {
 #[serde(rename_all = "snake_case")]
 enum Line {
     Episode {
-        task: Task,
+        task: TaskText,
         answer: Option<String>,
-        acts: Option<Vec<Text>>,
+        acts: Option<Vec<StoredText>>,
         #[serde(default)]
         rewards: Vec<RewardPart>,
     },
     Turn {
-        turn: Turn,
+        turn: TurnText,
     },
 }
 
 #[derive(Deserialize)]
-struct Task {
+struct TaskText {
     question: String,
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct TurnText {
     seat: Seat,
-    prompt: Vec<Text>,
+    prompt: Vec<StoredText>,
     reply: String,
     error: Option<String>,
 }
 
 /// A text among other fields: the content of a message, or the observation of an action.
 #[derive(Deserialize)]
-struct Text {
+struct StoredText {
     #[serde(alias = "observation")]
     content: String,
 }
 
 impl Line {
     fn texts(self, turn: usize) -> Texts {
-        let texts = |all: Vec<Text>| all.into_iter().map(|text| text.content).collect();
+        let texts = |all: Vec<StoredText>| all.into_iter().map(|text| text.content).collect();
         match self {
             Self::Episode { task, answer, acts, rewards } => Texts::Episode {
                 question: task.question,
@@ -86,7 +86,7 @@ impl Line {
                 answer,
                 rewards,
             },
-            Self::Turn { turn: Turn { seat, prompt, reply, error } } => {
+            Self::Turn { turn: TurnText { seat, prompt, reply, error } } => {
                 Texts::Turn { turn, seat, prompt: texts(prompt), reply, error }
             }
         }
@@ -119,7 +119,7 @@ pub fn scan_texts(
         }
     }
     let at: EpisodePosition = [frame, starts[seen]];
-    Err(damaged(path, format!("bytes {}, {}: no episode begins there", at[0], at[1])))
+    Err(damaged_error(path, format!("bytes {}, {}: no episode begins there", at[0], at[1])))
 }
 
 /// Parses lines up to the end of the last episode; returns true if the text has no more lines. `seen` is the number of
@@ -149,7 +149,8 @@ fn scan(
         }
         if wanted && filter(&line) {
             let parsed: Result<Line, _> = serde_json::from_slice(&line);
-            let wrong = |error| damaged(lines.path, format!("line {}: {error}", lines.number));
+            let wrong =
+                |error| damaged_error(lines.path, format!("line {}: {error}", lines.number));
             found(*seen - 1, parsed.map_err(wrong)?.texts(turn.max(1) - 1));
         }
     }

@@ -105,13 +105,13 @@ impl RolloutWriter {
         let growing = growing(path);
         let content = Growing::create(&growing).at("make", &growing)?;
         let content = Content::Growing(Box::new(content));
-        let logs = ProgramLogs::beside(path)?;
+        let logs = ProgramLogs::beside_rollouts(path)?;
         Ok(Self { path: path.to_owned(), growing, content, places: Vec::new(), logs })
     }
 
     /// Creates a writer that writes nothing, for ranks other than the one that writes the run.
     pub fn discarding() -> Self {
-        let (path, places, logs) = (PathBuf::new(), Vec::new(), ProgramLogs::none());
+        let (path, places, logs) = (PathBuf::new(), Vec::new(), ProgramLogs::beside_nothing());
         Self { growing: path.clone(), path, content: Content::Discarded, places, logs }
     }
 

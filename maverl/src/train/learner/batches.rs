@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use crate::algo::advantage::{
-    Pair, Valued, apply_future_rewards, is_whitened, limit_whitened, paired, rewarded, valued,
-    whiten_tokens,
+    ReplyPair, Valued, apply_future_rewards, is_whitened, limit_whitened, pairs_of_step,
+    rewarded_step, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Sample, ValueTarget, baselines, declared, equal_rewards, flat_tasks, is_greedy,
-    pair_batches, shaped_rewards, value_batches,
+    self, Sample, ValueTarget, baselines, declared_advantages, equal_rewards, flat_tasks,
+    is_greedy, pair_batches, shaped_rewards, value_batches,
 };
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
@@ -53,11 +53,11 @@ pub(crate) struct Samples {
 
 /// Advantages of the samples of a step.
 #[derive(Debug, Default)]
-pub(crate) struct Advantages {
+pub(crate) struct StepAdvantages {
     /// Advantage of each token of each sample. `[N][T]`
     pub(crate) tokens: Vec<Vec<f64>>,
     /// Pairs of replies, if the algorithm compares pairs.
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<ReplyPair>,
     /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
     pub(crate) targets: Vec<ValueTarget>,
     /// Metrics of the groups and values.
@@ -94,10 +94,10 @@ pub(crate) fn samples(
         }
         return Err(TrainError::NoSamples { step: step + 1, episodes: scored });
     }
-    let mut metrics = rollout(&compared(plan, episodes));
+    let mut metrics = rollout(&compared_episodes(plan, episodes));
     metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
     if plan.algorithm.resample > 0 {
-        let flat = flat_tasks(&compared(plan, episodes));
+        let flat = flat_tasks(&compared_episodes(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
         rows.retain(|sample| !flat.contains(&sample.task));
     }
@@ -116,11 +116,11 @@ pub(crate) fn advantages(
     samples: &[Sample],
     predicted: &ValuePredictions,
     (estimators, least): (&Estimators, f64),
-) -> Advantages {
+) -> StepAdvantages {
     let algorithm = &plan.algorithm;
     let equal = equal_rewards(episodes, samples, algorithm);
     let mut among = algo::advantages(episodes, samples, algorithm, estimators);
-    let declared = declared(episodes, samples, &predicted.values, algorithm, estimators);
+    let declared = declared_advantages(episodes, samples, &predicted.values, algorithm, estimators);
     if let Some(declared) = &declared {
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
@@ -130,10 +130,12 @@ pub(crate) fn advantages(
         let flat = equal || among.groups.flat;
         let compared = declared.is_none();
         let (before, mut tokens) = match declared {
-            Some(declared) => (declared.clone(), whitened(plan, samples, declared, estimators)),
-            None => (unwhitened(&among).by_token(samples), among.by_token(samples)),
+            Some(declared) => {
+                (declared.clone(), whiten_advantages(plan, samples, declared, estimators))
+            }
+            None => (before_whitening(&among).by_token(samples), among.by_token(samples)),
         };
-        let least_divisor = limited(plan, samples, &before, &mut tokens, least);
+        let least_divisor = limit_advantages(plan, samples, &before, &mut tokens, least);
         let estimated = Estimated {
             least_divisor,
             estimator: if compared { "group" } else { estimator },
@@ -145,14 +147,14 @@ pub(crate) fn advantages(
             estimators,
         };
         let record = record(plan, episodes, samples, &estimated);
-        return Advantages { tokens, metrics, flat, record, ..Advantages::default() };
+        return StepAdvantages { tokens, metrics, flat, record, ..StepAdvantages::default() };
     };
-    let step = rewarded(episodes, samples, Some(&predicted.values), GroupBy::TaskSeat);
-    let Valued { advantages, returns } = valued(&step.view_on(estimators), critic);
+    let step = rewarded_step(episodes, samples, Some(&predicted.values), GroupBy::TaskSeat);
+    let Valued { advantages, returns } = valued_advantages(&step.view_on(estimators), critic);
     metrics.extend(measure::values(plan, samples, &predicted.values, &returns));
     let before = declared.unwrap_or(advantages);
-    let mut tokens = whitened(plan, samples, before.clone(), estimators);
-    let least_divisor = limited(plan, samples, &before, &mut tokens, least);
+    let mut tokens = whiten_advantages(plan, samples, before.clone(), estimators);
+    let least_divisor = limit_advantages(plan, samples, &before, &mut tokens, least);
     let estimated = Estimated {
         least_divisor,
         estimator,
@@ -165,21 +167,21 @@ pub(crate) fn advantages(
     };
     let record = record(plan, episodes, samples, &estimated);
     let (targets, flat) = (predicted.targets(&returns), equal);
-    Advantages { tokens, targets, metrics, flat, record, ..Advantages::default() }
+    StepAdvantages { tokens, targets, metrics, flat, record, ..StepAdvantages::default() }
 }
 
 /// Returns the advantages of samples from those that a mixer computed. The mixer has trained the critics.
-pub(crate) fn mixed(
+pub(crate) fn mixed_advantages(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
     predicted: &ValuePredictions,
     (mut before, metrics): (Vec<Vec<f64>>, Metrics),
     (estimators, least): (&Estimators, f64),
-) -> Advantages {
+) -> StepAdvantages {
     before.iter_mut().for_each(|advantages| estimators.round(advantages));
-    let mut tokens = whitened(plan, samples, before.clone(), estimators);
-    let least_divisor = limited(plan, samples, &before, &mut tokens, least);
+    let mut tokens = whiten_advantages(plan, samples, before.clone(), estimators);
+    let least_divisor = limit_advantages(plan, samples, &before, &mut tokens, least);
     let flat = equal_rewards(episodes, samples, &plan.algorithm);
     let estimated = Estimated {
         least_divisor,
@@ -192,7 +194,7 @@ pub(crate) fn mixed(
         estimators,
     };
     let record = record(plan, episodes, samples, &estimated);
-    Advantages { tokens, metrics, flat, record, ..Advantages::default() }
+    StepAdvantages { tokens, metrics, flat, record, ..StepAdvantages::default() }
 }
 
 /// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
@@ -201,8 +203,8 @@ pub(crate) fn pairs(
     episodes: &[Episode],
     samples: &[Sample],
     estimators: &Estimators,
-) -> Advantages {
-    let found = paired(samples, estimators);
+) -> StepAdvantages {
+    let found = pairs_of_step(samples, estimators);
     let signs = found.signs().into_iter().zip(samples);
     let tokens: Vec<Vec<f64>> = signs.map(|(sign, sample)| vec![sign; sample.tokens]).collect();
     let estimated = Estimated {
@@ -217,16 +219,23 @@ pub(crate) fn pairs(
     };
     let record = record(plan, episodes, samples, &estimated);
     let (metrics, flat) = (measure::groups(&found.groups), found.groups.flat);
-    Advantages { tokens, pairs: found.pairs, metrics, flat, record, ..Advantages::default() }
+    StepAdvantages {
+        tokens,
+        pairs: found.pairs,
+        metrics,
+        flat,
+        record,
+        ..StepAdvantages::default()
+    }
 }
 
 /// Returns advantages relative to groups as they were before whitening.
-fn unwhitened(among: &algo::Advantages) -> algo::Advantages {
+fn before_whitening(among: &algo::Advantages) -> algo::Advantages {
     algo::Advantages { values: among.terms.unwhitened.clone(), ..among.clone() }
 }
 
 /// Whitens the advantages of a step if the algorithm does.
-fn whitened(
+fn whiten_advantages(
     plan: &Plan,
     samples: &[Sample],
     mut advantages: Vec<Vec<f64>>,
@@ -240,7 +249,7 @@ fn whitened(
 
 /// Reduces whitened advantages to those of the least divisor, which is a share of the rewards' deviation, if they have the unit
 /// of rewards. Returns it if it is the divisor.
-fn limited(
+fn limit_advantages(
     plan: &Plan,
     samples: &[Sample],
     before: &[Vec<f64>],
@@ -258,7 +267,7 @@ pub(crate) fn batches(
     at: &StepPlan<'_>,
     episodes: &[Episode],
     samples: &[Sample],
-    advantages: &Advantages,
+    advantages: &StepAdvantages,
     predicted: &ValuePredictions,
 ) -> Batches {
     let StepPlan { plan, step, .. } = *at;
@@ -281,7 +290,7 @@ pub(crate) fn batches(
 }
 
 /// Returns the episodes that are compared with each other, without the greedy ones that only serve as their baseline.
-fn compared<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
+fn compared_episodes<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
     if !episodes.iter().any(|episode| is_greedy(plan, episode)) {
         return Cow::Borrowed(episodes);
     }
@@ -310,7 +319,7 @@ mod tests {
         [one(0, rewards[0]), one(1, rewards[1])]
     }
 
-    fn learned(plan: &Plan, episodes: &[Episode]) -> (Metrics, Advantages, Batches) {
+    fn learned(plan: &Plan, episodes: &[Episode]) -> (Metrics, StepAdvantages, Batches) {
         let at = StepPlan { plan, step: 0, rates: None };
         let none = ValuePredictions::default();
         let Samples { rows, metrics } =
@@ -339,11 +348,11 @@ mod tests {
         let rows = samples(&at, episodes, &mut AlgorithmState::default(), &CPU).unwrap().rows;
         let values = rows.iter().map(|row| vec![0.1; row.tokens]).collect();
         let predicted = ValuePredictions { values, ..ValuePredictions::default() };
-        match plan.mixed() {
+        match plan.mixer_plan() {
             Some(_) => {
                 let tokens = rows.iter().map(|row| vec![0.1 * row.turn as f64; row.tokens]);
                 let shares = (tokens.collect(), Metrics::default());
-                mixed(&plan, episodes, &rows, &predicted, shares, (&CPU, 0.0)).flat
+                mixed_advantages(&plan, episodes, &rows, &predicted, shares, (&CPU, 0.0)).flat
             }
             None => advantages(&plan, episodes, &rows, &predicted, (&CPU, 0.0)).flat,
         }
@@ -529,11 +538,18 @@ mod tests {
         let on = (&CPU, state.rewards.least_divisor());
         let values = vec![vec![0.25]; rows.len()];
         let predicted = ValuePredictions { values, ..ValuePredictions::default() };
-        let found = match plan.mixed() {
+        let found = match plan.mixer_plan() {
             None => advantages(&plan, &episodes, &rows, &predicted, on),
             Some(_) => {
                 let before = rows.iter().map(|row| vec![row.reward - 0.25; row.tokens]).collect();
-                mixed(&plan, &episodes, &rows, &predicted, (before, Metrics::default()), on)
+                mixed_advantages(
+                    &plan,
+                    &episodes,
+                    &rows,
+                    &predicted,
+                    (before, Metrics::default()),
+                    on,
+                )
             }
         };
         assert_eq!(found.flat, n > 1);

@@ -41,7 +41,7 @@ pub(crate) async fn predict(
     samples: &[Sample],
 ) -> Result<ValuePredictions, TrainError> {
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
-    let after_replies = plan.mixed().is_some_and(|mixer| mixer.credit.knows_replies());
+    let after_replies = plan.mixer_plan().is_some_and(|mixer| mixer.credit.knows_replies());
     let host = |sample: &Sample| {
         let host = plan.critic_of(sample.policy);
         host.ok_or_else(|| untrainable(episodes, sample, "its policy has no critic"))

@@ -51,7 +51,7 @@ pub(crate) fn open(
 fn open_device(
     plan: &Plan,
     device: DeviceChoice,
-    declared: Option<&Declared<'_>>,
+    declared: Option<&DeclaredEstimator<'_>>,
 ) -> Result<Estimators, TrainError> {
     let name = device.to_string();
     let failed = |reason: String| TrainError::Estimators { device: name.clone(), reason };
@@ -63,7 +63,7 @@ fn open_device(
             match StepKernel::build(&declared.text) {
                 Ok(kernel) => opened.with_kernel(declared.file, Box::new(kernel)),
                 Err(EmulateError::Compile(log)) => {
-                    return Err(declared.rejected("the emulated device".to_owned(), log));
+                    return Err(declared.compiler_error("the emulated device".to_owned(), log));
                 }
                 Err(error) => return Err(failed(error.to_string())),
             }
@@ -74,7 +74,9 @@ fn open_device(
             let Some(declared) = declared else { return Ok(opened) };
             match StepKernel::compile(&gpu, declared.file, &declared.text) {
                 Ok(kernel) => opened.with_kernel(declared.file, Box::new(kernel)),
-                Err(CudaError::Compile { arch, why }) => return Err(declared.rejected(arch, why)),
+                Err(CudaError::Compile { arch, why }) => {
+                    return Err(declared.compiler_error(arch, why));
+                }
                 Err(error) => return Err(failed(error.to_string())),
             }
         }
@@ -94,7 +96,7 @@ pub(crate) fn open(_: &Plan, _: &Registry, _: DeviceChoice) -> Result<Estimators
 
 /// Declared estimator of a plan, with its kernel.
 #[cfg(feature = "cuda")]
-struct Declared<'p> {
+struct DeclaredEstimator<'p> {
     name: &'p str,
     estimator: &'p dyn Advantage,
     file: &'static str,
@@ -103,32 +105,36 @@ struct Declared<'p> {
 }
 
 #[cfg(feature = "cuda")]
-impl Declared<'_> {
+impl DeclaredEstimator<'_> {
     /// Returns the error of a compiler.
-    fn rejected(&self, arch: String, log: String) -> TrainError {
+    fn compiler_error(&self, arch: String, log: String) -> TrainError {
         TrainError::Kernel { estimator: self.name.to_owned(), file: self.file, arch, log }
     }
 }
 
 /// Returns the declared estimator of a plan, if it has a kernel.
 #[cfg(feature = "cuda")]
-fn declared_kernel<'p>(plan: &'p Plan, registry: &Registry) -> Option<Declared<'p>> {
+fn declared_kernel<'p>(plan: &'p Plan, registry: &Registry) -> Option<DeclaredEstimator<'p>> {
     let AdvantagePlan::Declared(declared) = &plan.algorithm.advantage else { return None };
     let (name, settings) = (declared.chosen.name.as_str(), &declared.chosen.options);
     let kernel = registry.advantages.get(name)?.kernel?;
-    let (estimator, text) = (&*declared.value, kernel.whole(settings));
-    Some(Declared { name, estimator, file: kernel.file, text })
+    let (estimator, text) = (&*declared.value, kernel.whole_source(settings));
+    Some(DeclaredEstimator { name, estimator, file: kernel.file, text })
 }
 
 /// Compares the kernel of an estimator with its Rust function on generated steps, with values if the plan has a critic.
 #[cfg(feature = "cuda")]
-fn compare(plan: &Plan, declared: &Declared<'_>, on: &Estimators) -> Result<(), TrainError> {
+fn compare(
+    plan: &Plan,
+    declared: &DeclaredEstimator<'_>,
+    on: &Estimators,
+) -> Result<(), TrainError> {
     let critic = plan.algorithm.critic.as_ref();
     let by_token = critic.map(|critic| critic.granularity == Granularity::Token);
     for (step, rows) in steps_of_a_run(by_token) {
         let want = rows.estimate(declared.estimator);
         let got = on.estimate(&rows, declared.estimator);
-        computed(on)?;
+        device_error(on)?;
         let got: Vec<f32> = got.into_iter().map(|value| value as f32).collect();
         if let Some(difference) = difference(&got, &want) {
             return Err(TrainError::KernelDiffers {
@@ -144,7 +150,7 @@ fn compare(plan: &Plan, declared: &Declared<'_>, on: &Estimators) -> Result<(), 
 }
 
 /// Returns the error of a device that failed to compute advantages.
-pub(crate) fn computed(estimators: &Estimators) -> Result<(), TrainError> {
+pub(crate) fn device_error(estimators: &Estimators) -> Result<(), TrainError> {
     let Some(reason) = estimators.failure() else { return Ok(()) };
     let device = estimators.device().unwrap_or("cpu").to_owned();
     Err(TrainError::Estimators { device, reason })
@@ -167,7 +173,7 @@ fn compile_kernel(
     kernel: KernelSource,
 ) -> Result<Option<String>, TrainError> {
     let file = kernel.file;
-    match nvrtc::compile_source(file, &kernel.whole(settings), ARCH) {
+    match nvrtc::compile_source(file, &kernel.whole_source(settings), ARCH) {
         Ok(_) => Ok(None),
         Err(CudaError::Compile { arch, why: log }) => {
             Err(TrainError::Kernel { estimator: name.to_owned(), file, arch, log })
@@ -364,8 +370,9 @@ pub(crate) mod tests {
             "ESTIMATOR(step, out) {{ u64 i = thread(); if (i < step->rows) {expression}; }}"
         );
         let kernel = KernelSource { file: "double.cu", text: text.leak() };
-        let text = kernel.whole(&serde_json::Value::Null);
-        let declared = Declared { name: "t/double", estimator: &Double, file: "double.cu", text };
+        let text = kernel.whole_source(&serde_json::Value::Null);
+        let declared =
+            DeclaredEstimator { name: "t/double", estimator: &Double, file: "double.cu", text };
         Some(open_device(&plan(&[("t/a", true)]), DeviceChoice::Emulated, Some(&declared)))
     }
 
@@ -436,7 +443,7 @@ pub(crate) mod tests {
         };
         let predicted = ValuePredictions { values, ..ValuePredictions::default() };
         let found = advantages(plan, &episodes, &rows, &predicted, (on, 0.0));
-        computed(on).unwrap();
+        device_error(on).unwrap();
         assert_eq!(found.record.estimator.device.as_deref(), on.device());
         let returns = found.record.samples.iter().flat_map(|sample| sample.returns.clone());
         let averages = state.averages.seats.into_values().collect();

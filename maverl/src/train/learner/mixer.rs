@@ -15,9 +15,9 @@ use crate::algo::{
     MixedTurn, Mixing, Monotone, Sample, SeatValues, ValueBatch, ValueTarget, ValueText,
     explained_variance, mixed_turns, value_batches,
 };
-use crate::config::{Credit, MixerNetwork, MixerPlan, Passes};
+use crate::config::{Credit, CriticPasses, MixerNetwork, MixerPlan};
 use crate::files::Shards;
-use crate::files::save::{Entry, one_file};
+use crate::files::save::{SavedTensor, one_file};
 use crate::files::{ModelError, ModelErrorKind};
 use crate::metrics::Metrics;
 use crate::plan::{CriticPlan, Plan};
@@ -83,17 +83,17 @@ impl Mixer {
         let counters = [network.state() as f32, self.step as f32];
         let n = [params.len()];
         let entries = [
-            Entry::slice("counters", &[2], &counters),
-            Entry::slice("params", &n, params),
-            Entry::slice("m", &n, &self.moments[0]),
-            Entry::slice("v", &n, &self.moments[1]),
+            SavedTensor::slice("counters", &[2], &counters),
+            SavedTensor::slice("params", &n, params),
+            SavedTensor::slice("m", &n, &self.moments[0]),
+            SavedTensor::slice("v", &n, &self.moments[1]),
         ];
         one_file(file, &entries)
     }
 
     /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
     pub(crate) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
-        let Some(mixed) = plan.mixed().filter(|_| file.is_file()) else {
+        let Some(mixed) = plan.mixer_plan().filter(|_| file.is_file()) else {
             return Ok(None);
         };
         let saved = Shards::open_file(file)?;
@@ -127,12 +127,12 @@ pub(crate) async fn learn(
 ) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
     let (plan, critic) = (at.plan, &mixed.critic());
     let turns = MixerTurns::of(plan, policies, samples, predicted).await?;
-    let first = turns.mixed(&predicted.values);
+    let first = turns.mixed_turns(&predicted.values);
     let size = first.first().map_or(0, |turn| turn.state.len());
     let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, mixed, size));
     let advantages = turns.advantages(&mixer.mixing, mixed, &first, &predicted.values);
     let old = totals(&mixer.mixing, &first);
-    let mut metrics = measured(&old, &first, mixed.credit);
+    let mut metrics = credit_metrics(&old, &first, mixed.credit);
     let lr = at.rates.and_then(|rates| rates.get("mixer/lr"));
     let lr = lr.unwrap_or_else(|| lr_of(plan, critic, at.step));
     let steps = turns.steps(plan.algorithm.critic_passes());
@@ -141,7 +141,7 @@ pub(crate) async fn learn(
         if step > 0 {
             predict_again(policies, predicted, rows, &mut values).await?;
         }
-        let now = (&*turns.mixed(&values), &*values);
+        let now = (&*turns.mixed_turns(&values), &*values);
         let (sums, slopes, gradient) =
             turns.backward(&mixer.mixing, mixed, rows, now, (&old, &*predicted.values));
         loss += sums.loss;
@@ -246,7 +246,7 @@ fn totals(mixing: &Mixing, turns: &[MixedTurn]) -> Vec<[f64; 2]> {
     turns.iter().map(total).collect()
 }
 
-fn measured(totals: &[[f64; 2]], turns: &[MixedTurn], credit: Credit) -> Metrics {
+fn credit_metrics(totals: &[[f64; 2]], turns: &[MixedTurn], credit: Credit) -> Metrics {
     let [before, after] =
         [0, 1].map(|when| totals.iter().map(|total| total[when]).collect::<Vec<f64>>());
     let returns: Vec<f64> = turns.iter().map(|turn| turn.reward).collect();
@@ -277,7 +277,7 @@ impl<'a> MixerTurns<'a> {
     ) -> Result<Self, TrainError> {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
         let mut turns = Self { samples, seats, places: &predicted.places, states: BTreeMap::new() };
-        if plan.mixed().is_none_or(|mixed| mixed.network == MixerNetwork::Sum) {
+        if plan.mixer_plan().is_none_or(|mixed| mixed.network == MixerNetwork::Sum) {
             return Ok(turns);
         }
         let mut firsts: BTreeMap<usize, usize> = BTreeMap::new();
@@ -301,7 +301,7 @@ impl<'a> MixerTurns<'a> {
     }
 
     /// Returns the inputs of the mixer at each sample.
-    fn mixed(&self, values: &[Vec<f64>]) -> Vec<MixedTurn> {
+    fn mixed_turns(&self, values: &[Vec<f64>]) -> Vec<MixedTurn> {
         let turn = |((sample, &seat), values): ((&Sample, &usize), &Vec<f64>)| SeatValues {
             episode: sample.episode,
             seat,
@@ -314,7 +314,7 @@ impl<'a> MixerTurns<'a> {
     }
 
     /// Returns the samples of each optimizer step. Episodes are dealt to the minibatches of an epoch in turn.
-    fn steps(&self, Passes { epochs, minibatches }: Passes) -> Vec<Vec<usize>> {
+    fn steps(&self, CriticPasses { epochs, minibatches }: CriticPasses) -> Vec<Vec<usize>> {
         let mut parts = vec![Vec::new(); minibatches];
         let episodes: BTreeSet<usize> = self.samples.iter().map(|sample| sample.episode).collect();
         let ranks: BTreeMap<usize, usize> = episodes.into_iter().zip(0..).collect();
@@ -412,7 +412,7 @@ mod tests {
         for credit in
             [Credit::Shared, Credit::Weight, Credit::Difference, Credit::Without, Credit::Tokens]
         {
-            let metrics = measured(&totals, &turns, credit);
+            let metrics = credit_metrics(&totals, &turns, credit);
             let of = |name: &str| metrics.get(&format!("mixer/{name}"));
             assert_eq!((of("value_mean"), of("return_mean")), (Some(4.0 / 3.0), Some(1.0)));
             // Errors 0, 1, 0 have a variance of 2/9, and the returns one of 2/3.

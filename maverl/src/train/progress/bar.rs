@@ -8,8 +8,8 @@ use terminal_size::terminal_size_of;
 
 use crate::output::visible;
 use crate::table::paragraphs;
-use crate::train::progress::commands::own;
-use crate::train::progress::{Progress, StepLine, StepPace, left, speed, tell};
+use crate::train::progress::commands::own_name;
+use crate::train::progress::{Progress, StepLine, StepPace, speed, tell, time_left};
 
 /// Interval at which the bar is redrawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -40,12 +40,12 @@ struct State {
 impl Default for Bar {
     fn default() -> Self {
         let columns = || terminal_size_of(std::io::stderr()).map_or(WIDE, |(width, _)| width.0);
-        Self::on(ProgressDrawTarget::stderr, columns)
+        Self::on_target(ProgressDrawTarget::stderr, columns)
     }
 }
 
 impl Bar {
-    fn on(target: fn() -> ProgressDrawTarget, columns: fn() -> u16) -> Self {
+    fn on_target(target: fn() -> ProgressDrawTarget, columns: fn() -> u16) -> Self {
         let state =
             State { bar: None, pace: StepPace::default(), begun: Instant::now(), steps: None };
         Self { state: Mutex::new(state), target, columns }
@@ -106,7 +106,7 @@ impl Progress for Bar {
             let episodes = bar.length().unwrap_or(ended);
             bar.set_position(ended);
             let elapsed = state.begun.elapsed();
-            let left = left(ended, episodes, elapsed);
+            let left = time_left(ended, episodes, elapsed);
             let left = left.map_or_else(String::new, |left| format!("{left:#} left, "));
             bar.set_message(format!("{left}{}", speed(tokens, elapsed)));
         }
@@ -127,7 +127,7 @@ impl Progress for Bar {
 
     fn note(&self, text: &str) {
         let columns = usize::from((self.columns)());
-        self.print(&paragraphs(&own(text), columns));
+        self.print(&paragraphs(&own_name(text), columns));
     }
 
     fn warn(&self, text: &str) {
@@ -196,8 +196,8 @@ mod tests {
 
     fn on(columns: u16) -> Bar {
         match columns {
-            60 => Bar::on(|| ProgressDrawTarget::term_like(Box::new(Terminal(60))), || 60),
-            _ => Bar::on(|| ProgressDrawTarget::term_like(Box::new(Terminal(80))), || 80),
+            60 => Bar::on_target(|| ProgressDrawTarget::term_like(Box::new(Terminal(60))), || 60),
+            _ => Bar::on_target(|| ProgressDrawTarget::term_like(Box::new(Terminal(80))), || 80),
         }
     }
 

@@ -90,7 +90,7 @@ pub fn resume_command(dir: &Path) -> String {
 pub(crate) fn view_command(dir: &Path) -> Option<String> {
     let start = ProgramStart::of_process();
     let call = if has_view() { Some(start.call()) } else { start.with_view() };
-    Some(format!("{} view {}", call?, quoted(&dir.display().to_string())))
+    Some(format!("{} view {}", call?, quote_word(&dir.display().to_string())))
 }
 
 /// Returns the name of this program.
@@ -99,15 +99,15 @@ pub fn program() -> String {
 }
 
 /// Replaces the name of the stock program in commands, as in "`maverl check run.toml`", by the name of this one.
-pub fn own(text: &str) -> Cow<'_, str> {
+pub fn own_name(text: &str) -> Cow<'_, str> {
     match program() {
         name if name == STOCK => Cow::Borrowed(text),
-        name => Cow::Owned(renamed(text, &name)),
+        name => Cow::Owned(rename_program(text, &name)),
     }
 }
 
 /// Replaces the name of the stock program before each subcommand.
-pub fn renamed(text: &str, name: &str) -> String {
+pub fn rename_program(text: &str, name: &str) -> String {
     let mut parts = text.split(STOCK);
     let mut renamed = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -189,14 +189,14 @@ impl ProgramStart {
             (Some(package), false) => {
                 self.cargo(package, &self.bin(package), &self.features(package))
             }
-            (None, _) if self.called.contains('/') => quoted(&self.called),
+            (None, _) if self.called.contains('/') => quote_word(&self.called),
             (None, _) => self.stem(),
         }
     }
 
     /// Returns the command that resumes a run.
     fn resume(&self, dir: &Path) -> String {
-        let dir = quoted(&dir.display().to_string());
+        let dir = quote_word(&dir.display().to_string());
         if self.is_example() {
             format!("{} --resume {dir}", self.call())
         } else {
@@ -239,7 +239,7 @@ impl ProgramStart {
             String::new()
         } else {
             let manifest = package.join("Cargo.toml").display().to_string();
-            format!(" --manifest-path {}", quoted(&manifest))
+            format!(" --manifest-path {}", quote_word(&manifest))
         };
         format!("cargo run{profile}{target}{features}{manifest} --")
     }
@@ -304,7 +304,7 @@ fn features_of(package: &Path) -> Vec<String> {
 }
 
 /// Quotes a word for a shell, if that is needed.
-fn quoted(word: &str) -> String {
+fn quote_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
     if word.chars().all(plain) {
         word.to_owned()
@@ -353,7 +353,7 @@ mod tests {
         let manifest = home.path().join("my_team/Cargo.toml");
         let expected = format!(
             "cargo run --release --bin my_team --manifest-path {} --",
-            quoted(&manifest.display().to_string())
+            quote_word(&manifest.display().to_string())
         );
         assert_eq!(elsewhere.call(), expected);
     }
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(stock(checkout.clone()).with_view().as_deref(), Some(inside));
         for elsewhere in [home.path().to_path_buf(), checkout.join("maverl")] {
             let outside = stock(elsewhere).with_view().unwrap();
-            let manifest = quoted(&checkout.join("Cargo.toml").display().to_string());
+            let manifest = quote_word(&checkout.join("Cargo.toml").display().to_string());
             let end = format!(" --features view --manifest-path {manifest} --");
             assert!(outside.ends_with(&end), "{outside}");
         }
@@ -407,6 +407,6 @@ mod tests {
                     `maverl::main!(a)`: target/maverl train; `maverl new-model`";
         let expected = "`duo check run.toml` checks; see duo list, maverl-engine and this maverl. In a clone of maverl, \
                         `maverl::main!(a)`: target/maverl train; `duo new-model`";
-        assert_eq!(renamed(text, "duo"), expected);
+        assert_eq!(rename_program(text, "duo"), expected);
     }
 }

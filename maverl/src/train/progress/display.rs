@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::train::progress::Progress;
 use crate::train::progress::bar::Bar;
-use crate::train::progress::lines::Lines;
+use crate::train::progress::lines::ProgressLines;
 
 /// Returns a display on standard error: one line per step, with a bar below if it is a terminal.
 pub fn stderr() -> Arc<dyn Progress> {
     if std::io::stderr().is_terminal() {
         Arc::new(Bar::default())
     } else {
-        Arc::new(Lines::default())
+        Arc::new(ProgressLines::default())
     }
 }

@@ -39,12 +39,12 @@ pub struct Beat {
 /// A receiver of progress that passes everything on, and writes `progress.json` every second while the run is open.
 pub(in crate::train) struct Heartbeat {
     inner: Arc<dyn Progress>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     state: Mutex<State>,
     stop: Condvar,
 }
@@ -80,7 +80,7 @@ impl Heartbeat {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Writes the file every second until the end.
     fn run(&self, path: &Path) {
         let mut state = lock(&self.state);
@@ -121,7 +121,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Progress for Heartbeat {
     fn opened(&self, dir: &Path) {
         self.inner.opened(dir);
-        let (shared, path): (Arc<Shared>, PathBuf) = (Arc::clone(&self.shared), dir.join(PROGRESS));
+        let (shared, path): (Arc<SharedState>, PathBuf) =
+            (Arc::clone(&self.shared), dir.join(PROGRESS));
         let named = std::thread::Builder::new().name("progress".to_owned());
         // Without the thread there is no file.
         *lock(&self.thread) = named.spawn(move || shared.run(&path)).ok();

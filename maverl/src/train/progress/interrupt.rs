@@ -13,9 +13,9 @@ use crate::train::progress::Progress;
 
 /// A request to stop after the current step. Clones share it.
 #[derive(Clone)]
-pub struct Interrupt(Arc<Shared>);
+pub struct Interrupt(Arc<SharedInterrupt>);
 
-struct Shared {
+struct SharedInterrupt {
     raised: watch::Sender<bool>,
     under_way: Mutex<UnderWay>,
 }
@@ -32,14 +32,14 @@ struct UnderWay {
 
 impl fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Interrupt").field(&self.raised()).finish()
+        f.debug_tuple("Interrupt").field(&self.is_raised()).finish()
     }
 }
 
 impl Default for Interrupt {
     fn default() -> Self {
         let (raised, under_way) = (watch::Sender::new(false), Mutex::default());
-        Self(Arc::new(Shared { raised, under_way }))
+        Self(Arc::new(SharedInterrupt { raised, under_way }))
     }
 }
 
@@ -113,7 +113,7 @@ impl Interrupt {
     }
 
     /// Returns true if the run was asked to stop.
-    pub fn raised(&self) -> bool {
+    pub fn is_raised(&self) -> bool {
         *self.0.raised.borrow()
     }
 
@@ -181,6 +181,6 @@ mod tests {
         let stop = async move { other.raise() };
         let (output, ()) = tokio::join!(interrupt.or(std::future::pending::<u8>()), stop);
         assert_eq!(output, None);
-        assert!(interrupt.raised());
+        assert!(interrupt.is_raised());
     }
 }

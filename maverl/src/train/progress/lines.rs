@@ -3,13 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::train::progress::{Progress, StepLine, StepPace, left, speed, tell};
+use crate::train::progress::{Progress, StepLine, StepPace, speed, tell, time_left};
 
 /// Interval of the lines for long work.
 const QUIET: Duration = Duration::from_secs(30);
 
 /// Display with one line per step, and one every half minute for longer work.
-pub(super) struct Lines {
+pub(super) struct ProgressLines {
     state: Mutex<State>,
     print: fn(&str),
     quiet: Duration,
@@ -26,13 +26,13 @@ struct State {
     printed: Instant,
 }
 
-impl Default for Lines {
+impl Default for ProgressLines {
     fn default() -> Self {
         Self::new(|line| tell(line), QUIET)
     }
 }
 
-impl Lines {
+impl ProgressLines {
     fn new(print: fn(&str), quiet: Duration) -> Self {
         let now = Instant::now();
         let (pace, what) = (StepPace::default(), String::new());
@@ -50,7 +50,7 @@ impl Lines {
     }
 }
 
-impl Progress for Lines {
+impl Progress for ProgressLines {
     fn begin(&self, done: u64, steps: u64) {
         if done > 0 {
             self.say(&format!("{done} of {steps} steps are done"));
@@ -72,7 +72,7 @@ impl Progress for Lines {
             }
             let elapsed = state.begun.elapsed();
             let speed = speed(tokens, elapsed);
-            let left = left(ended, state.episodes, elapsed);
+            let left = time_left(ended, state.episodes, elapsed);
             let left = left.map_or_else(String::new, |left| format!(", {left} left"));
             format!("{}: {ended} of {} episodes, {speed}{left}", state.what, state.episodes)
         };
@@ -111,12 +111,12 @@ mod tests {
     #[test]
     fn what_takes_long_gets_lines_and_what_does_not_gets_none() {
         let print = |line: &str| SAID.lock().unwrap().push(line.to_owned());
-        let quick = Lines::new(print, QUIET);
+        let quick = ProgressLines::new(print, QUIET);
         quick.play("step 1", 8);
         quick.played(3, 10);
         quick.work("step 1: learning");
         assert_eq!(*SAID.lock().unwrap(), [""; 0]);
-        let slow = Lines::new(print, Duration::ZERO);
+        let slow = ProgressLines::new(print, Duration::ZERO);
         slow.play("evaluating on `test`", 8);
         slow.played(3, 10);
         slow.played(8, 10);

@@ -7,7 +7,7 @@ use crate::algo::advantage::Compound;
 use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
-use crate::rollout::Usage;
+use crate::rollout::EndpointUsage;
 use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
@@ -20,24 +20,31 @@ pub(crate) struct UpdateMeter<'p> {
     policies: &'p [Policy],
     /// Statistics of engines and endpoints before the step.
     engines: Vec<EngineStats>,
-    endpoints: BTreeMap<String, Usage>,
+    endpoints: BTreeMap<String, EndpointUsage>,
 }
 
 impl<'p> UpdateMeter<'p> {
     /// Starts a step.
-    pub(crate) fn start(policies: &'p [Policy], endpoints: BTreeMap<String, Usage>) -> Self {
+    pub(crate) fn start(
+        policies: &'p [Policy],
+        endpoints: BTreeMap<String, EndpointUsage>,
+    ) -> Self {
         let engines = policies.iter().map(Policy::work).collect();
         Self { start: Instant::now(), rollout: Duration::ZERO, policies, engines, endpoints }
     }
 
     /// Ends the rollout of the step, and returns its time.
-    pub(crate) fn collected(&mut self) -> Span {
+    pub(crate) fn end_rollout(&mut self) -> Span {
         self.rollout = self.start.elapsed();
         Span::since("rollout", self.start)
     }
 
     /// Ends the step, and returns its times and speeds.
-    pub(crate) fn stop(self, episodes: &[Episode], usage: &BTreeMap<String, Usage>) -> Metrics {
+    pub(crate) fn stop(
+        self,
+        episodes: &[Episode],
+        usage: &BTreeMap<String, EndpointUsage>,
+    ) -> Metrics {
         let mut timing = timing(episodes, self.rollout, self.start.elapsed());
         timing.extend(engines(self.policies, &self.engines));
         timing.extend(endpoints(usage, &self.endpoints));
@@ -55,12 +62,12 @@ pub(crate) fn batch(policy: &str, batch: &Batch) -> Metrics {
     let values = || batch.rows.iter().map(|row| mean_of(&row.advantages));
     let mean = values().sum::<f64>() / n;
     let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
-    named(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
+    policy_metrics(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
 }
 
 /// Returns the metrics of an update.
 pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
-    let mut metrics = named(
+    let mut metrics = policy_metrics(
         policy,
         [
             ("loss", stats.loss),
@@ -79,10 +86,10 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         ],
     );
     if let Some(weight) = stats.correction_mean {
-        metrics.extend(named(policy, [("correction_mean", weight)]));
+        metrics.extend(policy_metrics(policy, [("correction_mean", weight)]));
     }
     if let Some(pairs) = stats.preference {
-        metrics.extend(named(
+        metrics.extend(policy_metrics(
             policy,
             [
                 ("reward_chosen", pairs.reward_chosen),
@@ -117,7 +124,7 @@ pub(crate) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> 
     let all = || episodes.iter().map(|&episode| compound.of(episode));
     let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-    named(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
+    policy_metrics(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
 }
 
 /// Returns metrics that compare predicted values with returns.
@@ -147,7 +154,7 @@ pub(crate) fn values(
     metrics
 }
 
-fn named<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
+fn policy_metrics<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
     values.into_iter().map(|(name, value)| (format!("policy/{policy}/{name}"), value)).collect()
 }
 
@@ -188,7 +195,10 @@ fn timing(episodes: &[Episode], played: Duration, all: Duration) -> Metrics {
 }
 
 /// Returns the usage of endpoints since `before`. It is not reproducible, since endpoints may be more or less busy.
-fn endpoints(now: &BTreeMap<String, Usage>, before: &BTreeMap<String, Usage>) -> Metrics {
+fn endpoints(
+    now: &BTreeMap<String, EndpointUsage>,
+    before: &BTreeMap<String, EndpointUsage>,
+) -> Metrics {
     let mut metrics = Metrics::default();
     for (name, usage) in now {
         let usage = *usage - before.get(name).copied().unwrap_or_default();

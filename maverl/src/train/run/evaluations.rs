@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
-use crate::metrics::{Metrics, UNREPORTED, unreported};
+use crate::metrics::{Metrics, UNREPORTED, unreported_warning};
 use crate::run_dir::{EpisodePosition, Journal, RunDir, RunDirError, places, read_rollouts};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
@@ -65,7 +65,7 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
     /// stop.
     pub(crate) async fn evaluate(mut self, name: &str) -> Result<Option<Evaluation>, TrainError> {
         if let Some(evaluation) = self.dir.read_evaluation(name)? {
-            return self.evaluated(name, evaluation).map(Some);
+            return self.append_evaluation(name, evaluation).map(Some);
         }
         let eval = self.eval;
         self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
@@ -106,7 +106,11 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
     }
 
     /// Appends again what was recorded of an evaluation after the last checkpoint, and cut off when the run was resumed.
-    fn evaluated(&mut self, name: &str, evaluation: Evaluation) -> Result<Evaluation, TrainError> {
+    fn append_evaluation(
+        &mut self,
+        name: &str,
+        evaluation: Evaluation,
+    ) -> Result<Evaluation, TrainError> {
         let mut sampled = Vec::new();
         for stage in [name.to_owned(), format!("{name}-greedy")] {
             let path = self.dir.evaluation_episodes(&stage);
@@ -133,7 +137,8 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
         let left_out = reports.filter_map(EvalReport::left_out);
         let malformed = self.state.warned.malformed.warning(episodes);
         let others = &mut self.state.warned.others;
-        let unreported = unreported(episodes).filter(|_| others.insert(UNREPORTED.to_owned()));
+        let unreported =
+            unreported_warning(episodes).filter(|_| others.insert(UNREPORTED.to_owned()));
         let warnings: Vec<String> = left_out.chain(malformed).chain(unreported).collect();
         rows::warn(self.journal, self.progress, self.state.step, &warnings)
     }

@@ -61,7 +61,7 @@ pub struct RunSummary {
     /// Seed of the run, from which every other seed derives.
     pub seed: u64,
     /// Name that the environment gives to the share of solved episodes.
-    #[serde(default = "solved")]
+    #[serde(default = "solved_header")]
     pub measure: String,
     /// Evaluation before the first step.
     pub before: Option<SplitScore>,
@@ -75,7 +75,7 @@ pub struct RunSummary {
     pub agents: BTreeMap<Seat, SeatSummary>,
 }
 
-fn solved() -> String {
+fn solved_header() -> String {
     "solved".to_owned()
 }
 
@@ -177,7 +177,7 @@ impl Report {
 
 /// Returns a table, `None` if it has no row.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<Table> {
-    let mut table = Table::framed(header.iter().copied());
+    let mut table = Table::with_frame(header.iter().copied());
     rows.for_each(|row| table.row(row));
     (!table.is_empty()).then_some(table)
 }

@@ -105,7 +105,7 @@ impl Trainable for Stirring {
     }
 }
 
-fn settings(steps: u64) -> (Origin, Settings) {
+fn settings(steps: u64) -> (Origin, RunSettings) {
     let mut origin = origin();
     origin.config.steps = steps;
     origin.config.eval.every = 2;
@@ -115,8 +115,8 @@ fn settings(steps: u64) -> (Origin, Settings) {
     (origin, settings)
 }
 
-fn settings_of(Origin { config, .. }: &Origin) -> Settings {
-    Settings {
+fn settings_of(Origin { config, .. }: &Origin) -> RunSettings {
+    RunSettings {
         seed: 7,
         steps: config.steps,
         max_flat_steps: config.algorithm.max_flat_steps,
@@ -152,7 +152,7 @@ async fn train(place: RunLocation, steps: u64, work: Stirring) -> Result<Report,
 async fn train_as(
     place: RunLocation,
     origin: &Origin,
-    settings: Settings,
+    settings: RunSettings,
     work: Stirring,
     progress: Arc<dyn Progress>,
 ) -> Result<Report, TrainError> {

@@ -16,7 +16,9 @@ use crate::data::Sampler;
 use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{EpisodeRequest, RequestTimes, Rollout, RolloutError, Usage, episode_seed};
+use crate::rollout::{
+    EndpointUsage, EpisodeRequest, RequestTimes, Rollout, RolloutError, episode_seed,
+};
 use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
 use crate::runtime::Policy;
 use crate::task::Task;
@@ -106,7 +108,7 @@ impl Players {
     }
 
     /// Returns the requests to each endpoint so far, and their cost.
-    pub(crate) fn usage(&self) -> BTreeMap<String, Usage> {
+    pub(crate) fn usage(&self) -> BTreeMap<String, EndpointUsage> {
         self.rollout.usage()
     }
 
@@ -180,7 +182,7 @@ impl Players {
             while let Some((place, episode)) = playing.next().await {
                 count.set(count.get() + 1);
                 tell();
-                self.observers.on_episode(&stage.ended(&episode))?;
+                self.observers.on_episode(&stage.ended_episode(&episode))?;
                 episodes[own[place]] = Some(episode);
                 while let Some(Some(episode)) = episodes.get(next) {
                     in_order(episode)?;
@@ -210,7 +212,7 @@ impl Players {
         let own = own.filter_map(|(place, episode)| Some((place, episode?))).collect();
         let all = self.peers.exchange(own).await?;
         for (_, episode) in all.iter().filter(|(place, _)| self.peers.leads() && !played[*place]) {
-            self.observers.on_episode(&stage.ended(episode))?;
+            self.observers.on_episode(&stage.ended_episode(episode))?;
         }
         Ok(all.into_iter().map(|(_, episode)| episode).collect())
     }
@@ -308,7 +310,7 @@ impl Stage<'_> {
         }
     }
 
-    fn ended<'e>(&'e self, episode: &'e Episode) -> EndedEpisode<'e> {
+    fn ended_episode<'e>(&'e self, episode: &'e Episode) -> EndedEpisode<'e> {
         let step = if self.name.starts_with("eval/") { 0 } else { self.step + 1 };
         EndedEpisode { stage: self.name, step, episode }
     }

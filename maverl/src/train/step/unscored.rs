@@ -57,7 +57,7 @@ fn faults(episodes: &[Episode]) -> impl Iterator<Item = &Fault> {
 
 /// Lists the number of episodes of each kind of fault.
 fn kinds(episodes: &[Episode]) -> String {
-    let kinds = crate::metrics::unscored(episodes).into_iter().filter(|(_, n)| *n > 0);
+    let kinds = crate::metrics::unscored_counts(episodes).into_iter().filter(|(_, n)| *n > 0);
     let kinds: Vec<String> = kinds.map(|(kind, n)| format!("{}: {n}", kind.name())).collect();
     kinds.join(", ")
 }

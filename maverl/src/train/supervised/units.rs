@@ -171,7 +171,7 @@ pub(super) fn text(
 ) -> Result<ValueText, TrainError> {
     if head == HeadKind::Likelihood {
         let found = reply_ids(policy.tokenizer(), &row.conversation(), policy.context());
-        let (ids, places) = found.map_err(|error| refused(row, &error))?;
+        let (ids, places) = found.map_err(|error| refused_row(row, &error))?;
         return Ok(ValueText { ids, places });
     }
     let mut whole = ids(policy, &row.conversation(), row)?;
@@ -191,10 +191,10 @@ pub(super) fn text(
 
 fn ids(policy: &Policy, chat: &ChatInput, row: &LabeledReply) -> Result<Vec<u32>, TrainError> {
     let ids = scored_ids(policy.tokenizer(), chat, usize::MAX);
-    ids.map_err(|error| refused(row, &error))
+    ids.map_err(|error| refused_row(row, &error))
 }
 
-fn refused(row: &LabeledReply, source: &TokenizerError) -> TrainError {
+fn refused_row(row: &LabeledReply, source: &TokenizerError) -> TrainError {
     let problem = format!("the chat template refuses a conversation: {source}");
     TrainError::Verifier { data: row.location.clone(), problem }
 }

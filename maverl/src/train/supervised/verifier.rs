@@ -56,7 +56,7 @@ impl VerifierData {
             |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.config.task);
         let test = plan.config.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
         let test = if test.is_empty() { test } else { fit(test)? };
-        let (validation, train) = divided(fit(rows(plan)?)?, plan);
+        let (validation, train) = divide_rows(fit(rows(plan)?)?, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
         let mut data = Self { train, units, validation, test, warning: None };
         data.warning = data.check(plan)?;
@@ -123,13 +123,13 @@ fn rows(plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
 
 /// Returns the keys of the questions that the verifier of a plan is trained on.
 pub(crate) fn verifier_tasks(plan: &Plan) -> Result<BTreeSet<String>, DataError> {
-    let (_, train) = divided(rows(plan)?, plan);
+    let (_, train) = divide_rows(rows(plan)?, plan);
     Ok(train.into_iter().map(|row| row.task).collect())
 }
 
 /// Returns the validation rows and those that are trained on: by the splits that rows name, or else by a draw of tasks. All rows
 /// of a task are in one of them.
-fn divided(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<LabeledReply>) {
+fn divide_rows(rows: Vec<LabeledReply>, plan: &Plan) -> (Vec<LabeledReply>, Vec<LabeledReply>) {
     let marked: Vec<&LabeledReply> = rows.iter().filter(|row| row.validates).collect();
     let held_out = if marked.is_empty() {
         let mut tasks = tasks_of(rows.iter());
@@ -303,7 +303,7 @@ async fn evaluate(
         }
         let [trained, tested] = [&data.train, &data.test]
             .map(|rows| rows.iter().map(LabeledReply::reply_text).collect::<Vec<_>>());
-        let probed = (probed(&data.train, &trained), probed(&data.test, &tested));
+        let probed = (probed_replies(&data.train, &trained), probed_replies(&data.test, &tested));
         for (name, area) in probes(&probed.0, &probed.1) {
             metrics.set(format!("verifier/probe/{name}"), area);
         }
@@ -315,7 +315,7 @@ async fn evaluate(
 /// Adds the statistics of a split; nothing without right and wrong rows.
 fn split(metrics: &mut Metrics, name: &str, (logits, labels): (&[f64], &[bool]), at: Calibration) {
     let Some(scaled) = statistics(logits, labels, at) else { return };
-    for (quantity, value) in scaled.named() {
+    for (quantity, value) in scaled.named_values() {
         metrics.set(format!("verifier/{name}/{quantity}"), value);
     }
     if let Some(plain) = statistics(logits, labels, Calibration::NONE) {
@@ -329,7 +329,7 @@ fn labels(rows: &[LabeledReply]) -> Vec<bool> {
     rows.iter().map(|row| row.label).collect()
 }
 
-fn probed<'r>(rows: &'r [LabeledReply], replies: &'r [String]) -> Vec<Probed<'r>> {
+fn probed_replies<'r>(rows: &'r [LabeledReply], replies: &'r [String]) -> Vec<Probed<'r>> {
     rows.iter()
         .zip(replies)
         .map(|(row, reply)| Probed {

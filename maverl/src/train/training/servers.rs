@@ -23,7 +23,7 @@ use crate::runtime::{Policy, Row, Scores, score};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
-use compare::{Difference, Perturbed, SentReply, differences, problems};
+use compare::{LogprobDifference, Perturbed, SentReply, differences, problems};
 
 /// Number of directories of weights of a policy that are kept.
 const KEPT: u64 = 2;
@@ -48,12 +48,12 @@ struct Remote {
     max_mismatch: f64,
     /// True if its log-probs are used without a correction.
     uncorrected: bool,
-    state: Mutex<State>,
+    state: Mutex<RemoteState>,
 }
 
 /// Weights that a policy's servers were given.
 #[derive(Debug, Clone, Default)]
-struct State {
+struct RemoteState {
     /// Name of the run in labels and directories, equal on all ranks.
     run: String,
     /// Number of publications.
@@ -152,11 +152,11 @@ impl Drop for PolicyServers {
 }
 
 impl Remote {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RemoteState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, problem: String) -> TrainError {
+    fn server_failure(&self, problem: String) -> TrainError {
         let name = self.remote.servers().name().to_owned();
         RolloutError::Servers { name, problem }.into()
     }
@@ -174,7 +174,7 @@ impl Remote {
             Vec::new()
         } else {
             let dir = self.publish(WrittenWeights::Perturbed, version, peers).await?;
-            self.perturbed(&dir, peers).await?
+            self.compare_perturbed(&dir, peers).await?
         };
         self.publish(WrittenWeights::Current, version, peers).await?;
         self.state().version = Some(version);
@@ -196,7 +196,7 @@ impl Remote {
     ) -> Result<PathBuf, TrainError> {
         let Some(root) = &self.weights_dir else {
             let done = self.remote.publish("", "", version).await;
-            return done.map(|()| PathBuf::new()).map_err(|problem| self.failed(problem));
+            return done.map(|()| PathBuf::new()).map_err(|problem| self.server_failure(problem));
         };
         let (run, number) = {
             let mut state = self.state();
@@ -209,7 +209,7 @@ impl Remote {
         let mut text = String::new();
         if peers.leads() {
             let failed = |error: std::io::Error, dir: &Path| {
-                self.failed(format!("`weights_dir`: {}: {error}", dir.display()))
+                self.server_failure(format!("`weights_dir`: {}: {error}", dir.display()))
             };
             let dir = std::path::absolute(&dir).map_err(|error| failed(error, &dir))?;
             // Servers never see a directory that is incomplete.
@@ -223,7 +223,7 @@ impl Remote {
             text = dir.display().to_string();
         }
         let done = self.remote.publish(&label, &text, version).await;
-        done.map_err(|problem| self.failed(problem))?;
+        done.map_err(|problem| self.server_failure(problem))?;
         if let Some(old) = number.checked_sub(KEPT).filter(|_| peers.leads()) {
             drop(fs::remove_dir_all(root.join(&run).join(format!("{name}-{old}"))));
         }
@@ -252,7 +252,7 @@ impl Remote {
                 }
             }
             if !problems.is_empty() {
-                return Err(self.failed(problems.join("; ")));
+                return Err(self.server_failure(problems.join("; ")));
             }
             own = Some(sent);
         }
@@ -272,10 +272,14 @@ impl Remote {
 
     /// Compares log-probs of the servers, which have the perturbed weights in a directory, with those of these weights. Rank 0
     /// loads them.
-    async fn perturbed(&self, dir: &Path, peers: &RankPeers) -> Result<Vec<Perturbed>, TrainError> {
+    async fn compare_perturbed(
+        &self,
+        dir: &Path,
+        peers: &RankPeers,
+    ) -> Result<Vec<Perturbed>, TrainError> {
         let sent = self.probe(1.0, peers).await?;
         let own = peers.leads().then(|| self.score_in(dir, &sent)).transpose();
-        let own = own.map_err(|error| self.failed(error.to_string()))?;
+        let own = own.map_err(|error| self.server_failure(error.to_string()))?;
         let scored: Vec<Vec<f32>> = peers.broadcast(own).await?;
         let found = differences(&sent, &scored);
         let trainer = self.score(&sent).await?;
@@ -303,13 +307,13 @@ impl Remote {
     /// Fails if a server samples from other weights than the trainer scores with, or does not use those that it was given.
     fn qualify(
         &self,
-        found: &[Difference],
+        found: &[LogprobDifference],
         perturbed: &[Perturbed],
         progress: &dyn Progress,
     ) -> Result<(), TrainError> {
         let problems = problems(found, perturbed, self.max_mismatch);
         if !problems.is_empty() {
-            return Err(self.failed(problems.join("; ")));
+            return Err(self.server_failure(problems.join("; ")));
         }
         let (servers, policy) = (self.remote.servers(), self.policy.name());
         let mean = found.iter().map(|its| its.mean).fold(0.0, f64::max);

@@ -1,14 +1,9 @@
 //! Signals to the ranks of a run.
 
-use maverl_tests::lab::{Ended, Run, train_args, wait_until};
+use maverl_tests::lab::{Ended, Run, stride, train_args, wait_until};
 
 use super::{Launched, signal, slow, train};
 use crate::lab;
-
-/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
-fn stride(n: usize) -> usize {
-    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
-}
 
 #[test]
 fn the_first_signal_of_any_rank_ends_the_step_on_all_and_the_run_goes_on_as_without_it() {

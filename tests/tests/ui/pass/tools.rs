@@ -3,7 +3,7 @@
 use maverl::__private::serde_json::{Map, Value, json};
 use maverl::prelude::*;
 use maverl::registry::Registry;
-use maverl::tools::{declared, schemars, serde};
+use maverl::tools::{declared_tools, schemars, serde};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(crate = "maverl::tools::serde", rename_all = "snake_case")]
@@ -48,7 +48,7 @@ fn seven() -> u32 {
 
 fn call(name: &str, arguments: Value) -> Result<String, String> {
     let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-    let call: fn(Map<String, Value>) -> _ = declared()[name].call;
+    let call: fn(Map<String, Value>) -> _ = declared_tools()[name].call;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(call(arguments))
 }
@@ -57,7 +57,7 @@ fn call(name: &str, arguments: Value) -> Result<String, String> {
 fn a_tool_is_registered_with_its_documentation_and_schema() {
     let entry = Registry::collect().unwrap().tools["weather_report"];
     assert_eq!(entry.declaration.summary, "Says what the weather will be.");
-    let tool = declared()["weather_report"].tool().unwrap();
+    let tool = declared_tools()["weather_report"].tool().unwrap();
     assert_eq!(tool.description, "Says what the weather will be.\n\nIt guesses.");
     let schema = tool.parameters.json();
     assert_eq!(schema["required"], json!(["name", "unit"]));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maverl_kernels::attention::Heads;
 
-use super::reader::{ConfigReader, shown};
+use super::reader::{ConfigReader, show_value};
 use crate::files::parts::{Attention, Layer, LayerShape, LinearShape, Mlp, NormShape};
 
 /// Decoder of a family, beside the sizes that `config.json` gives.
@@ -202,7 +202,7 @@ fn full_attention(keys: &mut ConfigReader<'_>, layers: usize) {
     if let Some(types) = keys.value("layer_types") {
         let types = types.as_array().map(Vec::as_slice).unwrap_or_default();
         if let Some(other) = types.iter().find(|layer| layer.as_str() != Some("full_attention")) {
-            let other = shown(other);
+            let other = show_value(other);
             keys.problem(format!("`layer_types` has {other}; supported: \"full_attention\""));
         }
         return;

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::families::ModelFamily;
-use super::reader::{ConfigReader, shown};
+use super::reader::{ConfigReader, show_value};
 
 /// Value of a key that changes nothing; null and a missing key never do.
 #[derive(Clone, Copy)]
@@ -107,13 +107,15 @@ pub(super) fn unread(
         let value = keys.value(key).filter(|value| changes(value, neutral));
         // A list of layers decides where there is one.
         let decided = key == "no_rope_layer_interval" && keys.value("no_rope_layers").is_some();
-        found.extend(value.filter(|_| !decided).map(|value| format!("`{key}` ({})", shown(value))));
+        found.extend(
+            value.filter(|_| !decided).map(|value| format!("`{key}` ({})", show_value(value))),
+        );
     }
     for place in ["rope_scaling", "rope_parameters"] {
         for (key, neutral) in ROPE_KEYS {
             let value = keys.value(place).and_then(|rope| rope.get(key));
             let value = value.filter(|value| changes(value, neutral));
-            found.extend(value.map(|value| format!("`{place}.{key}` ({})", shown(value))));
+            found.extend(value.map(|value| format!("`{place}.{key}` ({})", show_value(value))));
         }
     }
     found

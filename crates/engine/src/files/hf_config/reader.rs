@@ -19,7 +19,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Reads an object within this one, if it is there; `place` is its key and a dot.
-    pub(super) fn within<R>(
+    pub(super) fn read_within<R>(
         &mut self,
         place: &'static str,
         read: impl FnOnce(&mut ConfigReader<'a>) -> R,
@@ -56,7 +56,7 @@ impl<'a> ConfigReader<'a> {
 
     /// Notes that a key has something else than what is needed or supported.
     pub(super) fn wrong(&mut self, key: &str, needed: &str) {
-        let found = self.json.get(key).map_or_else(|| "missing".to_owned(), shown);
+        let found = self.json.get(key).map_or_else(|| "missing".to_owned(), show_value);
         self.problem(format!("`{}{key}` is {found}; {needed}", self.place));
     }
 
@@ -91,7 +91,7 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// A positive number that must be there.
-    pub(super) fn required(&mut self, key: &str) -> f64 {
+    pub(super) fn required_number(&mut self, key: &str) -> f64 {
         if !self.has(key) {
             self.wrong(key, "a positive number is needed");
         }
@@ -117,7 +117,7 @@ impl<'a> ConfigReader<'a> {
 }
 
 /// A value in a message: short, whatever it is.
-pub(super) fn shown(value: &Value) -> String {
+pub(super) fn show_value(value: &Value) -> String {
     const LONGEST: usize = 60;
     match value {
         Value::Array(_) => "a list".to_owned(),

@@ -34,7 +34,7 @@ impl Rope {
     pub fn inv_freq(&self, head_dim: usize) -> Vec<f32> {
         let theta = self.theta as f32;
         let plain = |i| theta.powf((2 * i) as f32 / head_dim as f32).recip();
-        let scaled = |f| self.llama3.map_or(f, |llama3| llama3.scaled(f));
+        let scaled = |f| self.llama3.map_or(f, |llama3| llama3.scale_frequency(f));
         (0..head_dim / 2).map(plain).map(scaled).collect()
     }
 
@@ -52,7 +52,7 @@ impl Rope {
         whole_head(keys);
         let fallback = (!keys.has(ORIGINAL)).then_some(context);
         let (inner, mut llama3) =
-            keys.within(place, |keys| inside(keys, fallback)).unwrap_or_default();
+            keys.read_within(place, |keys| inside(keys, fallback)).unwrap_or_default();
         if let (Some(llama3), None) = (&mut llama3, fallback) {
             llama3.original_max_position_embeddings = keys.size(ORIGINAL, context, LONGEST);
         }
@@ -103,12 +103,13 @@ fn inside(keys: &mut ConfigReader<'_>, fallback: Option<usize>) -> (Option<f64>,
 
 impl Llama3 {
     fn read(keys: &mut ConfigReader<'_>, fallback: Option<usize>) -> Self {
-        let (low, high) = (keys.required("low_freq_factor"), keys.required("high_freq_factor"));
+        let (low, high) =
+            (keys.required_number("low_freq_factor"), keys.required_number("high_freq_factor"));
         if keys.problems.is_empty() && high <= low {
             keys.wrong("high_freq_factor", &format!("it must exceed `low_freq_factor` ({low})"));
         }
         Self {
-            factor: keys.required("factor") as f32,
+            factor: keys.required_number("factor") as f32,
             low_freq_factor: low as f32,
             high_freq_factor: high as f32,
             original_max_position_embeddings: fallback
@@ -118,7 +119,7 @@ impl Llama3 {
 
     /// A frequency whose wave is long against the original context is divided by the factor, one whose wave is short is
     /// not, and between them goes a straight line.
-    fn scaled(&self, f: f32) -> f32 {
+    fn scale_frequency(&self, f: f32) -> f32 {
         let context = self.original_max_position_embeddings as f32;
         let wave = 2.0 * std::f32::consts::PI / f;
         if wave < context / self.high_freq_factor {

@@ -15,7 +15,10 @@ pub(super) struct Stored {
 }
 
 /// The tensors of a safetensors file, by name.
-pub(super) fn stored(bytes: &[u8], file: usize) -> Result<BTreeMap<String, Stored>, String> {
+pub(super) fn stored_tensors(
+    bytes: &[u8],
+    file: usize,
+) -> Result<BTreeMap<String, Stored>, String> {
     let (length, rest) = bytes.split_first_chunk().ok_or("it is too short for a header")?;
     let length = u64::from_le_bytes(*length);
     let (header, data) = usize::try_from(length)
@@ -30,12 +33,12 @@ pub(super) fn stored(bytes: &[u8], file: usize) -> Result<BTreeMap<String, Store
     }
     let start = 8 + header.len();
     let tensors = metadata.tensors().into_iter();
-    Ok(tensors.map(|(name, info)| (name, Stored::at(file, start, info))).collect())
+    Ok(tensors.map(|(name, info)| (name, Stored::stored_at(file, start, info))).collect())
 }
 
 impl Stored {
     /// Returns a tensor of a file whose data begin at `start`.
-    fn at(file: usize, start: usize, info: &TensorInfo) -> Self {
+    fn stored_at(file: usize, start: usize, info: &TensorInfo) -> Self {
         let (from, to) = info.data_offsets;
         let span = start + from..start + to;
         Self { file, span, dtype: info.dtype, shape: info.shape.clone() }

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use super::{Decoder, Saved};
 use crate::files::ModelError;
 use crate::net::ops::{NewTokens, Ops};
-use crate::net::pool::{Pool, Share};
+use crate::net::pool::{Pool, ThreadBuffers};
 
 /// Share of a part's tokens by which the part may be smaller or larger, so that no sequence is cut: one eighth.
 const SLACK: usize = 8;
@@ -23,14 +23,14 @@ const SLACK: usize = 8;
 impl<O: Ops> Decoder<O> {
     /// Computes the hidden states `[N, D]` of each segment's new tokens, and writes their keys and values to its
     /// blocks. No two segments have a block in common that receives tokens.
-    pub(super) fn cached(
+    pub(super) fn decode_cached(
         &self,
         tokens: NewTokens<'_, O>,
         kv: &mut O::Kv,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
         let whole = |ops: &O, at: &O::Placed<'_>, kv: &O::Kv| {
-            Self { ops: ops.clone(), ..self.clone() }.whole(at, kv)
+            Self { ops: ops.clone(), ..self.clone() }.decode_whole(at, kv)
         };
         if let Some(hidden) = self.ops.decode(&self.passes.0, tokens, kv, whole)? {
             return Ok(hidden);
@@ -41,7 +41,7 @@ impl<O: Ops> Decoder<O> {
         let mut shares = mem::take(&mut pool.shares);
         let parts = ops.parts(ids.len(), self.linears());
         if shares.len() < parts {
-            shares.resize_with(parts, Share::default);
+            shares.resize_with(parts, ThreadBuffers::default);
         }
         let own = &mut shares[..parts];
         if deal(own, ids.len(), segments) {
@@ -72,8 +72,8 @@ impl<O: Ops> Decoder<O> {
     }
 
     /// Computes a pass as one part.
-    fn whole(&self, at: &O::Placed<'_>, kv: &O::Kv) -> Result<O::Act, ModelError> {
-        let mut share = Share::default();
+    fn decode_whole(&self, at: &O::Placed<'_>, kv: &O::Kv) -> Result<O::Act, ModelError> {
+        let mut share = ThreadBuffers::default();
         self.begin(&mut share, at)?;
         for layer in 0..self.layers.len() {
             // SAFETY: nobody else uses these keys and values.
@@ -84,8 +84,8 @@ impl<O: Ops> Decoder<O> {
     }
 
     /// Computes the inputs of the first layer's attention.
-    fn begin(&self, share: &mut Share<O>, at: &O::Placed<'_>) -> Result<(), ModelError> {
-        let Share { pool, x, projected, .. } = share;
+    fn begin(&self, share: &mut ThreadBuffers<O>, at: &O::Placed<'_>) -> Result<(), ModelError> {
+        let ThreadBuffers { pool, x, projected, .. } = share;
         *x = self.embed(at, pool)?;
         *projected = self.layer_pass(0).project(x, at, pool)?;
         Ok(())
@@ -99,7 +99,7 @@ impl<O: Ops> Decoder<O> {
     unsafe fn append(
         &self,
         index: usize,
-        Share { projected, .. }: &Share<O>,
+        ThreadBuffers { projected, .. }: &ThreadBuffers<O>,
         at: &O::Placed<'_>,
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
@@ -112,11 +112,11 @@ impl<O: Ops> Decoder<O> {
     fn advance(
         &self,
         index: usize,
-        share: &mut Share<O>,
+        share: &mut ThreadBuffers<O>,
         at: &O::Placed<'_>,
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
-        let Share { pool, x, projected, hidden, .. } = share;
+        let ThreadBuffers { pool, x, projected, hidden, .. } = share;
         let pass = self.layer_pass(index);
         let heads = pass.layer.attention.heads;
         let attended = self.ops.attend_cached(&projected.q, (kv, index), at, heads, pool)?;
@@ -138,7 +138,7 @@ impl<O: Ops> Decoder<O> {
 }
 
 /// Deals the tokens of a pass to shares of about equal size. Returns true if no segment is cut.
-fn deal<O: Ops>(shares: &mut [Share<O>], tokens: usize, segments: &[Segment<'_>]) -> bool {
+fn deal<O: Ops>(shares: &mut [ThreadBuffers<O>], tokens: usize, segments: &[Segment<'_>]) -> bool {
     let parts = shares.len();
     let mut ends = segments.iter().scan(0, |end, segment| {
         *end += segment.new_tokens;
@@ -161,8 +161,8 @@ fn deal<O: Ops>(shares: &mut [Share<O>], tokens: usize, segments: &[Segment<'_>]
 
 /// Runs several shares at once, each on one thread, or a single one on all threads.
 fn each<O: Ops>(
-    shares: &mut [Share<O>],
-    f: impl Fn(&mut Share<O>) -> Result<(), ModelError> + Sync,
+    shares: &mut [ThreadBuffers<O>],
+    f: impl Fn(&mut ThreadBuffers<O>) -> Result<(), ModelError> + Sync,
 ) -> Result<(), ModelError> {
     match shares {
         [share] => f(share),
@@ -177,8 +177,8 @@ mod tests {
     use super::*;
 
     fn dealt(parts: usize, new_tokens: &[usize]) -> (Vec<usize>, bool) {
-        let mut shares: Vec<Share> = Vec::new();
-        shares.resize_with(parts, Share::default);
+        let mut shares: Vec<ThreadBuffers> = Vec::new();
+        shares.resize_with(parts, ThreadBuffers::default);
         let segment = |&new_tokens| Segment { new_tokens, len: new_tokens, blocks: &[] };
         let segments: Vec<_> = new_tokens.iter().map(segment).collect();
         let whole = deal(&mut shares, new_tokens.iter().sum(), &segments);

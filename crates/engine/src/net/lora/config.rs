@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found, off};
+use super::keys::{MAX_RANK, found_value, off};
 use super::patterns::{ModuleChoice, Modules, Patterns, modules, names, number};
 use crate::files::parts::LinearShape;
 use crate::files::read_file;
@@ -125,7 +125,7 @@ impl LoraConfig {
     /// # Errors
     ///
     /// See [`LoraConfig::targets`].
-    pub fn expanded(&self, base: &HfConfig) -> Result<Self, ModelError> {
+    pub fn expand_targets(&self, base: &HfConfig) -> Result<Self, ModelError> {
         let Patterns { target_modules, exclude_modules, layers_to_transform, .. } = &self.patterns;
         let chosen =
             target_modules.is_some() || exclude_modules.is_some() || layers_to_transform.is_some();
@@ -186,19 +186,19 @@ impl LoraConfig {
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let json: Map<String, Value> =
             serde_json::from_slice(text).map_err(|e| format!("not a JSON object: {e}"))?;
-        supported(&json)?;
+        check_supported(&json)?;
         let rank = match json.get("r").and_then(Value::as_u64) {
             Some(rank) if (1..=MAX_RANK).contains(&rank) => rank as usize,
-            _ => return Err(found(&json, "r", "a rank from 1")),
+            _ => return Err(found_value(&json, "r", "a rank from 1")),
         };
         let alpha = match json.get("lora_alpha").and_then(Value::as_f64) {
             Some(alpha) if alpha.is_finite() && alpha > 0.0 => alpha,
-            _ => return Err(found(&json, "lora_alpha", "a number above 0")),
+            _ => return Err(found_value(&json, "lora_alpha", "a number above 0")),
         };
         let rslora = json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
         let (target_modules, expression) = target_modules(&json)?;
         let patterns = Patterns::read(&json, expression)?;
-        patterns.choose(&[], &[]).map_err(|(key, wanted)| found(&json, key, &wanted))?;
+        patterns.choose(&[], &[]).map_err(|(key, wanted)| found_value(&json, key, &wanted))?;
         Ok(Self { rank, alpha, dropout: 0.0, target_modules, rslora, patterns })
     }
 
@@ -271,7 +271,7 @@ const KNOWN: &[&str] = &[
 
 /// Refuses every option that changes what an adapter computes and is not supported, also such as are not known yet: only
 /// what is off (`null`, `false`, empty) can be passed over.
-fn supported(json: &Map<String, Value>) -> Result<(), String> {
+fn check_supported(json: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in json {
         let fine = match key.as_str() {
             key if KNOWN.contains(&key) => true,
@@ -290,11 +290,11 @@ fn supported(json: &Map<String, Value>) -> Result<(), String> {
                 "init_lora_weights" => "true, false or \"gaussian\"",
                 _ => "an adapter without it",
             };
-            return Err(found(json, key, wanted));
+            return Err(found_value(json, key, wanted));
         }
     }
     if !json.contains_key("peft_type") {
-        return Err(found(json, "peft_type", "\"LORA\""));
+        return Err(found_value(json, "peft_type", "\"LORA\""));
     }
     Ok(())
 }
@@ -303,7 +303,7 @@ fn supported(json: &Map<String, Value>) -> Result<(), String> {
 fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<String>), String> {
     let wanted =
         "a list of module names, such as [\"q_proj\", \"v_proj\"], or a regular expression";
-    let failed = || found(json, "target_modules", wanted);
+    let failed = || found_value(json, "target_modules", wanted);
     match modules(json.get("target_modules").unwrap_or(&Value::Null)).ok_or_else(failed)? {
         Some(Modules::Matching(expression)) => Ok((Vec::new(), Some(expression))),
         Some(Modules::Named(mut names)) => {

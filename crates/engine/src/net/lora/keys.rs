@@ -16,7 +16,7 @@ pub(super) fn off(value: &Value) -> bool {
 }
 
 /// Returns what a key has in place of what is expected.
-pub(super) fn found(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
+pub(super) fn found_value(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
     match json.get(key) {
         None => format!("`{key}` is missing; expected {wanted}"),
         Some(value) => format!("`{key}` is {value}; expected {wanted}"),

@@ -5,7 +5,7 @@ use fancy_regex::{Regex, RegexBuilder};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found, off};
+use super::keys::{MAX_RANK, found_value, off};
 
 /// Modules by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,7 +64,7 @@ impl Patterns {
     }
 
     /// The modules that are corrected, in words; `named` are the entries of a list of target modules.
-    pub fn words(&self, named: &[String]) -> String {
+    pub fn module_words(&self, named: &[String]) -> String {
         let mut text = self.target_modules.clone().unwrap_or_else(|| named.join(", "));
         if let Some(layers) = &self.layers_to_transform {
             text += &format!(" in layers {layers:?}");
@@ -89,7 +89,7 @@ impl Patterns {
             value => value.as_array().and_then(|l| l.iter().map(Value::as_i64).collect()),
         };
         if layers.is_none() && !off(get("layers_to_transform")) {
-            return Err(found(
+            return Err(found_value(
                 json,
                 "layers_to_transform",
                 "the number of a layer, or a list of them",
@@ -100,19 +100,19 @@ impl Patterns {
             Value::String(text) => vec![text.clone()],
             value if off(value) => Vec::new(),
             value => texts(value).ok_or_else(|| {
-                found(json, "layers_pattern", "a name such as \"layers\", or a list of them")
+                found_value(json, "layers_pattern", "a name such as \"layers\", or a list of them")
             })?,
         };
         for key in ["layers_to_transform", "layers_pattern"] {
             if expression.is_some() && !get(key).is_null() {
-                return Err(found(json, key, "none where `target_modules` is an expression"));
+                return Err(found_value(json, key, "none where `target_modules` is an expression"));
             }
         }
         if !layers_pattern.is_empty() && get("layers_to_transform").is_null() {
-            return Err(found(json, "layers_pattern", "`layers_to_transform` beside it"));
+            return Err(found_value(json, "layers_pattern", "`layers_to_transform` beside it"));
         }
         let exclude_modules = modules(get("exclude_modules")).ok_or_else(|| {
-            found(json, "exclude_modules", "a list of module names, or a regular expression")
+            found_value(json, "exclude_modules", "a list of module names, or a regular expression")
         })?;
         let rank = |rank: &Value| rank.as_u64().filter(|r| (1..=MAX_RANK).contains(r));
         let alpha = |alpha: &Value| alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0);
@@ -144,7 +144,7 @@ impl Patterns {
         modules: &[&str],
     ) -> Result<Vec<ModuleChoice>, Wrong> {
         let targets = match self.target_modules.as_ref().filter(|_| !self.all_linear()) {
-            Some(text) => Some(matches("target_modules", text, &whole(text), modules)?),
+            Some(text) => Some(matches("target_modules", text, &whole_expression(text), modules)?),
             None => None,
         };
         let excluded = match &self.exclude_modules {
@@ -153,7 +153,7 @@ impl Patterns {
                 modules.iter().map(|name| entries.iter().any(|e| names(e, name))).collect()
             }
             Some(Modules::Matching(text)) => {
-                matches("exclude_modules", text, &whole(text), modules)?
+                matches("exclude_modules", text, &whole_expression(text), modules)?
             }
         };
         let in_layers = self.in_layers(modules)?;
@@ -230,7 +230,7 @@ pub(super) fn number(value: f64) -> Value {
 }
 
 /// An expression for a whole name.
-fn whole(text: &str) -> String {
+fn whole_expression(text: &str) -> String {
     format!(r"\A(?:{text})\z")
 }
 
@@ -309,7 +309,9 @@ fn of_patterns<T>(
     let pairs = value.as_object().and_then(|pairs| {
         pairs.iter().map(|(name, value)| Some((name.clone(), read(value)?))).collect()
     });
-    pairs.ok_or_else(|| found(json, key, &format!("an object of {wanted} by names of modules")))
+    pairs.ok_or_else(|| {
+        found_value(json, key, &format!("an object of {wanted} by names of modules"))
+    })
 }
 
 /// True if brackets hold what Python reads as characters and this language as sets.

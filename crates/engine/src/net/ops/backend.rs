@@ -44,7 +44,7 @@ pub trait TokenChoice: Send {
     /// # Errors
     ///
     /// If the logits described no distribution.
-    fn drawn(&mut self, sampled: Result<Sampled, BadLogits>) -> Done<()>;
+    fn take_drawn(&mut self, sampled: Result<Sampled, BadLogits>) -> Done<()>;
 }
 
 /// A device on which models generate and are trained.
@@ -181,5 +181,5 @@ pub trait Backend: Ops<Kv: KvCache> {
     /// # Errors
     ///
     /// If the device fails.
-    fn drawn(&self, of: &Self::Drawn) -> Done<Vec<Result<Sampled, BadLogits>>>;
+    fn read_drawn(&self, of: &Self::Drawn) -> Done<Vec<Result<Sampled, BadLogits>>>;
 }

@@ -21,7 +21,7 @@ use crate::net::gradients::Gradients;
 use crate::net::kv::KvStore;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
-use crate::net::pool::{Pool, Share};
+use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
@@ -64,7 +64,7 @@ impl Ops for Cpu {
         }
     }
 
-    fn join(&self, parts: &mut [Share<Self>], pool: &mut Pool<Self>) -> Done<Vec<f32>> {
+    fn join(&self, parts: &mut [ThreadBuffers<Self>], pool: &mut Pool<Self>) -> Done<Vec<f32>> {
         let mut hidden = pool.take(parts.iter().map(|part| part.hidden.len()).sum());
         let mut rest = hidden.as_mut_slice();
         for part in parts {

@@ -24,7 +24,7 @@ use maverl_kernels::cuda::{
 };
 
 pub use backend::DeviceKv;
-pub use decoding::Passes;
+pub use decoding::DecodingPasses;
 pub use memory::Halves;
 
 use super::{Buffer, Done, FROM_HOST};
@@ -53,18 +53,18 @@ pub struct Device<M: Runner> {
 }
 
 /// Numbers in a machine's memory. The default is an empty one.
-pub struct Numbers<M: Runner, T: DeviceElement>(Option<DeviceArray<M, T>>);
+pub struct DeviceNumbers<M: Runner, T: DeviceElement>(Option<DeviceArray<M, T>>);
 
 /// Tokens of a pass, or all of them again.
-pub enum Placed<'a, M: Runner> {
+pub enum DevicePlaced<'a, M: Runner> {
     /// Tokens of a pass.
-    All(Box<Tokens<M>>),
+    All(Box<DeviceTokens<M>>),
     /// The same tokens.
-    Again(&'a Tokens<M>),
+    Again(&'a DeviceTokens<M>),
 }
 
 /// Tokens of a pass on a machine.
-pub struct Tokens<M: Runner> {
+pub struct DeviceTokens<M: Runner> {
     ids: EmbeddingLayout<M>,
     positions: Positions<M>,
     seen: Seen<M>,
@@ -88,25 +88,25 @@ impl<M: Runner> Debug for Device<M> {
     }
 }
 
-impl<M: Runner, T: DeviceElement> Debug for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Debug for DeviceNumbers<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Numbers").field(&self.0).finish()
     }
 }
 
-impl<M: Runner, T: DeviceElement> Default for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Default for DeviceNumbers<M, T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<M: Runner, T: DeviceElement> Buffer for Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> Buffer for DeviceNumbers<M, T> {
     fn len(&self) -> usize {
         self.0.as_ref().map_or(0, DeviceArray::len)
     }
 }
 
-impl<M: Runner, T: DeviceElement> Numbers<M, T> {
+impl<M: Runner, T: DeviceElement> DeviceNumbers<M, T> {
     fn read(&self) -> Done<Slice<'_, T>> {
         self.0.as_ref().map(DeviceArray::as_slice).ok_or_else(empty)
     }
@@ -121,7 +121,7 @@ fn empty() -> ModelError {
 }
 
 /// Returns the error of a call that no device can execute.
-fn misused(what: &str) -> ModelError {
+fn misused_error(what: &str) -> ModelError {
     ModelError::new(ModelErrorKind::Argument, what)
 }
 
@@ -131,7 +131,7 @@ const HEAD_DIMS: [usize; 3] = [32, 64, 128];
 const GROUP: usize = 16;
 
 /// Returns the reasons why no device runs models of this shape.
-pub fn unsupported(config: &HfConfig) -> Vec<String> {
+pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
     let Heads { q, kv, dim } = config.heads();
     let mut reasons = Vec::new();
     if !HEAD_DIMS.contains(&dim) {
@@ -153,7 +153,7 @@ pub fn unsupported(config: &HfConfig) -> Vec<String> {
 
 /// Returns an error if no device runs models of this shape.
 fn runs(config: &HfConfig) -> Done<()> {
-    match unsupported(config) {
+    match unsupported_reasons(config) {
         reasons if reasons.is_empty() => Ok(()),
         reasons => {
             let what = format!("a model with {} does not run on a device", reasons.join("; "));
@@ -163,13 +163,13 @@ fn runs(config: &HfConfig) -> Done<()> {
 }
 
 /// Converts an error of a machine.
-fn failed<E: Error + Send + Sync + 'static>(error: E) -> ModelError {
+fn machine_error<E: Error + Send + Sync + 'static>(error: E) -> ModelError {
     ModelError::new(ModelErrorKind::Device, format!("the device failed: {error}"))
         .with_source(error)
 }
 
-impl<M: Runner> Placed<'_, M> {
-    fn tokens(&self) -> &Tokens<M> {
+impl<M: Runner> DevicePlaced<'_, M> {
+    fn tokens(&self) -> &DeviceTokens<M> {
         match self {
             Self::All(tokens) => tokens,
             Self::Again(tokens) => tokens,
@@ -179,14 +179,18 @@ impl<M: Runner> Placed<'_, M> {
     fn rows(&self) -> Done<(&AttentionLayout<M>, &BackwardLayout<M>)> {
         match &self.tokens().seen {
             Seen::Rows(forward, back) => Ok((forward, back)),
-            Seen::Cached(_) => Err(misused("attention of packed rows to the tokens of a cache")),
+            Seen::Cached(_) => {
+                Err(misused_error("attention of packed rows to the tokens of a cache"))
+            }
         }
     }
 
-    fn cached(&self) -> Done<&BlockTables<M>> {
+    fn cached_tables(&self) -> Done<&BlockTables<M>> {
         match &self.tokens().seen {
             Seen::Cached(tables) => Ok(tables),
-            Seen::Rows(..) => Err(misused("attention to a cache of the tokens of packed rows")),
+            Seen::Rows(..) => {
+                Err(misused_error("attention to a cache of the tokens of packed rows"))
+            }
         }
     }
 }
@@ -215,22 +219,22 @@ impl<M: Runner> Device<M> {
     }
 
     /// Allocates numbers of arbitrary content.
-    fn take<T: DeviceElement>(&self, len: usize) -> Done<Numbers<M, T>> {
-        Ok(Numbers(Some(self.kernels.new_array(len).map_err(failed)?)))
+    fn take<T: DeviceElement>(&self, len: usize) -> Done<DeviceNumbers<M, T>> {
+        Ok(DeviceNumbers(Some(self.kernels.new_array(len).map_err(machine_error)?)))
     }
 
     /// Allocates zeros.
-    fn zeros<T: DeviceElement>(&self, len: usize) -> Done<Numbers<M, T>> {
-        Ok(Numbers(Some(self.kernels.zeroed_array(len).map_err(failed)?)))
+    fn zeros<T: DeviceElement>(&self, len: usize) -> Done<DeviceNumbers<M, T>> {
+        Ok(DeviceNumbers(Some(self.kernels.zeroed_array(len).map_err(machine_error)?)))
     }
 
-    fn upload<T: DeviceElement>(&self, host: &[T]) -> Done<Numbers<M, T>> {
-        Ok(Numbers(Some(self.kernels.array_of(host).map_err(failed)?)))
+    fn upload<T: DeviceElement>(&self, host: &[T]) -> Done<DeviceNumbers<M, T>> {
+        Ok(DeviceNumbers(Some(self.kernels.array_of(host).map_err(machine_error)?)))
     }
 }
 
 /// Calls `f` with a weight.
-fn with<M: Runner, R>(
+fn with_weight<M: Runner, R>(
     param: &Param<Device<M>>,
     f: impl FnOnce(Slice<'_, u16>) -> Done<R>,
 ) -> Done<R> {

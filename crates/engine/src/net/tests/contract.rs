@@ -156,7 +156,7 @@ impl Next {
         let (hidden, offsets) = (tape.hidden(), [0, n]);
         let dhidden = decoder.loss(hidden, &self.targets, &even, &offsets, loss, &mut gradients);
         tape.backward(&dhidden.unwrap(), &mut gradients, &mut pool).unwrap();
-        let sums = ops.read_sums(gradients.all().unwrap()).unwrap();
+        let sums = ops.read_sums(gradients.all_sums().unwrap()).unwrap();
         (logp, params.vars().iter().map(|(_, var)| sums[var.range()].to_vec()).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! A critic on the policy's trunk: the value loss is part of the policy's optimizer steps.
 
-use super::{Aimed, Body, Critic, CriticTotals, failed, weight};
+use super::{Aimed, Body, Critic, CriticTotals, failed_critic, weight};
 use crate::files::ModelError;
 use crate::loss::ValueLoss;
 use crate::net::Gradients;
@@ -22,7 +22,7 @@ impl<'a, O: Backend> SharedTrunk<'a, O> {
         critic: &'a mut Critic<O>,
         batch: &'a ValueBatch,
     ) -> Result<Self, RuntimeError> {
-        let rows = critic.aim(batch).map_err(|error| failed(&critic.policy, &error))?;
+        let rows = critic.aim(batch).map_err(|error| failed_critic(&critic.policy, &error))?;
         Ok(Self { critic, batch, rows, totals: CriticTotals::default() })
     }
 

@@ -9,13 +9,13 @@ use crate::runtime::ValueText;
 use crate::runtime::packed::PackedRows;
 
 /// Packs texts as a head reads them.
-pub(super) fn packed<'a>(
+pub(super) fn pack_texts<'a>(
     head: &ValueHead,
     texts: impl Iterator<Item = &'a ValueText>,
 ) -> PackedRows {
     match head.kind() {
         HeadKind::Value | HeadKind::Reward => PackedRows::texts(texts),
-        HeadKind::Likelihood => PackedRows::predicted(texts),
+        HeadKind::Likelihood => PackedRows::predicted_rows(texts),
     }
 }
 

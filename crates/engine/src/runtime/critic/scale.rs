@@ -43,11 +43,11 @@ impl Scale {
 
     /// Returns values in the units of the head.
     pub(super) fn all_normalized(self, values: &[f32]) -> Vec<f32> {
-        values.iter().map(|&value| self.normalized(value)).collect()
+        values.iter().map(|&value| self.normalize_value(value)).collect()
     }
 
     /// Normalizes a value.
-    pub fn normalized(&self, value: f32) -> f32 {
+    pub fn normalize_value(&self, value: f32) -> f32 {
         let (mean, deviation) = self.moments();
         ((f64::from(value) - mean) / deviation) as f32
     }
@@ -77,7 +77,7 @@ mod tests {
         scale.update(&[1.0, 3.0]);
         let (mean, deviation) = scale.moments();
         assert!((mean - 2.0).abs() < 1e-5 && (deviation - 1.0).abs() < 1e-5);
-        assert!((scale.value(scale.normalized(1.7)) - 1.7).abs() < 1e-6);
+        assert!((scale.value(scale.normalize_value(1.7)) - 1.7).abs() < 1e-6);
     }
 
     #[test]

@@ -77,10 +77,10 @@ impl<O: Backend> Engine<O> {
 
     /// Reads the tokens of a policy's last pass.
     fn read(&mut self, policy: usize, unread: &O::Drawn) -> Result<(), ModelError> {
-        let tokens = self.ops.drawn(unread)?;
+        let tokens = self.ops.read_drawn(unread)?;
         for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy) {
             if let Some(row) = slot.unread.take() {
-                slot.drawn(tokens[row as usize])?;
+                slot.take_drawn(tokens[row as usize])?;
             }
         }
         Ok(())

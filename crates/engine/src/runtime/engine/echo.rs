@@ -14,7 +14,7 @@ impl RequestSlot {
     /// Returns true if log-probs of the prompt are still to be sent.
     pub(super) fn reads_prompt(&self) -> bool {
         let echo = self.watch.as_ref().is_some_and(|watch| watch.echo());
-        echo && self.echoed + 1 < self.tokens.len() - self.sampled()
+        echo && self.echoed + 1 < self.tokens.len() - self.sampled_tokens()
     }
 
     /// Sends the log-probs of the prompt's tokens that follow those of this pass, given the hidden states in its rows of a
@@ -39,7 +39,7 @@ impl RequestSlot {
             for (row, logits) in logits.chunks_exact(vocab).enumerate() {
                 let next = self.table.len + index * ROWS + row + 1;
                 if next == self.echoed + 1 && next < prompt {
-                    watch.given(self.tokens[next], logits, self.sampling.temperature)?;
+                    watch.send_given(self.tokens[next], logits, self.sampling.temperature)?;
                     self.echoed = next;
                 }
             }

@@ -135,8 +135,8 @@ impl<O: Backend> Engine<O> {
     }
 
     /// Returns the tokens that the oldest request has sampled so far.
-    pub(crate) fn generated(&self) -> &[u32] {
-        self.slots.first().map_or(&[], RequestSlot::generated)
+    pub(crate) fn generated_tokens(&self) -> &[u32] {
+        self.slots.first().map_or(&[], RequestSlot::generated_tokens)
     }
 
     /// Drops the cached prefixes of a policy, because its weights may have changed.
@@ -238,7 +238,7 @@ impl<O: Backend> Engine<O> {
             if self.slots[at].table.is_empty() && !self.start(at, &mut budget)? {
                 continue;
             }
-            let next = match self.slots[at].uncached() {
+            let next = match self.slots[at].uncached_tokens() {
                 1 => 1,
                 pending => pending.min(budget.prefill),
             };
@@ -247,7 +247,7 @@ impl<O: Backend> Engine<O> {
             }
             let slot = &mut self.slots[at];
             slot.next = next;
-            if slot.uncached() > 1 {
+            if slot.uncached_tokens() > 1 {
                 budget.prefill -= next;
                 let block = slot.table.next_block(&slot.tokens).filter(|_| self.cache.shares());
                 budget.computing.extend(block);
@@ -340,7 +340,7 @@ impl<O: Backend> Engine<O> {
             segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.table.blocks });
         }
         if ids.is_empty() {
-            *spare = emptied(segments);
+            *spare = clear_segments(segments);
             return Ok(None);
         }
         model.decoder.pack();
@@ -350,7 +350,7 @@ impl<O: Backend> Engine<O> {
             Some(drawn) => Context::Drawn(store, &segments, DrawnIds { drawn, rows, vocab }),
         };
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
-        *spare = emptied(segments);
+        *spare = clear_segments(segments);
         let mut row = 0;
         for slot in self.slots.iter_mut().filter(|slot| mine(slot)) {
             let end = row + slot.next as u32;
@@ -365,7 +365,7 @@ impl<O: Backend> Engine<O> {
 
 /// Clears the list but keeps its allocation for the next pass: collecting from an iterator of the same layout reuses
 /// it.
-fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
+fn clear_segments(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
     segments.clear();
     segments.into_iter().map(|segment| Segment { blocks: &[], ..segment }).collect()
 }

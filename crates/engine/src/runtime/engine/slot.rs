@@ -89,7 +89,7 @@ impl RequestSlot {
     }
 
     /// Returns the number of tokens without keys and values; at least one, the last.
-    pub(super) fn uncached(&self) -> usize {
+    pub(super) fn uncached_tokens(&self) -> usize {
         self.length() - self.table.len
     }
 
@@ -100,7 +100,7 @@ impl RequestSlot {
 
     /// Returns true if this pass reaches the last token, so that a new one can be sampled.
     pub(super) fn is_ready(&self) -> bool {
-        self.next > 0 && self.next == self.uncached()
+        self.next > 0 && self.next == self.uncached_tokens()
     }
 
     /// Reports the number of cached tokens when the request begins; a preempted one began before.
@@ -111,28 +111,28 @@ impl RequestSlot {
     }
 
     /// Returns the number of tokens sampled and read so far.
-    pub(super) fn sampled(&self) -> usize {
+    pub(super) fn sampled_tokens(&self) -> usize {
         self.logprobs.len()
     }
 
     /// Returns the number of tokens sampled so far, of which the last may not have been read.
     pub(super) fn drawn_so_far(&self) -> usize {
-        self.sampled() + usize::from(self.unread.is_some())
+        self.sampled_tokens() + usize::from(self.unread.is_some())
     }
 
     /// Returns the tokens sampled so far.
-    pub(super) fn generated(&self) -> &[u32] {
-        &self.tokens[self.tokens.len() - self.sampled()..]
+    pub(super) fn generated_tokens(&self) -> &[u32] {
+        &self.tokens[self.tokens.len() - self.sampled_tokens()..]
     }
 
     /// Returns the reason why the completion ended, or `None` if it has not.
     pub(super) fn finish(&self, tokenizer: &Tokenizer) -> Option<Finish> {
-        let last = self.tokens.last().filter(|_| self.sampled() > 0)?;
+        let last = self.tokens.last().filter(|_| self.sampled_tokens() > 0)?;
         let stops = [tokenizer.stop_ids(), &self.sampling.stop_ids];
-        if stops.iter().any(|ids| ids.contains(last)) || self.stopped(tokenizer) {
+        if stops.iter().any(|ids| ids.contains(last)) || self.has_stopped(tokenizer) {
             return Some(Finish::Stop);
         }
-        (self.sampled() >= self.max_new_tokens).then_some(Finish::Length)
+        (self.sampled_tokens() >= self.max_new_tokens).then_some(Finish::Length)
     }
 
     /// Takes the error of a request whose grammar cannot go on.
@@ -143,17 +143,17 @@ impl RequestSlot {
 
     /// Sends the completion. The send fails only if the caller dropped the request.
     pub(super) fn answer(mut self, finish: Finish) {
-        let ids = self.tokens.split_off(self.tokens.len() - self.sampled());
+        let ids = self.tokens.split_off(self.tokens.len() - self.sampled_tokens());
         let Self { reply, logprobs, version, .. } = self;
         drop(reply.send(Ok(Completion { ids, logprobs, version, finish })));
     }
 
     /// Returns true if a stop string ends the completion. A string of n bytes lies within the last n tokens and the one
     /// before.
-    fn stopped(&self, tokenizer: &Tokenizer) -> bool {
+    fn has_stopped(&self, tokenizer: &Tokenizer) -> bool {
         let stop = &self.sampling.stop;
         let Some(longest) = stop.iter().map(String::len).max() else { return false };
-        let generated = self.generated();
+        let generated = self.generated_tokens();
         let tail = tokenizer.decode_raw(&generated[generated.len().saturating_sub(longest + 1)..]);
         stop.iter().any(|stop| tail.contains(stop.as_str()))
     }
@@ -165,7 +165,7 @@ impl RequestSlot {
     }
 
     /// Returns the logits that the grammar leaves, if there is one.
-    fn masked(&mut self, logits: &[f32]) -> Option<Result<Vec<f32>, String>> {
+    fn masked_logits(&mut self, logits: &[f32]) -> Option<Result<Vec<f32>, String>> {
         let grammar = self.grammar.as_ref()?;
         let place = self.place.get_or_insert_with(|| grammar.begin());
         let mut masked = logits.to_vec();
@@ -196,9 +196,9 @@ impl TokenChoice for RequestSlot {
     }
 
     fn choose(&mut self, logits: &[f32]) -> Result<(), ModelError> {
-        let u = uniform_number(self.seed, self.sampled() as u64);
+        let u = uniform_number(self.seed, self.sampled_tokens() as u64);
         let (filter, penalty) = (self.filter(), self.sampling.repetition_penalty);
-        let sampled = match self.masked(logits) {
+        let sampled = match self.masked_logits(logits) {
             None => sample_fresh(logits, &self.tokens, penalty, &filter, u).map_err(blown_up)?,
             Some(Ok(masked)) => {
                 let sampled = sample_fresh(&masked, &self.tokens, penalty, &filter, u);
@@ -213,13 +213,13 @@ impl TokenChoice for RequestSlot {
             }
         };
         if let Some(watch) = &self.watch {
-            watch.sampled(sampled.id, sampled.logprob, logits, filter.temperature);
+            watch.send_sampled(sampled.id, sampled.logprob, logits, filter.temperature);
         }
         self.push(sampled);
         Ok(())
     }
 
-    fn drawn(&mut self, sampled: Result<Sampled, BadLogits>) -> Result<(), ModelError> {
+    fn take_drawn(&mut self, sampled: Result<Sampled, BadLogits>) -> Result<(), ModelError> {
         self.push(sampled.map_err(blown_up)?);
         Ok(())
     }

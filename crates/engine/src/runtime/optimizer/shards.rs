@@ -6,18 +6,18 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use crate::files::ModelError;
-use crate::files::save::Entry;
+use crate::files::save::SavedTensor;
 use crate::net::gradients::common;
 use crate::net::ops::Ops;
 use crate::net::{Params, Tensor};
-use crate::runtime::peers::{Peers, lost};
+use crate::runtime::peers::{Peers, lost_rank};
 use maverl_dist::{Channel, RankError};
 
 /// Names of the two moments.
 const KINDS: [&str; 2] = ["m", "v"];
 
 /// Moments in host memory, those of other ranks as they are read.
-pub(crate) struct Moments<'a, O: Ops> {
+pub(crate) struct ShardMoments<'a, O: Ops> {
     params: &'a Params<O>,
     /// Moments of this rank, with their places in its shard.
     both: [Cow<'a, [f32]>; 2],
@@ -26,21 +26,21 @@ pub(crate) struct Moments<'a, O: Ops> {
     failure: RefCell<Option<RankError>>,
 }
 
-impl<'a, O: Ops> Moments<'a, O> {
+impl<'a, O: Ops> ShardMoments<'a, O> {
     pub(super) fn new(params: &'a Params<O>, both: [Cow<'a, [f32]>; 2], peers: Peers) -> Self {
         Self { params, both, peers, failure: RefCell::default() }
     }
 
     /// Returns the moments for writing.
-    pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
+    pub(crate) fn entries(&self) -> Vec<SavedTensor<'_>> {
         let both = self.params.vars().iter().flat_map(|(name, var)| {
             [0, 1].map(|kind| {
                 let name = format!("{}.{name}", KINDS[kind]);
                 match self.peers.of_shards() {
-                    None => Entry::slice(name, var.dims(), &self.both[kind][var.range()]),
-                    Some(channel) => {
-                        Entry::computed(name, var.dims(), move || self.whole(channel, kind, var))
-                    }
+                    None => SavedTensor::slice(name, var.dims(), &self.both[kind][var.range()]),
+                    Some(channel) => SavedTensor::computed(name, var.dims(), move || {
+                        self.whole_moment(channel, kind, var)
+                    }),
                 }
             })
         });
@@ -50,16 +50,16 @@ impl<'a, O: Ops> Moments<'a, O> {
     /// Ends the requests to the other ranks. `written` is the result of writing.
     pub(crate) fn end(self, written: Result<(), ModelError>) -> Result<(), ModelError> {
         if let Some(error) = self.failure.into_inner() {
-            return Err(lost(error));
+            return Err(lost_rank(error));
         }
         if let Some(channel) = self.peers.of_shards() {
-            (1..channel.size()).try_for_each(|to| channel.send(to, &[])).map_err(lost)?;
+            (1..channel.size()).try_for_each(|to| channel.send(to, &[])).map_err(lost_rank)?;
         }
         written
     }
 
     /// Returns one moment of a tensor; zeros after a failure, which [`Moments::end`] returns.
-    fn whole(&self, channel: &Channel, kind: usize, var: &Tensor<O>) -> Vec<f32> {
+    fn whole_moment(&self, channel: &Channel, kind: usize, var: &Tensor<O>) -> Vec<f32> {
         let mut values = vec![0.0; var.elem_count()];
         if self.failure.borrow().is_none() {
             let collected = self.collect(channel, kind, var, &mut values);
@@ -103,12 +103,12 @@ pub(super) fn serve(
     first: usize,
 ) -> Result<(), ModelError> {
     loop {
-        let request = channel.receive(0).map_err(lost)?;
+        let request = channel.receive(0).map_err(lost_rank)?;
         let numbers: Vec<usize> = request.chunks_exact(8).map(number).collect();
         let &[kind, start, end] = numbers.as_slice() else { return Ok(()) };
         let asked = both.get(kind).zip(start.checked_sub(first).zip(end.checked_sub(first)));
         let found = asked.and_then(|(moment, (start, end))| moment.get(start..end));
-        channel.send_f32(0, found.unwrap_or_default()).map_err(lost)?;
+        channel.send_f32(0, found.unwrap_or_default()).map_err(lost_rank)?;
     }
 }
 

@@ -15,7 +15,7 @@ impl<O: Backend> Trainer<O> {
     /// Computes the log-probs of each row's completion under the reference.
     pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
-        self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed(&error))
+        self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed_update(&error))
     }
 
     fn under_reference(
@@ -27,12 +27,12 @@ impl<O: Backend> Trainer<O> {
             let message = "no reference is kept to compare with";
             ModelError::new(ModelErrorKind::Argument, message)
         })?;
-        self.under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
+        self.logprobs_under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
     }
 
     /// Returns the rows of a batch after the correction of the sampler's mismatch: the log-probs of corrected rows are the
     /// trainer's, and their tokens are weighted by the ratio of the trainer's to the sampler's.
-    pub(super) fn corrected<'b>(
+    pub(super) fn correct_rows<'b>(
         &self,
         model: &Model<O>,
         batch: &'b Batch,
@@ -45,14 +45,14 @@ impl<O: Backend> Trainer<O> {
             return Ok(Cow::Borrowed(&batch.rows));
         }
         let decoder = |_: &PackedRows, _| Cow::Borrowed(&model.decoder);
-        let mut found = self.under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
+        let mut found = self.logprobs_under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
         let mut rows = batch.rows.clone();
         let (mut sum, mut tokens) = (0.0, 0);
         for (index, row) in rows.iter_mut().enumerate().filter(|(_, row)| wrong(&&**row)) {
             let trainer = found.next().expect("one list of log-probs for each row");
             totals.mismatch(&trainer, &row.logprobs);
             if let Some(recorder) = &mut totals.recorder {
-                recorder.corrected(index, &trainer, &row.logprobs);
+                recorder.record_correction(index, &trainer, &row.logprobs);
             }
             let weights = loss::correction_weights(row.loss.correction, &trainer, &row.logprobs);
             (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
@@ -77,7 +77,7 @@ impl<O: Backend> Trainer<O> {
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
         let decoder = |packed: &PackedRows, first| self.decoder(model, packed, first);
-        let own = self.under(rows, shares(model), pool, decoder)?;
+        let own = self.logprobs_under(rows, shares(model), pool, decoder)?;
         let sums = |lists: &[Vec<f32>]| -> Vec<f64> {
             lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
         };
@@ -114,7 +114,7 @@ impl<O: Backend> Trainer<O> {
 
     /// Computes the log-probs of the completions of rows, row by row; rows may share their prompts. `decoder` gets the
     /// packed rows and the index of the first one.
-    pub(super) fn under<'m>(
+    pub(super) fn logprobs_under<'m>(
         &self,
         rows: &[&Row],
         share: bool,

@@ -5,11 +5,11 @@ use std::path::Path;
 use super::Trainer;
 use crate::files::ModelError;
 use crate::files::Shards;
-use crate::files::save::{self, Entry};
+use crate::files::save::{self, SavedTensor};
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::RuntimeError;
-use crate::runtime::checkpoint::{halves, restore, whole};
+use crate::runtime::checkpoint::{halves, restore, whole_counters};
 
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
@@ -19,7 +19,7 @@ impl<O: Backend> Trainer<O> {
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.step, self.version);
         let moments = self.optimizer.moments()?;
-        let mut entries = vec![Entry::slice("counters", &[4], &counters)];
+        let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
         entries.extend(moments.entries());
         let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
         drop(entries);
@@ -45,7 +45,7 @@ impl<O: Backend> Trainer<O> {
         if self.reference.is_some() {
             // The old copy is dropped first, so that memory holds one.
             self.reference = None;
-            let copy = model.copy(false).map_err(|error| self.failed(&error))?;
+            let copy = model.copy(false).map_err(|error| self.failed_update(&error))?;
             (self.reference, self.renewed) = (Some(copy), true);
         }
         Ok(())
@@ -60,7 +60,7 @@ impl<O: Backend> Trainer<O> {
             self.renewed = true;
         }
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let (step, version) = whole(&saved.values("counters")?);
+        let (step, version) = whole_counters(&saved.values("counters")?);
         self.version = version;
         self.optimizer.restore(&saved, step)
     }

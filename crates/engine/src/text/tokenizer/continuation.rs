@@ -54,9 +54,9 @@ impl Tokenizer {
         let (given, whole) = (self.render_chat(&before)?, self.render_chat(chat)?);
         let after = whole.text().get(given.text().len()..).unwrap_or_default();
         let text = chat.messages.last().map_or("", |last| last.text());
-        let header = after
-            .find(text.trim())
-            .ok_or_else(|| refused("the chat template changes the message that is trained on"))?;
+        let header = after.find(text.trim()).ok_or_else(|| {
+            refused_render("the chat template changes the message that is trained on")
+        })?;
         divide(&whole, given.text().len() + header, given.text())
     }
 
@@ -75,7 +75,7 @@ impl Tokenizer {
             last.truncate(end + 1);
         }
         if last.is_empty() {
-            Err(refused("the last message has no tokens"))
+            Err(refused_render("the last message has no tokens"))
         } else {
             Ok((self.encode_rendered(&divided.before)?, last))
         }
@@ -87,10 +87,10 @@ fn divide(whole: &Rendered, at: usize, start: &str) -> Result<Continuation, Toke
     if whole.text().starts_with(start) {
         Ok(Continuation { before: whole.before(at), last: whole.after(at) })
     } else {
-        Err(refused("the chat template changes the prompt when the reply is appended"))
+        Err(refused_render("the chat template changes the prompt when the reply is appended"))
     }
 }
 
-fn refused(message: &str) -> TokenizerError {
+fn refused_render(message: &str) -> TokenizerError {
     TokenizerError::Template(message.to_owned())
 }

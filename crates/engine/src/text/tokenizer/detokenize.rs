@@ -54,7 +54,7 @@ impl<'a> Detokenizer<'a> {
                 if is_byte(&token) {
                     return String::new();
                 }
-                let new = beyond(context, &self.tokenizer.decode_raw(ids));
+                let new = text_beyond(context, &self.tokenizer.decode_raw(ids));
                 if new.is_empty() || new.ends_with(char::REPLACEMENT_CHARACTER) {
                     return String::new();
                 }
@@ -71,7 +71,7 @@ impl<'a> Detokenizer<'a> {
         match self.held {
             HeldText::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             HeldText::Ids { ids, context, .. } => {
-                beyond(&context, &self.tokenizer.decode_raw(&ids))
+                text_beyond(&context, &self.tokenizer.decode_raw(&ids))
             }
         }
     }
@@ -99,7 +99,7 @@ impl Tokenizer {
 }
 
 /// Returns the part of `text` after the context.
-fn beyond(context: &str, text: &str) -> String {
+fn text_beyond(context: &str, text: &str) -> String {
     text.strip_prefix(context).map(str::to_owned).unwrap_or_default()
 }
 

@@ -62,7 +62,7 @@ impl TokenizerSettings {
         Ok(Self {
             named: named.collect(),
             unnamed: unnamed.map(str::to_owned).collect(),
-            added: added(config.get("added_tokens_decoder"))
+            added: added_tokens(config.get("added_tokens_decoder"))
                 .map_err(|e| wrong(format!("tokenizer_config.json: {e}")))?,
             stop_ids,
             templates,
@@ -99,7 +99,7 @@ fn eos_id(value: &Value) -> Result<u32, String> {
     id.ok_or_else(|| format!("`eos_token_id` is {value}, not an id or a list of ids"))
 }
 
-fn added(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> {
+fn added_tokens(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> {
     let entries = tokens.and_then(Value::as_object).into_iter().flatten();
     let entries = entries.map(|(id, token)| match id.parse() {
         Ok(id) => Ok((id, token.clone())),

@@ -33,7 +33,7 @@ impl Rendered {
     }
 
     /// Returns the byte ranges of the text that look like special tokens but come from a message.
-    pub fn spelled(&self) -> &[Range<usize>] {
+    pub fn spelled_ranges(&self) -> &[Range<usize>] {
         &self.spelled
     }
 
@@ -130,7 +130,7 @@ impl Specials {
     ) -> Result<Vec<u32>, TokenizerError> {
         let failed = |e: tokenizers::Error| TokenizerError::Text(format!("cannot encode: {e}"));
         let marks = self.marks(&rendered.text)?;
-        let plain = self.plain(tokenizer, marks).map_err(failed)?;
+        let plain = self.plain_tokenizer(tokenizer, marks).map_err(failed)?;
         let meant = |found: &Range<usize>| {
             let spelled = &rendered.spelled;
             !spelled.iter().any(|range| range.start < found.end && found.start < range.end)
@@ -143,7 +143,7 @@ impl Specials {
 
     /// Returns a tokenizer for which special tokens are text and marks are special tokens. Building it takes as long as
     /// loading one, so the last ones stay in memory.
-    fn plain(
+    fn plain_tokenizer(
         &self,
         tokenizer: &tokenizers::Tokenizer,
         marks: Marks,

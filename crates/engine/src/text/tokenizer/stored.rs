@@ -4,7 +4,7 @@ use serde_json::Map;
 use tokenizers::DecoderWrapper;
 
 use super::settings::TokenizerSettings;
-use super::{OnceLock, Tokenizer, caught, parse};
+use super::{OnceLock, Tokenizer, catch_panic, parse};
 use crate::text::TokenizerError;
 
 /// Text that a token adds to the tokens before it.
@@ -26,7 +26,7 @@ impl Tokenizer {
     ///
     /// If the tokenizer cannot be written.
     pub fn to_json(&self) -> Result<String, TokenizerError> {
-        let text = caught(|| self.tokenizer.to_string(false))?;
+        let text = catch_panic(|| self.tokenizer.to_string(false))?;
         text.map_err(|e| TokenizerError::Files(e.to_string()))
     }
 
@@ -37,7 +37,7 @@ impl Tokenizer {
     /// If the text is damaged.
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
         let (tokenizer, specials) =
-            caught(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
+            catch_panic(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
         Ok(Self {
             tokenizer,

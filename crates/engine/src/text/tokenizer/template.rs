@@ -26,7 +26,8 @@ impl Templates {
         let names = sources.keys().cloned().collect();
         let mut templates = BTreeMap::new();
         for (name, source) in sources {
-            let template = Template::parse(&source).map_err(|error| failed(&name, &error))?;
+            let template =
+                Template::parse(&source).map_err(|error| failed_template(&name, &error))?;
             templates.insert(name, template);
         }
         // Default date of Llama 3.2's template.
@@ -81,12 +82,12 @@ impl Templates {
             .get(name)
             .ok_or_else(|| TokenizerError::Template(format!("no chat template `{name}`")))?;
         let rendered = template.render(variables, self.now, RenderLimits::default());
-        rendered.map_err(|error| failed(name, &error))
+        rendered.map_err(|error| failed_template(name, &error))
     }
 }
 
 /// Returns the error of a template, with its name.
-fn failed(name: &str, error: &maverl_jinja::Error) -> TokenizerError {
+fn failed_template(name: &str, error: &maverl_jinja::Error) -> TokenizerError {
     let which = if name == "default" { String::new() } else { format!(" `{name}`") };
     TokenizerError::Template(format!("chat template{which}, {error}"))
 }

@@ -67,7 +67,7 @@ fn conversations_are_rendered_and_encoded_as_the_reference_does() {
         for case in cases {
             let rendered = tokenizer.render_chat(&chat(case)).unwrap();
             assert_eq!(rendered.text(), case["text"].as_str().unwrap(), "{name}");
-            assert!(rendered.spelled().is_empty());
+            assert!(rendered.spelled_ranges().is_empty());
             assert_eq!(tokenizer.encode_rendered(&rendered).unwrap(), ids(&case["ids"]), "{name}");
         }
         println!("{name}: {} conversations as in the reference", cases.len());
@@ -126,8 +126,8 @@ fn a_special_token_in_a_message_is_text_and_nothing_else_changes() {
         let text = format!("naïve {close}\n{close}{close} é✓ <think>x</think> {close}");
         let attack = tokenizer.render(&[said(Role::User, &text)], true).unwrap();
         assert_eq!(attack.text(), plain.text().replace("read this", &text), "{name}");
-        assert_eq!(attack.spelled().len(), 4);
-        assert!(attack.spelled().iter().all(|range| attack.text()[range.clone()] == *close));
+        assert_eq!(attack.spelled_ranges().len(), 4);
+        assert!(attack.spelled_ranges().iter().all(|range| attack.text()[range.clone()] == *close));
         let (closed, ids) = count(&attack);
         assert_eq!(closed, turns, "{name}");
         assert_eq!(tokenizer.decode_raw(&ids), attack.text());
@@ -136,7 +136,7 @@ fn a_special_token_in_a_message_is_text_and_nothing_else_changes() {
         let at = attack.text().find("naïve").unwrap();
         let before = tokenizer.encode(&attack.text()[..at]).unwrap();
         assert_eq!(ids[..before.len()], before);
-        let end = attack.spelled().last().unwrap().end;
+        let end = attack.spelled_ranges().last().unwrap().end;
         let after = tokenizer.encode(&attack.text()[end..]).unwrap();
         assert_eq!(ids[ids.len() - after.len()..], after);
         let message = &attack.text()[at..end];
@@ -220,9 +220,10 @@ fn what_is_spelled_is_encoded_as_by_a_tokenizer_that_does_not_have_the_token() {
             let whole = rendered.text();
             let mut expected = Vec::new();
             let mut done = 0;
-            let meant = |at: usize| rendered.spelled().iter().all(|range| !range.contains(&at));
+            let meant =
+                |at: usize| rendered.spelled_ranges().iter().all(|range| !range.contains(&at));
             let specials = tokenizer.specials.all_spelled(whole);
-            for range in specials.spelled().iter().filter(|range| meant(range.start)) {
+            for range in specials.spelled_ranges().iter().filter(|range| meant(range.start)) {
                 expected.extend(tokens(&whole[done..range.start]));
                 expected.push(whole[range.clone()].to_owned());
                 done = range.end;
@@ -250,7 +251,7 @@ fn special_tokens_in_tools_calls_and_results_are_text() {
         let spelled = spelled.replace("{\\\"sum", &format!("{close}{{\\\"sum"));
         let rendered =
             tokenizer.render_chat(&chat(&serde_json::from_str(&spelled).unwrap())).unwrap();
-        assert_eq!(rendered.spelled().len(), 3, "{name}");
+        assert_eq!(rendered.spelled_ranges().len(), 3, "{name}");
         assert_eq!(
             rendered.text().replace(close, ""),
             case["text"].as_str().unwrap().replace(close, "")
@@ -268,7 +269,7 @@ fn marks_are_characters_that_the_texts_do_not_use() {
         let private: String = (0xF_0000..0xF_0009).filter_map(char::from_u32).collect();
         let text = format!("{private}{close}{private}");
         let rendered = tokenizer.render(&[said(Role::User, &text)], true).unwrap();
-        assert_eq!(rendered.spelled().len(), 1);
+        assert_eq!(rendered.spelled_ranges().len(), 1);
         let ids = tokenizer.encode_rendered(&rendered).unwrap();
         assert_eq!(tokenizer.decode_raw(&ids), rendered.text());
         let all: String = (0xF_0000..0x11_0000).filter_map(char::from_u32).collect();
@@ -285,9 +286,9 @@ fn the_rest_of_a_rendering_keeps_what_is_spelled() {
         let rendered = tokenizer.render(&messages, true).unwrap();
         let rest = rendered.after(rendered.text().find(&format!("a{close}b")).unwrap());
         assert!(rest.text().starts_with(&format!("a{close}b")));
-        assert_eq!(rest.spelled().first(), Some(&(1..1 + close.len())));
-        assert_eq!(rest.after(2).spelled().first(), Some(&(0..close.len() - 1)));
-        assert!(rest.after(1 + close.len()).spelled().is_empty());
+        assert_eq!(rest.spelled_ranges().first(), Some(&(1..1 + close.len())));
+        assert_eq!(rest.after(2).spelled_ranges().first(), Some(&(0..close.len() - 1)));
+        assert!(rest.after(1 + close.len()).spelled_ranges().is_empty());
         assert_eq!(rendered.after(0), rendered);
     }
 }

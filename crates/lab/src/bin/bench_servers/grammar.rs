@@ -15,7 +15,7 @@ use maverl_cli::bench::fixture::ROWS;
 use maverl_cli::bench::report::Figure;
 use maverl_cli::bench::setup::Setup;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl_serve::{Health, Structured, base};
+use maverl_serve::{Health, Structured, with_common_routes};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
@@ -87,7 +87,9 @@ impl GrammarServer {
         let server = ModelServer::new(settings, health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
         let metrics = server.metrics().clone();
-        let running = LocalServer::start(base(server.router(), "model", health, metrics)).await?;
+        let running =
+            LocalServer::start(with_common_routes(server.router(), "model", health, metrics))
+                .await?;
         let url = format!("{}/v1/chat/completions", running.url);
         let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);
         let forms = serde_json::from_str(FORMS)?;

@@ -33,7 +33,7 @@ const SEEN: &str =
 /// Measures the milliseconds of a step of one session, and the steps per second of 64 sessions at once. The environment takes no
 /// time, so they are those of client and server, which share the machine.
 pub(crate) async fn measure_grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> {
-    let sessions = GrpcSessions::start().await?;
+    let sessions = PlayedSessions::start().await?;
     let pace = measure_pace(setup.repeats, SESSIONS, async |clients| {
         sessions.play_sessions(clients).await
     })
@@ -46,13 +46,13 @@ pub(crate) async fn measure_grpc(setup: &Setup) -> Result<Vec<Figure>, Failure> 
 }
 
 /// A server, and the environment that plays in it as a run does.
-struct GrpcSessions {
+struct PlayedSessions {
     remote: Box<dyn DynEnvironment>,
     task: Task,
     _server: LocalServer,
 }
 
-impl GrpcSessions {
+impl PlayedSessions {
     async fn start() -> Result<Self, Failure> {
         let task = Task {
             id: "0".to_owned(),

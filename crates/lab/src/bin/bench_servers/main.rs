@@ -27,7 +27,7 @@ use maverl_cli::bench::setup::Setup;
 struct BenchArguments {
     /// Parts to measure. [default: all]
     #[arg(value_name = "PART")]
-    parts: Vec<BenchPart>,
+    parts: Vec<ServerBenchPart>,
     #[command(flatten)]
     setup: Setup,
     /// Corpus that `retriever` serves, with its questions: `builtin:facts`, or a SQuAD or HotpotQA file.
@@ -37,7 +37,7 @@ struct BenchArguments {
 
 /// Parts of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BenchPart {
+enum ServerBenchPart {
     /// Episodes of three agents with a slow tool, each at its own pace and in lock-step; and what a shared prompt saves.
     Team,
     /// The server of `serve retriever`, asked by 64 clients at once.
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 }
 
 impl Benchmark for BenchArguments {
-    type Part = BenchPart;
+    type Part = ServerBenchPart;
 
     fn setup(&self) -> &Setup {
         &self.setup
@@ -70,20 +70,23 @@ impl Benchmark for BenchArguments {
         vec!["--corpus".to_owned(), self.corpus.clone()]
     }
 
-    fn has_model(&self, part: BenchPart) -> bool {
-        !matches!(part, BenchPart::Retriever | BenchPart::Gateway | BenchPart::Grpc)
+    fn has_model(&self, part: ServerBenchPart) -> bool {
+        !matches!(
+            part,
+            ServerBenchPart::Retriever | ServerBenchPart::Gateway | ServerBenchPart::Grpc
+        )
     }
 
-    async fn figures(&self, part: BenchPart) -> Result<Vec<Figure>, Failure> {
+    async fn figures(&self, part: ServerBenchPart) -> Result<Vec<Figure>, Failure> {
         let setup = &self.setup;
         match part {
-            BenchPart::Team => team::measure_team(setup).await,
-            BenchPart::Retriever => retriever::measure_retriever(setup, &self.corpus).await,
-            BenchPart::Serve => serve::measure_serving(setup).await,
-            BenchPart::Gateway => gateway::measure_gateway(setup).await,
-            BenchPart::Reward => reward::measure_reward(setup).await,
-            BenchPart::Grpc => grpc::measure_grpc(setup).await,
-            BenchPart::Grammar => grammar::measure_grammar(setup).await,
+            ServerBenchPart::Team => team::measure_team(setup).await,
+            ServerBenchPart::Retriever => retriever::measure_retriever(setup, &self.corpus).await,
+            ServerBenchPart::Serve => serve::measure_serving(setup).await,
+            ServerBenchPart::Gateway => gateway::measure_gateway(setup).await,
+            ServerBenchPart::Reward => reward::measure_reward(setup).await,
+            ServerBenchPart::Grpc => grpc::measure_grpc(setup).await,
+            ServerBenchPart::Grammar => grammar::measure_grammar(setup).await,
         }
     }
 }

@@ -17,7 +17,7 @@ use maverl_cli::bench::report::Figure;
 use maverl_cli::bench::setup::Setup;
 use maverl_serve::QueueLimits;
 use maverl_serve::reward::{Grader, RewardServer, RewardSettings};
-use maverl_serve::{Health, base};
+use maverl_serve::{Health, with_common_routes};
 
 /// Number of tasks of a request, and of replies to each.
 const TASKS: usize = 4;
@@ -106,7 +106,9 @@ impl GraderServer {
         let server = RewardServer::new(settings, health.clone());
         server.open(grader);
         let metrics = server.metrics().clone();
-        let running = LocalServer::start(base(server.router(), "reward", health, metrics)).await?;
+        let running =
+            LocalServer::start(with_common_routes(server.router(), "reward", health, metrics))
+                .await?;
         let url = format!("{}/v1/score", running.url);
         Ok(Self { client: Arc::new(Client::new(url, None, TIMEOUT, 0, 1)), _server: running })
     }

@@ -16,7 +16,7 @@ use maverl_cli::bench::fixture::{self, PROMPT, REPLY, ROWS};
 use maverl_cli::bench::report::Figure;
 use maverl_cli::bench::setup::Setup;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
-use maverl_serve::{Health, base};
+use maverl_serve::{Health, with_common_routes};
 
 /// Name of the model in requests.
 const MODEL: &str = "bench";
@@ -65,7 +65,7 @@ impl CompletionServer {
         let health = Health::default();
         let server = ModelServer::new(ModelSettings::default(), health.clone());
         server.open(Catalog::new(vec![Entry::new(MODEL, &host, 0, MODEL)], Vec::new()));
-        let router = base(server.router(), "model", health, server.metrics().clone());
+        let router = with_common_routes(server.router(), "model", health, server.metrics().clone());
         let running = LocalServer::start(router).await?;
         let url = format!("{}/v1/completions", running.url);
         let client = Client::new(url, None, Duration::from_secs(600), 0, ROWS);

@@ -10,7 +10,7 @@ use maverl::cli::Failure;
 use maverl::rng::SplitMix64;
 use maverl::runtime::{Policy, Request, RuntimeError, Sampling};
 use maverl_cli::bench::fixture::BenchFixture;
-use maverl_cli::bench::measure::timed;
+use maverl_cli::bench::measure::time_repeats;
 use maverl_cli::bench::report::Figure;
 use maverl_cli::bench::setup::Setup;
 
@@ -180,7 +180,7 @@ async fn measure_prefill(setup: &Setup, cached: bool) -> Result<[Figure; 2], Fai
         computed.push((fixture.policy.work() - before).prefilled as f64);
         Ok(())
     };
-    let seconds = timed(setup.repeats, async || fixture.forget().await, work).await?;
+    let seconds = time_repeats(setup.repeats, async || fixture.forget().await, work).await?;
     fixture.stop();
     computed.remove(0);
     let what = format!("group of {GROUP}, prefix cache {}", if cached { "on" } else { "off" });

@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     for (name, path) in examples {
         let run = || train_example(&name, &path, &arguments, &registry);
         let row =
-            measure::catch_panic(run).unwrap_or_else(|error| ExampleRow::failed(&name, &error));
+            measure::catch_panic(run).unwrap_or_else(|error| ExampleRow::failed_row(&name, &error));
         eprintln!("{}", row.format_line());
         rows.push(row);
         fs::write(arguments.out.join("table.md"), format_table(&rows))?;
@@ -104,5 +104,5 @@ fn train_example(
     let trained = measure::train_until(&plan, registry, &dir, arguments.seconds, before);
     let trained = runtime.block_on(trained)?;
     let metrics = fs::read_to_string(dir.join("metrics.jsonl")).context("the run's metrics")?;
-    ExampleRow::trained(name, &plan, trained, &metrics)
+    ExampleRow::trained_row(name, &plan, trained, &metrics)
 }

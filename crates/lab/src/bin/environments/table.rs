@@ -24,7 +24,7 @@ struct ExampleRun {
 
 impl ExampleRow {
     /// Creates the result of a successful run, with its `metrics.jsonl`.
-    pub(crate) fn trained(
+    pub(crate) fn trained_row(
         example: &str,
         plan: &Plan,
         trained: TrainedRun,
@@ -47,7 +47,7 @@ impl ExampleRow {
     }
 
     /// Creates the result of a failed run.
-    pub(crate) fn failed(example: &str, error: &Error) -> Self {
+    pub(crate) fn failed_row(example: &str, error: &Error) -> Self {
         let error = format!("{error:#}").replace('\n', "; ");
         Self { example: example.to_owned(), outcome: Err(error) }
     }

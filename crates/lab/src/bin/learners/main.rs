@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         for seed in 0..arguments.seeds {
             let run = || train_preset(preset, seed, &arguments, &registry, &mut before);
             let row = measure::catch_panic(run)
-                .unwrap_or_else(|error| PresetRow::failed(preset, seed, &error));
+                .unwrap_or_else(|error| PresetRow::failed_row(preset, seed, &error));
             eprintln!("{}", row.format_line());
             rows.push(row);
             fs::write(arguments.out.join("table.md"), format_table(&rows))?;
@@ -77,5 +77,5 @@ fn train_preset(
     };
     before.insert(team, start.clone());
     let trained = measure::train_until(&plan, registry, &dir, arguments.seconds, start);
-    Ok(PresetRow::trained(preset, seed, runtime.block_on(trained)?))
+    Ok(PresetRow::trained_row(preset, seed, runtime.block_on(trained)?))
 }

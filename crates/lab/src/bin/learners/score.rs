@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use maverl::config::Preset;
-use maverl::eval::{Interval, paired};
+use maverl::eval::{Interval, paired_interval};
 use maverl_lab::measure::TrainedRun;
 
 /// Formats the ends of an interval.
@@ -21,12 +21,12 @@ pub(crate) struct PresetRow {
 
 impl PresetRow {
     /// Creates the result of a successful run.
-    pub(crate) fn trained(preset: Preset, seed: u64, trained: TrainedRun) -> Self {
+    pub(crate) fn trained_row(preset: Preset, seed: u64, trained: TrainedRun) -> Self {
         Self { preset, seed, outcome: Ok(trained) }
     }
 
     /// Creates the result of a failed run.
-    pub(crate) fn failed(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
+    pub(crate) fn failed_row(preset: Preset, seed: u64, error: &anyhow::Error) -> Self {
         Self { preset, seed, outcome: Err(format!("{error:#}").replace('\n', "; ")) }
     }
 
@@ -80,8 +80,8 @@ pub(crate) fn format_table(rows: &[PresetRow]) -> String {
         let together: Vec<f64> = (0..tasks)
             .map(|task| gains.iter().map(|gains| gains[task]).sum::<f64>() / runs as f64)
             .collect();
-        let gain = paired(&together);
-        let every = runs == of.len() && gains.iter().all(|gains| paired(gains).low > 0.0);
+        let gain = paired_interval(&together);
+        let every = runs == of.len() && gains.iter().all(|gains| paired_interval(gains).low > 0.0);
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,

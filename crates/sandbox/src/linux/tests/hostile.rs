@@ -282,7 +282,7 @@ fn nothing_outlives_a_panic_or_a_kill_of_its_parent() {
     });
     let path = format!("/proc/{started}/stat");
     let state = || fs::read_to_string(&path).ok()?.rsplit_once(") ")?.1.chars().next();
-    for _ in 0..200 {
+    for _ in 0..60_000 {
         if matches!(state(), None | Some('Z')) {
             return;
         }

@@ -33,7 +33,7 @@ pub(super) fn begin(
         let (service, sender) = (service.clone(), sender.clone());
         tokio::spawn(async move {
             for (index, act) in acts {
-                let answer = service.acted(act).await;
+                let answer = service.act_in_session(act).await;
                 service.count(&answer);
                 let result = match answer {
                     Ok(seen) => Outcome::Done(seen),

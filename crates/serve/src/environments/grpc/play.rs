@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::service::Service;
-use super::session::{BeginSession, unknown};
+use super::session::{BeginSession, unknown_session};
 use maverl::env::grpc::wire::play_request::Message as Asked;
 use maverl::env::grpc::wire::play_response::Message as Answer;
 use maverl::env::grpc::wire::{PlayRequest, PlayResponse};
@@ -33,9 +33,9 @@ impl Play {
         messages: Streaming<PlayRequest>,
         answers: mpsc::Sender<Result<PlayResponse, Status>>,
     ) {
-        let played = self.played(messages, &answers).await;
+        let played = self.play_messages(messages, &answers).await;
         let closed = match &self.session {
-            Some(session) => self.service.closed(session).await.map(drop),
+            Some(session) => self.service.close_session(session).await.map(drop),
             None => Ok(()),
         };
         if let Err(status) = played.and(closed) {
@@ -44,7 +44,7 @@ impl Play {
         }
     }
 
-    async fn played(
+    async fn play_messages(
         &mut self,
         mut messages: Streaming<PlayRequest>,
         answers: &mpsc::Sender<Result<PlayResponse, Status>>,
@@ -54,7 +54,7 @@ impl Play {
                 () = answers.closed() => return Ok(()),
                 message = tokio::time::timeout(self.lease, messages.message()) => message,
             };
-            let late = |_| unknown(self.session.as_deref().unwrap_or_default());
+            let late = |_| unknown_session(self.session.as_deref().unwrap_or_default());
             let Some(message) = message.map_err(late)?? else { return Ok(()) };
             let answer = self.answer(message).await;
             self.service.count(&answer);
@@ -77,7 +77,8 @@ impl Play {
                     let message = "`request_id` is given; a stream begins a session of its own, so leave it empty";
                     return Err(Status::invalid_argument(message));
                 }
-                let opened = self.service.begun(self.client, BeginSession::Open(request)).await?;
+                let opened =
+                    self.service.begin_session(self.client, BeginSession::Open(request)).await?;
                 self.lease = self.service.sessions.find(&opened.session)?.lease();
                 self.session = Some(opened.session.clone());
                 Ok(Answer::Open(opened))
@@ -90,15 +91,15 @@ impl Play {
                 Err(Status::failed_precondition("the first message of a stream is `open`"))
             }
             (Some(Asked::Act(mut request)), Some(own)) => {
-                request.session = named(&request.session, own)?;
+                request.session = session_name(&request.session, own)?;
                 if request.step == 0 {
                     request.step = self.service.sessions.find(own)?.session.lock().await.next();
                 }
-                self.service.acted(request).await.map(Answer::Act)
+                self.service.act_in_session(request).await.map(Answer::Act)
             }
             (Some(Asked::Judge(mut request)), Some(own)) => {
-                request.session = named(&request.session, own)?;
-                self.service.judged(request).await.map(Answer::Judge)
+                request.session = session_name(&request.session, own)?;
+                self.service.judge_session(request).await.map(Answer::Judge)
             }
             (None, _) => {
                 let message = "the message is empty; write `open`, `act` or `judge`";
@@ -109,7 +110,7 @@ impl Play {
 }
 
 /// Returns the session of a stream, which a message names or not.
-fn named(given: &str, own: &str) -> Result<String, Status> {
+fn session_name(given: &str, own: &str) -> Result<String, Status> {
     if given.is_empty() || given == own {
         return Ok(own.to_owned());
     }

@@ -10,8 +10,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::many;
 use super::play::Play;
 use super::service::Service;
-use super::session::{BeginSession, described};
-use crate::guard::Client;
+use super::session::{BeginSession, told_task};
+use crate::guard::ClientNumber;
 use maverl::env::grpc::wire::{
     ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
     DescribeRequest, DescribeResponse, Environment, ForkRequest, JudgeRequest, JudgeResponse,
@@ -24,7 +24,7 @@ type AnswerStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Service {
     /// Counts a message, and returns its answer.
-    fn counted<T>(&self, answer: Result<T, Status>) -> Result<Response<T>, Status> {
+    fn count_message<T>(&self, answer: Result<T, Status>) -> Result<Response<T>, Status> {
         self.count(&answer);
         answer.map(Response::new)
     }
@@ -40,7 +40,7 @@ fn answers<T: Send + 'static>(receiver: mpsc::Receiver<Result<T, Status>>) -> An
 
 /// Returns the client of a request, by its key.
 fn client<T>(request: &Request<T>) -> usize {
-    request.extensions().get().copied().map_or(0, |Client(client)| client)
+    request.extensions().get().copied().map_or(0, |ClientNumber(client)| client)
 }
 
 /// Describes a split of tasks.
@@ -58,8 +58,8 @@ impl Environment for Service {
         &self,
         _: Request<DescribeRequest>,
     ) -> Result<Response<DescribeResponse>, Status> {
-        let served = self.server.served().map_err(Status::from);
-        self.counted(served.map(|served| DescribeResponse {
+        let served = self.server.served_environment().map_err(Status::from);
+        self.count_message(served.map(|served| DescribeResponse {
             name: served.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             acts: served.acts,
@@ -73,23 +73,27 @@ impl Environment for Service {
         &self,
         request: Request<TasksRequest>,
     ) -> Result<Response<Self::TasksStream>, Status> {
-        let listed = self.server.served().map_err(Status::from).and_then(|served| {
+        let listed = self.server.served_environment().map_err(Status::from).and_then(|served| {
             let split = served.tasks.split(&request.get_ref().split);
             let split = split.map_err(Status::invalid_argument)?;
-            let tasks: Vec<_> = split.iter().map(|task| Ok(described(task))).collect();
+            let tasks: Vec<_> = split.iter().map(|task| Ok(told_task(task))).collect();
             Ok(Box::pin(iter(tasks)) as Self::TasksStream)
         });
-        self.counted(listed)
+        self.count_message(listed)
     }
 
     async fn open(&self, request: Request<OpenRequest>) -> Result<Response<OpenResponse>, Status> {
         let client = client(&request);
-        self.counted(self.begun(client, BeginSession::Open(request.into_inner())).await)
+        self.count_message(
+            self.begin_session(client, BeginSession::Open(request.into_inner())).await,
+        )
     }
 
     async fn fork(&self, request: Request<ForkRequest>) -> Result<Response<OpenResponse>, Status> {
         let client = client(&request);
-        self.counted(self.begun(client, BeginSession::Fork(request.into_inner())).await)
+        self.count_message(
+            self.begin_session(client, BeginSession::Fork(request.into_inner())).await,
+        )
     }
 
     async fn renew(
@@ -97,11 +101,11 @@ impl Environment for Service {
         request: Request<RenewRequest>,
     ) -> Result<Response<RenewResponse>, Status> {
         let found = self.sessions.find(&request.get_ref().session);
-        self.counted(found.map(|_| RenewResponse {}))
+        self.count_message(found.map(|_| RenewResponse {}))
     }
 
     async fn act(&self, request: Request<ActRequest>) -> Result<Response<ActResponse>, Status> {
-        self.counted(self.acted(request.into_inner()).await)
+        self.count_message(self.act_in_session(request.into_inner()).await)
     }
 
     async fn act_many(
@@ -110,7 +114,7 @@ impl Environment for Service {
     ) -> Result<Response<Self::ActManyStream>, Status> {
         match many::begin(self, request.into_inner().acts) {
             Ok(receiver) => Ok(Response::new(answers(receiver))),
-            refused => self.counted(refused.map(answers)),
+            refused => self.count_message(refused.map(answers)),
         }
     }
 
@@ -118,15 +122,15 @@ impl Environment for Service {
         &self,
         request: Request<JudgeRequest>,
     ) -> Result<Response<JudgeResponse>, Status> {
-        self.counted(self.judged(request.into_inner()).await)
+        self.count_message(self.judge_session(request.into_inner()).await)
     }
 
     async fn close(
         &self,
         request: Request<CloseRequest>,
     ) -> Result<Response<CloseResponse>, Status> {
-        let closed = self.closed(&request.get_ref().session).await;
-        self.counted(closed.map(|closed| CloseResponse { closed }))
+        let closed = self.close_session(&request.get_ref().session).await;
+        self.count_message(closed.map(|closed| CloseResponse { closed }))
     }
 
     async fn play(

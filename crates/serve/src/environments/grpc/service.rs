@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use super::session::{BeginSession, Begun, Session, opened, task};
+use super::session::{BeginSession, Begun, GrpcSession, open_episode, task};
 use super::sessions::{GrpcSessions, id_of};
 use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use crate::key::new_key;
@@ -39,12 +39,12 @@ impl Service {
     }
 
     /// Begins a session of a client.
-    pub(super) async fn begun(
+    pub(super) async fn begin_session(
         &self,
         client: usize,
         begin: BeginSession,
     ) -> Result<OpenResponse, Status> {
-        let served = self.server.served()?;
+        let served = self.server.served_environment()?;
         if let BeginSession::Open(request) = &begin {
             task(&served, &request.task_id)?;
         }
@@ -57,7 +57,7 @@ impl Service {
         let lease_s = if begin.lease_s() == 0 { longest } else { begin.lease_s().min(longest) };
         let slot = self.sessions.enter(&id, Duration::from_secs(lease_s.into()), || {
             let place = self.server.place().ok_or_else(|| self.full())?;
-            Ok(Session::new(begin.clone(), place))
+            Ok(GrpcSession::new(begin.clone(), place))
         })?;
         let sessions = self.sessions.clone();
         goes_on(async move {
@@ -75,7 +75,7 @@ impl Service {
     }
 
     /// Executes a step of a session.
-    pub(super) async fn acted(&self, request: ActRequest) -> Result<ActResponse, Status> {
+    pub(super) async fn act_in_session(&self, request: ActRequest) -> Result<ActResponse, Status> {
         let slot = self.sessions.find(&request.session)?;
         goes_on(async move {
             let seen = slot.session.lock().await.act(request).await;
@@ -86,7 +86,10 @@ impl Service {
     }
 
     /// Scores the answer of a session.
-    pub(super) async fn judged(&self, request: JudgeRequest) -> Result<JudgeResponse, Status> {
+    pub(super) async fn judge_session(
+        &self,
+        request: JudgeRequest,
+    ) -> Result<JudgeResponse, Status> {
         let slot = self.sessions.find(&request.session)?;
         goes_on(async move {
             let score = slot.session.lock().await.judge(request).await;
@@ -97,7 +100,7 @@ impl Service {
     }
 
     /// Closes a session. Returns false if there is none.
-    pub(super) async fn closed(&self, id: &str) -> Result<bool, Status> {
+    pub(super) async fn close_session(&self, id: &str) -> Result<bool, Status> {
         let Some(slot) = self.sessions.remove(id) else { return Ok(false) };
         goes_on(async move {
             slot.session.lock().await.close().await?;
@@ -119,10 +122,10 @@ async fn beginning(
     sessions: &GrpcSessions,
 ) -> Result<Begun, Status> {
     match begin {
-        BeginSession::Open(request) => opened(request, served).await,
+        BeginSession::Open(request) => open_episode(request, served).await,
         BeginSession::Fork(request) => {
             let origin = sessions.find(&request.session)?;
-            origin.session.lock().await.copied(&request.session, &served.name).await
+            origin.session.lock().await.copy_episode(&request.session, &served.name).await
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use crate::environments::episode::{EnvironmentFailed, Episode, FAILED};
+use crate::environments::episode::{EnvironmentEpisode, EnvironmentFailed, FAILED};
 use crate::environments::server::ServedEnvironment;
 use maverl::env::grpc::wire::{
     ActRequest, ActResponse, ForkRequest, JudgeRequest, JudgeResponse, OpenRequest, OpenResponse,
@@ -47,15 +47,15 @@ impl BeginSession {
 }
 
 /// Beginning of a session: the episode with its question, and the number of steps before it.
-pub(super) type Begun = (Episode, String, u32);
+pub(super) type Begun = (EnvironmentEpisode, String, u32);
 
 /// A session of a client.
-pub(super) struct Session {
+pub(super) struct GrpcSession {
     begin: BeginSession,
     /// Answer of the request that opened it; `None` before.
     answer: Option<OpenResponse>,
     /// `None` before it is opened and after it is closed.
-    episode: Option<Episode>,
+    episode: Option<EnvironmentEpisode>,
     /// Number of steps before its own: those of the session that it is a copy of.
     before: u32,
     /// Last step.
@@ -66,7 +66,7 @@ pub(super) struct Session {
     place: Option<OwnedSemaphorePermit>,
 }
 
-impl Session {
+impl GrpcSession {
     /// Creates a session that [`Session::open`] opens.
     pub(super) fn new(begin: BeginSession, place: OwnedSemaphorePermit) -> Self {
         let place = Some(place);
@@ -86,7 +86,7 @@ impl Session {
             return Err(Status::already_exists(message));
         }
         if self.place.is_none() {
-            return Err(unknown(id));
+            return Err(unknown_session(id));
         }
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
@@ -97,7 +97,7 @@ impl Session {
             description: tool.description,
             parameters: tool.parameters.json().to_string(),
         });
-        let (task, tools) = (Some(described(episode.task())), tools.collect());
+        let (task, tools) = (Some(told_task(episode.task())), tools.collect());
         let session = id.to_owned();
         let answer = OpenResponse { session, task, question, tools, lease_s };
         (self.episode, self.before, self.answer) = (Some(episode), before, Some(answer.clone()));
@@ -105,9 +105,9 @@ impl Session {
     }
 
     /// Returns a copy of the episode.
-    pub(super) async fn copied(&self, id: &str, environment: &str) -> Result<Begun, Status> {
+    pub(super) async fn copy_episode(&self, id: &str, environment: &str) -> Result<Begun, Status> {
         let (Some(episode), Some(answer)) = (&self.episode, &self.answer) else {
-            return Err(unknown(id));
+            return Err(unknown_session(id));
         };
         let copy = episode.fork().await?.ok_or_else(|| {
             Status::unimplemented(format!(
@@ -134,7 +134,7 @@ impl Session {
     /// Executes a step, or returns the answer of an equal one.
     pub(super) async fn act(&mut self, request: ActRequest) -> Result<ActResponse, Status> {
         let last = self.last();
-        let episode = self.episode.as_mut().ok_or_else(|| unknown(&request.session))?;
+        let episode = self.episode.as_mut().ok_or_else(|| unknown_session(&request.session))?;
         match &self.act {
             Some((done, answer)) if *done == request => return Ok(answer.clone()?),
             Some((done, _)) if done.step == request.step => {
@@ -158,7 +158,7 @@ impl Session {
 
     /// Scores an answer in the state after the last step, or returns the score of an equal request.
     pub(super) async fn judge(&mut self, request: JudgeRequest) -> Result<JudgeResponse, Status> {
-        let episode = self.episode.as_ref().ok_or_else(|| unknown(&request.session))?;
+        let episode = self.episode.as_ref().ok_or_else(|| unknown_session(&request.session))?;
         if let Some((done, answer)) = &self.score
             && *done == request
         {
@@ -187,13 +187,13 @@ impl Session {
 }
 
 /// Opens an episode on a task of the server.
-pub(super) async fn opened(
+pub(super) async fn open_episode(
     request: &OpenRequest,
     served: &ServedEnvironment,
 ) -> Result<Begun, Status> {
     let task = task(served, &request.task_id)?.clone();
     let environment = Arc::clone(&served.environment);
-    let (episode, question) = Episode::open(environment, task, request.seed).await?;
+    let (episode, question) = EnvironmentEpisode::open(environment, task, request.seed).await?;
     Ok((episode, question, 0))
 }
 
@@ -211,13 +211,13 @@ pub(super) fn task<'s>(
 }
 
 /// Returns the part of a task that clients are told.
-pub(super) fn described(task: &maverl::task::Task) -> Task {
+pub(super) fn told_task(task: &maverl::task::Task) -> Task {
     let (id, source, question) = (task.id.clone(), task.source.clone(), task.question.clone());
     Task { id, source, question }
 }
 
 /// Returns the refusal of a request for a session that is not open.
-pub(super) fn unknown(id: &str) -> Status {
+pub(super) fn unknown_session(id: &str) -> Status {
     let shown: String = id.chars().take(80).collect();
     Status::not_found(format!(
         "there is no session {shown:?}; it was closed, or its lease ended without a request"

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::session::{Session, unknown};
+use super::session::{GrpcSession, unknown_session};
 
 /// Number of bytes of a session's id.
 const ID_BYTES: usize = 16;
@@ -19,13 +19,13 @@ pub(super) struct GrpcSessions(Arc<Mutex<BTreeMap<String, Arc<Slot>>>>);
 
 /// A session with its lease. A message locks it from its beginning to its end.
 pub(super) struct Slot {
-    pub(super) session: tokio::sync::Mutex<Session>,
+    pub(super) session: tokio::sync::Mutex<GrpcSession>,
     lease: Duration,
     ends: Mutex<Instant>,
 }
 
 impl Slot {
-    fn new(session: Session, lease: Duration) -> Self {
+    fn new(session: GrpcSession, lease: Duration) -> Self {
         Self {
             session: tokio::sync::Mutex::new(session),
             lease,
@@ -51,7 +51,7 @@ impl Slot {
 impl GrpcSessions {
     /// Returns the session of an id, whose lease begins anew.
     pub(super) fn find(&self, id: &str) -> Result<Arc<Slot>, Status> {
-        let slot = self.table().get(id).cloned().ok_or_else(|| unknown(id))?;
+        let slot = self.table().get(id).cloned().ok_or_else(|| unknown_session(id))?;
         slot.renew();
         Ok(slot)
     }
@@ -61,7 +61,7 @@ impl GrpcSessions {
         &self,
         id: &str,
         lease: Duration,
-        new: impl FnOnce() -> Result<Session, Status>,
+        new: impl FnOnce() -> Result<GrpcSession, Status>,
     ) -> Result<Arc<Slot>, Status> {
         let mut table = self.table();
         if let Some(slot) = table.get(id) {

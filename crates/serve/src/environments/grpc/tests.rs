@@ -22,7 +22,7 @@ use crate::environments::tasks::TaskSet;
 use crate::guard::Guard;
 use crate::key::Keys;
 use crate::listener::Limits;
-use crate::testing::{Running, start};
+use crate::testing::{PATIENCE, Running, start, until};
 use maverl::env::grpc::GrpcEnvironment;
 use maverl::env::grpc::wire::{
     ActRequest, ActResponse, CloseRequest, DescribeRequest, EnvironmentClient, JudgeRequest,
@@ -134,13 +134,8 @@ impl Served {
 
     /// Waits until so many sessions are open.
     async fn until_sessions(&self, open: usize) {
-        for _ in 0..500 {
-            if self.server.sessions() == open {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{} sessions are open, not {open}", self.server.sessions());
+        until(&format!("a number of {open} sessions"), async || self.server.sessions() == open)
+            .await;
     }
 }
 
@@ -272,10 +267,10 @@ async fn an_equal_request_opens_no_second_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_without_a_request_ends_with_its_lease_and_a_renewed_one_stays() {
     let counter = Arc::new(Counter::default());
-    let served = Served::start(Arc::clone(&counter) as _, 2, Duration::from_secs(1)).await;
+    let served = Served::start(Arc::clone(&counter) as _, 2, Duration::from_secs(3)).await;
     let (silent, renewed) = (served.session().await, served.session().await);
     let mut client = served.client();
-    for _ in 0..16 {
+    while served.server.sessions() > 1 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         client.renew(with_key(RenewRequest { session: renewed.clone() })).await.unwrap();
     }
@@ -508,7 +503,7 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
 fn answered(address: std::net::SocketAddr, sent: &[u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // A server may close the connection before it has read all of it.
     let _ = stream.write_all(sent);
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);

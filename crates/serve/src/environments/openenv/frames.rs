@@ -8,7 +8,7 @@ use maverl::tools::Tool;
 
 /// Code of a failed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
+pub(super) enum FrameErrorCode {
     InvalidJson,
     UnknownType,
     Validation,
@@ -18,7 +18,7 @@ pub(super) enum Code {
     Capacity,
 }
 
-impl Code {
+impl FrameErrorCode {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::InvalidJson => "INVALID_JSON",
@@ -34,21 +34,21 @@ impl Code {
 /// A message that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failed {
-    pub(super) code: Code,
+    pub(super) code: FrameErrorCode,
     pub(super) message: String,
     /// Places of invalid fields with the problem.
     pub(super) fields: Vec<(String, String)>,
 }
 
 impl Failed {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: FrameErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), fields: Vec::new() }
     }
 
     /// Creates the failure of a message whose field is invalid.
     pub(super) fn field(name: &str, problem: &str) -> Self {
         let fields = vec![(name.to_owned(), problem.to_owned())];
-        Self { fields, ..Self::new(Code::Validation, "Invalid message") }
+        Self { fields, ..Self::new(FrameErrorCode::Validation, "Invalid message") }
     }
 
     /// Returns the frame.
@@ -64,7 +64,7 @@ impl Failed {
 
 impl From<EnvironmentFailed> for Failed {
     fn from(_: EnvironmentFailed) -> Self {
-        Self::new(Code::Session, FAILED)
+        Self::new(FrameErrorCode::Session, FAILED)
     }
 }
 

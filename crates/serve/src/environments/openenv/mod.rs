@@ -35,15 +35,18 @@ pub(super) fn router(server: Arc<EnvironmentServer>) -> Router {
         .route("/schema", get(schema))
         .route("/list_environments", get(environments))
         .route("/{name}/splits", get(splits))
-        .route("/{name}/{what}", post(listed))
+        .route("/{name}/{what}", post(list_tasks))
         .method_not_allowed_fallback(other_method)
         .fallback(other_path)
         .with_state(server)
 }
 
 /// Returns the environment if it has this name.
-fn named(server: &EnvironmentServer, name: &str) -> Result<Arc<ServedEnvironment>, Refusal> {
-    let served = server.served()?;
+fn environment_named(
+    server: &EnvironmentServer,
+    name: &str,
+) -> Result<Arc<ServedEnvironment>, Refusal> {
+    let served = server.served_environment()?;
     if served.name == name {
         return Ok(served);
     }
@@ -52,7 +55,7 @@ fn named(server: &EnvironmentServer, name: &str) -> Result<Arc<ServedEnvironment
     Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", message))
 }
 
-fn answered(answer: Result<Value, Refusal>) -> Response {
+fn respond_with(answer: Result<Value, Refusal>) -> Response {
     match answer {
         Ok(answer) => json_response(StatusCode::OK, &answer),
         Err(refusal) => refusal.into_response(),
@@ -60,7 +63,7 @@ fn answered(answer: Result<Value, Refusal>) -> Response {
 }
 
 async fn metadata(State(server): State<Arc<EnvironmentServer>>) -> Response {
-    answered(server.served().map(|served| {
+    respond_with(server.served_environment().map(|served| {
         json!({
             "name": served.name,
             "description": format!("The environment `{}` of maverl", served.name),
@@ -73,11 +76,11 @@ async fn metadata(State(server): State<Arc<EnvironmentServer>>) -> Response {
 }
 
 async fn schema(State(server): State<Arc<EnvironmentServer>>) -> Response {
-    answered(server.served().map(|served| frames::schema(&served)))
+    respond_with(server.served_environment().map(|served| frames::schema(&served)))
 }
 
 async fn environments(State(server): State<Arc<EnvironmentServer>>) -> Response {
-    answered(server.served().map(|served| json!([served.name])))
+    respond_with(server.served_environment().map(|served| json!([served.name])))
 }
 
 async fn splits(
@@ -88,7 +91,7 @@ async fn splits(
         "train" | "test" => name.to_owned(),
         _ => "validation".to_owned(),
     };
-    answered(named(&server, &name).map(|served| {
+    respond_with(environment_named(&server, &name).map(|served| {
         let splits = &served.tasks.0;
         splits.iter().map(|(name, _)| json!({"name": name, "type": kind(name)})).collect()
     }))
@@ -105,13 +108,13 @@ request! {
 }
 
 /// Answers a request for tasks.
-async fn listed(
+async fn list_tasks(
     State(server): State<Arc<EnvironmentServer>>,
     Path((name, what)): Path<(String, String)>,
     request: Request,
 ) -> Response {
     let answer = async {
-        let served = named(&server, &name)?;
+        let served = environment_named(&server, &name)?;
         let bytes = body::read(request.into_body(), MOST_BYTES).await?;
         let mut fields = Fields::parse(&bytes)?;
         let TasksRequest { split, index, start, stop } = fields.read()?;
@@ -119,7 +122,7 @@ async fn listed(
         let split = tasks
             .split(&split.unwrap_or_default())
             .map_err(|what| Refusal::invalid("split", what))?;
-        let all = || described(split);
+        let all = || describe_tasks(split);
         match what.as_str() {
             "tasks" => Ok(json!({"tasks": all(), "env_name": served.name})),
             "num_tasks" => Ok(json!({"num_tasks": split.len()})),
@@ -133,12 +136,12 @@ async fn listed(
             "task_range" => {
                 let start = start.unwrap_or(0).min(split.len());
                 let stop = stop.unwrap_or(split.len()).min(split.len());
-                Ok(json!({"tasks": described(&split[start.min(stop)..stop])}))
+                Ok(json!({"tasks": describe_tasks(&split[start.min(stop)..stop])}))
             }
             _ => Err(not_found(&format!("/{name}/{what}"))),
         }
     };
-    answered(answer.await)
+    respond_with(answer.await)
 }
 
 /// Returns the part of a task that clients are told.
@@ -146,7 +149,7 @@ fn description(task: &Task) -> Value {
     json!({"id": task.id, "source": task.source, "question": task.question})
 }
 
-fn described(tasks: &[Task]) -> Vec<Value> {
+fn describe_tasks(tasks: &[Task]) -> Vec<Value> {
     tasks.iter().map(description).collect()
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::frames::{Code, Failed, observation, tools};
-use crate::environments::episode::Episode;
+use super::frames::{Failed, FrameErrorCode, observation, tools};
+use crate::environments::episode::EnvironmentEpisode;
 use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use maverl::task::{Action, Task};
 
 /// A session of a client.
-pub(super) struct Session {
+pub(super) struct OpenEnvSession {
     server: Arc<EnvironmentServer>,
     served: Arc<ServedEnvironment>,
     begun: Option<BegunEpisode>,
@@ -21,7 +21,7 @@ struct BegunEpisode {
     id: Option<String>,
     steps: u64,
     done: bool,
-    episode: Episode,
+    episode: EnvironmentEpisode,
 }
 
 /// Arguments of a reset.
@@ -42,7 +42,7 @@ enum StepData {
     Message(String, bool),
 }
 
-impl Session {
+impl OpenEnvSession {
     pub(super) fn new(server: Arc<EnvironmentServer>, served: Arc<ServedEnvironment>) -> Self {
         Self { server, served, begun: None }
     }
@@ -50,7 +50,9 @@ impl Session {
     /// Answers a message; `None` if it closes the session.
     pub(super) async fn answer(&mut self, text: &str) -> Option<Value> {
         let answer = match serde_json::from_str::<Value>(text) {
-            Err(error) => Err(Failed::new(Code::InvalidJson, format!("Invalid JSON: {error}"))),
+            Err(error) => {
+                Err(Failed::new(FrameErrorCode::InvalidJson, format!("Invalid JSON: {error}")))
+            }
             Ok(message) => {
                 let data = message.get("data").cloned().unwrap_or_else(|| json!({}));
                 match message["type"].as_str().unwrap_or_default() {
@@ -65,7 +67,7 @@ impl Session {
                     other => {
                         let shown: String = other.chars().take(80).collect();
                         let message = format!("Unknown message type: {shown}");
-                        Err(Failed::new(Code::UnknownType, message))
+                        Err(Failed::new(FrameErrorCode::UnknownType, message))
                     }
                 }
             }
@@ -90,7 +92,7 @@ impl Session {
         let task = self.task(&reset, number)?;
         let seed = reset.seed.unwrap_or(number);
         let environment = Arc::clone(&self.served.environment);
-        let (episode, question) = Episode::open(environment, task, seed).await?;
+        let (episode, question) = EnvironmentEpisode::open(environment, task, seed).await?;
         let fields = json!({"text": question, "tools": tools(&episode.tools(), "input_schema")});
         let mut metadata = Map::new();
         metadata.insert("task_id".to_owned(), episode.task().id.clone().into());
@@ -105,15 +107,17 @@ impl Session {
             let shown: String = id.chars().take(80).collect();
             let task = tasks.find(id).cloned();
             return task.ok_or_else(|| {
-                Failed::new(Code::Execution, format!("there is no task {shown:?}"))
+                Failed::new(FrameErrorCode::Execution, format!("there is no task {shown:?}"))
             });
         }
-        let split = tasks.split(&reset.split).map_err(|what| Failed::new(Code::Execution, what))?;
+        let split = tasks
+            .split(&reset.split)
+            .map_err(|what| Failed::new(FrameErrorCode::Execution, what))?;
         let count = split.len() as u64;
         match reset.index {
             Some(index) if index >= count => {
                 let message = format!("there is no task {index}; the split has {count}");
-                Err(Failed::new(Code::Execution, message))
+                Err(Failed::new(FrameErrorCode::Execution, message))
             }
             index => {
                 let place = index.or(reset.seed).unwrap_or(number) % count;
@@ -129,22 +133,22 @@ impl Session {
         }
         let begun = self.begun.as_mut().filter(|begun| !begun.done);
         let over = "there is no open episode; send a reset first";
-        let begun = begun.ok_or_else(|| Failed::new(Code::Execution, over))?;
+        let begun = begun.ok_or_else(|| Failed::new(FrameErrorCode::Execution, over))?;
         begun.steps += 1;
         match step {
             StepData::Act(Action::Tool { name, arguments }) => {
                 let action = Action::Tool { name: name.clone(), arguments };
                 let seen = begun.episode.act(action).await?;
                 let fields = json!({"tool_name": name, "result": seen.text, "error": null});
-                begun.seen(fields, seen.done, None).await
+                begun.observation_frame(fields, seen.done, None).await
             }
             StepData::Message(message, last) => {
                 let answer = answer(&message, last || !self.served.acts);
                 if answer.is_some() {
-                    return begun.seen(json!({"text": ""}), true, answer).await;
+                    return begun.observation_frame(json!({"text": ""}), true, answer).await;
                 }
                 let seen = begun.episode.act(Action::Text(message.clone())).await?;
-                begun.seen(json!({"text": seen.text}), seen.done, Some(message)).await
+                begun.observation_frame(json!({"text": seen.text}), seen.done, Some(message)).await
             }
             StepData::Act(Action::Text(_)) | StepData::ListTools => {
                 unreachable!("a text is a message, and the tools are listed above")
@@ -154,10 +158,10 @@ impl Session {
 
     /// Lists the tools of the episode, or before one those of the first task.
     fn tools(&self) -> Vec<Value> {
-        self.declared("input_schema")
+        self.declared_tools("input_schema")
     }
 
-    fn declared(&self, schema: &str) -> Vec<Value> {
+    fn declared_tools(&self, schema: &str) -> Vec<Value> {
         let own = self.begun.as_ref().map(|begun| begun.episode.task());
         let first = || self.served.tasks.split("").ok()?.first();
         let task = own.or_else(first);
@@ -179,7 +183,7 @@ impl Session {
         let refused = |code: i32, message: String| json!({"code": code, "message": message});
         let params = &request["params"];
         let result = match request["method"].as_str() {
-            Some("tools/list") => Ok(json!({"tools": self.declared("inputSchema")})),
+            Some("tools/list") => Ok(json!({"tools": self.declared_tools("inputSchema")})),
             Some("tools/call") => {
                 let data = json!({"type": "call_tool", "tool_name": params["name"], "arguments": params["arguments"]});
                 self.step(data).await.map_err(|failed| refused(-32000, failed.message)).map(
@@ -204,7 +208,7 @@ impl Session {
 
 impl BegunEpisode {
     /// Returns the frame of an observation. The last one has the score of the answer.
-    async fn seen(
+    async fn observation_frame(
         &mut self,
         fields: Value,
         done: bool,

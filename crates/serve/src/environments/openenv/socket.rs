@@ -18,8 +18,8 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::frames::{Code, Failed};
-use super::session::Session;
+use super::frames::{Failed, FrameErrorCode};
+use super::session::OpenEnvSession;
 use crate::environments::server::{EnvironmentServer, MOST_BYTES, ServedEnvironment};
 use crate::refusal::Refusal;
 
@@ -30,7 +30,7 @@ pub(super) async fn accept(
     State(server): State<Arc<EnvironmentServer>>,
     request: Request,
 ) -> Response {
-    let served = match server.served() {
+    let served = match server.served_environment() {
         Ok(served) => served,
         Err(refusal) => return refusal.into_response(),
     };
@@ -84,7 +84,7 @@ async fn play(
     let Some(_place) = server.place() else {
         let (open, most) = (server.sessions(), server.settings.sessions.get());
         let message = format!("Server at capacity: {open}/{most} sessions active");
-        let mut frame = Failed::new(Code::Capacity, message).frame();
+        let mut frame = Failed::new(FrameErrorCode::Capacity, message).frame();
         frame["data"]["active_sessions"] = open.into();
         frame["data"]["max_sessions"] = most.into();
         send(&mut stream, &frame).await;
@@ -93,13 +93,13 @@ async fn play(
     };
     let timeout = server.settings.timeout;
     // Answers are sent before the next message is read, so that a client that reads nothing has one of them in memory.
-    let mut session = Session::new(Arc::clone(&server), served);
+    let mut session = OpenEnvSession::new(Arc::clone(&server), served);
     while let Ok(Some(Ok(message))) = tokio::time::timeout(timeout, stream.next()).await {
         let answer = match message {
             Message::Text(text) => session.answer(&text).await,
             Message::Binary(_) => {
                 let message = "Invalid JSON: messages are texts";
-                Some(Failed::new(Code::InvalidJson, message).frame())
+                Some(Failed::new(FrameErrorCode::InvalidJson, message).frame())
             }
             Message::Close(_) => None,
             // A pong that waits.

@@ -13,7 +13,7 @@ use crate::environments::server::EnvironmentSettings;
 use crate::environments::tasks::TaskSet;
 use crate::guard::Guard;
 use crate::listener::Limits;
-use crate::testing::{Running, ask, start};
+use crate::testing::{PATIENCE, Running, ask, start, until};
 use maverl::data;
 use maverl::env::math::MathEnvironment;
 use maverl::env::openenv::OpenEnv;
@@ -76,13 +76,8 @@ impl Served {
 
     /// Waits until so many sessions are open.
     async fn until_sessions(&self, open: usize) {
-        for _ in 0..500 {
-            if self.server.sessions() == open {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{} sessions are open, not {open}", self.server.sessions());
+        until(&format!("a number of {open} sessions"), async || self.server.sessions() == open)
+            .await;
     }
 }
 
@@ -292,7 +287,7 @@ async fn the_environment_and_its_tasks_are_described_without_references() {
         (
             "task_range",
             json!({"split": "train", "start": 1, "stop": 3}),
-            json!({"tasks": described(&served.tasks[1..3])}),
+            json!({"tasks": describe_tasks(&served.tasks[1..3])}),
         ),
     ] {
         let answer = ask(address, &format!("/math/{what}"), Some(&body)).await;
@@ -403,7 +398,7 @@ fn send_without_reading(address: std::net::SocketAddr, frame: &[u8]) -> std::io:
     let mut head = [0; 4096];
     assert!(stream.read(&mut head)? > 0);
     let frames = frame.repeat(500);
-    stream.set_write_timeout(Some(Duration::from_secs(120)))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     let mut sent = 0;
     // 64 MiB are more than the buffers of the system, and less than a server could hold.
     while sent < 64 << 20 {

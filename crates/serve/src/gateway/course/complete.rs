@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use tokio::sync::watch;
 
-use crate::gateway::call::Call;
+use crate::gateway::call::SeatCall;
 use crate::gateway::history::Hash;
 use crate::openai::chat::ChatCompletion;
 use crate::refusal::Refusal;
@@ -17,11 +17,11 @@ use maverl::trajectory::{Fault, Turn};
 pub(in crate::gateway) type Completed = Option<Result<Arc<ChatCompletion>, Refusal>>;
 
 /// Turns of a call with the conversations after them; `None` if its client left.
-pub(in crate::gateway) type Outcome = Option<Result<Vec<(Turn, Conversation)>, Fault>>;
+pub(in crate::gateway) type CallOutcome = Option<Result<Vec<(Turn, Conversation)>, Fault>>;
 
 /// A call that is under way.
 pub(in crate::gateway) struct Under {
-    pub(super) call: Call,
+    pub(super) call: SeatCall,
     pub(super) result: Arc<watch::Sender<Completed>>,
     /// Digest of the whole conversation.
     pub(super) hash: Hash,
@@ -35,18 +35,18 @@ pub(super) async fn complete(
     asks: Vec<(Ask, Conversation)>,
     under: Box<Under>,
     grace: Duration,
-) -> (Box<Under>, Outcome) {
+) -> (Box<Under>, CallOutcome) {
     let all = try_join_all(asks.into_iter().map(|(ask, before)| state.generate(ask, before)));
     let outcome = tokio::select! {
         biased;
         all = all => Some(all),
-        () = abandoned(&under.result, grace) => None,
+        () = until_abandoned(&under.result, grace) => None,
     };
     (under, outcome)
 }
 
 /// Waits until a result has had no receiver for some time.
-async fn abandoned(result: &watch::Sender<Completed>, grace: Duration) {
+async fn until_abandoned(result: &watch::Sender<Completed>, grace: Duration) {
     loop {
         result.closed().await;
         tokio::time::sleep(grace).await;

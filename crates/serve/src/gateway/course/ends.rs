@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Course, CourseCounts, End};
+use super::{CourseCounts, End, EpisodeCourse};
 use crate::gateway::call::seat;
-use crate::gateway::report::{Failure, Finish, MOST_NAMES, Part, PartOf};
+use crate::gateway::report::{EpisodeFinish, MOST_NAMES, PartOf, ReportedFailure, ReportedPart};
 use crate::refusal::Refusal;
 use maverl::agent::ReplyError;
 use maverl::orchestra::Recipient;
@@ -20,9 +20,9 @@ pub(in crate::gateway) enum Exit {
     Unreported,
 }
 
-impl Course<'_> {
+impl EpisodeCourse<'_> {
     /// Adds a part to the reward, once the episode ends.
-    pub(super) fn part(&mut self, part: Part) -> Result<(), Refusal> {
+    pub(super) fn part(&mut self, part: ReportedPart) -> Result<(), Refusal> {
         if self.parts.len() >= MOST_NAMES {
             let message = format!("the episode has {MOST_NAMES} parts of its reward already");
             return Err(Refusal::malformed(message).with_code("episode_limit"));
@@ -52,7 +52,10 @@ impl Course<'_> {
     }
 
     /// Ends the episode with an answer.
-    pub(in crate::gateway) async fn finish(&mut self, finish: Finish) -> Result<(), Refusal> {
+    pub(in crate::gateway) async fn finish(
+        &mut self,
+        finish: EpisodeFinish,
+    ) -> Result<(), Refusal> {
         match (self.state.takes_rewards(), finish.reward) {
             (true, None) => {
                 let message = "`reward` is missing; the environment scores by it";
@@ -79,7 +82,7 @@ impl Course<'_> {
     }
 
     /// Ends the episode with a failure.
-    pub(super) fn fail(&mut self, failure: Failure) -> Result<(), Refusal> {
+    pub(super) fn fail(&mut self, failure: ReportedFailure) -> Result<(), Refusal> {
         if let Some(id) = &failure.completion {
             let path = self.path_of(id)?.clone();
             self.state.reject(&path, &ReplyError::Other(failure.message.clone()));
@@ -93,14 +96,14 @@ impl Course<'_> {
     }
 
     /// Returns true if a call was refused because of a limit or the context.
-    pub(in crate::gateway) fn limited(&self) -> bool {
+    pub(in crate::gateway) fn was_limited(&self) -> bool {
         self.counts.limits > 0
     }
 
     /// Adds parts of the reward and metrics to the episode, and returns its end.
     pub(in crate::gateway) fn close(self, end: End) -> End {
         let CourseCounts { calls, carried, continued, forked, limits } = self.counts;
-        for Part { name, value, of } in self.parts {
+        for ReportedPart { name, value, of } in self.parts {
             let recipient = match of {
                 PartOf::Episode => Some(Recipient::Episode),
                 PartOf::Seat(name) => {

@@ -87,7 +87,7 @@ fn sent(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap()
 }
 
-fn response(reason: &str) -> responses::Response {
+fn response(reason: &str) -> responses::ResponsesAnswer {
     (&chat(reason)).into()
 }
 
@@ -127,7 +127,7 @@ fn the_events_of_a_response_end_with_the_whole_one() {
 
 /// Returns the events of an answer in chunks, as a client reads them.
 async fn chunks(dialect: Dialect, answer: ChatCompletion, usage: bool) -> Vec<Value> {
-    let metrics = Metrics::new(&[]);
+    let metrics = ServerMetrics::new(&[]);
     let response = dialect.respond(Arc::new(answer), Some(usage), &metrics);
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();

@@ -28,7 +28,7 @@ pub(super) fn as_chat(fields: &mut Fields) -> Result<(), Refusal> {
         let what = "is given; log-probs are in the rollouts of the run and in no answer";
         return Err(Refusal::unsupported_field("logprobs", what));
     }
-    fields.put("messages", vec![message("user", &prompt.into())].into());
+    fields.put_back("messages", vec![message("user", &prompt.into())].into());
     Ok(())
 }
 

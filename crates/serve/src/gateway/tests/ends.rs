@@ -65,7 +65,7 @@ async fn crashes_and_programs_without_a_report_are_counted() {
         assert_eq!(outcome(&episode), Ok(None), "{text}");
         assert_eq!(metric(&episode, "gateway/crashes"), Some(crashes), "{text}");
         assert_eq!(metric(&episode, "gateway/unreported"), Some(unreported), "{text}");
-        let warned = maverl::metrics::unreported(&[episode]).is_some();
+        let warned = maverl::metrics::unreported_warning(&[episode]).is_some();
         assert_eq!(warned, unreported > 0.0, "{text}");
     }
 }

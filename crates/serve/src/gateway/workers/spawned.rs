@@ -65,11 +65,11 @@ impl Workers {
         let ended = match started {
             Ok(mut process) => {
                 let status = tokio::select! {
-                    status = process.exited() => Some(status.map_err(|error| error.to_string())),
+                    status = process.wait_for_exit() => Some(status.map_err(|error| error.to_string())),
                     () = worker.silent(options.lease().saturating_add(SLACK)) => None,
                 };
                 match status {
-                    Some(Ok(status)) => Ok(process.left(status, &key).await.message()),
+                    Some(Ok(status)) => Ok(process.end_group(status, &key).await.message()),
                     Some(Err(message)) => Err(message),
                     None => Ok("it made no request".to_owned()),
                 }

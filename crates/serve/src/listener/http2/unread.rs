@@ -18,7 +18,7 @@ const LARGEST: usize = 16 << 10;
 
 /// Bodies of a connection of which a frame waits to be sent, and since when.
 #[derive(Clone, Default)]
-pub(super) struct Unread(Arc<Mutex<UnreadFrames>>);
+pub(super) struct UnreadBodies(Arc<Mutex<UnreadFrames>>);
 
 #[derive(Default)]
 struct UnreadFrames {
@@ -32,10 +32,10 @@ pub(super) struct Watched {
     /// Part of the last frame of the body that was not passed on.
     rest: Bytes,
     id: u64,
-    unread: Unread,
+    unread: UnreadBodies,
 }
 
-impl Unread {
+impl UnreadBodies {
     /// Watches the body of an answer.
     pub(super) fn watch(&self, answer: Response) -> Response<Watched> {
         let id = {
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_unread_while_a_frame_of_it_waits() {
-        let (unread, patience) = (Unread::default(), Duration::from_millis(50));
+        let (unread, patience) = (UnreadBodies::default(), Duration::from_millis(50));
         let whole = "x".repeat(LARGEST + 1);
         let mut body = unread.watch(whole.into_response()).into_body();
         assert_eq!(body.size_hint().exact(), Some(LARGEST as u64 + 1));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::multiples::check_multiples;
-use crate::openai::{Form, Tools};
+use crate::openai::{StructuredForm, Tools};
 
 /// Way in which a model writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Style {
 /// # Errors
 ///
 /// For a schema with numbers that the lexer cannot count with.
-pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> Result<String, String> {
+pub(super) fn source(form: &StructuredForm, tools: &Tools, style: Style) -> Result<String, String> {
     let mut rules = if style.thinking {
         vec![
             r#"start: thoughts "\n\n" body"#.to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> Result<String,
         vec!["start: body".to_owned()]
     };
     match form {
-        Form::Json(schema) => {
+        StructuredForm::Json(schema) => {
             let either = if tools.declared.is_empty() { "answer" } else { "answer | calls" };
             rules.push(format!("body: {either}"));
             let any = || json!({"type": "object"});
@@ -49,7 +49,7 @@ pub(super) fn source(form: &Form, tools: &Tools, style: Style) -> Result<String,
                 calls(&mut rules, tools, None, style)?;
             }
         }
-        Form::Call(name) => {
+        StructuredForm::Call(name) => {
             rules.push("body: calls".to_owned());
             calls(&mut rules, tools, name.as_deref(), style)?;
         }
@@ -121,16 +121,18 @@ mod tests {
     fn a_grammar_has_the_rules_of_its_form() {
         let hermes = Style::of("<tool_call>", false);
         let forced =
-            source(&Form::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes).unwrap();
+            source(&StructuredForm::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes)
+                .unwrap();
         assert!(forced.contains("call: call_0\n") && forced.contains("</tool_call>"), "{forced}");
         assert!(forced.contains(r#"{\"name\": \"g\", \"arguments\": "#), "{forced}");
-        let any = source(&Form::Call(None), &tools(&["f", "g"], 9), hermes).unwrap();
+        let any = source(&StructuredForm::Call(None), &tools(&["f", "g"], 9), hermes).unwrap();
         assert!(any.contains("call: call_0 | call_1"), "{any}");
-        let one = source(&Form::Call(None), &tools(&["f"], 1), Style::of("", true)).unwrap();
+        let one =
+            source(&StructuredForm::Call(None), &tools(&["f"], 1), Style::of("", true)).unwrap();
         assert!(one.contains("thoughts[lazy]") && one.contains("calls: call\n"), "{one}");
-        let both = source(&Form::Json(None), &tools(&["f"], 1), hermes).unwrap();
+        let both = source(&StructuredForm::Json(None), &tools(&["f"], 1), hermes).unwrap();
         assert!(both.contains("body: answer | calls"), "{both}");
-        let alone = source(&Form::Json(None), &Tools::default(), hermes).unwrap();
+        let alone = source(&StructuredForm::Json(None), &Tools::default(), hermes).unwrap();
         assert!(alone.contains("body: answer\n"), "{alone}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::io::AsyncWriteExt as _;
 
 use super::*;
-use crate::guard::Client;
+use crate::guard::ClientNumber;
 use crate::testing::request;
 
 fn one_at_a_time() -> ModelSettings {
@@ -91,7 +91,7 @@ async fn a_client_that_leaves_is_counted_while_its_request_is_read_or_waits() {
     let alone = served.server.reading.begin(usize::MAX).await;
     left("running", 1.0).await;
     drop(alone);
-    let running = served.server.queue.admit(Client(0)).await.unwrap();
+    let running = served.server.queue.admit(ClientNumber(0)).await.unwrap();
     left("waiting", 2.0).await;
     drop(running);
     assert_eq!(served.chat(json!({"max_tokens": 2})).await.status, 200);
@@ -102,7 +102,7 @@ async fn a_client_that_leaves_is_counted_while_its_request_is_read_or_waits() {
 async fn requests_beyond_the_queue_are_refused_and_those_that_wait_too_long_are_unavailable() {
     let served = Served::start(one_at_a_time()).await;
     let address = served.address();
-    let running = served.server.queue.admit(Client(0)).await.unwrap();
+    let running = served.server.queue.admit(ClientNumber(0)).await.unwrap();
     let waits = tokio::task::spawn_blocking(move || {
         crate::testing::exchange(
             address,
@@ -156,7 +156,7 @@ async fn a_body_that_is_too_long_is_refused_before_it_is_read() {
 async fn a_server_that_loads_answers_503_and_its_health_too() {
     let health = Health::default();
     let server = ModelServer::new(ModelSettings::default(), health.clone());
-    let router = base(server.router(), "model", health, server.metrics().clone());
+    let router = with_common_routes(server.router(), "model", health, server.metrics().clone());
     let running = start(router, Limits::default()).await;
     for path in ["/health", "/v1/models"] {
         let answer = ask(running.address, path, None).await;

@@ -3,13 +3,13 @@
 use maverl::trajectory::Role;
 use serde::Serialize;
 
-use crate::openai::answer::{FinishReason, Usage};
+use crate::openai::answer::{FinishReason, TokenUsage};
 use crate::openai::chat::{ChatChoice, ChatCompletion};
-use crate::openai::origin::Origin;
+use crate::openai::origin::AnswerOrigin;
 
 /// An answer.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Response {
+pub(crate) struct ResponsesAnswer {
     id: String,
     object: ResponseObject,
     created_at: u64,
@@ -18,16 +18,16 @@ pub(crate) struct Response {
     incomplete_details: Option<Incomplete>,
     instructions: (),
     model: String,
-    pub(super) output: Vec<Item>,
+    pub(super) output: Vec<ResponseItem>,
     parallel_tool_calls: bool,
     previous_response_id: (),
     store: bool,
     text: TextOptions,
-    tool_choice: Choice,
+    tool_choice: DemandedCalls,
     tools: [(); 0],
     metadata: Empty,
     pub(super) usage: Option<ResponseUsage>,
-    maverl: Option<Origin>,
+    maverl: Option<AnswerOrigin>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ enum TextFormat {
 /// Demand for calls.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Choice {
+enum DemandedCalls {
     Auto,
 }
 
@@ -82,7 +82,7 @@ struct Empty {}
 /// An item of the output.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Item {
+pub(crate) enum ResponseItem {
     Reasoning {
         id: String,
         summary: [(); 0],
@@ -103,9 +103,9 @@ pub(crate) enum Item {
     },
 }
 
-impl Item {
+impl ResponseItem {
     /// Returns the item before its content.
-    pub(super) fn begun(&self) -> Self {
+    pub(super) fn without_content(&self) -> Self {
         let mut begun = self.clone();
         match &mut begun {
             Self::Reasoning { .. } => {}
@@ -164,8 +164,8 @@ struct OutputTokens {
     reasoning_tokens: usize,
 }
 
-impl From<Usage> for ResponseUsage {
-    fn from(usage: Usage) -> Self {
+impl From<TokenUsage> for ResponseUsage {
+    fn from(usage: TokenUsage) -> Self {
         let cached_tokens = usage.prompt_tokens_details.map_or(0, |prompt| prompt.cached_tokens);
         Self {
             input_tokens: usage.prompt_tokens,
@@ -177,7 +177,7 @@ impl From<Usage> for ResponseUsage {
     }
 }
 
-impl From<&ChatCompletion> for Response {
+impl From<&ChatCompletion> for ResponsesAnswer {
     /// Returns an answer in the form of a response, which has one choice.
     fn from(chat: &ChatCompletion) -> Self {
         let choice = chat.choices.first();
@@ -197,7 +197,7 @@ impl From<&ChatCompletion> for Response {
             previous_response_id: (),
             store: false,
             text: TextOptions { format: TextFormat::Text },
-            tool_choice: Choice::Auto,
+            tool_choice: DemandedCalls::Auto,
             tools: [],
             metadata: Empty {},
             usage: Some(chat.usage.into()),
@@ -208,33 +208,33 @@ impl From<&ChatCompletion> for Response {
     }
 }
 
-impl Response {
+impl ResponsesAnswer {
     /// Returns the answer before its output.
-    pub(super) fn begun(&self) -> Self {
+    pub(super) fn without_output(&self) -> Self {
         let status = ResponseStatus::InProgress;
         Self { status, output: Vec::new(), usage: None, ..self.clone() }
     }
 }
 
 /// Returns the items of a reply: its thoughts, its text, and its calls.
-fn output(id: &str, choice: &ChatChoice, status: ResponseStatus) -> Vec<Item> {
+fn output(id: &str, choice: &ChatChoice, status: ResponseStatus) -> Vec<ResponseItem> {
     let reply = &choice.message;
     let mut items = Vec::new();
     if let Some(thoughts) = &reply.reasoning_content {
         let content = [ReasoningText { text: thoughts.clone() }];
-        items.push(Item::Reasoning { id: format!("rs_{id}"), summary: [], content });
+        items.push(ResponseItem::Reasoning { id: format!("rs_{id}"), summary: [], content });
     }
     let text = reply.content.clone().unwrap_or_default();
     if !text.is_empty() || reply.tool_calls.is_empty() {
         let content = vec![OutputText::new(text)];
-        items.push(Item::Message {
+        items.push(ResponseItem::Message {
             id: format!("msg_{id}"),
             status,
             role: Role::Assistant,
             content,
         });
     }
-    items.extend(reply.tool_calls.iter().enumerate().map(|(i, call)| Item::FunctionCall {
+    items.extend(reply.tool_calls.iter().enumerate().map(|(i, call)| ResponseItem::FunctionCall {
         id: format!("fc_{id}_{i}"),
         status: ResponseStatus::Completed,
         call_id: call.id.clone(),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::answer::{Item, OutputText, Response, ResponseStatus};
+use super::answer::{OutputText, ResponseItem, ResponseStatus, ResponsesAnswer};
 
 /// An event of a stream.
 #[derive(Debug, Serialize)]
@@ -10,7 +10,7 @@ use super::answer::{Item, OutputText, Response, ResponseStatus};
 pub(crate) enum ResponseEvent {
     Response {
         r#type: &'static str,
-        response: Box<Response>,
+        response: Box<ResponsesAnswer>,
         sequence_number: usize,
     },
     Item {
@@ -26,7 +26,7 @@ pub(crate) enum ResponseEvent {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ItemEvent {
-    Item { item: Item },
+    Item { item: ResponseItem },
     Part { part: OutputText, item_id: String, content_index: usize },
     TextDelta { delta: String, logprobs: [(); 0], item_id: String, content_index: usize },
     TextDone { text: String, logprobs: [(); 0], item_id: String, content_index: usize },
@@ -35,16 +35,16 @@ pub(crate) enum ItemEvent {
 }
 
 /// Returns the events of an answer.
-pub(crate) fn response_events(answer: &Response) -> Vec<ResponseEvent> {
+pub(crate) fn response_events(answer: &ResponsesAnswer) -> Vec<ResponseEvent> {
     let mut events = ResponseEvents(Vec::new());
-    let begun = answer.begun();
+    let begun = answer.without_output();
     events.push_response("response.created", begun.clone());
     events.push_response("response.in_progress", begun);
     for (index, item) in answer.output.iter().enumerate() {
         events.push_item(
             "response.output_item.added",
             index,
-            ItemEvent::Item { item: item.begun() },
+            ItemEvent::Item { item: item.without_content() },
         );
         events.push_content(index, item);
         events.push_item(
@@ -66,7 +66,7 @@ pub(crate) fn response_events(answer: &Response) -> Vec<ResponseEvent> {
 struct ResponseEvents(Vec<ResponseEvent>);
 
 impl ResponseEvents {
-    fn push_response(&mut self, r#type: &'static str, response: Response) {
+    fn push_response(&mut self, r#type: &'static str, response: ResponsesAnswer) {
         let (response, sequence_number) = (Box::new(response), self.0.len());
         self.0.push(ResponseEvent::Response { r#type, response, sequence_number });
     }
@@ -77,15 +77,15 @@ impl ResponseEvents {
     }
 
     /// Adds the events between the first and the last one of an item.
-    fn push_content(&mut self, index: usize, item: &Item) {
+    fn push_content(&mut self, index: usize, item: &ResponseItem) {
         match item {
-            Item::Reasoning { .. } => {}
-            Item::Message { id, content, .. } => {
+            ResponseItem::Reasoning { .. } => {}
+            ResponseItem::Message { id, content, .. } => {
                 for (content_index, part) in content.iter().enumerate() {
                     self.push_text(index, (id, content_index), part);
                 }
             }
-            Item::FunctionCall { id, name, arguments, .. } => {
+            ResponseItem::FunctionCall { id, name, arguments, .. } => {
                 let (item_id, arguments) = (id.clone(), arguments.clone());
                 let delta = ItemEvent::ArgumentsDelta { item_id, delta: arguments.clone() };
                 self.push_item("response.function_call_arguments.delta", index, delta);

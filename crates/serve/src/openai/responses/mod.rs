@@ -4,6 +4,6 @@ mod answer;
 mod events;
 mod request;
 
-pub(crate) use answer::Response;
+pub(crate) use answer::ResponsesAnswer;
 pub(crate) use events::response_events;
 pub(crate) use request::{as_chat, message};

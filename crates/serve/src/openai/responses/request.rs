@@ -24,21 +24,21 @@ pub(crate) fn as_chat(fields: &mut Fields) -> Result<(), Refusal> {
             return Err(Refusal::unsupported_field("input", what));
         }
     }
-    fields.put("messages", messages.into());
+    fields.put_back("messages", messages.into());
     if let Some(most) = request.max_output_tokens {
-        fields.put("max_completion_tokens", most);
+        fields.put_back("max_completion_tokens", most);
     }
     if let Some(Value::Array(tools)) = request.tools {
-        fields.put("tools", tools.iter().map(tool).collect());
+        fields.put_back("tools", tools.iter().map(tool).collect());
     }
     if let Some(choice) = request.tool_choice {
-        fields.put("tool_choice", tool_choice(choice));
+        fields.put_back("tool_choice", tool_choice(choice));
     }
     if let Some(effort) = request.reasoning.and_then(|it| it.get("effort").cloned()) {
-        fields.put("reasoning_effort", effort);
+        fields.put_back("reasoning_effort", effort);
     }
     if let Some(format) = request.text.and_then(|text| text.get("format").cloned()) {
-        fields.put("response_format", response_format(&format));
+        fields.put_back("response_format", response_format(&format));
     }
     Ok(())
 }

@@ -12,7 +12,12 @@ fn tokenizer() -> Tokenizer {
 }
 
 /// Reads a text given in pieces.
-fn pieces(tokenizer: &Tokenizer, pieces: &[&str], stops: &[String], shape: Shape) -> Vec<Part> {
+fn pieces(
+    tokenizer: &Tokenizer,
+    pieces: &[&str],
+    stops: &[String],
+    shape: ReplyTextShape,
+) -> Vec<ReplyPart> {
     let mut reader = ReplyText::new(tokenizer.detokenizer(), stops, shape);
     let mut parts = Vec::new();
     for piece in pieces {
@@ -24,34 +29,40 @@ fn pieces(tokenizer: &Tokenizer, pieces: &[&str], stops: &[String], shape: Shape
 }
 
 /// Joins neighboring texts of one kind.
-fn joined(parts: Vec<Part>) -> Vec<Part> {
-    let mut all: Vec<Part> = Vec::new();
+fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
+    let mut all: Vec<ReplyPart> = Vec::new();
     for part in parts {
         match (all.last_mut(), part) {
-            (Some(Part::Content(text)), Part::Content(more))
-            | (Some(Part::Reasoning(text)), Part::Reasoning(more)) => text.push_str(&more),
+            (Some(ReplyPart::Content(text)), ReplyPart::Content(more))
+            | (Some(ReplyPart::Reasoning(text)), ReplyPart::Reasoning(more)) => {
+                text.push_str(&more)
+            }
             (_, part) => all.push(part),
         }
     }
     all
 }
 
-fn content(text: &str) -> Part {
-    Part::Content(text.to_owned())
+fn content(text: &str) -> ReplyPart {
+    ReplyPart::Content(text.to_owned())
 }
 
-fn call(name: &str, arguments: &serde_json::Value) -> Part {
-    Part::Call(Call { name: name.to_owned(), arguments: arguments.as_object().unwrap().clone() })
+fn call(name: &str, arguments: &serde_json::Value) -> ReplyPart {
+    ReplyPart::Call(Call {
+        name: name.to_owned(),
+        arguments: arguments.as_object().unwrap().clone(),
+    })
 }
 
-const CHAT: Shape = Shape { thinking: false, thoughts: true, calls: usize::MAX, tagged: false };
+const CHAT: ReplyTextShape =
+    ReplyTextShape { thinking: false, thoughts: true, calls: usize::MAX, tagged: false };
 
 #[test]
 fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
     let tokenizer = tokenizer();
     let hermes = r#"<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>"#;
     let broken = r#"<tool_call>{"name": </tool_call>"#;
-    let thoughts = |text: &str| Part::Reasoning(text.to_owned());
+    let thoughts = |text: &str| ReplyPart::Reasoning(text.to_owned());
     for (text, expected) in [
         ("plain text", vec![content("plain text")]),
         ("", vec![]),
@@ -70,12 +81,12 @@ fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
     ] {
         assert_eq!(pieces(&tokenizer, &[text], &[], CHAT), expected, "{text}");
     }
-    let one = Shape { calls: 1, ..CHAT };
+    let one = ReplyTextShape { calls: 1, ..CHAT };
     let two = format!("{hermes}{hermes}");
     assert_eq!(pieces(&tokenizer, &[&two], &[], one).len(), 1);
-    let none = Shape { calls: 0, ..CHAT };
+    let none = ReplyTextShape { calls: 0, ..CHAT };
     assert_eq!(pieces(&tokenizer, &[hermes], &[], none), [content(hermes)]);
-    let within = Shape { thinking: true, ..CHAT };
+    let within = ReplyTextShape { thinking: true, ..CHAT };
     let parts = pieces(&tokenizer, &["hm</think>yes"], &[], within);
     assert_eq!(parts, [thoughts("hm"), content("yes")]);
 }
@@ -110,11 +121,11 @@ fn a_reply_ends_before_the_first_stop_string() {
     for (text, expected) in
         [("a STOP b", "a "), ("a\n\nSTOP", "a"), ("a STO", "a STO"), ("STOP", "")]
     {
-        let parts = pieces(&tokenizer, &[text], &stops, Shape::default());
+        let parts = pieces(&tokenizer, &[text], &stops, ReplyTextShape::default());
         let found: String = parts
             .iter()
             .map(|part| match part {
-                Part::Content(text) => text.as_str(),
+                ReplyPart::Content(text) => text.as_str(),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -150,14 +161,14 @@ fn fragment() -> impl Strategy<Value = &'static str> {
 
 #[test]
 fn texts_that_follow_each_other_are_one_part_and_calls_stay_apart() {
-    let content = |text: &str| Part::Content(text.to_owned());
-    let reasoning = |text: &str| Part::Reasoning(text.to_owned());
-    let call = || Part::Call(Call { name: "f".to_owned(), arguments: Default::default() });
+    let content = |text: &str| ReplyPart::Content(text.to_owned());
+    let reasoning = |text: &str| ReplyPart::Reasoning(text.to_owned());
+    let call = || ReplyPart::Call(Call { name: "f".to_owned(), arguments: Default::default() });
     let mut parts = vec![reasoning("a")];
-    Part::append(&mut parts, vec![reasoning("b"), content("c")]);
-    Part::append(&mut parts, Vec::new());
-    Part::append(&mut parts, vec![content("d"), call(), call(), content("e")]);
-    Part::append(&mut parts, vec![content("f")]);
+    ReplyPart::append(&mut parts, vec![reasoning("b"), content("c")]);
+    ReplyPart::append(&mut parts, Vec::new());
+    ReplyPart::append(&mut parts, vec![content("d"), call(), call(), content("e")]);
+    ReplyPart::append(&mut parts, vec![content("f")]);
     let expected = [reasoning("ab"), content("cd"), call(), call(), content("ef")];
     assert_eq!(parts, expected);
 }
@@ -165,9 +176,9 @@ fn texts_that_follow_each_other_are_one_part_and_calls_stay_apart() {
 #[test]
 fn ends_of_lines_after_the_tag_of_thoughts_are_dropped_however_the_reply_is_cut() {
     let tokenizer = tokenizer_once();
-    let shape = Shape { calls: 0, ..CHAT };
+    let shape = ReplyTextShape { calls: 0, ..CHAT };
     let whole = pieces(tokenizer, &["<think>\n\nabc"], &[], shape);
-    assert_eq!(whole, [Part::Reasoning("abc".to_owned())]);
+    assert_eq!(whole, [ReplyPart::Reasoning("abc".to_owned())]);
     for cut in [&["<think>", "\n\nabc"][..], &["<think>\n", "\n", "abc"]] {
         assert_eq!(pieces(tokenizer, cut, &[], shape), whole, "{cut:?}");
     }
@@ -188,7 +199,7 @@ proptest! {
     ) {
         let tokenizer = tokenizer_once();
         let text = fragments.concat();
-        let shape = Shape { thinking, thoughts, calls, tagged };
+        let shape = ReplyTextShape { thinking, thoughts, calls, tagged };
         let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         let mut cuts: Vec<usize> = if places.is_empty() {
             Vec::new()
@@ -209,11 +220,11 @@ proptest! {
     #[test]
     fn the_parts_of_sampled_tokens_joined_are_their_text(ids in prop::collection::vec(0..500_u32, 0..60)) {
         let tokenizer = tokenizer_once();
-        let mut reader = ReplyText::new(tokenizer.detokenizer(), &[], Shape::default());
-        let mut parts: Vec<Part> = ids.iter().flat_map(|&id| reader.push(id)).collect();
+        let mut reader = ReplyText::new(tokenizer.detokenizer(), &[], ReplyTextShape::default());
+        let mut parts: Vec<ReplyPart> = ids.iter().flat_map(|&id| reader.push(id)).collect();
         parts.extend(reader.finish());
         let text: String = parts.into_iter().map(|part| match part {
-            Part::Content(text) => text,
+            ReplyPart::Content(text) => text,
             other => panic!("{other:?}"),
         }).collect();
         prop_assert_eq!(text, tokenizer.decode(&ids));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maverl::eval::{Interval, over_runs, paired};
+use maverl::eval::{Interval, over_runs, paired_interval};
 use maverl::run_dir::HELD_OUT;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ fn gain_difference(one: &Shares, other: &Shares) -> Value {
     if differences.is_empty() {
         return Value::Null;
     }
-    let of = paired(&differences);
+    let of = paired_interval(&differences);
     object!({ "mean": of.mean, "low": of.low, "high": of.high })
 }
 
@@ -211,7 +211,7 @@ fn compare_pair(
         return object!({ "difference": Value::Null, "reason": "one of the runs has no evaluation after training" });
     }
     let differences: Vec<f64> = both.iter().map(|(_, a, b)| b - a).collect();
-    let interval = paired(&differences);
+    let interval = paired_interval(&differences);
     let changed = both.iter().filter(|(_, a, b)| listed && a != b).take(TASKS);
     // An episode of each that shows the difference: solved in the run that solves more.
     let episode = |run: &ReportedRun, task: &str, solved| {

@@ -59,7 +59,7 @@ impl Cause {
     }
 
     /// Describes where the score is lost, in a few words.
-    pub(crate) fn short(&self) -> String {
+    pub(crate) fn short_text(&self) -> String {
         let seat = self.seat.as_deref().unwrap_or_default();
         match self.kind {
             CauseKind::Solved => "solved tasks of other scores".to_owned(),

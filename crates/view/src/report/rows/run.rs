@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use maverl::eval::{Interval, paired};
+use maverl::eval::{Interval, paired_interval};
 use maverl::run_dir::disk::read_json;
 use maverl::run_dir::{PLAN, PROGRESS, RunDir};
 use maverl::train::Beat;
@@ -293,7 +293,7 @@ impl RunContent {
         let both = before.iter().filter_map(|(task, before)| Some(after.get(task)? - before));
         let differences: Vec<f64> = both.collect();
         let tasks = differences.len();
-        let gain = (tasks > 0).then(|| Gain { interval: paired(&differences), tasks });
+        let gain = (tasks > 0).then(|| Gain { interval: paired_interval(&differences), tasks });
         self.gain = Some((rows, gain));
         gain
     }

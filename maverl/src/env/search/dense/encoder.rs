@@ -133,7 +133,7 @@ impl Encoder {
         let mut left = hidden.as_slice();
         for row in rows {
             let (states, rest) = left.split_at(row.len() * self.width());
-            embeddings.extend(self.pooled(states));
+            embeddings.extend(self.pool_states(states));
             left = rest;
         }
         pool.give([hidden]);
@@ -141,7 +141,7 @@ impl Encoder {
     }
 
     /// Pools the hidden states `[tokens, width]` of a text.
-    fn pooled(&self, states: &[f32]) -> Vec<f32> {
+    fn pool_states(&self, states: &[f32]) -> Vec<f32> {
         let width = self.width();
         let mut embedding = vec![0.0; width];
         let first = match self.pooling {

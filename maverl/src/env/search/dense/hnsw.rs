@@ -66,7 +66,7 @@ impl Hnsw {
         &self.vectors[place * self.width..][..self.width]
     }
 
-    fn ranked(&self, query: &[f32], place: usize) -> RankedDocument {
+    fn ranked_document(&self, query: &[f32], place: usize) -> RankedDocument {
         RankedDocument { place, score: product(query, self.vector(place)) }
     }
 
@@ -103,7 +103,7 @@ impl Hnsw {
         let most = if layer == 0 { 2 * LINKS } else { LINKS };
         self.links[node][layer].push(other);
         if self.links[node][layer].len() > most {
-            let ranked = |&place: &u32| self.ranked(self.vector(node), place as usize);
+            let ranked = |&place: &u32| self.ranked_document(self.vector(node), place as usize);
             let all: Vec<RankedDocument> = self.links[node][layer].iter().map(ranked).collect();
             self.links[node][layer] = self.choose(all, most);
         }
@@ -112,11 +112,12 @@ impl Hnsw {
     /// Returns the entry node of a search in `layer`: descends from the top to the nearest node found in each layer
     /// above.
     fn descend(&self, query: &[f32], layer: usize) -> usize {
-        let mut nearest = self.ranked(query, self.entry);
+        let mut nearest = self.ranked_document(query, self.entry);
         for above in (layer + 1..=self.top()).rev() {
             loop {
                 let neighbors = self.links[nearest.place][above].iter();
-                let next = neighbors.map(|&place| self.ranked(query, place as usize)).max();
+                let next =
+                    neighbors.map(|&place| self.ranked_document(query, place as usize)).max();
                 match next.filter(|next| *next > nearest) {
                     Some(next) => nearest = next,
                     None => break,
@@ -136,7 +137,7 @@ impl Hnsw {
     ) -> Vec<RankedDocument> {
         let mut seen = vec![false; self.links.len()];
         from.iter().for_each(|&place| seen[place] = true);
-        let start = from.iter().map(|&place| self.ranked(query, place));
+        let start = from.iter().map(|&place| self.ranked_document(query, place));
         let mut frontier: BinaryHeap<RankedDocument> = start.collect();
         let mut kept: BinaryHeap<Reverse<RankedDocument>> =
             frontier.iter().copied().map(Reverse).collect();
@@ -149,7 +150,7 @@ impl Hnsw {
                 if std::mem::replace(&mut seen[place], true) {
                     continue;
                 }
-                let next = self.ranked(query, place);
+                let next = self.ranked_document(query, place);
                 if kept.len() < width || kept.peek().is_some_and(|Reverse(worst)| next > *worst) {
                     frontier.push(next);
                     kept.push(Reverse(next));

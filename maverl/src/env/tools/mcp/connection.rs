@@ -29,7 +29,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const PAGES: usize = 200;
 
 /// A client of a server.
-pub(super) type Service = RunningService<RoleClient, ()>;
+pub(super) type McpService = RunningService<RoleClient, ()>;
 
 /// A server, as the options name it.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub(super) struct Address {
 
 /// A running server.
 pub(super) struct Connection {
-    pub(super) service: Arc<Service>,
+    pub(super) service: Arc<McpService>,
     pub(super) tools: Vec<Tool>,
     errors: ServerErrors,
 }
@@ -86,7 +86,7 @@ impl Connection {
             } else {
                 by_http(&address.options).await?
             };
-            let tools = wanted(all_tools(&service).await?, &address.options.tools)?;
+            let tools = requested_tools(all_tools(&service).await?, &address.options.tools)?;
             Ok::<_, String>((service, tools))
         };
         let started = tokio::time::timeout(address.limit, start).await;
@@ -109,7 +109,7 @@ impl Connection {
 }
 
 /// Starts a program in the directory of the configuration; it is killed when its last user is dropped.
-async fn by_pipe(address: &Address, errors: &mut ServerErrors) -> Result<Service, String> {
+async fn by_pipe(address: &Address, errors: &mut ServerErrors) -> Result<McpService, String> {
     let Address { options, base, .. } = address;
     let [program, arguments @ ..] = options.command.as_slice() else {
         return Err("has no `command`".to_owned());
@@ -137,7 +137,7 @@ async fn listen(mut stderr: ChildStderr, text: Arc<Mutex<String>>) {
     }
 }
 
-async fn by_http(options: &McpServer) -> Result<Service, String> {
+async fn by_http(options: &McpServer) -> Result<McpService, String> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(options.url.as_str());
     if !options.key_env.is_empty() {
         let key = std::env::var(&options.key_env);
@@ -153,7 +153,7 @@ async fn by_http(options: &McpServer) -> Result<Service, String> {
 }
 
 /// Returns the tools of all pages of a list.
-async fn all_tools(service: &Service) -> Result<Vec<model::Tool>, String> {
+async fn all_tools(service: &McpService) -> Result<Vec<model::Tool>, String> {
     let (mut tools, mut cursor, mut before) = (Vec::new(), None, BTreeSet::new());
     for _ in 0..PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
@@ -174,7 +174,7 @@ async fn all_tools(service: &Service) -> Result<Vec<model::Tool>, String> {
 }
 
 /// Returns the requested tools; all tools if none is named.
-fn wanted(listed: Vec<model::Tool>, names: &[String]) -> Result<Vec<Tool>, String> {
+fn requested_tools(listed: Vec<model::Tool>, names: &[String]) -> Result<Vec<Tool>, String> {
     if let Some(name) =
         names.iter().find(|name| listed.iter().all(|tool| tool.name != name.as_str()))
     {

@@ -157,7 +157,7 @@ async fn every_shipped_errand_is_done_by_its_solution_and_not_by_less() {
                 let all =
                     call(&tools, &mut episode, "sqlite", json!({"sql": "SELECT * FROM stock"}))
                         .await;
-                assert_eq!(tools.scored(&episode, Some(&all)).unwrap().reward, 0.0, "{all}");
+                assert_eq!(tools.score_session(&episode, Some(&all)).unwrap().reward, 0.0, "{all}");
             }
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct SentReply {
 
 /// Difference between the log-probs of a server and of the trainer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Difference {
+pub(super) struct LogprobDifference {
     pub(super) url: String,
     pub(super) mean: f64,
     pub(super) most: f64,
@@ -31,17 +31,17 @@ pub(super) struct Difference {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Perturbed {
     /// Difference to those of the trainer under these weights.
-    pub(super) difference: Difference,
+    pub(super) difference: LogprobDifference,
     /// Mean change of the trainer's log-probs by the perturbation.
     pub(super) change: f64,
 }
 
 /// Returns the difference between the log-probs that each server gave and those that were computed.
-pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<Difference> {
-    let mut found: Vec<(Difference, usize)> = Vec::new();
+pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<LogprobDifference> {
+    let mut found: Vec<(LogprobDifference, usize)> = Vec::new();
     for (sent, scored) in sent.iter().zip(scored) {
         if found.last().is_none_or(|(difference, _)| difference.url != sent.url) {
-            found.push((Difference { url: sent.url.clone(), mean: 0.0, most: 0.0 }, 0));
+            found.push((LogprobDifference { url: sent.url.clone(), mean: 0.0, most: 0.0 }, 0));
         }
         let Some((difference, tokens)) = found.last_mut() else { continue };
         for (theirs, ours) in sent.logprobs.iter().zip(scored) {
@@ -51,7 +51,7 @@ pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<Differ
             *tokens += 1;
         }
     }
-    let mean = |(mut difference, tokens): (Difference, usize)| {
+    let mean = |(mut difference, tokens): (LogprobDifference, usize)| {
         difference.mean /= tokens.max(1) as f64;
         difference
     };
@@ -59,9 +59,13 @@ pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<Differ
 }
 
 /// Returns the reasons why servers cannot sample for the trainer.
-pub(super) fn problems(found: &[Difference], perturbed: &[Perturbed], allowed: f64) -> Vec<String> {
+pub(super) fn problems(
+    found: &[LogprobDifference],
+    perturbed: &[Perturbed],
+    allowed: f64,
+) -> Vec<String> {
     let mut problems = Vec::new();
-    for Difference { url, mean, .. } in found {
+    for LogprobDifference { url, mean, .. } in found {
         // A mean that is no number is none that agrees.
         let agrees = *mean <= allowed;
         if !agrees {
@@ -71,7 +75,7 @@ pub(super) fn problems(found: &[Difference], perturbed: &[Perturbed], allowed: f
             ));
         }
     }
-    for Perturbed { difference: Difference { url, mean, .. }, change } in perturbed {
+    for Perturbed { difference: LogprobDifference { url, mean, .. }, change } in perturbed {
         let own = found.iter().find(|its| its.url == *url).map_or(f64::INFINITY, |its| its.mean);
         let limit = f64::min(MISSED * change, WORSE * own.max(PRECISION));
         let uses = *mean <= limit;
@@ -90,8 +94,8 @@ pub(super) fn problems(found: &[Difference], perturbed: &[Perturbed], allowed: f
 mod tests {
     use super::*;
 
-    fn apart(mean: f64) -> Vec<Difference> {
-        vec![Difference { url: "http://a".to_owned(), mean, most: mean }]
+    fn apart(mean: f64) -> Vec<LogprobDifference> {
+        vec![LogprobDifference { url: "http://a".to_owned(), mean, most: mean }]
     }
 
     fn perturbed(mean: f64, change: f64) -> Vec<Perturbed> {

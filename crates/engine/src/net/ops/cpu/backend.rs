@@ -130,7 +130,10 @@ impl Backend for Cpu {
         Ok(drawn)
     }
 
-    fn drawn(&self, of: &Vec<Result<Sampled, BadLogits>>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+    fn read_drawn(
+        &self,
+        of: &Vec<Result<Sampled, BadLogits>>,
+    ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         Ok(of.clone())
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn backward(
 /// Adds the correction of an adapter to `y`.
 fn correct(lora: &Lora<Cpu>, x: &[f32], y: &mut [f32], n: usize, pool: &mut Pool) {
     let (r, _, o) = lora.dims();
-    let kept = kept(lora, x, pool);
+    let kept = input_of_a(lora, x, pool);
     let low = low(lora, &kept, n, pool);
     Precision::F32.add().nt(&low, &lora.b.values(), y, n, o, r);
     pool.give([low]);
@@ -96,7 +96,7 @@ fn correct_back(
     let (r, i, o) = lora.dims();
     let n = x.len() / i;
     let (set, add) = (Precision::F32.set(), Precision::F32.add());
-    let kept = kept(lora, x, pool);
+    let kept = input_of_a(lora, x, pool);
     let mut low = low(lora, &kept, n, pool);
     if let Some(db) = gradients.of(lora.b.slot()) {
         add.tn(dy, &low, db, o, r, n);
@@ -121,7 +121,7 @@ fn correct_back(
 }
 
 /// Returns the input of `A`.
-fn kept<'x>(lora: &Lora<Cpu>, x: &'x [f32], pool: &mut Pool) -> Cow<'x, [f32]> {
+fn input_of_a<'x>(lora: &Lora<Cpu>, x: &'x [f32], pool: &mut Pool) -> Cow<'x, [f32]> {
     let Some(dropout) = &lora.dropout else { return Cow::Borrowed(x) };
     let mut x = pool.copy(x);
     drop_out(dropout, &mut x, lora.dims().1);

@@ -40,7 +40,7 @@ impl<'a> Placed<'a> {
             ids: Cow::Borrowed(&self.ids[tokens.clone()]),
             positions: &self.positions[tokens.clone()],
             packing: self.packing,
-            segments: cut(&self.segments, tokens),
+            segments: cut_segments(&self.segments, tokens),
         }
     }
 }
@@ -56,7 +56,7 @@ fn ids<'a>(tokens: NewTokens<'a, Cpu>) -> Cow<'a, [u32]> {
 }
 
 /// Returns the segments of a range of new tokens. A segment that continues beyond the range is cut at its end.
-fn cut<'s>(segments: &'s [Segment<'_>], tokens: Range<usize>) -> Cow<'s, [Segment<'s>]> {
+fn cut_segments<'s>(segments: &'s [Segment<'_>], tokens: Range<usize>) -> Cow<'s, [Segment<'s>]> {
     if segments.iter().all(|segment| segment.new_tokens == 1) {
         return Cow::Borrowed(&segments[tokens]);
     }
@@ -85,7 +85,7 @@ mod tests {
         let segment = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks };
         let all = [segment(2, 5), segment(0, 4), segment(4, 4), segment(1, 9)];
         let lens = |tokens| {
-            let cut = cut(&all, tokens);
+            let cut = cut_segments(&all, tokens);
             cut.iter().map(|segment| (segment.new_tokens, segment.len)).collect::<Vec<_>>()
         };
         assert_eq!(lens(0..7), [(2, 5), (4, 4), (1, 9)]);
@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(lens(4..7), [(2, 4), (1, 9)]);
         assert_eq!(lens(3..4), [(1, 2)]);
         let decoding = [segment(1, 5), segment(1, 4), segment(1, 9)];
-        assert!(matches!(cut(&decoding, 1..3), Cow::Borrowed([_, last]) if last.len == 9));
+        assert!(matches!(cut_segments(&decoding, 1..3), Cow::Borrowed([_, last]) if last.len == 9));
     }
 }

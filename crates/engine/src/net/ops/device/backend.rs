@@ -7,7 +7,7 @@ use maverl_kernels::attention::{BLOCK_TOKENS, Heads};
 use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
 use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 
-use super::{Device, Numbers, Runner, failed};
+use super::{Device, DeviceNumbers, Runner, machine_error};
 use crate::files::HfConfig;
 use crate::net::Model;
 use crate::net::linear::Linear;
@@ -21,10 +21,10 @@ const FIRST_BLOCKS: usize = 64;
 #[derive(Debug)]
 pub struct DeviceKv<M: Runner> {
     /// Locked, as new tokens are appended through a shared reference.
-    blocks: Mutex<Numbers<M, u16>>,
+    blocks: Mutex<DeviceNumbers<M, u16>>,
     pub(super) shape: KvShape,
     /// Workspace of recorded passes.
-    pub(super) workspace: Numbers<M, u32>,
+    pub(super) workspace: DeviceNumbers<M, u32>,
     /// Number of blocks in use.
     count: usize,
     /// Largest number of blocks.
@@ -33,13 +33,13 @@ pub struct DeviceKv<M: Runner> {
 
 impl<M: Runner> DeviceKv<M> {
     /// Creates the cache of a recording, whose blocks get their address later.
-    pub(super) fn recorded(blocks: Numbers<M, u16>, shape: KvShape) -> Self {
-        let workspace = Numbers::default();
+    pub(super) fn for_recording(blocks: DeviceNumbers<M, u16>, shape: KvShape) -> Self {
+        let workspace = DeviceNumbers::default();
         Self { blocks: Mutex::new(blocks), shape, workspace, count: 1, most: 1 }
     }
 
     /// Returns the blocks. They are valid even if a thread panicked with the lock.
-    pub(super) fn blocks(&self) -> MutexGuard<'_, Numbers<M, u16>> {
+    pub(super) fn blocks(&self) -> MutexGuard<'_, DeviceNumbers<M, u16>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,7 +50,7 @@ impl<M: Runner> KvCache for DeviceKv<M> {
     }
 
     fn clear(&mut self) {
-        (self.blocks, self.workspace, self.count) = (Mutex::default(), Numbers::default(), 0);
+        (self.blocks, self.workspace, self.count) = (Mutex::default(), DeviceNumbers::default(), 0);
     }
 }
 
@@ -78,7 +78,7 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
-        let (blocks, workspace) = (Mutex::default(), Numbers::default());
+        let (blocks, workspace) = (Mutex::default(), DeviceNumbers::default());
         DeviceKv { blocks, shape: shape(config), workspace, count: 0, most }
     }
 
@@ -88,7 +88,9 @@ impl<M: Runner> Backend for Device<M> {
             let more = (2 * room).max(FIRST_BLOCKS).min(kv.most).max(room + 1);
             let mut blocks = self.take(more * block)?;
             if kv.count > 0 {
-                self.kernels.copy_to_front(kv.blocks().read()?, blocks.write()?).map_err(failed)?;
+                self.kernels
+                    .copy_to_front(kv.blocks().read()?, blocks.write()?)
+                    .map_err(machine_error)?;
             }
             kv.blocks = Mutex::new(blocks);
         }
@@ -101,30 +103,31 @@ impl<M: Runner> Backend for Device<M> {
         // The tokens after those are overwritten before they are read.
         let block = kv.shape.block_len();
         let places = [from, to].map(|index| index as usize * block);
-        self.kernels.copy_within(kv.blocks().write()?, places, block).map_err(failed)
+        self.kernels.copy_within(kv.blocks().write()?, places, block).map_err(machine_error)
     }
 
     fn pick(&self, act: &Self::Act, width: usize, rows: &[u32]) -> Done<Self::Act> {
         let mut picked = self.take(rows.len() * width)?;
-        let selected = self.kernels.selected_rows(rows).map_err(failed)?;
+        let selected = self.kernels.selected_rows(rows).map_err(machine_error)?;
         self.kernels
             .combine_rows(act.read()?, &selected, width, picked.write()?)
-            .map_err(failed)?;
+            .map_err(machine_error)?;
         Ok(picked)
     }
 
     fn spread(&self, dpicked: &Self::Act, rows: &[u32], n: usize) -> Done<Self::Act> {
         let width = dpicked.len() / rows.len();
         let mut dact = self.take(n * width)?;
-        let scattered = self.kernels.scattered_rows(rows, n).map_err(failed)?;
+        let scattered = self.kernels.scattered_rows(rows, n).map_err(machine_error)?;
         self.kernels
             .combine_rows(dpicked.read()?, &scattered, width, dact.write()?)
-            .map_err(failed)?;
+            .map_err(machine_error)?;
         Ok(dact)
     }
 
     fn read<'a>(&self, act: &'a Self::Act) -> Done<Cow<'a, [f32]>> {
-        let read = |array: &DeviceArray<M, u16>| self.kernels.read_array(array).map_err(failed);
+        let read =
+            |array: &DeviceArray<M, u16>| self.kernels.read_array(array).map_err(machine_error);
         let bits = act.0.as_ref().map(read).transpose()?.unwrap_or_default();
         Ok(Cow::Owned(from_bf16(&bits)))
     }
@@ -141,7 +144,7 @@ impl<M: Runner> Backend for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<Vec<f32>> {
         let logits = self.head_logits(hidden, rows, head)?;
-        self.kernels.read_array(&logits).map_err(failed)
+        self.kernels.read_array(&logits).map_err(machine_error)
     }
 
     fn choose<C: TokenChoice>(
@@ -160,7 +163,7 @@ impl<M: Runner> Backend for Device<M> {
         let logits = self.head_logits(hidden, &order, head)?;
         let vocab = head.dims().0;
         let whole = ready.iter().filter(|(_, draw, _)| draw.is_none()).count();
-        let read = self.kernels.read_front(&logits, whole * vocab).map_err(failed)?;
+        let read = self.kernels.read_front(&logits, whole * vocab).map_err(machine_error)?;
         for ((.., choice), logits) in ready.iter_mut().zip(read.chunks_exact(vocab)) {
             choice.choose(logits)?;
         }
@@ -170,9 +173,10 @@ impl<M: Runner> Backend for Device<M> {
         let unused = TokenDraw { temperature: 1.0, seed: 0, counter: 0 };
         let draws: Vec<TokenDraw> =
             ready.iter().map(|(_, draw, _)| draw.unwrap_or(unused)).collect();
-        let sampled = self.kernels.choose_tokens(logits.as_slice(), &draws).map_err(failed)?;
+        let sampled =
+            self.kernels.choose_tokens(logits.as_slice(), &draws).map_err(machine_error)?;
         let drawn = ready.into_iter().zip(sampled).skip(whole);
-        drawn.into_iter().try_for_each(|((.., choice), sampled)| choice.drawn(sampled))
+        drawn.into_iter().try_for_each(|((.., choice), sampled)| choice.take_drawn(sampled))
     }
 
     fn runs_ahead(&self) -> bool {
@@ -188,11 +192,11 @@ impl<M: Runner> Backend for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<SampledTokens<M>> {
         let logits = self.head_logits(hidden, rows, head)?;
-        self.kernels.launch_sampling(logits.as_slice(), draws).map_err(failed)
+        self.kernels.launch_sampling(logits.as_slice(), draws).map_err(machine_error)
     }
 
-    fn drawn(&self, of: &SampledTokens<M>) -> Done<Vec<Result<Sampled, BadLogits>>> {
-        self.kernels.read_sampled(of).map_err(failed)
+    fn read_drawn(&self, of: &SampledTokens<M>) -> Done<Vec<Result<Sampled, BadLogits>>> {
+        self.kernels.read_sampled(of).map_err(machine_error)
     }
 }
 
@@ -200,13 +204,13 @@ impl<M: Runner> Device<M> {
     /// Computes the logits of some rows of hidden states.
     fn head_logits(
         &self,
-        hidden: &Numbers<M, u16>,
+        hidden: &DeviceNumbers<M, u16>,
         rows: &[u32],
         head: &Linear<Self>,
     ) -> Done<DeviceArray<M, f32>> {
         let (vocab, width) = head.dims();
         let picked = self.pick(hidden, width, rows)?;
-        let mut logits = self.kernels.new_array(rows.len() * vocab).map_err(failed)?;
+        let mut logits = self.kernels.new_array(rows.len() * vocab).map_err(machine_error)?;
         self.map(head, picked.read()?, Destination::F32(logits.slice_mut()))?;
         Ok(logits)
     }

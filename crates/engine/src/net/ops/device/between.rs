@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use maverl_kernels::cuda::{DeviceElement, Slice, SliceMut};
 
-use super::{Device, Halves, Numbers, Runner, failed};
+use super::{Device, DeviceNumbers, Halves, Runner, machine_error};
 use crate::net::ops::{Done, Transfer};
 use crate::net::values::ALIGN;
 
@@ -16,14 +16,14 @@ impl<M: Runner> Device<M> {
     pub(super) fn reduce_between(
         &self,
         transfer: &dyn Transfer,
-        of: &mut Numbers<M, f32>,
+        of: &mut DeviceNumbers<M, f32>,
         ranges: &[Range<usize>],
     ) -> Done<()> {
         let (rank, size) = (transfer.rank(), transfer.size());
         let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
         let length = (PIECE / size).next_multiple_of(ALIGN);
         let room = length.min(ranges[rank].len()) * (size - 1);
-        let mut others: Numbers<M, f32> = self.take(room)?;
+        let mut others: DeviceNumbers<M, f32> = self.take(room)?;
         for from in (0..longest).step_by(length) {
             let piece = |range: &Range<usize>| {
                 let at = |offset: usize| (range.start + offset).min(range.end);
@@ -50,7 +50,7 @@ impl<M: Runner> Device<M> {
             self.exchange(transfer, &sends, &mut receives)?;
             let others = others.write()?.sub_slice(0..own.len() * (size - 1));
             let sum = of.write()?.sub_slice(own);
-            self.kernels.sum_in_order(sum, rank, others).map_err(failed)?;
+            self.kernels.sum_in_order(sum, rank, others).map_err(machine_error)?;
         }
         Ok(())
     }
@@ -59,7 +59,7 @@ impl<M: Runner> Device<M> {
     pub(super) fn spread_between<T: DeviceElement>(
         &self,
         transfer: &dyn Transfer,
-        of: &mut Numbers<M, T>,
+        of: &mut DeviceNumbers<M, T>,
         ranges: &[Range<usize>],
     ) -> Done<()> {
         let rank = transfer.rank();
@@ -104,11 +104,11 @@ impl<M: Runner> Device<M> {
         let mut done = || {
             let event = match &mut event {
                 Some(event) => event,
-                none => none.insert(machine.record_event().map_err(failed)?),
+                none => none.insert(machine.record_event().map_err(machine_error)?),
             };
-            machine.is_reached(event).map_err(failed)
+            machine.is_reached(event).map_err(machine_error)
         };
-        let stream = machine.stream_handle().map_err(failed)?;
+        let stream = machine.stream_handle().map_err(machine_error)?;
         transfer.exchange(stream, sends, receives, &mut done)
     }
 }

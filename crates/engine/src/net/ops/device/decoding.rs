@@ -17,33 +17,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use maverl_kernels::attention::Segment;
 use maverl_kernels::cuda::{DecodingPass, KvShape, Recording};
 
-use super::{Device, DeviceKv, Numbers, Placed, Runner, Seen, Tokens, empty, failed};
+use super::{
+    Device, DeviceKv, DeviceNumbers, DevicePlaced, DeviceTokens, Runner, Seen, empty, machine_error,
+};
 use crate::net::ops::{Buffer, Done, DrawnIds, KvCache, NewTokens};
 
 /// Recorded passes of a decoder, by size.
-pub struct Passes<M: Runner>(Mutex<BTreeMap<DecodingPass, Recorded<M>>>);
+pub struct DecodingPasses<M: Runner>(Mutex<BTreeMap<DecodingPass, RecordedPass<M>>>);
 
 /// A recorded pass.
-pub(super) struct Recorded<M: Runner> {
+pub(super) struct RecordedPass<M: Runner> {
     recording: Recording<M>,
     pass: DecodingPass,
     /// Hidden states, in the workspace.
-    hidden: Numbers<M, u16>,
+    hidden: DeviceNumbers<M, u16>,
 }
 
-impl<M: Runner> Default for Passes<M> {
+impl<M: Runner> Default for DecodingPasses<M> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<M: Runner> Debug for Passes<M> {
+impl<M: Runner> Debug for DecodingPasses<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} recorded passes", self.len())
     }
 }
 
-impl<M: Runner> Passes<M> {
+impl<M: Runner> DecodingPasses<M> {
     /// Returns the number of sizes that are recorded.
     pub fn len(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -55,11 +57,11 @@ impl<M: Runner> Passes<M> {
     }
 
     /// Calls `f` with the recording of a size, which `record` makes if there is none.
-    pub(super) fn with<R>(
+    pub(super) fn with_recording<R>(
         &self,
         pass: DecodingPass,
-        record: impl FnOnce() -> Done<Recorded<M>>,
-        f: impl FnOnce(&Recorded<M>) -> Done<R>,
+        record: impl FnOnce() -> Done<RecordedPass<M>>,
+        f: impl FnOnce(&RecordedPass<M>) -> Done<R>,
     ) -> Done<R> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match all.entry(pass) {
@@ -71,7 +73,7 @@ impl<M: Runner> Passes<M> {
 
 impl<M: Runner> Device<M> {
     /// Returns the size of the recorded pass for these sequences; `None` if their pass is not recorded.
-    pub(super) fn recorded(&self, segments: &[Segment<'_>]) -> Option<DecodingPass> {
+    pub(super) fn recorded_pass(&self, segments: &[Segment<'_>]) -> Option<DecodingPass> {
         if self.graphs { DecodingPass::for_segments(segments) } else { None }
     }
 
@@ -80,24 +82,29 @@ impl<M: Runner> Device<M> {
         &self,
         pass: DecodingPass,
         shape: KvShape,
-        run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Numbers<M, u16>>,
-    ) -> Done<Recorded<M>> {
+        run: impl FnOnce(&Self, &DevicePlaced<'_, M>, &DeviceKv<M>) -> Done<DeviceNumbers<M, u16>>,
+    ) -> Done<RecordedPass<M>> {
         let recorder = Self { kernels: Arc::new(self.kernels.recording_kernels()), graphs: false };
-        let (ids, positions, tables) = recorder.kernels.decoding_tokens(pass).map_err(failed)?;
-        let at = Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) }));
+        let (ids, positions, tables) =
+            recorder.kernels.decoding_tokens(pass).map_err(machine_error)?;
+        let at = DevicePlaced::All(Box::new(DeviceTokens {
+            ids,
+            positions,
+            seen: Seen::Cached(tables),
+        }));
         let keys = recorder.kernels.recorded_keys(shape.block_len());
-        let kv = DeviceKv::recorded(Numbers(Some(keys)), shape);
+        let kv = DeviceKv::for_recording(DeviceNumbers(Some(keys)), shape);
         let hidden = run(&recorder, &at, &kv)?;
-        Ok(Recorded { recording: recorder.kernels.recorded_launches(), pass, hidden })
+        Ok(RecordedPass { recording: recorder.kernels.recorded_launches(), pass, hidden })
     }
 
     /// Replays a pass with these tokens, and returns the hidden states of the sequences.
     pub(super) fn replay(
         &self,
-        of: &Recorded<M>,
+        of: &RecordedPass<M>,
         tokens: NewTokens<'_, Self>,
         kv: &mut DeviceKv<M>,
-    ) -> Done<Numbers<M, u16>> {
+    ) -> Done<DeviceNumbers<M, u16>> {
         let NewTokens { ids, positions, segments, drawn } = tokens;
         let from = drawn.map_or(&[][..], |drawn| drawn.rows);
         let inputs = of.pass.pack_inputs([ids, positions, from], segments);
@@ -109,11 +116,11 @@ impl<M: Runner> Device<M> {
             workspace = self.take(of.recording.workspace_words())?;
         }
         let array = workspace.0.as_mut().ok_or_else(empty)?;
-        self.kernels.write_array(array, &inputs).map_err(failed)?;
+        self.kernels.write_array(array, &inputs).map_err(machine_error)?;
         if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
             self.kernels
                 .place_sampled(of.pass, drawn, rows, vocab, array.slice_mut())
-                .map_err(failed)?;
+                .map_err(machine_error)?;
         }
         let done = {
             let mut blocks = kv.blocks();
@@ -123,11 +130,13 @@ impl<M: Runner> Device<M> {
                 self.kernels.replay_recording(&of.recording, array.slice_mut(), blocks.write()?)
             }
         };
-        done.map_err(failed)?;
+        done.map_err(machine_error)?;
         let all = of.recording.result_slice(workspace.read()?, of.hidden.read()?);
         let elements = all.len() / of.pass.rows() * segments.len();
         let mut hidden = self.take(elements)?;
-        self.kernels.copy_to_front(all.sub_slice(0..elements), hidden.write()?).map_err(failed)?;
+        self.kernels
+            .copy_to_front(all.sub_slice(0..elements), hidden.write()?)
+            .map_err(machine_error)?;
         kv.workspace = workspace;
         Ok(hidden)
     }

@@ -8,39 +8,39 @@ use std::ops::Range;
 use maverl_kernels::adamw::AdamW;
 use maverl_kernels::cuda::{DeviceArray, Master, RopeTables, SampledTokens, from_bf16};
 
-use super::{Device, DeviceKv, Numbers, Passes, Runner, failed};
+use super::{DecodingPasses, Device, DeviceKv, DeviceNumbers, Runner, machine_error};
 use crate::net::ops::{Done, Memory, Transfer};
 
 /// Parameters in a machine's memory.
 #[derive(Debug)]
 pub struct Halves<M: Runner> {
     /// The parameters in bf16.
-    pub(super) high: Numbers<M, u16>,
+    pub(super) high: DeviceNumbers<M, u16>,
     /// The rest of their bits, if they are trained.
-    pub(super) low: Option<Numbers<M, u16>>,
+    pub(super) low: Option<DeviceNumbers<M, u16>>,
 }
 
 impl<M: Runner> Device<M> {
     /// Copies numbers on the machine.
-    fn copy_numbers(&self, from: &Numbers<M, u16>) -> Done<Numbers<M, u16>> {
+    fn copy_numbers(&self, from: &DeviceNumbers<M, u16>) -> Done<DeviceNumbers<M, u16>> {
         let from = from.read()?;
         let mut to = self.take(from.len())?;
-        self.kernels.copy_to_front(from, to.write()?).map_err(failed)?;
+        self.kernels.copy_to_front(from, to.write()?).map_err(machine_error)?;
         Ok(to)
     }
 }
 
 impl<M: Runner> Memory for Device<M> {
     type Weights = Halves<M>;
-    type Sums = Numbers<M, f32>;
-    type Stream = Numbers<M, f32>;
-    type Act = Numbers<M, u16>;
-    type Lse = Numbers<M, f32>;
+    type Sums = DeviceNumbers<M, f32>;
+    type Stream = DeviceNumbers<M, f32>;
+    type Act = DeviceNumbers<M, u16>;
+    type Lse = DeviceNumbers<M, f32>;
     type Packed = ();
     type Rope = RopeTables<M>;
     type Kv = DeviceKv<M>;
     type Spare = ();
-    type Passes = Passes<M>;
+    type Passes = DecodingPasses<M>;
     type Drawn = SampledTokens<M>;
 
     fn give((): &mut (), buffers: impl IntoIterator<Item = Self::Act>) {
@@ -80,18 +80,20 @@ impl<M: Runner> Memory for Device<M> {
         for (at, half) in [Some(high), low.as_mut()].into_iter().enumerate() {
             let Some(half) = half.and_then(|half| half.0.as_mut()) else { continue };
             if half.len() != values.len() {
-                return Err(super::misused("as many parameters are overwritten as there are"));
+                return Err(super::misused_error(
+                    "as many parameters are overwritten as there are",
+                ));
             }
             let bits: Vec<u16> =
                 values.iter().map(|&value| Master::split_weight(value)[at]).collect();
-            self.kernels.write_array(half, &bits).map_err(failed)?;
+            self.kernels.write_array(half, &bits).map_err(machine_error)?;
         }
         Ok(())
     }
 
     fn read_weights<'a>(&self, of: &'a Halves<M>) -> Done<Cow<'a, [f32]>> {
-        let read = |half: &Numbers<M, u16>| match &half.0 {
-            Some(array) => self.kernels.read_array(array).map_err(failed),
+        let read = |half: &DeviceNumbers<M, u16>| match &half.0 {
+            Some(array) => self.kernels.read_array(array).map_err(machine_error),
             None => Ok(Vec::new()),
         };
         let high = read(&of.high)?;
@@ -113,7 +115,8 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>> {
-        let read = |array: &DeviceArray<M, f32>| self.kernels.read_array(array).map_err(failed);
+        let read =
+            |array: &DeviceArray<M, f32>| self.kernels.read_array(array).map_err(machine_error);
         Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
     }
 
@@ -124,7 +127,7 @@ impl<M: Runner> Memory for Device<M> {
     ) -> Done<()> {
         let mut values = self.read_sums(of)?.into_owned();
         f(&mut values)?;
-        *of = Numbers::default();
+        *of = DeviceNumbers::default();
         *of = self.sums_of(values)?;
         Ok(())
     }
@@ -162,7 +165,7 @@ impl<M: Runner> Memory for Device<M> {
         range: Range<usize>,
         _: impl Iterator<Item = Range<usize>>,
     ) -> Done<f64> {
-        self.kernels.sum_of_squares(of.read()?.sub_slice(range)).map_err(failed)
+        self.kernels.sum_of_squares(of.read()?.sub_slice(range)).map_err(machine_error)
     }
 
     fn adamw(
@@ -175,13 +178,13 @@ impl<M: Runner> Memory for Device<M> {
     ) -> Done<()> {
         let Halves { high, low: Some(low) } = weights else {
             let what = "an optimizer step on weights that are not trained";
-            return Err(super::misused(what));
+            return Err(super::misused_error(what));
         };
         let halves = [high, low].map(|half| half.write().map(|half| half.sub_slice(range.clone())));
         let [high, low] = halves;
         let master = Master { high: high?, low: low? };
         let moments = [m.write()?, v.write()?];
         let gradients = gradients.write()?.sub_slice(range);
-        self.kernels.adamw_step(cfg, step, scale, master, gradients, moments).map_err(failed)
+        self.kernels.adamw_step(cfg, step, scale, master, gradients, moments).map_err(machine_error)
     }
 }

@@ -6,12 +6,15 @@ use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
 use maverl_kernels::rope::RopeTable;
 
-use super::{Device, DeviceKv, Passes, Placed, Runner, Seen, Tokens, empty, failed, sum, with};
+use super::{
+    DecodingPasses, Device, DeviceKv, DevicePlaced, DeviceTokens, Runner, Seen, empty,
+    machine_error, sum, with_weight,
+};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, Targets};
-use crate::net::pool::{Pool, Share};
+use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
@@ -19,54 +22,58 @@ use crate::net::values::Param;
 const LOGITS: usize = 1 << 24;
 
 impl<M: Runner> Ops for Device<M> {
-    type Placed<'a> = Placed<'a, M>;
+    type Placed<'a> = DevicePlaced<'a, M>;
 
     fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTables<M>> {
         let table = RopeTable::new(inv_freq, positions);
-        self.kernels.rope_tables(&table, positions).map_err(failed)
+        self.kernels.rope_tables(&table, positions).map_err(machine_error)
     }
 
-    fn place<'a>(&self, rows: Rows<'a>) -> Done<Placed<'a, M>> {
-        let forward = self.kernels.attention_layout(rows.packing).map_err(failed)?;
-        let back = self.kernels.backward_layout(rows.packing).map_err(failed)?;
-        let ids = self.kernels.embedding_layout(rows.ids).map_err(failed)?;
-        let positions = self.kernels.upload_positions(rows.positions).map_err(failed)?;
-        Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Rows(forward, back) })))
+    fn place<'a>(&self, rows: Rows<'a>) -> Done<DevicePlaced<'a, M>> {
+        let forward = self.kernels.attention_layout(rows.packing).map_err(machine_error)?;
+        let back = self.kernels.backward_layout(rows.packing).map_err(machine_error)?;
+        let ids = self.kernels.embedding_layout(rows.ids).map_err(machine_error)?;
+        let positions = self.kernels.upload_positions(rows.positions).map_err(machine_error)?;
+        Ok(DevicePlaced::All(Box::new(DeviceTokens {
+            ids,
+            positions,
+            seen: Seen::Rows(forward, back),
+        })))
     }
 
-    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<Placed<'a, M>> {
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<DevicePlaced<'a, M>> {
         let NewTokens { ids, positions, segments, drawn } = tokens;
-        let tables = self.kernels.block_tables(segments).map_err(failed)?;
-        let mut ids = self.kernels.embedding_layout(ids).map_err(failed)?;
+        let tables = self.kernels.block_tables(segments).map_err(machine_error)?;
+        let mut ids = self.kernels.embedding_layout(ids).map_err(machine_error)?;
         if let Some(DrawnIds { drawn, rows, vocab }) = drawn {
-            self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(failed)?;
+            self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(machine_error)?;
         }
-        let positions = self.kernels.upload_positions(positions).map_err(failed)?;
-        Ok(Placed::All(Box::new(Tokens { ids, positions, seen: Seen::Cached(tables) })))
+        let positions = self.kernels.upload_positions(positions).map_err(machine_error)?;
+        Ok(DevicePlaced::All(Box::new(DeviceTokens { ids, positions, seen: Seen::Cached(tables) })))
     }
 
     fn decode(
         &self,
-        passes: &Passes<M>,
+        passes: &DecodingPasses<M>,
         tokens: NewTokens<'_, Self>,
         kv: &mut DeviceKv<M>,
-        run: impl FnOnce(&Self, &Placed<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
+        run: impl FnOnce(&Self, &DevicePlaced<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
     ) -> Done<Option<Self::Act>> {
-        let Some(pass) = self.recorded(tokens.segments) else { return Ok(None) };
+        let Some(pass) = self.recorded_pass(tokens.segments) else { return Ok(None) };
         let shape = kv.shape;
         let record = || self.record(pass, shape, run);
-        passes.with(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
+        passes.with_recording(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
     }
 
-    fn part<'p>(&self, all: &'p Placed<'_, M>, _: Range<usize>) -> Placed<'p, M> {
-        Placed::Again(all.tokens())
+    fn part<'p>(&self, all: &'p DevicePlaced<'_, M>, _: Range<usize>) -> DevicePlaced<'p, M> {
+        DevicePlaced::Again(all.tokens())
     }
 
     fn parts<'l>(&self, _: usize, _: impl Iterator<Item = &'l Linear<Self>>) -> usize {
         1
     }
 
-    fn join(&self, parts: &mut [Share<Self>], _: &mut Pool<Self>) -> Done<Self::Act> {
+    fn join(&self, parts: &mut [ThreadBuffers<Self>], _: &mut Pool<Self>) -> Done<Self::Act> {
         parts.first_mut().map(|part| std::mem::take(&mut part.hidden)).ok_or_else(empty)
     }
 
@@ -75,13 +82,15 @@ impl<M: Runner> Ops for Device<M> {
     fn gather(
         &self,
         table: &Param<Self>,
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Stream> {
         let (ids, width) = (&at.tokens().ids, table.dims()[1]);
         let mut x = self.take(ids.token_count() * width)?;
         let to = x.write()?;
-        with(table, |table| self.kernels.gather_rows(table, ids, width, to).map_err(failed))?;
+        with_weight(table, |table| {
+            self.kernels.gather_rows(table, ids, width, to).map_err(machine_error)
+        })?;
         Ok(x)
     }
 
@@ -89,12 +98,12 @@ impl<M: Runner> Ops for Device<M> {
         &self,
         table: &Param<Self>,
         dx: &Self::Stream,
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<()> {
         let Some(dtable) = sum(sums, table)? else { return Ok(()) };
         let (dx, width) = (dx.read()?, table.dims()[1]);
-        self.kernels.scatter_add(dx, &at.tokens().ids, width, dtable).map_err(failed)
+        self.kernels.scatter_add(dx, &at.tokens().ids, width, dtable).map_err(machine_error)
     }
 
     fn norm(
@@ -105,7 +114,7 @@ impl<M: Runner> Ops for Device<M> {
     ) -> Done<Self::Act> {
         let mut y = self.take(x.len())?;
         let (x, to) = (x.read()?, y.write()?);
-        with(weight, |w| self.kernels.rms_norm(x, w, *eps, to).map_err(failed))?;
+        with_weight(weight, |w| self.kernels.rms_norm(x, w, *eps, to).map_err(machine_error))?;
         Ok(y)
     }
 
@@ -121,8 +130,8 @@ impl<M: Runner> Ops for Device<M> {
         let add = onto.is_some();
         let mut dx = onto.map_or_else(|| self.take(x.len()), Ok)?;
         let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, weight)?);
-        with(weight, |w| {
-            self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(failed)
+        with_weight(weight, |w| {
+            self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(machine_error)
         })?;
         Ok(dx)
     }
@@ -173,7 +182,7 @@ impl<M: Runner> Ops for Device<M> {
             let to = if index == 0 { Destination::F32(to) } else { Destination::Add(to) };
             self.map_back(map, [x.read()?, dy.read()?], to, sums)?;
         }
-        self.kernels.round_to_bf16(wide.read()?, dx.write()?).map_err(failed)?;
+        self.kernels.round_to_bf16(wide.read()?, dx.write()?).map_err(machine_error)?;
         Ok(dx)
     }
 
@@ -186,7 +195,7 @@ impl<M: Runner> Ops for Device<M> {
         pool: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let mut rounded = self.take(dy.len())?;
-        self.kernels.round_to_bf16(dy.read()?, rounded.write()?).map_err(failed)?;
+        self.kernels.round_to_bf16(dy.read()?, rounded.write()?).map_err(machine_error)?;
         self.linear_back(x, &[(map, &rounded)], sums, pool)
     }
 
@@ -194,21 +203,23 @@ impl<M: Runner> Ops for Device<M> {
         &self,
         mut x: Self::Act,
         turn: &HeadTurn<'_, Self>,
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         _: &mut Pool<Self>,
     ) -> Done<(Self::Act, Option<Self::Act>)> {
         let HeadTurn { heads, norm, rope } = *turn;
         let positions = &at.tokens().positions;
         let Some(Norm { weight, eps }) = norm else {
             let to = x.write()?;
-            self.kernels.apply_rope(to, heads, positions, rope, None, None).map_err(failed)?;
+            self.kernels
+                .apply_rope(to, heads, positions, rope, None, None)
+                .map_err(machine_error)?;
             return Ok((x, None));
         };
         let mut raw = self.take(x.len())?;
         let (to, copy) = (x.write()?, Some(raw.write()?));
-        with(weight, |w| {
+        with_weight(weight, |w| {
             let norm = Some(HeadNorm { w, eps: *eps });
-            self.kernels.apply_rope(to, heads, positions, rope, norm, copy).map_err(failed)
+            self.kernels.apply_rope(to, heads, positions, rope, norm, copy).map_err(machine_error)
         })?;
         Ok((x, Some(raw)))
     }
@@ -218,7 +229,7 @@ impl<M: Runner> Ops for Device<M> {
         mut dx: Self::Act,
         raw: Option<Self::Act>,
         turn: &HeadTurn<'_, Self>,
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
@@ -228,19 +239,24 @@ impl<M: Runner> Ops for Device<M> {
         match (norm, &raw) {
             (Some(Norm { weight, eps }), Some(raw)) => {
                 let (raw, dw) = (raw.read()?, sum(sums, weight)?);
-                with(weight, |w| {
+                with_weight(weight, |w| {
                     let norm = Some((HeadNorm { w, eps: *eps }, raw));
-                    self.kernels.rope_back(to, heads, positions, rope, norm, dw).map_err(failed)
+                    self.kernels
+                        .rope_back(to, heads, positions, rope, norm, dw)
+                        .map_err(machine_error)
                 })?;
             }
-            _ => self.kernels.rope_back(to, heads, positions, rope, None, None).map_err(failed)?,
+            _ => self
+                .kernels
+                .rope_back(to, heads, positions, rope, None, None)
+                .map_err(machine_error)?,
         }
         Ok(dx)
     }
 
     fn swiglu(&self, gate: &Self::Act, up: &Self::Act, _: &mut Pool<Self>) -> Done<Self::Act> {
         let mut act = self.take(gate.len())?;
-        self.kernels.swiglu(gate.read()?, up.read()?, act.write()?).map_err(failed)?;
+        self.kernels.swiglu(gate.read()?, up.read()?, act.write()?).map_err(machine_error)?;
         Ok(act)
     }
 
@@ -254,14 +270,14 @@ impl<M: Runner> Ops for Device<M> {
         let (mut dgate, mut dup) = (act, self.take(gate.len())?);
         let given = [gate.read()?, up.read()?, dact.read()?];
         let to = [dgate.write()?, dup.write()?];
-        self.kernels.swiglu_back(given, to, None).map_err(failed)?;
+        self.kernels.swiglu_back(given, to, None).map_err(machine_error)?;
         Ok([dgate, dup])
     }
 
     fn attend(
         &self,
         [q, k, v]: [&Self::Act; 3],
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         heads: Heads,
         _: &mut Pool<Self>,
     ) -> Done<(Self::Act, Self::Lse)> {
@@ -270,7 +286,7 @@ impl<M: Runner> Ops for Device<M> {
         let (layout, _) = at.rows()?;
         self.kernels
             .attend_packed(qkv, layout, heads, out.write()?, lse.write()?)
-            .map_err(failed)?;
+            .map_err(machine_error)?;
         Ok((out, lse))
     }
 
@@ -279,7 +295,7 @@ impl<M: Runner> Ops for Device<M> {
         [q, k, v]: [&Self::Act; 3],
         [out, dout]: [&Self::Act; 2],
         lse: &Self::Lse,
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         heads: Heads,
         _: &mut Pool<Self>,
     ) -> Done<[Self::Act; 3]> {
@@ -287,7 +303,9 @@ impl<M: Runner> Ops for Device<M> {
             [self.take(q.len())?, self.take(k.len())?, self.take(v.len())?];
         let (qkv, out) = ([q.read()?, k.read()?, v.read()?], [out.read()?, dout.read()?]);
         let (to, (_, layout)) = ([dq.write()?, dk.write()?, dv.write()?], at.rows()?);
-        self.kernels.attend_back(qkv, out, lse.read()?, layout, heads, to).map_err(failed)?;
+        self.kernels
+            .attend_back(qkv, out, lse.read()?, layout, heads, to)
+            .map_err(machine_error)?;
         Ok([dq, dk, dv])
     }
 
@@ -297,26 +315,28 @@ impl<M: Runner> Ops for Device<M> {
         kv: &DeviceKv<M>,
         layer: usize,
         [k, v]: [&Self::Act; 2],
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
     ) -> Done<()> {
         let (new, shape, mut blocks) = ([k.read()?, v.read()?], kv.shape, kv.blocks());
-        self.kernels.append_tokens(new, at.cached()?, shape, layer, blocks.write()?).map_err(failed)
+        self.kernels
+            .append_tokens(new, at.cached_tables()?, shape, layer, blocks.write()?)
+            .map_err(machine_error)
     }
 
     fn attend_cached(
         &self,
         q: &Self::Act,
         (kv, layer): (&DeviceKv<M>, usize),
-        at: &Placed<'_, M>,
+        at: &DevicePlaced<'_, M>,
         heads: Heads,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let mut out = self.take(q.len())?;
-        let (q, blocks, tables) = (q.read()?, kv.blocks(), at.cached()?);
+        let (q, blocks, tables) = (q.read()?, kv.blocks(), at.cached_tables()?);
         let (blocks, to) = (blocks.read()?, out.write()?);
         self.kernels
             .attend_cached(q, blocks, tables, kv.shape, layer, heads, to)
-            .map_err(failed)?;
+            .map_err(machine_error)?;
         Ok(out)
     }
 
@@ -327,9 +347,10 @@ impl<M: Runner> Ops for Device<M> {
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
         let (h, rows_at_once) = (hidden.read()?, rows_at_once(head));
-        with(head, |w| {
+        with_weight(head, |w| {
             let input = input(h, w, of, rows_at_once);
-            let [logp, entropy] = self.kernels.head_log_probabilities(&input).map_err(failed)?;
+            let [logp, entropy] =
+                self.kernels.head_log_probabilities(&input).map_err(machine_error)?;
             Ok((logp, entropy))
         })
     }
@@ -346,9 +367,9 @@ impl<M: Runner> Ops for Device<M> {
         let mut dhidden = self.take(hidden.len())?;
         let (h, to, dw) = (hidden.read()?, dhidden.write()?, sum(sums, head)?);
         let rows_at_once = rows_at_once(head);
-        with(head, |w| {
+        with_weight(head, |w| {
             let input = input(h, w, of, rows_at_once);
-            self.kernels.head_loss(&input, offsets, loss, to, dw).map_err(failed)?
+            self.kernels.head_loss(&input, offsets, loss, to, dw).map_err(machine_error)?
         })?;
         Ok(dhidden)
     }

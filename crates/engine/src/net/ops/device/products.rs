@@ -4,7 +4,7 @@ use maverl_kernels::cuda::{
     AdapterTerms, Destination, LinearOutput, MapOutput, Slice, fit_one_launch,
 };
 
-use super::{Device, Done, Numbers, Runner, failed, sum, with};
+use super::{Device, DeviceNumbers, Done, Runner, machine_error, sum, with_weight};
 use crate::files::{ModelError, ModelErrorKind};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora};
@@ -12,7 +12,7 @@ use crate::net::values::Param;
 
 impl<M: Runner> Device<M> {
     /// Computes `scale · x Aᵀ`, `[N, r]`, for the correction of an adapter.
-    fn low(&self, x: Slice<'_, u16>, lora: &Lora<Self>) -> Done<Numbers<M, u16>> {
+    fn low(&self, x: Slice<'_, u16>, lora: &Lora<Self>) -> Done<DeviceNumbers<M, u16>> {
         if lora.dropout.is_some() {
             let what = "dropout of an adapter is not supported on this device: set `dropout = 0`";
             return Err(ModelError::new(ModelErrorKind::Argument, what));
@@ -22,7 +22,9 @@ impl<M: Runner> Device<M> {
         let mut low = self.take(n * r)?;
         let to = Destination::Bf16(low.write()?);
         let out = LinearOutput { scale: lora.scale, bias: None, to };
-        with(&lora.a, |a| self.kernels.linear(x, a, [n, r, i], None, out).map_err(failed))?;
+        with_weight(&lora.a, |a| {
+            self.kernels.linear(x, a, [n, r, i], None, out).map_err(machine_error)
+        })?;
         Ok(low)
     }
 
@@ -37,25 +39,29 @@ impl<M: Runner> Device<M> {
         let shape = [x.len() / i, o, i];
         let run = |bias: Option<Slice<'_, u16>>, adapter: Option<AdapterTerms<'_>>| {
             let out = LinearOutput { scale: 1.0, bias, to };
-            with(&map.weight, |w| self.kernels.linear(x, w, shape, adapter, out).map_err(failed))
+            with_weight(&map.weight, |w| {
+                self.kernels.linear(x, w, shape, adapter, out).map_err(machine_error)
+            })
         };
         let biased = |adapter: Option<AdapterTerms<'_>>| match &map.bias {
-            Some(bias) => with(bias, |bias| run(Some(bias), adapter)),
+            Some(bias) => with_weight(bias, |bias| run(Some(bias), adapter)),
             None => run(None, adapter),
         };
         let Some(lora) = &map.lora else { return biased(None) };
         let low = self.low(x, lora)?;
         let left = low.read()?;
-        with(&lora.b, |right| biased(Some(AdapterTerms { left, right, rank: lora.dims().0 })))
+        with_weight(&lora.b, |right| {
+            biased(Some(AdapterTerms { left, right, rank: lora.dims().0 }))
+        })
     }
 
     /// Computes maps of one input, in one launch where its rows are few and no map has an adapter.
     pub(super) fn maps<const N: usize>(
         &self,
-        x: &Numbers<M, u16>,
+        x: &DeviceNumbers<M, u16>,
         maps: [&Linear<Self>; N],
-    ) -> Done<[Numbers<M, u16>; N]> {
-        let mut ys = [(); N].map(|()| Numbers::default());
+    ) -> Done<[DeviceNumbers<M, u16>; N]> {
+        let mut ys = [(); N].map(|()| DeviceNumbers::default());
         let (x, k) = (x.read()?, maps[0].dims().1);
         let m = x.len() / k;
         if !fit_one_launch(N, m) || maps.iter().any(|map| map.lora.is_some()) {
@@ -76,7 +82,7 @@ impl<M: Runner> Device<M> {
             let w = weights.high.read()?.sub_slice(at.clone());
             outputs.push(MapOutput { w, bias, to: y.write()? });
         }
-        self.kernels.linear_maps(x, [m, k], &outputs).map_err(failed)?;
+        self.kernels.linear_maps(x, [m, k], &outputs).map_err(machine_error)?;
         drop(outputs);
         Ok(ys)
     }
@@ -98,18 +104,18 @@ impl<M: Runner> Device<M> {
             let Some(dw) = sum(sums, param)? else { return Ok(()) };
             let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw) };
             let [rows, columns] = shape;
-            kernels.linear_back_weight(left, right, [rows, columns, n], out).map_err(failed)
+            kernels.linear_back_weight(left, right, [rows, columns, n], out).map_err(machine_error)
         };
         weight(&map.weight, [dy, x], [o, i], sums)?;
         if let Some(bias) = &map.bias
             && let Some(db) = sum(sums, bias)?
         {
-            kernels.sum_rows(dy, db).map_err(failed)?;
+            kernels.sum_rows(dy, db).map_err(machine_error)?;
         }
         let out = LinearOutput { scale: 1.0, bias: None, to };
         let Some(lora) = &map.lora else {
-            return with(&map.weight, |w| {
-                kernels.linear_back(dy, w, [n, i, o], None, out).map_err(failed)
+            return with_weight(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], None, out).map_err(machine_error)
             });
         };
         let r = lora.dims().0;
@@ -118,13 +124,15 @@ impl<M: Runner> Device<M> {
         let mut dlow = self.take(n * r)?;
         let to = Destination::Bf16(dlow.write()?);
         let scaled = LinearOutput { scale: lora.scale, bias: None, to };
-        with(&lora.b, |b| kernels.linear_back(dy, b, [n, r, o], None, scaled).map_err(failed))?;
+        with_weight(&lora.b, |b| {
+            kernels.linear_back(dy, b, [n, r, o], None, scaled).map_err(machine_error)
+        })?;
         let left = dlow.read()?;
         weight(&lora.a, [left, x], [r, i], sums)?;
-        with(&lora.a, |right| {
+        with_weight(&lora.a, |right| {
             let adapter = Some(AdapterTerms { left, right, rank: r });
-            with(&map.weight, |w| {
-                kernels.linear_back(dy, w, [n, i, o], adapter, out).map_err(failed)
+            with_weight(&map.weight, |w| {
+                kernels.linear_back(dy, w, [n, i, o], adapter, out).map_err(machine_error)
             })
         })
     }

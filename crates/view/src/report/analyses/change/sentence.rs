@@ -43,7 +43,7 @@ pub(crate) fn name_cause(change: &ScoreChange, named: u32) -> Option<String> {
     if let Some(term) = change.leading_term() {
         return Some(count_episodes(change, term, named) + &name_main_source(change));
     }
-    if change.along(change.mix) >= change.along(change.new) {
+    if change.share_along(change.mix) >= change.share_along(change.new) {
         let kinds = if change.by < 0.0 { "harder" } else { "easier" };
         return Some(format!(
             "tasks of {kinds} kinds were drawn; {}",
@@ -70,7 +70,7 @@ fn count_episodes(change: &ScoreChange, term: &ChangeTerm, named: u32) -> String
         CauseKind::Solved => "solved tasks have other scores".to_owned(),
         CauseKind::Diverged => format!("{seat} lost {only}{numbers}"),
         CauseKind::Malformed | CauseKind::Truncated => {
-            format!("{} lost {only}{numbers}", term.cause.short())
+            format!("{} lost {only}{numbers}", term.cause.short_text())
         }
         _ => format!("{numbers} are {}", term.cause.text()),
     }
@@ -82,10 +82,11 @@ const MOSTLY: f64 = 0.7;
 /// Names the source of several that most of the change within sources comes from.
 fn name_main_source(change: &ScoreChange) -> String {
     let both = || change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
-    let whole = change.along(change.within_sources());
-    let most = both().max_by(|a, b| change.along(a.within).total_cmp(&change.along(b.within)));
+    let whole = change.share_along(change.within_sources());
+    let most =
+        both().max_by(|a, b| change.share_along(a.within).total_cmp(&change.share_along(b.within)));
     match most {
-        Some(of) if both().count() > 1 && change.along(of.within) > MOSTLY * whole => {
+        Some(of) if both().count() > 1 && change.share_along(of.within) > MOSTLY * whole => {
             format!(", mostly of “{}”", of.source)
         }
         _ => String::new(),
@@ -102,7 +103,7 @@ pub(crate) fn named_parts(change: &ScoreChange) -> String {
         (change.mix, "another mix of tasks".to_owned()),
         (change.new, "tasks of new sources".to_owned()),
     ];
-    let terms = change.terms.iter().map(|term| (term.by, term.cause.short()));
+    let terms = change.terms.iter().map(|term| (term.by, term.cause.short_text()));
     let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
     sort_by(&mut parts, |(a, _), (b, _)| {
         let along = |part: &f64| part.signum() == change.by.signum();
@@ -156,7 +157,7 @@ fn name_largest(change: &ScoreChange, named: u32) -> Vec<String> {
             format!("Of this, {by} comes from {is} episodes ({was} in step {named}): {text}.");
         return vec![first, second];
     }
-    if change.along(mix) >= change.along(new) {
+    if change.share_along(mix) >= change.share_along(new) {
         let how = if now < before { "harder" } else { "easier" };
         let first = format!("The tasks drawn were of {how} kinds: {} {of}.", signed_number(mix));
         return [first]
@@ -171,7 +172,9 @@ fn name_largest(change: &ScoreChange, named: u32) -> Vec<String> {
 fn list_scores(change: &ScoreChange, named: u32) -> String {
     let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
     let mut sources: Vec<&SourceChange> = both.collect();
-    sort_by(&mut sources, |a, b| change.along(b.within).total_cmp(&change.along(a.within)));
+    sort_by(&mut sources, |a, b| {
+        change.share_along(b.within).total_cmp(&change.share_along(a.within))
+    });
     let score = |SourceChange { source, now, before, .. }: &SourceChange| {
         format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
     };

@@ -91,7 +91,7 @@ impl ScoreChange {
     }
 
     /// Returns a part as far as it goes the way of the change.
-    pub(super) fn along(&self, part: f64) -> f64 {
+    pub(super) fn share_along(&self, part: f64) -> f64 {
         if self.by < 0.0 { -part } else { part }
     }
 
@@ -102,10 +102,13 @@ impl ScoreChange {
 
     /// Returns the largest term, unless another mix of tasks or new sources explain more than all terms.
     pub(crate) fn leading_term(&self) -> Option<&ChangeTerm> {
-        let most =
-            self.terms.iter().max_by(|a, b| self.along(a.by).total_cmp(&self.along(b.by)))?;
-        let others = self.along(self.mix).max(self.along(self.new));
-        (self.along(self.within_sources()) >= others && self.along(most.by) > 0.0).then_some(most)
+        let most = self
+            .terms
+            .iter()
+            .max_by(|a, b| self.share_along(a.by).total_cmp(&self.share_along(b.by)))?;
+        let others = self.share_along(self.mix).max(self.share_along(self.new));
+        (self.share_along(self.within_sources()) >= others && self.share_along(most.by) > 0.0)
+            .then_some(most)
     }
 }
 

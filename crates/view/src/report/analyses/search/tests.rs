@@ -59,7 +59,7 @@ const QUERIES: [&str; 30] = [
 fn write(path: &std::path::Path) {
     let mut dir = RunDir::create(path, &origin()).unwrap();
     let mut journal = Journal::open(dir.path(), &BTreeMap::new()).unwrap();
-    journal.cut().unwrap();
+    journal.cut_to_checkpoint().unwrap();
     for step in 1..=2 {
         let episodes: Vec<Episode> = (0..18_u32).map(|n| one(step, n)).collect();
         let places = write_step(&mut dir, step, &episodes);
