@@ -290,7 +290,8 @@ async fn a_request_for_one_token_is_answered_before_one_for_hundreds_of_choices(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a guard of speed"]
-async fn a_request_for_one_token_is_answered_within_a_second_beside_thousands_of_choices() {
+async fn a_request_for_one_token_is_answered_within_a_second_beside_hundreds_and_thousands_of_choices()
+ {
     let prompts =
         |n: usize| json!({"prompt": vec!["a"; 256], "n": n, "max_tokens": 64, "temperature": 3.0});
     let with = |mut body: Value, fields: Value| {
@@ -299,9 +300,9 @@ async fn a_request_for_one_token_is_answered_within_a_second_beside_thousands_of
         body
     };
     let chat = json!({
-        "messages": [{"role": "user", "content": "a"}], "n": 128, "max_tokens": 64, "temperature": 3.0,
+        "messages": [{"role": "user", "content": "a"}], "n": 16, "max_tokens": 256, "temperature": 3.0,
     });
-    let ids = json!({"token_ids": [5, 6, 7], "sampling_params": {"n": 128, "max_tokens": 64, "temperature": 3.0}});
+    let ids = json!({"token_ids": [5, 6, 7], "sampling_params": {"n": 16, "max_tokens": 256, "temperature": 3.0}});
     let completions = "/v1/completions";
     // Path, body and number of requests at once.
     for (path, body, requests) in [
