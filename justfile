@@ -18,7 +18,14 @@ test:
 
 # The second tier, on an idle machine: every test with all of its cases, long tests, guards of speed and measurements alone,
 # kernels with the compiler's checks of each operation, and unit tests on AVX2.
-full: fmt lint doc full-tests full-kernels (full-path "avx2") full-guards
+full: fmt lint doc full-alone full-tests full-kernels (full-path "avx2") full-guards
+
+# Each crate alone, with its default features and with none: what another crate asks for hides what it lacks.
+full-alone:
+    for crate in settings jinja answers models sandbox kernels engine dist hub macros; do \
+        cargo check -p maverl-$crate && cargo check -p maverl-$crate --no-default-features || exit 1; done
+    for crate in maverl maverl-serve maverl-view maverl-cli maverl-agents maverl-orchestras; do \
+        cargo check -p $crate && cargo check -p $crate --no-default-features || exit 1; done
 
 # Every test of the first tier with all of its cases.
 full-tests:

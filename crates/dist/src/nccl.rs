@@ -97,7 +97,7 @@ impl Nccl {
         // SAFETY: the handle and the configuration live during the call, which does not keep them.
         let code = unsafe { (nccl.table.init)(&raw mut handle, size, id, rank, &raw mut config) };
         *comm = (!handle.is_null()).then_some(Comm(handle));
-        nccl.check_begun(&mut comm, "ncclCommInitRankConfig", code)?;
+        nccl.check_started(&mut comm, "ncclCommInitRankConfig", code)?;
         nccl.wait(&mut comm, "ncclCommInitRankConfig", &mut || Ok(true))?;
         drop(comm);
         Ok(nccl)
@@ -126,7 +126,7 @@ impl Nccl {
         let stream = stream as StreamHandle;
         // SAFETY: no argument.
         let code = unsafe { (self.table.group_start)() };
-        self.check_begun(&mut comm, "ncclGroupStart", code)?;
+        self.check_started(&mut comm, "ncclGroupStart", code)?;
         for ahead in 1..self.channel.size() {
             let (rank, size) = (self.channel.rank(), self.channel.size());
             let (to, from) = ((rank + ahead) % size, (rank + size - ahead) % size);
@@ -136,7 +136,7 @@ impl Nccl {
                 let code = unsafe {
                     (self.table.send)(at as *const _, bytes, BYTES, peer, handle, stream)
                 };
-                self.check_begun(&mut comm, "ncclSend", code)?;
+                self.check_started(&mut comm, "ncclSend", code)?;
             }
             let (NcclSpan { at, bytes }, peer) = (receives[from], from as i32);
             if bytes > 0 {
@@ -144,12 +144,12 @@ impl Nccl {
                 let code = unsafe {
                     (self.table.receive)(at as *mut _, bytes, BYTES, peer, handle, stream)
                 };
-                self.check_begun(&mut comm, "ncclRecv", code)?;
+                self.check_started(&mut comm, "ncclRecv", code)?;
             }
         }
         // SAFETY: no argument.
         let code = unsafe { (self.table.group_end)() };
-        self.check_begun(&mut comm, "ncclGroupEnd", code)?;
+        self.check_started(&mut comm, "ncclGroupEnd", code)?;
         self.wait(&mut comm, "a transfer", done)
     }
 
@@ -158,7 +158,12 @@ impl Nccl {
     }
 
     /// Aborts unless a call succeeded or is in progress.
-    fn check_begun(&self, comm: &mut Option<Comm>, call: &str, code: i32) -> Result<(), RankError> {
+    fn check_started(
+        &self,
+        comm: &mut Option<Comm>,
+        call: &str,
+        code: i32,
+    ) -> Result<(), RankError> {
         match code {
             IN_PROGRESS => Ok(()),
             _ => self.table.check(call, code).map_err(|reason| self.abort(comm, reason)),
@@ -185,11 +190,11 @@ impl Nccl {
             let mut state = SUCCESS;
             // SAFETY: the communicator was not aborted, and the code is as long as NCCL writes.
             let code = unsafe { (self.table.async_error)(handle, &raw mut state) };
-            self.check_begun(comm, "ncclCommGetAsyncError", code)?;
+            self.check_started(comm, "ncclCommGetAsyncError", code)?;
             if state == SUCCESS && done().map_err(|reason| self.abort(comm, reason))? {
                 return Ok(());
             }
-            self.check_begun(comm, what, state)?;
+            self.check_started(comm, what, state)?;
             let passed = start.elapsed();
             if passed > self.timeout {
                 let seconds = passed.as_secs_f64();
@@ -223,7 +228,7 @@ impl Drop for Nccl {
         let Some(Comm(handle)) = *comm else { return };
         // SAFETY: the communicator was not aborted.
         let code = unsafe { (self.table.finalize)(handle) };
-        let begun = self.check_begun(&mut comm, "ncclCommFinalize", code);
+        let begun = self.check_started(&mut comm, "ncclCommFinalize", code);
         let ended = begun.and_then(|()| self.wait(&mut comm, "ncclCommFinalize", &mut || Ok(true)));
         if let (Ok(()), Some(Comm(handle))) = (ended, comm.take()) {
             // SAFETY: the communicator is finalized, and no longer used.

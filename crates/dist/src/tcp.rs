@@ -97,7 +97,7 @@ impl Link for Tcp {
 
     fn send(&self, to: usize, channel: u32, message: &[u8]) -> Result<(), RankError> {
         let Some(peer) = &self.0.peers[to] else { return Ok(()) };
-        let mut out = peer.lock_out();
+        let mut out = peer.lock_outgoing();
         for (header, piece) in pieces(channel, message) {
             for bytes in [header.encode().as_slice(), piece] {
                 self.0.write(&mut out, bytes).map_err(|error| self.0.closed_error(to, &error))?;

@@ -45,7 +45,7 @@ fn permit_tiles() -> bool {
 
 /// Returns false: other systems are not supported.
 #[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
+fn permit_tiles() -> bool {
     false
 }
 

@@ -94,7 +94,7 @@ struct Country {
     /// The first is the capital.
     cities: Vec<City>,
     people: Vec<Person>,
-    works: Vec<Occupation>,
+    works: Vec<WrittenWork>,
 }
 
 struct City {
@@ -112,7 +112,7 @@ struct Person {
     died: usize,
 }
 
-struct Occupation {
+struct WrittenWork {
     name: String,
     form: &'static str,
     /// Index into the country's people.
@@ -217,7 +217,7 @@ impl Country {
             }
         });
         let people = people.collect();
-        let works = (0..WORKS).map(|_| Occupation {
+        let works = (0..WORKS).map(|_| WrittenWork {
             name: name(),
             form: draw.pick(&FORMS),
             author: draw.index(PEOPLE),
@@ -279,8 +279,8 @@ impl Country {
         }
     }
 
-    fn work_text(&self, work: &Occupation, draw: &mut SplitMix64) -> String {
-        let Occupation { name, form, published, .. } = work;
+    fn work_text(&self, work: &WrittenWork, draw: &mut SplitMix64) -> String {
+        let WrittenWork { name, form, published, .. } = work;
         let author = &self.people[work.author].name;
         match draw.index(3) {
             0 => format!("{name} is a {form} by {author}, published in {published}."),

@@ -54,7 +54,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         model.save_full(dir, &options)?;
         Ok(format!("a model of {} parameters in {}", model.weights.parameters(), dtype.name()))
     })?;
-    print(&format!("wrote {}: {told}{}", args.out.display(), origin.told_origin()))?;
+    print(&format!("wrote {}: {told}{}", args.out.display(), origin.describe_origin()))?;
     let Some((hub, id)) = target else { return Ok(ExitCode::SUCCESS) };
     let at = hub.push(&id, &args.out, args.private).map_err(|error| {
         let dir = args.out.display();

@@ -49,7 +49,7 @@ pub fn write(
     let provenance = json!({
         "maverl": env!("CARGO_PKG_VERSION"),
         "sources": sources,
-        "options": told_options(options),
+        "options": recorded_options(options),
         "files": files,
     });
     let mut text = serde_json::to_string_pretty(&provenance)?;
@@ -68,7 +68,7 @@ fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
 }
 
 /// Returns the options for the provenance.
-fn told_options(options: &CollectOptions) -> Value {
+fn recorded_options(options: &CollectOptions) -> Value {
     let CollectOptions { kinds, filters, dedup, balance, label, .. } = options;
     let CollectOptions { margin, pairs, test_share, format, .. } = options;
     let texts = |patterns: &[Pattern]| -> Vec<String> {

@@ -25,7 +25,7 @@ impl Conversation {
         if self.messages.is_empty() {
             self.tools.clone_from(&prompt.tools);
         }
-        let heard = self.heard_messages(prompt);
+        let heard = self.next_messages(prompt);
         self.messages.extend(heard);
     }
 
@@ -37,7 +37,7 @@ impl Conversation {
     /// Returns the messages so far and those of a prompt.
     pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
         let mut all = self.messages.clone();
-        all.extend(self.heard_messages(prompt));
+        all.extend(self.next_messages(prompt));
         all
     }
 
@@ -47,7 +47,7 @@ impl Conversation {
     }
 
     /// Returns the messages of the next prompt.
-    fn heard_messages(&self, prompt: &Prompt) -> Vec<Message> {
+    fn next_messages(&self, prompt: &Prompt) -> Vec<Message> {
         if !prompt.messages.is_empty() {
             return prompt.messages.clone();
         }

@@ -48,8 +48,8 @@ impl ModelBackend {
         let request =
             Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
-        let reply = tokenizer.decode(spoken_ids(&completion.ids, &self.stop_ids));
-        Ok(self.said_reply(conversation, next, completion, reply, ask.seed))
+        let reply = tokenizer.decode(reply_ids(&completion.ids, &self.stop_ids));
+        Ok(self.record_reply(conversation, next, completion, reply, ask.seed))
     }
 
     /// Samples as many tokens as are recorded: limits of the request are not recorded, and change no token before them.
@@ -80,7 +80,7 @@ impl ModelBackend {
         Arc::new(sampling)
     }
 
-    fn said_reply(
+    fn record_reply(
         &self,
         conversation: &mut Conversation,
         next: NextPrompt,
@@ -132,7 +132,7 @@ impl ChatBackend for ModelBackend {
 }
 
 /// Returns the sampled tokens without the stop id at their end.
-fn spoken_ids<'a>(ids: &'a [u32], stop_ids: &[u32]) -> &'a [u32] {
+fn reply_ids<'a>(ids: &'a [u32], stop_ids: &[u32]) -> &'a [u32] {
     match ids.split_last() {
         Some((last, rest)) if stop_ids.contains(last) => rest,
         _ => ids,
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn only_a_stop_id_at_the_end_is_not_spoken() {
-        assert_eq!(spoken_ids(&[9, 4, 9], &[9]), [9, 4]);
-        assert_eq!(spoken_ids(&[9, 4], &[9]), [9, 4]);
-        assert!(spoken_ids(&[], &[9]).is_empty());
+        assert_eq!(reply_ids(&[9, 4, 9], &[9]), [9, 4]);
+        assert_eq!(reply_ids(&[9, 4], &[9]), [9, 4]);
+        assert!(reply_ids(&[], &[9]).is_empty());
     }
 
     #[test]

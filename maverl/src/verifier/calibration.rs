@@ -51,7 +51,7 @@ impl Calibration {
             .map(|(logit, label)| (*logit, if *label { high } else { low }))
             .collect();
         // The minimum over the offset is convex in the slope, and its derivative is that at the best offset.
-        let slope = zero_by_halving((BOUNDS.0.ln(), BOUNDS.1.ln()), |slope| {
+        let slope = bisect_zero((BOUNDS.0.ln(), BOUNDS.1.ln()), |slope| {
             let (slope, offset) = (slope.exp(), best_offset(&rows, slope.exp()));
             rows.iter().map(|(z, t)| (sigmoid(slope * z + offset) - t) * z).sum()
         })
@@ -67,13 +67,13 @@ impl Calibration {
 /// ```
 fn best_offset(rows: &[(f64, f64)], slope: f64) -> f64 {
     let far = rows.iter().map(|(z, _)| (slope * z).abs()).fold(0.0, f64::max) + 40.0;
-    zero_by_halving((-far, far), |offset| {
+    bisect_zero((-far, far), |offset| {
         rows.iter().map(|(z, t)| sigmoid(slope * z + offset) - t).sum()
     })
 }
 
 /// Returns the place in an interval at which a growing function is 0.
-fn zero_by_halving((mut low, mut high): (f64, f64), of: impl Fn(f64) -> f64) -> f64 {
+fn bisect_zero((mut low, mut high): (f64, f64), of: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);
         if of(middle) > 0.0 { high = middle } else { low = middle }

@@ -40,7 +40,7 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
         let of_table =
             !declared.built_in && !declared.tag.is_empty() && declared.table.ends_with(&path);
         if declared.declaration.name == name || of_table {
-            blocks.push(declared.explain_whole(width));
+            blocks.push(declared.explain_declaration(width));
         } else if !declared.built_in
             && declared.is_in(before)
             && let Some(setting) = declared.settings().iter().find(|key| key.name == *last)
@@ -167,7 +167,7 @@ impl DeclaredKind<'_> {
     }
 
     /// Explains a declaration: its purpose, where it is written, and its settings.
-    fn explain_whole(&self, width: usize) -> String {
+    fn explain_declaration(&self, width: usize) -> String {
         let title = format!(
             "{}: {} `{}`: {}",
             self.written_in(),

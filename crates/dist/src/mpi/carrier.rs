@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::link::{Mpi, MpiEnd};
 use super::world::{MpiTransfer, World};
 use crate::RankError;
-use crate::message::{ABORT, HEADER, HEARTBEAT, LEAVE, PIECE, PieceHeader, STOP, report, reported};
+use crate::message::{
+    ABORT, HEADER, HEARTBEAT, LEAVE, PIECE, PieceHeader, STOP, report, reported_failure,
+};
 
 /// Time after the last message in which there is no pause.
 const BUSY: Duration = Duration::from_micros(200);
@@ -234,7 +236,7 @@ fn deliver(shared: &Mpi, from: usize, mut bytes: Vec<u8>) -> Result<bool, String
         HEARTBEAT => {}
         LEAVE => return Ok(true),
         STOP => shared.inbox.stop(from),
-        ABORT => shared.fail(&reported(&String::from_utf8_lossy(&bytes), from)),
+        ABORT => shared.fail(&reported_failure(&String::from_utf8_lossy(&bytes), from)),
         _ => {
             let delivered = shared.inbox.deliver((from, channel), bytes, more);
             delivered.map_err(|error| error.to_string())?;

@@ -43,7 +43,7 @@ impl TcpPeer {
         Ok(Self { place, out, stream, heard, left })
     }
 
-    pub(super) fn lock_out(&self) -> MutexGuard<'_, Out> {
+    pub(super) fn lock_outgoing(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

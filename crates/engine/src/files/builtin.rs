@@ -13,7 +13,7 @@ pub const FILES: &[&str] = &[];
 
 /// Returns a file of a shipped model.
 #[cfg(not(any(test, feature = "models")))]
-pub fn file(_model: &str, _name: &str) -> Option<&'static [u8]> {
+pub fn model_file(_model: &str, _name: &str) -> Option<&'static [u8]> {
     None
 }
 

@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
 /// Sends a request without a body to its episode.
-pub(super) async fn ask_episode(
+pub(super) async fn request_without_body(
     open: Result<Arc<Open>, Refusal>,
     command: impl FnOnce(Reply) -> EpisodeCommand,
 ) -> Result<Value, Refusal> {
@@ -29,7 +29,7 @@ pub(super) async fn ask_episode(
 }
 
 /// Sends a request with a body to its episode.
-pub(super) async fn tell_episode<T>(
+pub(super) async fn request_with_body<T>(
     shared: &GatewayState,
     request: Request,
     read: impl FnOnce(Fields) -> Result<T, Refusal>,

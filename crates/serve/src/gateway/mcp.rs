@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
-use super::access::{MOST_BYTES, ask_episode, open};
+use super::access::{MOST_BYTES, open, request_without_body};
 use super::course::EpisodeCommand;
 use super::shared::GatewayState;
 use crate::body;
@@ -49,13 +49,15 @@ pub(super) async fn route(State(shared): State<Arc<GatewayState>>, request: Requ
             "serverInfo": {"name": "maverl", "version": env!("CARGO_PKG_VERSION")},
         })),
         "ping" => Ok(json!({})),
-        "tools/list" => ask_episode(Ok(open), EpisodeCommand::Tools)
+        "tools/list" => request_without_body(Ok(open), EpisodeCommand::Tools)
             .await
             .map(|told| listed_tools(&told))
             .map_err(rpc_failure),
         "tools/call" => match action(params) {
             Ok(action) => {
-                let seen = ask_episode(Ok(open), |reply| EpisodeCommand::Act(action, reply)).await;
+                let seen =
+                    request_without_body(Ok(open), |reply| EpisodeCommand::Act(action, reply))
+                        .await;
                 seen.map(|seen| call_result(&seen)).map_err(rpc_failure)
             }
             Err(error) => Err(error),

@@ -197,7 +197,7 @@ impl EpisodePlayer for Gateway {
         let shared = &*self.shared;
         let (sender, mut commands) = mpsc::channel(WAITING);
         let entered = shared.episodes.enter(sender).map_err(program)?;
-        let told = shared.told_episode(state, &entered.open.id);
+        let told = shared.describe_episode(state, &entered.open.id);
         let player = shared.player(state, &entered, &told).await;
         let mut player = player.map_err(program)?;
         let finished = &entered.open.finished;
@@ -233,12 +233,12 @@ impl EpisodePlayer for Gateway {
                 Some(PlayerEnd::Exited(Ok(status))) => match player {
                     GatewayPlayer::Process(process, _) => {
                         let left = process.end_group(status, &entered.key).await;
-                        break shared.end_of_program(&mut course, left).await;
+                        break shared.end_after_program(&mut course, left).await;
                     }
                     GatewayPlayer::Worker(_) => status.to_string(),
                 },
             };
-            break shared.end_of_loss(&mut course, message);
+            break shared.end_after_loss(&mut course, message);
         };
         shared.warn(course.ignored);
         match course.close(end) {

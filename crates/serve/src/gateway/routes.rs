@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::access::{MOST_BYTES, ask_episode, belongs, key, open, tell_episode};
+use super::access::{MOST_BYTES, belongs, key, open, request_with_body, request_without_body};
 use super::call::{SeatCall, digest};
 use super::course::EpisodeCommand;
 use super::dialect::Dialect;
@@ -142,24 +142,28 @@ async fn models(State(shared): State<Arc<GatewayState>>, request: Request) -> Re
 
 async fn state(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let open = open(&shared, request.uri(), request.headers());
-    respond_with(ask_episode(open, EpisodeCommand::State).await)
+    respond_with(request_without_body(open, EpisodeCommand::State).await)
 }
 
 async fn tools(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let open = open(&shared, request.uri(), request.headers());
-    respond_with(ask_episode(open, EpisodeCommand::Tools).await)
+    respond_with(request_without_body(open, EpisodeCommand::Tools).await)
 }
 
 async fn act(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
-    respond_with(tell_episode(&shared, request, read_action, EpisodeCommand::Act).await)
+    respond_with(request_with_body(&shared, request, read_action, EpisodeCommand::Act).await)
 }
 
 async fn parts(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
-    respond_with(tell_episode(&shared, request, ReportedPart::read, EpisodeCommand::Part).await)
+    respond_with(
+        request_with_body(&shared, request, ReportedPart::read, EpisodeCommand::Part).await,
+    )
 }
 
 async fn fail(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
-    respond_with(tell_episode(&shared, request, ReportedFailure::read, EpisodeCommand::Fail).await)
+    respond_with(
+        request_with_body(&shared, request, ReportedFailure::read, EpisodeCommand::Fail).await,
+    )
 }
 
 async fn finish(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {

@@ -67,7 +67,7 @@ impl GatewayState {
     }
 
     /// Returns what a program is told of its episode. References of the task are told only where the options name them.
-    pub(super) fn told_episode(&self, state: &EpisodeState, id: &str) -> Value {
+    pub(super) fn describe_episode(&self, state: &EpisodeState, id: &str) -> Value {
         let task = state.task();
         let data = self.options.data.iter();
         let data = data.filter_map(|key| Some((key.clone(), task.data.get(key)?.clone())));
@@ -110,7 +110,11 @@ impl GatewayState {
     }
 
     /// Returns the end of an episode whose program has ended.
-    pub(super) async fn end_of_program(&self, course: &mut EpisodeCourse<'_>, left: Left) -> End {
+    pub(super) async fn end_after_program(
+        &self,
+        course: &mut EpisodeCourse<'_>,
+        left: Left,
+    ) -> End {
         if let Some(end) = course.end.take() {
             return end;
         }
@@ -136,12 +140,12 @@ impl GatewayState {
             }
             Some(BY_POLICY) => End::Answer(None),
             Some(BY_PROGRAM) => fault(left.message()),
-            _ => self.end_of_loss(course, left.message()),
+            _ => self.end_after_loss(course, left.message()),
         }
     }
 
     /// Returns the end of an episode whose program crashed, or whose worker is gone.
-    pub(super) fn end_of_loss(&self, course: &mut EpisodeCourse<'_>, message: String) -> End {
+    pub(super) fn end_after_loss(&self, course: &mut EpisodeCourse<'_>, message: String) -> End {
         // Clients raise refusals, so most programs end with them.
         if course.was_limited() {
             return End::Answer(None);

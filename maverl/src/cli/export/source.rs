@@ -104,7 +104,7 @@ pub(super) enum ExportOrigin {
 
 impl ExportOrigin {
     /// Returns the policy and the step, for the message about what was written.
-    pub(super) fn told_origin(&self) -> String {
+    pub(super) fn describe_origin(&self) -> String {
         match self {
             Self::Model(_) => String::new(),
             Self::Policy { policy, step, .. } => format!(" (policy `{policy}`, step {step})"),

@@ -82,7 +82,7 @@ fn find(name: &str) -> Option<(&str, Alias)> {
 pub fn help(name: &str, model: Option<&str>) -> Option<String> {
     let (part, Alias { here, note, .. }) = find(name)?;
     let keys: Vec<String> =
-        here.iter().map(|key| format!("`{}`", settle_model(key, model))).collect();
+        here.iter().map(|key| format!("`{}`", insert_model_name(key, model))).collect();
     let note = if note.is_empty() { String::new() } else { format!("; {note}") };
     if keys.is_empty() {
         Some(note.trim_start_matches("; ").to_owned())
@@ -95,7 +95,7 @@ pub fn help(name: &str, model: Option<&str>) -> Option<String> {
 pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
     let (_, Alias { here, note, .. }) = find(name)?;
     let keys: Vec<String> =
-        here.iter().map(|key| format!("`{}`", settle_model(key, model))).collect();
+        here.iter().map(|key| format!("`{}`", insert_model_name(key, model))).collect();
     Some(match (keys.is_empty(), note.is_empty()) {
         (true, _) => format!("`{name}`: {note}"),
         (false, true) => format!("`{name}` is {}", keys.join(" and ")),
@@ -107,11 +107,11 @@ pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
 pub fn key(name: &str, model: Option<&str>) -> Option<String> {
     let (_, alias) = find(name)?;
     let first = alias.here.first().filter(|key| !key.starts_with('-')).copied()?;
-    Some(settle_model(first, model))
+    Some(insert_model_name(first, model))
 }
 
 /// Inserts the name of the run's model into a key, if known.
-fn settle_model(key: &str, model: Option<&str>) -> String {
+fn insert_model_name(key: &str, model: Option<&str>) -> String {
     match (key.strip_prefix("models.NAME"), model) {
         (Some(rest), Some(model)) => format!("models.{model}{rest}"),
         _ => key.to_owned(),

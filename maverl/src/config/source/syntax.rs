@@ -10,7 +10,7 @@ use super::names::snake_case;
 use super::unread::UnreadValue;
 
 /// Span, message and help.
-type FoundSyntax = (Range<usize>, String, String);
+type SyntaxProblem = (Range<usize>, String, String);
 
 /// Returns the problem of a parser error, explained if the line shows the intent.
 pub(super) fn explain(name: &str, text: &str, error: &TomlError) -> UnreadValue {
@@ -52,7 +52,7 @@ fn other_format(text: &str) -> Option<String> {
 }
 
 /// Reports a key or table that is defined twice, with the line of the first.
-fn twice(text: &str, at: usize, said: &str) -> Option<FoundSyntax> {
+fn twice(text: &str, at: usize, said: &str) -> Option<SyntaxProblem> {
     let (_, key) = said.split_once("duplicate key `")?;
     let key = key.split('`').next()?;
     let line = Line::line_around(text, at);
@@ -138,7 +138,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds quotes that a word processor has made.
-    fn typographic(&self) -> Option<FoundSyntax> {
+    fn typographic(&self) -> Option<SyntaxProblem> {
         let (at, c) = self.text.char_indices().find(|(_, c)| "“”„‘’«»".contains(*c))?;
         // Inside a quoted text, they are valid.
         if self.text[..at].contains(['"', '\'']) {
@@ -153,7 +153,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds a header that is not closed, or not quoted.
-    fn header(&self) -> Option<FoundSyntax> {
+    fn header(&self) -> Option<SyntaxProblem> {
         let code = self.code();
         let inner = code.strip_prefix('[')?;
         let name = inner.split(']').next()?.trim_matches(['[', ' ']);
@@ -176,7 +176,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds a comment of another language.
-    fn comment(&self) -> Option<FoundSyntax> {
+    fn comment(&self) -> Option<SyntaxProblem> {
         let code = self.code();
         let mark = ["//", "--", ";", "/*"].into_iter().find(|mark| code.starts_with(mark))?;
         Some((
@@ -187,7 +187,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds an invalid key or value of an assignment.
-    fn assignment(&self) -> Option<FoundSyntax> {
+    fn assignment(&self) -> Option<SyntaxProblem> {
         let code = self.code();
         let Some((key, value)) = code.split_once('=') else { return self.without_equals() };
         let (key, value) = (key.trim(), value.trim());
@@ -202,7 +202,7 @@ impl<'t> Line<'t> {
         Some((self.span(value), what, help))
     }
 
-    fn without_equals(&self) -> Option<FoundSyntax> {
+    fn without_equals(&self) -> Option<SyntaxProblem> {
         let code = self.code();
         let parts = code.split_once(':').or_else(|| code.split_once(char::is_whitespace));
         let (key, value) = parts.map_or((code, ""), |(key, value)| (key.trim(), value.trim()));
@@ -218,7 +218,7 @@ impl<'t> Line<'t> {
     }
 
     /// Finds a key with characters that require quotes.
-    fn key(&self, key: &str) -> Option<FoundSyntax> {
+    fn key(&self, key: &str) -> Option<SyntaxProblem> {
         let strange = key.contains(['/', ' ', '@', '+', '-', ':']) && !key.contains(['"', '\'']);
         let fine = key.split('.').all(|part| bare(part.trim()));
         if !strange || fine {

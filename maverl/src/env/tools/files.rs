@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::FilesOptions;
-use super::provider::{CallFailure, CalledEpisode, ToolProvider, blocking, text, tool};
+use super::provider::{CallContext, CallFailure, ToolProvider, blocking, text, tool};
 use super::state::State;
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
@@ -150,7 +150,7 @@ impl ToolProvider for Files {
 
     fn call<'a>(
         &'a self,
-        episode: CalledEpisode<'a>,
+        episode: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {

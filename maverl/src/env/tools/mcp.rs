@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Mutex;
 
 use super::McpServer;
-use super::provider::{CallFailure, CalledEpisode, ToolProvider, within_limit};
+use super::provider::{CallContext, CallFailure, ToolProvider, within_limit};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 use connection::{Address, Connection, McpService};
@@ -105,7 +105,7 @@ impl ToolProvider for Server {
 
     fn call<'a>(
         &'a self,
-        _: CalledEpisode<'a>,
+        _: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {

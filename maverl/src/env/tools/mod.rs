@@ -30,7 +30,7 @@ use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
 use self::goal::Goal;
-use self::provider::{CallFailure, CalledEpisode};
+use self::provider::{CallContext, CallFailure};
 use self::start::ToolSet;
 use self::state::State;
 use super::search::SearchEnvironment;
@@ -87,7 +87,7 @@ impl Environment for ToolsEnvironment {
     }
 
     fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        self.look_at(base, tasks)
+        self.validate_all(base, tasks)
     }
 
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
@@ -179,9 +179,8 @@ impl ToolsEnvironment {
         let provider = self.tool_set.provider(&name);
         let provider =
             provider.ok_or_else(|| EnvError::new("the tools environment was not started"))?;
-        let done = AssertUnwindSafe(provider.call(CalledEpisode { task, state }, call))
-            .catch_unwind()
-            .await;
+        let done =
+            AssertUnwindSafe(provider.call(CallContext { task, state }, call)).catch_unwind().await;
         match done {
             Ok(Ok(text)) => Ok(self.cut_text(&text)),
             Ok(Err(CallFailure::World(error))) => Err(error),

@@ -19,7 +19,7 @@ pub(super) trait ToolProvider: Send + Sync {
     /// Executes a call of one of its tools, whose arguments satisfy the schema.
     fn call<'a>(
         &'a self,
-        episode: CalledEpisode<'a>,
+        episode: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>>;
 
@@ -34,7 +34,7 @@ pub(super) trait ToolProvider: Send + Sync {
 pub(super) type QueriedRows = Result<Option<Vec<Value>>, EnvError>;
 
 /// Episode that a call belongs to.
-pub(super) struct CalledEpisode<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) task: &'a Task,
     pub(super) state: &'a mut State,
 }
@@ -124,7 +124,7 @@ impl ToolProvider for Function {
 
     fn call<'a>(
         &'a self,
-        _: CalledEpisode<'a>,
+        _: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {

@@ -8,7 +8,7 @@ use maverl_sandbox::{Output, ProgramLimits, Sandbox, SandboxError};
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
-use super::provider::{CallFailure, CalledEpisode, ToolProvider, blocking, text, tool_of_text};
+use super::provider::{CallContext, CallFailure, ToolProvider, blocking, text, tool_of_text};
 use crate::env::EnvError;
 use crate::tools::{Call, Tool};
 
@@ -70,7 +70,7 @@ impl ToolProvider for PythonTool {
 
     fn call<'a>(
         &'a self,
-        _: CalledEpisode<'a>,
+        _: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {
@@ -84,13 +84,13 @@ impl ToolProvider for PythonTool {
                 output
             });
             let output = output.await?.map_err(|error| EnvError::new(error.to_string()))?;
-            told_output(&output)
+            output_text(&output)
         })
     }
 }
 
 /// Returns the output of a program, and its error if it failed.
-fn told_output(output: &Output) -> Result<String, CallFailure> {
+fn output_text(output: &Output) -> Result<String, CallFailure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     let printed = text(&output.stdout);
     if output.succeeded() {

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::provider::{CallFailure, CalledEpisode, ToolProvider, text, tool_of_text};
+use super::provider::{CallContext, CallFailure, ToolProvider, text, tool_of_text};
 use crate::env::search::SearchEnvironment;
 use crate::env::{Environment, Session};
 use crate::task::Action;
@@ -19,7 +19,7 @@ impl ToolProvider for SearchTool {
 
     fn call<'a>(
         &'a self,
-        episode: CalledEpisode<'a>,
+        episode: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {

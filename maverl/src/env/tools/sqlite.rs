@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::SqliteOptions;
 use super::provider::{
-    CallFailure, CalledEpisode, QueriedRows, ToolProvider, blocking, text, tool_of_text,
+    CallContext, CallFailure, QueriedRows, ToolProvider, blocking, text, tool_of_text,
 };
 use super::state::State;
 use crate::env::EnvError;
@@ -307,7 +307,7 @@ impl ToolProvider for Sqlite {
 
     fn call<'a>(
         &'a self,
-        episode: CalledEpisode<'a>,
+        episode: CallContext<'a>,
         call: Call,
     ) -> BoxFuture<'a, Result<String, CallFailure>> {
         Box::pin(async move {

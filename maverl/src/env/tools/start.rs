@@ -75,7 +75,11 @@ pub(super) const BUILT_IN: [&str; 4] = ["files", "python", "search", "sqlite"];
 
 impl ToolsEnvironment {
     /// Validates the options and the tasks. No server is started.
-    pub(super) fn look_at(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    pub(super) fn validate_all(
+        &self,
+        base: &Path,
+        tasks: &[Task],
+    ) -> Result<Vec<String>, EnvError> {
         self.bounds()?;
         let mut warnings = Vec::new();
         for name in &self.tools {

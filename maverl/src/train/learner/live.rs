@@ -59,7 +59,7 @@ impl Live {
         }
         for (name, values) in std::mem::take(&mut self.waiting) {
             let (scores, labels): (Vec<f64>, Vec<bool>) = values.into_iter().unzip();
-            warnings.extend(self.pleased_warning(&name, &scores, &labels));
+            warnings.extend(self.content_warning(&name, &scores, &labels));
             let Some(area) = auc(&scores, &labels) else { continue };
             metrics.set(format!("verifier/live_auc/{name}"), area);
             let right = labels.iter().filter(|label| **label).count();
@@ -76,7 +76,7 @@ impl Live {
     }
 
     /// Returns a warning if a verifier is more content than in the last comparison, and the environment less.
-    fn pleased_warning(&mut self, name: &str, scores: &[f64], labels: &[bool]) -> Option<String> {
+    fn content_warning(&mut self, name: &str, scores: &[f64], labels: &[bool]) -> Option<String> {
         let n = scores.len();
         if n == 0 {
             return None;
@@ -173,7 +173,7 @@ mod tests {
         let mut live = Live::default();
         let mut compared = |mean: f64, right: usize| {
             let labels: Vec<bool> = (0..20).map(|i| i < right).collect();
-            live.pleased_warning("v", &[mean; 20], &labels)
+            live.content_warning("v", &[mean; 20], &labels)
         };
         assert_eq!(compared(0.3, 10), None, "there is nothing to compare with");
         assert_eq!((compared(0.5, 10), compared(0.55, 8)), (None, None));

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::many;
 use super::play::Play;
 use super::service::Service;
-use super::session::{BeginSession, told_task};
+use super::session::{BeginSession, public_task};
 use crate::guard::ClientNumber;
 use maverl::env::grpc::wire::{
     ActManyRequest, ActManyResponse, ActRequest, ActResponse, CloseRequest, CloseResponse,
@@ -76,7 +76,7 @@ impl Environment for Service {
         let listed = self.server.served_environment().map_err(Status::from).and_then(|served| {
             let split = served.tasks.split(&request.get_ref().split);
             let split = split.map_err(Status::invalid_argument)?;
-            let tasks: Vec<_> = split.iter().map(|task| Ok(told_task(task))).collect();
+            let tasks: Vec<_> = split.iter().map(|task| Ok(public_task(task))).collect();
             Ok(Box::pin(iter(tasks)) as Self::TasksStream)
         });
         self.count_message(listed)

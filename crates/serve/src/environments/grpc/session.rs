@@ -97,7 +97,7 @@ impl GrpcSession {
             description: tool.description,
             parameters: tool.parameters.json().to_string(),
         });
-        let (task, tools) = (Some(told_task(episode.task())), tools.collect());
+        let (task, tools) = (Some(public_task(episode.task())), tools.collect());
         let session = id.to_owned();
         let answer = OpenResponse { session, task, question, tools, lease_s };
         (self.episode, self.before, self.answer) = (Some(episode), before, Some(answer.clone()));
@@ -211,7 +211,7 @@ pub(super) fn task<'s>(
 }
 
 /// Returns the part of a task that clients are told.
-pub(super) fn told_task(task: &maverl::task::Task) -> Task {
+pub(super) fn public_task(task: &maverl::task::Task) -> Task {
     let (id, source, question) = (task.id.clone(), task.source.clone(), task.question.clone());
     Task { id, source, question }
 }

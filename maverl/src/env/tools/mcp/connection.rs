@@ -48,7 +48,7 @@ pub(super) struct Connection {
     errors: ServerErrors,
 }
 
-/// What a program writes to its stderr.
+/// Standard error of a program.
 #[derive(Default)]
 struct ServerErrors {
     /// Its beginning.
