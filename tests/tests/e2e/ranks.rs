@@ -279,6 +279,7 @@ fn signal(child: &Child, name: &str) {
 /// took, or `None` if the run ended before the signal.
 fn lose(
     lab: &Lab,
+    set: &[&str],
     out: &str,
     (rank, ranks): (usize, usize),
     by: &str,
@@ -287,7 +288,7 @@ fn lose(
     let mut launched = if lab.path(out).exists() {
         Launched::start(lab, ranks, &["train", "--resume", out], |_, _| ())
     } else {
-        Launched::start(lab, ranks, &train_args(out, &slow()), |_, _| ())
+        Launched::start(lab, ranks, &train_args(out, set), |_, _| ())
     };
     std::thread::sleep(after);
     if launched.0[rank].try_wait().unwrap().is_some() {
@@ -343,7 +344,7 @@ fn lose_at_random(lab: &Lab, cases: usize, ranks: usize, by: &str) {
         for _ in 0..2 {
             let after = Duration::from_secs_f64(time * random());
             let rank = ((ranks as f64 * random()) as usize).min(ranks - 1);
-            losses += usize::from(lose(lab, &out, (rank, ranks), by, after).is_some());
+            losses += usize::from(lose(lab, &slow(), &out, (rank, ranks), by, after).is_some());
         }
         let args = if lab.path(&out).exists() {
             vec!["train", "--resume", &out]
@@ -378,10 +379,11 @@ fn stopped_ranks_end_the_others_and_resumed_runs_are_as_without_the_loss() {
 #[ignore = "a guard of speed"]
 fn a_lost_rank_ends_the_others_within_a_second_of_the_limit() {
     let lab = lab();
+    let mut set = slow();
+    set.push("steps=1000");
     for by in ["-KILL", "-STOP"] {
-        let after = Duration::from_secs(1);
-        let seconds =
-            lose(&lab, &format!("run{by}"), (1, 3), by, after).expect("the run is longer");
+        let (out, after) = (format!("run{by}"), Duration::from_secs(1));
+        let seconds = lose(&lab, &set, &out, (1, 3), by, after).expect("the run is longer");
         assert!(seconds < TIMEOUT + 1.0, "{by}: {seconds:.2} s");
     }
 }

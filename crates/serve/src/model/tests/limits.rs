@@ -300,9 +300,9 @@ async fn a_request_for_one_token_is_answered_within_a_second_beside_hundreds_and
         body
     };
     let chat = json!({
-        "messages": [{"role": "user", "content": "a"}], "n": 16, "max_tokens": 256, "temperature": 3.0,
+        "messages": [{"role": "user", "content": "a"}], "n": 16, "max_tokens": 64, "temperature": 3.0,
     });
-    let ids = json!({"token_ids": [5, 6, 7], "sampling_params": {"n": 16, "max_tokens": 256, "temperature": 3.0}});
+    let ids = json!({"token_ids": [5, 6, 7], "sampling_params": {"n": 16, "max_tokens": 64, "temperature": 3.0}});
     let completions = "/v1/completions";
     // Path, body and number of requests at once.
     for (path, body, requests) in [
@@ -314,9 +314,9 @@ async fn a_request_for_one_token_is_answered_within_a_second_beside_hundreds_and
         (completions, with(prompts(1), json!({"prompt": vec!["a b c ".repeat(20); 256]})), 4),
         (completions, prompts(4), 8),
         (completions, with(prompts(1), json!({"stream": true})), 16),
-        ("/v1/chat/completions", chat.clone(), 16),
-        ("/v1/chat/completions", with(chat, json!({"stream": true, "logprobs": true})), 16),
-        ("/inference/v1/generate", ids, 16),
+        ("/v1/chat/completions", chat.clone(), 64),
+        ("/v1/chat/completions", with(chat, json!({"stream": true, "logprobs": true})), 64),
+        ("/inference/v1/generate", ids, 64),
     ] {
         let served = Served::start(ModelSettings::default()).await;
         let mut sockets = Vec::new();
