@@ -169,7 +169,7 @@ impl ProductPath {
             Arch::Neon(simd) => pulp::Simd::vectorize(
                 simd,
                 #[inline(always)]
-                || work.run(simd),
+                || work.run_with_vectors(simd),
             ),
             _ => work.run_with_vectors(Scalar),
         }
