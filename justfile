@@ -18,7 +18,7 @@ test:
 
 # The second tier, on an idle machine: every test with all of its cases, long tests, guards of speed and measurements alone,
 # kernels with the compiler's checks of each operation, and unit tests on AVX2.
-full: fmt lint doc full-alone full-tests full-kernels (full-path "avx2") full-guards
+full: fmt lint doc full-alone full-targets full-tests full-kernels (full-path "avx2") full-guards
 
 # Each crate alone, with its default features and with none: what another crate asks for hides what it lacks.
 full-alone:
@@ -26,6 +26,13 @@ full-alone:
         cargo check -p maverl-$crate && cargo check -p maverl-$crate --no-default-features || exit 1; done
     for crate in maverl maverl-serve maverl-view maverl-cli maverl-agents maverl-orchestras; do \
         cargo check -p $crate && cargo check -p $crate --no-default-features || exit 1; done
+
+# Code of other processors and systems: lints for targets that run nothing here. Libraries in C are left out (`true` compiles them).
+full-targets:
+    for target in aarch64-unknown-linux-gnu aarch64-apple-darwin x86_64-unknown-linux-musl; do \
+        rustup target add $target || { echo "skipped: rustup has no $target here"; continue; }; \
+        TARGET_CC=true TARGET_CXX=true TARGET_AR=true \
+        cargo clippy -p maverl-cli -p maverl-orchestras --features maverl-cli/full --target $target -- -D warnings || exit 1; done
 
 # Every test of the first tier with all of its cases.
 full-tests:

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use pulp::Simd;
-use pulp::bytemuck::{cast, cast_slice, cast_slice_mut};
+use pulp::bytemuck::{cast_slice, cast_slice_mut};
 
 use super::{LANES, Lanes, Sixteen};
 
@@ -81,7 +81,7 @@ fn widen_vector<S: Simd>(simd: S, x: S::f32s) -> [S::f64s; 2] {
     let _any: &dyn Any = &simd;
     #[cfg(target_arch = "x86_64")]
     {
-        use pulp::{f32x4, f32x8, x86};
+        use pulp::{bytemuck::cast, f32x4, f32x8, x86};
         if let Some(simd) = _any.downcast_ref::<x86::V4>() {
             let [low, high]: [f32x8; 2] = cast(x);
             return [

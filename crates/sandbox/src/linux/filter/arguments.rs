@@ -56,6 +56,12 @@ const fn flag_bits(flag: i32) -> u64 {
     flag as u64
 }
 
+/// Returns the bits of a request of `ioctl`, whose type differs among C libraries.
+#[allow(clippy::unnecessary_cast, reason = "it is none with musl, where the type is signed")]
+const fn request_bits(request: libc::Ioctl) -> u64 {
+    request as u64
+}
+
 /// Rules by system call.
 pub(super) fn argument_rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     let mut calls = vec![
@@ -71,7 +77,10 @@ pub(super) fn argument_rules() -> Result<Vec<(c_long, Vec<SeccompRule>)>, Backen
         // file system, or the receiver of signals (`FIOSETOWN`, `SIOCSPGRP`).
         (
             libc::SYS_ioctl,
-            one_of(1, &[libc::TCGETS, libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].map(u64::from)),
+            one_of(
+                1,
+                &[libc::TCGETS, libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO].map(request_bits),
+            ),
         ),
         // Without `O_NOTIFICATION_PIPE`.
         (
