@@ -5,6 +5,7 @@ mod device;
 mod endpoints;
 mod keys;
 mod memory;
+mod processor;
 mod rewards;
 mod servers;
 
@@ -37,5 +38,6 @@ pub(super) fn check_machine(
     warnings.extend(device::check_device_memory((plan, &device_memory), problems));
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
+    warnings.extend(processor::check_processor());
     MachineUsage { device_memory, warnings }
 }
