@@ -201,6 +201,9 @@ enum Command {
     #[command(subcommand)]
     Gpu(gpu::GpuCommand),
     /// Write a completion script for a shell.
+    ///
+    /// The script completes commands, arguments and values: names of examples and recipes, keys of `--set`, and runs in the
+    /// directory `runs`. It asks this program for them, so a script need not be written again for a new version.
     Completions {
         /// Shell.
         #[arg(value_name = "SHELL")]
@@ -210,6 +213,9 @@ enum Command {
 
 /// Runs maverl's command line as the `main` of a binary; called by `maverl::main!`.
 pub fn main() -> ExitCode {
+    if let Some(code) = complete::answer_shell() {
+        return code;
+    }
     let cli: Cli = usage::parse();
     maverl::cli::exit(|| run(cli.command))
 }

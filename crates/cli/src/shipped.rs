@@ -103,7 +103,7 @@ impl ShippedEntry {
 }
 
 /// Returns the first sentence of the comment that a configuration begins with.
-fn summary(text: &str) -> String {
+pub(super) fn summary(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
     let first: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let first = first.join(" ");

@@ -6,6 +6,7 @@ mod bad_input;
 mod code;
 mod collect;
 mod commands;
+mod completions;
 mod conversations;
 mod damage;
 mod device;
