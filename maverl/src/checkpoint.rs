@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::{Crashes, Malformed, SeatTotals};
 use crate::run_dir::disk::{
-    TEMPORARY, adopt, entries, file_name, name, read_json, remove, step_of, sweep, sync_dir,
-    sync_tree, temporary, write_json,
+    TEMPORARY, adopt, entries, file_name, name, read_json, read_json_if_any, remove, step_of,
+    sweep, sync_dir, sync_tree, temporary, write_json,
 };
 use crate::run_dir::error::{At, damaged_error};
 use crate::run_dir::{FileHash, Manifest, RunDirError};
@@ -124,10 +124,9 @@ impl Checkpoints {
     ///
     /// If the directory cannot be listed.
     pub fn steps(&self) -> Result<Vec<u64>, RunDirError> {
-        let named = |path: &PathBuf| !name(path).starts_with(TEMPORARY) && path.is_dir();
         let mut steps: Vec<u64> = entries(&self.dir)?
             .iter()
-            .filter(|path| named(path))
+            .filter(|path| !name(path).starts_with(TEMPORARY) && path.is_dir())
             .filter_map(|path| step_of(path))
             .collect();
         steps.sort_unstable();
@@ -154,11 +153,8 @@ impl Checkpoints {
             return Err(RunDirError::NoCheckpoint { path: self.dir.clone(), wanted, found });
         };
         let dir = self.path(step);
-        let read = || {
-            Manifest::read(&dir)?.verify(&dir, |_| true)?;
-            read_json(&dir.join(TRAINER))
-        };
-        match read() {
+        let verified = Manifest::read(&dir).and_then(|manifest| manifest.verify(&dir, |_| true));
+        match verified.and_then(|()| read_json(&dir.join(TRAINER))) {
             Ok(state) => Ok(Checkpoint { state, dir }),
             Err(error) => Err(self.with_remedy(step, error)),
         }
@@ -209,8 +205,7 @@ impl Checkpoints {
     ///
     /// If `best.json` exists and cannot be read.
     pub fn best(&self) -> Result<Option<Best>, RunDirError> {
-        let path = self.dir.join(BEST);
-        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+        read_json_if_any(&self.dir.join(BEST))
     }
 
     /// Starts writing the checkpoint of a step.
@@ -300,8 +295,7 @@ impl Checkpoint {
     ///
     /// If it cannot be read.
     pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RunDirError> {
-        let path = self.dir.join(name);
-        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+        read_json_if_any(&self.dir.join(name))
     }
 
     /// Returns the path of the checkpoint.

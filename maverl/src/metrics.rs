@@ -337,33 +337,12 @@ pub fn rollout(episodes: &[Episode]) -> Metrics {
 /// several components, also of each component.
 fn means(episodes: &[Episode]) -> Metrics {
     let mut sums: BTreeMap<String, (f64, u64)> = BTreeMap::new();
-    let mut add = |name: String, value: f64| {
+    let several =
+        episodes.windows(2).any(|pair| pair[0].task.component() != pair[1].task.component());
+    for (name, value) in episodes.iter().flat_map(|episode| scored_values(episode, several)) {
         let (sum, n) = sums.entry(name).or_default();
         *sum += value;
         *n += 1;
-    };
-    let several =
-        episodes.windows(2).any(|pair| pair[0].task.component() != pair[1].task.component());
-    for episode in episodes {
-        let Some(score) = episode.score() else { continue };
-        add("rollout/solved".to_owned(), f64::from(u8::from(score.solved)));
-        add("rollout/score_mean".to_owned(), score.reward);
-        add("rollout/turns_mean".to_owned(), episode.turns.len() as f64);
-        if several {
-            let component = episode.task.component();
-            add(format!("rollout/mixture/{component}/solved"), f64::from(u8::from(score.solved)));
-            add(format!("rollout/mixture/{component}/score_mean"), score.reward);
-        }
-        for (name, value) in &score.metrics {
-            if let Some(value) = value.as_f64() {
-                // Those of the gateway are about calls, not about the answer.
-                let stage = if name.starts_with("gateway/") { "" } else { "rollout/score/" };
-                add(format!("{stage}{name}"), value);
-            }
-        }
-        for part in &episode.rewards {
-            add(format!("rollout/reward/{}", part.name), part.value);
-        }
     }
     let scored = sums.get("rollout/solved").map_or(0, |(_, n)| *n);
     sums.into_iter()
@@ -373,6 +352,33 @@ fn means(episodes: &[Episode]) -> Metrics {
             (name, sum / n as f64)
         })
         .collect()
+}
+
+/// Returns the values of a scored episode whose means are metrics, by name; those of its component too if there are
+/// `several`.
+fn scored_values(episode: &Episode, several: bool) -> Vec<(String, f64)> {
+    let Some(score) = episode.score() else { return Vec::new() };
+    let solved = f64::from(u8::from(score.solved));
+    let mut values = vec![
+        ("rollout/solved".to_owned(), solved),
+        ("rollout/score_mean".to_owned(), score.reward),
+        ("rollout/turns_mean".to_owned(), episode.turns.len() as f64),
+    ];
+    if several {
+        let component = episode.task.component();
+        values.push((format!("rollout/mixture/{component}/solved"), solved));
+        values.push((format!("rollout/mixture/{component}/score_mean"), score.reward));
+    }
+    for (name, value) in &score.metrics {
+        if let Some(value) = value.as_f64() {
+            // Those of the gateway are about calls, not about the answer.
+            let stage = if name.starts_with("gateway/") { "" } else { "rollout/score/" };
+            values.push((format!("{stage}{name}"), value));
+        }
+    }
+    let parts = episode.rewards.iter();
+    values.extend(parts.map(|part| (format!("rollout/reward/{}", part.name), part.value)));
+    values
 }
 
 #[cfg(test)]

@@ -120,8 +120,9 @@ fn start(
     Chosen { name, options }: &Chosen,
 ) -> StartedEnvironment {
     let entry = find("environment", &registry.environments, name)?;
-    (entry.start)(options, &plan.base)
-        .map_err(|error| RolloutError::Environment { name: name.clone(), error })
+    let started = (entry.start)(options, &plan.base);
+    let understood = started.and_then(|it| understood(plan, registry, &*it).map(|()| it));
+    understood.map_err(|error| RolloutError::Environment { name: name.clone(), error })
 }
 
 /// Fails if the orchestra sends actions that a started environment does not understand.
@@ -148,17 +149,11 @@ fn understood(
 /// Starts the environment of a plan, or those of its components.
 #[doc(hidden)]
 pub fn start_environment(plan: &Plan, registry: &Registry) -> StartedEnvironment {
-    let start = |chosen: &Chosen| {
-        let environment = start(plan, registry, chosen)?;
-        let told = understood(plan, registry, &*environment);
-        told.map_err(|error| RolloutError::Environment { name: chosen.name.clone(), error })?;
-        Ok(environment)
-    };
     if plan.mixture.is_empty() {
-        return start(&plan.environment);
+        return start(plan, registry, &plan.environment);
     }
-    let started =
-        plan.mixture.iter().map(|(name, component)| Ok((name.clone(), start(component)?)));
+    let chosen = plan.mixture.iter();
+    let started = chosen.map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)));
     Ok(Arc::new(Mixture(started.try_into_map()?)))
 }
 
@@ -176,9 +171,9 @@ fn endpoints(
         let asked = match endpoints.get(name) {
             Some(asked) => Arc::clone(asked),
             None => {
-                let made = Endpoint::new(name, endpoint, &plan.base);
-                let problem = |problem| RolloutError::Endpoint { name: name.clone(), problem };
-                Arc::new(made.map_err(problem)?)
+                let made = Endpoint::new(name, endpoint, &plan.base)
+                    .map_err(|problem| RolloutError::Endpoint { name: name.clone(), problem })?;
+                Arc::new(made)
             }
         };
         endpoints.insert(name.clone(), Arc::clone(&asked));
@@ -190,23 +185,22 @@ fn endpoints(
 
 /// Creates the parts of the reward of a plan.
 fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
-    let reward = |RewardPlan { name, weight, source }: &RewardPlan| {
-        let problem = |problem| RolloutError::Reward { name: name.clone(), problem };
+    let mut parts = Vec::new();
+    for RewardPlan { name, weight, source } in &plan.rewards {
         let source = match source {
             RewardSource::Function => {
-                ValueSource::Function(find("reward", &registry.rewards, name)?.reward)
+                Ok(ValueSource::Function(find("reward", &registry.rewards, name)?.reward))
             }
-            RewardSource::Server(config) => {
-                ValueSource::Scorer(Arc::new(RewardServer::new(config).map_err(problem)?))
-            }
+            RewardSource::Server(config) => RewardServer::new(config).map(ValueSource::of_scorer),
             RewardSource::Verifier(config) => {
-                let verifier = VerifierReward::new(config, &plan.base).map_err(problem)?;
-                ValueSource::Scorer(Arc::new(verifier))
+                VerifierReward::new(config, &plan.base).map(ValueSource::of_scorer)
             }
         };
-        Ok(WeightedReward { name: name.clone(), weight: *weight, source })
-    };
-    plan.rewards.iter().map(reward).collect()
+        let source =
+            source.map_err(|problem| RolloutError::Reward { name: name.clone(), problem })?;
+        parts.push(WeightedReward { name: name.clone(), weight: *weight, source });
+    }
+    Ok(parts)
 }
 
 fn model_backend(

@@ -125,10 +125,12 @@ impl Endpoint {
                 // Yields once, because a model never replies at once either.
                 tokio::task::yield_now().await;
                 self.charge(EndpointUsage { requests: 1, ..EndpointUsage::default() });
-                let reply = scripted_line(lines, &ask.seat.to_string(), messages);
-                let none = || self.fault(&format!("no line of its script is for `{}`", ask.seat));
-                let whole = |text: &str| Reply { text: text.to_owned(), truncated: false };
-                reply.map(whole).ok_or_else(none)
+                match scripted_line(lines, &ask.seat.to_string(), messages) {
+                    Some(text) => Ok(Reply { text: text.to_owned(), truncated: false }),
+                    None => {
+                        Err(self.fault(&format!("no line of its script is for `{}`", ask.seat)))
+                    }
+                }
             }
             EndpointSource::Server(server) => {
                 self.request(server, server.body(ask, messages, sampling)).await
@@ -142,11 +144,13 @@ impl Endpoint {
             server.places.acquire().await.map_err(|error| self.fault(&error.to_string()))?;
         let Answered { failures, body } = server.client.post(&Arc::new(body)).await;
         self.charge(EndpointUsage { failures: u64::from(failures), ..EndpointUsage::default() });
-        let at = |error: String| self.fault(&format!("{}: {error}", server.client.address()));
         let body = body.map_err(|error| self.fault(&error))?;
-        let EndpointCompletion { reply, usage } = EndpointCompletion::read(&body).map_err(at)?;
-        self.charge(server.usage(usage));
-        reply.map_err(at)
+        let read = EndpointCompletion::read(&body);
+        let reply = read.and_then(|EndpointCompletion { reply, usage }| {
+            self.charge(server.usage(usage));
+            reply
+        });
+        reply.map_err(|error| self.fault(&format!("{}: {error}", server.client.address())))
     }
 }
 
@@ -202,11 +206,11 @@ impl Server {
 /// Returns the first line for a seat and its last prompt.
 fn scripted_line<'l>(lines: &'l [ScriptLine], seat: &str, messages: &[Message]) -> Option<&'l str> {
     let asked = messages.last().map_or("", |message| message.content.as_str());
-    let fits = |line: &&ScriptLine| {
+    let line = lines.iter().find(|line| {
         line.seat.as_deref().is_none_or(|of| of == seat)
             && line.contains.as_deref().is_none_or(|part| asked.contains(part))
-    };
-    lines.iter().find(fits).map(|line| line.reply.as_str())
+    });
+    line.map(|line| line.reply.as_str())
 }
 
 /// Backend of one seat that uses an endpoint, with the seat's sampling.

@@ -1,6 +1,5 @@
 //! Parts of the reward of an episode in addition to the score of its environment.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -93,6 +92,10 @@ impl EpisodeRewards {
 }
 
 impl ValueSource {
+    pub(super) fn of_scorer(scorer: impl Scorer + 'static) -> Self {
+        Self::Scorer(Arc::new(scorer))
+    }
+
     /// Returns the values of a part of the reward. Those that a server left out are a metric of the episode.
     async fn values(
         &self,
@@ -100,18 +103,20 @@ impl ValueSource {
         episode: &mut Episode,
         timeout: Duration,
     ) -> Result<Rewards, Fault> {
-        let panic = |panic: Box<dyn Any + Send>| panic_fault(&format!("reward `{name}`"), &*panic);
+        let part = format!("reward `{name}`");
         let scorer = match self {
             Self::Function(reward) => {
-                return catch_unwind(AssertUnwindSafe(|| reward(episode))).map_err(panic);
+                return catch_unwind(AssertUnwindSafe(|| reward(episode)))
+                    .map_err(|panic| panic_fault(&part, &*panic));
             }
             Self::Scorer(scorer) => scorer,
         };
         let scored = AssertUnwindSafe(scorer.score(episode)).catch_unwind();
         let scored = tokio::time::timeout(timeout, scored).await;
-        let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?.map_err(panic)?;
-        let failed = |what| Fault::new(FaultKind::Environment, format!("reward `{name}`: {what}"));
-        let ScoredRewards { rewards, skipped } = scored.map_err(failed)?;
+        let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?;
+        let scored = scored.map_err(|panic| panic_fault(&part, &*panic))?;
+        let ScoredRewards { rewards, skipped } =
+            scored.map_err(|what| Fault::new(FaultKind::Environment, format!("{part}: {what}")))?;
         if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
             score.metrics.insert(format!("skipped/{name}"), skipped.into());
         }

@@ -97,17 +97,13 @@ pub(crate) fn next_prompt(
     room: PromptRoom,
 ) -> Result<NextPrompt, Fault> {
     let stops = Stops::new(templater, conversation, stop_ids);
-    let fit = |longest: usize| {
-        let (prompt, shortened) = cut_results(prompt, longest);
-        let next = compose(templater, conversation, &stops, &prompt, room)?;
-        Ok(NextPrompt { shortened, ..room.fitting(next)? })
-    };
+    let composer = Composer { templater, conversation, stops, room };
     let nothing = prompt.observations.is_empty() && prompt.results.is_empty();
-    match fit(usize::MAX) {
+    match composer.fit(prompt, usize::MAX) {
         Err(fault) if exceeds(&fault) && room.overflow != Overflow::Error && !nothing => {}
         whole => return whole,
     }
-    let mut best = fit(0).map_err(|fault| {
+    let mut best = composer.fit(prompt, 0).map_err(|fault| {
         let even = if exceeds(&fault) { "even without its observations, " } else { "" };
         Fault::new(fault.kind, format!("{even}{}", fault.message))
     })?;
@@ -117,7 +113,7 @@ pub(crate) fn next_prompt(
     let (mut fitting, mut exceeding) = (0, lengths.max().unwrap_or(0));
     while exceeding - fitting > 1 {
         let middle = usize::midpoint(fitting, exceeding);
-        match fit(middle) {
+        match composer.fit(prompt, middle) {
             Ok(next) => (best, fitting) = (next, middle),
             Err(fault) if exceeds(&fault) => exceeding = middle,
             Err(fault) => return Err(fault),
@@ -151,19 +147,22 @@ pub(crate) fn text_prompt(
 /// removed.
 fn cut_results(prompt: &Prompt, longest: usize) -> (Prompt, usize) {
     let (mut user, mut cut, mut done) = (String::new(), 0, 0);
-    let mut shorten = |text: &str| {
-        let end = text.char_indices().nth(longest).map_or(text.len(), |(at, _)| at);
-        cut += text[end..].chars().count();
-        text[..end].to_owned()
-    };
     for range in &prompt.observations {
         user.push_str(&prompt.user[done..range.start]);
-        user.push_str(&shorten(&prompt.user[range.clone()]));
+        user.push_str(shorten(&prompt.user[range.clone()], longest, &mut cut));
         done = range.end;
     }
     user.push_str(&prompt.user[done..]);
-    let results = prompt.results.iter().map(|result| shorten(result)).collect();
+    let results = prompt.results.iter();
+    let results = results.map(|result| shorten(result, longest, &mut cut).to_owned()).collect();
     (Prompt { user, results, ..prompt.clone() }, cut)
+}
+
+/// Returns the first `longest` characters of a text, and adds the number of the others to `cut`.
+fn shorten<'t>(text: &'t str, longest: usize, cut: &mut usize) -> &'t str {
+    let end = text.char_indices().nth(longest).map_or(text.len(), |(at, _)| at);
+    *cut += text[end..].chars().count();
+    &text[..end]
 }
 
 /// Texts of stop ids.
@@ -176,10 +175,10 @@ struct Stops {
 
 impl Stops {
     fn new(templater: &impl Templater, conversation: &Conversation, stop_ids: &[u32]) -> Self {
-        let text = |id: &u32| templater.decode_raw(&[*id]);
         let said = conversation.ids.last().filter(|id| stop_ids.contains(id));
-        let all = stop_ids.iter().map(text).filter(|stop| !stop.is_empty()).collect();
-        Self { said: said.map(text).unwrap_or_default(), all }
+        let said = said.map(|id| templater.decode_raw(&[*id])).unwrap_or_default();
+        let all = stop_ids.iter().map(|id| templater.decode_raw(&[*id]));
+        Self { said, all: all.filter(|stop| !stop.is_empty()).collect() }
     }
 
     /// Returns what follows the tokens so far in a text that follows the reply; `None` if the template adds anything else than
@@ -192,73 +191,85 @@ impl Stops {
     }
 }
 
-/// Returns the position at which a rendering continues after the tokens so far; `None` if it does not begin with them.
-///
-/// The template closes the reply, usually with the stop token that the model sampled. A different stop token is
-/// appended. A template that adds anything else has changed the reply.
-fn continues(text: &str, conversation: &Conversation, stops: &Stops) -> Option<usize> {
-    let reply = conversation.messages.last().filter(|last| last.role == Role::Assistant)?;
-    let rest = text
-        .strip_prefix(conversation.rendered.as_str())
-        .and_then(|text| text.strip_prefix(reply.content.as_str()))?;
-    Some(text.len() - stops.text_after(rest)?.len())
-}
-
 /// Stand-in for the last reply, which no message contains.
 const MARK: &str = "\u{f8ff}the reply\u{f8ff}";
 
-/// Renders a conversation with a stand-in for its last reply. Returns what follows the reply, and what follows the tokens so
-/// far; `None` if the template does not show the reply once, or adds something to it.
-fn tail(
-    templater: &impl Templater,
-    conversation: &Conversation,
-    stops: &Stops,
-    (mut messages, tools): (Vec<Message>, &[Value]),
-) -> Result<Option<(String, Rendered)>, TokenizerError> {
-    let last = conversation.messages.len().checked_sub(1);
-    let reply = last.and_then(|last| messages.get_mut(last));
-    let Some(reply) = reply.filter(|reply| reply.role == Role::Assistant) else { return Ok(None) };
-    MARK.clone_into(&mut reply.content);
-    let rendered = templater.render(&messages, tools)?;
-    let text = rendered.text();
-    let mut places = text.match_indices(MARK);
-    let (Some((at, _)), None) = (places.next(), places.next()) else { return Ok(None) };
-    let closing = &text[at + MARK.len()..];
-    let from = stops.text_after(closing).map(|rest| text.len() - rest.len());
-    Ok(from.map(|from| (closing.to_owned(), rendered.after(from))))
+/// Everything that the next prompt depends on beside its text.
+struct Composer<'c, T> {
+    templater: &'c T,
+    conversation: &'c Conversation,
+    stops: Stops,
+    room: PromptRoom,
 }
 
-fn compose(
-    templater: &impl Templater,
-    conversation: &Conversation,
-    stops: &Stops,
-    prompt: &Prompt,
-    room: PromptRoom,
-) -> Result<NextPrompt, Fault> {
-    let messages = conversation.messages_with(prompt);
-    let tools = conversation.tools_with(prompt);
-    let template = |error| template(error, prompt);
-    let rendered = templater.render(&messages, tools).map_err(template)?;
-    let from = continues(rendered.text(), conversation, stops);
-    if from.is_none() && room.history == History::Append && !conversation.ids.is_empty() {
-        let marked = (messages.clone(), tools);
-        if let Some((closing, new)) =
-            tail(templater, conversation, stops, marked).map_err(template)?
-        {
-            room.check_bytes(templater, new.text())?;
-            let new = templater.encode_rendered(&new).map_err(template)?;
-            let ids = [conversation.ids.as_slice(), &new].concat();
-            let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
-            let rendered = [conversation.rendered.as_str(), reply, &closing].concat();
-            return Ok(NextPrompt { messages, ids, rendered, shortened: 0, forked: false });
-        }
+impl<T: Templater> Composer<'_, T> {
+    /// Returns a prompt that fits, with observations and results of at most `longest` characters.
+    fn fit(&self, prompt: &Prompt, longest: usize) -> Result<NextPrompt, Fault> {
+        let (prompt, shortened) = cut_results(prompt, longest);
+        let next = self.compose(&prompt)?;
+        Ok(NextPrompt { shortened, ..self.room.fitting(next)? })
     }
-    let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
-    let new = rendered.after(from.unwrap_or(0));
-    room.check_bytes(templater, new.text())?;
-    ids.extend(templater.encode_rendered(&new).map_err(template)?);
-    let forked = from.is_none() && !conversation.messages.is_empty();
-    Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
+
+    fn compose(&self, prompt: &Prompt) -> Result<NextPrompt, Fault> {
+        let Self { templater, conversation, room, .. } = self;
+        let messages = conversation.messages_with(prompt);
+        let tools = conversation.tools_with(prompt);
+        let rendered = templater.render(&messages, tools);
+        let rendered = rendered.map_err(|error| template(error, prompt))?;
+        let from = self.continues(rendered.text());
+        if from.is_none() && room.history == History::Append && !conversation.ids.is_empty() {
+            let tail = self.tail(messages.clone(), tools);
+            if let Some((closing, new)) = tail.map_err(|error| template(error, prompt))? {
+                let ids = [conversation.ids.as_slice(), &self.encode(&new, prompt)?].concat();
+                let reply = conversation.messages.last().map_or("", |last| last.content.as_str());
+                let rendered = [conversation.rendered.as_str(), reply, &closing].concat();
+                return Ok(NextPrompt { messages, ids, rendered, shortened: 0, forked: false });
+            }
+        }
+        let mut ids = from.map(|_| conversation.ids.clone()).unwrap_or_default();
+        ids.extend(self.encode(&rendered.after(from.unwrap_or(0)), prompt)?);
+        let forked = from.is_none() && !conversation.messages.is_empty();
+        Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
+    }
+
+    fn encode(&self, new: &Rendered, prompt: &Prompt) -> Result<Vec<u32>, Fault> {
+        self.room.check_bytes(self.templater, new.text())?;
+        self.templater.encode_rendered(new).map_err(|error| template(error, prompt))
+    }
+
+    /// Returns the position at which a rendering continues after the tokens so far; `None` if it does not begin with them.
+    ///
+    /// The template closes the reply, usually with the stop token that the model sampled. A different stop token is
+    /// appended. A template that adds anything else has changed the reply.
+    fn continues(&self, text: &str) -> Option<usize> {
+        let reply = self.conversation.messages.last()?;
+        let rest = text.strip_prefix(self.conversation.rendered.as_str())?;
+        let rest = rest.strip_prefix(reply.content.as_str());
+        let rest = rest.filter(|_| reply.role == Role::Assistant)?;
+        Some(text.len() - self.stops.text_after(rest)?.len())
+    }
+
+    /// Renders the conversation with a stand-in for its last reply. Returns what follows the reply, and what follows the tokens
+    /// so far; `None` if the template does not show the reply once, or adds something to it.
+    fn tail(
+        &self,
+        mut messages: Vec<Message>,
+        tools: &[Value],
+    ) -> Result<Option<(String, Rendered)>, TokenizerError> {
+        let last = self.conversation.messages.len().checked_sub(1);
+        let reply = last.and_then(|last| messages.get_mut(last));
+        let Some(reply) = reply.filter(|reply| reply.role == Role::Assistant) else {
+            return Ok(None);
+        };
+        MARK.clone_into(&mut reply.content);
+        let rendered = self.templater.render(&messages, tools)?;
+        let text = rendered.text();
+        let mut places = text.match_indices(MARK);
+        let (Some((at, _)), None) = (places.next(), places.next()) else { return Ok(None) };
+        let closing = &text[at + MARK.len()..];
+        let from = self.stops.text_after(closing).map(|rest| text.len() - rest.len());
+        Ok(from.map(|from| (closing.to_owned(), rendered.after(from))))
+    }
 }
 
 /// Returns the fault of messages that the template or the tokenizer rejects. Ready messages are those of a program.

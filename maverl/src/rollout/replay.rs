@@ -92,15 +92,16 @@ fn differences(recorded: &[Turn], played: &[Turn]) -> Vec<TurnDifference> {
             pairs.entry(&turn.path).or_default()[side] = Some(turn);
         }
     }
-    let differ = |[recorded, played]: [Option<&Turn>; 2]| match (recorded, played) {
-        (Some(recorded), Some(played)) => turn_difference(recorded, played),
-        (Some(_), None) => Some("it was not played again".to_owned()),
-        (None, _) => Some("it was not recorded".to_owned()),
-    };
-    pairs
-        .into_iter()
-        .filter_map(|(path, pair)| Some(TurnDifference { path: path.clone(), what: differ(pair)? }))
-        .collect()
+    let mut differences = Vec::new();
+    for (path, pair) in pairs {
+        let what = match pair {
+            [Some(recorded), Some(played)] => turn_difference(recorded, played),
+            [Some(_), None] => Some("it was not played again".to_owned()),
+            [None, _] => Some("it was not recorded".to_owned()),
+        };
+        differences.extend(what.map(|what| TurnDifference { path: path.clone(), what }));
+    }
+    differences
 }
 
 fn turn_difference(recorded: &Turn, played: &Turn) -> Option<String> {
@@ -117,11 +118,12 @@ fn turn_difference(recorded: &Turn, played: &Turn) -> Option<String> {
 }
 
 fn token_difference(recorded: &Tokens, played: &Tokens) -> Option<String> {
-    let bits = |logprobs: &[f32]| logprobs.iter().map(|p| p.to_bits()).collect::<Vec<_>>();
     first("prompt id", &recorded.prompt, &played.prompt)
         .or_else(|| first("sampled id", &recorded.completion, &played.completion))
         .or_else(|| {
-            let at = mismatch(&bits(&recorded.logprobs), &bits(&played.logprobs))?;
+            let [was, is] = [recorded, played]
+                .map(|tokens| tokens.logprobs.iter().map(|p| p.to_bits()).collect::<Vec<u32>>());
+            let at = mismatch(&was, &is)?;
             let (was, is) = (recorded.logprobs.get(at), played.logprobs.get(at));
             Some(format!("log-prob {at} was {was:?}, now {is:?}"))
         })
@@ -129,8 +131,9 @@ fn token_difference(recorded: &Tokens, played: &Tokens) -> Option<String> {
 
 fn first(what: &str, recorded: &[u32], played: &[u32]) -> Option<String> {
     let at = mismatch(recorded, played)?;
-    let show = |ids: &[u32]| ids.get(at).map_or_else(|| "missing".to_owned(), u32::to_string);
-    Some(format!("{what} {at} was {}, now {}", show(recorded), show(played)))
+    let [was, is] = [recorded, played]
+        .map(|ids| ids.get(at).map_or_else(|| "missing".to_owned(), u32::to_string));
+    Some(format!("{what} {at} was {was}, now {is}"))
 }
 
 /// Returns the index of the first difference of two lists, including their lengths.

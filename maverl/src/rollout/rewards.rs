@@ -87,7 +87,7 @@ impl Units {
     /// Returns an item of an episode without messages.
     fn item(&self, episode: &Episode) -> ScoredItem {
         let task = &episode.task;
-        let named = |key: &String| Some((key.clone(), task.data.get(key)?.clone()));
+        let sent = self.send.iter();
         ScoredItem {
             id: String::new(),
             task: Some(ItemTask {
@@ -95,7 +95,7 @@ impl Units {
                 source: task.source.clone(),
                 question: task.question.clone(),
             }),
-            data: self.send.iter().filter_map(named).collect(),
+            data: sent.filter_map(|key| Some((key.clone(), task.data.get(key)?.clone()))).collect(),
             messages: Vec::new(),
             completion: None,
             answer: None,

@@ -204,12 +204,12 @@ impl Scripted {
     }
 
     fn members(&self) -> Result<BTreeMap<Seat, Member>, Fault> {
-        let fault = |message: String| Fault::new(FaultKind::Orchestra, message);
         let mut members = BTreeMap::new();
         for seat in self.orchestra.members() {
             let agent = match self.agents.get(seat.agent.as_str()) {
                 Some(agent) => Arc::clone(agent),
-                None => registered_script(&seat.agent).map_err(fault)?,
+                None => registered_script(&seat.agent)
+                    .map_err(|message| Fault::new(FaultKind::Orchestra, message))?,
             };
             members.insert(seat, Member { agent, backend: self.script.clone() });
         }

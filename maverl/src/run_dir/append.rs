@@ -1,12 +1,13 @@
 //! An append-only file that can be truncated to an earlier length.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::disk::{hex, options, parent};
+use super::disk::{hash_rest, hex, options, parent};
 use super::error::{At, RunDirError, damaged_error};
 use super::manifest::FileHash;
 
@@ -46,6 +47,15 @@ impl AppendFile {
         Ok(opened)
     }
 
+    /// Opens a file of a directory that begins as `known` by its name.
+    pub(crate) fn open_in(
+        dir: &Path,
+        name: &str,
+        known: &BTreeMap<String, FileHash>,
+    ) -> Result<Self, RunDirError> {
+        Self::open(&dir.join(name), known.get(name))
+    }
+
     /// Reads the start of the file that a checkpoint recorded, and fails if it differs.
     fn read_start(&mut self, known: &FileHash) -> Result<(), RunDirError> {
         let (bytes, found) = (known.bytes, self.file.metadata().at("read", &self.path)?.len());
@@ -54,15 +64,8 @@ impl AppendFile {
                 format!("the checkpoint was written when it had {bytes} bytes; it has {found}");
             return Err(damaged_error(&self.path, reason));
         }
-        let mut start = (&self.file).take(bytes);
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            let n = start.read(&mut buffer).at("read", &self.path)?;
-            if n == 0 {
-                break;
-            }
-            self.sha.update(&buffer[..n]);
-        }
+        let start = (&self.file).take(bytes);
+        hash_rest(start, &mut self.sha).at("read", &self.path)?;
         self.bytes = bytes;
         if self.hash().sha256 != known.sha256 {
             let reason = format!(
@@ -97,25 +100,24 @@ impl AppendFile {
     /// Fails if another process has removed, replaced, truncated or extended the file. Changes within the file are
     /// found when the run ends.
     fn intact(&self) -> Result<(), RunDirError> {
-        let changed = |how: String| {
-            Err(damaged_error(
-                &self.path,
-                format!("another process changed it during the run: {how}"),
-            ))
-        };
         let found = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return changed("it is gone".to_owned());
+                return Err(self.changed_error("it is gone"));
             }
             found => found.at("read", &self.path)?,
         };
         if !same_file(&found, &self.file.metadata().at("read", &self.path)?) {
-            return changed("it is another file".to_owned());
+            return Err(self.changed_error("it is another file"));
         }
         if found.len() != self.bytes {
-            return changed(format!("it has {} bytes, of {} written", found.len(), self.bytes));
+            let how = format!("it has {} bytes, of {} written", found.len(), self.bytes);
+            return Err(self.changed_error(&how));
         }
         Ok(())
+    }
+
+    fn changed_error(&self, how: &str) -> RunDirError {
+        damaged_error(&self.path, format!("another process changed it during the run: {how}"))
     }
 
     /// Returns true if a process has the file open for appending.

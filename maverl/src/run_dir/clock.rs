@@ -1,14 +1,13 @@
 //! Times of a run: those of the turns of a step in `clock/step-000012.jsonl.zst`, and rows of `spans.jsonl`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged_error};
-use super::{FileHash, RunDir};
+use super::RunDir;
+use super::error::{At, RunDirError};
+use super::packed::{pack_lines, read_lines};
 use crate::trajectory::Seat;
 
 /// Name of the directory of the times of turns.
@@ -70,13 +69,7 @@ pub struct SpanRow {
 ///
 /// If the file cannot be read, or a line of it is invalid. The message names the line.
 pub fn read_clock(path: &Path) -> Result<Vec<TurnTime>, RunDirError> {
-    let file = std::fs::File::open(path).at("open", path)?;
-    let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
-    let parse = |(i, line): (usize, std::io::Result<String>)| {
-        let line = serde_json::from_str(&line.at("read", path)?);
-        line.map_err(|e| damaged_error(path, format!("line {}: {e}", i + 1)))
-    };
-    text.lines().enumerate().map(parse).collect()
+    read_lines(path)
 }
 
 impl RunDir {
@@ -91,20 +84,8 @@ impl RunDir {
     ///
     /// If the disk fails.
     pub fn write_clock(&mut self, step: u64, times: &[TurnTime]) -> Result<(), RunDirError> {
-        let path = self.clock(step);
-        let encode = || -> std::io::Result<_> {
-            let mut out = zstd::Encoder::new(Vec::new(), 3)?;
-            out.include_checksum(true)?;
-            for time in times {
-                serde_json::to_writer(&mut out, time)?;
-                std::io::Write::write_all(&mut out, b"\n")?;
-            }
-            out.finish()
-        };
-        let bytes = encode().at("compress", &path)?;
-        write_atomic(&path, &bytes)?;
-        self.manifest.files.insert(file(step), FileHash::of(&bytes));
-        Ok(())
+        let bytes = pack_lines(times).at("compress", &self.clock(step))?;
+        self.write_listed(file(step), &bytes)
     }
 }
 

@@ -15,35 +15,44 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::error::{At, RunDirError, damaged_error};
+use super::error::{At, RunDirError, damaged_error, encode_error};
 
 /// Prefix of the names of incomplete files and directories.
 pub const TEMPORARY: &str = ".tmp-";
 
 /// Writes a file under a temporary name, syncs and renames it.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+    let written = replace_file(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written.at("write", path)?;
+    sync_dir(parent(path))
+}
+
+/// Replaces a file by one that `write` fills under a temporary name.
+pub(crate) fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = temporary(path);
-    let write = || {
-        let mut file = options(parent(path)).create(true).truncate(true).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    if let Err(source) = write() {
+    let made = options(parent(path)).create(true).truncate(true).open(&temporary);
+    let written = made.and_then(|mut file| write(&mut file));
+    written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
         // A remaining temporary file only takes space. The first error is the one to report.
         let _ = fs::remove_file(&temporary);
-        return Err(RunDirError::Io { action: "write", path: path.to_owned(), source });
-    }
-    sync_dir(parent(path))
+    })
 }
 
 /// Writes a value as indented JSON with [`write_atomic`], and returns the written bytes.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|e| RunDirError::Encode { path: path.to_owned(), reason: e.to_string() })?;
-    text.push('\n');
-    write_atomic(path, text.as_bytes())?;
-    Ok(text.into_bytes())
+    let bytes = json_bytes(path, value)?;
+    write_atomic(path, &bytes)?;
+    Ok(bytes)
+}
+
+/// Returns a value as indented JSON.
+pub(super) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, RunDirError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| encode_error(path, error))?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
 /// Returns options to create a file with the read and write permissions of its directory.
@@ -107,6 +116,11 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, RunDirError> {
     serde_json::from_slice(&bytes).map_err(|e| damaged_error(path, e.to_string()))
 }
 
+/// Reads a JSON file that maverl wrote, if it exists.
+pub(crate) fn read_json_if_any<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, RunDirError> {
+    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+}
+
 /// Returns the temporary name beside a path.
 pub fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -140,8 +154,8 @@ pub fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
 
 /// Returns the paths in a directory, sorted.
 pub fn entries(dir: &Path) -> Result<Vec<PathBuf>, RunDirError> {
-    let list = || fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>();
-    let mut paths = list().at("list", dir)?;
+    let list = fs::read_dir(dir).at("list", dir)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = list.collect::<io::Result<Vec<_>>>().at("list", dir)?;
     paths.sort();
     Ok(paths)
 }
@@ -177,19 +191,22 @@ pub fn remove(path: &Path) -> Result<(), RunDirError> {
 
 /// Returns the SHA-256 of a file in hexadecimal, and its length.
 pub fn hash_file(path: &Path) -> Result<(String, u64), RunDirError> {
-    let hash = || {
-        let (mut file, mut sha, mut bytes) = (File::open(path)?, Sha256::new(), 0u64);
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            let n = file.read(&mut buffer)?;
-            if n == 0 {
-                return Ok((hex(&sha.finalize()), bytes));
-            }
-            sha.update(&buffer[..n]);
-            bytes += n as u64;
+    let mut sha = Sha256::new();
+    let bytes = File::open(path).and_then(|file| hash_rest(file, &mut sha)).at("read", path)?;
+    Ok((hex(&sha.finalize()), bytes))
+}
+
+/// Adds the rest of a reader to a hash, and returns its length.
+pub(super) fn hash_rest(mut reader: impl Read, sha: &mut Sha256) -> io::Result<u64> {
+    let (mut buffer, mut bytes) = (vec![0; 1 << 20], 0);
+    loop {
+        let n = reader.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(bytes);
         }
-    };
-    hash().at("read", path)
+        sha.update(&buffer[..n]);
+        bytes += n as u64;
+    }
 }
 
 /// Returns the SHA-256 of bytes in hexadecimal.

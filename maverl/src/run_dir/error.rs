@@ -1,5 +1,6 @@
 //! Errors of the files of a run.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -137,9 +138,13 @@ impl<T> At<T> for io::Result<T> {
 
 /// Formats differences, one per line.
 fn lines(differences: &[ChangedFile]) -> String {
-    let line =
-        |ChangedFile { path, reason }: &ChangedFile| format!("\n  `{}`: {reason}", path.display());
-    differences.iter().map(line).collect()
+    let differences = differences.iter();
+    differences.map(|its| format!("\n  `{}`: {}", its.path.display(), its.reason)).collect()
+}
+
+/// Returns a [`RunDirError::Encode`].
+pub(super) fn encode_error(path: &Path, error: impl fmt::Display) -> RunDirError {
+    RunDirError::Encode { path: path.to_owned(), reason: error.to_string() }
 }
 
 /// Returns a [`RunDirError::Damaged`].

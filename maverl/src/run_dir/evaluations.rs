@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::disk::{read_json, write_atomic, write_json};
+use super::disk::{read_json_if_any, write_json};
 use super::error::RunDirError;
 use super::lines::EpisodePosition;
 use super::rollouts::encode;
@@ -35,10 +35,8 @@ impl RunDir {
         episodes: &[Episode],
     ) -> Result<Vec<EpisodePosition>, RunDirError> {
         let file = format!("evaluations/{name}.jsonl.zst");
-        let path = self.path.join(&file);
-        let (bytes, places) = encode(&path, episodes)?;
-        write_atomic(&path, &bytes)?;
-        self.manifest.files.insert(file, FileHash::of(&bytes));
+        let (bytes, places) = encode(&self.path.join(&file), episodes)?;
+        self.write_listed(file, &bytes)?;
         Ok(places)
     }
 
@@ -80,7 +78,6 @@ impl RunDir {
         &self,
         name: &str,
     ) -> Result<Option<T>, RunDirError> {
-        let path = self.evaluation(name);
-        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+        read_json_if_any(&self.evaluation(name))
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::clock::CLOCK;
 use super::disk::{
-    adopt, create_private_dir, entries, name, parent, remove, step_of, sweep, write_atomic,
-    write_json,
+    adopt, create_private_dir, entries, json_bytes, name, parent, remove, step_of, sweep,
+    write_atomic, write_json,
 };
 use super::error::{At, RunDirError};
 use super::format::ChangedFile;
@@ -195,10 +195,8 @@ impl RunDir {
     /// Every file that differs.
     pub fn verify(&mut self, step: u64, missing: Missing) -> Result<Vec<PathBuf>, RunDirError> {
         let mut differences = self.differences(step)?;
-        let is_gone =
-            |ChangedFile { path, .. }: &ChangedFile| !path.exists() && is_episodes(&name(path));
         let gone: Vec<PathBuf> = differences
-            .extract_if(.., |difference| is_gone(difference))
+            .extract_if(.., |ChangedFile { path, .. }| !path.exists() && is_episodes(&name(path)))
             .map(|difference| difference.path)
             .collect();
         if let ([first, others @ ..], Missing::Nothing) = (gone.as_slice(), missing) {
@@ -270,16 +268,10 @@ impl RunDir {
         let origin = origin.placed_in(&self.path)?;
         let mut provenance = self.origin()?.provenance;
         provenance.data = origin.provenance.data.clone();
-        let encode = |reason: serde_json::Error| RunDirError::Encode {
-            path: self.path.join(PROVENANCE),
-            reason: reason.to_string(),
-        };
-        let mut json = serde_json::to_string_pretty(&provenance).map_err(encode)?;
-        json.push('\n');
         let now = [
             (CONFIG, origin.given.into_bytes()),
             (RESOLVED, resolved(&origin.config, &self.path)?.into_bytes()),
-            (PROVENANCE, json.into_bytes()),
+            (PROVENANCE, json_bytes(&self.path.join(PROVENANCE), &provenance)?),
         ];
         let mut changed = Vec::new();
         for (file, bytes) in now {
@@ -313,9 +305,9 @@ impl RunDir {
             }
         }
         self.list_tokenizers()?;
-        let checkpoints = Manifest::of(&self.path.join("checkpoints"))?;
-        let below = |(file, hash)| (format!("checkpoints/{file}"), hash);
-        self.manifest.files.extend(checkpoints.files.into_iter().map(below));
+        for (file, hash) in Manifest::of(&self.path.join("checkpoints"))?.files {
+            self.manifest.files.insert(format!("checkpoints/{file}"), hash);
+        }
         self.verify(u64::MAX, missing)?;
         self.vouch()
     }

@@ -60,14 +60,13 @@ impl Journal {
     ///
     /// If another process writes this run, or a file does not begin as recorded.
     pub fn open(dir: &Path, files: &BTreeMap<String, FileHash>) -> Result<Self, RunDirError> {
-        let open = |name: &str| AppendFile::open(&dir.join(name), files.get(name));
         Ok(Self {
-            metrics: open(METRICS)?,
-            timing: open(TIMING)?,
-            events: open(EVENTS)?,
-            episodes: open(EPISODES)?,
-            warnings: open(WARNINGS)?,
-            spans: open(SPANS)?,
+            metrics: AppendFile::open_in(dir, METRICS, files)?,
+            timing: AppendFile::open_in(dir, TIMING, files)?,
+            events: AppendFile::open_in(dir, EVENTS, files)?,
+            episodes: AppendFile::open_in(dir, EPISODES, files)?,
+            warnings: AppendFile::open_in(dir, WARNINGS, files)?,
+            spans: AppendFile::open_in(dir, SPANS, files)?,
         })
     }
 

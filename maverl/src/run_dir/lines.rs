@@ -1,5 +1,6 @@
 //! Lines of a compressed file of episodes, and the position of an episode in it.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
@@ -65,13 +66,11 @@ impl<'p> RolloutLines<'p> {
     /// Replaces the content of `line` by the next line; false at the end of the text.
     pub(super) fn read(&mut self, line: &mut Vec<u8>) -> Result<bool, RunDirError> {
         self.number += 1;
-        let wrong =
-            |what: String| damaged_error(self.path, format!("line {}: {what}", self.number));
         line.clear();
         let read = (&mut self.text).take(LONGEST + 1).read_until(b'\n', line);
-        self.bytes += read.map_err(|error| wrong(error.to_string()))? as u64;
+        self.bytes += read.map_err(|error| self.damaged_line(error))? as u64;
         if line.len() as u64 > LONGEST {
-            return Err(wrong(format!("it has more than {} MiB", LONGEST >> 20)));
+            return Err(self.damaged_line(format!("it has more than {} MiB", LONGEST >> 20)));
         }
         if self.bytes > MOST {
             let packed = fs::metadata(self.path).map_or(0, |metadata| metadata.len());
@@ -82,5 +81,10 @@ impl<'p> RolloutLines<'p> {
             ));
         }
         Ok(!line.is_empty())
+    }
+
+    /// Returns the error about the last line.
+    pub(super) fn damaged_line(&self, what: impl Display) -> RunDirError {
+        damaged_error(self.path, format!("line {}: {what}", self.number))
     }
 }

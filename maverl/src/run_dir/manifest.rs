@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::disk::{TEMPORARY, entries, hash_bytes, hash_file, name, read_json, write_json};
-use super::error::{At, RunDirError, damaged_error};
+use super::error::{At, RunDirError, damaged_error, encode_error};
 use super::format::{ChangedFile, FORMAT};
 
 /// Name of the file of a [`Manifest`].
@@ -115,8 +115,8 @@ impl Manifest {
 
     /// Returns the checksum of the manifest's content.
     fn sha256(&self, dir: &Path) -> Result<String, RunDirError> {
-        let bytes = serde_json::to_vec(self)
-            .map_err(|e| RunDirError::Encode { path: dir.join(MANIFEST), reason: e.to_string() })?;
+        let bytes =
+            serde_json::to_vec(self).map_err(|error| encode_error(&dir.join(MANIFEST), error))?;
         Ok(hash_bytes(&bytes))
     }
 

@@ -43,6 +43,7 @@ mod journal;
 mod lines;
 mod manifest;
 mod origin;
+mod packed;
 mod provenance;
 mod rollouts;
 mod rows;
@@ -97,7 +98,7 @@ use self::disk::{
     TEMPORARY, create_private_dir, entries, name, parent, read_json, remove, sync_dir, sync_tree,
     write_atomic, write_json,
 };
-use self::error::{At, damaged_error};
+use self::error::{At, damaged_error, encode_error};
 use self::files::Kind;
 use self::tokenizers::TOKENIZERS;
 use crate::config::Config;
@@ -235,17 +236,26 @@ impl RunDir {
     ///
     /// If a file of it cannot be read.
     pub fn origin(&self) -> Result<Origin, RunDirError> {
-        let read = |file: &str| {
-            let path = self.path.join(file);
-            fs::read_to_string(&path).at("read", &path)
-        };
-        let config = read(RESOLVED)?.parse::<toml::Table>().map_err(|error| error.to_string());
+        let config =
+            self.read_text(RESOLVED)?.parse::<toml::Table>().map_err(|error| error.to_string());
         let config = config.and_then(|table| Config::of_table(&table));
         let config = config.map_err(|reason| damaged_error(&self.path.join(RESOLVED), reason))?;
         let provenance = read_json(&self.path.join(PROVENANCE))?;
         let base = self.path.join(config.base.as_deref().unwrap_or_default());
         let base = base.canonicalize().unwrap_or(base);
-        Ok(Origin { given: read(CONFIG)?, config, base, provenance })
+        Ok(Origin { given: self.read_text(CONFIG)?, config, base, provenance })
+    }
+
+    fn read_text(&self, file: &str) -> Result<String, RunDirError> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).at("read", &path)
+    }
+
+    /// Writes a file of the run, and lists it in the manifest.
+    fn write_listed(&mut self, file: String, bytes: &[u8]) -> Result<(), RunDirError> {
+        write_atomic(&self.path.join(&file), bytes)?;
+        self.manifest.files.insert(file, FileHash::of(bytes));
+        Ok(())
     }
 
     /// Compares another origin with that of the run.
@@ -278,29 +288,29 @@ const EDITED: &str = "a run goes on with the configuration it has: put the file 
 
 /// Returns `<parent>/<stem>-<n>` with the first free n.
 pub(crate) fn next(parent: &Path, stem: &str) -> PathBuf {
-    let path = |n: u64| parent.join(format!("{stem}-{n}"));
-    (1..).map(path).find(|path| !path.exists()).unwrap_or_else(|| path(1))
+    let free = (1_u64..).find(|n| !parent.join(format!("{stem}-{n}")).exists());
+    parent.join(format!("{stem}-{}", free.unwrap_or(1)))
 }
 
-/// Removes temporary directories of this run that were left by dead processes. Process state is known only where
-/// `/proc` exists.
+/// Removes temporary directories of this run that were left by dead processes.
 fn sweep_of_the_dead(path: &Path) -> Result<(), RunDirError> {
     let prefix = format!("{TEMPORARY}{}-", name(path));
-    let gone = |process: u32| {
-        Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
-    };
     for left in entries(parent(path))? {
         let process = name(&left).strip_prefix(&prefix).and_then(|process| process.parse().ok());
-        if process.is_some_and(gone) {
+        if process.is_some_and(is_dead) {
             remove(&left)?;
         }
     }
     Ok(())
 }
 
+/// Returns true for a dead process. This is known only where `/proc` exists.
+fn is_dead(process: u32) -> bool {
+    Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{process}")).exists()
+}
+
 fn resolved(config: &Config, dir: &Path) -> Result<String, RunDirError> {
-    text_of(config)
-        .map_err(|e| RunDirError::Encode { path: dir.join(RESOLVED), reason: e.to_string() })
+    text_of(config).map_err(|error| encode_error(&dir.join(RESOLVED), error))
 }
 
 /// Writes the initial files of a run directory, durably, under a temporary name.

@@ -10,10 +10,11 @@ use toml::Value;
 use toml_edit::DocumentMut;
 
 use super::disk::{name, parent};
+use super::error::encode_error;
 use super::{RESOLVED, RunDirError};
-use crate::config::Config;
 use crate::config::table::table_of;
 use crate::config::tables::may_change;
+use crate::config::{Config, source};
 use crate::run_dir::Provenance;
 
 /// Prefix of the names of held-out data in [`Provenance::data`].
@@ -35,20 +36,15 @@ pub struct Origin {
 impl Origin {
     /// Returns every difference that changes the run, as lines for the user.
     pub(super) fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
-        let value = |config: &Config| {
-            table_of(config).map(Value::Table).map_err(|e| RunDirError::Encode {
-                path: path.join(RESOLVED),
-                reason: e.to_string(),
-            })
-        };
-        let (then, later) = (value(&self.config)?, value(&now.config)?);
+        let [then, later] = [table_of(&self.config), table_of(&now.config)]
+            .map(|table| table.map_err(|error| encode_error(&path.join(RESOLVED), error)));
+        let (then, later) = (Value::Table(then?), Value::Table(later?));
         let mut differences = Vec::new();
         compare(&mut Vec::new(), Some(&then), Some(&later), &mut differences);
         differences.retain(|(key, _)| !may_change(key));
         let mut lines: Vec<String> = differences.into_iter().map(|(_, line)| line).collect();
         // Changed evaluations use other tasks. Unchanged evaluations must use the same tasks.
-        let evaluates_otherwise = self.config.eval != now.config.eval;
-        let ignored = |data: &str| evaluates_otherwise && data.starts_with(HELD_OUT);
+        let ignored = (self.config.eval != now.config.eval).then_some(HELD_OUT);
         self.provenance.differences(&now.provenance, ignored, &mut lines);
         Ok(lines)
     }
@@ -58,7 +54,7 @@ impl Origin {
         let base = relative(dir, &self.base);
         let Some(base) = base.to_str() else {
             let reason = format!("`{}` cannot be written as text", base.display());
-            return Err(RunDirError::Encode { path: dir.join(RESOLVED), reason });
+            return Err(encode_error(&dir.join(RESOLVED), reason));
         };
         let given = match self.given.parse::<DocumentMut>() {
             Ok(mut document) if !self.given.is_empty() => {
@@ -94,24 +90,26 @@ fn compare(
         }
         return;
     }
-    let plain =
-        |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    let quoted = |part: &String| if plain(part) { part.clone() } else { format!("{part:?}") };
-    let name = key.iter().map(quoted).collect::<Vec<_>>().join(".");
-    let show = |value: Option<&Value>| match value {
+    let (name, [then, now]) = (source::key(key), [then, now].map(shown_value));
+    lines.push((key.clone(), format!("`{name}` was {then}, is {now}")));
+}
+
+fn shown_value(value: Option<&Value>) -> String {
+    match value {
         None => "not set".to_owned(),
         Some(Value::Table(table)) => format!("a table of {} keys", table.len()),
         Some(value) => value.to_string(),
-    };
-    lines.push((key.clone(), format!("`{name}` was {}, is {}", show(then), show(now))));
+    }
+}
+
+/// Returns the absolute path, with links resolved if it exists.
+fn absolute(path: &Path) -> PathBuf {
+    let found = path.canonicalize().or_else(|_| std::path::absolute(path));
+    found.unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns the relative path from a directory, whose last component may not exist yet, to another, with links resolved.
 fn relative(from: &Path, to: &Path) -> PathBuf {
-    let absolute = |path: &Path| {
-        let lexical = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        path.canonicalize().unwrap_or_else(|_| lexical())
-    };
     // The run directory may be opened through a link.
     let from = from.canonicalize().unwrap_or_else(|_| absolute(parent(from)).join(name(from)));
     let to = absolute(to);

@@ -36,30 +36,24 @@ fn is_one(ranks: &usize) -> bool {
 }
 
 impl Provenance {
-    /// Adds a line for each difference that changes the run. Version and machine do not change it, nor do the splits in
-    /// `ignored`.
-    pub(super) fn differences(
-        &self,
-        now: &Self,
-        ignored: impl Fn(&str) -> bool,
-        lines: &mut Vec<String>,
-    ) {
+    /// Adds a line for each difference that changes the run. Version and machine do not change it, nor does data whose
+    /// name begins with `ignored`.
+    pub(super) fn differences(&self, now: &Self, ignored: Option<&str>, lines: &mut Vec<String>) {
         let parts = [("data", &self.data, &now.data), ("weights", &self.weights, &now.weights)];
         for (part, then, now) in parts {
             let mut names: Vec<&String> = then.keys().chain(now.keys()).collect();
             names.sort();
             names.dedup();
-            names.retain(|name| part != "data" || !ignored(name));
+            let ignored = ignored.filter(|_| part == "data");
+            names.retain(|name| ignored.is_none_or(|ignored| !name.starts_with(ignored)));
             for name in names.into_iter().filter(|name| then.get(*name) != now.get(*name)) {
-                let hash =
-                    |hash: Option<&String>| hash.map_or("none".to_owned(), |hash| short_hash(hash));
-                let (then, now) = (hash(then.get(name)), hash(now.get(name)));
+                let [then, now] = [then.get(name), now.get(name)].map(short_hash);
                 lines.push(format!("{part} of `{name}` had hash {then}, has {now}"));
             }
         }
     }
 }
 
-fn short_hash(hash: &str) -> String {
-    hash.chars().take(12).collect()
+fn short_hash(hash: Option<&String>) -> String {
+    hash.map_or("none", String::as_str).chars().take(12).collect()
 }

@@ -4,9 +4,8 @@ mod programs;
 mod texts;
 mod writer;
 
-use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
+use std::{fmt, fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,14 +17,13 @@ pub use self::writer::is_growing;
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged_error};
 use super::lines::{EpisodePosition, RolloutLines};
+use super::packed::pack_bytes;
 use super::rows::scan_rollouts;
 use crate::task::Task;
 use crate::trajectory::{Act, Episode, Outcome, RewardPart, Turn};
 
 /// Bytes of content past which a frame ends.
 const FRAME: usize = 1 << 20;
-/// Compression level.
-const LEVEL: i32 = 3;
 /// Number of turns for which an episode preallocates memory.
 const TURNS: usize = 1 << 10;
 
@@ -63,13 +61,10 @@ pub(super) fn encode(
     path: &Path,
     episodes: &[Episode],
 ) -> Result<(Vec<u8>, Vec<EpisodePosition>), RunDirError> {
-    let encode = || -> io::Result<_> {
-        let mut frames = Frames::default();
-        let places = episodes.iter().map(|episode| frames.push(episode));
-        let places = places.collect::<io::Result<Vec<_>>>()?;
-        Ok((frames.finish()?, places))
-    };
-    encode().at("compress", path)
+    let mut frames = Frames::default();
+    let places = episodes.iter().map(|episode| frames.push(episode));
+    let places = places.collect::<io::Result<Vec<_>>>().at("compress", path)?;
+    Ok((frames.finish().at("compress", path)?, places))
 }
 
 /// Returns the places of the episodes of an existing file, which may be of a version without frames.
@@ -111,9 +106,7 @@ impl Frames {
 
     /// Compresses the pending content as a frame.
     fn compress(&mut self) -> io::Result<()> {
-        let mut frame = frame(&mut self.bytes)?;
-        frame.write_all(&self.text)?;
-        frame.finish()?;
+        pack_bytes(&mut self.bytes, &self.text)?;
         self.text.clear();
         Ok(())
     }
@@ -125,13 +118,6 @@ impl Frames {
         }
         Ok(self.bytes)
     }
-}
-
-/// Begins a frame with a checksum.
-fn frame<W: Write>(out: W) -> io::Result<zstd::Encoder<'static, W>> {
-    let mut frame = zstd::Encoder::new(out, LEVEL)?;
-    frame.include_checksum(true)?;
-    Ok(frame)
 }
 
 /// Writes the lines of an episode.
@@ -193,7 +179,7 @@ fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirEr
             Err(error) => break Err(error),
             Ok(Some(line)) => {
                 if let Err(what) = add(&mut episodes, &mut missing, &line) {
-                    break Err(damaged_error(path, format!("line {}: {what}", lines.number)));
+                    break Err(lines.damaged_line(what));
                 }
             }
         }
@@ -250,25 +236,36 @@ pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode
         lines = RolloutLines::open_frame(path, frame, false)?;
         lines.skip(at)?;
     }
-    let wrong = |what: String| damaged_error(path, format!("bytes {frame}, {at}: {what}"));
-    let mut next = || -> Result<Line, RunDirError> {
-        let line = lines.next()?.ok_or_else(|| wrong("no episode begins there".to_owned()))?;
-        serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))
-    };
-    let Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns: n } = next()?
+    let place = [frame, at];
+    let Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns: n } =
+        next_line(&mut lines, place)?
     else {
-        return Err(wrong("no episode begins there".to_owned()));
+        return Err(place_error(path, place, "no episode begins there"));
     };
     let mut turns = Vec::with_capacity(n.min(TURNS));
     for _ in 0..n {
-        match next()? {
+        match next_line(&mut lines, place)? {
             Line::Turn { turn, .. } => turns.push(turn),
-            Line::Episode { .. } => return Err(wrong("the episode lacks turns".to_owned())),
+            Line::Episode { .. } => {
+                return Err(place_error(path, place, "the episode lacks turns"));
+            }
         }
     }
     lines.drain()?;
     let log = String::new();
     Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards, log })
+}
+
+/// Reads the next line of the episode at a place.
+fn next_line(lines: &mut RolloutLines<'_>, place: EpisodePosition) -> Result<Line, RunDirError> {
+    let line = lines.next()?;
+    let line = line.ok_or_else(|| place_error(lines.path, place, "no episode begins there"))?;
+    serde_json::from_slice(&line).map_err(|error| place_error(lines.path, place, error))
+}
+
+/// Returns the error about the episode at a place.
+fn place_error(path: &Path, [frame, at]: EpisodePosition, what: impl fmt::Display) -> RunDirError {
+    damaged_error(path, format!("bytes {frame}, {at}: {what}"))
 }
 
 #[cfg(test)]

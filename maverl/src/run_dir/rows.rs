@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::error::{RunDirError, damaged_error};
+use super::error::RunDirError;
 use super::lines::{EpisodePosition, RolloutLines};
 use crate::task::Task;
 use crate::trajectory::{Episode, FaultKind, Outcome, RewardOf, RewardPart, Seat};
@@ -171,20 +171,18 @@ pub fn scan_rollouts(
     let mut lines = RolloutLines::open(path)?;
     let (mut at, mut n) = (0, 0);
     while let Some(line) = lines.next()? {
-        let wrong =
-            |number: usize, what: &str| damaged_error(path, format!("line {number}: {what}"));
-        let line = serde_json::from_slice(&line).map_err(|e| wrong(lines.number, &e.to_string()));
+        let line = serde_json::from_slice(&line).map_err(|error| lines.damaged_line(error));
         let Line::Episode { task, index, answer, outcome, rewards, turns } = line? else {
-            return Err(wrong(lines.number, "a turn without episode"));
+            return Err(lines.damaged_line("a turn without episode"));
         };
         let header = (&task, index, answer.as_deref(), &outcome);
         let mut row = EpisodeRow::header(stage, step, n, [0, at], header);
         for i in 0..turns {
-            let line =
-                lines.next()?.ok_or_else(|| wrong(lines.number, "the episode lacks turns"))?;
+            let line = lines.next()?;
+            let line = line.ok_or_else(|| lines.damaged_line("the episode lacks turns"))?;
             let line = serde_json::from_slice(&line);
-            let Line::Turn { turn } = line.map_err(|e| wrong(lines.number, &e.to_string()))? else {
-                return Err(wrong(lines.number, "the episode before it lacks turns"));
+            let Line::Turn { turn } = line.map_err(|error| lines.damaged_line(error))? else {
+                return Err(lines.damaged_line("the episode before it lacks turns"));
             };
             let TurnRow { seat, error, truncated, tokens } = &turn;
             let tokens = tokens.as_ref().map_or(0, |tokens| tokens.completion.len() as u64);

@@ -1,14 +1,13 @@
 //! Samples of a step: the turns that were trained on, with every term of their advantages. `samples/step-000012.jsonl.zst`.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged_error};
-use super::{FileHash, RunDir};
+use super::RunDir;
+use super::error::{At, RunDirError};
+use super::packed::{pack_lines, read_lines};
 use crate::IntoMap;
 use crate::trajectory::Seat;
 
@@ -158,16 +157,7 @@ fn encode(path: &Path, step: &StepSamples) -> Result<Vec<u8>, RunDirError> {
         .chain(groups.into_iter().map(Line::Group))
         .chain(deviation_groups.into_iter().map(Line::DeviationGroup))
         .chain(samples.into_iter().map(Line::Sample));
-    let encode = || -> std::io::Result<_> {
-        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
-        out.include_checksum(true)?;
-        for line in lines {
-            serde_json::to_writer(&mut out, &line)?;
-            std::io::Write::write_all(&mut out, b"\n")?;
-        }
-        out.finish()
-    };
-    encode().at("compress", path)
+    pack_lines(lines).at("compress", path)
 }
 
 /// Reads the samples of a step.
@@ -176,13 +166,9 @@ fn encode(path: &Path, step: &StepSamples) -> Result<Vec<u8>, RunDirError> {
 ///
 /// If the file cannot be read, or a line of it is invalid. The message names the line.
 pub fn read_samples(path: &Path) -> Result<StepSamples, RunDirError> {
-    let file = std::fs::File::open(path).at("open", path)?;
-    let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
     let mut read = StepSamples::default();
-    for (i, line) in text.lines().enumerate() {
-        let line = line.at("read", path)?;
-        let line = serde_json::from_str(&line);
-        match line.map_err(|e| damaged_error(path, format!("line {}: {e}", i + 1)))? {
+    for line in read_lines(path)? {
+        match line {
             Line::Step(estimator) => read.estimator = estimator,
             Line::Group(group) => read.groups.push(group),
             Line::DeviationGroup(group) => read.deviation_groups.push(group),
@@ -204,11 +190,8 @@ impl RunDir {
     ///
     /// If the disk fails.
     pub fn write_samples(&mut self, step: u64, samples: &StepSamples) -> Result<(), RunDirError> {
-        let path = self.samples(step);
-        let bytes = encode(&path, samples)?;
-        write_atomic(&path, &bytes)?;
-        self.manifest.files.insert(file(step), FileHash::of(&bytes));
-        Ok(())
+        let bytes = encode(&self.samples(step), samples)?;
+        self.write_listed(file(step), &bytes)
     }
 }
 
@@ -285,11 +268,11 @@ impl StepSamples {
     /// Returns the lead of a unit over the second best of its group, 0 if it is not the best; `None` if a unit of the group
     /// is in no sample.
     fn lead(&self, group: &GroupRecord, unit: f64) -> Option<f64> {
-        let value = |sample: &SampleRecord| {
+        let mut units = BTreeMap::new();
+        for sample in self.of_group(group.id) {
             let turn = if group.by == "task" { 0 } else { sample.turn };
-            ((sample.episode, turn), self.unit(sample))
-        };
-        let units: BTreeMap<(usize, usize), f64> = self.of_group(group.id).map(value).into_map();
+            units.insert((sample.episode, turn), self.unit(sample));
+        }
         let mut values: Vec<f64> = units.into_values().collect();
         values.sort_by(f64::total_cmp);
         match values[..] {

@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use half::f16;
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::disk::write_atomic;
-use super::error::{At, RunDirError, damaged_error};
-use super::{FileHash, RunDir};
+use super::RunDir;
+use super::error::{At, RunDirError, damaged_error, encode_error};
+use super::packed::pack_bytes;
 use crate::IntoMap;
 
 /// Name of the tensor of indices.
@@ -74,33 +75,26 @@ impl TokenRecord {
 
 /// Encodes the content of a file.
 fn encode(path: &Path, record: &TokenRecord) -> Result<Vec<u8>, RunDirError> {
+    let bytes = tensor_bytes(record).map_err(|error| encode_error(path, error))?;
+    pack_bytes(Vec::new(), &bytes).at("compress", path)
+}
+
+/// Encodes the content of a file before compression.
+fn tensor_bytes(record: &TokenRecord) -> Result<Vec<u8>, SafeTensorError> {
     let offsets: Vec<u8> =
         record.offsets.iter().flat_map(|at| (*at as i64).to_le_bytes()).collect();
-    let half = |column: &Vec<f32>| -> Vec<u8> {
-        column.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect()
-    };
     let columns: Vec<(&str, Vec<u8>)> =
-        record.columns.iter().map(|(name, column)| (name.as_str(), half(column))).collect();
-    let failed = |error: safetensors::SafeTensorError| RunDirError::Encode {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let mut tensors = vec![(
-        OFFSETS,
-        TensorView::new(Dtype::I64, vec![record.offsets.len()], &offsets).map_err(failed)?,
-    )];
+        record.columns.iter().map(|(name, column)| (name.as_str(), half_bytes(column))).collect();
+    let shape = vec![record.offsets.len()];
+    let mut tensors = vec![(OFFSETS, TensorView::new(Dtype::I64, shape, &offsets)?)];
     for (name, bytes) in &columns {
-        let view = TensorView::new(Dtype::F16, vec![bytes.len() / 2], bytes);
-        tensors.push((name, view.map_err(failed)?));
+        tensors.push((name, TensorView::new(Dtype::F16, vec![bytes.len() / 2], bytes)?));
     }
-    let bytes = safetensors::serialize(tensors, None).map_err(failed)?;
-    let pack = || -> std::io::Result<_> {
-        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
-        out.include_checksum(true)?;
-        std::io::Write::write_all(&mut out, &bytes)?;
-        out.finish()
-    };
-    pack().at("compress", path)
+    safetensors::serialize(tensors, None)
+}
+
+fn half_bytes(column: &[f32]) -> Vec<u8> {
+    column.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes()).collect()
 }
 
 /// Reads the quantities of the tokens of a step.
@@ -124,14 +118,13 @@ fn decode(bytes: &[u8]) -> Result<TokenRecord, String> {
         let data = tensor.data();
         match (name, tensor.dtype()) {
             (OFFSETS, Dtype::I64) => {
-                let index = |bytes: &[u8; 8]| usize::try_from(i64::from_le_bytes(*bytes)).ok();
-                let offsets: Option<Vec<usize>> = data.as_chunks().0.iter().map(index).collect();
-                record.offsets = offsets.ok_or("an offset is negative")?;
+                let offsets = data.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+                let offsets: Result<_, _> = offsets.map(usize::try_from).collect();
+                record.offsets = offsets.map_err(|_| "an offset is negative")?;
             }
             (name, Dtype::F16) => {
-                let value = |bytes: &[u8; 2]| f16::from_le_bytes(*bytes).to_f32();
-                let column = data.as_chunks().0.iter().map(value).collect();
-                record.columns.insert(name.to_owned(), column);
+                let column = data.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes));
+                record.columns.insert(name.to_owned(), column.map(f16::to_f32).collect());
             }
             (name, dtype) => return Err(format!("tensor `{name}` has the type {dtype:?}")),
         }
@@ -157,11 +150,8 @@ impl RunDir {
     ///
     /// If the disk fails.
     pub fn write_tokens(&mut self, step: u64, record: &TokenRecord) -> Result<(), RunDirError> {
-        let path = self.tokens(step);
-        let bytes = encode(&path, record)?;
-        write_atomic(&path, &bytes)?;
-        self.manifest.files.insert(file(step), FileHash::of(&bytes));
-        Ok(())
+        let bytes = encode(&self.tokens(step), record)?;
+        self.write_listed(file(step), &bytes)
     }
 }
 

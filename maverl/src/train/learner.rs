@@ -220,14 +220,14 @@ impl Learner {
             stored.clear();
             for step in at.step..at.step.saturating_add(every) {
                 let seed = derive_seed(derive_seed(at.plan.config.seed, OPPONENT), step);
-                let request = |(i, prompt): (usize, Vec<u32>)| {
+                let prompts = prompts(step)?.into_iter().enumerate();
+                let dealt = prompts.filter(|(i, _)| i % self.peers.size() == self.peers.rank());
+                let replies = dealt.map(|(i, prompt)| {
                     let (sampling, seed) = (Arc::clone(sampling), derive_seed(seed, i as u64));
                     let request = Request::new(prompt, sampling, seed);
                     async move { opponent.generate(request).await.map(|reply| (i, reply.ids)) }
-                };
-                let requests = prompts(step)?.into_iter().enumerate();
-                let dealt = requests.filter(|(i, _)| i % self.peers.size() == self.peers.rank());
-                let replies = try_join_all(dealt.map(request)).await?;
+                });
+                let replies = try_join_all(replies).await?;
                 stored.insert(step, self.peers.replies(replies).await?);
             }
         }

@@ -97,14 +97,15 @@ impl Progress for Silent {
 impl StepLine {
     /// Formats the step as one line.
     pub(super) fn text(&self, left: Duration) -> String {
-        let share =
-            |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.3}"));
+        let shares = [("score", self.score), ("solved", self.solved), ("loss", self.loss)];
+        let [score, solved, loss] =
+            shares.map(|(name, value)| value.map(|value| format!("{name} {value:.3}")));
         let speed = (self.tokens > 0).then(|| self.tokens as f64 / self.seconds.max(1e-9));
         let left = (self.step < self.steps).then(|| format!("{} left", HumanDuration(left)));
         let parts = [
-            share("score", self.score),
-            share("solved", self.solved),
-            share("loss", self.loss),
+            score,
+            solved,
+            loss,
             speed.map(|speed| format!("{speed:.0} tokens/s")),
             Some(format!("{:.1} s", self.seconds)),
             left,

@@ -101,8 +101,7 @@ impl RankPeers {
     ) -> (Vec<WorkerSpec>, RuntimeOptions) {
         let Some(Connected { launch, .. }) = &self.0 else { return (workers, options) };
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
-        let own = |asked| device(asked, launch.local_rank, &visible);
-        on_devices(&mut workers, &mut options, own);
+        on_devices(&mut workers, &mut options, |asked| device(asked, launch.local_rank, &visible));
         if options.threads == 0 {
             let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             options.threads = (all / launch.local_size.unwrap_or(1).max(1)).max(1);
@@ -116,6 +115,19 @@ impl RankPeers {
             None => Ok(vec![own]),
             Some(channel) => Ok(blocking(move || channel.all_gather(&own)).await?),
         }
+    }
+
+    /// Returns the values of all ranks, in their order.
+    async fn gather_values<T: Serialize + DeserializeOwned>(
+        &self,
+        own: &T,
+    ) -> Result<Vec<T>, TrainError> {
+        let message = serde_json::to_vec(own).map_err(|_| malformed_message(self.rank()))?;
+        let mut all = Vec::new();
+        for (rank, message) in self.gather(message).await?.iter().enumerate() {
+            all.push(serde_json::from_slice(message).map_err(|_| malformed_message(rank))?);
+        }
+        Ok(all)
     }
 
     /// Sends a value of rank 0 to all others, and returns it.
@@ -141,22 +153,15 @@ impl RankPeers {
         if self.ranks().is_none() {
             return Ok(own);
         }
-        let sent = |(place, mut episode): (usize, Episode)| {
+        let own = own.into_iter().map(|(place, mut episode)| {
             let log = std::mem::take(&mut episode.log);
             SentEpisodes { place, episode, log }
-        };
-        let own: Vec<SentEpisodes> = own.into_iter().map(sent).collect();
-        let message = serde_json::to_vec(&own).map_err(|_| malformed_message(self.rank()))?;
-        let mut all = Vec::new();
-        for (rank, message) in self.gather(message).await?.iter().enumerate() {
-            let sent: Vec<SentEpisodes> =
-                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
-            all.extend(
-                sent.into_iter().map(|SentEpisodes { place, episode, log }| {
-                    (place, Episode { log, ..episode })
-                }),
-            );
-        }
+        });
+        let own: Vec<SentEpisodes> = own.collect();
+        let all = self.gather_values(&own).await?.into_iter().flatten();
+        let all =
+            all.map(|SentEpisodes { place, episode, log }| (place, Episode { log, ..episode }));
+        let mut all: Vec<(usize, Episode)> = all.collect();
         all.sort_by_key(|(place, _)| *place);
         Ok(all)
     }
@@ -169,13 +174,7 @@ impl RankPeers {
         if self.ranks().is_none() {
             return Ok(own.into_iter().map(|(_, reply)| reply).collect());
         }
-        let message = serde_json::to_vec(&own).map_err(|_| malformed_message(self.rank()))?;
-        let mut all: Vec<(usize, Vec<u32>)> = Vec::new();
-        for (rank, message) in self.gather(message).await?.iter().enumerate() {
-            let replies: Vec<(usize, Vec<u32>)> =
-                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
-            all.extend(replies);
-        }
+        let mut all = self.gather_values(&own).await?.concat();
         all.sort_by_key(|(place, _)| *place);
         Ok(all.into_iter().map(|(_, reply)| reply).collect())
     }
@@ -185,13 +184,7 @@ impl RankPeers {
         if self.ranks().is_none() {
             return Ok(());
         }
-        let own = serde_json::to_vec(&facts(origin)).map_err(|_| malformed_message(self.rank()))?;
-        let mut all = Vec::new();
-        for (rank, message) in self.gather(own).await?.iter().enumerate() {
-            let facts: BTreeMap<String, String> =
-                serde_json::from_slice(message).map_err(|_| malformed_message(rank))?;
-            all.push(facts);
-        }
+        let all = self.gather_values(&facts(origin)).await?;
         for (rank, theirs) in all.iter().enumerate() {
             let found = differences(&all[0], theirs);
             if !found.is_empty() {
@@ -356,15 +349,16 @@ fn leaves(path: &mut Vec<String>, value: &serde_json::Value, facts: &mut BTreeMa
 fn differences(first: &BTreeMap<String, String>, theirs: &BTreeMap<String, String>) -> Vec<String> {
     let names = first.keys().chain(theirs.keys().filter(|name| !first.contains_key(*name)));
     let different = names.filter(|name| first.get(*name) != theirs.get(*name));
-    let show = |value: Option<&String>| -> String {
-        let value = value.map_or("not set", String::as_str);
-        if value.chars().count() > 24 { value.chars().take(12).collect() } else { value.to_owned() }
-    };
-    let line = |name: &String| {
-        let (here, there) = (show(first.get(name)), show(theirs.get(name)));
+    let lines = different.take(NAMED).map(|name| {
+        let [here, there] = [first, theirs].map(|facts| short_fact(facts.get(name)));
         format!("{name} is {there} there and {here} on rank 0")
-    };
-    different.take(NAMED).map(line).collect()
+    });
+    lines.collect()
+}
+
+fn short_fact(value: Option<&String>) -> String {
+    let value = value.map_or("not set", String::as_str);
+    if value.chars().count() > 24 { value.chars().take(12).collect() } else { value.to_owned() }
 }
 
 #[cfg(test)]

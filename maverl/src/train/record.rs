@@ -97,18 +97,11 @@ fn sample(
     row: usize,
 ) -> SampleRecord {
     let Sample { episode, turn, policy, reward, baseline, .. } = samples[row];
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    // The mean of equal numbers may differ from them by rounding.
-    let whole = |values: &[f64]| match values {
-        [first, rest @ ..] if rest.iter().all(|value| value == first) => (*first, Vec::new()),
-        values => (mean(values), values.to_vec()),
-    };
-    let (advantage, advantages) = whole(&estimated.after[row]);
+    let (advantage, advantages) = whole_or_mean(&estimated.after[row]);
     let terms = estimated.terms;
     let mut own = [reward - baseline];
     estimated.estimators.round(&mut own);
     let [own] = own;
-    let of = |values: &[Vec<f64>]| values.get(row).cloned().unwrap_or_default();
     let whitened = is_whitened(&plan.algorithm, samples);
     SampleRecord {
         episode,
@@ -121,12 +114,21 @@ fn sample(
         baseline,
         unit: terms.map(|terms| terms.units[row]).filter(|unit| *unit != own),
         anchor: terms.and_then(|terms| Some(terms.anchors.as_ref()?[row])),
-        unwhitened: whitened.then(|| whole(&estimated.before[row]).0),
+        unwhitened: whitened.then(|| whole_or_mean(&estimated.before[row]).0),
         factor: None,
         advantage,
         advantages,
-        values: of(estimated.values),
-        returns: of(estimated.returns),
+        values: estimated.values.get(row).cloned().unwrap_or_default(),
+        returns: estimated.returns.get(row).cloned().unwrap_or_default(),
+    }
+}
+
+/// Returns equal numbers as one, or else their mean and all of them. The mean of equal numbers may differ from them by
+/// rounding.
+fn whole_or_mean(values: &[f64]) -> (f64, Vec<f64>) {
+    match values {
+        [first, rest @ ..] if rest.iter().all(|value| value == first) => (*first, Vec::new()),
+        values => (measure::mean_of(values.iter().copied()), values.to_vec()),
     }
 }
 
@@ -138,10 +140,11 @@ fn groups(
     ids: &[usize],
     moments: &[Moments],
 ) -> Vec<GroupRecord> {
-    let first = |id: usize| ids.iter().position(|group| *group == id);
-    let record = |(id, moments): (usize, &Moments)| {
-        let Sample { task, seat, .. } = &samples[first(id)?];
-        Some(GroupRecord {
+    let mut records = Vec::new();
+    for (id, moments) in moments.iter().enumerate() {
+        let Some(first) = ids.iter().position(|group| *group == id) else { continue };
+        let Sample { task, seat, .. } = &samples[first];
+        records.push(GroupRecord {
             id,
             by: by.to_owned(),
             source: task.source.clone(),
@@ -151,9 +154,9 @@ fn groups(
             mean: moments.mean,
             deviation: moments.std(),
             spread: moments.has_spread(),
-        })
-    };
-    moments.iter().enumerate().filter_map(record).collect()
+        });
+    }
+    records
 }
 
 /// Returns the record of the tokens of samples, from the columns of each policy's batch; `None` if no batch has any.
@@ -163,22 +166,21 @@ pub(super) fn tokens(
     columns: &BTreeMap<usize, TokenColumns>,
 ) -> Option<TokenRecord> {
     let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
-    let of = |sample: &Sample| {
+    let tokens = samples.iter().map(|sample| {
         let next = rows.entry(sample.policy).or_default();
         let row = std::mem::replace(next, *next + 1);
-        let values = columns.get(&sample.policy).map(|columns| {
-            let TokenColumns { entropy, reference, moved, mismatch, .. } = columns;
-            let all = [
-                ("entropy", entropy),
-                ("reference", reference),
-                ("moved", moved),
-                ("mismatch", mismatch),
-            ];
-            all.into_iter().filter_map(|(name, rows)| Some((name, rows.get(row)?.as_slice())))
-        });
-        (sample.tokens, values.into_iter().flatten().into_map())
-    };
-    (!columns.is_empty()).then(|| TokenRecord::of(samples.iter().map(of)))
+        let columns = columns.get(&sample.policy);
+        (sample.tokens, columns.map(|columns| columns_of(columns, row)).unwrap_or_default())
+    });
+    (!columns.is_empty()).then(|| TokenRecord::of(tokens))
+}
+
+/// Returns the quantities of the tokens of a row, by name.
+fn columns_of(columns: &TokenColumns, row: usize) -> BTreeMap<&'static str, &[f32]> {
+    let TokenColumns { entropy, reference, moved, mismatch, .. } = columns;
+    let all =
+        [("entropy", entropy), ("reference", reference), ("moved", moved), ("mismatch", mismatch)];
+    all.into_iter().filter_map(|(name, rows)| Some((name, rows.get(row)?.as_slice()))).into_map()
 }
 
 fn group_by(by: GroupBy) -> &'static str {

@@ -45,31 +45,28 @@ impl RecordedEpisode {
     ///
     /// [`TrainError::NoEpisode`] with existing names, or a file that cannot be read.
     pub fn read(run: &RunDir, name: &str) -> Result<Self, TrainError> {
-        let no_episode = |found: String| TrainError::NoEpisode {
+        let steps = run.rollout_steps()?;
+        let (step, rest) = name.split_once('/').unwrap_or((name, ""));
+        let found = match (steps.first(), steps.last()) {
+            (Some(&first), Some(last)) => match step.parse().ok().filter(|it| steps.contains(it)) {
+                Some(step) => {
+                    let episodes = read_rollouts(&run.rollouts(step))?;
+                    let found = find(&episodes, step, rest);
+                    found.map(|at| Self { step, episode: episodes[at].clone() })
+                }
+                None => {
+                    let episodes = read_rollouts(&run.rollouts(first))?;
+                    let names = there_are(&episodes, first, "");
+                    Err(format!("its steps are {first} to {last}; {names}"))
+                }
+            },
+            _ => Err("it has done no step".to_owned()),
+        };
+        found.map_err(|found| TrainError::NoEpisode {
             run: run.path().to_owned(),
             name: name.to_owned(),
             found,
-        };
-        let steps = run.rollout_steps()?;
-        let (Some(&first), Some(last)) = (steps.first(), steps.last()) else {
-            return Err(no_episode("it has done no step".to_owned()));
-        };
-        let (step, rest) = name.split_once('/').unwrap_or((name, ""));
-        match step.parse().ok().filter(|step| steps.contains(step)) {
-            Some(step) => {
-                let episodes = read_rollouts(&run.rollouts(step))?;
-                let at = find(&episodes, step, rest).map_err(no_episode)?;
-                let episode = episodes.into_iter().nth(at).expect("`find` gives a place in it");
-                Ok(Self { step, episode })
-            }
-            None => {
-                let episodes = read_rollouts(&run.rollouts(first))?;
-                Err(no_episode(format!(
-                    "its steps are {first} to {last}; {}",
-                    there_are(&episodes, first, "")
-                )))
-            }
-        }
+        })
     }
 
     /// Returns the names of a step's episodes, in order; `None` if the run has no such step.
@@ -86,11 +83,11 @@ impl RecordedEpisode {
             .iter()
             .map(|episode| (episode.task.id.as_str(), episode.task.source.as_str()))
             .collect();
-        let shared = |id: &str| sources.iter().filter(|(other, _)| *other == id).count() > 1;
-        let name = |episode: &Episode| {
-            if shared(&episode.task.id) { with_source(step, episode) } else { name(step, episode) }
-        };
-        Ok(Some(episodes.iter().map(name).collect()))
+        let names = episodes.iter().map(|episode| {
+            let shared = sources.iter().filter(|(id, _)| *id == episode.task.id).count() > 1;
+            if shared { with_source(step, episode) } else { name(step, episode) }
+        });
+        Ok(Some(names.collect()))
     }
 
     /// Returns the name of the episode, as [`RecordedEpisode::read`] accepts it.
@@ -110,21 +107,27 @@ fn with_source(step: u64, episode: &Episode) -> String {
 /// Returns the index of the episode called `rest` in a step, or a message with the existing ones.
 fn find(episodes: &[Episode], step: u64, rest: &str) -> Result<usize, String> {
     let wanted = format!("{step}/{rest}");
-    // Also as it is printed, with marks in place of hidden characters.
-    let is_wanted = |name: String| name == wanted || visible(&name) == wanted;
-    let called =
-        |episode: &Episode| is_wanted(name(step, episode)) || is_wanted(with_source(step, episode));
-    let found: Vec<usize> = (0..episodes.len()).filter(|&at| called(&episodes[at])).collect();
-    let source = |at: usize| &episodes[at].task.source;
+    let places = 0..episodes.len();
+    let found: Vec<usize> = places.filter(|&at| is_called(&episodes[at], step, &wanted)).collect();
     match found[..] {
         [] => Err(there_are(episodes, step, rest)),
         // A task that was drawn twice in a step has equal episodes.
-        [first, ..] if found.iter().all(|&at| source(at) == source(first)) => Ok(first),
+        [first, ..]
+            if found.iter().all(|&at| episodes[at].task.source == episodes[first].task.source) =>
+        {
+            Ok(first)
+        }
         _ => {
             let names = found.iter().map(|&at| with_source(step, &episodes[at]));
             Err(format!("it is one of {}", quote_names(names)))
         }
     }
+}
+
+/// Returns true if an episode of a step has a name, also as it is printed: with marks in place of hidden characters.
+fn is_called(episode: &Episode, step: u64, wanted: &str) -> bool {
+    let names = [name(step, episode), with_source(step, episode)];
+    names.iter().any(|name| name == wanted || visible(name) == wanted)
 }
 
 /// Lists the first names of a step, of the requested task if there is one.

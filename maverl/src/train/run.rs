@@ -317,10 +317,9 @@ impl<W: Trainable> Run<W> {
     /// Writes the summary and seals the directory.
     fn finish(mut self) -> Result<Report, TrainError> {
         let growing = self.journal.sync()?;
-        let score = |name: &str| -> Result<Option<SplitScore>, RunDirError> {
-            Ok(self.dir.read_evaluation::<Evaluation>(name)?.as_ref().map(SplitScore::from))
-        };
-        let (before, after) = (score("before")?, score("after")?);
+        let before = self.dir.read_evaluation::<Evaluation>("before")?;
+        let after = self.dir.read_evaluation::<Evaluation>("after")?;
+        let [before, after] = [before, after].map(|found| found.as_ref().map(SplitScore::from));
         let done = self.state.step == self.settings.steps;
         let mut agents = self.state.agents.clone();
         // Seats that were never called are in the table too.

@@ -29,10 +29,11 @@ pub(super) async fn imitate(
     learner: &Learner,
     shown: &[Demonstration],
 ) -> Result<Stepped, TrainError> {
-    let algorithm = &at.plan.algorithm;
-    let rows = |line: &Line<'_>| demonstration_rows(line, &shown[line.number], algorithm);
-    let location = |number: usize| shown[number].location.clone();
-    learn(at, players, learner, (Objective::Supervised, &location), rows).await
+    learn(at, players, learner, Objective::Supervised, |line| {
+        let shown = &shown[line.number];
+        (&shown.location, demonstration_rows(line, shown, &at.plan.algorithm))
+    })
+    .await
 }
 
 /// Runs a step on `task.tasks_per_step` pairs of replies.
@@ -42,13 +43,12 @@ pub(super) async fn prefer(
     learner: &Learner,
     pairs: &[PreferencePair],
 ) -> Result<Stepped, TrainError> {
-    let rows = |line: &Line<'_>| {
-        let [chosen, rejected] = pairs[line.number].conversations();
-        line.fit(vec![line.reply(&chosen)?, line.reply(&rejected)?])
-    };
-    let location = |number: usize| pairs[number].location.clone();
     let objective = Objective::Preference(at.plan.algorithm.preference);
-    learn(at, players, learner, (objective, &location), rows).await
+    learn(at, players, learner, objective, |line| {
+        let pair = &pairs[line.number];
+        (&pair.location, line.pair_rows(pair))
+    })
+    .await
 }
 
 /// Runs a step of self-play on `task.tasks_per_step` demonstrations: each is the better reply of a pair, and the worse
@@ -64,24 +64,21 @@ pub(super) async fn self_play(
     let mut rejected: BTreeMap<usize, Vec<Vec<u32>>> = BTreeMap::new();
     for (policy, seat) in trained_policies(at.plan) {
         let trunk = learner.policies()[policy].clone();
-        let prompt = |number: usize| {
-            let line = Line::new(at.plan, policy, &trunk, seat);
-            let rows = line.reply(&shown[number].chat).and_then(|row| line.fit(vec![row]));
-            let location = shown[number].location.clone();
-            rows.map(|mut rows| rows.remove(0).prompt).map_err(|source| wrong(location, source))
-        };
-        let prompts = |step| players.sampler.step(step).into_iter().map(prompt).collect();
+        let line = Line::new(at.plan, policy, &trunk, seat);
         let sampling = Arc::new(seat.sampling.clone());
-        rejected.insert(policy, learner.opponent(at, policy, &sampling, prompts).await?);
+        let replies = learner.opponent(at, policy, &sampling, |step| {
+            let numbers = players.sampler.step(step).into_iter();
+            numbers.map(|number| line.prompt(&shown[number])).collect()
+        });
+        rejected.insert(policy, replies.await?);
     }
-    let rows = |line: &Line<'_>| {
-        let chosen = line.fit(vec![line.reply(&shown[line.number].chat)?])?.remove(0);
-        let completion = rejected[&line.policy][line.place].clone();
-        Ok(vec![chosen.clone(), Row { completion, ..chosen }])
-    };
-    let location = |number: usize| shown[number].location.clone();
     let objective = Objective::Preference(at.plan.algorithm.preference);
-    learn(at, players, learner, (objective, &location), rows).await
+    learn(at, players, learner, objective, |line| {
+        let shown = &shown[line.number];
+        let rejected = &rejected[&line.policy][line.place];
+        (&shown.location, line.opposed_rows(shown, rejected))
+    })
+    .await
 }
 
 /// A line of the step's data that a policy is trained on.
@@ -117,6 +114,32 @@ impl<'t> Line<'t> {
         self.row(&self.tokenizer.reply(chat)?)
     }
 
+    /// Returns the rows of the better and the worse reply of a pair.
+    fn pair_rows(&self, pair: &PreferencePair) -> Result<Vec<Row>, DemonstrationError> {
+        let [chosen, rejected] = pair.conversations();
+        self.fit(vec![self.reply(&chosen)?, self.reply(&rejected)?])
+    }
+
+    /// Returns the rows of a demonstration and of the opponent's reply to its prompt.
+    fn opposed_rows(
+        &self,
+        shown: &Demonstration,
+        rejected: &[u32],
+    ) -> Result<Vec<Row>, DemonstrationError> {
+        let chosen = self.fit_one(self.reply(&shown.chat)?)?;
+        Ok(vec![chosen.clone(), Row { completion: rejected.to_vec(), ..chosen }])
+    }
+
+    /// Returns the prompt of a demonstration.
+    fn prompt(&self, shown: &Demonstration) -> Result<Vec<u32>, TrainError> {
+        let row = self.reply(&shown.chat).and_then(|row| self.fit_one(row));
+        row.map(|row| row.prompt).map_err(|source| wrong(&shown.location, source))
+    }
+
+    fn fit_one(&self, row: Row) -> Result<Row, DemonstrationError> {
+        Ok(self.fit(vec![row])?.remove(0))
+    }
+
     fn row(&self, divided: &Continuation) -> Result<Row, DemonstrationError> {
         let (prompt, completion) = self.tokenizer.encode_parts(divided)?;
         Ok(Row { prompt, completion, loss: self.loss, ..Row::default() })
@@ -147,21 +170,22 @@ impl<'t> Line<'t> {
 /// Returns the trained policies, each with its first seat.
 fn trained_policies(plan: &Plan) -> impl Iterator<Item = (usize, &SeatPlan)> {
     let policies = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
-    let seat = |policy| plan.seats.iter().find(|seat| seat.policy == policy);
-    policies.filter_map(move |(policy, _)| Some((policy, seat(policy)?)))
+    policies.filter_map(|(policy, _)| {
+        Some((policy, plan.seats.iter().find(|seat| seat.policy == policy)?))
+    })
 }
 
-fn wrong(location: String, source: DemonstrationError) -> TrainError {
-    TrainError::Demonstration { location, source }
+fn wrong(location: &str, source: DemonstrationError) -> TrainError {
+    TrainError::Demonstration { location: location.to_owned(), source }
 }
 
-/// Updates every trained policy with the rows of the step's lines of the file.
-async fn learn(
+/// Updates every trained policy with the rows of the step's lines of the file. `rows` returns the place of a line and its rows.
+async fn learn<'d>(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &Learner,
-    (objective, location): (Objective, &dyn Fn(usize) -> String),
-    rows: impl Fn(&Line<'_>) -> Result<Vec<Row>, DemonstrationError>,
+    objective: Objective,
+    rows: impl Fn(&Line<'_>) -> (&'d str, Result<Vec<Row>, DemonstrationError>),
 ) -> Result<Stepped, TrainError> {
     let StepPlan { plan, step, .. } = *at;
     let meter = UpdateMeter::start(&[], BTreeMap::new());
@@ -174,7 +198,8 @@ async fn learn(
         let mut all = Vec::new();
         for (place, &number) in chosen.iter().enumerate() {
             let line = Line { place, number, ..Line::new(plan, policy, trunk, seat) };
-            all.extend(rows(&line).map_err(|source| wrong(location(number), source))?);
+            let (location, rows) = rows(&line);
+            all.extend(rows.map_err(|source| wrong(location, source))?);
         }
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
@@ -215,7 +240,7 @@ fn demonstration_rows(
             Text::Observation(chat) => (line.row(&line.tokenizer.observation(chat)?)?, false),
             Text::Reply(chat) | Text::Judged(chat) => (line.reply(chat)?, true),
         };
-        row = line.fit(vec![row])?.remove(0);
+        row = line.fit_one(row)?;
         if let TrainOn::All(plan) = algorithm.train_on {
             let weight = plan.observation_weight as f32;
             let weight = if is_reply { 1.0 - weight } else { weight };

@@ -181,8 +181,7 @@ impl<'p> Training<'p> {
         (observers, peers): (Observers, &RankPeers),
     ) -> Result<Self, TrainError> {
         let dataset = Dataset::read(plan, needs, runtime.policies())?;
-        let warn = |warning: &str| observers.progress.warn(warning);
-        let held_out = held_out(plan, registry, needs, warn)?;
+        let held_out = held_out(plan, registry, needs, |warning| observers.progress.warn(warning))?;
         let sampler = dataset.sampler(plan);
         let told = (&observers.progress, peers);
         let (servers, policies) = PolicyServers::start(plan, runtime.policies(), told)?;

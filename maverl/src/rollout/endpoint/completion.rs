@@ -76,11 +76,7 @@ fn reply(EndpointChoice { message, finish_reason }: EndpointChoice) -> Result<Re
     if finish_reason == "content_filter" {
         return Err("its content filter took the reply".to_owned());
     }
-    let calls = |key: &str| match &message[key] {
-        Value::Array(calls) => !calls.is_empty(),
-        call => call.is_object(),
-    };
-    let calls = calls("tool_calls") || calls("function_call");
+    let calls = is_called(&message["tool_calls"]) || is_called(&message["function_call"]);
     let text = match &message["content"] {
         Value::String(text) => Some(text.clone()),
         content => part(content, "text"),
@@ -102,6 +98,11 @@ fn reply(EndpointChoice { message, finish_reason }: EndpointChoice) -> Result<Re
             client::start(&message.to_string())
         )),
     }
+}
+
+/// Returns true for a call, or a list of some.
+fn is_called(value: &Value) -> bool {
+    value.is_object() || value.as_array().is_some_and(|calls| !calls.is_empty())
 }
 
 /// Joins the texts of one kind in a content of parts; `None` if the content is not a list, or has none of them.

@@ -1,5 +1,8 @@
 //! JSON messages between clients and servers of rewards: those of maverl, MAPoRL, OpenRLHF and slime.
 
+use std::fmt::Display;
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -133,37 +136,42 @@ impl ScoredItem {
 ///
 /// If it is not an answer to that request. A failed item is the error of that item.
 pub(super) fn results(protocol: RewardProtocol, text: &str, n: usize) -> Result<Results, String> {
-    let unreadable =
-        |wanted: &str, error: String| format!("answered {}, not `{wanted}`: {error}", start(text));
-    let list = |key: &str, wanted: &str| {
-        let value: Value =
-            serde_json::from_str(text).map_err(|e| unreadable(wanted, e.to_string()))?;
-        let found: Vec<f64> = serde_json::from_value(value[key].clone())
-            .map_err(|error| unreadable(wanted, error.to_string()))?;
-        if found.len() == n {
-            Ok(found.into_iter().map(Ok).collect())
-        } else {
-            Err(format!("answered {} rewards to {n} items", found.len()))
-        }
-    };
     match protocol {
         RewardProtocol::Score => {
-            let wanted = "{\"items\": [{\"id\": .., \"reward\": ..}]}";
-            let answered: RewardAnswer = serde_json::from_str(text)
-                .map_err(|error| unreadable(wanted, error.to_string()))?;
-            by_id(answered, n)
+            by_id(parse(text, "{\"items\": [{\"id\": .., \"reward\": ..}]}")?, n)
         }
-        RewardProtocol::Predict => list("result", "{\"result\": [..]}"),
-        RewardProtocol::GetReward => list("rewards", "{\"rewards\": [..]}"),
+        RewardProtocol::Predict => list(text, n, "result"),
+        RewardProtocol::GetReward => list(text, n, "rewards"),
         RewardProtocol::Rm => {
             let wanted = "a number, or {\"reward\": ..}";
-            let value: Value = serde_json::from_str(text)
-                .map_err(|error| unreadable(wanted, error.to_string()))?;
+            let value: Value = parse(text, wanted)?;
             let number = value.as_f64().or_else(|| value["reward"].as_f64());
             let number = number.or_else(|| value["score"].as_f64());
-            let missing = || unreadable(wanted, "there is no number".to_owned());
-            Ok(vec![Ok(number.ok_or_else(missing)?)])
+            let number = number.ok_or_else(|| unreadable(text, wanted, "there is no number"));
+            Ok(vec![Ok(number?)])
         }
+    }
+}
+
+/// Reads an answer of the form `wanted`.
+fn parse<T: DeserializeOwned>(text: &str, wanted: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| unreadable(text, wanted, error))
+}
+
+fn unreadable(text: &str, wanted: &str, error: impl Display) -> String {
+    format!("answered {}, not `{wanted}`: {error}", start(text))
+}
+
+/// Reads the rewards of `n` items from a list with a key.
+fn list(text: &str, n: usize, key: &str) -> Result<Results, String> {
+    let wanted = format!("{{\"{key}\": [..]}}");
+    let value: Value = parse(text, &wanted)?;
+    let found: Vec<f64> = serde_json::from_value(value[key].clone())
+        .map_err(|error| unreadable(text, &wanted, error))?;
+    if found.len() == n {
+        Ok(found.into_iter().map(Ok).collect())
+    } else {
+        Err(format!("answered {} rewards to {n} items", found.len()))
     }
 }
 
@@ -184,10 +192,10 @@ fn by_id(answered: RewardAnswer, n: usize) -> Result<Results, String> {
             return Err(format!("answered item {id} twice"));
         }
     }
-    let missing = |(i, result): (usize, Option<_>)| {
-        result.unwrap_or_else(|| Err(format!("item {i} was not answered")))
-    };
-    Ok(results.into_iter().enumerate().map(missing).collect())
+    let results = results.into_iter().enumerate();
+    Ok(results
+        .map(|(i, result)| result.unwrap_or_else(|| Err(format!("item {i} was not answered"))))
+        .collect())
 }
 
 /// Returns the text of an error: its `message`, or all of it.

@@ -13,6 +13,7 @@ use super::{ScoredRewards, Scorer, Units};
 use crate::client::{Answered, Client};
 use crate::config::{OnRewardError, RewardProtocol, RewardServerConfig};
 use crate::reward::Rewards;
+use crate::rollout::servers::server_key;
 use crate::trajectory::Episode;
 
 /// Time for which requests fail at once after several failures in a row.
@@ -54,13 +55,7 @@ impl RewardServer {
     ///
     /// If the environment variable of the key is not set.
     pub fn new(config: &RewardServerConfig) -> Result<Self, String> {
-        let key = match &config.key_env {
-            None => None,
-            Some(name) => match std::env::var(name) {
-                Ok(key) if !key.is_empty() => Some(key),
-                _ => return Err(format!("the environment variable `{name}` is not set, or empty")),
-            },
-        };
+        let key = server_key(config.key_env.as_deref())?;
         let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
         let at_once = config.max_requests.get();
         let client = Client::new(config.url.clone(), key, timeout, config.retries, at_once);
@@ -170,8 +165,8 @@ impl RewardQueue {
             Ok(_) => self.failures.store(0, Ordering::Release),
             Err(_) => self.count_failure(),
         }
-        let at = |result: Result<f64, String>| result.map_err(|reason| self.with_address(&reason));
-        Ok(results?.into_iter().map(at).collect())
+        let results = results?.into_iter();
+        Ok(results.map(|result| result.map_err(|reason| self.with_address(&reason))).collect())
     }
 
     /// Counts a failure. After several in a row, requests fail at once for a while; then one failure is enough.

@@ -41,6 +41,19 @@ pub enum VerifierInput {
 /// Token ids, and the number of the last of them that are scored.
 type Row = (Vec<u32>, usize);
 
+impl VerifierInput {
+    fn scored_row(&self, model: &RewardModel, tokenizer: &Tokenizer) -> Result<Row, String> {
+        let row = match self {
+            Self::Conversation(messages) => model.conversation(tokenizer, messages),
+            Self::Text(text) => model.encode_rendered(tokenizer, text),
+        };
+        match row {
+            Ok((ids, _)) if ids.is_empty() => Err("there is no text to score".to_owned()),
+            row => row.map_err(|error| error.to_string()),
+        }
+    }
+}
+
 /// Probability of each input, or the reason for none.
 pub(crate) type InputScores = Vec<Result<f64, String>>;
 
@@ -57,8 +70,8 @@ impl Verifier {
         tokenizer.require_template().map_err(|error| error.to_string())?;
         let (jobs, waiting) = mpsc::channel();
         let thread = std::thread::Builder::new().name("verifier".to_owned());
-        let run = move || run(&model, &tokenizer, &waiting);
-        thread.spawn(run).map_err(|error| format!("no thread for the verifier: {error}"))?;
+        let spawned = thread.spawn(move || run(&model, &tokenizer, &waiting));
+        spawned.map_err(|error| format!("no thread for the verifier: {error}"))?;
         Ok(Self(Arc::new(Mutex::new(jobs))))
     }
 
@@ -69,8 +82,7 @@ impl Verifier {
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A thread that is gone drops the channel of the answer.
         let _ = jobs.send(VerifierJob { inputs, answer });
-        let gone = |_| vec![Err("the verifier broke down".to_owned()); n];
-        answered.await.unwrap_or_else(gone)
+        answered.await.unwrap_or_else(|_| vec![Err("the verifier broke down".to_owned()); n])
     }
 }
 
@@ -92,27 +104,15 @@ fn score<'m>(
     tokenizer: &Tokenizer,
     inputs: impl Iterator<Item = &'m VerifierInput>,
 ) -> InputScores {
-    let ids = |input: &VerifierInput| {
-        let ids = match input {
-            VerifierInput::Conversation(messages) => model.conversation(tokenizer, messages),
-            VerifierInput::Text(text) => model.encode_rendered(tokenizer, text),
-        };
-        match ids {
-            Ok((ids, _)) if ids.is_empty() => Err("there is no text to score".to_owned()),
-            ids => ids.map_err(|error| error.to_string()),
-        }
-    };
-    let ids: Vec<Result<Row, String>> = inputs.map(ids).collect();
+    let ids: Vec<_> = inputs.map(|input| input.scored_row(model, tokenizer)).collect();
     let rows: Vec<Row> = ids.iter().filter_map(|ids| ids.as_ref().ok()).cloned().collect();
     match model.logits(&rows, TOKENS) {
         Ok(logits) => {
             let mut logits = logits.into_iter();
-            let probability = |ids: Result<Row, String>| {
-                let logit =
-                    ids.map(|_| logits.next())?.ok_or_else(|| "a row has no logit".to_owned())?;
-                Ok(model.settings.probability(logit))
-            };
-            ids.into_iter().map(probability).collect()
+            let logits = ids.into_iter().map(|ids| {
+                ids.map(|_| logits.next())?.ok_or_else(|| "a row has no logit".to_owned())
+            });
+            logits.map(|logit| Ok(model.settings.probability(logit?))).collect()
         }
         Err(error) => vec![Err(error.to_string()); ids.len()],
     }

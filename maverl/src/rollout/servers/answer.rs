@@ -33,24 +33,20 @@ impl ServerAnswer {
             let found = logprobs.len();
             return Err(AnswerProblem::Wrong(format!("gave {found} log-probs for {n} tokens")));
         }
-        let id = |(at, id): (usize, &Value)| {
-            let found = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            found.ok_or_else(|| {
-                AnswerProblem::Wrong(format!("gave {id} as token {} of {n}", at + 1))
-            })
-        };
-        let logprob = |(at, logprob): (usize, &Value)| {
-            let found = logprob.as_f64().filter(|value| *value <= ROUNDING && value.is_finite());
-            let what = || format!("gave the log-prob {logprob} for token {} of {n}", at + 1);
-            found.map(|value| value.min(0.0) as f32).ok_or_else(|| {
-                AnswerProblem::Wrong(format!("{}; a log-prob is a number of at most 0", what()))
-            })
-        };
-        Ok(Self {
-            ids: ids.iter().enumerate().map(id).collect::<Result<_, _>>()?,
-            logprobs: logprobs.iter().enumerate().map(logprob).collect::<Result<_, _>>()?,
-            finish: finish.to_owned(),
-        })
+        let mut answer = Self { ids: Vec::new(), logprobs: Vec::new(), finish: finish.to_owned() };
+        for (number, id) in (1..).zip(ids) {
+            answer.ids.push(token_id(id).ok_or_else(|| {
+                AnswerProblem::Wrong(format!("gave {id} as token {number} of {n}"))
+            })?);
+        }
+        for (number, logprob) in (1..).zip(logprobs) {
+            answer.logprobs.push(token_logprob(logprob).ok_or_else(|| {
+                AnswerProblem::Wrong(format!(
+                    "gave the log-prob {logprob} for token {number} of {n}; a log-prob is a number of at most 0"
+                ))
+            })?);
+        }
+        Ok(answer)
     }
 
     /// Returns the completion, if the answer is one of the request. `vocabulary` is the number of rows of the embedding.
@@ -60,43 +56,48 @@ impl ServerAnswer {
         tokenizer: &Tokenizer,
         vocabulary: usize,
     ) -> Result<Completion, AnswerProblem> {
+        let finish = self.valid_finish(asked, tokenizer, vocabulary);
+        let finish = finish.map_err(AnswerProblem::Wrong)?;
+        Ok(Completion::new(self.ids, self.logprobs, asked.weights.version, finish))
+    }
+
+    /// Returns the reason of the end, or that why the answer is none of the request.
+    fn valid_finish(
+        &self,
+        asked: &Asked<'_>,
+        tokenizer: &Tokenizer,
+        vocabulary: usize,
+    ) -> Result<Finish, String> {
         let (n, most) = (self.ids.len(), asked.max_tokens);
-        let wrong = |text: String| Err(AnswerProblem::Wrong(text));
         if n > most {
-            return wrong(format!("gave {n} tokens, and at most {most} were asked for"));
+            return Err(format!("gave {n} tokens, and at most {most} were asked for"));
         }
         if let Some(id) = self.ids.iter().find(|id| **id as usize >= vocabulary) {
             let last = vocabulary.saturating_sub(1);
-            return wrong(format!(
-                "gave the token id {id}, and the model has ids from 0 to {last}"
-            ));
+            return Err(format!("gave the token id {id}, and the model has ids from 0 to {last}"));
         }
-        let stops = |id: &u32| asked.stop_ids.contains(id);
-        if let Some(at) = self.ids[..n - 1].iter().position(stops) {
+        let last = self.ids[n - 1];
+        if let Some(at) = self.ids[..n - 1].iter().position(|id| asked.stop_ids.contains(id)) {
             let id = self.ids[at];
-            return wrong(format!("went on after token {} of {n}, the stop id {id}", at + 1));
+            return Err(format!("went on after token {} of {n}, the stop id {id}", at + 1));
         }
-        let finish = match self.finish.as_str() {
-            "stop" if self.ids.last().is_some_and(stops) || self.has_stopped(asked, tokenizer) => {
-                Finish::Stop
+        match self.finish.as_str() {
+            "stop" if asked.stop_ids.contains(&last) || self.has_stopped(asked, tokenizer) => {
+                Ok(Finish::Stop)
             }
             "stop" => {
-                let last = self.ids[n - 1];
                 let text = tokenizer.decode_raw(&[last]);
-                return wrong(format!(
+                Err(format!(
                     "stopped after the token id {last} ({text:?}), which ends no reply of this model: its \
                      `generation_config.json` is another one"
-                ));
+                ))
             }
-            "length" if n == most => Finish::Length,
-            "length" => {
-                return wrong(format!(
-                    "ended for its length after {n} tokens, and {most} were asked for: its context is shorter"
-                ));
-            }
-            other => return wrong(format!("ended for the reason {other:?}")),
-        };
-        Ok(Completion::new(self.ids, self.logprobs, asked.weights.version, finish))
+            "length" if n == most => Ok(Finish::Length),
+            "length" => Err(format!(
+                "ended for its length after {n} tokens, and {most} were asked for: its context is shorter"
+            )),
+            other => Err(format!("ended for the reason {other:?}")),
+        }
     }
 
     /// Returns true if the text has a stop string.
@@ -107,6 +108,15 @@ impl ServerAnswer {
             stop.iter().any(|stop| text.contains(stop.as_str()))
         }
     }
+}
+
+fn token_id(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|id| u32::try_from(id).ok())
+}
+
+fn token_logprob(value: &Value) -> Option<f32> {
+    let logprob = value.as_f64().filter(|value| *value <= ROUNDING && value.is_finite())?;
+    Some(logprob.min(0.0) as f32)
 }
 
 /// Returns a part of an answer, or the problem that it is missing.

@@ -22,8 +22,8 @@ impl Servers {
             // The caller tries again.
             self.provide(server, asked.weights, 0).await?;
         }
-        let closed = |_| AnswerProblem::transient("the process is ending");
-        let _place = server.places.acquire().await.map_err(closed)?;
+        let place = server.places.acquire().await;
+        let _place = place.map_err(|_| AnswerProblem::transient("the process is ending"))?;
         let whole = asked.weights.is_whole();
         let body = match self.kind {
             ServerKind::Sglang => sglang::body(asked),

@@ -26,10 +26,9 @@ impl Servers {
         if weights.label.is_empty() {
             return Ok(());
         }
-        let refusals = || server.refusals.load(Ordering::Relaxed);
-        let before = refusals();
+        let before = server.refusals.load(Ordering::Relaxed);
         let mut loaded = server.loaded.lock().await;
-        if refusals() != before {
+        if server.refusals.load(Ordering::Relaxed) != before {
             return Err(AnswerProblem::transient("it has just failed"));
         }
         if loaded.iter().any(|its| its.there && its.label == weights.label) {

@@ -18,6 +18,7 @@ mod vllm;
 mod vllm_whole;
 
 pub use remote::{Probe, RemotePolicy};
+pub(super) use server::server_key;
 pub use server::{ServerUsage, Servers};
 
 #[cfg(test)]

@@ -123,31 +123,25 @@ impl RemotePolicy {
         let prompt = self.tokenizer.encode_plain(PROBE).unwrap_or_default();
         let prompt = if prompt.is_empty() { vec![0] } else { prompt };
         let room = self.context.saturating_sub(PROBE_TOKENS).max(1);
-        let prompt = prompt[..prompt.len().min(room)].to_vec();
+        let prompt = &prompt[..prompt.len().min(room)];
         let weights = self.weights();
-        let of_server = |at: usize| {
-            let (sampling, prompt, weights) = (&sampling, &prompt, &weights);
-            async move {
-                let server = &self.servers.servers[at];
-                let mut probes = Vec::new();
-                for seed in SEEDS {
-                    let asked =
-                        Asked { seed, ..self.request_for(prompt, sampling, PROBE_TOKENS, weights) };
-                    let done = self.attempt(server, &asked).await;
-                    match done {
-                        Ok(Completion { ids, logprobs, .. }) => probes.push(Probe {
-                            prompt: prompt.clone(),
-                            completion: ids,
-                            logprobs,
-                            temperature,
-                        }),
-                        Err(problem) => return (server.url.clone(), Err(problem.to_string())),
-                    }
-                }
-                (server.url.clone(), Ok(probes))
-            }
-        };
-        join_all((0..self.servers.len()).map(of_server)).await
+        let asked = &self.request_for(prompt, &sampling, PROBE_TOKENS, &weights);
+        let probed = self.servers.servers.iter().map(|server| async move {
+            (server.url.clone(), self.probe_server(server, asked).await)
+        });
+        join_all(probed).await
+    }
+
+    /// Returns a server's completions with the seeds of a probe.
+    async fn probe_server(&self, server: &Server, asked: &Asked<'_>) -> Result<Vec<Probe>, String> {
+        let mut probes = Vec::new();
+        for seed in SEEDS {
+            let done = self.attempt(server, &Asked { seed, ..*asked }).await;
+            let Completion { ids, logprobs, .. } = done.map_err(|problem| problem.to_string())?;
+            let (prompt, temperature) = (asked.prompt.to_vec(), asked.sampling.temperature);
+            probes.push(Probe { prompt, completion: ids, logprobs, temperature });
+        }
+        Ok(probes)
     }
 
     fn request_for<'r>(

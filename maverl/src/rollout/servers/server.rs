@@ -70,46 +70,17 @@ impl Servers {
     /// If the environment variable of the key is not set, or the table has no `kind`.
     pub fn new(name: &str, config: &RolloutServerConfig, leads: bool) -> Result<Self, String> {
         let kind = config.kind.ok_or("`kind` is not set")?;
-        let key = match &config.key_env {
-            None => None,
-            Some(variable) => match std::env::var(variable) {
-                Ok(key) if !key.is_empty() => Some(key),
-                _ => {
-                    return Err(format!(
-                        "the environment variable `{variable}` is not set, or empty"
-                    ));
-                }
-            },
-        };
-        let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
-        let most = config.max_requests.get();
-        let [path, whole] = match kind {
+        let key = server_key(config.key_env.as_deref())?;
+        let paths = match kind {
             ServerKind::Sglang => [sglang::GENERATE; 2],
             ServerKind::Vllm => [vllm::GENERATE, vllm_whole::GENERATE],
         };
-        let server = |url: &String| {
-            let url = url.trim_end_matches('/').to_owned();
-            let client =
-                |path| Arc::new(Client::new(format!("{url}{path}"), key.clone(), timeout, 0, most));
-            let (generate, generate_whole) = (client(path), client(whole));
-            Server {
-                url,
-                key: key.clone(),
-                timeout,
-                generate,
-                generate_whole,
-                places: Semaphore::new(most.min(Semaphore::MAX_PERMITS)),
-                running: AtomicUsize::new(0),
-                failed: AtomicBool::new(false),
-                refusals: AtomicUsize::new(0),
-                loaded: tokio::sync::Mutex::default(),
-            }
-        };
+        let servers = config.urls.iter().map(|url| Server::new(url, config, key.as_ref(), paths));
         Ok(Self {
             name: name.to_owned(),
             kind,
             base: config.model.clone().unwrap_or_default(),
-            servers: config.urls.iter().map(server).collect(),
+            servers: servers.collect(),
             retries: config.retries,
             leads,
             usage: Mutex::default(),
@@ -152,10 +123,47 @@ impl Servers {
 
     /// Returns the server for the next attempt: one whose last attempt did not fail, with the fewest requests.
     pub(super) fn choose(&self) -> Option<&Server> {
-        let load = |server: &&Server| {
+        self.servers.iter().min_by_key(|server| {
             (server.failed.load(Ordering::Relaxed), server.running.load(Ordering::Relaxed))
-        };
-        self.servers.iter().min_by_key(load)
+        })
+    }
+}
+
+impl Server {
+    /// Creates a server of a table, with the paths of generations with the base or an adapter, and with full weights.
+    fn new(
+        url: &str,
+        config: &RolloutServerConfig,
+        key: Option<&String>,
+        paths: [&str; 2],
+    ) -> Self {
+        let url = url.trim_end_matches('/').to_owned();
+        let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
+        let most = config.max_requests.get();
+        let [generate, generate_whole] = paths.map(|path| {
+            Arc::new(Client::new(format!("{url}{path}"), key.cloned(), timeout, 0, most))
+        });
+        Self {
+            url,
+            key: key.cloned(),
+            timeout,
+            generate,
+            generate_whole,
+            places: Semaphore::new(most.min(Semaphore::MAX_PERMITS)),
+            running: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            refusals: AtomicUsize::new(0),
+            loaded: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+/// Returns the key in an environment variable, if one is named.
+pub(in crate::rollout) fn server_key(variable: Option<&str>) -> Result<Option<String>, String> {
+    let Some(variable) = variable else { return Ok(None) };
+    match std::env::var(variable) {
+        Ok(key) if !key.is_empty() => Ok(Some(key)),
+        _ => Err(format!("the environment variable `{variable}` is not set, or empty")),
     }
 }
 

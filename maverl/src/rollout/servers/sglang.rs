@@ -58,10 +58,10 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, An
     }
     same_prompt(&answer["meta_info"]["prompt_tokens"], asked)?;
     let pairs = list(answer, "/meta_info/output_token_logprobs")?;
-    let column = |column: usize| -> Vec<Value> {
-        pairs.iter().map(|pair| pair.get(column).cloned().unwrap_or_default()).collect()
-    };
-    let (logprobs, scored) = (column(0), column(1));
+    let [logprobs, scored] = [0, 1].map(|column| {
+        let column = pairs.iter().map(|pair| pair.get(column).cloned().unwrap_or_default());
+        column.collect::<Vec<Value>>()
+    });
     // Older servers have the ids beside the log-probs alone.
     let ids = match answer.get("output_ids").and_then(Value::as_array) {
         Some(ids) => ids.clone(),

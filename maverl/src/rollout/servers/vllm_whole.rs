@@ -59,15 +59,15 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, An
     let ids = list(choice, "/token_ids")?;
     of_version(choice, ids.len(), &asked.weights.label)?;
     let scored = list(choice, "/logprobs/content")?;
-    let column =
-        |name: &str| -> Vec<Value> { scored.iter().map(|its| its[name].clone()).collect() };
-    if ids.len() == scored.len() && ids != column("token_id") {
+    let [scored_ids, logprobs] = ["token_id", "logprob"]
+        .map(|name| scored.iter().map(|its| its[name].clone()).collect::<Vec<Value>>());
+    if ids.len() == scored.len() && ids != scored_ids {
         return Err(AnswerProblem::Wrong(
             "gave log-probs of other token ids than `token_ids`".to_owned(),
         ));
     }
     let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    ServerAnswer::new(ids, &column("logprob"), finish)
+    ServerAnswer::new(ids, &logprobs, finish)
 }
 
 /// Returns an error unless every token was sampled by the weights of a label.

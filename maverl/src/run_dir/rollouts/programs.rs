@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::LEVEL;
 use crate::run_dir::disk::{create_private_dir, name, options, parent};
 use crate::run_dir::error::{At, RunDirError};
+use crate::run_dir::packed::LEVEL;
 use crate::trajectory::Episode;
 
 /// Writer of the logs of a step: `rollouts/programs/step-000012.log.zst`, a frame for each episode. It is no part of the

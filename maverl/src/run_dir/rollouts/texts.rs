@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::error::{RunDirError, damaged_error};
+use super::place_error;
+use crate::run_dir::error::RunDirError;
 use crate::run_dir::lines::{EpisodePosition, RolloutLines};
 use crate::trajectory::{RewardPart, Seat};
 
@@ -78,19 +79,22 @@ struct StoredText {
 
 impl Line {
     fn texts(self, turn: usize) -> Texts {
-        let texts = |all: Vec<StoredText>| all.into_iter().map(|text| text.content).collect();
         match self {
             Self::Episode { task, answer, acts, rewards } => Texts::Episode {
                 question: task.question,
-                observations: texts(acts.unwrap_or_default()),
+                observations: contents_of(acts.unwrap_or_default()),
                 answer,
                 rewards,
             },
             Self::Turn { turn: TurnText { seat, prompt, reply, error } } => {
-                Texts::Turn { turn, seat, prompt: texts(prompt), reply, error }
+                Texts::Turn { turn, seat, prompt: contents_of(prompt), reply, error }
             }
         }
     }
+}
+
+fn contents_of(texts: Vec<StoredText>) -> Vec<String> {
+    texts.into_iter().map(|text| text.content).collect()
 }
 
 /// Reads the frame at an offset once, and parses the lines of some of its episodes that a filter lets through. `starts`
@@ -119,7 +123,7 @@ pub fn scan_texts(
         }
     }
     let at: EpisodePosition = [frame, starts[seen]];
-    Err(damaged_error(path, format!("bytes {}, {}: no episode begins there", at[0], at[1])))
+    Err(place_error(path, at, "no episode begins there"))
 }
 
 /// Parses lines up to the end of the last episode; returns true if the text has no more lines. `seen` is the number of
@@ -149,9 +153,8 @@ fn scan(
         }
         if wanted && filter(&line) {
             let parsed: Result<Line, _> = serde_json::from_slice(&line);
-            let wrong =
-                |error| damaged_error(lines.path, format!("line {}: {error}", lines.number));
-            found(*seen - 1, parsed.map_err(wrong)?.texts(turn.max(1) - 1));
+            let parsed = parsed.map_err(|error| lines.damaged_line(error))?;
+            found(*seen - 1, parsed.texts(turn.max(1) - 1));
         }
     }
 }

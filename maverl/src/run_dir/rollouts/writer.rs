@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::programs::ProgramLogs;
-use super::{EpisodePosition, FRAME, encode, frame, write};
+use super::{EpisodePosition, FRAME, encode, write};
 use crate::run_dir::disk::{hex, name, options, parent, sync_dir, write_atomic};
 use crate::run_dir::error::{At, RunDirError};
 use crate::run_dir::manifest::FileHash;
+use crate::run_dir::packed::begin_frame;
 use crate::trajectory::Episode;
 
 /// Mark in the name of a growing file, as in `step-000012.part.jsonl.zst`.
@@ -59,7 +60,7 @@ struct Growing {
 impl Growing {
     fn create(path: &Path) -> io::Result<Self> {
         let file = options(parent(path)).create(true).truncate(true).open(path)?;
-        let frame = frame(Vec::new())?;
+        let frame = begin_frame(Vec::new())?;
         Ok(Self { file, sha: Sha256::new(), bytes: 0, frame, start: 0, text: 0 })
     }
 
@@ -67,7 +68,7 @@ impl Growing {
     fn append(&mut self, episode: &Episode) -> io::Result<EpisodePosition> {
         if self.text >= FRAME {
             self.end_frame()?;
-            (self.frame, self.start, self.text) = (frame(Vec::new())?, self.bytes, 0);
+            (self.frame, self.start, self.text) = (begin_frame(Vec::new())?, self.bytes, 0);
         }
         let place = [self.start, self.text as u64];
         let mut text = Vec::new();

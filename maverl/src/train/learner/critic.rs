@@ -24,13 +24,14 @@ pub(crate) struct ValuePredictions {
 impl ValuePredictions {
     /// Returns the training targets of the values.
     pub(crate) fn targets(&self, returns: &[Vec<f64>]) -> Vec<ValueTarget> {
-        let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
-        let aim = |(old, returns): (&Vec<f64>, &Vec<f64>)| ValueTarget::Returns {
-            old: narrow(old),
-            returns: narrow(returns),
-        };
-        self.values.iter().zip(returns).map(aim).collect()
+        let values = self.values.iter().zip(returns);
+        let values = values.map(|both| [both.0, both.1].map(|values| narrow_values(values)));
+        values.map(|[old, returns]| ValueTarget::Returns { old, returns }).collect()
     }
+}
+
+pub(crate) fn narrow_values(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&value| value as f32).collect()
 }
 
 /// Predicts the values of samples; critics of different workers run concurrently.
@@ -42,18 +43,18 @@ pub(crate) async fn predict(
 ) -> Result<ValuePredictions, TrainError> {
     let Some(critic) = &plan.algorithm.critic else { return Ok(ValuePredictions::default()) };
     let after_replies = plan.mixer_plan().is_some_and(|mixer| mixer.credit.knows_replies());
-    let host = |sample: &Sample| {
+    let mut hosts = Vec::new();
+    for sample in samples {
         let host = plan.critic_of(sample.policy);
-        host.ok_or_else(|| untrainable(episodes, sample, "its policy has no critic"))
-    };
-    let hosts: Vec<usize> = samples.iter().map(host).collect::<Result<_, _>>()?;
+        hosts.push(host.ok_or_else(|| untrainable(episodes, sample, "its policy has no critic"))?);
+    }
     let trained: Vec<usize> =
         (0..plan.seats.len()).filter(|&seat| plan.seats[seat].trained).collect();
-    let place = |sample: &Sample| {
+    let mut places = Vec::new();
+    for sample in samples {
         let place = trained.iter().position(|&seat| seat == sample.seat);
-        place.ok_or_else(|| untrainable(episodes, sample, "its seat is not trained"))
-    };
-    let places = samples.iter().map(place).collect::<Result<_, _>>()?;
+        places.push(place.ok_or_else(|| untrainable(episodes, sample, "its seat is not trained"))?);
+    }
     let texts = samples.iter().zip(&hosts);
     let critic = (critic, after_replies);
     let texts = texts.map(|(sample, &host)| text(&policies[host], critic, episodes, sample));

@@ -18,7 +18,7 @@ use crate::credit::Estimators;
 use crate::credit::{Advantage, KernelSource, difference, steps_of_a_run};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::{SampleRecord, StepSamples};
+use crate::run_dir::StepSamples;
 use crate::runtime::DeviceChoice;
 use crate::train::error::TrainError;
 use crate::trajectory::{Episode, RewardPart};
@@ -206,9 +206,9 @@ pub(crate) fn check(
 /// advantages is right by construction: an estimator fills a slice.
 fn finite(step: u64, episodes: &[Episode], record: &StepSamples) -> Result<(), TrainError> {
     // The mean over the tokens of a turn is finite only if all of them are. Whitening spreads what is not over all rows.
-    let given = |sample: &SampleRecord| sample.unwhitened.unwrap_or(sample.advantage);
-    let wrong = |sample: &SampleRecord| !(given(sample) as f32).is_finite();
-    let Some(row) = record.samples.iter().position(wrong) else { return Ok(()) };
+    let given = record.samples.iter().map(|sample| sample.unwhitened.unwrap_or(sample.advantage));
+    let wrong = given.enumerate().find(|(_, given)| !(*given as f32).is_finite());
+    let Some((row, found)) = wrong else { return Ok(()) };
     let sample = &record.samples[row];
     let episode = &episodes[sample.episode];
     let turn = &episode.turns[sample.turn];
@@ -224,7 +224,7 @@ fn finite(step: u64, episodes: &[Episode], record: &StepSamples) -> Result<(), T
             turn.path,
             turn.seat
         ),
-        found: given(sample),
+        found,
     })
 }
 

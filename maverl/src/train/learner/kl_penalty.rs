@@ -19,9 +19,9 @@ pub(crate) async fn apply(
     let samples = samples(episodes, plan);
     let mut applied = false;
     for (index, policy) in policies.iter().enumerate() {
-        let loss = |sample: &Sample| &plan.seats[sample.seat].loss;
-        let pays = |sample: &&Sample| sample.policy == index && in_reward(loss(sample));
-        let charged: Vec<&Sample> = samples.iter().filter(pays).collect();
+        let charged = samples.iter().filter(|sample| sample.policy == index);
+        let charged: Vec<&Sample> =
+            charged.filter(|sample| in_reward(&plan.seats[sample.seat].loss)).collect();
         if charged.is_empty() {
             continue;
         }
@@ -31,7 +31,7 @@ pub(crate) async fn apply(
         let reference = policy.reference(rows).await?;
         let scale = state.kl_scale(policy.name());
         for ((sample, logp), reference) in charged.into_iter().zip(&sampled).zip(&reference) {
-            let LossPlan { kl, kl_coef, .. } = *loss(sample);
+            let LossPlan { kl, kl_coef, .. } = plan.seats[sample.seat].loss;
             let value = kl_reward(kl, f64::from(kl_coef) * scale, logp, reference);
             let of = RewardOf::Turn(sample.turn);
             let part = RewardPart { name: RewardPart::KL.to_owned(), value, of };

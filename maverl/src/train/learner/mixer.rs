@@ -24,7 +24,8 @@ use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
-use crate::train::learner::critic::{ValuePredictions, predict_values};
+use crate::train::learner::critic::{ValuePredictions, narrow_values, predict_values};
+use crate::train::record::measure::mean_of;
 
 /// Salt of the seed of a mixer.
 const MIXER: u64 = 0x006d_6978_6572;
@@ -71,7 +72,7 @@ impl Mixer {
         self.step += 1;
         let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
         let (adamw, scale) = optim.step(lr, norm);
-        let gradient: Vec<f32> = gradient.iter().map(|&g| g as f32).collect();
+        let gradient = narrow_values(gradient);
         let [m, v] = &mut self.moments;
         adamw_step(&adamw, self.step, scale, self.mixing.params_mut(), &gradient, m, v);
     }
@@ -93,15 +94,13 @@ impl Mixer {
 
     /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
     pub(crate) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
-        let Some(mixed) = plan.mixer_plan().filter(|_| file.is_file()) else {
-            return Ok(None);
-        };
+        let Some(mixed) = plan.mixer_plan().filter(|_| file.is_file()) else { return Ok(None) };
         let saved = Shards::open_file(file)?;
-        let values = |name: &str| saved.values(name);
-        let counters = values("counters")?;
-        let counter = |i: usize| counters.get(i).map_or(0, |&counter| counter as u64);
-        let mut mixer = Self::new(plan, mixed, counter(0) as usize);
-        let parts = [("params", values("params")?), ("m", values("m")?), ("v", values("v")?)];
+        let counters = saved.values("counters")?;
+        let [state, step] = [0, 1].map(|i| counters.get(i).map_or(0, |counter| *counter as u64));
+        let mut mixer = Self::new(plan, mixed, state as usize);
+        let [params, m, v] = ["params", "m", "v"].map(|name| saved.values(name));
+        let parts = [("params", params?), ("m", m?), ("v", v?)];
         let n = mixer.mixing.params().len();
         if let Some((name, part)) = parts.iter().find(|(_, part)| part.len() != n) {
             let (file, found) = (file.display(), part.len());
@@ -110,14 +109,13 @@ impl Mixer {
         }
         let [(_, params), (_, m), (_, v)] = parts;
         mixer.mixing.params_mut().copy_from_slice(&params);
-        (mixer.moments, mixer.step) = ([m, v], counter(1));
+        (mixer.moments, mixer.step) = ([m, v], step);
         Ok(Some(mixer))
     }
 }
 
 /// Computes the advantages of samples `[N][T]` from the critics' predictions, before whitening. Then mixer and critics
-/// are updated together. Also returns the metrics.
-/// `mixer` is none before its first use.
+/// are updated together. Also returns the metrics. `mixer` is none before its first use.
 pub(crate) async fn learn(
     at: &StepPlan<'_>,
     policies: &[Policy],
@@ -134,7 +132,7 @@ pub(crate) async fn learn(
     let old = totals(&mixer.mixing, &first);
     let mut metrics = credit_metrics(&old, &first, mixed.credit);
     let lr = at.rates.and_then(|rates| rates.get("mixer/lr"));
-    let lr = lr.unwrap_or_else(|| lr_of(plan, critic, at.step));
+    let lr = lr.unwrap_or_else(|| critic.optim().rate(at.step, plan.config.steps));
     let steps = turns.steps(plan.algorithm.critic_passes());
     let (mut values, mut loss) = (predicted.values.clone(), 0.0);
     for (step, rows) in steps.iter().enumerate() {
@@ -187,10 +185,6 @@ fn batches(
     value_batches(plan, &of, &texts, &aims, 0)
 }
 
-fn lr_of(plan: &Plan, critic: &CriticPlan, step: u64) -> f64 {
-    critic.optim().rate(step, plan.config.steps)
-}
-
 /// Computes advantages and returns of the tokens of a reply. The reward at its end is the agent's last value. `values`
 /// is `[tokens + 1]`.
 fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
@@ -200,13 +194,31 @@ fn reply_gae(values: &[f64], critic: &CriticPlan) -> (Vec<f64>, Vec<f64>) {
     if let Some(last) = rewards.last_mut() {
         *last += earned;
     }
-    gae_advantages(
-        &rewards,
-        values,
-        &[0.0],
-        &RaggedRows::from_lengths(&[values.len()]),
-        GaeSteps::all(critic.into()),
-    )
+    let lengths = RaggedRows::from_lengths(&[values.len()]);
+    gae_advantages(&rewards, values, &[0.0], &lengths, GaeSteps::all(critic.into()))
+}
+
+/// Loss of the team's values, and its derivatives by the mixer's parameters.
+struct TeamLoss<'t> {
+    mixing: &'t Mixing,
+    critic: &'t CriticPlan,
+    loss: ValueLoss,
+    gradient: Vec<f64>,
+}
+
+impl TeamLoss<'_> {
+    /// Adds the loss of the value before (0) or after (1) the reply of a turn against the reward, and returns its derivatives by
+    /// the seats' values. `old` are the team's values before the update.
+    fn add(&mut self, turn: &MixedTurn, old: [f64; 2], when: usize, weight: f64) -> Vec<f32> {
+        let seats = [&turn.before, &turn.after][when];
+        let total = self.mixing.total(seats, &turn.state) as f32;
+        let mut by = [0.0];
+        let row = [&[total][..], &[old[when] as f32], &[turn.reward as f32]];
+        self.loss += value_loss(row, weight, self.critic.limits(), &mut by);
+        let by = f64::from(by[0]);
+        let d_values = self.mixing.backward(seats, &turn.state, by, &mut self.gradient);
+        d_values.into_iter().map(|d_value| (by * d_value) as f32).collect()
+    }
 }
 
 /// Computes the loss of the first value of a reply against its last one, and adds its derivative to `grads`.
@@ -230,30 +242,29 @@ fn token_value_loss(
     weight: f64,
     grads: &mut [f32],
 ) -> ValueLoss {
-    let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
     let (_, returns) = reply_gae(said, critic);
     let inner = returns.len().min(1)..returns.len();
     let weight = weight / inner.len().max(1) as f64;
-    let [values, old, returns] = [values, said, &returns].map(|of| narrow(&of[inner.clone()]));
+    let [values, old, returns] =
+        [values, said, &returns].map(|of| narrow_values(&of[inner.clone()]));
     value_loss([&values, &old, &returns], weight, critic.limits(), &mut grads[inner])
 }
 
 /// Returns the team's values at turns, before and after the replies.
 fn totals(mixing: &Mixing, turns: &[MixedTurn]) -> Vec<[f64; 2]> {
-    let total = |turn: &MixedTurn| {
-        [&turn.before, &turn.after].map(|values| mixing.total(values, &turn.state))
-    };
-    turns.iter().map(total).collect()
+    turns
+        .iter()
+        .map(|turn| [&turn.before, &turn.after].map(|values| mixing.total(values, &turn.state)))
+        .collect()
 }
 
 fn credit_metrics(totals: &[[f64; 2]], turns: &[MixedTurn], credit: Credit) -> Metrics {
     let [before, after] =
         [0, 1].map(|when| totals.iter().map(|total| total[when]).collect::<Vec<f64>>());
     let returns: Vec<f64> = turns.iter().map(|turn| turn.reward).collect();
-    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
     let mut metrics = Metrics::default();
-    metrics.set("mixer/value_mean", mean(&before));
-    metrics.set("mixer/return_mean", mean(&returns));
+    metrics.set("mixer/value_mean", mean_of(before.iter().copied()));
+    metrics.set("mixer/return_mean", mean_of(returns.iter().copied()));
     metrics.set("mixer/explained_variance", explained_variance(&before, &returns));
     if credit.knows_replies() {
         let last: BTreeMap<usize, (f64, f64)> = turns
@@ -302,14 +313,14 @@ impl<'a> MixerTurns<'a> {
 
     /// Returns the inputs of the mixer at each sample.
     fn mixed_turns(&self, values: &[Vec<f64>]) -> Vec<MixedTurn> {
-        let turn = |((sample, &seat), values): ((&Sample, &usize), &Vec<f64>)| SeatValues {
+        let turns = self.samples.iter().zip(self.places).zip(values);
+        let turns = turns.map(|((sample, &seat), values)| SeatValues {
             episode: sample.episode,
             seat,
             reward: sample.reward,
             before: values.first().copied().unwrap_or(0.0),
             after: values.last().copied().unwrap_or(0.0),
-        };
-        let turns = self.samples.iter().zip(self.places).zip(values).map(turn);
+        });
         mixed_turns(&turns.collect::<Vec<_>>(), self.seats, &self.states)
     }
 
@@ -334,11 +345,11 @@ impl<'a> MixerTurns<'a> {
         values: &[Vec<f64>],
     ) -> Vec<Vec<f64>> {
         let critic = mixed.critic();
-        let advantages = |i: usize| match mixed.credit {
+        let advantages = turns.iter().enumerate().map(|(i, turn)| match mixed.credit {
             Credit::Tokens => reply_gae(&values[i], &critic).0,
-            credit => vec![turns[i].advantage(mixing, credit); self.samples[i].tokens],
-        };
-        (0..turns.len()).map(advantages).collect()
+            credit => vec![turn.advantage(mixing, credit); self.samples[i].tokens],
+        });
+        advantages.collect()
     }
 
     /// Computes the loss at the turns of `rows`, and its derivatives by the values of all samples and by the mixer's
@@ -358,29 +369,19 @@ impl<'a> MixerTurns<'a> {
         old: (&[[f64; 2]], &[Vec<f64>]),
     ) -> (ValueLoss, Vec<Vec<f32>>, Vec<f64>) {
         let (critic, credit) = (&mixed.critic(), mixed.credit);
-        let mut gradient = vec![0.0; mixing.params().len()];
-        let mut slopes: Vec<Vec<f32>> =
-            now.1.iter().map(|values| vec![0.0; values.len()]).collect();
-        let mut sums = ValueLoss::default();
+        let gradient = vec![0.0; mixing.params().len()];
+        let mut team = TeamLoss { mixing, critic, loss: ValueLoss::default(), gradient };
+        let mut slopes: Vec<Vec<f32>> = now.1.iter().map(|of| vec![0.0; of.len()]).collect();
         let last: BTreeMap<usize, usize> = rows.iter().map(|&i| (now.0[i].episode, i)).collect();
         let (of_turn, of_episode) = (1.0 / rows.len() as f64, 1.0 / last.len() as f64);
-        let mut slope = |i: usize, when: usize, weight: f64| {
-            let (turn, reward) = (&now.0[i], now.0[i].reward as f32);
-            let seats = [&turn.before, &turn.after][when];
-            let total = mixing.total(seats, &turn.state) as f32;
-            let mut by = [0.0];
-            let row = [&[total][..], &[old.0[i][when] as f32], &[reward]];
-            sums += value_loss(row, weight, critic.limits(), &mut by);
-            let by = f64::from(by[0]);
-            let d_values = mixing.backward(seats, &turn.state, by, &mut gradient);
-            d_values.into_iter().map(|d_value| (by * d_value) as f32).collect::<Vec<f32>>()
-        };
         for &i in rows.iter().filter(|_| credit.has_reward()) {
             let seat = now.0[i].seat;
-            slopes[i][0] += slope(i, 0, of_turn)[seat] / now.0[i].sources[seat].len() as f32;
+            let by_seat = team.add(&now.0[i], old.0[i], 0, of_turn);
+            slopes[i][0] += by_seat[seat] / now.0[i].sources[seat].len() as f32;
         }
         for &i in last.values().filter(|_| credit.knows_replies()) {
-            for (sources, slope) in now.0[i].sources.iter().zip(slope(i, 1, of_episode)) {
+            let by_seat = team.add(&now.0[i], old.0[i], 1, of_episode);
+            for (sources, slope) in now.0[i].sources.iter().zip(by_seat) {
                 for &source in sources {
                     let after = slopes[source].last_mut();
                     after.into_iter().for_each(|after| *after += slope / sources.len() as f32);
@@ -388,12 +389,12 @@ impl<'a> MixerTurns<'a> {
             }
         }
         for &i in rows.iter().filter(|_| !credit.has_reward()) {
-            sums += expected_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
+            team.loss += expected_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
         }
         for &i in rows.iter().filter(|_| credit == Credit::Tokens) {
-            sums += token_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
+            team.loss += token_value_loss(&now.1[i], &old.1[i], critic, of_turn, &mut slopes[i]);
         }
-        (sums, slopes, gradient)
+        (team.loss, slopes, team.gradient)
     }
 }
 

@@ -58,10 +58,9 @@ impl AlgorithmState {
             return metrics;
         }
         for policy in plan.policies.iter().filter(|policy| policy.reference) {
-            let of = |quantity: &str| update.get(&format!("policy/{}/{quantity}", policy.name));
-            let (Some(kl), Some(rows)) = (of(REWARD_KL).or_else(|| of("kl")), of("rows")) else {
-                continue;
-            };
+            let [in_reward, kl, rows] = [REWARD_KL, "kl", "rows"]
+                .map(|quantity| update.get(&format!("policy/{}/{quantity}", policy.name)));
+            let (Some(kl), Some(rows)) = (in_reward.or(kl), rows) else { continue };
             let scale = self.kl_scale(&policy.name);
             let next = adaptive.next(scale, kl, rows as usize);
             metrics.set(format!("policy/{}/kl_scale", policy.name), next);

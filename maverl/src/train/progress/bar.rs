@@ -39,9 +39,12 @@ struct State {
 
 impl Default for Bar {
     fn default() -> Self {
-        let columns = || terminal_size_of(std::io::stderr()).map_or(WIDE, |(width, _)| width.0);
-        Self::on_target(ProgressDrawTarget::stderr, columns)
+        Self::on_target(ProgressDrawTarget::stderr, terminal_columns)
     }
+}
+
+fn terminal_columns() -> u16 {
+    terminal_size_of(std::io::stderr()).map_or(WIDE, |(width, _)| width.0)
 }
 
 impl Bar {

@@ -141,7 +141,7 @@ impl ProgramStart {
     fn of_process() -> Self {
         let under_cargo = std::env::var_os("CARGO").and(std::env::var_os("CARGO_MANIFEST_DIR"));
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-        let whole = |dir: &&Path| dir.join("orchestras/Cargo.toml").is_file();
+        let checkout = checkout.filter(|dir| dir.join("orchestras/Cargo.toml").is_file());
         Self {
             exe: std::env::current_exe().unwrap_or_default(),
             called: std::env::args_os()
@@ -149,7 +149,7 @@ impl ProgramStart {
                 .map_or_else(String::new, |called| called.to_string_lossy().into_owned()),
             package: under_cargo.map(PathBuf::from),
             here: std::env::current_dir().unwrap_or_default(),
-            checkout: checkout.filter(whole).map(Path::to_path_buf),
+            checkout: checkout.map(Path::to_path_buf),
         }
     }
 
@@ -208,19 +208,14 @@ impl ProgramStart {
     /// for or that the user is in, or from the source of maverl.
     fn with_view(&self) -> Option<String> {
         let stem = self.stem();
-        let named = |dir: &Path| {
-            let name = manifest(dir);
-            name.get("package").and_then(|of| of.get("name")?.as_str()) == Some(stem.as_str())
-        };
-        let around = self.here.ancestors().find(|dir| named(dir)).map(Path::to_path_buf);
-        let own = self.package.clone().filter(|dir| named(dir)).or(around);
-        let is_own = |dir: &PathBuf| !self.is_example() && !self.is_stock(dir);
-        if let Some(package) = own.filter(is_own) {
-            let features = match self.features(&package) {
+        let around = self.here.ancestors().find(|dir| is_package(dir, &stem));
+        let own = self.package.as_deref().filter(|dir| is_package(dir, &stem)).or(around);
+        if let Some(package) = own.filter(|dir| !self.is_example() && !self.is_stock(dir)) {
+            let features = match self.features(package) {
                 none if none.is_empty() => format!(" --features {COMMAND_LINE}/view"),
                 others => format!("{others},{COMMAND_LINE}/view"),
             };
-            return Some(self.cargo(&package, "", &features));
+            return Some(self.cargo(package, "", &features));
         }
         let checkout = self.checkout.as_ref()?;
         Some(self.cargo(checkout, " --bin maverl", " --features view"))
@@ -256,21 +251,20 @@ impl ProgramStart {
     /// Returns true for the workspace of maverl and its packages.
     fn is_stock(&self, package: &Path) -> bool {
         let members = ["", "crates/cli", "examples", "maverl", "orchestras", "tests"];
-        let is = |checkout: &PathBuf| members.iter().any(|member| checkout.join(member) == package);
-        self.checkout.as_ref().is_some_and(is)
+        let checkout = self.checkout.as_ref();
+        checkout.is_some_and(|dir| members.iter().any(|member| dir.join(member) == package))
     }
 
     /// Returns the flag for the features of this program that its manifest does not name.
     fn features(&self, package: &Path) -> String {
         let stock = self.is_stock(package);
         let named = if stock { default_features() } else { features_of(package) };
-        let lacks = |feature: &&str| {
-            !named.iter().any(|name| name == feature || name == "full" && !APART.contains(feature))
-        };
-        let flag = |feature: &str| {
-            if stock { feature.to_owned() } else { format!("{COMMAND_LINE}/{feature}") }
-        };
-        let flags: Vec<String> = built_features().iter().copied().filter(lacks).map(flag).collect();
+        let full = named.iter().any(|name| name == "full");
+        let lacking = built_features().into_iter().filter(|feature| {
+            !(named.iter().any(|name| name == feature) || full && !APART.contains(feature))
+        });
+        let prefix = if stock { String::new() } else { format!("{COMMAND_LINE}/") };
+        let flags: Vec<String> = lacking.map(|feature| format!("{prefix}{feature}")).collect();
         if flags.is_empty() { String::new() } else { format!(" --features {}", flags.join(",")) }
     }
 }
@@ -284,6 +278,11 @@ fn built_features() -> Vec<&'static str> {
 fn manifest(package: &Path) -> toml::Table {
     let text = std::fs::read_to_string(package.join("Cargo.toml")).unwrap_or_default();
     text.parse().unwrap_or_default()
+}
+
+fn is_package(dir: &Path, name: &str) -> bool {
+    let manifest = manifest(dir);
+    manifest.get("package").and_then(|package| package.get("name")?.as_str()) == Some(name)
 }
 
 /// Returns the features that the command line has if nothing else is asked for.
@@ -305,8 +304,7 @@ fn features_of(package: &Path) -> Vec<String> {
 
 /// Quotes a word for a shell, if that is needed.
 fn quote_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c);
-    if word.chars().all(plain) {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c)) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::run_dir::PROGRESS;
-use crate::run_dir::disk::{options, temporary};
+use crate::run_dir::disk::replace_file;
 use crate::train::progress::{Progress, StepLine};
 use crate::trajectory::Episode;
 
@@ -101,17 +101,7 @@ impl SharedState {
 
 /// Replaces the file. It is not synced: after a crash, nobody needs it.
 fn write(path: &Path, beat: &Beat) -> std::io::Result<()> {
-    let temporary = temporary(path);
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let write = || {
-        let file = options(dir).create(true).truncate(true).open(&temporary)?;
-        serde_json::to_writer(file, beat)?;
-        std::fs::rename(&temporary, path)
-    };
-    write().inspect_err(|_| {
-        // A remaining temporary file only takes space. The first error is the one to report.
-        let _ = std::fs::remove_file(&temporary);
-    })
+    replace_file(path, |file| Ok(serde_json::to_writer(file, beat)?))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Draft, Which};
 use crate::eval::EvalSpec;
-use crate::run_dir::{RolloutWriter, RunDirError};
+use crate::run_dir::RolloutWriter;
+use crate::run_dir::error::At;
 use crate::train::error::TrainError;
 use crate::train::ranks::RankPeers;
 use crate::train::run::summary::{Report, RunSummary};
@@ -130,7 +131,5 @@ pub(crate) async fn follow<W: Trainable>(
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, TrainError> {
-    let found = std::path::absolute(path);
-    let failed = |source| RunDirError::Io { action: "find", path: path.to_owned(), source };
-    Ok(found.map_err(failed)?)
+    Ok(std::path::absolute(path).at("find", path)?)
 }

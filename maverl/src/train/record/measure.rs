@@ -52,16 +52,22 @@ impl<'p> UpdateMeter<'p> {
     }
 }
 
+/// Returns the mean of numbers; 0 of none.
+pub(crate) fn mean_of<I: ExactSizeIterator<Item = f64>>(
+    values: impl IntoIterator<Item = f64, IntoIter = I>,
+) -> f64 {
+    let values = values.into_iter();
+    let n = values.len().max(1) as f64;
+    values.sum::<f64>() / n
+}
+
 /// Returns the metrics of a policy's batch.
 pub(crate) fn batch(policy: &str, batch: &Batch) -> Metrics {
-    let n = batch.rows.len().max(1) as f64;
     // Each row has the same weight, whatever its length.
-    let mean_of = |values: &[f32]| {
-        values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len().max(1) as f64
-    };
-    let values = || batch.rows.iter().map(|row| mean_of(&row.advantages));
-    let mean = values().sum::<f64>() / n;
-    let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / n;
+    let values = batch.rows.iter().map(|row| row.advantages.iter().map(|&v| f64::from(v)));
+    let values: Vec<f64> = values.map(mean_of).collect();
+    let mean = mean_of(values.iter().copied());
+    let variance = mean_of(values.iter().map(|value| (value - mean).powi(2)));
     policy_metrics(policy, [("lr", batch.lr), ("adv_mean", mean), ("adv_std", variance.sqrt())])
 }
 
@@ -115,15 +121,15 @@ pub(crate) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
         ("rows", stats.rows as f64),
         ("values", stats.values as f64),
     ];
-    let name = |(name, value)| (format!("critic/{policy}/{name}"), value);
-    values.into_iter().map(name).collect()
+    metrics_below(&format!("critic/{policy}"), values)
 }
 
 /// Returns the metrics of the factors on a policy's advantages, from policies that were updated before it.
 pub(crate) fn factors(policy: &str, compound: &Compound, episodes: &[usize]) -> Metrics {
-    let all = || episodes.iter().map(|&episode| compound.of(episode));
-    let mean = all().sum::<f64>() / episodes.len().max(1) as f64;
-    let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+    let all: Vec<f64> = episodes.iter().map(|&episode| compound.of(episode)).collect();
+    let least = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let mean = mean_of(all);
     policy_metrics(policy, [("factor_mean", mean), ("factor_min", least), ("factor_max", most)])
 }
 
@@ -136,26 +142,32 @@ pub(crate) fn values(
 ) -> Metrics {
     let mut metrics = Metrics::default();
     for (host, policy) in plan.policies.iter().enumerate() {
-        let of = |all: &[Vec<f64>]| -> Vec<f64> {
-            let its =
-                |(_, sample): &(&Vec<f64>, &Sample)| plan.critic_of(sample.policy) == Some(host);
-            all.iter().zip(samples).filter(its).flat_map(|(values, _)| values.clone()).collect()
-        };
-        let (values, returns) = (of(values), of(returns));
+        let its = samples.iter().map(|sample| plan.critic_of(sample.policy) == Some(host));
+        let its: Vec<bool> = its.collect();
+        let [values, returns] = [values, returns].map(|all| {
+            let its = all.iter().zip(&its).filter(|(_, its)| **its);
+            its.flat_map(|(values, _)| values.clone()).collect::<Vec<f64>>()
+        });
         if values.is_empty() {
             continue;
         }
-        let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
-        let name = |name: &str| format!("critic/{}/{name}", policy.name);
-        metrics.set(name("value_mean"), mean(&values));
-        metrics.set(name("return_mean"), mean(&returns));
-        metrics.set(name("explained_variance"), explained_variance(&values, &returns));
+        let explained = explained_variance(&values, &returns);
+        let found = [
+            ("value_mean", mean_of(values)),
+            ("return_mean", mean_of(returns)),
+            ("explained_variance", explained),
+        ];
+        metrics.extend(metrics_below(&format!("critic/{}", policy.name), found));
     }
     metrics
 }
 
 fn policy_metrics<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Metrics {
-    values.into_iter().map(|(name, value)| (format!("policy/{policy}/{name}"), value)).collect()
+    metrics_below(&format!("policy/{policy}"), values)
+}
+
+fn metrics_below<const N: usize>(subject: &str, values: [(&str, f64); N]) -> Metrics {
+    values.into_iter().map(|(name, value)| (format!("{subject}/{name}"), value)).collect()
 }
 
 /// Returns the metrics of the groups.
@@ -210,9 +222,7 @@ fn endpoints(
             ("completion_tokens", usage.completion_tokens as f64),
             ("cost", usage.cost),
         ];
-        for (quantity, value) in values {
-            metrics.set(format!("endpoint/{name}/{quantity}"), value);
-        }
+        metrics.extend(metrics_below(&format!("endpoint/{name}"), values));
     }
     metrics
 }
@@ -228,9 +238,7 @@ fn engines(policies: &[Policy], before: &[EngineStats]) -> Metrics {
             ("preemptions", work.preempted as f64),
             ("decode_batch_mean", work.decode_batch()),
         ];
-        for (quantity, value) in values {
-            metrics.set(format!("engine/{}/{quantity}", policy.name()), value);
-        }
+        metrics.extend(metrics_below(&format!("engine/{}", policy.name()), values));
     }
     metrics
 }

@@ -25,7 +25,12 @@ impl Span {
 
     /// Returns the duration in seconds.
     pub(crate) fn seconds(&self) -> f64 {
-        self.end.saturating_duration_since(self.start).as_secs_f64()
+        seconds_between(self.start, self.end)
+    }
+
+    /// Returns the time without a span, if there is any.
+    fn of_files(start: Instant, end: Instant) -> Option<Self> {
+        (end > start).then_some(Self { name: "files", policy: None, start, end })
     }
 
     /// Assigns the part to a policy.
@@ -37,27 +42,27 @@ impl Span {
 /// Returns the row of a step that lasted from `from` to `to`. Time without a span is `files`: everything that is
 /// written and counted between the others.
 pub(crate) fn row(step: u64, mut spans: Vec<Span>, [from, to]: [Instant; 2]) -> SpanRow {
-    let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
     spans.sort_by_key(|span| (span.start, span.policy.is_some()));
-    let (mut records, mut at) = (Vec::new(), from);
-    let files = |records: &mut Vec<SpanRecord>, at: Instant, until: Instant| {
-        if until > at {
-            let (begin, lasted) = (seconds(from, at), seconds(at, until));
-            records.push(SpanRecord("files".to_owned(), None, begin, lasted));
-        }
-    };
+    let (mut parts, mut at) = (Vec::new(), from);
     for span in spans {
         if span.policy.is_none() {
-            files(&mut records, at, span.start);
+            parts.extend(Span::of_files(at, span.start));
             at = span.end;
         }
-        let (begin, lasted) = (seconds(from, span.start), seconds(span.start, span.end));
-        records.push(SpanRecord(span.name.to_owned(), span.policy, begin, lasted));
+        parts.push(span);
     }
-    files(&mut records, at, to);
+    parts.extend(Span::of_files(at, to));
     let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64());
-    let start = since - seconds(from, Instant::now());
-    SpanRow { step, start, spans: records, samples: BTreeMap::new() }
+    let start = since - seconds_between(from, Instant::now());
+    let spans = parts.into_iter().map(|part| {
+        let (begin, lasted) = (seconds_between(from, part.start), part.seconds());
+        SpanRecord(part.name.to_owned(), part.policy, begin, lasted)
+    });
+    SpanRow { step, start, spans: spans.collect(), samples: BTreeMap::new() }
+}
+
+fn seconds_between(from: Instant, to: Instant) -> f64 {
+    to.saturating_duration_since(from).as_secs_f64()
 }
 
 /// Returns the times of the turns of episodes, from those of requests by their seeds. `start` is the start of the
@@ -67,7 +72,6 @@ pub(crate) fn turns(
     times: &BTreeMap<u64, RequestTime>,
     start: f64,
 ) -> Vec<TurnTime> {
-    let ms = |time: f64| ((time - start).max(0.0) * 1e3).round() as u64;
     let mut found = Vec::new();
     for (n, episode) in episodes.iter().enumerate() {
         for (i, turn) in episode.turns.iter().enumerate() {
@@ -75,12 +79,17 @@ pub(crate) fn turns(
             let seed = turn.tokens.as_ref().map(|tokens| tokens.seed);
             let seed = seed.unwrap_or_else(|| turn.path.seed(episode.seed));
             if let Some(RequestTime { asked, began, ended }) = times.get(&seed) {
-                let seat = turn.seat.clone();
-                found.push(TurnTime(n, i, seat, ms(*asked), ms(*ended), began.map(ms)));
+                let [asked, ended] = [*asked, *ended].map(|time| ms_between(start, time));
+                let began = began.map(|time| ms_between(start, time));
+                found.push(TurnTime(n, i, turn.seat.clone(), asked, ended, began));
             }
         }
     }
     found
+}
+
+fn ms_between(start: f64, time: f64) -> u64 {
+    ((time - start).max(0.0) * 1e3).round() as u64
 }
 
 #[cfg(test)]

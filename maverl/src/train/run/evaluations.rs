@@ -169,10 +169,9 @@ pub(crate) fn compare(
     state: &mut TrainerState,
     progress: &dyn Progress,
 ) {
-    let played = |eval: &EvalConfig| {
-        (eval.data.clone(), eval.tasks, eval.samples, eval.temperature.map(f32::to_bits))
-    };
-    let differ = played(then) != played(now);
+    let [before, after] = [then, now]
+        .map(|eval| (&eval.data, eval.tasks, eval.samples, eval.temperature.map(f32::to_bits)));
+    let differ = before != after;
     if state.step > 0 && (differ || then.test_split != now.test_split) {
         progress.warn(
             "`eval` was changed: the evaluation after training plays otherwise than the one before it",

@@ -118,16 +118,16 @@ impl RunSummary {
         let agents = table(
             &["agent", "calls", "reply errors", "truncated", "reward"],
             self.agents.iter().map(|(seat, agent)| {
-                // A seat that was never called has no rates.
-                let known = |text: String| if agent.calls == 0 { "-".to_owned() } else { text };
-                let percent = |share: f64| known(format!("{:.1} %", 100.0 * share));
-                vec![
-                    seat.to_string(),
-                    agent.calls.to_string(),
-                    percent(agent.reply_error_rate),
-                    percent(agent.truncated_rate),
-                    known(format!("{:.3}", agent.reward_mean)),
-                ]
+                let mut row = vec![seat.to_string(), agent.calls.to_string()];
+                if agent.calls == 0 {
+                    // A seat that was never called has no rates.
+                    row.extend(["-"; 3].map(str::to_owned));
+                } else {
+                    row.push(format!("{:.1} %", 100.0 * agent.reply_error_rate));
+                    row.push(format!("{:.1} %", 100.0 * agent.truncated_rate));
+                    row.push(format!("{:.3}", agent.reward_mean));
+                }
+                row
             }),
         );
         let steps = if self.steps == 1 { "step" } else { "steps" };

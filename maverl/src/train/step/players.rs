@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::algo::flat_tasks;
@@ -104,7 +104,16 @@ impl Players {
 
     /// Takes the samples of the worker groups during a rollout that has just ended.
     pub(crate) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.loads().take()
+    }
+
+    fn loads(&self) -> MutexGuard<'_, WorkerLoads> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of tokens that the policies have sampled.
+    fn sampled(&self) -> u64 {
+        self.policies.iter().map(Policy::sampled).sum()
     }
 
     /// Returns the requests to each endpoint so far, and their cost.
@@ -133,9 +142,11 @@ impl Players {
         plan: &Plan,
         tasks: &[Task],
     ) -> Result<Option<String>, RolloutError> {
-        let name = || plan.environment.name.clone();
         let report = self.rollout.runner().environment.report(tasks);
-        report.map_err(|error| RolloutError::Environment { name: name(), error })
+        report.map_err(|error| RolloutError::Environment {
+            name: plan.environment.name.clone(),
+            error,
+        })
     }
 
     /// Returns the files that the orchestra depends on.
@@ -167,21 +178,14 @@ impl Players {
         let requests = self.requests(stage, tasks, indices);
         let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(self.observers.held_out), requests.len() as u64);
-        let sampled = || self.policies.iter().map(Policy::sampled).sum::<u64>();
-        let (before, count) = (sampled(), Cell::new(0));
-        let tell = || self.progress().played(count.get(), sampled() - before);
-        let samples = || self.samples.lock().unwrap_or_else(PoisonError::into_inner);
-        *samples() = WorkerLoads::begin(&self.policies);
-        let tick = || {
-            tell();
-            samples().add(&self.policies);
-        };
+        let (before, count) = (self.sampled(), Cell::new(0));
+        *self.loads() = WorkerLoads::begin(&self.policies);
         let playing = async {
             let mut episodes: Vec<Option<Episode>> = vec![None; total];
             let (mut playing, mut next) = (rollout.play(requests), 0);
             while let Some((place, episode)) = playing.next().await {
                 count.set(count.get() + 1);
-                tell();
+                self.progress().played(count.get(), self.sampled() - before);
                 self.observers.on_episode(&stage.ended_episode(&episode))?;
                 episodes[own[place]] = Some(episode);
                 while let Some(Some(episode)) = episodes.get(next) {
@@ -191,7 +195,11 @@ impl Players {
             }
             Ok::<_, TrainError>((episodes, next))
         };
-        let (episodes, next) = with_ticks(playing, tick).await?;
+        let ticking = with_ticks(playing, || {
+            self.progress().played(count.get(), self.sampled() - before);
+            self.loads().add(&self.policies);
+        });
+        let (episodes, next) = ticking.await?;
         let episodes = self.exchange(stage, episodes).await?;
         episodes[next..].iter().try_for_each(in_order)?;
         unscored::check(&episodes, self.max_unscored)?;
@@ -225,18 +233,16 @@ impl Players {
         tasks: impl IntoIterator<Item = &'t Task>,
         indices: Range<u32>,
     ) -> Vec<(usize, EpisodeRequest)> {
-        let request = |task: &Task, index| EpisodeRequest {
-            task: task.clone(),
-            index,
-            seed: episode_seed(self.seed, name, step, task, index),
-        };
         let (rank, ranks, group) = (self.peers.rank(), self.peers.size(), indices.len());
         let dealt = tasks.into_iter().enumerate().filter(|(at, _)| at % ranks == rank);
-        let of = |(at, task)| {
-            let places = at * group..(at + 1) * group;
-            places.zip(indices.clone()).map(move |(place, index)| (place, request(task, index)))
-        };
-        dealt.flat_map(of).collect()
+        let mut requests = Vec::new();
+        for (at, task) in dealt {
+            for (place, index) in (at * group..).zip(indices.clone()) {
+                let seed = episode_seed(self.seed, name, step, task, index);
+                requests.push((place, EpisodeRequest { task: task.clone(), index, seed }));
+            }
+        }
+        requests
     }
 
     /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often

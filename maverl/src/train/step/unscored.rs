@@ -13,8 +13,8 @@ const MESSAGES: usize = 3;
 ///
 /// If none of them was scored.
 pub fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
-    let nothing = || none_scored(episodes, format!("on `{}`", spec.split));
-    EvalReport::of(spec, episodes).ok_or_else(nothing)
+    let report = EvalReport::of(spec, episodes);
+    report.ok_or_else(|| none_scored(episodes, format!("on `{}`", spec.split)))
 }
 
 /// Fails if more than the allowed share of episodes could not be scored.

@@ -78,11 +78,11 @@ pub(super) struct Loss {
 /// row are always a pair.
 pub(super) fn units(rows: &[LabeledReply], loss: VerifierLoss) -> Vec<Vec<usize>> {
     let indices: Vec<usize> = (0..rows.len()).collect();
-    let of_row = |a: &usize, b: &usize| rows[*a].row == rows[*b].row;
+    let of_rows = indices.chunk_by(|a, b| rows[*a].row == rows[*b].row);
     match loss {
-        VerifierLoss::Last | VerifierLoss::Span => indices.into_iter().map(|i| vec![i]).collect(),
-        VerifierLoss::Steps => indices.chunk_by(of_row).map(<[usize]>::to_vec).collect(),
-        VerifierLoss::Pairs => pairs(rows, indices.chunk_by(of_row)),
+        VerifierLoss::Last | VerifierLoss::Span => indices.iter().map(|i| vec![*i]).collect(),
+        VerifierLoss::Steps => of_rows.map(<[usize]>::to_vec).collect(),
+        VerifierLoss::Pairs => pairs(rows, of_rows),
     }
 }
 
@@ -121,10 +121,6 @@ pub(super) fn unit(
     rows: &[&LabeledReply],
     settings: &VerifierPlan,
 ) -> Result<Unit, TrainError> {
-    let target = |row: &&LabeledReply| match settings.labels {
-        VerifierLabels::Hard => f64::from(u8::from(row.label)),
-        VerifierLabels::Soft => row.score.unwrap_or_default(),
-    };
     if settings.loss == VerifierLoss::Steps {
         let ids = rows.iter().map(|row| ids(policy, &row.conversation(), row));
         let ids: Vec<Vec<u32>> = ids.collect::<Result<_, _>>()?;
@@ -137,7 +133,7 @@ pub(super) fn unit(
         let mut targets = vec![None; chained.0.places];
         for (row, place) in rows.iter().zip(chained.1) {
             if let Some(place) = place {
-                targets[place] = Some(target(row));
+                targets[place] = Some(target_of(row, settings.labels));
             }
         }
         return Ok(Unit { texts: vec![chained.0], targets, logits: Logits::Each });
@@ -146,7 +142,15 @@ pub(super) fn unit(
     let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
     let logits = Logits::from(settings.head);
     let places = if logits == Logits::Each { texts[0].places } else { 1 };
-    Ok(Unit { targets: vec![Some(target(&rows[0])); places], texts, logits })
+    let target = target_of(rows[0], settings.labels);
+    Ok(Unit { targets: vec![Some(target); places], texts, logits })
+}
+
+fn target_of(row: &LabeledReply, labels: VerifierLabels) -> f64 {
+    match labels {
+        VerifierLabels::Hard => f64::from(u8::from(row.label)),
+        VerifierLabels::Soft => row.score.unwrap_or_default(),
+    }
 }
 
 /// Returns the text of conversations each of which begins with the one before, and the place of the last token of each among the
@@ -158,8 +162,7 @@ fn chain(ids: &[Vec<u32>], context: usize) -> Option<(ValueText, Vec<Option<usiz
     }
     let cut = whole.len().saturating_sub(context);
     let first = ids.iter().map(|ids| ids.len() - 1).find(|last| *last >= cut)?;
-    let place = |ids: &Vec<u32>| (ids.len() - 1).checked_sub(first);
-    let places = ids.iter().map(place).collect();
+    let places = ids.iter().map(|ids| (ids.len() - 1).checked_sub(first)).collect();
     Some((ValueText { ids: whole[cut..].to_vec(), places: whole.len() - first }, places))
 }
 
@@ -212,9 +215,8 @@ impl Unit {
     }
 
     fn of_logits(&self, logits: &[Vec<f64>]) -> Loss {
-        let at = |text: usize, place: usize| logits[text][place];
         if self.texts.len() == 2 {
-            let difference = at(0, logits[0].len() - 1) - at(1, logits[1].len() - 1);
+            let difference = logits[0][logits[0].len() - 1] - logits[1][logits[1].len() - 1];
             let term = cross_entropy(difference, 1.0);
             let judged = (1, usize::from(difference > 0.0));
             let slopes = vec![vec![term.grad], vec![-term.grad]];
@@ -227,16 +229,17 @@ impl Unit {
         let mut slopes = vec![0.0; self.targets.len()];
         let mut value = 0.0;
         for &(place, target) in &trained {
-            let term = cross_entropy(at(0, place), target);
+            let term = cross_entropy(logits[0][place], target);
             value += weight * term.value;
             slopes[place] = weight * term.grad;
         }
-        let agrees = |&&(place, target): &&(usize, f64)| (at(0, place) > 0.0) == (target >= 0.5);
         // With every token of a reply trained, the last one is its judgement.
         let spans = trained.len() == self.targets.len();
         let from = if spans { trained.len().saturating_sub(1) } else { 0 };
-        let judgements = &trained[from..];
-        let judged = (judgements.len(), judgements.iter().filter(agrees).count());
+        let judgements = trained[from..].iter();
+        let agreed =
+            judgements.filter(|(place, target)| (logits[0][*place] > 0.0) == (*target >= 0.5));
+        let judged = (trained[from..].len(), agreed.count());
         Loss { value, slopes: vec![slopes], judged }
     }
 }

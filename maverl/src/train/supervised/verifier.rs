@@ -47,19 +47,15 @@ pub(crate) struct VerifierData {
 impl VerifierData {
     /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
     pub(crate) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
-        let fit = |rows| {
-            fitting(plan, policies, rows, |row: &LabeledReply| {
-                row.row_texts(plan.algorithm.verifier.head)
-            })
+        let test = match &plan.config.eval.data {
+            Some(path) => data::labeled_held_out(&plan.base.join(path), &plan.config.task)?,
+            None => Vec::new(),
         };
-        let held_out =
-            |path: &str| data::labeled_held_out(&plan.base.join(path), &plan.config.task);
-        let test = plan.config.eval.data.as_deref().map_or(Ok(Vec::new()), held_out)?;
-        let test = if test.is_empty() { test } else { fit(test)? };
-        let (validation, train) = divide_rows(fit(rows(plan)?)?, plan);
+        let test = if test.is_empty() { test } else { fit_rows(plan, policies, test)? };
+        let (validation, train) = divide_rows(fit_rows(plan, policies, rows(plan)?)?, plan);
         let units = units(&train, plan.algorithm.verifier.loss);
         let mut data = Self { train, units, validation, test, warning: None };
-        data.warning = data.check(plan)?;
+        data.warning = data.check(plan).map_err(|problem| data_problem(plan, problem))?;
         Ok(data)
     }
 
@@ -74,32 +70,27 @@ impl VerifierData {
     }
 
     /// Refuses rows that cannot be trained on. Returns a warning about held-out questions that are nearly those of others.
-    fn check(&self, plan: &Plan) -> Result<Option<String>, TrainError> {
-        let problem =
-            |problem: String| TrainError::Verifier { data: plan.config.task.data.clone(), problem };
+    fn check(&self, plan: &Plan) -> Result<Option<String>, String> {
         if let Some(wrong) = data::label_problem(&self.train) {
-            return Err(problem(wrong.to_owned()));
+            return Err(wrong.to_owned());
         }
         if self.units.is_empty() {
             let message = "no prompt has a right and a wrong reply, which `algorithm.verifier.loss = \"pairs\"` compares; \
                            collect more samples of each task, or take another loss";
-            return Err(problem(message.to_owned()));
+            return Err(message.to_owned());
         }
         if plan.algorithm.verifier.labels == VerifierLabels::Soft
             && let Some(wrong) = data::score_problem(self.train.iter().chain(&self.validation))
         {
-            return Err(problem(wrong));
+            return Err(wrong);
         }
-        let texts = |rows: &[LabeledReply]| -> Vec<(String, String)> {
-            rows.iter().map(|row| (row.task.clone(), row.prompt_text())).collect()
-        };
-        let seen = [texts(&self.train), texts(&self.validation)].concat();
-        let Leaks { same, near } = leaks(&seen, &texts(&self.test));
+        let seen = [question_texts(&self.train), question_texts(&self.validation)].concat();
+        let Leaks { same, near } = leaks(&seen, &question_texts(&self.test));
         if let Some(first) = same.first() {
-            return Err(problem(format!(
+            return Err(format!(
                 "{} held-out questions are trained on, such as {first}; split by task, as `maverl collect --test-share` does",
                 same.len()
-            )));
+            ));
         }
         let Some(first) = near.first() else { return Ok(None) };
         let n = near.len();
@@ -109,11 +100,31 @@ impl VerifierData {
         if plan.algorithm.verifier.allow_near {
             Ok(Some(told))
         } else {
-            Err(problem(format!(
-                "{told}; take other tasks, or set `algorithm.verifier.allow_near = true`"
-            )))
+            Err(format!("{told}; take other tasks, or set `algorithm.verifier.allow_near = true`"))
         }
     }
+
+    /// Returns the rows of a unit.
+    fn unit_rows(&self, unit: usize) -> Vec<&LabeledReply> {
+        self.units[unit].iter().map(|i| &self.train[*i]).collect()
+    }
+}
+
+/// Leaves out rows that are too long, if the plan says so.
+fn fit_rows(
+    plan: &Plan,
+    policies: &[Policy],
+    rows: Vec<LabeledReply>,
+) -> Result<Vec<LabeledReply>, TrainError> {
+    fitting(plan, policies, rows, |row| row.row_texts(plan.algorithm.verifier.head))
+}
+
+fn data_problem(plan: &Plan, problem: String) -> TrainError {
+    TrainError::Verifier { data: plan.config.task.data.clone(), problem }
+}
+
+fn question_texts(rows: &[LabeledReply]) -> Vec<(String, String)> {
+    rows.iter().map(|row| (row.task.clone(), row.prompt_text())).collect()
 }
 
 /// Reads the rows that a plan trains on and calibrates with.
@@ -161,16 +172,16 @@ pub(crate) async fn verify(
     let meter = UpdateMeter::start(&[], BTreeMap::new());
     players.progress().work(&format!("step {}: learning", step + 1));
     let policy = policy(plan, learner)?;
-    let row = |i: &usize| &data.train[*i];
-    let of = |unit: usize| data.units[unit].iter().map(row).collect();
-    let rows: Vec<Vec<&LabeledReply>> = players.sampler.step(step).into_iter().map(of).collect();
+    let units = players.sampler.step(step).into_iter();
+    let rows: Vec<Vec<&LabeledReply>> = units.map(|unit| data.unit_rows(unit)).collect();
     let began = Instant::now();
     let (mut metrics, likelihood) = learn(at, &policy, &rows).await?;
     let mut spans = vec![Span::since("update", began).of_policy(policy.name())];
     let mut warnings = Vec::new();
-    let due = |every: u64| every > 0 && (step + 1).is_multiple_of(every);
-    let evaluation = due(plan.config.eval.every) || step + 1 == plan.config.steps;
-    if evaluation || due(plan.config.checkpoint.every) {
+    let [evaluates, saves] = [plan.config.eval.every, plan.config.checkpoint.every]
+        .map(|every| every > 0 && (step + 1).is_multiple_of(every));
+    let evaluation = evaluates || step + 1 == plan.config.steps;
+    if evaluation || saves {
         players.progress().work(&format!("step {}: evaluation of the verifier", step + 1));
         let began = Instant::now();
         let head = (plan.algorithm.verifier.head, likelihood);
@@ -191,12 +202,11 @@ fn policy(plan: &Plan, learner: &Learner) -> Result<Policy, TrainError> {
     let mut trained = plan.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
     match (trained.next(), trained.next()) {
         (Some((index, _)), None) => Ok(learner.policies()[index].clone()),
-        _ => Err(TrainError::Verifier {
-            data: plan.config.task.data.clone(),
-            problem:
-                "the team has several trained policies; a verifier is trained on the model of one"
-                    .to_owned(),
-        }),
+        _ => Err(data_problem(
+            plan,
+            "the team has several trained policies; a verifier is trained on the model of one"
+                .to_owned(),
+        )),
     }
 }
 
@@ -295,8 +305,8 @@ async fn evaluate(
         let labels = self::labels(&data.test);
         split(&mut metrics, "test", (&found, &labels), calibration);
         let tasks = tasks_of(&data.test);
-        let place = |row: &LabeledReply| tasks.binary_search(&row.task).unwrap_or_default();
-        let places: Vec<usize> = data.test.iter().map(place).collect();
+        let places = data.test.iter().map(|row| tasks.binary_search(&row.task));
+        let places: Vec<usize> = places.map(Result::unwrap_or_default).collect();
         if let Some([low, high]) = auc_interval(&found, &labels, &places) {
             metrics.set("verifier/test/auc_low", low);
             metrics.set("verifier/test/auc_high", high);
@@ -344,10 +354,10 @@ fn probed_replies<'r>(rows: &'r [LabeledReply], replies: &'r [String]) -> Vec<Pr
 /// Returns a warning if a verifier is hardly better than a probe that knows no question.
 fn shortcut(metrics: &Metrics) -> Option<String> {
     let area = metrics.get("verifier/test/auc")?;
-    let probe = |name: &'static str| Some((name, metrics.get(&format!("verifier/probe/{name}"))?));
-    let names = ["length", "policy", "place", "format", "completion"];
-    let (name, best) =
-        names.into_iter().filter_map(probe).max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let (name, best) = ["length", "policy", "place", "format", "completion"]
+        .into_iter()
+        .filter_map(|name| Some((name, metrics.get(&format!("verifier/probe/{name}"))?)))
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))?;
     (area < best + MARGIN).then(|| {
         format!(
             "the held-out AUC of the verifier is {area:.3}, and {best:.3} of the probe `{name}`, which does not verify: \

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::TryIntoMap;
 use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
 use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler};
 use crate::plan::{Chosen, Plan};
@@ -57,8 +56,9 @@ impl Dataset {
             }
             Preset::Spin => {
                 let rows = data::self_play(&file, &plan.config.task)?;
-                let row_texts = |row: &Demonstration| row.row_texts(TrainOn::Assistant);
-                Self::Demonstrations(fitting(plan, policies, rows, row_texts)?)
+                Self::Demonstrations(fitting(plan, policies, rows, |row| {
+                    row.row_texts(TrainOn::Assistant)
+                })?)
             }
             Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
             Preset::Dpo => {
@@ -95,10 +95,10 @@ impl Dataset {
             }
             Self::Labeled(data) => data.hash(),
             Self::Preferences(pairs) => {
-                let parts = |pair: &PreferencePair| {
-                    serde_json::json!([pair.prompt, pair.chosen, pair.rejected])
-                };
-                hash(&pairs.iter().map(parts).collect::<Vec<_>>())
+                let pairs = pairs.iter();
+                let pairs =
+                    pairs.map(|pair| serde_json::json!([pair.prompt, pair.chosen, pair.rejected]));
+                hash(&pairs.collect::<Vec<_>>())
             }
         }
     }
@@ -131,12 +131,11 @@ fn validate(
     registry: &Registry,
     (config, placed): (&TaskConfig, &[Placed]),
 ) -> Result<Vec<String>, TrainError> {
-    let located = |message: &str| with_place(config, placed, message);
     let (orchestra, all) = (plan.orchestra.name.as_str(), own_tasks(placed, None));
     let read = (registry.orchestras[orchestra].read_tasks)(&all);
     read.map_err(|error| TrainError::Tasks {
         reader: format!("orchestra `{orchestra}`"),
-        problem: located(&error.to_string()),
+        problem: with_place(config, placed, &error.to_string()),
     })?;
     let components = plan.mixture.iter().map(|(name, chosen)| (Some(name.as_str()), chosen));
     let only = plan.mixture.is_empty().then_some((None, &plan.environment));
@@ -146,9 +145,9 @@ fn validate(
         let found = (registry.environments[name.as_str()].look)(options, &plan.base, &tasks);
         let found = found.map_err(|error| TrainError::Tasks {
             reader: format!("environment `{name}`"),
-            problem: located(&error.0),
+            problem: with_place(config, placed, &error.0),
         })?;
-        let found = found.iter().map(|warning| located(warning));
+        let found = found.iter().map(|warning| with_place(config, placed, warning));
         warnings.extend(found.filter(|warning| !plan.warnings.contains(warning)));
     }
     Ok(warnings)
@@ -186,10 +185,11 @@ pub(crate) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError>
     let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
     let config = plan.config.eval.held_out(&plan.config.task);
     let held_out = used.then(|| data::files(&config)).into_iter().flatten();
-    let hash = |name: &str| -> Result<_, TrainError> {
-        Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256))
-    };
-    data::files(&plan.config.task).into_iter().chain(held_out).map(hash).try_into_map()
+    let mut hashes = BTreeMap::new();
+    for name in data::files(&plan.config.task).into_iter().chain(held_out) {
+        hashes.insert(name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256);
+    }
+    Ok(hashes)
 }
 
 /// Returns the hash of rows.

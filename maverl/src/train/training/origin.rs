@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use crate::TryIntoMap;
-use crate::plan::{EndpointPlan, Plan};
+use crate::plan::Plan;
 use crate::run_dir::RunDirError;
 use crate::run_dir::disk::hash_bytes;
-use crate::runtime::{DeviceChoice, Policy, Runtime, WorkerDevice};
+use crate::run_dir::error::At;
+use crate::runtime::{DeviceChoice, Policy, Runtime};
 use crate::train::error::TrainError;
 
 /// Returns the hash of each file that the orchestra depends on, by its name.
@@ -16,24 +16,25 @@ pub(crate) fn source_hashes(
     plan: &Plan,
     names: Vec<String>,
 ) -> Result<Vec<(String, String)>, TrainError> {
-    let hashed = |name: String| {
+    let mut hashes = Vec::new();
+    for name in names {
         let path = plan.base.join(&name);
-        let read = std::fs::read(&path);
-        let bytes = read.map_err(|source| RunDirError::Io { action: "read", path, source })?;
-        Ok((format!("source {name}"), hash_bytes(&bytes)))
-    };
-    names.into_iter().map(hashed).collect()
+        let bytes = std::fs::read(&path).at("read", &path)?;
+        hashes.push((format!("source {name}"), hash_bytes(&bytes)));
+    }
+    Ok(hashes)
 }
 
 /// Returns the tokenizer of each policy as JSON, by name.
 pub(crate) fn tokenizer_texts(policies: &[Policy]) -> Result<BTreeMap<String, String>, TrainError> {
-    let json = |policy: &Policy| {
+    let mut texts = BTreeMap::new();
+    for policy in policies {
         let name = policy.name().to_owned();
         let json = policy.tokenizer().to_json();
-        let failed = |source| TrainError::Tokenizer { policy: name.clone(), source };
-        Ok((name.clone(), json.map_err(failed)?))
-    };
-    policies.iter().map(json).try_into_map()
+        let json = json.map_err(|source| TrainError::Tokenizer { policy: name.clone(), source })?;
+        texts.insert(name, json);
+    }
+    Ok(texts)
 }
 
 /// Returns the number of threads of a run.
@@ -46,7 +47,8 @@ pub(crate) fn used_threads(plan: &Plan) -> usize {
 
 /// Returns the plan in numbers, with the names that have no numbers: seats of endpoints, and environments.
 pub(crate) fn plan_numbers(plan: &Plan) -> serde_json::Value {
-    let endpoint = |of: &EndpointPlan| serde_json::json!({ "seat": of.seat, "endpoint": of.name });
+    let endpoints = plan.endpoints.iter();
+    let endpoints = endpoints.map(|of| serde_json::json!({ "seat": of.seat, "endpoint": of.name }));
     let mut summary = plan.summary();
     for worker in &mut summary.workers {
         // As it is written, so that the file does not depend on the directory of the command.
@@ -56,7 +58,7 @@ pub(crate) fn plan_numbers(plan: &Plan) -> serde_json::Value {
     }
     serde_json::json!({
         "summary": summary,
-        "endpoints": plan.endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        "endpoints": endpoints.collect::<Vec<_>>(),
         "environment": plan.environment.name,
         "environments": plan.environments.keys().collect::<Vec<_>>(),
     })
@@ -64,8 +66,7 @@ pub(crate) fn plan_numbers(plan: &Plan) -> serde_json::Value {
 
 /// Returns the device of the models, and after it each worker group that has another.
 pub(crate) fn runtime_devices(runtime: &Runtime) -> String {
-    let other = |of: &&WorkerDevice| of.name != runtime.device();
-    let own = runtime.worker_devices().filter(other);
+    let own = runtime.worker_devices().filter(|of| of.name != runtime.device());
     let own = own.map(|of| format!("; worker group `{}`: {}", of.worker, of.name));
     std::iter::once(runtime.device().to_owned()).chain(own).collect()
 }
@@ -77,8 +78,8 @@ pub(crate) fn origin_device(runtime: &Runtime) -> String {
     let simd = maverl_kernels::simd::select_path()
         .map_or_else(|error| error.to_string(), |path| path.to_string());
     let cpu = format!("cpu {arch} {os}, {simd}");
-    let other = |of: &&WorkerDevice| of.device != runtime.resolved_device();
-    let own = runtime.worker_devices().filter(other).map(|of| match of.device {
+    let own = runtime.worker_devices().filter(|of| of.device != runtime.resolved_device());
+    let own = own.map(|of| match of.device {
         DeviceChoice::Cpu => format!("; worker group `{}`: cpu", of.worker),
         _ => format!("; worker group `{}`: {}", of.worker, of.name),
     });
@@ -92,9 +93,5 @@ pub(crate) fn origin_device(runtime: &Runtime) -> String {
 /// Returns the absolute path of the directory that paths of a configuration are relative to.
 pub(crate) fn absolute_base(base: &Path) -> Result<PathBuf, RunDirError> {
     let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-    std::path::absolute(base).map_err(|source| RunDirError::Io {
-        action: "find",
-        path: base.to_owned(),
-        source,
-    })
+    std::path::absolute(base).at("find", base)
 }

@@ -9,6 +9,7 @@
 mod compare;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -18,8 +19,8 @@ use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
 use crate::metrics::Metrics;
 use crate::net::Model;
 use crate::plan::Plan;
-use crate::rollout::{Probe, RemotePolicy, RolloutError, ServerUsage};
-use crate::runtime::{Policy, Row, Scores, score};
+use crate::rollout::{RemotePolicy, RolloutError, ServerUsage};
+use crate::runtime::{Policy, Row, score};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
@@ -78,18 +79,17 @@ impl PolicyServers {
                 all.push(policy.clone());
                 continue;
             };
-            let failed = |problem| RolloutError::Servers { name: name.to_owned(), problem };
             let servers = match tables.get(name) {
                 Some(servers) => Arc::clone(servers),
                 None => {
                     let made = crate::rollout::Servers::new(name, config, peers.leads());
-                    Arc::new(made.map_err(failed)?)
+                    Arc::new(made.map_err(|problem| servers_failure(name, problem))?)
                 }
             };
             tables.insert(name, Arc::clone(&servers));
             let (its, worker) = (&plan.policies[at], &plan.workers[plan.policies[at].worker]);
             let shape = HfConfig::load(&ModelFiles::new(&worker.source));
-            let rows = shape.map_err(|error| failed(error.to_string()))?.vocab_size;
+            let rows = shape.map_err(|error| servers_failure(name, error.to_string()))?.vocab_size;
             let adapter = its.adapter.is_some();
             let remote = Arc::new(RemotePolicy::new(policy, &servers, rows, adapter));
             all.push(policy.with_generator(Arc::clone(&remote) as _));
@@ -157,8 +157,11 @@ impl Remote {
     }
 
     fn server_failure(&self, problem: String) -> TrainError {
-        let name = self.remote.servers().name().to_owned();
-        RolloutError::Servers { name, problem }.into()
+        servers_failure(self.remote.servers().name(), problem)
+    }
+
+    fn dir_failure(&self, dir: &Path, error: &io::Error) -> TrainError {
+        self.server_failure(format!("`weights_dir`: {}: {error}", dir.display()))
     }
 
     async fn sync(&self, peers: &RankPeers, progress: &dyn Progress) -> Result<(), TrainError> {
@@ -208,18 +211,17 @@ impl Remote {
         let dir = root.join(&run).join(format!("{name}-{number}"));
         let mut text = String::new();
         if peers.leads() {
-            let failed = |error: std::io::Error, dir: &Path| {
-                self.server_failure(format!("`weights_dir`: {}: {error}", dir.display()))
-            };
-            let dir = std::path::absolute(&dir).map_err(|error| failed(error, &dir))?;
+            let absolute = std::path::absolute(&dir);
+            let dir = absolute.map_err(|error| self.dir_failure(&dir, &error))?;
             // Servers never see a directory that is incomplete.
             let partial = dir.with_file_name(format!(".tmp-{name}-{number}"));
-            fs::create_dir_all(&partial).map_err(|error| failed(error, &partial))?;
+            let made = fs::create_dir_all(&partial);
+            made.map_err(|error| self.dir_failure(&partial, &error))?;
             match written {
                 WrittenWeights::Current => self.policy.publish(&partial).await?,
                 WrittenWeights::Perturbed => self.policy.publish_perturbed(&partial).await?,
             }
-            fs::rename(&partial, &dir).map_err(|error| failed(error, &dir))?;
+            fs::rename(&partial, &dir).map_err(|error| self.dir_failure(&dir, &error))?;
             text = dir.display().to_string();
         }
         let done = self.remote.publish(&label, &text, version).await;
@@ -242,12 +244,10 @@ impl Remote {
         if peers.leads() {
             let (mut sent, mut problems) = (Vec::new(), Vec::new());
             for (url, probes) in self.remote.probe(temperature).await {
-                let of = |probe: Probe| {
-                    let Probe { prompt, completion, logprobs, temperature } = probe;
-                    SentReply { url: url.clone(), prompt, completion, logprobs, temperature }
-                };
                 match probes {
-                    Ok(probes) => sent.extend(probes.into_iter().map(of)),
+                    Ok(probes) => {
+                        sent.extend(probes.into_iter().map(|probe| SentReply::new(&url, probe)));
+                    }
                     Err(problem) => problems.push(format!("{url}: {problem}")),
                 }
             }
@@ -261,13 +261,13 @@ impl Remote {
 
     /// Returns the trainer's log-probs of completions.
     async fn score(&self, sent: &[SentReply]) -> Result<Vec<Vec<f32>>, TrainError> {
-        let row = |sent: &SentReply| Row {
+        let rows = sent.iter().map(|sent| Row {
             prompt: sent.prompt.clone(),
             completion: sent.completion.clone(),
             temperature: sent.temperature,
             ..Row::default()
-        };
-        Ok(self.policy.logprobs(sent.iter().map(row).collect()).await?)
+        });
+        Ok(self.policy.logprobs(rows.collect()).await?)
     }
 
     /// Compares log-probs of the servers, which have the perturbed weights in a directory, with those of these weights. Rank 0
@@ -283,11 +283,11 @@ impl Remote {
         let scored: Vec<Vec<f32>> = peers.broadcast(own).await?;
         let found = differences(&sent, &scored);
         let trainer = self.score(&sent).await?;
-        let of_trainer = |(sent, logprobs): (SentReply, Vec<f32>)| SentReply { logprobs, ..sent };
-        let sent: Vec<SentReply> = sent.into_iter().zip(trainer).map(of_trainer).collect();
+        let sent = sent.into_iter().zip(trainer);
+        let sent: Vec<_> = sent.map(|(sent, logprobs)| SentReply { logprobs, ..sent }).collect();
         let changes = differences(&sent, &scored).into_iter().map(|change| change.mean);
-        let of_server = |(difference, change)| Perturbed { difference, change };
-        Ok(found.into_iter().zip(changes).map(of_server).collect())
+        let found = found.into_iter().zip(changes);
+        Ok(found.map(|(difference, change)| Perturbed { difference, change }).collect())
     }
 
     /// Returns log-probs of completions at temperature 1 under the weights in a directory.
@@ -296,12 +296,11 @@ impl Remote {
             Some(base) => Model::load(&ModelFiles::new(base))?.load_adapter(dir)?,
             None => Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?,
         };
-        let row = |sent: &SentReply| [&sent.prompt[..], &sent.completion].concat();
-        let scores = score(&model, &sent.iter().map(row).collect::<Vec<_>>())?;
-        let completion = |(scores, sent): (&Scores, &SentReply)| {
-            scores.logprobs[sent.prompt.len().saturating_sub(1)..].to_vec()
-        };
-        Ok(scores.iter().zip(sent).map(completion).collect())
+        let rows = sent.iter().map(|sent| [&sent.prompt[..], &sent.completion].concat());
+        let scores = score(&model, &rows.collect::<Vec<_>>())?;
+        let starts = sent.iter().map(|sent| sent.prompt.len().saturating_sub(1));
+        let scores = scores.iter().zip(starts);
+        Ok(scores.map(|(scores, start)| scores.logprobs[start..].to_vec()).collect())
     }
 
     /// Fails if a server samples from other weights than the trainer scores with, or does not use those that it was given.
@@ -334,6 +333,10 @@ impl Remote {
         }
         Ok(())
     }
+}
+
+fn servers_failure(name: &str, problem: String) -> TrainError {
+    RolloutError::Servers { name: name.to_owned(), problem }.into()
 }
 
 /// Weights that are written for servers.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::rollout::Probe;
+
 /// Share of the change of log-probs by perturbed weights that a server's may miss.
 const MISSED: f64 = 0.25;
 /// Number of times that the precision of a server may be worse under perturbed weights than under the policy's.
@@ -17,6 +19,13 @@ pub(super) struct SentReply {
     pub(super) completion: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
     pub(super) temperature: f32,
+}
+
+impl SentReply {
+    pub(super) fn new(url: &str, probe: Probe) -> Self {
+        let Probe { prompt, completion, logprobs, temperature } = probe;
+        Self { url: url.to_owned(), prompt, completion, logprobs, temperature }
+    }
 }
 
 /// Difference between the log-probs of a server and of the trainer.
@@ -51,11 +60,10 @@ pub(super) fn differences(sent: &[SentReply], scored: &[Vec<f32>]) -> Vec<Logpro
             *tokens += 1;
         }
     }
-    let mean = |(mut difference, tokens): (LogprobDifference, usize)| {
-        difference.mean /= tokens.max(1) as f64;
-        difference
-    };
-    found.into_iter().map(mean).collect()
+    for (difference, tokens) in &mut found {
+        difference.mean /= (*tokens).max(1) as f64;
+    }
+    found.into_iter().map(|(difference, _)| difference).collect()
 }
 
 /// Returns the reasons why servers cannot sample for the trainer.
