@@ -40,10 +40,9 @@ impl Agent for Solver {
         if history.is_empty() {
             return Prompt { system, ..Prompt::user(user) };
         }
-        let message = |role, content| Message { role, content };
-        let system = system.map(|system| message(Role::System, system));
+        let system = system.map(|content| Message { role: Role::System, content });
         let before = system.into_iter().chain(history.iter().cloned());
-        Prompt::messages(before.chain([message(Role::User, user)]))
+        Prompt::messages(before.chain([Message { role: Role::User, content: user }]))
     }
 }
 

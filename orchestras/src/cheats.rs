@@ -64,18 +64,20 @@ fn playing(
         return None;
     }
     let options = (entry.declaration.defaults)();
-    let pays = |(key, default): (&String, &Value)| {
-        let all = key.ends_with("_reward").then(|| match default {
-            Value::Array(parts) => json!(vec![1.0; parts.len()]),
-            _ => json!(1.0),
-        });
-        all.map(|value| format!("orchestra.{key}={value}"))
-    };
     let sources = Sources::default()
         .with(format!("orchestra.name={name:?}"))
         .with(format!("environment.name={environment:?}"))
         .with(format!("task.data={data:?}"));
-    Some(options.as_object().unwrap().iter().filter_map(pays).fold(sources, Sources::with))
+    let rewards = options.as_object().unwrap().iter().filter(|(key, _)| key.ends_with("_reward"));
+    Some(rewards.map(enabled_reward).fold(sources, Sources::with))
+}
+
+fn enabled_reward((key, default): (&String, &Value)) -> String {
+    let all = match default {
+        Value::Array(parts) => json!(vec![1.0; parts.len()]),
+        _ => json!(1.0),
+    };
+    format!("orchestra.{key}={all}")
 }
 
 #[tokio::test]
@@ -96,10 +98,9 @@ async fn cheating_pays_in_no_team_and_in_no_world() {
                 }));
                 let rollout =
                     Rollout::start_with(&plan, &registry, |_| Arc::clone(&script)).unwrap();
-                let request =
-                    |task: &Task| EpisodeRequest { task: task.clone(), index: 0, seed: 1 };
-                let requests = tasks.iter().take(TASKS).map(request).collect();
-                for episode in rollout.collect(requests, |_| {}).await {
+                let tasks = tasks.iter().take(TASKS).cloned();
+                let requests = tasks.map(|task| EpisodeRequest { task, index: 0, seed: 1 });
+                for episode in rollout.collect(requests.collect(), |_| {}).await {
                     let score = episode.score().unwrap_or_else(|| panic!("{:?}", episode.outcome));
                     let gained = episode.rewards.iter().find(|part| part.value > 0.0);
                     assert!(

@@ -211,7 +211,7 @@ impl Debate<'_> {
                 None if self.rules.own_reward == 0.0 => {}
                 None => {
                     let right = self.team.judge(&statement.answer).await?.solved;
-                    mark.worth = f64::from(u8::from(right));
+                    mark.worth = f64::from(right);
                 }
             }
             self.floor[i] = Some(statement);
@@ -228,8 +228,9 @@ impl Debate<'_> {
         let question = self.question.to_owned();
         let ahead: Vec<String> = self.statements(0..n, None).collect();
         let behind: Vec<String> = self.statements((0..n).rev(), None).collect();
-        let ask = |heard| self.team.ask::<Judge>(&Hearing { question: question.clone(), heard });
-        let (ahead, behind) = join(ask(ahead), ask(behind)).await;
+        let [ahead, behind] = [ahead, behind]
+            .map(|heard| self.team.ask::<Judge>(&Hearing { question: question.clone(), heard }));
+        let (ahead, behind) = join(ahead, behind).await;
         let rulings = [AskError::or_none(ahead)?, AskError::or_none(behind)?];
         self.report(&rulings);
         self.matter = rulings.iter().flatten().find_map(|ruling| match ruling {
@@ -247,14 +248,14 @@ impl Debate<'_> {
         let spoke: Vec<&Solution> = self.floor.iter().flatten().collect();
         let longest = spoke.iter().max_by_key(|statement| statement.text.len());
         let (Some(longest), false) = (longest, self.agree()) else { return };
-        let share = |holds: bool| f64::from(u8::from(holds));
         for (ruling, first) in rulings.iter().zip([spoke.first(), spoke.last()]) {
             let (Some(Ruling::Answer(verdict)), Some(first)) = (ruling, first) else { continue };
-            self.team.log_metric("judge_first_favored", share(alike(verdict, &first.answer)));
-            self.team.log_metric("judge_longest_favored", share(alike(verdict, &longest.answer)));
+            let [first, longest] = [first, longest].map(|it| alike(verdict, &it.answer));
+            self.team.log_metric("judge_first_favored", f64::from(first));
+            self.team.log_metric("judge_longest_favored", f64::from(longest));
         }
         if let [Some(Ruling::Answer(a)), Some(Ruling::Answer(b))] = rulings {
-            self.team.log_metric("judge_order_flip", share(!alike(a, b)));
+            self.team.log_metric("judge_order_flip", f64::from(!alike(a, b)));
         }
     }
 
@@ -272,8 +273,9 @@ impl Debate<'_> {
     /// Rewards the statements.
     fn settle(&self) {
         let Rounds { own_reward, horizon, share, discount, .. } = *self.rules;
-        let row = |round: &Vec<Mark>| round.iter().map(|mark| mark.worth).collect();
-        let worth: Vec<Vec<f64>> = self.rounds.iter().map(row).collect();
+        let rounds = self.rounds.iter();
+        let worth: Vec<Vec<f64>> =
+            rounds.map(|round| round.iter().map(|mark| mark.worth).collect()).collect();
         let own = shaping::shape_rewards(&worth, horizon, share, discount);
         for (round, own) in self.rounds.iter().zip(own) {
             for (i, mark) in round.iter().enumerate() {
@@ -290,7 +292,7 @@ impl Debate<'_> {
         self.settle();
         let n = self.floor.len();
         let leads = self.floor.iter().map(|statement| leads(statement.as_ref(), outcome));
-        let leads: Vec<f64> = leads.map(|leads| f64::from(u8::from(leads))).collect();
+        let leads: Vec<f64> = leads.map(f64::from).collect();
         let mean = leads.iter().sum::<f64>() / n as f64;
         for (i, lead) in leads.iter().enumerate() {
             let value = self.rules.lead_reward * (lead - mean);

@@ -5,16 +5,14 @@ use std::path::Path;
 
 use maverl::orchestra::MOST_SEATS;
 use maverl::registry::Registry;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const LARGE: [i64; 4] = [1 << 21, u32::MAX as i64, 1 << 53, i64::MAX];
 
 /// Returns every integer option alone, with each of the large values.
 fn options(defaults: &Value) -> Vec<Value> {
     let whole = defaults.as_object().unwrap().iter().filter(|(_, value)| value.is_u64());
-    let with =
-        |name: &String, number: i64| Value::Object(Map::from_iter([(name.clone(), json!(number))]));
-    whole.flat_map(|(name, _)| LARGE.map(|number| with(name, number))).collect()
+    whole.flat_map(|(name, _)| LARGE.map(|number| json!({ name: number }))).collect()
 }
 
 #[test]

@@ -23,13 +23,12 @@ pub struct Match {
 
 impl Orchestra for Match {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
-        let inquiry = |information| Inquiry { question: task.question.clone(), information };
         let mut seen: [Vec<String>; 2] = Default::default();
         let mut last = None;
         for _ in 0..self.rounds.get() {
             let [first, second] = [0, 1].map(|i| {
-                let heard = inquiry(std::mem::take(&mut seen[i]));
-                team.seat::<Player>(i).ask(&heard)
+                let (question, information) = (task.question.clone(), std::mem::take(&mut seen[i]));
+                team.seat::<Player>(i).ask(&Inquiry { question, information })
             });
             let (first, second) = join(first, second).await;
             let (first, second) = (first?, second?);
@@ -65,7 +64,7 @@ async fn compare(task: &Task, team: &Team<Match>, [a, b]: &[Solution; 2]) -> Res
         (ahead, behind),
         (Better::First, Better::First) | (Better::Second, Better::Second)
     );
-    team.log_metric("judge_order_flip", f64::from(u8::from(flipped)));
+    team.log_metric("judge_order_flip", f64::from(flipped));
     Ok(match (ahead, behind) {
         (Better::First, Better::Second) => 1.0,
         (Better::Second, Better::First) => -1.0,

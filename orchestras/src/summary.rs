@@ -70,7 +70,7 @@ impl Rounds {
         }
         let mut right = 0.0;
         for (i, solution) in solutions {
-            let solved = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
+            let solved = f64::from(team.judge(&solution.answer).await?.solved);
             team.seat::<Solver>(*i).add_reward("own", self.own_reward * solved);
             right += solved;
         }

@@ -83,11 +83,10 @@ impl Search {
         loop {
             let children: Vec<usize> = (0..tree.len()).filter(|&i| tree[i].parent == at).collect();
             let visits = at.map_or(tree.len(), |at: usize| tree[at].visits as usize);
-            let bound = |i: usize| tree[i].upper_bound(visits, self.exploration);
-            let n = children.len();
-            let best = children.into_iter().reduce(|a, b| if bound(b) > bound(a) { b } else { a });
-            match best {
-                Some(best) if n.pow(2) >= visits => at = Some(best),
+            let bounds =
+                children.iter().map(|&i| (i, tree[i].upper_bound(visits, self.exploration)));
+            match bounds.reduce(|a, b| if b.1 > a.1 { b } else { a }) {
+                Some((best, _)) if children.len().pow(2) >= visits => at = Some(best),
                 _ => return at,
             }
         }
@@ -102,7 +101,7 @@ impl Search {
         if self.own_reward == 0.0 && self.rating_penalty == 0.0 {
             return Ok(());
         }
-        let right = f64::from(u8::from(team.judge(&solution.answer).await?.solved));
+        let right = f64::from(team.judge(&solution.answer).await?.solved);
         team.only::<Proposer>().add_reward("own", self.own_reward * right);
         let error = (rating.share() - right).powi(2);
         team.only::<Evaluator>().add_reward("rating", -self.rating_penalty * error);

@@ -98,7 +98,7 @@ impl Majority {
         for vote in votes {
             let seat = team.seat::<Voter>(vote.voter);
             let own = team.judge(&vote.solution.answer).await?;
-            seat.add_reward("own", self.own_reward * f64::from(u8::from(own.solved)));
+            seat.add_reward("own", self.own_reward * f64::from(own.solved));
             let others = votes.iter().filter(|other| other.voter != vote.voter);
             let without = self.winner(team, others);
             let change = with - score(team, without.as_deref()).await?;

@@ -147,8 +147,8 @@ impl Course<'_> {
         let Node { role, prompt, tag, .. } = &self.graph.nodes()[node];
         let [role, text] = [role, prompt].map(|template| fill(template, &self.known));
         let work = Work { role, text };
-        let read = |reply| NodeReply::read(reply, tag.as_deref());
-        branch.seat::<Worker>(self.graph.seat(node)).ask_with(&work, read)
+        let seat = branch.seat::<Worker>(self.graph.seat(node));
+        seat.ask_with(&work, |reply| NodeReply::read(reply, tag.as_deref()))
     }
 
     /// Processes the reply of a node. Returns true if the environment accepts no further action.
@@ -191,15 +191,15 @@ impl Course<'_> {
 
     /// Removes from each turn the part of the team's score that does not belong to it.
     async fn share(&self) -> Result<(), AskError> {
-        let part = |node: usize| self.graph.nodes()[node].team_reward - 1.0;
         let Some(answer) = &self.answer else { return Ok(()) };
-        if self.spoken.iter().all(|(node, _)| part(*node) == 0.0) {
+        let nodes = self.graph.nodes();
+        if self.spoken.iter().all(|(node, _)| nodes[*node].team_reward == 1.0) {
             return Ok(());
         }
         let score = self.team.judge(answer).await?.reward;
         for (node, turn) in &self.spoken {
             let seat = self.team.seat::<Worker>(self.graph.seat(*node));
-            seat.add_turn_reward(turn, "team", part(*node) * score);
+            seat.add_turn_reward(turn, "team", (nodes[*node].team_reward - 1.0) * score);
         }
         Ok(())
     }

@@ -28,13 +28,12 @@ impl<'t> ConversationRow<'t> {
     ) -> Result<Self, String> {
         named(&mut object, &task.keys)?;
         object.retain(|key, value| !value.is_null() && !task.ignore.contains(key));
-        let known = |key: &&str| [read, &VARIABLES, &NOTES].iter().any(|keys| keys.contains(key));
-        let unknown: Vec<&str> =
-            object.keys().map(String::as_str).filter(|key| !known(key)).collect();
+        let all = [read, &VARIABLES, &NOTES].concat();
+        let unknown = object.keys().map(String::as_str).filter(|key| !all.contains(key));
+        let unknown: Vec<&str> = unknown.collect();
         if unknown.is_empty() {
             return Ok(Self { object, task });
         }
-        let all = [read, &VARIABLES, &NOTES].concat();
         Err(format!(
             "a row has `{}`, which is not read; it may have `{}`. `task.keys` names columns that the file calls otherwise, \
              `task.ignore = {:?}` leaves these out, and a variable of the chat template goes into `chat_template_kwargs`",
@@ -47,6 +46,11 @@ impl<'t> ConversationRow<'t> {
     /// Returns a value.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.object.get(key)
+    }
+
+    /// Returns true if the row has a key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.object.contains_key(key)
     }
 
     /// Returns the names of the keys, for messages.
@@ -128,8 +132,8 @@ pub(super) fn follows(
     key: &str,
 ) -> Result<(), String> {
     let repeats = !prompt.is_empty() && reply.len() > prompt.len() && reply.starts_with(prompt);
-    let last = |prompt: &[ChatMessage]| prompt.last().is_some_and(|it| it.role() == "user");
-    if repeats || (last(prompt) && reply.first().is_some_and(|it| it.role() == "user")) {
+    let mut meeting = [prompt.last(), reply.first()].into_iter();
+    if repeats || meeting.all(|message| message.is_some_and(|it| it.role() == "user")) {
         Err(format!(
             "`{key}` is a whole conversation, and the row has a `prompt`; leave one out, as by `task.ignore = [\"prompt\"]`"
         ))

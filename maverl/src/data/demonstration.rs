@@ -45,11 +45,8 @@ impl Demonstration {
     pub fn replies(&self) -> Vec<usize> {
         let last = self.chat.messages.len() - 1;
         let marked = self.marks.iter().any(Option::is_some);
-        let trained = |i: &usize| match self.marks[*i] {
-            Some(mark) => mark,
-            None => marked || *i == last,
-        };
-        (0..=last).filter(|i| self.role(*i) == "assistant").filter(trained).collect()
+        let replies = (0..=last).filter(|i| self.role(*i) == "assistant");
+        replies.filter(|i| self.marks[*i].unwrap_or(marked || *i == last)).collect()
     }
 
     /// Returns the indices of all replies, except those whose mark is false.
@@ -60,11 +57,10 @@ impl Demonstration {
 
     /// Returns the indices of messages of the user or a tool after a reply, except those whose mark is false.
     pub fn observations(&self) -> Vec<usize> {
-        let answers = |i: &usize| {
+        let answers = (1..self.chat.messages.len()).filter(|i| {
             self.role(*i - 1) == "assistant" && matches!(self.role(*i), "user" | "tool")
-        };
-        let all = (1..self.chat.messages.len()).filter(answers);
-        all.filter(|i| self.marks[*i] != Some(false)).collect()
+        });
+        answers.filter(|i| self.marks[*i] != Some(false)).collect()
     }
 
     fn role(&self, i: usize) -> &str {
@@ -123,17 +119,16 @@ fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstr
 }
 
 fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
-    let has = |key: &str| row.get(key).is_some();
-    if has("messages") && !has("prompt") && !has("completion") {
+    if row.has("messages") && !row.has("prompt") && !row.has("completion") {
         return row.marked_messages("messages", "user");
     }
-    if has("messages") {
+    if row.has("messages") {
         let message = "a row has `messages` beside `prompt` or `completion`; name those that are not read in `task.ignore`";
         return Err(message.to_owned());
     }
-    let solved = SOLVED.into_iter().find(|keys| keys.iter().all(|key| has(key)));
+    let solved = SOLVED.into_iter().find(|keys| keys.iter().all(|key| row.has(key)));
     let [prompt, completion] = match solved {
-        _ if has("prompt") && has("completion") => ["prompt", "completion"],
+        _ if row.has("prompt") && row.has("completion") => ["prompt", "completion"],
         Some(keys) => keys,
         None => {
             return Err(format!(
@@ -145,10 +140,9 @@ fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
     };
     let (mut all, reply) =
         (row.marked_messages(prompt, "user")?, row.marked_messages(completion, "assistant")?);
-    let plain = |part: &[Marked]| -> Vec<ChatMessage> {
-        part.iter().map(|one| one.message.clone()).collect()
-    };
-    follows(&plain(&all), &plain(&reply), completion)?;
+    let [before, after] = [&all, &reply]
+        .map(|part| -> Vec<ChatMessage> { part.iter().map(|one| one.message.clone()).collect() });
+    follows(&before, &after, completion)?;
     all.extend(reply);
     Ok(all)
 }
@@ -164,10 +158,11 @@ impl DataFile {
         let (mut rows, mut others) = (Vec::new(), false);
         for object in self.rows::<Map<String, Value>>(ROW)? {
             let (line, object) = object?;
-            let damaged = |message| self.damaged(line, message);
-            let row = ConversationRow::new(object, task, read).map_err(damaged)?;
+            let row = ConversationRow::new(object, task, read);
+            let row = row.map_err(|message| self.damaged(line, message))?;
             if row.is_in(&task.split) {
-                rows.push(convert(&row, self.location(line)).map_err(damaged)?);
+                let row = convert(&row, self.location(line));
+                rows.push(row.map_err(|message| self.damaged(line, message))?);
             } else {
                 others = true;
             }

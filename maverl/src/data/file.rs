@@ -74,8 +74,11 @@ fn size(path: &Path) -> u64 {
 impl DataFile {
     pub(super) fn open(path: &Path, bounds: Bounds) -> Result<Self, DataError> {
         let recognized = std::fs::File::open(path).and_then(|mut it| parquet::recognized(&mut it));
-        let failed = |source| DataError::Read { path: path.to_owned(), source };
-        Ok(Self { path: path.to_owned(), bounds, parquet: recognized.map_err(failed)? })
+        let path = path.to_owned();
+        match recognized {
+            Ok(parquet) => Ok(Self { path, bounds, parquet }),
+            Err(source) => Err(DataError::Read { path, source }),
+        }
     }
 
     /// Returns the file name without extension; the source of tasks that name none.
@@ -198,23 +201,24 @@ impl DataFile {
         self.rows_as_written(form, Vec::new())
     }
 
+    fn no_row(&self, number: usize, form: &str, error: &serde_json::Error) -> DataError {
+        // The position inside the row is useless if the row is one line.
+        self.damaged(number, format!("no {form}: {error}"))
+    }
+
     /// Reads each row as [`File::rows`] does. Numbers at these paths of a JSON text are texts as they are written.
     pub(super) fn rows_as_written<'f, T: DeserializeOwned + 'f>(
         &'f self,
         form: &'f str,
         paths: Vec<KeyPath>,
     ) -> Result<NumberedRows<'f, T>, DataError> {
-        let no_row = move |number, error: serde_json::Error| {
-            // The position inside the row is useless if the row is one line.
-            self.damaged(number, format!("no {form}: {error}"))
-        };
         if self.parquet {
             let open = std::fs::File::open(&self.path).map_err(|error| self.failed(error))?;
             let rows = parquet::rows(open, self.bounds).map_err(|wrong| self.wrong(wrong))?;
             return Ok(Box::new((1..).zip(rows).map(move |(number, row)| {
                 let row = row.map_err(|wrong| self.wrong(wrong))?;
                 let row = T::deserialize(Value::Object(row));
-                Ok((number, row.map_err(|error| no_row(number, error))?))
+                Ok((number, row.map_err(|error| self.no_row(number, form, &error))?))
             })));
         }
         let (bytes, first) = self.begin()?;
@@ -237,7 +241,7 @@ impl DataFile {
                 RowError::NoList(number, what) => self.damaged(number, what),
             })?;
             let text = if paths.is_empty() { text } else { with_numbers_as_written(&text, &paths) };
-            let row = distinct(&text).map_err(|error| no_row(number, error))?;
+            let row = distinct(&text).map_err(|error| self.no_row(number, form, &error))?;
             Ok((number, row))
         })))
     }

@@ -95,10 +95,10 @@ pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataE
             documents.entry(title).or_insert_with(|| (line, sentences.concat()));
         }
     }
-    let document = |(title, (line, text)): (String, (usize, String))| {
+    let documents = documents.into_iter().map(|(title, (line, text)): (String, _)| {
         (line, Document { key: title.clone(), title, text })
-    };
-    Ok(documents.into_iter().map(document).collect())
+    });
+    Ok(documents.collect())
 }
 
 /// Returns the tasks. The id of a question without one is its number in the file, from 1.

@@ -160,7 +160,6 @@ struct AskedQuestion {
 /// Reads the question from `question`; or MATH's `problem`; or `prompt`, a text or messages, of which the last is the
 /// question; or, for a row with tests as in MBPP, `text`.
 fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<AskedQuestion, String> {
-    let of = |question| Ok(AskedQuestion { question, ..AskedQuestion::default() });
     let found = ["question", "problem"].iter().find_map(|key| Some((key, take(object, key)?)));
     if let Some((key, question)) = found {
         let other = object.get("prompt").filter(|prompt| prompt.is_array());
@@ -170,15 +169,17 @@ fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<AskedQue
             ));
         }
         return match question {
-            Value::String(question) => of(question),
+            Value::String(question) => Ok(AskedQuestion { question, ..AskedQuestion::default() }),
             other => Err(format!("`{key}` is {other}; write a text")),
         };
     }
-    let prompt = object.remove("prompt");
+    let mut prompt = object.remove("prompt");
     let tested = ["test_list", "tests"].iter().any(|key| object.contains_key(*key));
-    let text = || if tested { object.remove("text").filter(Value::is_string) } else { None };
-    match prompt.or_else(text) {
-        Some(Value::String(prompt)) => of(prompt),
+    if prompt.is_none() && tested {
+        prompt = object.remove("text").filter(Value::is_string);
+    }
+    match prompt {
+        Some(Value::String(question)) => Ok(AskedQuestion { question, ..AskedQuestion::default() }),
         Some(prompt @ Value::Array(_)) => conversation(&prompt, ignored),
         Some(other) => Err(format!("`prompt` is {other}; write a text or a list of messages")),
         None => {
@@ -220,12 +221,13 @@ fn columns_before(object: &mut Map<String, Value>, ignored: &[String]) -> Result
 /// Reads messages of `role` and `content` alone.
 fn plain(value: &Value, key: &str, ignored: &[String]) -> Result<Vec<ChatMessage>, String> {
     let messages = unmarked(messages(value, key, "user", ignored)?, key)?;
-    let parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
-    let other = |message: &ChatMessage| parts.clone().find(|part| message.get(part).is_some());
-    if let Some((i, part)) = messages.iter().enumerate().find_map(|(i, it)| Some((i, other(it)?))) {
-        return Err(format!(
-            "`{key}[{i}]` has `{part}`; messages before a question have `role` and `content` alone"
-        ));
+    for (i, message) in messages.iter().enumerate() {
+        let mut parts = ChatMessage::CALLS.iter().chain(&ChatMessage::THOUGHTS);
+        if let Some(part) = parts.find(|part| message.get(part).is_some()) {
+            return Err(format!(
+                "`{key}[{i}]` has `{part}`; messages before a question have `role` and `content` alone"
+            ));
+        }
     }
     match messages.iter().position(|message| message.get("content").is_none()) {
         Some(i) => Err(format!("`{key}[{i}]` has no `content`; write a text")),
@@ -309,13 +311,13 @@ fn text(value: Option<Value>) -> Option<String> {
 
 /// Reads every row as a document, with its number.
 pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
-    let document = |object: Result<(usize, Map<String, Value>), DataError>| {
+    let texts = DOCUMENT.map(|key| vec![key.to_owned()]).to_vec();
+    let documents = file.rows_as_written(ROW, texts)?.map(|object| {
         let (line, object) = object?;
         let document = document(object, line).map_err(|message| file.damaged(line, message))?;
         Ok((line, document))
-    };
-    let texts = DOCUMENT.map(|key| vec![key.to_owned()]).to_vec();
-    file.rows_as_written(ROW, texts)?.map(document).collect()
+    });
+    documents.collect()
 }
 
 /// Reads a document. In Search-R1's form, `contents` begins with the quoted title on a line of its own.

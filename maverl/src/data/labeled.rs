@@ -11,6 +11,7 @@ use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
 use super::file::DataFile;
 use super::jsonl::ROW;
+use super::messages::truth;
 use super::preference::{PAIR, last_reply, pair};
 use crate::config::TaskConfig;
 use crate::task::question_key;
@@ -42,10 +43,9 @@ pub(crate) fn seen(dir: &Path) -> Result<BTreeSet<String>, String> {
     if !path.is_file() {
         return Ok(BTreeSet::new());
     }
-    let failed = |what: String| format!("{}: {what}", path.display());
-    let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+    let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let seen: SeenLabels =
-        serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(seen.tasks)
 }
 
@@ -135,9 +135,9 @@ pub fn label_problem(rows: &[LabeledReply]) -> Option<&'static str> {
 
 /// Returns what is wrong with the scores of rows, which `algorithm.verifier.labels = "soft"` reads.
 pub fn score_problem<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Option<String> {
-    let is_wrong = |row: &&LabeledReply| row.score.is_none_or(|s| !(0.0..=1.0).contains(&s));
-    let row = rows.into_iter().find(is_wrong)?;
-    let found = row.score.map_or_else(|| "missing".to_owned(), |score| score.to_string());
+    let mut scores = rows.into_iter().map(|row| row.score);
+    let score = scores.find(|score| !score.is_some_and(|score| (0.0..=1.0).contains(&score)))?;
+    let found = score.map_or_else(|| "missing".to_owned(), |score| score.to_string());
     Some(format!(
         "`score` of a row is {found}; `algorithm.verifier.labels = \"soft\"` takes numbers from 0 to 1"
     ))
@@ -182,13 +182,13 @@ fn read(
 ) -> Result<Vec<LabeledReply>, String> {
     let validates = row.get("split").is_some_and(|split| split == VALIDATION);
     let base = Base { row: number, validates, location };
-    if row.get("chosen").is_some() {
+    if row.has("chosen") {
         return of_pair(row, &base);
     }
-    if row.get("completions").is_some() {
+    if row.has("completions") {
         return steps(row, &base);
     }
-    if row.get("prompt").is_none() || row.get("completion").is_none() {
+    if !(row.has("prompt") && row.has("completion")) {
         return Err(format!("no `prompt` and `completion` among {:?}", row.keys()));
     }
     let (prompt, reply) =
@@ -206,57 +206,48 @@ fn of_pair(row: &ConversationRow<'_>, base: &Base<'_>) -> Result<Vec<LabeledRepl
     let found = pair(row, base.location.to_owned())?;
     let origin = origin(row);
     let other = origin.get("rejected").unwrap_or(&origin);
-    let score = |key: &str| row.get(key).and_then(Value::as_f64);
+    let scores = ["score_chosen", "score_rejected"];
+    let [chosen, rejected] = scores.map(|key| row.get(key).and_then(Value::as_f64));
     let better = base.reply(&origin, found.prompt.clone(), found.chosen);
     let worse = base.reply(other, found.prompt, found.rejected);
     Ok(vec![
-        LabeledReply { label: true, score: score("score_chosen"), ..better },
-        LabeledReply { score: score("score_rejected"), ..worse },
+        LabeledReply { label: true, score: chosen, ..better },
+        LabeledReply { score: rejected, ..worse },
     ])
 }
 
 /// Returns the steps of a row, each as a reply to the question and the steps before it.
 fn steps(row: &ConversationRow<'_>, base: &Base<'_>) -> Result<Vec<LabeledReply>, String> {
-    let list = |key: &str| row.get(key).and_then(Value::as_array);
-    let (Some(replies), Some(labels)) = (list("completions"), list("labels")) else {
+    let lists = ["completions", "labels"].map(|key| row.get(key).and_then(Value::as_array));
+    let [Some(replies), Some(labels)] = lists else {
         return Err("`completions` and `labels` are not both lists".to_owned());
     };
     if replies.len() != labels.len() {
         let (n, found) = (replies.len(), labels.len());
         return Err(format!("{n} `completions` have {found} `labels`; write one for each"));
     }
-    if row.get("prompt").is_none() {
+    if !row.has("prompt") {
         return Err("there is no `prompt`".to_owned());
     }
     let prompt = row.chat(row.messages("prompt", "user")?)?;
     let mut before = base.reply(&origin(row), prompt, ChatMessage::new("assistant", ""));
-    let of = |key: &str, step: usize| list(key).and_then(|values| values.get(step));
     let mut steps = Vec::new();
     for (step, (reply, label)) in replies.iter().zip(labels).enumerate() {
         let reply =
             reply.as_str().ok_or_else(|| format!("a completion is {reply}; write a text"))?;
         let label =
             truth(label).ok_or_else(|| format!("a label is {label}; write true or false"))?;
-        let seat = of("seats", step).and_then(Value::as_str).unwrap_or_default();
+        let seat = row.get("seats").and_then(|seats| seats.get(step)?.as_str());
         before.reply = ChatMessage::new("assistant", reply);
         steps.push(LabeledReply {
             label,
-            score: of("scores", step).and_then(Value::as_f64),
-            place: format!("{seat} {step}"),
+            score: row.get("scores").and_then(|scores| scores.get(step)?.as_f64()),
+            place: format!("{} {step}", seat.unwrap_or_default()),
             ..before.clone()
         });
         before.prompt = before.conversation();
     }
     Ok(steps)
-}
-
-fn truth(label: &Value) -> Option<bool> {
-    match label {
-        Value::Bool(label) => Some(*label),
-        Value::Number(n) if n.as_f64() == Some(1.0) => Some(true),
-        Value::Number(n) if n.as_f64() == Some(0.0) => Some(false),
-        _ => None,
-    }
 }
 
 /// Returns the column `maverl`, which is a text in Parquet files.
@@ -277,15 +268,16 @@ struct Base<'r> {
 impl Base<'_> {
     /// Returns a reply with what its origin says, labeled wrong.
     fn reply(&self, origin: &Value, prompt: ChatInput, reply: ChatMessage) -> LabeledReply {
-        let text = |key: &str| origin.get(key)?.as_str().map(str::to_owned);
-        let place = text("seat").zip(text("path")).map(|(seat, path)| format!("{seat} {path}"));
+        let keys = ["question", "policy", "seat", "path"];
+        let [question, policy, seat, path] = keys.map(|key| origin[key].as_str());
+        let place = seat.zip(path).map(|(seat, path)| format!("{seat} {path}"));
         LabeledReply {
-            task: text("question").unwrap_or_else(|| question_key(&texts(&prompt))),
+            task: question.map_or_else(|| question_key(&texts(&prompt)), str::to_owned),
             prompt,
             reply,
             label: false,
             score: None,
-            policy: text("policy").unwrap_or_default(),
+            policy: policy.unwrap_or_default().to_owned(),
             place: place.unwrap_or_default(),
             validates: self.validates,
             row: self.row,

@@ -36,14 +36,8 @@ pub(super) fn messages(
         Value::Array(list) => list,
         other => return Err(format!("`{key}` is {}; write a list of messages", brief(other))),
     };
-    let read = |(i, value): (usize, &Value)| {
-        let at = format!("{key}[{i}]");
-        match value {
-            Value::Object(object) => message(object, &at, ignored),
-            other => Err(format!("`{at}` is {}; write an object with `role`", brief(other))),
-        }
-    };
-    list.iter().enumerate().map(read).collect()
+    let list = list.iter().enumerate();
+    list.map(|(i, value)| message(value, &format!("{key}[{i}]"), ignored)).collect()
 }
 
 /// Refuses a message that says whether it is trained on.
@@ -58,7 +52,10 @@ pub(super) fn unmarked(all: Vec<Marked>, key: &str) -> Result<Vec<ChatMessage>, 
     }
 }
 
-fn message(object: &Map<String, Value>, at: &str, ignored: &[String]) -> Result<Marked, String> {
+fn message(value: &Value, at: &str, ignored: &[String]) -> Result<Marked, String> {
+    let Value::Object(object) = value else {
+        return Err(format!("`{at}` is {}; write an object with `role`", brief(value)));
+    };
     let given = object.iter().filter(|(key, value)| !value.is_null() && !ignored.contains(key));
     let given: Map<String, Value> =
         given.map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -124,18 +121,13 @@ fn mark(given: &Map<String, Value>, at: &str) -> Result<Option<bool>, String> {
     let mut found: Option<(&str, bool)> = None;
     for key in MARKS {
         let Some(value) = given.get(key) else { continue };
-        let mark = match value {
-            Value::Bool(mark) => *mark,
-            Value::Number(n) if n.as_f64() == Some(1.0) => true,
-            Value::Number(n) if n.as_f64() == Some(0.0) => false,
-            other => {
-                return Err(format!(
-                    "`{at}.{key}` is {}; write 1 or true for a reply that is trained on, else 0 or false: no part of a row \
-                     has another weight",
-                    brief(other)
-                ));
-            }
-        };
+        let mark = truth(value).ok_or_else(|| {
+            format!(
+                "`{at}.{key}` is {}; write 1 or true for a reply that is trained on, else 0 or false: no part of a row \
+                 has another weight",
+                brief(value)
+            )
+        })?;
         match found {
             Some((other, before)) if before != mark => {
                 return Err(format!("`{at}` has `{other}` and `{key}`, which disagree; keep one"));
@@ -144,6 +136,16 @@ fn mark(given: &Map<String, Value>, at: &str) -> Result<Option<bool>, String> {
         }
     }
     Ok(found.map(|(_, mark)| mark))
+}
+
+/// Reads true or false, or 1 or 0.
+pub(super) fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(truth) => Some(*truth),
+        Value::Number(n) if n.as_f64() == Some(1.0) => Some(true),
+        Value::Number(n) if n.as_f64() == Some(0.0) => Some(false),
+        _ => None,
+    }
 }
 
 /// Reads a text, or joins the texts of a list of parts.
@@ -159,14 +161,13 @@ fn content(value: Option<&Value>, at: &str) -> Result<String, String> {
             ));
         }
     };
-    let text = |(i, part): (usize, &Value)| {
-        let kind = part.get("type").and_then(Value::as_str);
-        let text = part.get("text").and_then(Value::as_str);
-        text.filter(|_| kind.is_none_or(|kind| kind == "text")).map(str::to_owned).ok_or_else(
-            || format!("`{at}.content[{i}]` is {}; parts are of type `text`", brief(part)),
-        )
-    };
-    parts.iter().enumerate().map(text).collect()
+    let texts = parts.iter().enumerate().map(|(i, part)| {
+        match (part["type"].as_str(), part["text"].as_str()) {
+            (None | Some("text"), Some(text)) => Ok(text),
+            _ => Err(format!("`{at}.content[{i}]` is {}; parts are of type `text`", brief(part))),
+        }
+    });
+    texts.collect()
 }
 
 /// Reads the calls of a message. Arguments that are JSON texts become objects, which templates write as JSON.
@@ -174,8 +175,7 @@ fn calls(value: &Value, at: &str) -> Result<Value, String> {
     let Value::Array(list) = value else {
         return Err(format!("`{at}` is {}; write a list of calls", brief(value)));
     };
-    let read = |(i, call): (usize, &Value)| self::call(call, &format!("{at}[{i}]"));
-    list.iter().enumerate().map(read).collect()
+    list.iter().enumerate().map(|(i, value)| call(value, &format!("{at}[{i}]"))).collect()
 }
 
 fn call(value: &Value, at: &str) -> Result<Value, String> {
@@ -234,15 +234,14 @@ fn only(object: &Map<String, Value>, read: &[&str], at: &str) -> Result<(), Stri
 
 /// Refuses a reply in which nothing is said or called, and two different texts of its thoughts.
 fn whole(message: &ChatMessage, at: &str) -> Result<(), String> {
-    let has = |key: &&str| message.get(key).is_some();
-    let mut thoughts = ChatMessage::THOUGHTS.iter().filter(|key| has(key));
+    let mut thoughts = ChatMessage::THOUGHTS.iter().filter(|key| message.get(key).is_some());
     if let (Some(first), Some(second)) = (thoughts.next(), thoughts.next())
         && message.get(first) != message.get(second)
     {
         return Err(format!("`{at}` has other thoughts in `{first}` than in `{second}`; keep one"));
     }
     let parts = ["content"].into_iter().chain(ChatMessage::CALLS).chain(ChatMessage::THOUGHTS);
-    if message.role() == "assistant" && !parts.into_iter().any(|key| has(&key)) {
+    if message.role() == "assistant" && !parts.into_iter().any(|key| message.get(key).is_some()) {
         return Err(format!("`{at}` has neither `content` nor `tool_calls`; write one of them"));
     }
     Ok(())

@@ -183,8 +183,8 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(&file)?,
     };
     documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
-    let same = |pair: &&[(usize, Document)]| pair[0].1.key == pair[1].1.key;
-    if let Some([(first, one), (second, _)]) = documents.windows(2).find(same) {
+    let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);
+    if let Some([(first, one), (second, _)]) = same {
         return Err(DataError::Duplicate {
             place: name.to_owned(),
             id: one.key.clone(),

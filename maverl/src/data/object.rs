@@ -152,9 +152,9 @@ pub fn with_numbers_as_written(text: &[u8], paths: &[KeyPath]) -> Vec<u8> {
 
 /// Returns true for a number that a parser writes as it is, and for one that is malformed.
 fn is_kept(token: &[u8]) -> bool {
-    let same = |number: Number| number.to_string().as_bytes() == token;
     serde_json::from_slice::<IgnoredAny>(token).is_err()
-        || serde_json::from_slice(token).is_ok_and(same)
+        || serde_json::from_slice::<Number>(token)
+            .is_ok_and(|number| number.to_string().as_bytes() == token)
 }
 
 /// Returns the length of the text in quotation marks at the start.
@@ -170,8 +170,8 @@ fn length_of_text(text: &[u8]) -> usize {
 
 /// Returns the length of the number at the start.
 fn length_of_number(text: &[u8]) -> usize {
-    let part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-    text.iter().position(|byte| !part(byte)).unwrap_or(text.len())
+    let end = text.iter().position(|it| !(it.is_ascii_digit() || b"+-.eE".contains(it)));
+    end.unwrap_or(text.len())
 }
 
 /// Returns true if a path leads to the place in these open objects, or to one around it.

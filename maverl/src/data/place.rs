@@ -30,10 +30,9 @@ fn place_of<'t>(
     tasks: impl IntoIterator<Item = (&'t Task, usize)>,
     message: &str,
 ) -> Option<String> {
-    let named = |(Task { id, source, .. }, _): &(&Task, usize)| {
+    let (task, line) = tasks.into_iter().find(|(Task { id, source, .. }, _)| {
         message.contains(&format!("the task `{id}` of `{source}`"))
-    };
-    let (task, line) = tasks.into_iter().find(named)?;
+    })?;
     let component = config.mixture.get(task.component());
     let data = component.map_or(&config.data, |component| &component.data);
     (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
@@ -41,8 +40,11 @@ fn place_of<'t>(
 
 /// Returns true if two names, relative to `base`, are of one file or of the same built-in data.
 pub fn same_data(one: &str, other: &str, base: &Path) -> bool {
-    let real = |name: &str| std::fs::canonicalize(base.join(name)).ok();
-    one == other || real(one).is_some_and(|one| real(other).is_some_and(|other| one == other))
+    if one == other {
+        return true;
+    }
+    let [one, other] = [one, other].map(|name| std::fs::canonicalize(base.join(name)).ok());
+    one.is_some() && one == other
 }
 
 /// Returns a path in absolute form.
@@ -57,8 +59,8 @@ pub(super) fn shown(path: &Path) -> String {
 
 /// Suggests the intended path if a path does not exist; empty without a suggestion.
 pub(super) fn hint(path: &Path) -> &'static str {
-    let home = |part: std::path::Component<'_>| part.as_os_str().to_string_lossy().starts_with('~');
-    if !path.exists() && path.components().any(home) {
+    let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy());
+    if !path.exists() && parts.any(|part| part.starts_with('~')) {
         "; `~` is not expanded: write the whole path"
     } else {
         ""

@@ -47,20 +47,15 @@ pub fn preferences(path: &Path, task: &TaskConfig) -> Result<Vec<PreferencePair>
 
 /// Reads a pair.
 pub(super) fn pair(row: &ConversationRow<'_>, location: String) -> Result<PreferencePair, String> {
-    if row.get("chosen").is_none() || row.get("rejected").is_none() {
+    if !(row.has("chosen") && row.has("rejected")) {
         return Err(format!(
             "no `chosen` and `rejected` among {:?}; `task.keys = {{ chosen = \"..\", rejected = \"..\" }}` names them",
             row.keys()
         ));
     }
     let prompt = row.messages("prompt", "user")?;
-    let whole = |key: &str| {
-        let reply = row.messages(key, "assistant")?;
-        follows(&prompt, &reply, key)?;
-        last_reply([prompt.as_slice(), &reply].concat())
-            .map_err(|error| format!("`{key}`: {error}"))
-    };
-    let ((prompt, chosen), (other, rejected)) = (whole("chosen")?, whole("rejected")?);
+    let replies = (split_reply(row, &prompt, "chosen")?, split_reply(row, &prompt, "rejected")?);
+    let ((prompt, chosen), (other, rejected)) = replies;
     if prompt != other {
         return Err("`chosen` and `rejected` reply to different conversations".to_owned());
     }
@@ -68,6 +63,17 @@ pub(super) fn pair(row: &ConversationRow<'_>, location: String) -> Result<Prefer
         return Err("`chosen` and `rejected` are the same".to_owned());
     }
     Ok(PreferencePair { prompt: row.chat(prompt)?, chosen, rejected, location })
+}
+
+/// Returns the conversation before the reply at a key, and the reply.
+fn split_reply(
+    row: &ConversationRow<'_>,
+    prompt: &[ChatMessage],
+    key: &str,
+) -> Result<(Vec<ChatMessage>, ChatMessage), String> {
+    let reply = row.messages(key, "assistant")?;
+    follows(prompt, &reply, key)?;
+    last_reply([prompt, &reply].concat()).map_err(|error| format!("`{key}`: {error}"))
 }
 
 /// Divides a conversation into its prompt and its last message, which is a reply.

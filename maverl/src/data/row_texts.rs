@@ -34,7 +34,6 @@ pub struct RowTexts {
 impl Demonstration {
     /// Returns the texts that are trained on: replies first.
     pub fn row_texts(&self, train_on: TrainOn) -> RowTexts {
-        let to = |i: usize| self.chat.up_to(i + 1);
         let mut texts = Vec::new();
         let (replies, observations) = match train_on {
             TrainOn::Assistant => (self.replies(), Vec::new()),
@@ -42,8 +41,8 @@ impl Demonstration {
             TrainOn::Observations => (Vec::new(), self.observations()),
             TrainOn::All(_) => (self.replies(), self.observations()),
         };
-        texts.extend(replies.into_iter().map(|i| Text::Reply(to(i))));
-        texts.extend(observations.into_iter().map(|i| Text::Observation(to(i))));
+        texts.extend(replies.into_iter().map(|i| Text::Reply(self.chat.up_to(i + 1))));
+        texts.extend(observations.into_iter().map(|i| Text::Observation(self.chat.up_to(i + 1))));
         RowTexts { location: self.location.clone(), texts }
     }
 }
@@ -82,8 +81,8 @@ pub fn misfits(
     tokenizer: &Tokenizer,
     context: usize,
 ) -> Vec<(usize, Misfit)> {
-    let of = |(i, row_texts): (usize, &RowTexts)| Some((i, row_texts.misfit(tokenizer, context)?));
-    all_texts.par_iter().enumerate().filter_map(of).collect()
+    let rows = all_texts.par_iter().enumerate();
+    rows.filter_map(|(i, row)| Some((i, row.misfit(tokenizer, context)?))).collect()
 }
 
 impl RowTexts {

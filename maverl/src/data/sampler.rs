@@ -53,15 +53,11 @@ impl Sampler {
             let component = if config.mixture.is_empty() { "" } else { task.component() };
             components.entry(component).or_default().push(i);
         }
-        let level = |i: &usize| tasks[*i].level();
-        let component = |(name, indices): (&str, Vec<usize>)| {
-            let levels: BTreeSet<_> = indices.iter().map(level).collect();
-            let rank = |i: usize| levels.iter().take_while(|other| **other < level(&i)).count();
+        let components = components.into_iter().map(|(name, indices)| {
             let weight = config.mixture.get(name).map_or(1.0, |component| component.weight);
-            Component { weight, tasks: indices.into_iter().map(|i| (i, rank(i) as u64)).collect() }
-        };
-        let components = components.into_iter().map(component).collect();
-        let every = config.harder_every;
+            Component { weight, tasks: with_ranks(indices, tasks) }
+        });
+        let (every, components) = (config.harder_every, components.collect());
         Self { every, components, ..Self::plain(config, seed, 0) }
     }
 
@@ -115,11 +111,11 @@ impl Sampler {
             return shares;
         }
         for _ in 0..steps * self.per_step {
-            let claim = |component: usize| {
-                self.components[component].weight / (2 * shares[component] + 1) as f64
-            };
-            let next = (0..shares.len()).reduce(|a, b| if claim(b) > claim(a) { b } else { a });
-            shares[next.expect("there are components, as there are tasks")] += 1;
+            let claims = self.components.iter().zip(&shares);
+            let claims = claims.map(|(it, share)| it.weight / (2 * share + 1) as f64).enumerate();
+            let next = claims.reduce(|a, b| if b.1 > a.1 { b } else { a });
+            let (next, _) = next.expect("there are components, as there are tasks");
+            shares[next] += 1;
         }
         shares
     }
@@ -137,6 +133,13 @@ fn through(pool: &[usize], positions: Range<u64>, seed: u64, shuffle: bool) -> V
             epoch.1[(position % n) as usize]
         })
         .collect()
+}
+
+/// Returns tasks with their numbers of easier levels.
+fn with_ranks(indices: Vec<usize>, tasks: &[Task]) -> Vec<(usize, u64)> {
+    let levels: BTreeSet<_> = indices.iter().map(|i| tasks[*i].level()).collect();
+    let ranked = indices.into_iter();
+    ranked.map(|i| (i, levels.range(..tasks[i].level()).count() as u64)).collect()
 }
 
 /// Returns the order of an epoch.

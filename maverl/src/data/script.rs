@@ -27,15 +27,18 @@ pub struct ScriptLine {
 pub fn script(path: &Path) -> Result<Vec<ScriptLine>, DataError> {
     let text =
         read_text(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
-    let damaged = |line, message| DataError::Damaged { path: path.to_owned(), line, message };
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let read = |(number, line)| {
-        serde_json::from_str(line).map_err(|error| damaged(number, error.to_string()))
-    };
-    let lines: Vec<ScriptLine> = lines.map(read).collect::<Result<_, _>>()?;
-    if lines.is_empty() {
-        Err(damaged(1, "the script holds no reply".to_owned()))
-    } else {
-        Ok(lines)
+    parse_lines(&text).map_err(|(line, message)| DataError::Damaged {
+        path: path.to_owned(),
+        line,
+        message,
+    })
+}
+
+/// Parses lines. An error has the number of its line.
+fn parse_lines(text: &str) -> Result<Vec<ScriptLine>, (usize, String)> {
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        lines.push(serde_json::from_str(line).map_err(|error| (number, error.to_string()))?);
     }
+    if lines.is_empty() { Err((1, "the script holds no reply".to_owned())) } else { Ok(lines) }
 }

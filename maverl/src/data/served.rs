@@ -36,11 +36,11 @@ fn read(config: &TaskConfig, server: &TaskServer, split: &str) -> Result<Vec<Row
     }
     let ServedTasks { source, tasks } =
         (server.fetch)(&chosen.options, split, &jsonl::texts(&config.keys))?;
-    let row = |(line, task): (usize, Value)| {
+    let rows = (1..).zip(tasks).map(|(line, task)| {
         jsonl::keyed(object(task, line - 1), line, (&source, config))
             .map_err(|message| format!("task {line} of the server: {message}"))
-    };
-    (1..).zip(tasks).map(row).collect()
+    });
+    rows.collect()
 }
 
 /// Returns a task as a row. A task that is no object is its value `task`. One without a question, as of a game, has that of
@@ -50,8 +50,7 @@ fn object(task: Value, index: usize) -> Map<String, Value> {
         Value::Object(row) => row,
         other => Map::from_iter([("task".to_owned(), other)]),
     };
-    let asks = |key: &String| QUESTIONS.iter().any(|name| key.eq_ignore_ascii_case(name));
-    if !row.keys().any(asks) {
+    if !row.keys().any(|key| QUESTIONS.iter().any(|name| key.eq_ignore_ascii_case(name))) {
         row.insert("question".to_owned(), QUESTION.into());
     }
     row.entry("index").or_insert_with(|| index.into());

@@ -11,7 +11,7 @@ use maverl_macros::{Settings, environment};
 use serde_json::{Map, Value, json};
 
 use crate::builtin::facts;
-use crate::env::{EnvError, Environment, Session};
+use crate::env::{EnvError, Environment, Session, check_answered};
 use crate::task::{Action, Observation, Score, Task};
 
 /// Number of unreadable references that a message lists.
@@ -89,10 +89,10 @@ impl Environment for MathEnvironment {
         answered(std::slice::from_ref(&session.task))?;
         let answer = answer.and_then(|reply| self.answer(reply));
         let verdict = answer.map(|answer| verdict(answer, &session.task));
-        let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
+        let undecided = verdict == Some(AnswerVerdict::Undecided);
         let metrics = Map::from_iter([
-            ("answered".to_owned(), share(answer.is_some())),
-            ("undecided".to_owned(), share(verdict == Some(AnswerVerdict::Undecided))),
+            ("answered".to_owned(), json!(f64::from(answer.is_some()))),
+            ("undecided".to_owned(), json!(f64::from(undecided))),
         ]);
         Ok(Score { metrics, ..Score::binary(verdict == Some(AnswerVerdict::Equal)) })
     }
@@ -107,15 +107,9 @@ impl MathEnvironment {
 
 /// Checks that every task has a reference answer.
 fn answered(tasks: &[Task]) -> Result<(), EnvError> {
-    let blank =
-        |task: &&Task| references(task).iter().all(|text| reference_answer(text).trim().is_empty());
-    match tasks.iter().find(blank) {
-        Some(task) => Err(EnvError::new(format!(
-            "the task `{}` of `{}` has no answer to judge by; give its row an `answer`",
-            task.id, task.source
-        ))),
-        None => Ok(()),
-    }
+    check_answered(tasks, |task| {
+        references(task).iter().any(|text| !reference_answer(text).trim().is_empty())
+    })
 }
 
 /// Returns the references that cannot be read, with their tasks.

@@ -5,12 +5,14 @@ pub mod grpc;
 pub mod math;
 pub mod nli;
 pub mod openenv;
+mod options;
 #[cfg(any(feature = "grpc", feature = "openenv"))]
 mod remote;
 pub mod reported;
 pub mod search;
 pub mod tools;
 
+use std::fmt::Display;
 use std::future::{Future, ready};
 use std::path::Path;
 
@@ -224,6 +226,21 @@ impl EnvError {
     /// Creates an error from a description of the failure and its remedy.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
+    }
+
+    /// Creates the error of a task.
+    fn of_task(task: &Task, what: impl Display) -> Self {
+        Self(format!("the task `{}` of `{}`: {what}", task.id, task.source))
+    }
+}
+
+/// Checks that every task has an answer to judge by.
+fn check_answered(tasks: &[Task], is_answered: impl Fn(&Task) -> bool) -> Result<(), EnvError> {
+    match tasks.iter().find(|task| !is_answered(task)) {
+        Some(Task { id, source, .. }) => Err(EnvError(format!(
+            "the task `{id}` of `{source}` has no answer to judge by; give its row an `answer`"
+        ))),
+        None => Ok(()),
     }
 }
 

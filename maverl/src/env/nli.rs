@@ -41,7 +41,7 @@ impl Environment for NliEnvironment {
     async fn score(&self, session: &Session, answer: Option<&str>) -> Result<Score, EnvError> {
         labeled(std::slice::from_ref(&session.task))?;
         let said = answer.and_then(label);
-        let answered = if said.is_some() { 1.0 } else { 0.0 };
+        let answered = f64::from(said.is_some());
         let metrics = Map::from_iter([("answered".to_owned(), json!(answered))]);
         Ok(Score { metrics, ..Score::binary(said.is_some() && said == truth(&session.task)) })
     }
@@ -55,7 +55,7 @@ fn truth(task: &Task) -> Option<Label> {
 /// Checks that every task has a label.
 fn labeled(tasks: &[Task]) -> Result<(), EnvError> {
     match tasks.iter().find(|task| truth(task).is_none()) {
-        Some(Task { id, source, .. }) => Err(EnvError::new(format!(
+        Some(Task { id, source, .. }) => Err(EnvError(format!(
             "the task `{id}` of `{source}` has no label; give its row a `premise`, a `hypothesis`, and a `label`: \
              entailment, neutral or contradiction"
         ))),
@@ -146,11 +146,11 @@ fn left_over(sentence: &str) -> Option<Label> {
     let words = words(sentence);
     let at = words.iter().position(|word| *word == "neither")?;
     let denied = (0..at).any(|before| denies(&words, before));
-    let scope = || words[at..].iter().take_while(|word| **word != "but");
-    if denied || !scope().any(|word| *word == "nor") {
+    let scope = words[at..].split(|word| *word == "but").next()?;
+    if denied || !scope.contains(&"nor") {
         return None;
     }
-    let excluded: BTreeSet<Label> = scope().filter_map(|word| named(word)).collect();
+    let excluded: BTreeSet<Label> = scope.iter().filter_map(|word| named(word)).collect();
     let mut left = Label::ALL.into_iter().filter(|label| !excluded.contains(label));
     left.next().filter(|_| left.next().is_none())
 }
@@ -179,8 +179,9 @@ fn is_one_of(word: &str, words: &str) -> bool {
 fn given(clause: &str) -> Vec<Label> {
     let words = words(clause);
     let named = words.iter().enumerate().filter_map(|(i, word)| Some((i, named(word)?)));
-    let denied = |i: usize| denied_before(&words[..i]) || denied_after(&words[i + 1..]);
-    named.filter(|(i, _)| !denied(*i)).map(|(_, label)| label).collect()
+    let given =
+        named.filter(|(i, _)| !denied_before(&words[..*i]) && !denied_after(&words[i + 1..]));
+    given.map(|(_, label)| label).collect()
 }
 
 /// Returns true if the word at a position negates.
@@ -213,15 +214,16 @@ fn denied_after(words: &[&str]) -> bool {
     let Some(first) = said.first().filter(|_| said.len() > 1 || next.is_none()) else {
         return false;
     };
-    let negated = |at: &usize| denies(said, *at) || is_one_of(said[*at], WRONG);
-    let verb = is_one_of(first, VERBS);
-    let reach = (0..said.len().min(REACH)).find(negated);
-    let of_next = |at: usize| next.is_some_and(|next| next - at <= REACH);
-    match reach {
-        Some(0) => !of_next(0) && !matches!(*first, "not" | "than" | "nor" | "without" | "instead"),
-        Some(at) => verb && !of_next(at),
-        None => false,
-    }
+    let mut reach = 0..said.len().min(REACH);
+    let Some(at) = reach.find(|at| denies(said, *at) || is_one_of(said[*at], WRONG)) else {
+        return false;
+    };
+    let of_next = next.is_some_and(|next| next - at <= REACH);
+    let rejects = match at {
+        0 => !matches!(*first, "not" | "than" | "nor" | "without" | "instead"),
+        _ => is_one_of(first, VERBS),
+    };
+    rejects && !of_next
 }
 
 fn named(word: &str) -> Option<Label> {
@@ -376,7 +378,7 @@ mod tests {
                 scored.now_or_never().unwrap().unwrap().reward
             };
             for label in Label::ALL {
-                assert_eq!(reward(Some(label.word())), f64::from(u8::from(label == truth)));
+                assert_eq!(reward(Some(label.word())), f64::from(label == truth));
                 assert_eq!(reward(Some(&format!("not {}", label.word()))), 0.0);
             }
             assert_eq!(reward(None), 0.0);

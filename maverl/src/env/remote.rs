@@ -1,10 +1,9 @@
-//! Options and calls that environments behind servers share.
+//! Tools and calls that environments behind servers share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::EnvError;
 use crate::task::Task;
 use crate::tools::Tool;
 
@@ -37,19 +36,6 @@ impl TaskTools {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.of.get(&(task.source.clone(), task.id.clone())).map(|set| set.to_vec())
     }
-}
-
-/// Returns the key in the variable that `key_env` names, if it names one.
-pub(super) fn key(key_env: &str) -> Result<Option<String>, EnvError> {
-    crate::client::key(key_env).map_err(EnvError)
-}
-
-/// Returns the value of `timeout_s` as a duration.
-pub(super) fn timeout(timeout_s: f64) -> Result<Duration, EnvError> {
-    let timeout = Duration::try_from_secs_f64(timeout_s).ok();
-    timeout
-        .filter(|timeout| !timeout.is_zero())
-        .ok_or_else(|| EnvError(format!("`timeout_s` is {timeout_s}; write seconds above 0")))
 }
 
 /// Returns the failure of a request without an answer.

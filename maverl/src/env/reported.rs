@@ -39,8 +39,7 @@ impl Reported {
 impl Environment for Reported {
     fn validate(&self, _: &Path, _: &[Task]) -> Result<Vec<String>, EnvError> {
         let [low, high] = self.range;
-        let bounded = |reward: f64| reward.abs() <= Score::LIMIT;
-        if !(bounded(low) && bounded(high)) {
+        if !self.range.iter().all(|reward| reward.abs() <= Score::LIMIT) {
             let message = format!("`range` is [{low:?}, {high:?}]; rewards are from -1e9 to 1e9");
             return Err(EnvError(message));
         }

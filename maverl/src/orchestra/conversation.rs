@@ -51,15 +51,11 @@ impl Conversation {
         if !prompt.messages.is_empty() {
             return prompt.messages.clone();
         }
-        let message = |role, content: &String| Message { role, content: content.clone() };
-        let mut heard = Vec::new();
-        if let Some(system) = prompt.system.as_ref().filter(|_| self.messages.is_empty()) {
-            heard.push(message(Role::System, system));
-        }
-        heard.extend(prompt.results.iter().map(|result| message(Role::Tool, result)));
-        if prompt.results.is_empty() || !prompt.user.is_empty() {
-            heard.push(message(Role::User, &prompt.user));
-        }
-        heard
+        let system = prompt.system.iter().filter(|_| self.messages.is_empty());
+        let system = system.map(|text| (Role::System, text));
+        let results = prompt.results.iter().map(|result| (Role::Tool, result));
+        let is_said = prompt.results.is_empty() || !prompt.user.is_empty();
+        let heard = system.chain(results).chain(is_said.then_some((Role::User, &prompt.user)));
+        heard.map(|(role, text)| Message { role, content: text.clone() }).collect()
     }
 }

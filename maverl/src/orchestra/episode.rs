@@ -165,8 +165,10 @@ impl EpisodeState {
         mut self,
         environments: &BTreeMap<String, Arc<dyn DynEnvironment>>,
     ) -> Self {
-        let session = |environment: &Arc<_>| EnvSession::new(Arc::clone(environment));
-        self.others = environments.iter().map(|(name, its)| (name.clone(), session(its))).collect();
+        let others = environments
+            .iter()
+            .map(|(name, environment)| (name.clone(), EnvSession::new(Arc::clone(environment))));
+        self.others = others.collect();
         self
     }
 
@@ -233,7 +235,7 @@ impl EpisodeState {
 
 /// Adds the name of a further environment to its error.
 pub(super) fn named_error(name: &str, error: &EnvError) -> EnvError {
-    EnvError::new(format!("environment `{name}`: {error}"))
+    EnvError(format!("environment `{name}`: {error}"))
 }
 
 /// Returns the turn of a reply.

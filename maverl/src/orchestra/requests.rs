@@ -6,7 +6,7 @@ use crate::agent::Prompt;
 use crate::orchestra::backend::{Ask, ChatBackend, Response};
 use crate::orchestra::conversation::Conversation;
 use crate::orchestra::times::{RequestTimes, Timer};
-use crate::trajectory::{Fault, Message, Role, Seat, TurnPath};
+use crate::trajectory::{Fault, Role, Seat, TurnPath};
 
 /// Receiver of replies as they come, with the seat and the path of the turn.
 pub type ReplyListener = Arc<dyn Fn(&Seat, &TurnPath, &str) + Send + Sync>;
@@ -49,11 +49,10 @@ impl RequestOptions {
 
 /// Adds an instruction as a last line to the message of the user.
 fn add_instruction(prompt: &mut Prompt, instruction: &str) {
-    let users = |message: &&mut Message| message.role == Role::User;
     if prompt.messages.is_empty() {
         prompt.user.push('\n');
         prompt.user.push_str(instruction);
-    } else if let Some(message) = prompt.messages.iter_mut().rev().find(users) {
+    } else if let Some(message) = prompt.messages.iter_mut().rfind(|it| it.role == Role::User) {
         message.content.push('\n');
         message.content.push_str(instruction);
     }
@@ -62,6 +61,7 @@ fn add_instruction(prompt: &mut Prompt, instruction: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trajectory::Message;
 
     #[test]
     fn an_instruction_is_the_last_line_of_the_last_message_of_the_user() {

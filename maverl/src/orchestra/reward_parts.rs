@@ -29,16 +29,19 @@ impl RewardParts {
     pub(super) fn of_turns(&self, turns: &[Turn]) -> Vec<RewardPart> {
         let mut pay = self.pay.clone();
         pay.sort_by(|(a, x, v), (b, y, w)| (a, x).cmp(&(b, y)).then(v.total_cmp(w)));
-        let part = |(payee, name, value): (Recipient, Cow<'static, str>, f64)| {
+        let parts = pay.into_iter().filter_map(|(payee, name, value)| {
             Some(RewardPart { name: name.into_owned(), value, of: payee.resolve(turns)? })
-        };
-        pay.into_iter().filter_map(part).collect()
+        });
+        parts.collect()
     }
 
     /// Returns the mean of each logged metric.
     pub(super) fn metric_means(&self) -> Map<String, Value> {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        self.notes.iter().map(|(name, v)| (name.to_string(), mean(v).into())).collect()
+        let means = self.notes.iter().map(|(name, values)| {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            (name.to_string(), mean.into())
+        });
+        means.collect()
     }
 }
 

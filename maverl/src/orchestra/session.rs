@@ -35,8 +35,9 @@ impl EnvSession {
 
     /// Acts unless an action is under way, for which it does not wait.
     pub(super) async fn act_now(&self, action: Action) -> Result<Observation, EnvError> {
-        let busy = |_| EnvError::new("an action is under way; wait for its answer");
-        let mut session = self.session.try_lock().map_err(busy)?;
+        let Ok(mut session) = self.session.try_lock() else {
+            return Err(EnvError::new("an action is under way; wait for its answer"));
+        };
         let session = session.as_mut().ok_or_else(not_open)?;
         poll_blocking(self.environment.act(session, action)).await
     }

@@ -14,33 +14,34 @@ pub fn describe(declarations: &[Value]) -> String {
 /// Formats `name(field: type, other?: type): description`, and the descriptions of its fields.
 fn line(declaration: &Value) -> String {
     let function = &declaration["function"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
     let parameters = &function["parameters"];
     let required = parameters["required"].as_array();
-    let must = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
-    let fields = || parameters["properties"].as_object().into_iter().flatten();
-    let signature = fields().map(|(name, schema)| {
-        format!("{name}{}: {}", if must(name) { "" } else { "?" }, kind(schema))
+    let fields = parameters["properties"].as_object().into_iter().flatten();
+    let signature = fields.clone().map(|(name, schema)| {
+        let is_required = required.is_some_and(|all| all.iter().any(|one| one == name));
+        format!("{name}{}: {}", if is_required { "" } else { "?" }, kind(schema))
     });
     let signature = signature.collect::<Vec<_>>().join(", ");
-    let mut line =
-        format!("{}({signature}): {}", text(&function["name"]), text(&function["description"]));
-    for (name, schema) in fields().filter(|(_, schema)| schema["description"].is_string()) {
-        line.push_str(&format!("\n  {name}: {}", text(&schema["description"])));
+    let (name, about) = (trimmed_text(&function["name"]), trimmed_text(&function["description"]));
+    let mut line = format!("{name}({signature}): {about}");
+    for (name, schema) in fields.filter(|(_, schema)| schema["description"].is_string()) {
+        line.push_str(&format!("\n  {name}: {}", trimmed_text(&schema["description"])));
     }
     line
 }
 
+fn trimmed_text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default().trim()
+}
+
 /// Formats the type of a field in its shortest form, or its whole schema if it has no type.
 fn kind(schema: &Value) -> String {
-    let words = |values: &Vec<Value>| {
-        let words = values
-            .iter()
-            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        words.collect::<Vec<_>>().join("|")
-    };
     match (schema.get("enum"), schema.get("type")) {
-        (Some(Value::Array(values)), _) | (None, Some(Value::Array(values))) => words(values),
+        (Some(Value::Array(values)), _) | (None, Some(Value::Array(values))) => {
+            let words =
+                values.iter().map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+            words.collect::<Vec<_>>().join("|")
+        }
         (_, Some(Value::String(name))) if name == "array" => {
             format!("[{}]", schema.get("items").map(kind).unwrap_or_default())
         }

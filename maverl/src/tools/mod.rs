@@ -108,9 +108,10 @@ pub fn check<'a>(call: &Call, tools: &'a [Tool]) -> Result<&'a Tool, CallError> 
         return Err(CallError::Unknown { name: call.name.clone(), known });
     };
     let arguments = Value::Object(call.arguments.clone());
-    let wrong = |what| CallError::Arguments { name: call.name.clone(), what };
-    tool.parameters.check(&arguments).map_err(wrong)?;
-    Ok(tool)
+    match tool.parameters.check(&arguments) {
+        Ok(()) => Ok(tool),
+        Err(what) => Err(CallError::Arguments { name: call.name.clone(), what }),
+    }
 }
 
 #[cfg(test)]

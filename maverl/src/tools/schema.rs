@@ -74,9 +74,24 @@ impl Schema {
 }
 
 fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
-    let wrong = |what: String| Err(SchemaError { at: at.to_owned(), what });
+    let object = known_keys(schema).map_err(|what| SchemaError { at: at.to_owned(), what })?;
+    for (name, inner) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        understood(inner, &format!("{at}.{name}"))?;
+    }
+    for inner in ["anyOf", "oneOf"].iter().filter_map(|key| object.get(*key)?.as_array()).flatten()
+    {
+        understood(inner, &format!("{at}|"))?;
+    }
+    if let Some(others) = object.get("additionalProperties").filter(|others| others.is_object()) {
+        understood(others, &format!("{at}.*"))?;
+    }
+    object.get("items").map_or(Ok(()), |items| understood(items, &format!("{at}[]")))
+}
+
+/// Returns the keys of a schema, which are all known and have values that fit them.
+fn known_keys(schema: &Value) -> Result<&Map<String, Value>, String> {
     let Some(object) = schema.as_object() else {
-        return wrong(format!("is {schema}; write an object"));
+        return Err(format!("is {schema}; write an object"));
     };
     for (key, value) in object {
         let right = match key.as_str() {
@@ -93,64 +108,20 @@ fn understood(schema: &Value, at: &str) -> Result<(), SchemaError> {
             other => other == "const" || WORDS.contains(&other),
         };
         if !right && !RULES.contains(&key.as_str()) {
-            return wrong(format!(
-                "has `{key}`, which is not kept here; write {}",
-                RULES.join(", ")
-            ));
+            return Err(format!("has `{key}`, which is not kept here; write {}", RULES.join(", ")));
         }
         if !right {
-            return wrong(format!("has `{key}` = {value}, which is no value of it"));
+            return Err(format!("has `{key}` = {value}, which is no value of it"));
         }
     }
-    for (name, inner) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        understood(inner, &format!("{at}.{name}"))?;
-    }
-    for inner in ["anyOf", "oneOf"].iter().filter_map(|key| object.get(*key)?.as_array()).flatten()
-    {
-        understood(inner, &format!("{at}|"))?;
-    }
-    if let Some(others) = object.get("additionalProperties").filter(|others| others.is_object()) {
-        understood(others, &format!("{at}.*"))?;
-    }
-    object.get("items").map_or(Ok(()), |items| understood(items, &format!("{at}[]")))
+    Ok(object)
 }
 
 fn check_allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
-    let place = if at.is_empty() { "the value".to_owned() } else { format!("`{at}`") };
-    let wrong = |wanted: String| Err(format!("{place} is {value}; {wanted}"));
-    if let Some(types) = schema.get("type").and_then(types)
-        && !types.iter().any(|name| is(value, name))
-    {
-        return wrong(format!("write {}", types.join(" or ")));
-    }
-    if let Some(values) = schema.get("enum").and_then(Value::as_array)
-        && !values.contains(value)
-    {
-        let values: Vec<String> = values.iter().map(Value::to_string).collect();
-        return wrong(format!("write one of {}", values.join(", ")));
-    }
-    if let Some(only) = schema.get("const")
-        && only != value
-    {
-        return wrong(format!("write {only}"));
-    }
-    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
-        && !choices.iter().any(|choice| check_allowed(choice, value, at).is_ok())
-    {
-        return wrong("it is none of what is allowed".to_owned());
-    }
-    if let Some(choices) = schema.get("oneOf").and_then(Value::as_array)
-        && choices.iter().filter(|choice| check_allowed(choice, value, at).is_ok()).count() != 1
-    {
-        let only = choices.iter().filter_map(|choice| choice.get("const"));
-        let only: Vec<String> = only.map(Value::to_string).collect();
-        return if only.len() == choices.len() {
-            wrong(format!("write one of {}", only.join(", ")))
-        } else {
-            wrong("it is not exactly one of what is allowed".to_owned())
-        };
-    }
-    check_within(schema, value).or_else(wrong)?;
+    check_itself(schema, value).map_err(|wanted| {
+        let place = if at.is_empty() { "the value".to_owned() } else { format!("`{at}`") };
+        format!("{place} is {value}; {wanted}")
+    })?;
     match value {
         Value::Object(object) => fields(schema, object, at),
         Value::Array(items) => {
@@ -162,9 +133,45 @@ fn check_allowed(schema: &Value, value: &Value, at: &str) -> Result<(), String> 
     }
 }
 
+/// Checks a value without its fields and items. Returns what is wanted in its place.
+fn check_itself(schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(types) = schema.get("type").and_then(types)
+        && !types.iter().any(|name| is(value, name))
+    {
+        return Err(format!("write {}", types.join(" or ")));
+    }
+    if let Some(values) = schema.get("enum").and_then(Value::as_array)
+        && !values.contains(value)
+    {
+        let values: Vec<String> = values.iter().map(Value::to_string).collect();
+        return Err(format!("write one of {}", values.join(", ")));
+    }
+    if let Some(only) = schema.get("const")
+        && only != value
+    {
+        return Err(format!("write {only}"));
+    }
+    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
+        && !choices.iter().any(|choice| check_allowed(choice, value, "").is_ok())
+    {
+        return Err("it is none of what is allowed".to_owned());
+    }
+    if let Some(choices) = schema.get("oneOf").and_then(Value::as_array)
+        && choices.iter().filter(|choice| check_allowed(choice, value, "").is_ok()).count() != 1
+    {
+        let only = choices.iter().filter_map(|choice| choice.get("const"));
+        let only: Vec<String> = only.map(Value::to_string).collect();
+        return if only.len() == choices.len() {
+            Err(format!("write one of {}", only.join(", ")))
+        } else {
+            Err("it is not exactly one of what is allowed".to_owned())
+        };
+    }
+    check_within(schema, value)
+}
+
 /// Checks bounds of numbers, and of the lengths of texts and lists.
 fn check_within(schema: &Value, value: &Value) -> Result<(), String> {
-    let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
     let (size, low, high, what) = match value {
         Value::Number(number) => (number.as_f64(), "minimum", "maximum", "a number"),
         Value::String(text) => {
@@ -174,30 +181,30 @@ fn check_within(schema: &Value, value: &Value) -> Result<(), String> {
         _ => return Ok(()),
     };
     let Some(size) = size else { return Ok(()) };
-    match (bound(low), bound(high)) {
-        (Some(low), _) if size < low => Err(format!("write {what} of at least {low}")),
-        (_, Some(high)) if size > high => Err(format!("write {what} of at most {high}")),
+    match [low, high].map(|key| schema.get(key).and_then(Value::as_f64)) {
+        [Some(low), _] if size < low => Err(format!("write {what} of at least {low}")),
+        [_, Some(high)] if size > high => Err(format!("write {what} of at most {high}")),
         _ => Ok(()),
     }
 }
 
 fn fields(schema: &Value, object: &Map<String, Value>, at: &str) -> Result<(), String> {
-    let inside = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+    let inside = if at.is_empty() { String::new() } else { format!("{at}.") };
     let required = schema.get("required").and_then(texts).unwrap_or_default();
     if let Some(name) = required.iter().find(|name| !object.contains_key(**name)) {
-        return Err(format!("`{}` is missing", inside(name)));
+        return Err(format!("`{inside}{name}` is missing"));
     }
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, value) in object {
         match properties.and_then(|properties| properties.get(name)) {
-            Some(schema) => check_allowed(schema, value, &inside(name))?,
+            Some(schema) => check_allowed(schema, value, &format!("{inside}{name}"))?,
             None => match schema.get("additionalProperties") {
                 Some(Value::Bool(false)) => {
                     let known: Vec<&String> =
                         properties.into_iter().flatten().map(|(k, _)| k).collect();
-                    return Err(format!("`{}` is not known; there is {known:?}", inside(name)));
+                    return Err(format!("`{inside}{name}` is not known; there is {known:?}"));
                 }
-                Some(others) => check_allowed(others, value, &inside(name))?,
+                Some(others) => check_allowed(others, value, &format!("{inside}{name}"))?,
                 None => {}
             },
         }

@@ -39,11 +39,7 @@ impl Calibration {
     ///   scikit-learn's `CalibratedClassifierCV` has the same.
     /// - The slope stays within 0.001 and 1000: it is positive, so that the order of the logits is that of the probabilities.
     pub(crate) fn fit(logits: &[f64], labels: &[bool]) -> Self {
-        let right = labels.iter().filter(|label| **label).count();
-        let wrong = labels.len() - right;
-        if right == 0 || wrong == 0 {
-            return Self::NONE;
-        }
+        let Some([right, wrong]) = class_sizes(labels) else { return Self::NONE };
         let (high, low) = ((right as f64 + 1.0) / (right as f64 + 2.0), 1.0 / (wrong as f64 + 2.0));
         let rows: Vec<(f64, f64)> = logits
             .iter()
@@ -58,6 +54,12 @@ impl Calibration {
         .exp();
         Self { temperature: 1.0 / slope, offset: best_offset(&rows, slope) }
     }
+}
+
+/// Returns the numbers of right and of wrong rows; `None` without both.
+pub(super) fn class_sizes(labels: &[bool]) -> Option<[usize; 2]> {
+    let right = labels.iter().filter(|label| **label).count();
+    Some([right, labels.len() - right]).filter(|sizes| !sizes.contains(&0))
 }
 
 /// Computes the offset of the lowest loss at a slope.

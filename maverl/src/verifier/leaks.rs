@@ -31,9 +31,7 @@ pub(crate) fn leaks(train: &[Given], test: &[Given]) -> Leaks {
             }
         }
     }
-    let rare = |sequence: &Vec<String>| {
-        owners.get(sequence).filter(|owners| owners.len() < COMMON).and_then(BTreeSet::first)
-    };
+    owners.retain(|_, owners| owners.len() < COMMON);
     let (mut found, mut seen) = (Leaks::default(), BTreeSet::new());
     for (task, text) in test {
         if !seen.insert((task, text)) {
@@ -41,8 +39,9 @@ pub(crate) fn leaks(train: &[Given], test: &[Given]) -> Leaks {
         }
         if known.contains(task.as_str()) {
             found.same.push(format!("`{task}`"));
-        } else if let Some((other, sequence)) =
-            sequences(text).into_iter().find_map(|sequence| Some((rare(&sequence)?, sequence)))
+        } else if let Some((sequence, owners)) =
+            sequences(text).iter().find_map(|sequence| owners.get_key_value(sequence))
+            && let Some(other) = owners.first()
         {
             found.near.push(format!("`{task}` and `{other}` share \"{}\"", sequence.join(" ")));
         }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::auc;
+use super::calibration::class_sizes;
+use super::statistics::auc;
 
 /// Most characters of a shape.
 const SHAPE: usize = 64;
@@ -27,31 +28,33 @@ pub(crate) struct Probed<'a> {
 /// - `format`: share of right replies of the same shape: letters, digits and blanks as such.
 /// - `completion`: naive Bayes over words and pairs of words of the reply alone.
 pub(crate) fn probes(train: &[Probed<'_>], test: &[Probed<'_>]) -> Vec<(&'static str, f64)> {
-    let policy = |row: &Probed<'_>| row.policy.to_owned();
-    let place = |row: &Probed<'_>| row.place.to_owned();
-    let format = |row: &Probed<'_>| shape(row.reply);
+    if class_sizes(&labels_of(train)).is_none() {
+        return Vec::new();
+    }
     let scores = [
         ("length", lengths(train, test)),
-        ("policy", shares(train, test, policy)),
-        ("place", shares(train, test, place)),
-        ("format", shares(train, test, format)),
+        ("policy", shares(train, test, |row| row.policy.to_owned())),
+        ("place", shares(train, test, |row| row.place.to_owned())),
+        ("format", shares(train, test, |row| shape(row.reply))),
         ("completion", bayes(train, test)),
     ];
-    let labels: Vec<bool> = test.iter().map(|row| row.label).collect();
-    let area = |(name, scores): (&'static str, Vec<f64>)| Some((name, auc(&scores, &labels)?));
-    let fitted =
-        auc(&vec![0.0; train.len()], &train.iter().map(|row| row.label).collect::<Vec<_>>());
-    if fitted.is_none() { Vec::new() } else { scores.into_iter().filter_map(area).collect() }
+    let labels = labels_of(test);
+    let scores = scores.into_iter();
+    scores.filter_map(|(name, scores)| Some((name, auc(&scores, &labels)?))).collect()
+}
+
+fn labels_of(rows: &[Probed<'_>]) -> Vec<bool> {
+    rows.iter().map(|row| row.label).collect()
 }
 
 /// Returns the lengths of the test replies, with the sign that is better on the training rows.
 fn lengths(train: &[Probed<'_>], test: &[Probed<'_>]) -> Vec<f64> {
-    let of = |rows: &[Probed<'_>]| -> Vec<f64> {
+    let [of_train, of_test] = [train, test].map(|rows| -> Vec<f64> {
         rows.iter().map(|row| row.reply.chars().count() as f64).collect()
-    };
-    let labels: Vec<bool> = train.iter().map(|row| row.label).collect();
-    let sign = if auc(&of(train), &labels).unwrap_or(0.5) < 0.5 { -1.0 } else { 1.0 };
-    of(test).into_iter().map(|length| sign * length).collect()
+    });
+    let area = auc(&of_train, &labels_of(train)).unwrap_or(0.5);
+    let sign = if area < 0.5 { -1.0 } else { 1.0 };
+    of_test.into_iter().map(|length| sign * length).collect()
 }
 
 /// Returns the share of right training rows with the same key, smoothed by two rows of the base rate.
@@ -66,24 +69,27 @@ fn shares(
     }
     let right: f64 = counts.values().map(|count| count[1]).sum();
     let base = right / train.len().max(1) as f64;
-    let share = |row: &Probed<'_>| {
+    let shares = test.iter().map(|row| {
         let [wrong, right] = counts.get(&key(row)).copied().unwrap_or_default();
         (right + 2.0 * base) / (wrong + right + 2.0)
-    };
-    test.iter().map(share).collect()
+    });
+    shares.collect()
 }
 
 /// Returns the shape of a reply: runs of letters as `a`, of digits as `9`, of blanks as one.
 fn shape(reply: &str) -> String {
-    let kind = |c: char| match c {
+    let mut shape: Vec<char> = reply.chars().map(shape_of).collect();
+    shape.dedup();
+    shape.into_iter().take(SHAPE).collect()
+}
+
+fn shape_of(c: char) -> char {
+    match c {
         c if c.is_alphabetic() => 'a',
         c if c.is_numeric() => '9',
         c if c.is_whitespace() => ' ',
         c => c,
-    };
-    let mut shape: Vec<char> = reply.chars().map(kind).collect();
-    shape.dedup();
-    shape.into_iter().take(SHAPE).collect()
+    }
 }
 
 /// Returns the log-odds of naive Bayes over words and pairs of words, with add-one smoothing.
@@ -95,15 +101,17 @@ fn bayes(train: &[Probed<'_>], test: &[Probed<'_>]) -> Vec<f64> {
             counts.entry(feature).or_default()[usize::from(row.label)] += 1.0;
         }
     }
-    let odds = |row: &Probed<'_>| {
+    let odds = test.iter().map(|row| {
         let known = features(row.reply).into_iter().filter_map(|feature| counts.get(&feature));
-        let odd = |count: &[f64; 2]| {
-            let share = |label: usize| (count[label] + 1.0) / (rows[label] + 2.0);
-            (share(1) / share(0)).ln()
-        };
-        known.map(odd).sum()
-    };
-    test.iter().map(odds).collect()
+        known.map(|count| log_odds(*count, rows)).sum()
+    });
+    odds.collect()
+}
+
+/// Returns the log-odds of a feature from its numbers of wrong and right rows, and those of all rows.
+fn log_odds(count: [f64; 2], rows: [f64; 2]) -> f64 {
+    let [wrong, right] = [0, 1].map(|label| (count[label] + 1.0) / (rows[label] + 2.0));
+    (right / wrong).ln()
 }
 
 /// Returns the words of a reply, and its pairs of words. Signs are words.

@@ -1,6 +1,6 @@
 //! Statistics of logits against labels.
 
-use super::Calibration;
+use super::calibration::{Calibration, class_sizes};
 use crate::rng::SplitMix64;
 
 /// Bins of the calibration error.
@@ -52,25 +52,22 @@ pub(crate) fn statistics(
     calibration: Calibration,
 ) -> Option<Statistics> {
     let n = logits.len();
-    let area = auc(logits, labels)?;
-    let mean = |of: &dyn Fn(f64, bool) -> f64| {
-        logits.iter().zip(labels).map(|(&logit, &label)| of(logit, label)).sum::<f64>() / n as f64
-    };
-    let right = labels.iter().filter(|label| **label).count();
-    let hits = |label: bool| {
-        let of_label = logits.iter().zip(labels).filter(|(_, its)| **its == label);
-        of_label.filter(|(logit, _)| (calibration.odds(**logit) > 0.0) == label).count() as f64
-    };
-    let value = |label: bool| if label { 1.0 } else { 0.0 };
+    let [right, wrong] = class_sizes(labels)?;
+    // Of wrong rows, and of right ones.
+    let mut hits = [0.0; 2];
+    let (mut nll, mut brier) = (0.0, 0.0);
+    for (&logit, &label) in logits.iter().zip(labels) {
+        let odds = calibration.odds(logit);
+        hits[usize::from(label)] += f64::from((odds > 0.0) == label);
+        nll += softplus(if label { -odds } else { odds });
+        brier += (calibration.probability(logit) - f64::from(label)).powi(2);
+    }
     Some(Statistics {
-        accuracy: (hits(true) + hits(false)) / n as f64,
-        balanced_accuracy: (hits(true) / right as f64 + hits(false) / (n - right) as f64) / 2.0,
-        auc: area,
-        nll: mean(&|logit, label| {
-            let odds = calibration.odds(logit);
-            softplus(if label { -odds } else { odds })
-        }),
-        brier: mean(&|logit, label| (calibration.probability(logit) - value(label)).powi(2)),
+        accuracy: (hits[1] + hits[0]) / n as f64,
+        balanced_accuracy: (hits[1] / right as f64 + hits[0] / wrong as f64) / 2.0,
+        auc: auc(logits, labels)?,
+        nll: nll / n as f64,
+        brier: brier / n as f64,
         ece: ece(logits, labels, calibration),
         base_rate: right as f64 / n as f64,
         n,
@@ -89,11 +86,7 @@ fn softplus(x: f64) -> f64 {
 /// AUC = (Σ ranks of the right rows − P (P + 1) / 2) / (P N)          ranks from 1, ties have their mean
 /// ```
 pub(crate) fn auc(scores: &[f64], labels: &[bool]) -> Option<f64> {
-    let right = labels.iter().filter(|label| **label).count();
-    let wrong = labels.len() - right;
-    if right == 0 || wrong == 0 {
-        return None;
-    }
+    let [right, wrong] = class_sizes(labels)?;
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[a].total_cmp(&scores[b]));
     let (mut ranks, mut start) = (0.0, 0);
@@ -115,13 +108,13 @@ fn ece(logits: &[f64], labels: &[bool], calibration: Calibration) -> f64 {
     let n = logits.len();
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&a, &b| logits[a].total_cmp(&logits[b]));
-    let bin = |bin: usize| {
+    let errors = (0..BINS).map(|bin| {
         let rows = &order[bin * n / BINS..(bin + 1) * n / BINS];
         let said: f64 = rows.iter().map(|&i| calibration.probability(logits[i])).sum();
         let right = rows.iter().filter(|&&i| labels[i]).count() as f64;
         (said - right).abs()
-    };
-    (0..BINS).map(bin).sum::<f64>() / n as f64
+    });
+    errors.sum::<f64>() / n as f64
 }
 
 /// Computes the 95 % interval of the AUC by a bootstrap over tasks. `tasks` has the task of each row, from 0. `None` where
@@ -131,16 +124,19 @@ pub(crate) fn auc_interval(scores: &[f64], labels: &[bool], tasks: &[usize]) -> 
     let mut rows = vec![Vec::new(); n];
     tasks.iter().enumerate().for_each(|(row, &task)| rows[task].push(row));
     let mut rng = SplitMix64::new(0);
-    let mut sample = || {
+    let found = (0..SAMPLES).filter_map(|_| {
         let chosen: Vec<usize> = (0..n).flat_map(|_| rows[rng.index(n)].iter().copied()).collect();
         let scores: Vec<f64> = chosen.iter().map(|&row| scores[row]).collect();
         let labels: Vec<bool> = chosen.iter().map(|&row| labels[row]).collect();
         auc(&scores, &labels)
-    };
-    let mut found: Vec<f64> = (0..SAMPLES).filter_map(|_| sample()).collect();
+    });
+    let mut found: Vec<f64> = found.collect();
     found.sort_by(f64::total_cmp);
-    let at = |share: f64| found[((found.len() - 1) as f64 * share).round() as usize];
-    (found.len() * 2 > SAMPLES).then(|| [at(0.025), at(0.975)])
+    if found.len() * 2 <= SAMPLES {
+        return None;
+    }
+    let last = (found.len() - 1) as f64;
+    Some([0.025, 0.975].map(|share| found[(last * share).round() as usize]))
 }
 
 #[cfg(test)]

@@ -46,23 +46,30 @@ pub fn rule(text: &str, question: &str) -> f64 {
     let (mut evidence, mut reasoning) = (0, 0);
     for sentence in &sentences {
         let sentence = format!(" {} ", sentence.join(" "));
-        let has = |phrases: &[&str]| phrases.iter().any(|p| sentence.contains(&format!(" {p} ")));
-        if has(&EVIDENCE) {
+        if has_phrase(&sentence, &EVIDENCE) {
             evidence += 1;
-        } else if has(&REASONING) {
+        } else if has_phrase(&sentence, &REASONING) {
             reasoning += 1;
         }
     }
     let asked: BTreeSet<String> =
         words_of(question).into_iter().filter(|word| word.chars().count() > 3).collect();
     let met = asked.iter().filter(|word| all.contains(word)).count();
-    let share = |n: usize, of: usize| (n as f64 / of.max(1) as f64).min(1.0);
     let score = 0.2 * length(text.chars().count())
-        + 0.25 * share(evidence, 2)
-        + 0.25 * share(reasoning, 2)
-        + 0.15 * share(sentences.len(), 5)
-        + 0.15 * share(met, asked.len().min(3));
+        + 0.25 * capped_share(evidence, 2)
+        + 0.25 * capped_share(reasoning, 2)
+        + 0.15 * capped_share(sentences.len(), 5)
+        + 0.15 * capped_share(met, asked.len().min(3));
     score * distinct(&all)
+}
+
+fn has_phrase(sentence: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| sentence.contains(&format!(" {phrase} ")))
+}
+
+/// Returns the share of `n` in `of`, at most 1.
+fn capped_share(n: usize, of: usize) -> f64 {
+    (n as f64 / of.max(1) as f64).min(1.0)
 }
 
 /// Rates the length: 1 from 100 to 500 characters, and half for twice as many.

@@ -43,8 +43,10 @@ pub(super) fn shape_rewards(
     share: Share,
     discount: f64,
 ) -> Vec<Vec<f64>> {
-    let reward = |t: usize, a: usize| horizon.reward(s, (t, a), share, discount);
-    (0..s.len()).map(|t| (0..s[t].len()).map(|a| reward(t, a)).collect()).collect()
+    let rounds = s.iter().enumerate().map(|(t, round)| {
+        (0..round.len()).map(|a| horizon.reward(s, (t, a), share, discount)).collect()
+    });
+    rounds.collect()
 }
 
 impl Horizon {

@@ -88,8 +88,8 @@ impl Oracle {
         seed: u64,
         environment: &Arc<dyn DynEnvironment>,
     ) -> Result<(Score, Vec<Turn>), EnvError> {
-        let respond = move |ask: &Ask, _: &[_]| Response::text(self.reply(ask));
-        let backend = Arc::new(Script::responding("oracle", respond));
+        let backend = Script::responding("oracle", move |ask, _| Response::text(self.reply(ask)));
+        let backend = Arc::new(backend);
         let members = BTreeMap::from([
             (
                 Seat::only(Verifier::NAME),

@@ -167,8 +167,8 @@ impl TryFrom<Vec<Node>> for Graph {
             let message = "no node trains: remove `trains = false` from one of them";
             return Err(GraphError(message.to_owned()));
         }
-        let before = |place| dependencies_of(&nodes, place).map_err(GraphError);
-        let waits: Vec<Vec<usize>> = (0..nodes.len()).map(before).collect::<Result<_, _>>()?;
+        let waits = (0..nodes.len()).map(|place| dependencies_of(&nodes, place));
+        let waits: Vec<Vec<usize>> = waits.collect::<Result<_, _>>().map_err(GraphError)?;
         let levels = levels(&waits).map_err(|stuck| {
             let stuck: Vec<String> = stuck.iter().map(|&i| format!("`{}`", nodes[i].id)).collect();
             GraphError(format!("the nodes {} wait for each other", stuck.join(", ")))
@@ -209,17 +209,16 @@ fn dependencies_of(nodes: &[Node], place: usize) -> Result<Vec<usize>, String> {
             "`shown` of node `{id}` has `reply`, `content` and `seen`, and no `{name}`"
         ));
     }
-    let of = |name: &str| nodes.iter().position(|node| node.id == name);
     let mut before = Vec::new();
     for name in names(&node.prompt).map_err(|open| unclosed_block(id, open))? {
-        match of(name) {
+        match place_of(nodes, name) {
             Some(node) => before.push(node),
             None if OF_TASK.contains(&name) => {}
             None => return Err(format!("node `{id}` shows `{name}`, which is no node")),
         }
     }
     for name in &node.after {
-        let Some(node) = of(name) else {
+        let Some(node) = place_of(nodes, name) else {
             return Err(format!("node `{id}` comes after `{name}`, which is no node"));
         };
         before.push(node);
@@ -231,13 +230,19 @@ fn unclosed_block(id: &str, open: &str) -> String {
     format!("a template of node `{id}` has `{{{{` without `}}}}`: {open:?}")
 }
 
+fn place_of(nodes: &[Node], id: &str) -> Option<usize> {
+    nodes.iter().position(|node| node.id == id)
+}
+
 /// Puts each node on the level after its last dependency. Returns the nodes that can never be asked as an error.
 fn levels(waits: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, Vec<usize>> {
     let mut left: Vec<usize> = (0..waits.len()).collect();
     let mut levels = Vec::new();
     while !left.is_empty() {
-        let ready = |node: &usize| !waits[*node].iter().any(|before| left.contains(before));
-        let (now, later): (Vec<usize>, Vec<usize>) = left.iter().copied().partition(ready);
+        let (now, later): (Vec<usize>, Vec<usize>) = left
+            .iter()
+            .copied()
+            .partition(|node| !waits[*node].iter().any(|before| left.contains(before)));
         if now.is_empty() {
             return Err(later);
         }

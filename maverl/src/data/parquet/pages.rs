@@ -69,8 +69,7 @@ fn footer(file: &mut File) -> io::Result<Option<Vec<u8>>> {
 fn depth(footer: &[u8]) -> Option<usize> {
     let mut reader = ThriftReader::new(footer);
     let mut last = 0;
-    while let Some(field) = reader.field(last)? {
-        last = field.id;
+    while let Some(field) = reader.field(&mut last)? {
         if field != (Field { id: 2, kind: LIST }) {
             reader.skip(field.kind)?;
             continue;
@@ -102,8 +101,7 @@ fn depth(footer: &[u8]) -> Option<usize> {
 /// Returns the number of children of a schema element.
 fn children(reader: &mut ThriftReader<'_>) -> Option<i64> {
     let (mut last, mut children) = (0, 0);
-    while let Some(Field { id, kind }) = reader.field(last)? {
-        last = id;
+    while let Some(Field { id, kind }) = reader.field(&mut last)? {
         match (id, kind) {
             (5, I32) => children = reader.number()?,
             _ => reader.skip(kind)?,
@@ -171,8 +169,7 @@ fn page(file: &mut File, at: u64) -> Result<Page, WrongParquet> {
 fn header(bytes: &[u8]) -> Option<Page> {
     let mut reader = ThriftReader::new(bytes);
     let (mut page, mut last) = (Page::default(), 0);
-    while let Some(Field { id, kind }) = reader.field(last)? {
-        last = id;
+    while let Some(Field { id, kind }) = reader.field(&mut last)? {
         match (id, kind) {
             (2, I32) => page.unpacked = u64::try_from(reader.number()?).ok()?,
             (3, I32) => page.packed = u64::try_from(reader.number()?).ok()?,
@@ -189,8 +186,7 @@ fn header(bytes: &[u8]) -> Option<Page> {
 /// version 2 does not compress.
 fn contents(reader: &mut ThriftReader<'_>, page: &mut Page, levels: &[i64]) -> Option<()> {
     let mut last = 0;
-    while let Some(Field { id, kind }) = reader.field(last)? {
-        last = id;
+    while let Some(Field { id, kind }) = reader.field(&mut last)? {
         match (id, kind) {
             (1, I32) => page.values = u64::try_from(reader.number()?).ok()?,
             (id, I32) if levels.contains(&id) => {

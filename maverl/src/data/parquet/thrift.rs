@@ -30,18 +30,18 @@ impl<'b> ThriftReader<'b> {
         self.at
     }
 
-    /// Reads the next field of a struct after that of number `last` (0 at its start). `Some(None)` at its end; `None`
-    /// if the bytes end or are invalid.
-    pub(super) fn field(&mut self, last: i64) -> Option<Option<Field>> {
+    /// Reads the next field of a struct after that of number `last` (0 at its start), which becomes its number.
+    /// `Some(None)` at the end; `None` if the bytes end or are invalid.
+    pub(super) fn field(&mut self, last: &mut i64) -> Option<Option<Field>> {
         let byte = self.byte()?;
         if byte == 0 {
             return Some(None);
         }
-        let id = match byte >> 4 {
+        *last = match byte >> 4 {
             0 => self.number()?,
-            delta => last + i64::from(delta),
+            delta => *last + i64::from(delta),
         };
-        Some(Some(Field { id, kind: byte & 0x0f }))
+        Some(Some(Field { id: *last, kind: byte & 0x0f }))
     }
 
     /// Reads the head of a list: the number of elements, and their type.
@@ -95,8 +95,7 @@ impl<'b> ThriftReader<'b> {
             }
             STRUCT => {
                 let mut last = 0;
-                while let Some(Field { id, kind }) = self.field(last)? {
-                    last = id;
+                while let Some(Field { kind, .. }) = self.field(&mut last)? {
                     self.skip_to(kind, deeper)?;
                 }
             }

@@ -1,6 +1,7 @@
 //! Compiles the Python of tasks before any program is judged by it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use maverl_sandbox::{ExamTest, ProgramLimits};
@@ -47,12 +48,8 @@ pub(super) fn compile(
     let time = Duration::from_secs(60);
     let limits =
         ProgramLimits { wall: time, cpu: time, memory: 4 << 30, ..ProgramLimits::default() };
-    let failed = |error: String| EnvError::new(format!("the tests of the tasks: {error}"));
-    let input = serde_json::to_vec(&texts).map_err(|error| failed(error.to_string()))?;
-    let output = judge
-        .sandbox()
-        .run(COMPILES, &input, &limits)
-        .map_err(|error| failed(error.to_string()))?;
+    let input = serde_json::to_vec(&texts).map_err(failed_look)?;
+    let output = judge.sandbox().run(COMPILES, &input, &limits).map_err(failed_look)?;
     let said = String::from_utf8_lossy(&output.stdout);
     let lines = said.lines().map_while(|line| serde_json::from_str::<ProgramLine>(line).ok());
     let (mut bad, mut hopeless) = (BTreeMap::new(), BTreeMap::new());
@@ -63,9 +60,7 @@ pub(super) fn compile(
     let all = tasks.len();
     if !bad.is_empty() {
         let (n, named) = (bad.len(), named(tasks, &bad));
-        return Err(EnvError::new(format!(
-            "{n} of {all} tasks have tests that cannot be run: {named}"
-        )));
+        return Err(EnvError(format!("{n} of {all} tasks have tests that cannot be run: {named}")));
     }
     let (n, named) = (hopeless.len(), named(tasks, &hopeless));
     let hopeless = format!(
@@ -78,16 +73,18 @@ pub(super) fn compile(
     Ok(Some(warnings.collect::<Vec<_>>().join("; ")).filter(|warning| !warning.is_empty()))
 }
 
+fn failed_look(error: impl Display) -> EnvError {
+    EnvError(format!("the tests of the tasks: {error}"))
+}
+
 /// Index of a task, the problem with its tests, and whether they cannot be run at all.
 #[derive(Deserialize)]
 struct ProgramLine(usize, String, bool);
 
 /// Lists the first of some tasks, each with its problem.
 fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
-    let named = said.iter().take(SHOWN).filter_map(|(at, what)| {
-        let task = tasks.get(*at)?;
-        Some(format!("the task `{}` of `{}`: {what}", task.id, task.source))
-    });
+    let named = said.iter().take(SHOWN);
+    let named = named.filter_map(|(at, what)| Some(EnvError::of_task(tasks.get(*at)?, what).0));
     let named = named.collect::<Vec<_>>().join("; ");
     let more = said.len().saturating_sub(SHOWN);
     if more > 0 { format!("{named}; and {more} more") } else { named }
@@ -96,22 +93,22 @@ fn named(tasks: &[Task], said: &BTreeMap<usize, String>) -> String {
 /// Returns the Python texts of a task: those that its row states, not those derived from its question.
 fn texts<'a>(at: usize, task: &Task, problem: &'a Problem) -> Vec<ProgramText<'a>> {
     let entry = problem.entry.as_deref().unwrap_or_default();
-    let text = |kind, source: &'a str| ProgramText { task: at, kind, source, entry };
-    let mut texts = Vec::new();
+    let mut texts: Vec<(&'static str, &str)> = Vec::new();
     if !problem.setup.is_empty() {
-        texts.push(text("setup", &problem.setup));
+        texts.push(("setup", &problem.setup));
     }
     let public = task.data.contains_key("public_tests").then_some(&problem.public);
     for tests in [Some(&problem.hidden), public].into_iter().flatten() {
         match tests {
             Tests::Calls(tests) => texts.extend(tests.iter().filter_map(|test| match test {
-                ExamTest::Check { check } => Some(text("test", check)),
-                ExamTest::Code { code } => Some(text("tests", code)),
+                ExamTest::Check { check } => Some(("test", check.as_str())),
+                ExamTest::Code { code } => Some(("tests", code.as_str())),
                 ExamTest::Call { .. } => None,
             })),
-            Tests::Program(code) => texts.push(text("code", code)),
+            Tests::Program(code) => texts.push(("code", code)),
             Tests::Streams(_) | Tests::Answers(_) => {}
         }
     }
-    texts
+    let texts = texts.into_iter();
+    texts.map(|(kind, source)| ProgramText { task: at, kind, source, entry }).collect()
 }

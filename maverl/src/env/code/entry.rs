@@ -22,7 +22,6 @@ pub(super) fn entry(
     solution: Option<&str>,
 ) -> Result<Option<String>, String> {
     let calls: Vec<Vec<&str>> = tests.iter().map(|test| called(test)).collect();
-    let in_all = |name: &&str| calls.iter().all(|calls| calls.contains(name));
     let mut names: Vec<&str> = Vec::new();
     for name in calls.iter().flatten() {
         if !names.contains(name) {
@@ -38,12 +37,12 @@ pub(super) fn entry(
         let Some(found) = functions.into_iter().find(|found| !found.is_empty()) else {
             return Ok(None);
         };
-        return one(&found, in_all).map(Some);
+        return one(&found, &calls).map(Some);
     }
     let own: BTreeSet<&str> = OWN.split_whitespace().collect();
     let made: BTreeSet<&str> = tests.iter().chain([&setup]).flat_map(|code| bound(code)).collect();
     names.retain(|name| !own.contains(name) && !made.contains(name));
-    if names.is_empty() { Ok(None) } else { one(&names, in_all).map(Some) }
+    if names.is_empty() { Ok(None) } else { one(&names, &calls).map(Some) }
 }
 
 /// Returns the imports at the top of a solution that bind a name used by the tests. Test harnesses that run both in one
@@ -63,9 +62,9 @@ pub(super) fn imports(tests: &[&str], solution: &str) -> Vec<String> {
 }
 
 /// Returns the only name, or the only one that occurs in every test.
-fn one(names: &[&str], in_all: impl Fn(&&str) -> bool) -> Result<String, String> {
-    let common: Vec<&str> = names.iter().copied().filter(in_all).collect();
-    match (names, common.as_slice()) {
+fn one(names: &[&str], calls: &[Vec<&str>]) -> Result<String, String> {
+    let common = names.iter().copied().filter(|name| calls.iter().all(|it| it.contains(name)));
+    match (names, common.collect::<Vec<_>>().as_slice()) {
         ([name], _) | (_, [name]) => Ok((*name).to_owned()),
         _ => {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -92,36 +91,33 @@ fn defined<'c>(code: &'c str, keyword: &str) -> Vec<&'c str> {
 /// Returns the names that code calls: words before a parenthesis that are not attributes and are outside of strings and
 /// comments.
 fn called(code: &str) -> Vec<&str> {
-    let words = words(code);
-    let name = |(before, word, after): &(Option<char>, &'_ str, Option<char>)| {
+    let calls = words(code).into_iter().filter(|(before, word, after)| {
         let calls = *after == Some('(') && *before != Some('.');
         calls && !word.starts_with(|c: char| c.is_ascii_digit())
-    };
-    words.into_iter().filter(name).map(|(_, word, _)| word).collect()
+    });
+    calls.map(|(_, word, _)| word).collect()
 }
 
 /// Returns the names that imports and definitions in code bind.
 fn bound(code: &str) -> Vec<&str> {
-    let makes = |line: &&str| {
-        ["import ", "from ", "def ", "class "]
-            .iter()
-            .any(|word| line.trim_start().starts_with(word))
-    };
-    code.lines().filter(makes).flat_map(words).map(|(_, word, _)| word).collect()
+    let keywords = ["import ", "from ", "def ", "class "];
+    let lines = code
+        .lines()
+        .filter(|line| keywords.iter().any(|keyword| line.trim_start().starts_with(keyword)));
+    lines.flat_map(words).map(|(_, word, _)| word).collect()
 }
 
 /// Iterates over the words of Python code outside of strings and comments, each with the characters before and after
 /// it, blanks excluded.
 fn words(code: &str) -> Vec<(Option<char>, &str, Option<char>)> {
-    let part = |c: char| c.is_alphanumeric() || c == '_';
     let (mut words, mut before, mut rest) = (Vec::new(), None, code);
     while let Some(c) = rest.chars().next() {
         let skipped = if c == '#' {
             rest.find('\n').unwrap_or(rest.len())
         } else if c == '"' || c == '\'' {
             text(rest, c)
-        } else if part(c) {
-            let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
+        } else if is_word_part(c) {
+            let end = rest.find(|c| !is_word_part(c)).unwrap_or(rest.len());
             let after = rest[end..].trim_start_matches([' ', '\t']).chars().next();
             // A word directly before a quotation mark is a string prefix.
             if !matches!(after, Some('"' | '\'')) {
@@ -137,6 +133,10 @@ fn words(code: &str) -> Vec<(Option<char>, &str, Option<char>)> {
         rest = &rest[skipped..];
     }
     words
+}
+
+fn is_word_part(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 /// Returns the length of the string literal that begins here, quotation marks included.

@@ -9,9 +9,10 @@ use serde_json::{Map, json};
 use tokio::sync::Semaphore;
 
 use super::compiles::compile;
-use super::judge::{CodeVerdict, Judge, Reason, SECONDS, limits};
+use super::judge::{CodeVerdict, Judge, Reason};
 use super::problem::Problem;
 use crate::builtin::facts;
+use crate::env::options::{program_limits, program_places, sandbox_error};
 use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 
@@ -63,10 +64,7 @@ impl Environment for CodeEnvironment {
     }
 
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {
-        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let places = if self.parallel == 0 { cores() } else { self.parallel };
-        let places = places.min(Semaphore::MAX_PERMITS);
-        let (judge, places) = (Arc::new(self.new_judge()?), Arc::new(Semaphore::new(places)));
+        let (judge, places) = (Arc::new(self.new_judge()?), program_places(self.parallel));
         self.judges = Some(JudgePool { judge, places });
         Ok(())
     }
@@ -107,23 +105,9 @@ impl Environment for CodeEnvironment {
 
 impl CodeEnvironment {
     fn new_judge(&self) -> Result<Judge, EnvError> {
-        if !SECONDS.contains(&self.seconds) {
-            let (found, least, most) = (self.seconds, SECONDS.start(), SECONDS.end());
-            return Err(EnvError::new(format!("`seconds` is {found}; write {least} to {most}")));
-        }
-        if !(64..=1 << 20).contains(&self.memory_mib) {
-            let found = self.memory_mib;
-            return Err(EnvError::new(format!("`memory_mib` is {found}; write 64 to 1048576")));
-        }
-        let limits = limits(self.seconds, self.memory_mib);
-        Judge::new(&self.python, self.strict, limits, self.partial).map_err(|error| {
-            let option = match error {
-                SandboxError::Python { .. } => "`python`: ",
-                SandboxError::Lacking { .. } if self.strict => "`strict`: ",
-                _ => "",
-            };
-            EnvError::new(format!("{option}{error}"))
-        })
+        let limits = program_limits("", self.seconds, self.memory_mib)?;
+        Judge::new(&self.python, self.strict, limits, self.partial)
+            .map_err(|error| sandbox_error(&error, ["python", "strict"], self.strict))
     }
 
     fn started(&self) -> Result<&JudgePool, EnvError> {
@@ -145,26 +129,25 @@ impl CodeEnvironment {
             drop(place);
             verdict
         });
-        let verdict = asked
-            .await
-            .map_err(|error| EnvError::new(format!("the judge of programs: {error}")))?;
-        verdict.map_err(|error| failure(task, &error))
+        let verdict =
+            asked.await.map_err(|error| EnvError(format!("the judge of programs: {error}")))?;
+        verdict.map_err(|error| EnvError::of_task(task, error))
     }
 
     fn scored(&self, verdict: &CodeVerdict) -> Score {
-        let share = |holds: bool| json!(if holds { 1.0 } else { 0.0 });
-        let metrics = Map::from_iter([
-            ("tests_passed".to_owned(), json!(verdict.share())),
-            ("no_program".to_owned(), share(verdict.reason == Reason::Nothing)),
-            ("undefined".to_owned(), share(verdict.reason == Reason::Undefined)),
-            ("over_limit".to_owned(), share(verdict.reason == Reason::Limit)),
-        ]);
+        let metrics = [
+            ("tests_passed", verdict.share()),
+            ("no_program", f64::from(verdict.reason == Reason::Nothing)),
+            ("undefined", f64::from(verdict.reason == Reason::Undefined)),
+            ("over_limit", f64::from(verdict.reason == Reason::Limit)),
+        ];
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), json!(value)));
         let reward = match (self.partial, verdict.passed()) {
             (_, true) => 1.0,
             (true, false) => verdict.share(),
             (false, false) => 0.0,
         };
-        Score { reward, solved: verdict.passed(), metrics }
+        Score { reward, solved: verdict.passed(), metrics: Map::from_iter(metrics) }
     }
 }
 
@@ -182,15 +165,9 @@ fn told(verdict: &CodeVerdict, public: usize, entry: Option<&str>) -> String {
 }
 
 fn understand(task: &Task) -> Result<Problem, EnvError> {
-    Problem::read(task).map_err(|what| {
-        EnvError::new(format!("the task `{}` of `{}`: {what}", task.id, task.source))
-    })
+    Problem::read(task).map_err(|what| EnvError::of_task(task, what))
 }
 
 fn understood(tasks: &[Task]) -> Result<Vec<Problem>, EnvError> {
     tasks.iter().map(understand).collect()
-}
-
-fn failure(task: &Task, error: &SandboxError) -> EnvError {
-    EnvError::new(format!("the task `{}` of `{}`: {error}", task.id, task.source))
 }

@@ -1,8 +1,5 @@
 //! Runs programs of replies and judges their results.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use maverl_answers::AnswerVerdict;
 use maverl_sandbox::{Ending, Exam, ExamReport, Output, ProgramLimits, Sandbox, SandboxError};
 
@@ -12,9 +9,6 @@ use super::tolerance::near_lines;
 
 /// Number of characters shown of the end of a traceback.
 const SHOWN: usize = 600;
-
-/// Range of the time limit of a program in seconds.
-pub const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// A sandbox, and the resources that programs may use in it.
 #[derive(Debug)]
@@ -209,7 +203,6 @@ impl Judge {
     /// Judges the answer of a reply: the last output of its fenced program, else the marked answer, else the last
     /// output of the whole reply as a program.
     fn answer(&self, reply: &str, truths: &[String]) -> Result<CodeVerdict, SandboxError> {
-        let nothing = |detail: &str| Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
         let said = reply.rsplit_once("</think>").map_or(reply, |(_, said)| said);
         let block = fenced(said);
         let marked = if block.is_none() { maverl_answers::marked_answer(reply) } else { None };
@@ -218,7 +211,8 @@ impl Judge {
         } else {
             let output = self.sandbox.run(&called(block.unwrap_or(said)), b"", &self.limits)?;
             if block.is_none() && !compiles(&output) {
-                return nothing("there is no program, and no answer is marked");
+                let detail = "there is no program, and no answer is marked";
+                return Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
             }
             if !output.succeeded() {
                 let detail = format!("it {}\n{}", output.ending, tail(&output.stderr));
@@ -226,14 +220,19 @@ impl Judge {
             }
             match last_line(&output) {
                 Some(answer) => answer,
-                None => return nothing("the program writes no answer"),
+                None => {
+                    let detail = "the program writes no answer";
+                    return Ok(CodeVerdict::failed(Reason::Nothing, 0, 1, detail));
+                }
             }
         };
         let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
         let right = maverl_answers::judge_answer(&answer, &truths).verdict == AnswerVerdict::Equal;
-        let wrong =
-            || CodeVerdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"));
-        Ok(if right { CodeVerdict::right(1) } else { wrong() })
+        Ok(if right {
+            CodeVerdict::right(1)
+        } else {
+            CodeVerdict::failed(Reason::Wrong, 0, 1, format!("the answer is {answer:?}"))
+        })
     }
 }
 
@@ -279,10 +278,8 @@ fn reason(ending: Ending) -> Reason {
 
 /// Returns true if two outputs are equal except for trailing blanks of lines and trailing empty lines.
 fn same_lines(a: &str, b: &str) -> bool {
-    let lines = |text: &str| -> Vec<String> {
-        text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect()
-    };
-    lines(a) == lines(b)
+    let [a, b] = [a, b].map(|text| text.trim_end().lines().map(str::trim_end));
+    a.eq(b)
 }
 
 fn what_went_wrong(output: &Output, stream: &Stream) -> String {
@@ -307,10 +304,4 @@ fn tail(bytes: &[u8]) -> String {
     let skipped = text.chars().count().saturating_sub(SHOWN);
     let kept: String = text.chars().skip(skipped).collect();
     if skipped > 0 { format!("...{kept}") } else { kept }
-}
-
-/// Converts the two numbers of the configuration to limits of programs.
-pub(super) fn limits(seconds: f64, memory_mib: u64) -> ProgramLimits {
-    let time = Duration::from_secs_f64(seconds);
-    ProgramLimits { wall: time, cpu: time, memory: memory_mib << 20, ..ProgramLimits::default() }
 }

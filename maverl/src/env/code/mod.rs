@@ -11,9 +11,9 @@ mod problem;
 mod reply;
 mod tolerance;
 
-pub use environment::CodeEnvironment;
 #[doc(hidden)]
-pub use judge::SECONDS;
+pub use super::options::SECONDS;
+pub use environment::CodeEnvironment;
 #[doc(hidden)]
 pub use judge::{CodeVerdict, Judge, Reason};
 #[doc(hidden)]

@@ -100,39 +100,40 @@ impl Problem {
     /// The missing or invalid field.
     pub fn read(task: &Task) -> Result<Self, String> {
         let data = &task.data;
-        let text = |key: &str| data.get(key).and_then(Value::as_str);
-        if let (Some(test), Some(entry)) = (text("test"), text("entry_point")) {
+        let named = text_at(data, "entry_point");
+        if let (Some(test), Some(entry)) = (text_at(data, "test"), named) {
             return Ok(humaneval(task, test, entry));
         }
         let (mut setup, tolerance) = (setup(data)?, tolerance(task)?);
         let tests = data.get("tests").or_else(|| data.get("test_list"));
-        let solution = text("code").or(text("solution"));
+        let code = text_at(data, "code");
+        let solution = code.or(text_at(data, "solution"));
         if let (Some(Value::Array(tests)), Some(solution)) = (tests, solution) {
             let tests: Vec<&str> = tests.iter().filter_map(Value::as_str).collect();
             setup.extend(imports(&tests, solution));
         }
-        let setup = setup.join("\n");
-        let problem = |entry, hidden, public| Self {
-            entry,
+        let blank = Self {
+            entry: None,
             prefix: String::new(),
-            setup: setup.clone(),
+            setup: setup.join("\n"),
             preamble: "",
             tolerance,
-            hidden,
-            public,
+            hidden: Tests::Streams(Vec::new()),
+            public: Tests::Streams(Vec::new()),
         };
         if let Some(rows) = tests {
             let hidden = calls(rows, "tests")?;
-            let entry = match text("entry_point").or(text("fn_name")) {
+            let entry = match named.or(text_at(data, "fn_name")) {
                 Some(entry) => entry.to_owned(),
-                None => tested(&hidden, &setup, solution)?,
+                None => tested(&hidden, &blank.setup, solution)?,
             };
             let public = data.get("public_tests").map(|rows| calls(rows, "public_tests"));
-            let public = public.transpose()?.unwrap_or_default();
-            return Ok(problem(Some(entry), Tests::Calls(hidden), Tests::Calls(public)));
+            let public = Tests::Calls(public.transpose()?.unwrap_or_default());
+            let (entry, hidden) = (Some(entry), Tests::Calls(hidden));
+            return Ok(Self { entry, hidden, public, ..blank });
         }
         if let Some(pairs) = pairs(data)? {
-            let entry = pairs.get("fn_name").and_then(Value::as_str).map(str::to_owned);
+            let entry = text_at(&pairs, "fn_name").map(str::to_owned);
             let hidden = inputs_and_outputs(&pairs, entry.is_some())?;
             let public = match data.get("public_tests") {
                 Some(Value::Object(public)) => inputs_and_outputs(public, entry.is_some())?,
@@ -140,12 +141,11 @@ impl Problem {
                 None if entry.is_some() => Tests::Calls(Vec::new()),
                 None => Tests::Streams(Vec::new()),
             };
-            return Ok(Self { preamble: PREAMBLE, ..problem(entry, hidden, public) });
+            return Ok(Self { entry, preamble: PREAMBLE, hidden, public, ..blank });
         }
-        let none = Tests::Streams(Vec::new());
-        if let Some(code) = text("code").filter(|code| code.contains("def simple_math_problem(")) {
+        if let Some(code) = code.filter(|code| code.contains("def simple_math_problem(")) {
             let code = format!("{code}\nprint(simple_math_problem())\n");
-            return Ok(problem(None, Tests::Program(code), none));
+            return Ok(Self { hidden: Tests::Program(code), ..blank });
         }
         let answers = task.texts("answers");
         if answers.is_empty() {
@@ -154,7 +154,7 @@ impl Problem {
                 "nothing to judge a program by among the keys {keys:?}; give its row `tests` and `entry_point`, or `inputs` and `outputs`"
             ));
         }
-        Ok(problem(None, Tests::Answers(answers), none))
+        Ok(Self { hidden: Tests::Answers(answers), ..blank })
     }
 
     /// Returns the whole program for the program of a reply. After a prompt that ends in the head of a function, the
@@ -188,35 +188,32 @@ fn humaneval(task: &Task, test: &str, entry: &str) -> Problem {
 fn examples(prompt: &str) -> Vec<ExamTest> {
     let lines: Vec<&str> = prompt.lines().map(str::trim).collect();
     let pairs = lines.windows(2).filter_map(|pair| Some((pair[0].strip_prefix(">>> ")?, pair[1])));
-    let literal = |value: &str| {
-        let begins = value.starts_with(|c: char| c.is_ascii_digit() || "'\"([{-".contains(c));
-        begins || ["True", "False", "None"].contains(&value)
-    };
-    let tests = pairs.filter(|(_, value)| literal(value));
+    let tests = pairs.filter(|(_, value)| is_literal(value));
     tests
         .map(|(call, value)| ExamTest::Code { code: format!("assert {call} == {value}") })
         .collect()
 }
 
+fn is_literal(value: &str) -> bool {
+    value.starts_with(|c: char| c.is_ascii_digit() || "'\"([{-".contains(c))
+        || ["True", "False", "None"].contains(&value)
+}
+
 /// Returns code that tests may use: the imports of MBPP (`test_imports`), and other definitions of the row.
 fn setup(data: &Map<String, Value>) -> Result<Vec<String>, String> {
-    let wrong = |key: &str, value: &Value| {
-        Err(format!("`{key}` is {value}; write Python, as a text or a list of lines"))
-    };
     let mut setup = Vec::new();
     for key in ["test_imports", "setup", "test_setup_code"] {
         match data.get(key) {
             None | Some(Value::Null) => {}
             Some(Value::String(code)) => setup.push(code.clone()),
-            Some(value @ Value::Array(lines)) => {
-                for line in lines {
-                    match line {
-                        Value::String(line) => setup.push(line.clone()),
-                        _ => return wrong(key, value),
-                    }
-                }
+            Some(Value::Array(lines)) if lines.iter().all(Value::is_string) => {
+                setup.extend(lines.iter().filter_map(Value::as_str).map(str::to_owned));
             }
-            Some(value) => return wrong(key, value),
+            Some(value) => {
+                return Err(format!(
+                    "`{key}` is {value}; write Python, as a text or a list of lines"
+                ));
+            }
         }
     }
     setup.retain(|code| !code.trim().is_empty());
@@ -239,15 +236,28 @@ fn tested(tests: &[ExamTest], setup: &str, solution: Option<&str>) -> Result<Str
 
 /// Reads statements as texts, or objects in the form of [`ExamTest`].
 fn calls(rows: &Value, key: &str) -> Result<Vec<ExamTest>, String> {
-    let rows = rows.as_array().ok_or_else(|| format!("`{key}` is no list"))?;
-    let test = |row: &Value| match row {
+    let rows = as_list(Some(rows), key)?;
+    if rows.is_empty() {
+        return Err(format!("`{key}` is empty"));
+    }
+    rows.iter().map(|row| read_test(row, key)).collect()
+}
+
+fn read_test(row: &Value, key: &str) -> Result<ExamTest, String> {
+    match row {
         Value::String(code) => Ok(ExamTest::Code { code: code.clone() }),
         row => serde_json::from_value(row.clone()).map_err(|_| {
             format!("`{key}` has {row}; write a statement, or `arguments` and `expected`")
         }),
-    };
-    let tests: Vec<ExamTest> = rows.iter().map(test).collect::<Result<_, _>>()?;
-    if tests.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(tests) }
+    }
+}
+
+fn text_at<'v>(row: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
+    row.get(key).and_then(Value::as_str)
+}
+
+fn as_list<'v>(value: Option<&'v Value>, key: &str) -> Result<&'v Vec<Value>, String> {
+    value.and_then(Value::as_array).ok_or_else(|| format!("`{key}` is no list"))
 }
 
 /// Returns the object with `inputs` and `outputs`, wherever the row has it.
@@ -257,7 +267,7 @@ fn pairs(data: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String
     }
     let answer = data.get("answers").and_then(|answers| answers.get(0)).and_then(Value::as_str);
     let answer = answer.filter(|text| text.trim_start().starts_with('{'));
-    let Some(text) = data.get("input_output").and_then(Value::as_str).or(answer) else {
+    let Some(text) = text_at(data, "input_output").or(answer) else {
         return Ok(None);
     };
     let pairs: Map<String, Value> = serde_json::from_str(text)
@@ -266,10 +276,8 @@ fn pairs(data: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String
 }
 
 fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests, String> {
-    let list = |key: &str| {
-        pairs.get(key).and_then(Value::as_array).ok_or_else(|| format!("`{key}` is no list"))
-    };
-    let (inputs, outputs) = (list("inputs")?, list("outputs")?);
+    let inputs = as_list(pairs.get("inputs"), "inputs")?;
+    let outputs = as_list(pairs.get("outputs"), "outputs")?;
     if inputs.is_empty() || inputs.len() != outputs.len() {
         let (n, m) = (inputs.len(), outputs.len());
         return Err(format!(
@@ -286,16 +294,21 @@ fn inputs_and_outputs(pairs: &Map<String, Value>, called: bool) -> Result<Tests,
         });
         return Ok(Tests::Calls(tests.collect::<Result<_, String>>()?));
     }
-    let text = |value: &Value| match value {
+    let streams = rows.map(|(input, output)| {
+        Ok(Stream { input: stream_text(input)?, output: stream_text(output)? })
+    });
+    Ok(Tests::Streams(streams.collect::<Result<_, String>>()?))
+}
+
+/// Reads a text, or joins a list of lines.
+fn stream_text(value: &Value) -> Result<String, String> {
+    match value {
         Value::String(text) => Ok(text.clone()),
         Value::Array(lines) if lines.iter().all(Value::is_string) => {
             Ok(lines.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n"))
         }
         other => Err(format!("{other} is neither text nor a list of lines")),
-    };
-    let streams =
-        rows.map(|(input, output)| Ok(Stream { input: text(input)?, output: text(output)? }));
-    Ok(Tests::Streams(streams.collect::<Result<_, String>>()?))
+    }
 }
 
 /// Reads arguments as a list, or as one JSON value per line.

@@ -28,23 +28,25 @@ pub(super) fn tolerance(task: &Task) -> Result<Option<f64>, String> {
 /// of the actual answer will be accepted".
 fn stated(question: &str) -> Option<f64> {
     let text: String = question.to_lowercase().chars().filter_map(plain).collect();
-    let around = |at: usize, word: &str| {
-        let before =
-            text[..at].char_indices().rev().take(REACH).last().map_or(at, |(start, _)| start);
-        let after = text[at + word.len()..].chars().take(REACH).collect::<String>();
-        (text[before..at].to_owned(), after)
-    };
     let error = text.match_indices("error").filter_map(|(at, word)| {
-        let (before, after) = around(at, word);
+        let (before, after) = text_around(&text, at, word);
         let kind = before.contains("relative") || before.contains("absolute");
-        bound(&after).filter(|_| kind)
+        bound(after).filter(|_| kind)
     });
     let within = text.match_indices("within").filter_map(|(at, word)| {
-        let after = around(at, word).1;
+        let (_, after) = text_around(&text, at, word);
         let accepted = after.contains("accepted") || after.contains("consideredcorrect");
-        bound(&after).filter(|_| accepted && after.starts_with(['1', '0']))
+        bound(after).filter(|_| accepted && after.starts_with(['1', '0']))
     });
     error.chain(within).next()
+}
+
+/// Returns the texts within reach before and after a word at this place.
+fn text_around<'t>(text: &'t str, at: usize, word: &str) -> (&'t str, &'t str) {
+    let start = text[..at].char_indices().rev().nth(REACH - 1).map_or(0, |(start, _)| start);
+    let after = &text[at + word.len()..];
+    let end = after.char_indices().nth(REACH).map_or(after.len(), |(end, _)| end);
+    (&text[start..at], &after[..end])
 }
 
 /// Returns a character of a bound as plain text; `None` for blanks and the marks of TeX.
@@ -58,52 +60,62 @@ fn plain(c: char) -> Option<char> {
 
 /// Returns the first power of ten with a negative exponent: `10^-6`, `10-6`, `1e-6`, `0.000001`.
 fn bound(text: &str) -> Option<f64> {
-    let at = |start: usize| {
-        let rest = &text[start..];
-        let exponent = ["10^-", "10-", "1e-"].iter().find_map(|mark| rest.strip_prefix(mark));
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        if let Some(exponent) = exponent {
-            let exponent: i32 = exponent[..digits(exponent)].parse().ok()?;
-            return (1..=12).contains(&exponent).then(|| 10_f64.powi(-exponent));
-        }
-        let decimals = rest.strip_prefix("0.")?;
-        let decimals = &decimals[..digits(decimals)];
-        let is_power = decimals.trim_start_matches('0') == "1";
-        is_power.then(|| 10_f64.powi(-(decimals.len() as i32)))
-    };
     let starts = text.char_indices().filter(|(start, c)| {
         matches!(*c, '0' | '1')
             && !text[..*start].ends_with(|c: char| c.is_ascii_digit() || c == '.')
     });
-    starts.filter_map(|(start, _)| at(start)).next()
+    starts.filter_map(|(start, _)| leading_power(&text[start..])).next()
+}
+
+/// Returns the power of ten with a negative exponent that a text begins with.
+fn leading_power(text: &str) -> Option<f64> {
+    if let Some(rest) = ["10^-", "10-", "1e-"].iter().find_map(|mark| text.strip_prefix(mark)) {
+        let exponent: i32 = leading_digits(rest).parse().ok()?;
+        return (1..=12).contains(&exponent).then(|| 10_f64.powi(-exponent));
+    }
+    let decimals = leading_digits(text.strip_prefix("0.")?);
+    let is_power = decimals.trim_start_matches('0') == "1";
+    is_power.then(|| 10_f64.powi(-(decimals.len() as i32)))
+}
+
+fn leading_digits(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    &text[..end]
 }
 
 /// Returns true if two outputs have the same lines and words, where numbers that are not both whole may differ by the
 /// tolerance: as a share of the wanted one if that is above 1.
 pub(super) fn near_lines(found: &str, wanted: &str, tolerance: f64) -> bool {
-    let lines = |text: &str| -> Vec<Vec<String>> {
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
-        text.trim_end().lines().map(words).collect()
-    };
-    let (found, wanted) = (lines(found), lines(wanted));
-    let same = |(found, wanted): (&Vec<String>, &Vec<String>)| {
-        let pairs = || found.iter().zip(wanted);
-        found.len() == wanted.len() && pairs().all(|(a, b)| near(a, b, tolerance))
-    };
-    found.len() == wanted.len() && found.iter().zip(&wanted).all(same)
+    let (found, wanted) = (words_of_lines(found), words_of_lines(wanted));
+    found.len() == wanted.len()
+        && found.iter().zip(&wanted).all(|(found, wanted)| near_words(found, wanted, tolerance))
 }
 
-fn near(found: &str, wanted: &str, tolerance: f64) -> bool {
-    let whole =
-        |word: &str| word.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit());
-    let number = |word: &str| word.parse().ok().filter(|number: &f64| number.is_finite());
-    match (number(found), number(wanted)) {
+fn words_of_lines(text: &str) -> Vec<Vec<&str>> {
+    text.trim_end().lines().map(|line| line.split_whitespace().collect()).collect()
+}
+
+fn near_words(found: &[&str], wanted: &[&str], tolerance: f64) -> bool {
+    found.len() == wanted.len()
+        && found.iter().zip(wanted).all(|(found, wanted)| is_near(found, wanted, tolerance))
+}
+
+fn is_near(found: &str, wanted: &str, tolerance: f64) -> bool {
+    match (finite_number(found), finite_number(wanted)) {
         _ if found == wanted => true,
-        (Some(a), Some(b)) if !(whole(found) && whole(wanted)) => {
+        (Some(a), Some(b)) if !(is_whole(found) && is_whole(wanted)) => {
             (a - b).abs() <= tolerance * b.abs().max(1.0)
         }
         _ => false,
     }
+}
+
+fn finite_number(word: &str) -> Option<f64> {
+    word.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn is_whole(number: &str) -> bool {
+    number.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]

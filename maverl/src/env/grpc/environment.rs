@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::server::Server;
 use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
-use crate::env::{EnvError, Environment, Session, remote};
+use crate::env::options::{read_key, read_timeout};
+use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
@@ -70,7 +71,7 @@ impl GrpcEnvironment {
                 EnvError(format!("`ca_file`: cannot read {}: {error}", path.display()))
             })?)
         };
-        let (key, timeout) = (remote::key(&self.key_env)?, remote::timeout(self.timeout_s)?);
+        let (key, timeout) = (read_key(&self.key_env)?, read_timeout(self.timeout_s)?);
         Server::new(&self.url, key.as_deref(), ca, timeout, self.retries).map_err(EnvError)
     }
 }

@@ -60,8 +60,8 @@ impl Server {
         timeout: Duration,
         retries: u32,
     ) -> Result<Self, String> {
-        let wrong = || format!("`url` is {url:?}; write a whole URL, as \"http://127.0.0.1:8000\"");
-        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| wrong())?;
+        let wrong = format!("`url` is {url:?}; write a whole URL, as \"http://127.0.0.1:8000\"");
+        let Ok(endpoint) = Endpoint::from_shared(url.to_owned()) else { return Err(wrong) };
         let endpoint = endpoint.connect_timeout(timeout);
         let endpoint = match endpoint.uri().scheme_str() {
             Some("http") => endpoint,
@@ -75,21 +75,21 @@ impl Server {
                     format!("`ca_file` has no usable certificates: {}", causes(&error))
                 })?
             }
-            _ => return Err(wrong()),
+            _ => return Err(wrong),
         };
         let key = key.map(|key| MetadataValue::try_from(format!("Bearer {key}"))).transpose();
         let mut key = key.map_err(|_| "the key has characters that no header can have")?;
         if let Some(key) = &mut key {
             key.set_sensitive(true);
         }
-        let random = || RandomState::new().build_hasher().finish();
+        let [a, b] = [0, 1].map(|_| RandomState::new().build_hasher().finish());
         Ok(Self(Arc::new(ServerState {
             endpoint,
             channel: OnceLock::new(),
             key,
             timeout,
             retries,
-            name: format!("{:016x}{:016x}", random(), random()),
+            name: format!("{a:016x}{b:016x}"),
             sessions: AtomicU64::new(0),
             renewals: Mutex::default(),
             tools: TaskTools::default(),
@@ -104,9 +104,8 @@ impl Server {
             // A connection lives on the runtime that opened it; that of the run opens another one.
             let mut client = EnvironmentClient::new(server.0.endpoint.connect_lazy());
             let request = server.request(DescribeRequest {});
-            let answer = tokio::time::timeout(server.0.timeout, client.describe(request)).await;
-            let late = |_| Status::deadline_exceeded(remote::late(server.0.timeout));
-            answer.map_err(late).flatten().map_err(|status| reason(&status))
+            let answer = server.in_time(client.describe(request)).await;
+            answer.map_err(|status| reason(&status))
         });
         let described = described
             .map_err(|what| EnvError(format!("`url`: {}: {what}", self.address())))?
@@ -273,6 +272,15 @@ impl Server {
         }
     }
 
+    /// Awaits an answer within the time of one.
+    async fn in_time<A>(
+        &self,
+        answer: impl Future<Output = Result<A, Status>>,
+    ) -> Result<A, Status> {
+        let answer = tokio::time::timeout(self.0.timeout, answer).await;
+        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded(remote::late(self.0.timeout))))
+    }
+
     /// Sends a message until it is answered, within the number of attempts. The server executes it once.
     async fn call<Q: Clone, A, F: Future<Output = Result<Response<A>, Status>>>(
         &self,
@@ -283,10 +291,7 @@ impl Server {
         loop {
             let channel = self.0.channel.get_or_init(|| self.0.endpoint.connect_lazy()).clone();
             let client = EnvironmentClient::new(channel).max_decoding_message_size(MOST_BYTES);
-            let answer = send(client, self.request(message.clone()));
-            let answer = tokio::time::timeout(self.0.timeout, answer).await;
-            let late = |_| Status::deadline_exceeded(remote::late(self.0.timeout));
-            let status = match answer.map_err(late).flatten() {
+            let status = match self.in_time(send(client, self.request(message.clone()))).await {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => status,
             };

@@ -20,7 +20,8 @@ use super::form::{self, show_observation};
 use super::server::Server;
 use super::socket::Frame;
 use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
-use crate::env::{EnvError, Environment, Session, remote};
+use crate::env::options::{read_key, read_timeout};
+use crate::env::{EnvError, Environment, Session};
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::Tool;
 
@@ -180,8 +181,8 @@ fn state_of(session: &Session) -> Result<State, EnvError> {
 impl Environment for OpenEnv {
     fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
         crate::client::addresses(&self.url).map_err(|what| EnvError(format!("`url` {what}")))?;
-        remote::timeout(self.timeout_s)?;
-        remote::key(&self.key_env)?;
+        read_timeout(self.timeout_s)?;
+        read_key(&self.key_env)?;
         for (name, form) in [("action", &self.action), ("observation", &self.observation)] {
             if form.trim().is_empty() {
                 let what = "is empty; write \"auto\", \"json\" or the name of a field";
@@ -196,7 +197,7 @@ impl Environment for OpenEnv {
     }
 
     fn start(&mut self, _: &Path) -> Result<(), EnvError> {
-        let (key, timeout) = (remote::key(&self.key_env)?, remote::timeout(self.timeout_s)?);
+        let (key, timeout) = (read_key(&self.key_env)?, read_timeout(self.timeout_s)?);
         let server = Server::start(&self.url, key, timeout, self.max_sessions)
             .map_err(|what| EnvError(format!("`url`: {what}")))?;
         self.server = Some(Arc::new(server));

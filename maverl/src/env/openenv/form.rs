@@ -29,11 +29,10 @@ pub(super) struct ActionForm {
 impl ActionForm {
     /// Reads the JSON Schema of actions.
     pub(super) fn of_schema(schema: &Value) -> Self {
-        let own = |name: &str| !COMMON.contains(&name);
         let mut properties = schema["properties"].as_object().cloned().unwrap_or_default();
-        properties.retain(|name, _| own(name));
+        properties.retain(|name, _| !COMMON.contains(&name.as_str()));
         let required = schema["required"].as_array().into_iter().flatten();
-        let required = required.filter_map(Value::as_str).filter(|name| own(name));
+        let required = required.filter_map(Value::as_str).filter(|name| !COMMON.contains(name));
         Self { properties, required: required.map(str::to_owned).collect() }
     }
 
@@ -45,9 +44,10 @@ impl ActionForm {
     /// Returns the action that ends an episode with an answer, if the server has one: with a field for it, or with
     /// `final` beside the only required field.
     pub(super) fn answer(&self, text: &str) -> Option<Value> {
-        let alone = |field: &&str| self.required.iter().all(|name| name == field);
-        let of_answers = |field: &&str| self.properties.contains_key(*field) && alone(field);
-        if let Some(field) = ANSWERS.into_iter().find(of_answers) {
+        let of_answers = ANSWERS.into_iter().find(|field| {
+            self.properties.contains_key(*field) && self.required.iter().all(|name| name == field)
+        });
+        if let Some(field) = of_answers {
             return Some(json!({field: text}));
         }
         let last = self.properties.get(FINAL).and_then(kind) == Some("boolean");
@@ -74,10 +74,10 @@ impl ActionForm {
     }
 
     fn description(&self) -> String {
-        let optional = |name: &str| {
-            if self.required.iter().any(|other| other == name) { "" } else { " (optional)" }
-        };
-        let names = self.properties.keys().map(|name| format!("`{name}`{}", optional(name)));
+        let names = self.properties.keys().map(|name| {
+            let optional = if self.required.contains(name) { "" } else { " (optional)" };
+            format!("`{name}`{optional}")
+        });
         let names: Vec<String> = names.collect();
         if names.is_empty() {
             "an action is a JSON object".to_owned()
@@ -98,15 +98,14 @@ fn object(text: &str) -> Option<Value> {
 /// Returns a text as a value of a schema.
 fn typed_value(schema: &Value, text: &str) -> Result<Value, String> {
     let text = text.trim();
-    let read = |kind: &str| match serde_json::from_str::<Value>(text) {
+    let Some(kind @ ("integer" | "number" | "boolean")) = kind(schema) else {
+        return Ok(Value::String(text.to_owned()));
+    };
+    match serde_json::from_str::<Value>(text) {
         Ok(value) if kind == "integer" && (value.is_i64() || value.is_u64()) => Ok(value),
         Ok(value) if kind == "number" && value.is_number() => Ok(value),
         Ok(value) if kind == "boolean" && value.is_boolean() => Ok(value),
         _ => Err(format!("an action is of type {kind}, as its JSON Schema says")),
-    };
-    match kind(schema) {
-        Some(kind @ ("integer" | "number" | "boolean")) => read(kind),
-        _ => Ok(Value::String(text.to_owned())),
     }
 }
 

@@ -105,14 +105,14 @@ impl Sender {
     ///
     /// If the connection has ended, or there is no answer within the time.
     pub(super) async fn ask(&self, message: &Value, limit: Duration) -> Result<Frame, String> {
-        let ended = || "the connection has ended".to_owned();
+        let ended = "the connection has ended";
         let asked = async {
             let (reply, answer) = oneshot::channel();
             // Longer than the wait below, so that an answer stays paired with its message.
             let limit = limit.saturating_mul(2);
             let command = SocketCommand { message: message.to_string(), limit, reply };
-            self.0.send(command).await.map_err(|_| ended())?;
-            answer.await.map_err(|_| ended())?
+            self.0.send(command).await.map_err(|_| ended)?;
+            answer.await.map_err(|_| ended)?
         };
         let answer = tokio::time::timeout(limit, asked).await.map_err(|_| late(limit))??;
         Frame::read(&answer)
@@ -128,7 +128,7 @@ impl Frame {
             Some("observation") => {
                 let reward = match &data["reward"] {
                     Value::Null => None,
-                    Value::Bool(right) => Some(f64::from(u8::from(*right))),
+                    Value::Bool(right) => Some(f64::from(*right)),
                     reward => Some(reward.as_f64().ok_or_else(|| {
                         let shown: String = reward.to_string().chars().take(SHOWN).collect();
                         format!("the reward of an observation is {shown}, which is no number")
@@ -138,13 +138,13 @@ impl Frame {
                 Ok(Self::Observation { observation, reward, done })
             }
             Some("error") => {
-                let text = |key: &str| data[key].as_str().unwrap_or_default().to_owned();
-                let mut message = text("message");
+                let [code, message] = ["code", "message"].map(|key| data[key].as_str());
+                let mut message = message.unwrap_or_default().to_owned();
                 let problems = data["errors"].as_array().into_iter().flatten();
                 for problem in problems.filter_map(|problem| problem["msg"].as_str()) {
                     message = format!("{message}: {problem}");
                 }
-                Ok(Self::Error { code: text("code"), message })
+                Ok(Self::Error { code: code.unwrap_or_default().to_owned(), message })
             }
             _ => {
                 let shown: String = text.chars().take(SHOWN).collect();

@@ -38,15 +38,16 @@ fn fetch_tasks(
     let (http, _) = addresses(&server.url).map_err(|what| format!("`environment.url` {what}"))?;
     let key = key(&server.key_env)?;
     let timeout = Duration::try_from_secs_f64(server.timeout_s).map_err(|e| e.to_string())?;
-    let client = |path: &str| Client::new(format!("{http}/{path}"), key.clone(), timeout, 0, 1);
-    let names = client("list_environments").get()?;
+    let url = format!("{http}/list_environments");
+    let names = Client::new(url, key.clone(), timeout, 0, 1).get()?;
     let names: Vec<String> = serde_json::from_str(&names)
         .map_err(|error| format!("the answer of `/list_environments`: {error}"))?;
     let Some(source) = names.into_iter().next() else {
         return Err(format!("the server at {http} lists no environment"));
     };
     let path = format!("{source}/tasks");
-    let answer = client(&path).ask(&json!({ "split": split }))?;
+    let client = Client::new(format!("{http}/{path}"), key, timeout, 0, 1);
+    let answer = client.ask(&json!({ "split": split }))?;
     let texts: Vec<KeyPath> =
         texts.iter().map(|path| [&["tasks".to_owned()], path.as_slice()].concat()).collect();
     let answer = with_numbers_as_written(answer.as_bytes(), &texts);

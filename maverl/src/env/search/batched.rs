@@ -62,38 +62,35 @@ impl BatchedSearch {
         queries: &[Q],
         k: usize,
     ) -> Result<Vec<Vec<FoundDocument<'_>>>, EnvError> {
-        let queries = || queries.iter().map(AsRef::<str>::as_ref);
         let mut known: Vec<Option<FoundDocuments>> =
-            queries().map(|query| self.cached.kept.get(query, k)).collect();
-        let new = || queries().zip(&known).filter(|(_, known)| known.is_none());
-        let new: Vec<String> = new().map(|(query, _)| query.to_owned()).collect();
+            queries.iter().map(|query| self.cached.kept.get(query.as_ref(), k)).collect();
+        let new = queries.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let new: Vec<String> = new.map(|(query, _)| query.as_ref().to_owned()).collect();
         if !new.is_empty() {
             let unknown = known.iter_mut().filter(|known| known.is_none());
             for (unknown, found) in unknown.zip(self.ask(new, k).await?) {
                 *unknown = Some(found);
             }
         }
-        let hits =
-            |found: FoundDocuments| found.iter().map(|ranked| self.index().hit(*ranked)).collect();
-        Ok(known.into_iter().flatten().map(hits).collect())
+        Ok(known.iter().flatten().map(|found| self.index().hits(found)).collect())
     }
 
     /// Waits until these queries are answered, or until this caller holds the lock and answers all pending ones.
     async fn ask(&self, queries: Vec<String>, k: usize) -> Result<Vec<FoundDocuments>, EnvError> {
         let (answer, mut answered) = oneshot::channel();
         self.waiting().push(QueuedQueries { queries, k, answer });
-        let broken = |_| EnvError::new("the index broke down");
-        tokio::select! {
+        let found = tokio::select! {
             biased;
-            found = &mut answered => return found.map_err(broken)?,
+            found = &mut answered => found,
             _turn = self.turn.lock() => {
                 let (cached, asks) = (Arc::clone(&self.cached), std::mem::take(&mut *self.waiting()));
                 // On a blocking thread, so that no other task is delayed. If the search panics, no caller gets an
                 // answer.
                 let _ = tokio::task::spawn_blocking(move || cached.answer(asks)).await;
+                answered.await
             }
-        }
-        answered.await.map_err(broken)?
+        };
+        found.map_err(|_| EnvError::new("the index broke down"))?
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<QueuedQueries>> {
@@ -115,8 +112,8 @@ impl CachedIndex {
     fn batch(&self, k: usize, asks: Vec<QueuedQueries>) {
         let queries = asks.iter().flat_map(|ask| &ask.queries).map(String::as_str);
         let queries: Vec<&str> = queries.collect::<BTreeSet<_>>().into_iter().collect();
-        let waits = || asks.iter().any(|ask| !ask.answer.is_closed());
-        let parts = queries.chunks(AT_ONCE).take_while(|_| waits());
+        let parts = queries.chunks(AT_ONCE);
+        let parts = parts.take_while(|_| asks.iter().any(|ask| !ask.answer.is_closed()));
         let found: Result<Vec<_>, EnvError> =
             parts.map(|part| self.index.rank_queries(part, k)).collect();
         let found: Vec<FoundDocuments> = match found {

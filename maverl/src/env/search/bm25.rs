@@ -61,19 +61,11 @@ impl Bm25 {
         }
         let total: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
         let mean = total as f64 / lengths.len() as f64;
-        let norm = |length: u32| K1 * (1.0 - B + B * f64::from(length) / mean);
-        let norms: Vec<f64> = lengths.into_iter().map(norm).collect();
-        let shares = |counts: Vec<(u32, u32)>| -> Vec<Posting> {
-            let idf = idf(documents.len(), counts.len());
-            let share = |(place, count): (u32, u32)| {
-                let count = f64::from(count);
-                let share = idf * (K1 + 1.0) * count / (count + norms[place as usize]);
-                Posting { place, share: share as f32 }
-            };
-            counts.into_iter().map(share).collect()
-        };
-        let postings = counts.into_iter().map(|(word, counts)| (word, shares(counts))).into_map();
-        Self { documents: documents.len(), postings }
+        let lengths = lengths.into_iter().map(f64::from);
+        let norms: Vec<f64> = lengths.map(|length| K1 * (1.0 - B + B * length / mean)).collect();
+        let postings =
+            counts.into_iter().map(|(word, counts)| (word, word_postings(counts, &norms)));
+        Self { documents: documents.len(), postings: postings.into_map() }
     }
 
     /// Returns the best `k` documents that have a word of the query, best first; ties in document order.
@@ -92,6 +84,17 @@ impl Bm25 {
         };
         best_ranked(scores, k)
     }
+}
+
+/// Returns the postings of a word from its documents, with its number of occurrences in each.
+fn word_postings(counts: Vec<(u32, u32)>, norms: &[f64]) -> Vec<Posting> {
+    let idf = idf(norms.len(), counts.len());
+    let postings = counts.into_iter().map(|(place, count)| {
+        let count = f64::from(count);
+        let share = idf * (K1 + 1.0) * count / (count + norms[place as usize]);
+        Posting { place, share: share as f32 }
+    });
+    postings.collect()
 }
 
 /// Computes `ln(1 + (N − n + 0.5) / (n + 0.5))`.

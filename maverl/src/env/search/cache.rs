@@ -14,13 +14,12 @@ pub(super) struct QueryCache<T>(Option<Mutex<LruCache<(usize, String), T>>>);
 impl<T: Clone> QueryCache<T> {
     /// Creates a cache for a number of queries; 0 disables it.
     pub(super) fn new(queries: usize) -> Self {
-        // A cache of a fixed size would allocate its whole capacity at once.
-        let room = |size| {
+        Self(NonZeroUsize::new(queries).map(|size| {
+            // A cache of a fixed size would allocate its whole capacity at once.
             let mut cache = LruCache::unbounded();
             cache.resize(size);
             Mutex::new(cache)
-        };
-        Self(NonZeroUsize::new(queries).map(room))
+        }))
     }
 
     pub(super) fn get(&self, query: &str, k: usize) -> Option<T> {

@@ -36,6 +36,14 @@ pub struct Dense {
     pub neighbors: Neighbors,
 }
 
+impl Dense {
+    /// Returns the text of a document that is embedded.
+    fn document_text(&self, Document { title, text, .. }: &Document) -> String {
+        let gap = if title.is_empty() { "" } else { "\n" };
+        format!("{}{title}{gap}{text}", self.document_prefix)
+    }
+}
+
 /// Embedded documents.
 pub(super) struct DenseIndex {
     encoder: Encoder,
@@ -55,19 +63,13 @@ impl DenseIndex {
         encoder: Encoder,
         dense: &Dense,
     ) -> Result<Self, EnvError> {
-        let Dense { query_prefix, document_prefix, neighbors } = dense;
-        let text = |document: &Document| {
-            let Document { title, text, .. } = document;
-            let gap = if title.is_empty() { "" } else { "\n" };
-            format!("{document_prefix}{title}{gap}{text}")
-        };
-        let texts: Vec<String> = documents.iter().map(text).collect();
+        let texts: Vec<String> = documents.iter().map(|it| dense.document_text(it)).collect();
         let embeddings = encoder.encode(&texts)?;
-        let space = match neighbors {
+        let space = match dense.neighbors {
             Neighbors::Exact => Space::Exact(Exact::new(&embeddings, encoder.width())),
             Neighbors::Hnsw => Space::Hnsw(Hnsw::new(embeddings, encoder.width())),
         };
-        Ok(Self { encoder, prefix: query_prefix.clone(), space })
+        Ok(Self { encoder, prefix: dense.query_prefix.clone(), space })
     }
 
     /// Returns the `k` documents nearest to each query, nearest first.

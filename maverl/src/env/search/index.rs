@@ -132,10 +132,7 @@ impl Index {
         k: usize,
     ) -> Result<Vec<Vec<FoundDocument<'_>>>, EnvError> {
         let queries: Vec<&str> = queries.iter().map(AsRef::as_ref).collect();
-        let hits = |ranked: Vec<RankedDocument>| {
-            ranked.into_iter().map(|ranked| self.hit(ranked)).collect()
-        };
-        Ok(self.rank_queries(&queries, k)?.into_iter().map(hits).collect())
+        Ok(self.rank_queries(&queries, k)?.iter().map(|ranked| self.hits(ranked)).collect())
     }
 
     /// Returns the result of [`Index::search`] as positions.
@@ -158,9 +155,12 @@ impl Index {
         }
     }
 
-    /// Returns the document at a position of this index.
-    pub(super) fn hit(&self, RankedDocument { place, score }: RankedDocument) -> FoundDocument<'_> {
-        FoundDocument { document: &self.documents[place], score }
+    /// Returns the documents at positions of this index.
+    pub(super) fn hits(&self, ranked: &[RankedDocument]) -> Vec<FoundDocument<'_>> {
+        ranked
+            .iter()
+            .map(|it| FoundDocument { document: &self.documents[it.place], score: it.score })
+            .collect()
     }
 }
 

@@ -134,17 +134,16 @@ impl Environment for SearchEnvironment {
         validate::check_answers(tasks)?;
         let supported = tasks.iter().filter(|task| !task.texts("support").is_empty());
         let supported: Vec<Task> = supported.take(NOTED).cloned().collect();
-        let k = self.top_k;
-        let note = |recall| {
-            let n = supported.len();
-            let by = match self.ranking {
-                Ranking::Bm25 => "BM25",
-                Ranking::Dense => "dense",
-                Ranking::Hybrid => "hybrid",
-            };
-            format!("{by} recall@{k} of the supporting document: {recall:.3} on {n} questions")
+        let (k, n) = (self.top_k, supported.len());
+        let Some(recall) = self.recall(&supported, k)? else { return Ok(None) };
+        let by = match self.ranking {
+            Ranking::Bm25 => "BM25",
+            Ranking::Dense => "dense",
+            Ranking::Hybrid => "hybrid",
         };
-        Ok(self.recall(&supported, k)?.map(note))
+        Ok(Some(format!(
+            "{by} recall@{k} of the supporting document: {recall:.3} on {n} questions"
+        )))
     }
 
     async fn act(&self, _: &mut Session, action: Action) -> Result<Observation, EnvError> {
@@ -219,11 +218,10 @@ impl SearchEnvironment {
             .collect();
         let questions: Vec<&str> = supported.iter().map(|(question, _)| *question).collect();
         let found = batched.index().search(&questions, k)?;
-        let helps = |(hits, (_, support)): &(&Vec<FoundDocument<'_>>, &(&str, Vec<String>))| {
+        let helped = found.iter().zip(&supported).filter(|(hits, (_, support))| {
             hits.iter().any(|hit| support.contains(&hit.document.key))
-        };
-        let helped = found.iter().zip(&supported).filter(helps).count();
-        Ok((!supported.is_empty()).then(|| helped as f64 / supported.len() as f64))
+        });
+        Ok((!supported.is_empty()).then(|| helped.count() as f64 / supported.len() as f64))
     }
 
     /// Formats the result of a query: one line per document.

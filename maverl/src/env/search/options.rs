@@ -10,6 +10,7 @@ use crate::builtin::Document;
 use crate::client::lacks_https;
 use crate::data::{self, Bounds};
 use crate::env::EnvError;
+use crate::env::options::{read_key, read_timeout};
 use crate::files::{ModelFiles, ModelSource};
 
 impl SearchEnvironment {
@@ -26,7 +27,7 @@ impl SearchEnvironment {
             ["http://", "https://"].iter().find_map(|scheme| self.retriever.strip_prefix(scheme));
         let host = after.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
         if !self.retriever.is_empty() && !host {
-            return Err(EnvError::new(format!(
+            return Err(EnvError(format!(
                 "`retriever` is {:?}; write a whole URL, as \"http://127.0.0.1:8000/retrieve\"",
                 self.retriever
             )));
@@ -37,27 +38,8 @@ impl SearchEnvironment {
         if self.retriever.is_empty() && !self.key_env.is_empty() {
             return Err(EnvError::new("`key_env` has no effect without `retriever`; remove it"));
         }
-        self.key()?;
-        let timeout = Duration::try_from_secs_f64(self.timeout_s).ok();
-        timeout.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
-            EnvError::new(format!("`timeout_s` is {}; write seconds above 0", self.timeout_s))
-        })
-    }
-
-    /// Returns the retriever's key, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// If the environment variable of the key is not set.
-    fn key(&self) -> Result<Option<String>, EnvError> {
-        if self.key_env.is_empty() {
-            return Ok(None);
-        }
-        let key = std::env::var(&self.key_env).ok().filter(|key| !key.is_empty());
-        key.map(Some).ok_or_else(|| {
-            let variable = &self.key_env;
-            EnvError(format!("`key_env` names `{variable}`, which is not set, or empty"))
-        })
+        read_key(&self.key_env)?;
+        read_timeout(self.timeout_s)
     }
 
     /// Reads the documents of the corpus.
@@ -67,7 +49,7 @@ impl SearchEnvironment {
     /// If they cannot be read.
     pub(super) fn documents(&self, base: &Path) -> Result<Vec<Document>, EnvError> {
         data::corpus(&self.corpus, base, Bounds::of_corpus(self.max_mib))
-            .map_err(|error| EnvError::new(format!("`corpus`: {error}")))
+            .map_err(|error| EnvError(format!("`corpus`: {error}")))
     }
 
     /// Returns the encoder model if the ranking needs one.
@@ -138,7 +120,7 @@ impl SearchEnvironment {
             return Ok(SearchBackend::Index(BatchedSearch::new(self.index(base)?, self.cache)));
         }
         self.encoder(base)?;
-        let key = self.key()?;
+        let key = read_key(&self.key_env)?;
         let retriever = Retriever::new(&self.retriever, key, timeout, self.retries, self.cache);
         Ok(SearchBackend::Retriever(Arc::new(retriever)))
     }

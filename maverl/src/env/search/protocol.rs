@@ -208,9 +208,8 @@ struct Passage {
 impl RetrieverAnswer {
     /// Returns the documents for each query.
     pub(super) fn documents(self) -> Vec<Vec<Document>> {
-        let documents =
-            |items: Vec<RetrieverItem>| items.into_iter().map(RetrieverItem::document).collect();
-        self.result.into_iter().map(documents).collect()
+        let found = self.result.into_iter().map(Vec::into_iter);
+        found.map(|items| items.map(RetrieverItem::document).collect()).collect()
     }
 }
 

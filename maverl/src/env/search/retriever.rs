@@ -48,11 +48,11 @@ impl Retriever {
         if let Some(documents) = self.kept.get(query, k) {
             return Ok(documents);
         }
-        let failed = |what: String| EnvError(format!("retriever {what}"));
         let body = json!(Question::new(vec![query.to_owned()], k));
-        let text = self.client.post(&Arc::new(body)).await.body.map_err(failed)?;
-        let mut documents =
-            first(&text).map_err(|what| failed(format!("{}: {what}", self.client.address())))?;
+        let documents = self.client.post(&Arc::new(body)).await.body.and_then(|text| {
+            first(&text).map_err(|what| format!("{}: {what}", self.client.address()))
+        });
+        let mut documents = documents.map_err(|what| EnvError(format!("retriever {what}")))?;
         documents.truncate(k);
         self.kept.put_result(query, k, documents.clone());
         Ok(documents)

@@ -18,29 +18,23 @@ impl ToolsEnvironment {
         let functions = declared_tools();
         let given = self.tools.iter().chain(self.mcp.keys()).map(String::as_str);
         let given: BTreeSet<&str> = given.collect();
-        let known = |name: &str| {
-            given.contains(name) || BUILT_IN.contains(&name) || functions.contains_key(name)
-        };
+        let known = given.iter().chain(&BUILT_IN).chain(functions.keys()).copied().collect();
         tasks.iter().try_for_each(|task| {
             let goal = Goal::read(task)?;
-            check_named_tools(task, &given, known)
+            check_named_tools(task, &given, &known)
                 .and_then(|()| begins(task))
                 .and_then(|()| goal.can_be_reached())
                 .and_then(|()| goal.can_be_missed(task))
-                .map_err(|what| {
-                    EnvError::new(format!("the task `{}` of `{}`: {what}", task.id, task.source))
-                })
+                .map_err(|what| EnvError::of_task(task, what))
         })
     }
 
     /// Returns true if the task names tools, and the options have none of them.
     pub(super) fn leaves_none(&self, task: &Task) -> bool {
         let named = task.data.get("tools").and_then(Value::as_array);
-        let given = |name: &Value| {
-            let own = self.tools.iter().any(|one| name == one);
-            own || self.mcp.keys().any(|one| name == one)
-        };
-        named.is_some_and(|named| !named.is_empty() && !named.iter().any(given))
+        let Some(named) = named.filter(|named| !named.is_empty()) else { return false };
+        let mut given = self.tools.iter().chain(self.mcp.keys());
+        !given.any(|one| named.iter().any(|name| name == one))
     }
 }
 
@@ -48,21 +42,21 @@ impl ToolsEnvironment {
 fn check_named_tools(
     task: &Task,
     given: &BTreeSet<&str>,
-    known: impl Fn(&str) -> bool,
+    known: &BTreeSet<&str>,
 ) -> Result<(), String> {
-    let shown = || given.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    match task.data.get("tools") {
-        None | Some(Value::Null) => Ok(()),
+    let wrong = match task.data.get("tools") {
+        None | Some(Value::Null) => return Ok(()),
         Some(Value::Array(names)) => {
-            match names.iter().find(|name| !name.as_str().is_some_and(&known)) {
-                None => Ok(()),
-                Some(name) => {
-                    Err(format!("`tools` has {name}, which is none; there is {}", shown()))
-                }
+            let mut names = names.iter();
+            match names.find(|name| !name.as_str().is_some_and(|name| known.contains(name))) {
+                None => return Ok(()),
+                Some(name) => format!("`tools` has {name}, which is none; there is"),
             }
         }
-        Some(other) => Err(format!("`tools` is {other}; write a list of {}", shown())),
-    }
+        Some(other) => format!("`tools` is {other}; write a list of"),
+    };
+    let given: Vec<String> = given.iter().map(|name| format!("`{name}`")).collect();
+    Err(format!("{wrong} {}", given.join(", ")))
 }
 
 /// Checks that an episode can begin with the data of a task.

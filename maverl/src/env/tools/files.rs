@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::FilesOptions;
 use super::provider::{CallContext, CallFailure, ToolProvider, blocking, text, tool};
@@ -37,16 +37,11 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new(options: &FilesOptions, base: &Path) -> Result<Self, EnvError> {
         let FilesOptions { directory, max_bytes, max_files } = options;
-        let open = || {
-            let path = base.join(directory);
-            Dir::open_ambient_dir(&path, ambient_authority()).map_err(|error| {
-                EnvError::new(format!(
-                    "`files.directory`: `{}` cannot be opened: {error}",
-                    path.display()
-                ))
-            })
+        let below = if directory.is_empty() {
+            None
+        } else {
+            Some(Arc::new(open_directory(&base.join(directory))?))
         };
-        let below = if directory.is_empty() { None } else { Some(Arc::new(open()?)) };
         Ok(Self { below, max_bytes: *max_bytes, max_files: *max_files })
     }
 
@@ -85,15 +80,12 @@ impl Files {
         text: &str,
     ) -> Result<String, CallFailure> {
         self.room(state, &path, text)?;
-        let under = |other: &str, dir: &str| {
-            other.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
-        };
         let files = state.files.iter().filter(|(_, text)| text.is_some());
         for other in files.map(|(other, _)| other) {
-            if under(other, &path) {
+            if is_under(other, &path) {
                 return Err(format!("`{path}` is a directory").into());
             }
-            if under(&path, other) {
+            if is_under(&path, other) {
                 return Err(format!("`{other}` is a file, not a directory").into());
             }
         }
@@ -110,13 +102,14 @@ impl Files {
 
     /// Checks that a file may be written within the limits.
     fn room(&self, state: &State, path: &str, text: &str) -> Result<(), CallFailure> {
-        let others = || state.files.iter().filter(|(other, _)| other.as_str() != path);
-        let bytes: usize =
-            others().map(|(path, text)| path.len() + text.as_ref().map_or(0, String::len)).sum();
+        let others = state.files.iter().filter(|(other, _)| other.as_str() != path);
+        let bytes =
+            others.clone().map(|(path, text)| path.len() + text.as_ref().map_or(0, String::len));
+        let bytes: usize = bytes.sum();
         if bytes + path.len() + text.len() > self.max_bytes {
             return Err(format!("files may have {} bytes in all", self.max_bytes).into());
         }
-        if others().count() >= self.max_files {
+        if others.count() >= self.max_files {
             return Err(format!("no more than {} files may be changed", self.max_files).into());
         }
         Ok(())
@@ -133,18 +126,11 @@ impl Files {
 
 impl ToolProvider for Files {
     fn tools(&self) -> Vec<Tool> {
-        let takes = |fields: &[&str]| {
-            let properties: serde_json::Map<String, Value> = fields
-                .iter()
-                .map(|field| ((*field).to_owned(), json!({"type": "string"})))
-                .collect();
-            json!({"type": "object", "properties": properties, "required": fields, "additionalProperties": false})
-        };
         vec![
-            tool("list_files", "The paths of all files.", takes(&[])),
-            tool("read_file", "What a file says.", takes(&["path"])),
-            tool("write_file", "Makes a file of a text.", takes(&["path", "text"])),
-            tool("delete_file", "Removes a file.", takes(&["path"])),
+            tool("list_files", "The paths of all files.", text_fields(&[])),
+            tool("read_file", "What a file says.", text_fields(&["path"])),
+            tool("write_file", "Makes a file of a text.", text_fields(&["path", "text"])),
+            tool("delete_file", "Removes a file.", text_fields(&["path"])),
         ]
     }
 
@@ -168,6 +154,23 @@ impl ToolProvider for Files {
     }
 }
 
+/// Returns the parameters of a tool with these arguments, texts.
+fn text_fields(names: &[&str]) -> Value {
+    let properties = names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"})));
+    let properties: Map<String, Value> = properties.collect();
+    json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
+}
+
+fn open_directory(path: &Path) -> Result<Dir, EnvError> {
+    Dir::open_ambient_dir(path, ambient_authority()).map_err(|error| {
+        EnvError(format!("`files.directory`: `{}` cannot be opened: {error}", path.display()))
+    })
+}
+
+fn is_under(path: &str, dir: &str) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// Checks that a path is normalized and can be used in calls.
 pub(super) fn check_clean(path: &str, key: &str) -> Result<(), String> {
     match clean(path) {
@@ -180,13 +183,16 @@ pub(super) fn check_clean(path: &str, key: &str) -> Result<(), String> {
 /// Normalizes a path: relative, with parts joined by `/`, none of them `.` or `..`.
 pub(super) fn clean(path: &str) -> Result<String, String> {
     let parts: Vec<&str> = path.split('/').filter(|part| *part != ".").collect();
-    let odd = |c: char| c.is_control() || c == '\\' || c == ':';
-    let good = |part: &&str| !part.is_empty() && *part != ".." && !part.contains(odd);
-    if path.len() > PATH || parts.is_empty() || !parts.iter().all(good) {
+    if path.len() > PATH || parts.is_empty() || !parts.iter().all(|part| is_file_name(part)) {
         let shown: String = path.chars().take(60).collect();
         return Err(format!("`{shown}` is no path of a file here; write one like notes/today.txt"));
     }
     Ok(parts.join("/"))
+}
+
+fn is_file_name(part: &str) -> bool {
+    let is_odd = part.contains(|c: char| c.is_control() || c == '\\' || c == ':');
+    !part.is_empty() && part != ".." && !is_odd
 }
 
 fn missing_file(path: &str) -> String {
@@ -212,10 +218,10 @@ fn below_file(below: &Dir, path: &str) -> Result<String, String> {
 /// Adds the files of a directory. Links to directories are not followed.
 fn walk(dir: &Dir, at: &str, deep: usize, paths: &mut BTreeSet<String>) {
     let Ok(entries) = dir.entries() else { return };
-    let named = |entry: cap_std::fs::DirEntry| {
-        Some((entry.file_name().into_string().ok()?, entry.file_type().ok()?))
-    };
-    let mut entries: Vec<_> = entries.flatten().filter_map(named).collect();
+    let entries = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.file_type().ok()?)));
+    let mut entries: Vec<_> = entries.collect();
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     for (name, kind) in entries {
         if paths.len() >= LISTED {

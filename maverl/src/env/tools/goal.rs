@@ -1,7 +1,5 @@
 //! Goal of a task: an answer, files, rows of the database. Only the final state counts.
 
-use std::collections::BTreeMap;
-
 use maverl_answers::{AnswerVerdict, calculate_exactly, compare_answers};
 use serde_json::{Map, Value};
 
@@ -28,19 +26,22 @@ pub(super) struct Goal<'t> {
 
 impl<'t> Goal<'t> {
     pub(super) fn read(task: &'t Task) -> Result<Self, EnvError> {
-        let wrong = |what: &str| {
-            EnvError::new(format!("the task `{}` of `{}`: {what}", task.id, task.source))
-        };
         let answers = task.data.get("answers").and_then(Value::as_array);
         let answers = answers.into_iter().flatten().filter_map(Value::as_str).collect();
         let mut goal = Self { answers, files: None, query: None };
         match task.data.get("goal") {
             None => {}
-            Some(Value::Object(wanted)) => goal.read_state(wanted).map_err(|what| wrong(&what))?,
-            Some(other) => return Err(wrong(&format!("`goal` is {other}; write an object"))),
+            Some(Value::Object(wanted)) => {
+                goal.read_state(wanted).map_err(|what| EnvError::of_task(task, what))?;
+            }
+            Some(other) => {
+                let what = format!("`goal` is {other}; write an object");
+                return Err(EnvError::of_task(task, what));
+            }
         }
         if goal.answers.is_empty() && goal.files.is_none() && goal.query.is_none() {
-            return Err(wrong(
+            return Err(EnvError::of_task(
+                task,
                 "nothing to judge by; give its row an `answer`, or a `goal` of `files`, or of a `query` and its `rows`",
             ));
         }
@@ -81,9 +82,11 @@ impl<'t> Goal<'t> {
 
     /// Checks that some end of an episode satisfies all conditions.
     pub(super) fn can_be_reached(&self) -> Result<(), String> {
-        let never =
-            |answer: &&&str| normalize(answer).is_empty() && calculate_exactly(answer).is_err();
-        if let Some(answer) = self.answers.iter().find(never) {
+        let never = self
+            .answers
+            .iter()
+            .find(|answer| normalize(answer).is_empty() && calculate_exactly(answer).is_err());
+        if let Some(answer) = never {
             return Err(format!(
                 "`answer` is {answer:?}, which nothing that is said can be; write a number or words"
             ));
@@ -97,10 +100,6 @@ impl<'t> Goal<'t> {
         if !ASKING.contains(&word.as_str()) {
             return Err(format!("`goal.query` is {query:?}; write a SELECT"));
         }
-        let plain = |cell: &Value| cell.is_null() || cell.is_number() || cell.is_string();
-        let is_row = |row: &&Value| {
-            row.as_array().is_some_and(|row| !row.is_empty() && row.iter().all(plain))
-        };
         match rows.iter().find(|row| !is_row(row)) {
             None => Ok(()),
             Some(row) => Err(format!(
@@ -133,11 +132,10 @@ impl<'t> Goal<'t> {
         state: &State,
         answer: Option<&str>,
     ) -> Result<bool, EnvError> {
-        let answered = || {
-            let answer = answer.unwrap_or_default();
-            self.answers.iter().any(|reference| says(answer, reference))
-        };
-        if !(self.answers.is_empty() || answered()) || !self.files_as_wanted(task, state) {
+        let mut references = self.answers.iter();
+        let said = answer.unwrap_or_default();
+        let answered = self.answers.is_empty() || references.any(|reference| says(said, reference));
+        if !answered || !self.files_as_wanted(task, state) {
             return Ok(false);
         }
         match self.query {
@@ -154,14 +152,22 @@ impl<'t> Goal<'t> {
             wanted.iter().map(|(path, text)| (path.clone(), text.as_str().map(str::to_owned))),
         );
         // A file that never existed equals one that was written and deleted; a final newline is ignored.
-        let there = |files: &BTreeMap<String, Option<String>>| -> Vec<(String, Option<String>)> {
-            let trimmed = |text: &String| text.trim_end().to_owned();
-            let gone = |path: &String| wanted.get(path).is_some_and(Value::is_null);
-            let kept = files.iter().filter(|(path, text)| text.is_some() || gone(path));
-            kept.map(|(path, text)| (path.clone(), text.as_ref().map(trimmed))).collect()
-        };
-        there(&end) == there(&state.files)
+        let [end, found] = [&end, &state.files].map(|files| {
+            let kept = files.iter().filter(|(path, text)| {
+                text.is_some() || wanted.get(*path).is_some_and(Value::is_null)
+            });
+            kept.map(|(path, text)| (path, text.as_deref().map(str::trim_end)))
+        });
+        end.eq(found)
     }
+}
+
+/// Returns true for a list of numbers, texts and nulls that is not empty.
+fn is_row(row: &Value) -> bool {
+    let cells = row.as_array().filter(|cells| !cells.is_empty());
+    cells.is_some_and(|cells| {
+        !cells.iter().any(|it| it.is_boolean() || it.is_array() || it.is_object())
+    })
 }
 
 /// Returns the first word of a statement after comments.

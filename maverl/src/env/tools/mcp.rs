@@ -47,8 +47,7 @@ struct ServerThreads(Option<Runtime>);
 impl ServerThreads {
     fn new() -> Result<Self, EnvError> {
         let built = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime =
-            built.map_err(|error| EnvError::new(format!("no thread for `mcp`: {error}")))?;
+        let runtime = built.map_err(|error| EnvError(format!("no thread for `mcp`: {error}")))?;
         Ok(Self(Some(runtime)))
     }
 
@@ -81,21 +80,15 @@ pub(super) fn start(
     // One TLS provider for the process; an already installed one stays.
     drop(rustls::crypto::ring::default_provider().install_default());
     let threads = Arc::new(ServerThreads::new()?);
-    let connect = |(name, options): (&String, &McpServer)| {
-        let (on, base) = (Arc::clone(&threads), base.to_owned());
-        let (name, options) = (name.clone(), options.clone());
+    let servers = servers.iter().map(|(name, options)| {
+        let limit = Duration::try_from_secs_f64(options.timeout_s).unwrap_or(Duration::MAX);
+        let (name, options, base) = (name.clone(), options.clone(), base.to_owned());
+        let (address, threads) = (Address { name, options, base, limit }, Arc::clone(&threads));
         // The caller may be on a runtime already, whose threads must not block.
-        let waiting = std::thread::spawn(move || {
-            let limit = Duration::try_from_secs_f64(options.timeout_s).unwrap_or(Duration::MAX);
-            let address = Address { name: name.clone(), options, base, limit };
-            let connection = on.handle().block_on(Connection::start(&address))?;
-            let tools = connection.tools.clone();
-            let running = Mutex::new(RunningServer { connection, tries: 0 });
-            Ok(Server { name, tools, address, running, threads: on })
-        });
+        let waiting = std::thread::spawn(move || Server::connect(address, threads));
         waiting.join().unwrap_or_else(|_| Err(EnvError::new("`mcp`: the client broke")))
-    };
-    servers.iter().map(connect).collect()
+    });
+    servers.collect()
 }
 
 impl ToolProvider for Server {
@@ -140,8 +133,15 @@ impl ToolProvider for Server {
 }
 
 impl Server {
+    fn connect(address: Address, threads: Arc<ServerThreads>) -> Result<Self, EnvError> {
+        let connection = threads.handle().block_on(Connection::start(&address))?;
+        let (name, tools) = (address.name.clone(), connection.tools.clone());
+        let running = Mutex::new(RunningServer { connection, tries: 0 });
+        Ok(Self { name, tools, address, running, threads })
+    }
+
     fn server_gone(&self, what: &str) -> CallFailure {
-        CallFailure::World(EnvError::new(format!("the server `{}` of `mcp`: {what}", self.name)))
+        CallFailure::World(EnvError(format!("the server `{}` of `mcp`: {what}", self.name)))
     }
 
     /// Starts the server again after a call that has found it ended, unless another call did. Returns the failure of this
@@ -177,7 +177,16 @@ impl Server {
 
 /// Returns the text of a result, and of the resources in it; other content is only mentioned.
 fn show_result(result: &CallToolResult) -> String {
-    let text = |block: &ContentBlock| match block {
+    let texts: Vec<String> = result.content.iter().map(show_block).collect();
+    match (&result.structured_content, texts.is_empty()) {
+        (Some(value), true) => value.to_string(),
+        (None, true) => "(nothing)".to_owned(),
+        _ => texts.join("\n"),
+    }
+}
+
+fn show_block(block: &ContentBlock) -> String {
+    match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(_) => "(an image)".to_owned(),
         ContentBlock::Audio(_) => "(a sound)".to_owned(),
@@ -188,11 +197,5 @@ fn show_result(result: &CallToolResult) -> String {
         },
         ContentBlock::ResourceLink(link) => format!("(a resource: {})", link.uri),
         _ => "(a resource)".to_owned(),
-    };
-    let texts: Vec<String> = result.content.iter().map(text).collect();
-    match (&result.structured_content, texts.is_empty()) {
-        (Some(value), true) => value.to_string(),
-        (None, true) => "(nothing)".to_owned(),
-        _ => texts.join("\n"),
     }
 }

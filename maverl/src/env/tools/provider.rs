@@ -96,8 +96,9 @@ pub(super) async fn within_limit<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<T, CallFailure> {
-    let late = |_| format!("it took longer than {} seconds", limit.as_secs_f64());
-    tokio::time::timeout(limit, work).await.map_err(late).map_err(CallFailure::Call)
+    tokio::time::timeout(limit, work).await.map_err(|_| {
+        CallFailure::Call(format!("it took longer than {} seconds", limit.as_secs_f64()))
+    })
 }
 
 /// A function declared with `#[tool]`.
@@ -111,7 +112,7 @@ impl Function {
     pub(super) fn new(declared: &'static DeclaredTool, limit: Duration) -> Result<Self, EnvError> {
         let tool = declared.tool();
         let tool = tool.map_err(|error| {
-            EnvError::new(format!("the tool `{}` ({}): {error}", declared.name, declared.item))
+            EnvError(format!("the tool `{}` ({}): {error}", declared.name, declared.item))
         })?;
         Ok(Self { tool, declared, limit })
     }

@@ -1,15 +1,15 @@
 //! The tool `python`: programs in the sandbox.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
-use maverl_sandbox::{Output, ProgramLimits, Sandbox, SandboxError};
+use maverl_sandbox::{Output, ProgramLimits, Sandbox};
 use tokio::sync::Semaphore;
 
 use super::PythonOptions;
 use super::provider::{CallContext, CallFailure, ToolProvider, blocking, text, tool_of_text};
 use crate::env::EnvError;
+use crate::env::options::{program_limits, program_places, sandbox_error};
 use crate::tools::{Call, Tool};
 
 /// Maximum output of a program in bytes, far above what is shown.
@@ -26,19 +26,13 @@ pub(super) struct PythonTool {
 
 impl PythonTool {
     pub(super) fn new(options: &PythonOptions) -> Result<Self, EnvError> {
-        let limits = limits(options)?;
-        let sandbox = Sandbox::new(&options.command, options.strict).map_err(|error| {
-            let option = match error {
-                SandboxError::Python { .. } => "`python.command`: ",
-                SandboxError::Lacking { .. } if options.strict => "`python.strict`: ",
-                _ => "",
-            };
-            EnvError::new(format!("{option}{error}"))
-        })?;
-        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let places = if options.parallel == 0 { cores() } else { options.parallel };
-        let places = Semaphore::new(places.min(Semaphore::MAX_PERMITS));
-        Ok(Self { sandbox: Arc::new(sandbox), limits, places: Arc::new(places) })
+        let PythonOptions { command, strict, seconds, memory_mib, parallel } = options;
+        let limits = program_limits("python.", *seconds, *memory_mib)?;
+        let limits = ProgramLimits { output: OUTPUT, ..limits };
+        let names = ["python.command", "python.strict"];
+        let sandbox = Sandbox::new(command, *strict)
+            .map_err(|error| sandbox_error(&error, names, *strict))?;
+        Ok(Self { sandbox: Arc::new(sandbox), limits, places: program_places(*parallel) })
     }
 
     /// Returns the warnings about missing layers of this machine's sandbox, and their consequences.
@@ -46,21 +40,6 @@ impl PythonTool {
         let warnings = self.sandbox.protection_gaps().into_iter();
         warnings.map(|warning| format!("the sandbox of `python` {warning}")).collect()
     }
-}
-
-fn limits(options: &PythonOptions) -> Result<ProgramLimits, EnvError> {
-    let PythonOptions { seconds, memory_mib, .. } = *options;
-    if !(seconds.is_finite() && (0.01..=3600.0).contains(&seconds)) {
-        let message = format!("`python.seconds` is {seconds}; write 0.01 to 3600");
-        return Err(EnvError::new(message));
-    }
-    if !(64..=1 << 20).contains(&memory_mib) {
-        let message = format!("`python.memory_mib` is {memory_mib}; write 64 to 1048576");
-        return Err(EnvError::new(message));
-    }
-    let time = Duration::from_secs_f64(seconds);
-    let memory = memory_mib << 20;
-    Ok(ProgramLimits { wall: time, cpu: time, memory, output: OUTPUT, ..ProgramLimits::default() })
 }
 
 impl ToolProvider for PythonTool {
@@ -91,15 +70,15 @@ impl ToolProvider for PythonTool {
 
 /// Returns the output of a program, and its error if it failed.
 fn output_text(output: &Output) -> Result<String, CallFailure> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    let printed = text(&output.stdout);
+    let [printed, errors] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it));
+    let printed = printed.trim_end();
     if output.succeeded() {
-        return Ok(if printed.is_empty() { "(it prints nothing)".to_owned() } else { printed });
+        let printed = if printed.is_empty() { "(it prints nothing)" } else { printed };
+        return Ok(printed.to_owned());
     }
-    let errors = text(&output.stderr);
-    let lines: Vec<&str> = errors.lines().collect();
+    let lines: Vec<&str> = errors.trim_end().lines().collect();
     let last = lines[lines.len().saturating_sub(LINES)..].join("\n");
-    let parts = [format!("the program {}", output.ending), last, printed];
+    let parts = [format!("the program {}", output.ending), last, printed.to_owned()];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Err(CallFailure::Call(parts.join("\n")))
 }

@@ -4,6 +4,7 @@
 //! the file. An authorizer decides what a statement may do while SQLite compiles it. Time, memory, size and rows are
 //! bounded.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -71,50 +72,50 @@ struct QueryDone {
 impl Sqlite {
     pub(super) fn new(options: &SqliteOptions, base: &Path) -> Result<Self, EnvError> {
         let SqliteOptions { database, writable, max_rows, seconds, max_kib } = options;
-        let wrong = |what: String| EnvError::new(format!("`sqlite.{what}"));
         if *max_kib < 16 || *max_kib > 1 << 20 {
-            return Err(wrong(format!("max_kib` is {max_kib}; write 16 to 1048576")));
+            return Err(EnvError(format!("`sqlite.max_kib` is {max_kib}; write 16 to 1048576")));
         }
         let time = Duration::try_from_secs_f64(*seconds).unwrap_or(Duration::MAX);
         let (writable, max_rows, max_bytes) = (*writable, *max_rows, max_kib << 10);
         let mut sqlite = Self { file: None, writable, max_rows, time, max_bytes };
         if !database.is_empty() {
             let path = base.join(database);
-            let unusable = |why: String| wrong(format!("database`: `{}` {why}", path.display()));
-            let size = std::fs::metadata(&path)
-                .map_err(|error| unusable(format!("cannot be read: {error}")))?
-                .len();
-            if writable && size > max_bytes as u64 {
-                return Err(unusable(format!(
-                    "has {size} bytes, more than `sqlite.max_kib` lets an episode have; raise that, or write `writable = false`"
-                )));
-            }
-            let tables = "SELECT name FROM sqlite_schema";
-            sqlite
-                .run(&DatabaseSource::File(path.clone()), tables)
-                .map_err(|what| unusable(format!("is no database: {what}")))?;
+            sqlite.check_file(&path).map_err(|why| {
+                EnvError(format!("`sqlite.database`: `{}` {why}", path.display()))
+            })?;
             sqlite.file = Some(path);
         }
         Ok(sqlite)
     }
 
+    /// Checks that a file is a database that an episode can have.
+    fn check_file(&self, path: &Path) -> Result<(), String> {
+        let file = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+        let size = file.len();
+        if self.writable && size > self.max_bytes as u64 {
+            return Err(format!(
+                "has {size} bytes, more than `sqlite.max_kib` lets an episode have; raise that, or write `writable = false`"
+            ));
+        }
+        let tables = "SELECT name FROM sqlite_schema";
+        let read = self.run(&DatabaseSource::File(path.to_owned()), tables);
+        read.map(drop).map_err(|what| format!("is no database: {what}"))
+    }
+
     /// Returns the database for the next statement of an episode.
     fn source(&self, task: &Task, state: &State) -> Result<DatabaseSource, EnvError> {
-        let damaged = |error: String| EnvError::new(format!("the episode's database: {error}"));
         if let Some(bytes) = &state.database {
-            return BASE64
-                .decode(bytes)
-                .map(DatabaseSource::Bytes)
-                .map_err(|error| damaged(error.to_string()));
+            return BASE64.decode(bytes).map(DatabaseSource::Bytes).map_err(damaged_database);
         }
         match (task.data.get("database"), &self.file) {
             (Some(Value::String(script)), _) => Ok(DatabaseSource::Script(script.clone())),
             (Some(other), _) => {
-                Err(damaged(format!("`database` of the task `{}` is {other}; write SQL", task.id)))
+                let what = format!("`database` of the task `{}` is {other}; write SQL", task.id);
+                Err(damaged_database(what))
             }
-            (None, Some(path)) if self.writable => std::fs::read(path)
-                .map(DatabaseSource::Bytes)
-                .map_err(|error| damaged(error.to_string())),
+            (None, Some(path)) if self.writable => {
+                std::fs::read(path).map(DatabaseSource::Bytes).map_err(damaged_database)
+            }
             (None, Some(path)) => Ok(DatabaseSource::File(path.clone())),
             (None, None) => Ok(DatabaseSource::Empty),
         }
@@ -129,8 +130,9 @@ impl Sqlite {
             .authorizer(Some(move |context: AuthContext<'_>| authorize(context, read)))
             .map_err(describe_error)?;
         let end = Instant::now().checked_add(limit);
-        let late = move || end.is_some_and(|end| Instant::now() >= end);
-        connection.progress_handler(STEPS, Some(late)).map_err(describe_error)?;
+        connection
+            .progress_handler(STEPS, Some(move || end.is_some_and(|end| Instant::now() >= end)))
+            .map_err(describe_error)?;
         let before = connection.total_changes();
         let (columns, rows, more, changes) = {
             let mut statement = connection.prepare(sql).map_err(describe_error)?;
@@ -250,6 +252,18 @@ fn authorize(context: AuthContext<'_>, read_only: bool) -> Authorization {
     if allow { Authorization::Allow } else { Authorization::Deny }
 }
 
+fn damaged_database(error: impl Display) -> EnvError {
+    EnvError(format!("the episode's database: {error}"))
+}
+
+fn show_cell(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// Describes an error in words for the model.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
 fn describe_error(error: Error) -> String {
@@ -283,14 +297,10 @@ impl QueryDone {
         if let (Some((count, _)), true) = (&self.changed, self.columns.is_empty()) {
             return format!("done; {count} rows changed");
         }
-        let cell = |value: &Value| match value {
-            Value::Null => "NULL".to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let line = |row: &Vec<Value>| row.iter().map(cell).collect::<Vec<_>>().join(" | ");
         let mut lines = vec![self.columns.join(" | ")];
-        lines.extend(self.rows.iter().map(line));
+        for row in &self.rows {
+            lines.push(row.iter().map(show_cell).collect::<Vec<_>>().join(" | "));
+        }
         match (self.rows.is_empty(), self.more) {
             (true, _) => lines.push("(no rows)".to_owned()),
             (_, true) => lines.push("(more rows)".to_owned()),
@@ -327,9 +337,7 @@ impl ToolProvider for Sqlite {
             Ok(done) => Ok(Some(done.rows.into_iter().map(Value::from).collect())),
             // An episode may drop the queried table.
             Err(_) if state.database.is_some() => Ok(None),
-            Err(what) => {
-                Err(EnvError::new(format!("`goal.query` of the task `{}`: {what}", task.id)))
-            }
+            Err(what) => Err(EnvError(format!("`goal.query` of the task `{}`: {what}", task.id))),
         });
         Some(asked)
     }

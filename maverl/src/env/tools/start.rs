@@ -42,8 +42,10 @@ impl ToolSet {
     /// without `tools`, all.
     pub(super) fn offered_tools(&self, task: &Task) -> Vec<Tool> {
         let named = task.data.get("tools").and_then(Value::as_array);
-        let offers = |name: &str| named.is_none_or(|named| named.iter().any(|one| one == name));
-        let tools = self.tools.iter().filter(|(name, _)| offers(name));
+        let tools = self
+            .tools
+            .iter()
+            .filter(|(name, _)| named.is_none_or(|named| named.iter().any(|one| one == name)));
         tools.map(|(_, tool)| tool.clone()).collect()
     }
 
@@ -86,9 +88,9 @@ impl ToolsEnvironment {
             match name.as_str() {
                 "python" => warnings.extend(PythonTool::new(&self.python)?.warnings()),
                 "search" => {
-                    let of_search =
-                        |EnvError(what): EnvError| EnvError(format!("`search`: {what}"));
-                    warnings.extend(self.search.validate(base, &[]).map_err(of_search)?);
+                    let checked = self.search.validate(base, &[]);
+                    let checked = checked.map_err(|what| EnvError(format!("`search`: {what}")));
+                    warnings.extend(checked?);
                 }
                 name => drop(self.provider(name, base)?),
             }
@@ -156,9 +158,7 @@ impl ToolsEnvironment {
             let known: BTreeSet<&str> = functions.keys().copied().chain(BUILT_IN).collect();
             let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
             let known = known.join(", ");
-            return Err(EnvError::new(format!(
-                "`tools` has `{name}`, which is none; there is {known}"
-            )));
+            return Err(EnvError(format!("`tools` has `{name}`, which is none; there is {known}")));
         };
         let limit = Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::MAX);
         Ok(Arc::new(Function::new(function, limit)?))
@@ -176,26 +176,21 @@ impl ToolsEnvironment {
 
     /// Checks the ranges of the numeric options.
     fn bounds(&self) -> Result<(), EnvError> {
-        let wrong = |key: &str, found: String, wanted: &str| {
-            Err(EnvError::new(format!("`{key}` is {found}; write {wanted}")))
+        let (timeout, cost, time) = (self.timeout_s, self.bad_call_cost, self.sqlite.seconds);
+        let (key, found, wanted) = if self.max_calls == 0 {
+            ("max_calls", 0.0, "at least 1")
+        } else if self.max_chars == 0 {
+            ("max_chars", 0.0, "at least 1")
+        } else if !(timeout.is_finite() && timeout > 0.0) {
+            ("timeout_s", timeout, "seconds above 0")
+        } else if !(cost.is_finite() && cost >= 0.0) {
+            ("bad_call_cost", cost, "0 or more")
+        } else if !(time.is_finite() && time > 0.0) {
+            ("sqlite.seconds", time, "seconds above 0")
+        } else {
+            return Ok(());
         };
-        let seconds = |seconds: f64| seconds.is_finite() && seconds > 0.0;
-        if self.max_calls == 0 {
-            return wrong("max_calls", "0".to_owned(), "at least 1");
-        }
-        if self.max_chars == 0 {
-            return wrong("max_chars", "0".to_owned(), "at least 1");
-        }
-        if !seconds(self.timeout_s) {
-            return wrong("timeout_s", self.timeout_s.to_string(), "seconds above 0");
-        }
-        if !(self.bad_call_cost.is_finite() && self.bad_call_cost >= 0.0) {
-            return wrong("bad_call_cost", self.bad_call_cost.to_string(), "0 or more");
-        }
-        if !seconds(self.sqlite.seconds) {
-            return wrong("sqlite.seconds", self.sqlite.seconds.to_string(), "seconds above 0");
-        }
-        Ok(())
+        Err(EnvError(format!("`{key}` is {found}; write {wanted}")))
     }
 
     /// Checks that each server has exactly one of `command` and `url`.
@@ -219,7 +214,7 @@ impl ToolsEnvironment {
                 }
                 _ => "has a `timeout_s` that is no time; write seconds above 0",
             };
-            return Err(EnvError::new(format!("`mcp` {name:?} {what}")));
+            return Err(EnvError(format!("`mcp` {name:?} {what}")));
         }
         Ok(())
     }

@@ -34,8 +34,7 @@ impl State {
 
     /// Reads the output of [`State::json`].
     pub(super) fn read(json: &Value) -> Result<Self, EnvError> {
-        Self::deserialize(json)
-            .map_err(|error| EnvError::new(format!("the episode's state: {error}")))
+        Self::deserialize(json).map_err(|error| EnvError(format!("the episode's state: {error}")))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -46,7 +45,8 @@ impl State {
 /// Returns the files with which a task's episodes begin.
 pub(super) fn files(task: &Task) -> BTreeMap<String, Option<String>> {
     let files = task.data.get("files").and_then(Value::as_object);
-    let text =
-        |(path, text): (&String, &Value)| Some((path.clone(), Some(text.as_str()?.to_owned())));
-    files.into_iter().flatten().filter_map(text).into_map()
+    let files = files.into_iter().flatten();
+    files
+        .filter_map(|(path, text)| Some((path.clone(), Some(text.as_str()?.to_owned()))))
+        .into_map()
 }

@@ -8,7 +8,7 @@ use crate::orchestra::reward_parts::Recipient;
 use crate::orchestra::team::{SeatOf, Team};
 use crate::orchestra::{AskError, Includes};
 use crate::task::Score;
-use crate::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
+use crate::trajectory::{Fault, FaultKind, Seat, TurnPath};
 
 impl<O: ?Sized> Team<O> {
     /// Returns the environment's score of an answer, for [`SeatOf::add_reward`] and [`Team::log_metric`]. A prompt that
@@ -55,8 +55,9 @@ impl<O: ?Sized, A: AgentName> SeatOf<'_, O, A> {
     pub fn last(&self) -> Option<TurnPath> {
         let branch = self.team.branch.path();
         let turns = lock(&self.team.table.turns);
-        let ours = |turn: &&Turn| turn.seat == self.seat && turn.path.0.starts_with(&branch.0);
-        turns.iter().filter(ours).map(|turn| turn.path.clone()).max()
+        let ours = turns.iter().filter(|turn| turn.seat == self.seat);
+        let paths = ours.map(|turn| &turn.path).filter(|path| path.0.starts_with(&branch.0));
+        paths.max().cloned()
     }
 
     /// Adds a named part to the reward of one turn.

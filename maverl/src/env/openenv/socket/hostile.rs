@@ -75,10 +75,10 @@ async fn a_handshake_that_is_none_is_an_error_and_the_key_goes_nowhere_else() {
 async fn answers_that_are_too_long_never_end_or_never_begin_are_errors() {
     // A frame of 2^62 bytes, fragments without a last one, pings without an answer, binary frames, and nothing.
     let (huge, text) = ([0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0], [b'a'; 8192]);
-    let fragment = |first: u8| [&[first, 126, 0x20, 0][..], &text].concat();
+    let [first, next] = [0x01, 0x00].map(|byte| [&[byte, 126, 0x20, 0][..], &text].concat());
     let cases: [(&str, Vec<u8>, Vec<u8>, bool); 6] = [
         ("huge", huge.to_vec(), text.to_vec(), true),
-        ("fragments", fragment(0x01), fragment(0x00), true),
+        ("fragments", first, next, true),
         ("pings", vec![], [&[0x89, 125][..], &text[..125]].concat(), false),
         ("binary", vec![], [&[0x82, 125][..], &text[..125]].concat(), false),
         ("reserved", vec![0xf1, 0], vec![], true),

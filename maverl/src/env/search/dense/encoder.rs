@@ -1,5 +1,7 @@
 //! A decoder model as an encoder: an embedding is pooled from the hidden states after the last norm.
 
+use std::fmt::Display;
+
 use maverl_kernels::attention::Packing;
 use serde::{Deserialize, Serialize};
 
@@ -46,10 +48,9 @@ impl Encoder {
         pooling: Pooling,
         max_tokens: usize,
     ) -> Result<Self, EnvError> {
-        let failed = |error: ModelError| EnvError(format!("`encoder`: {error}"));
         let files = ModelFiles::new(source);
-        let tokenizer = Tokenizer::load(&files).map_err(failed)?;
-        let model = Model::load(&files).map_err(failed)?;
+        let tokenizer = Tokenizer::load(&files).map_err(encoder_error)?;
+        let model = Model::load(&files).map_err(encoder_error)?;
         // Its weights never change.
         model.decoder.pack();
         let longest = max_tokens.min(model.config.max_position_embeddings);
@@ -82,8 +83,7 @@ impl Encoder {
                 tokens <= BATCH
             });
             let (batch, rest) = rows.split_at(fits.count().max(1));
-            self.forward(batch, &mut pool, &mut embeddings)
-                .map_err(|error| EnvError(format!("`encoder`: {error}")))?;
+            self.forward(batch, &mut pool, &mut embeddings).map_err(encoder_error)?;
             rows = rest;
         }
         if embeddings.iter().all(|value| value.is_finite()) {
@@ -95,8 +95,7 @@ impl Encoder {
 
     /// Returns the tokens of a text. A text that is too long is truncated to its first tokens and the closing token.
     fn ids(&self, text: &str) -> Result<Vec<u32>, EnvError> {
-        let ids = self.tokenizer.encode_framed(text);
-        let mut ids = ids.map_err(|error| EnvError(format!("`encoder`: {error}")))?;
+        let mut ids = self.tokenizer.encode_framed(text).map_err(encoder_error)?;
         if ids.len() > self.longest {
             ids.truncate(self.longest);
             if let (Some(last), Some(closing)) = (ids.last_mut(), self.closing) {
@@ -155,6 +154,10 @@ impl Encoder {
         normalize(&mut embedding);
         embedding
     }
+}
+
+fn encoder_error(error: impl Display) -> EnvError {
+    EnvError(format!("`encoder`: {error}"))
 }
 
 /// Scales a vector to length 1; zero vectors stay.

@@ -52,14 +52,15 @@ impl Hnsw {
 
     /// Returns `k` vectors with the largest inner products with each query of `[queries, width]`, approximately.
     pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<RankedDocument>> {
-        let nearest = |query: &[f32]| {
-            if self.links.is_empty() {
-                return Vec::new();
-            }
-            let start = self.descend(query, 0);
-            best_ranked(self.near(query, &[start], k.max(SEARCH_WIDTH), 0), k)
-        };
-        queries.par_chunks_exact(self.width).map(nearest).collect()
+        queries.par_chunks_exact(self.width).map(|query| self.nearest(query, k)).collect()
+    }
+
+    fn nearest(&self, query: &[f32], k: usize) -> Vec<RankedDocument> {
+        if self.links.is_empty() {
+            return Vec::new();
+        }
+        let start = self.descend(query, 0);
+        best_ranked(self.near(query, &[start], k.max(SEARCH_WIDTH), 0), k)
     }
 
     fn vector(&self, place: usize) -> &[f32] {
@@ -103,9 +104,9 @@ impl Hnsw {
         let most = if layer == 0 { 2 * LINKS } else { LINKS };
         self.links[node][layer].push(other);
         if self.links[node][layer].len() > most {
-            let ranked = |&place: &u32| self.ranked_document(self.vector(node), place as usize);
-            let all: Vec<RankedDocument> = self.links[node][layer].iter().map(ranked).collect();
-            self.links[node][layer] = self.choose(all, most);
+            let (vector, others) = (self.vector(node), self.links[node][layer].iter());
+            let ranked = others.map(|&place| self.ranked_document(vector, place as usize));
+            self.links[node][layer] = self.choose(ranked.collect(), most);
         }
     }
 
@@ -170,8 +171,9 @@ impl Hnsw {
         let (mut chosen, mut rest): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         for RankedDocument { place, score } in among {
             let vector = self.vector(place);
-            let apart = |&other: &u32| product(vector, self.vector(other as usize)) < score;
-            let into = if chosen.iter().all(apart) { &mut chosen } else { &mut rest };
+            let mut others = chosen.iter().map(|&other| self.vector(other as usize));
+            let is_apart = others.all(|other| product(vector, other) < score);
+            let into = if is_apart { &mut chosen } else { &mut rest };
             into.push(place as u32);
             if chosen.len() == most {
                 return chosen;

@@ -90,14 +90,15 @@ impl Connection {
             Ok::<_, String>((service, tools))
         };
         let started = tokio::time::timeout(address.limit, start).await;
-        let late = |_| format!("did not answer within {} seconds", address.limit.as_secs_f64());
-        let started = started.map_err(late).and_then(|started| started);
+        let started = started.unwrap_or_else(|_| {
+            Err(format!("did not answer within {} seconds", address.limit.as_secs_f64()))
+        });
         match started {
             Ok((service, tools)) => Ok(Self { service: Arc::new(service), tools, errors }),
             Err(what) => {
                 let wrote = errors.wrote().await;
                 let name = &address.name;
-                Err(EnvError::new(format!("the server `{name}` of `mcp` {what}{wrote}")))
+                Err(EnvError(format!("the server `{name}` of `mcp` {what}{wrote}")))
             }
         }
     }
