@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use maverl::data;
 use maverl::orchestra::ChatBackend;
-use maverl::prelude::*;
 use maverl::registry::{OrchestraEntry, Registry};
 use maverl::rollout::{EpisodeRequest, Rollout, Script};
 use maverl::{Purpose, Sources, check};

@@ -48,8 +48,8 @@ pub(super) fn compile(
     let time = Duration::from_secs(60);
     let limits =
         ProgramLimits { wall: time, cpu: time, memory: 4 << 30, ..ProgramLimits::default() };
-    let input = serde_json::to_vec(&texts).map_err(failed_look)?;
-    let output = judge.sandbox().run(COMPILES, &input, &limits).map_err(failed_look)?;
+    let input = serde_json::to_vec(&texts).map_err(compiler_error)?;
+    let output = judge.sandbox().run(COMPILES, &input, &limits).map_err(compiler_error)?;
     let said = String::from_utf8_lossy(&output.stdout);
     let lines = said.lines().map_while(|line| serde_json::from_str::<ProgramLine>(line).ok());
     let (mut bad, mut hopeless) = (BTreeMap::new(), BTreeMap::new());
@@ -73,7 +73,7 @@ pub(super) fn compile(
     Ok(Some(warnings.collect::<Vec<_>>().join("; ")).filter(|warning| !warning.is_empty()))
 }
 
-fn failed_look(error: impl Display) -> EnvError {
+fn compiler_error(error: impl Display) -> EnvError {
     EnvError(format!("the tests of the tasks: {error}"))
 }
 
