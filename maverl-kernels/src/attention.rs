@@ -50,21 +50,16 @@ pub fn attention(
     heads.assert_valid("attention");
     let n = packing.assert_valid("attention");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
-    for (name, len, width) in
-        [("q", q.len(), qw), ("k", k.len(), kvw), ("v", v.len(), kvw), ("out", out.len(), qw)]
-    {
-        assert_eq!(len, n * width, "attention: {name} has {len} elements, not [{n}, {width}]");
-    }
+    check_rows("attention", n, qw, [("q", q.len())]);
+    check_rows("attention", n, kvw, [("k", k.len()), ("v", v.len())]);
+    check_rows("attention", n, qw, [("out", out.len())]);
     let mut tasks = Vec::with_capacity(packing.offsets.len() + n / QUERIES);
     let mut out = out;
-    let of = |x, tokens: &Range<usize>, width| -> &[f32] {
-        let x: &[f32] = x;
-        &x[tokens.start * width..tokens.end * width]
-    };
     for [prefix, own] in packing.row_ranges() {
-        let keys = (SequenceKeys::Rows(of(k, &own, kvw)), SequenceValues::Whole(of(v, &own, kvw)));
-        let shared = (!prefix.is_empty()).then(|| [of(k, &prefix, kvw), of(v, &prefix, kvw)]);
-        let queries = of(q, &own, qw);
+        let [own_k, own_v] = [k, v].map(|x| token_rows(x, &own, kvw));
+        let keys = (SequenceKeys::Rows(own_k), SequenceValues::Whole(own_v));
+        let shared = (!prefix.is_empty()).then(|| [k, v].map(|x| token_rows(x, &prefix, kvw)));
+        let queries = token_rows(q, &own, qw);
         push_tasks(&mut tasks, queries, prefix.len(), keys, shared, heads, &mut out);
     }
     run_tasks(tasks, heads);
@@ -88,9 +83,7 @@ pub fn attention_cached(
     heads.assert_valid("attention_cached");
     let qw = heads.q_width();
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
-    for (name, len) in [("q", q.len()), ("out", out.len())] {
-        assert_eq!(len, n * qw, "attention_cached: {name} has {len} elements, not [{n}, {qw}]");
-    }
+    check_rows("attention_cached", n, qw, [("q", q.len()), ("out", out.len())]);
     for (i, &Segment { new_tokens, len, blocks: ids }) in segments.iter().enumerate() {
         assert!(
             new_tokens <= len && len <= ids.len() * BLOCK_TOKENS,
@@ -100,20 +93,14 @@ pub fn attention_cached(
     }
     if segments.iter().all(|segment| segment.new_tokens == 1) {
         // Decoding: one task for each segment, without allocating a list of tasks.
-        let one = |((segment, q), out): ((&Segment<'_>, _), _)| {
-            let (k, v) = (
-                SequenceKeys::from_blocks(&blocks, segment.blocks),
-                SequenceValues::from_blocks(&blocks, segment.blocks),
-            );
-            ForwardTask { q, k, v, prefix: None, first: segment.len - 1, out }.run_task(heads);
-        };
         let work: usize = segments.iter().map(|segment| segment.len * qw).sum();
         if par::worth_it(work / PER_ELEMENT) {
-            let queries = segments.par_iter().zip(q.par_chunks_exact(qw));
-            queries.zip(out.par_chunks_exact_mut(qw)).for_each(one);
+            let tasks = segments.par_iter().zip(q.par_chunks_exact(qw));
+            let tasks = tasks.zip(out.par_chunks_exact_mut(qw));
+            tasks.for_each(|((segment, q), out)| decode_token(q, &blocks, segment, heads, out));
         } else {
-            let queries = segments.iter().zip(q.chunks_exact(qw));
-            queries.zip(out.chunks_exact_mut(qw)).for_each(one);
+            let tasks = segments.iter().zip(q.chunks_exact(qw)).zip(out.chunks_exact_mut(qw));
+            tasks.for_each(|((segment, q), out)| decode_token(q, &blocks, segment, heads, out));
         }
         return;
     }
@@ -158,12 +145,9 @@ pub fn attention_bwd(
     let n = packing.assert_valid("attention_bwd");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     let wide = [("q", q.len()), ("out", out.len()), ("dout", dout.len()), ("dq", dq.len())];
-    for (name, len) in wide {
-        assert_eq!(len, n * qw, "attention_bwd: {name} has {len} elements, not [{n}, {qw}]");
-    }
-    for (name, len) in [("k", k.len()), ("v", v.len()), ("dk", dk.len()), ("dv", dv.len())] {
-        assert_eq!(len, n * kvw, "attention_bwd: {name} has {len} elements, not [{n}, {kvw}]");
-    }
+    check_rows("attention_bwd", n, qw, wide);
+    let narrow = [("k", k.len()), ("v", v.len()), ("dk", dk.len()), ("dv", dv.len())];
+    check_rows("attention_bwd", n, kvw, narrow);
     let (mut dq, mut dk, mut dv) = (dq, dk, dv);
     // A family is a row and the rows that have it as prefix, in row order.
     let mut families: Vec<Vec<backward::BackwardTask<'_>>> =
@@ -191,9 +175,9 @@ pub fn attention_bwd(
         }
         families[family[r]].push(backward::BackwardTask { row, grads });
     }
-    let tokens =
-        |[prefix, own]: [Range<usize>; 2]| (2 * prefix.len() + own.len() + 1) * own.len() / 2;
-    let work: usize = packing.row_ranges().map(tokens).sum::<usize>() * qw;
+    let rows = packing.row_ranges();
+    let pairs = rows.map(|[prefix, own]| (2 * prefix.len() + own.len() + 1) * own.len() / 2);
+    let work = pairs.sum::<usize>() * qw;
     if !par::worth_it(work / PER_ELEMENT) {
         families.into_iter().for_each(|family| backward::run_family(family, heads, false));
     } else if families.len() < 2 * par::thread_count() {
@@ -201,6 +185,31 @@ pub fn attention_bwd(
     } else {
         families.into_par_iter().for_each(|family| backward::run_family(family, heads, false));
     }
+}
+
+/// Asserts that arrays are `[n, width]`.
+fn check_rows<const N: usize>(kernel: &str, n: usize, width: usize, arrays: [(&str, usize); N]) {
+    for (name, len) in arrays {
+        assert_eq!(len, n * width, "{kernel}: {name} has {len} elements, not [{n}, {width}]");
+    }
+}
+
+/// Returns the part of `x [n, width]` that belongs to some tokens.
+fn token_rows<'a>(x: &'a [f32], tokens: &Range<usize>, width: usize) -> &'a [f32] {
+    &x[tokens.start * width..tokens.end * width]
+}
+
+/// Attends from the only new token of a segment.
+fn decode_token(
+    q: &[f32],
+    blocks: &CacheBlocks<'_>,
+    segment: &Segment<'_>,
+    heads: Heads,
+    out: &mut [f32],
+) {
+    let k = SequenceKeys::from_blocks(blocks, segment.blocks);
+    let v = SequenceValues::from_blocks(blocks, segment.blocks);
+    ForwardTask { q, k, v, prefix: None, first: segment.len - 1, out }.run_task(heads);
 }
 
 /// Splits the first `len` elements off a slice.
@@ -227,8 +236,9 @@ fn push_tasks<'a>(
 }
 
 fn run_tasks(tasks: Vec<ForwardTask<'_>>, heads: Heads) {
-    let keys = |task: &ForwardTask<'_>| task.first + task.q.len() / heads.q_width();
-    let work: usize = tasks.iter().map(|task| keys(task) * task.q.len()).sum();
+    let work =
+        tasks.iter().map(|task| (task.first + task.q.len() / heads.q_width()) * task.q.len());
+    let work: usize = work.sum();
     if par::worth_it(work / PER_ELEMENT) {
         tasks.into_par_iter().for_each(|task| task.run_task(heads));
     } else {

@@ -28,15 +28,13 @@ pub fn gather_rows(table: &[f32], ids: &[u32], d: usize, out: &mut [f32]) {
 pub fn scatter_add(dy: &[f32], ids: &[u32], d: usize, dtable: &mut [f32]) {
     check_shapes("scatter_add", dtable.len(), ids, d, dy.len());
     // Each thread owns a range of ids and reads all tokens, so a row of the table is always summed in token order.
-    let add = |first: usize, rows: &mut [f32]| {
-        lanes::run_kernel(AddEmbeddingRows { dy, ids, d, first, rows })
-    };
     if !par::worth_it(dy.len()) {
-        return add(0, dtable);
+        return lanes::run_kernel(AddEmbeddingRows { dy, ids, d, first: 0, rows: dtable });
     }
-    let rows = (dtable.len() / d).div_ceil(4 * rayon::current_num_threads());
-    let parts = dtable.par_chunks_mut(rows * d).enumerate();
-    parts.for_each(|(i, part)| add(i * rows, part));
+    let each = (dtable.len() / d).div_ceil(4 * rayon::current_num_threads());
+    dtable.par_chunks_mut(each * d).enumerate().for_each(|(i, rows)| {
+        lanes::run_kernel(AddEmbeddingRows { dy, ids, d, first: i * each, rows });
+    });
 }
 
 /// Adds rows of `dy` to the rows of the table in `rows`; the first of those is `first`.

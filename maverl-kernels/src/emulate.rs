@@ -68,10 +68,9 @@ impl Default for ThreadSchedule {
 impl ThreadSchedule {
     /// Iterates over every order of threads with both times of copies.
     pub fn every_schedule() -> impl Iterator<Item = Self> {
-        let copies = |order| {
+        ORDERS.into_iter().flat_map(|order| {
             [false, true].map(|copies_at_once| Self { order, copies_at_once, ..Self::default() })
-        };
-        ORDERS.into_iter().flat_map(copies)
+        })
     }
 }
 
@@ -228,11 +227,16 @@ fn compiler_name() -> OsString {
 
 /// Returns the directory of the built libraries, which only this user can read; `None` if there is none.
 fn cache_dir() -> Option<PathBuf> {
-    let given = |name: &str| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let base = given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")))?;
+    let base =
+        absolute_dir("XDG_CACHE_HOME").or_else(|| Some(absolute_dir("HOME")?.join(".cache")))?;
     let dir = base.join("maverl").join("emulated");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.ok().map(|()| dir)
+}
+
+/// Returns the absolute path that a variable holds.
+fn absolute_dir(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute())
 }
 
 /// A new directory in another that only this process uses.

@@ -300,19 +300,31 @@ fn all_rows(
         unread.resize(targets.len(), LogitRow::default());
         &mut unread
     });
-    let one = |i: usize, ((logp, entropy), row): ((&mut f32, &mut f32), &mut LogitRow)| {
-        let logits = &logits[i * vocab..(i + 1) * vocab];
-        *row = lanes::run_kernel(RowOf { logits, inverse: inv_temperature[i] });
-        *logp = row.logp(logits[targets[i] as usize]);
-        *entropy = row.entropy() as f32;
-    };
+    let given = RowInputs { logits, vocab, targets, inv_temperature };
     if par::worth_it(logits.len()) {
         let outputs = logp.par_iter_mut().zip(entropy.par_iter_mut()).zip(rows);
         let outputs = outputs.with_min_len(par::GRAIN.div_ceil(vocab)).enumerate();
-        outputs.for_each(|(i, outputs)| one(i, outputs));
+        outputs.for_each(|(i, ((logp, entropy), row))| given.fill_row(i, logp, entropy, row));
     } else {
         let outputs = logp.iter_mut().zip(entropy.iter_mut()).zip(rows).enumerate();
-        outputs.for_each(|(i, outputs)| one(i, outputs));
+        outputs.for_each(|(i, ((logp, entropy), row))| given.fill_row(i, logp, entropy, row));
+    }
+}
+
+/// Inputs of some rows of [`logprobs`].
+struct RowInputs<'a> {
+    logits: &'a [f32],
+    vocab: usize,
+    targets: &'a [u32],
+    inv_temperature: &'a [f32],
+}
+
+impl RowInputs<'_> {
+    fn fill_row(&self, i: usize, logp: &mut f32, entropy: &mut f32, row: &mut LogitRow) {
+        let logits = &self.logits[i * self.vocab..(i + 1) * self.vocab];
+        *row = lanes::run_kernel(RowOf { logits, inverse: self.inv_temperature[i] });
+        *logp = row.logp(logits[self.targets[i] as usize]);
+        *entropy = row.entropy() as f32;
     }
 }
 

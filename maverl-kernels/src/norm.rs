@@ -79,16 +79,15 @@ fn run_backward<const ADD: bool>(
     let d = w.len();
     let block = ROWS * d;
     let mut partials = vec![0.0; x.len().div_ceil(block) * d];
-    let one = |start: usize, dx: &mut [f32], dw: &mut [f32]| {
-        let at = start * block..start * block + dx.len();
-        lanes::run_kernel(NormBackward::<ADD> { x: &x[at.clone()], w, eps, dy: &dy[at], dx, dw });
-    };
+    let given = x.chunks(block).zip(dy.chunks(block));
+    let to = dx.chunks_mut(block).zip(partials.chunks_mut(d));
+    let parts =
+        given.zip(to).map(|((x, dy), (dx, dw))| NormBackward::<ADD> { x, w, eps, dy, dx, dw });
+    let parts: Vec<_> = parts.collect();
     if par::worth_it(x.len()) {
-        let parts = dx.par_chunks_mut(block).zip(partials.par_chunks_mut(d)).enumerate();
-        parts.for_each(|(i, (dx, dw))| one(i, dx, dw));
+        parts.into_par_iter().for_each(lanes::run_kernel);
     } else {
-        let parts = dx.chunks_mut(block).zip(partials.chunks_mut(d)).enumerate();
-        parts.for_each(|(i, (dx, dw))| one(i, dx, dw));
+        parts.into_iter().for_each(lanes::run_kernel);
     }
     let Some(dw) = dw else { return };
     assert_eq!(dw.len(), d, "{name}: dw has {} elements, w has {d}", dw.len());

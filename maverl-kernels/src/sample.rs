@@ -49,7 +49,7 @@ pub struct TokenDraw {
 }
 
 /// Smallest temperature above zero. Smaller ones are raised to it, so that scaled logits stay finite.
-pub(crate) const COLDEST: f32 = 1e-6;
+const COLDEST: f32 = 1e-6;
 
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,7 +110,7 @@ pub fn sample_token(logits: &[f32], filter: &SamplingFilter, u: f64) -> Result<S
 
     let best = largest_logit(logits)?;
     let greedy = temperature == 0.0;
-    let inverse = if greedy { 1.0 } else { 1.0 / temperature.max(COLDEST) };
+    let inverse = inverse_temperature(temperature);
     let (row, id) = if greedy {
         (lanes::run_kernel(RowOf { logits, inverse }), best)
     } else {
@@ -147,8 +147,7 @@ pub fn sample_fresh(
     penalize_seen(&mut penalized, seen, penalty);
     let Sampled { id, .. } = sample_token(&penalized, filter, u)?;
     let SamplingFilter { temperature, .. } = *filter;
-    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::run_kernel(RowOf { logits, inverse });
+    let row = lanes::run_kernel(RowOf { logits, inverse: inverse_temperature(temperature) });
     let logprob = row.logp(logits[id as usize]);
     Ok(Sampled { id, logprob, entropy: row.entropy() as f32 })
 }
@@ -179,9 +178,7 @@ pub fn token_likelihood(
     n: usize,
 ) -> Result<TokenLikelihood, BadLogits> {
     largest_logit(logits)?;
-    let inverse = if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) };
-    let row = lanes::run_kernel(RowOf { logits, inverse });
-    let of = |id: u32| row.logp(logits[id as usize]);
+    let row = lanes::run_kernel(RowOf { logits, inverse: inverse_temperature(temperature) });
     let mut top: Vec<u32> = Vec::with_capacity(n + 1);
     for (id, &logit) in (0u32..).zip(logits) {
         let last = top.last().filter(|_| top.len() == n).map(|&last| logits[last as usize]);
@@ -191,7 +188,13 @@ pub fn token_likelihood(
             top.truncate(n);
         }
     }
-    Ok(TokenLikelihood { logprob: of(id), top: top.into_iter().map(|id| (id, of(id))).collect() })
+    let top = top.into_iter().map(|id| (id, row.logp(logits[id as usize]))).collect();
+    Ok(TokenLikelihood { logprob: row.logp(logits[id as usize]), top })
+}
+
+/// Returns the factor of logits at a temperature; 1 at temperature 0.
+pub(crate) fn inverse_temperature(temperature: f32) -> f32 {
+    if temperature == 0.0 { 1.0 } else { 1.0 / temperature.max(COLDEST) }
 }
 
 /// Applies the penalty to the logits of the tokens `seen`, each once.

@@ -102,23 +102,24 @@ impl std::error::Error for PathError {}
 
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |paths: &[Path]| paths.iter().map(|path| path.name()).collect::<Vec<_>>();
         let wrong = if self.known { "this processor lacks it" } else { "there is no such path" };
         write!(
             f,
             "`{VARIABLE}={}`: {wrong}; this processor has {} (without the variable, the last one is used)",
             self.value,
-            names(&available_paths()).join(", ")
+            path_names(true)
         )?;
         if !self.known {
-            write!(f, ", others {}", names(&missing_paths()).join(", "))?;
+            write!(f, ", others {}", path_names(false))?;
         }
         Ok(())
     }
 }
 
-fn missing_paths() -> Vec<Path> {
-    Path::ALL.into_iter().filter(|path| !path.is_available()).collect()
+/// Lists the paths that this processor supports, or the others.
+fn path_names(available: bool) -> String {
+    let paths = Path::ALL.into_iter().filter(|path| path.is_available() == available);
+    paths.map(Path::name).collect::<Vec<_>>().join(", ")
 }
 
 /// A path, and the instructions that vector code is compiled for on it.
@@ -135,8 +136,8 @@ fn parse_choice(value: Option<&OsStr>) -> Result<PathChoice, PathError> {
         return Ok(best.unwrap_or(PathChoice { path: Path::Scalar, arch: Arch::Scalar }));
     };
     let named = Path::ALL.into_iter().find(|path| value == path.name());
-    let refused = || PathError { value: value.display().to_string(), known: named.is_some() };
-    named.and_then(Path::supported_choice).ok_or_else(refused)
+    let (value, known) = (value.display().to_string(), named.is_some());
+    named.and_then(Path::supported_choice).ok_or(PathError { value, known })
 }
 
 /// Returns the choice of this process, made by the first call.

@@ -138,26 +138,24 @@ impl EvalReport {
             *reward += score.reward;
         }
         let mut sources: BTreeMap<String, Vec<(u32, u32, f64)>> = BTreeMap::new();
-        for (&(source, _), &counts) in &tally {
+        let mut tasks = Vec::with_capacity(tally.len());
+        for (&(source, id), &counts) in &tally {
             sources.entry(source.to_owned()).or_default().push(counts);
+            let ((episodes, solved, reward), id) = (counts, id.to_owned());
+            let (source, score) = (source.to_owned(), reward / f64::from(episodes));
+            tasks.push(TaskScore { source, id, episodes, solved, score });
         }
-        let outcome = |(&(source, id), &(episodes, solved, reward)): (&(&str, &str), &_)| {
-            let (source, id) = (source.to_owned(), id.to_owned());
-            TaskScore { source, id, episodes, solved, score: reward / f64::from(episodes) }
-        };
-        let tasks = tally.iter().map(outcome).collect();
         let all: Vec<(u32, u32, f64)> = tally.into_values().collect();
-        let of = |counts: &[(u32, u32, f64)]| Solved::of(counts, spec.samples);
         Some(Self {
             split: spec.split.clone(),
             samples: spec.samples,
             temperature: spec.temperature,
             unscored: unscored_counts(episodes).values().sum(),
             causes: causes(episodes),
-            overall: of(&all)?,
+            overall: Solved::of(&all, spec.samples)?,
             sources: sources
-                .iter()
-                .filter_map(|(name, counts)| Some((name.clone(), of(counts)?)))
+                .into_iter()
+                .filter_map(|(name, counts)| Some((name, Solved::of(&counts, spec.samples)?)))
                 .into_map(),
             agents: by_seat(episodes)
                 .iter()
@@ -174,35 +172,25 @@ impl EvalReport {
 
     /// Returns the message about unscored episodes.
     pub fn left_out(&self) -> Option<String> {
-        let all = self.overall.episodes + self.unscored;
-        let said = || {
-            let because = if self.causes.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", self.causes.join("; "))
-            };
-            format!(
-                "{} of {all} episodes on `{}` could not be scored and count nowhere{because}",
-                self.unscored, self.split
-            )
-        };
-        (self.unscored > 0).then(said)
+        let Self { unscored, split, .. } = self;
+        if *unscored == 0 {
+            return None;
+        }
+        let all = self.overall.episodes + unscored;
+        let causes = self.causes.join("; ");
+        let because = if causes.is_empty() { causes } else { format!(": {causes}") };
+        Some(format!(
+            "{unscored} of {all} episodes on `{split}` could not be scored and count nowhere{because}"
+        ))
     }
 
     /// Returns the metrics of the report, named `eval/<name>/..`.
     pub fn metrics(&self, name: &str) -> Metrics {
         let mut metrics = Metrics::default();
-        let mut solved = |prefix: &str, solved: &Solved| {
-            metrics.set(format!("{prefix}/exact_match"), solved.avg.mean);
-            metrics.set(format!("{prefix}/score_mean"), solved.score_mean);
-            for (k, pass) in solved.pass.iter().filter(|(k, _)| **k > 1) {
-                metrics.set(format!("{prefix}/pass@{k}"), pass.mean);
-            }
-        };
-        solved(&format!("eval/{name}"), &self.overall);
+        self.overall.set_metrics(&mut metrics, &format!("eval/{name}"));
         if self.sources.len() > 1 {
             for (source, on) in &self.sources {
-                solved(&format!("eval/{name}/{source}"), on);
+                on.set_metrics(&mut metrics, &format!("eval/{name}/{source}"));
             }
         }
         metrics.set(format!("eval/{name}/unscored"), self.unscored as f64);
@@ -230,17 +218,11 @@ impl EvalReport {
         let head = ["source", "tasks", "episodes"].into_iter().map(str::to_owned);
         let head = head.chain([format!("avg@{} (95 %)", self.samples)]).chain(pass);
         let mut table = Table::with_frame(head);
-        let row = |name: &str, on: &Solved| {
-            let pass =
-                ks.iter().map(|k| on.pass.get(k).map_or("-".to_owned(), ToString::to_string));
-            let head = [name.to_owned(), on.tasks.to_string(), on.episodes.to_string()];
-            head.into_iter().chain([on.avg.to_string()]).chain(pass).collect::<Vec<_>>()
-        };
         for (name, on) in &self.sources {
-            table.row(row(name, on));
+            table.row(on.table_row(name, &ks));
         }
         if self.sources.len() != 1 {
-            table.row(row("all", &self.overall));
+            table.row(self.overall.table_row("all", &ks));
         }
         let notes = self.short_tasks().into_iter().chain(self.left_out());
         let notes = notes.map(|what| format!("\n{}", paragraphs(&what, width)));
@@ -256,21 +238,42 @@ impl Solved {
         let avg: Vec<f64> = counts.iter().map(|&(n, c, _)| f64::from(c) / f64::from(n)).collect();
         let score = counts.iter().map(|&(n, _, reward)| reward / f64::from(n)).sum::<f64>();
         let episodes = counts.iter().map(|&(n, ..)| u64::from(n)).sum();
-        let enough = |k: u32| counts.iter().filter(move |&&(n, ..)| n >= k);
-        let pass = |k: u32| {
-            let values: Vec<f64> = enough(k).map(|&(n, c, _)| pass_at_k(n, c, k)).collect();
-            let drawn = enough(k).map(|&(n, ..)| u64::from(n)).sum();
-            Some((k, share(&values, drawn)?))
-        };
-        let left_out = |k: u32| (k, (counts.len() - enough(k).count()) as u64);
+        let (mut pass, mut pass_left_out) = (BTreeMap::new(), BTreeMap::new());
+        for k in powers_up_to(samples) {
+            let enough = counts.iter().filter(|&&(n, ..)| n >= k);
+            let values: Vec<f64> = enough.clone().map(|&(n, c, _)| pass_at_k(n, c, k)).collect();
+            if let Some(share) = share(&values, enough.map(|&(n, ..)| u64::from(n)).sum()) {
+                pass.insert(k, share);
+            }
+            if values.len() < counts.len() {
+                pass_left_out.insert(k, (counts.len() - values.len()) as u64);
+            }
+        }
         Some(Self {
             tasks: counts.len() as u64,
             episodes,
             avg: share(&avg, episodes)?,
-            pass: powers_up_to(samples).filter_map(pass).into_map(),
-            pass_left_out: powers_up_to(samples).map(left_out).filter(|(_, n)| *n > 0).into_map(),
+            pass,
+            pass_left_out,
             score_mean: score / counts.len() as f64,
         })
+    }
+
+    /// Sets the metrics of the tasks, named `<prefix>/..`.
+    fn set_metrics(&self, metrics: &mut Metrics, prefix: &str) {
+        metrics.set(format!("{prefix}/exact_match"), self.avg.mean);
+        metrics.set(format!("{prefix}/score_mean"), self.score_mean);
+        for (k, pass) in self.pass.iter().filter(|(k, _)| **k > 1) {
+            metrics.set(format!("{prefix}/pass@{k}"), pass.mean);
+        }
+    }
+
+    /// Returns the row of a table with pass@k for each of `ks`.
+    fn table_row(&self, name: &str, ks: &[u32]) -> Vec<String> {
+        let (tasks, episodes) = (self.tasks.to_string(), self.episodes.to_string());
+        let mut row = vec![name.to_owned(), tasks, episodes, self.avg.to_string()];
+        row.extend(ks.iter().map(|k| self.pass.get(k).map_or("-".to_owned(), ToString::to_string)));
+        row
     }
 }
 

@@ -32,17 +32,19 @@ impl Moments {
         self.std() > super::ROUNDING * self.mean.abs().max(1.0)
     }
 
-    /// Moments of values with weights, in two passes. A value of weight 0 is left out, whatever it is.
-    fn from_weighted(values: &(impl Iterator<Item = (f64, f64)> + Clone)) -> Self {
-        let counted = || values.clone().filter(|(_, weight)| *weight > 0.0);
+    /// Moments of a group, in two passes; `at` gives value and weight of a row. A value of weight 0 is left out, whatever
+    /// it is.
+    fn of_group(by: &Segments, group: usize, at: impl Fn(usize) -> (f64, f64)) -> Self {
+        let values = by.range_of_group(group).map(|place| at(by.row_at(place)));
+        let counted = values.filter(|(_, weight)| *weight > 0.0);
         let (mut n, mut mean) = (0.0, 0.0);
-        for (value, weight) in counted() {
+        for (value, weight) in counted.clone() {
             n += weight;
             mean += weight * value;
         }
         mean /= if n == 0.0 { 1.0 } else { n };
         let mut m2 = 0.0;
-        for (value, weight) in counted() {
+        for (value, weight) in counted {
             m2 += weight * (value - mean).powi(2);
         }
         Self { n, mean, m2 }
@@ -66,11 +68,11 @@ pub(super) fn weighted_moments(
     by: &Segments,
     at: impl Fn(usize) -> (f64, f64) + Sync,
 ) -> Vec<Moments> {
-    let group =
-        |g: usize| Moments::from_weighted(&by.range_of_group(g).map(|place| at(by.row_at(place))));
+    let groups = 0..by.group_count();
     if par::worth_it(by.len()) {
-        (0..by.group_count()).into_par_iter().with_min_len(32).map(group).collect()
+        let groups = groups.into_par_iter().with_min_len(32);
+        groups.map(|group| Moments::of_group(by, group, &at)).collect()
     } else {
-        (0..by.group_count()).map(group).collect()
+        groups.map(|group| Moments::of_group(by, group, &at)).collect()
     }
 }

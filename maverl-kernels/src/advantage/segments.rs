@@ -123,8 +123,7 @@ fn sort_rows(group: &[u32], offsets: &[u32]) -> Vec<u32> {
 }
 
 fn cut_pieces(offsets: &[u32]) -> Option<Pieces> {
-    let size = |pair: &[u32]| (pair[1] - pair[0]) as usize;
-    if offsets.windows(2).all(|pair| size(pair) <= PIECE) {
+    if offsets.windows(2).all(|pair| (pair[1] - pair[0]) as usize <= PIECE) {
         return None;
     }
     let mut pieces = Pieces { starts: vec![], offsets: vec![0] };

@@ -47,8 +47,8 @@ pub fn subtract_average(
 ) -> Vec<f64> {
     assert_same_length("ema", rewards.len(), seats.len());
     assert!(seats.group_count() <= averages.len(), "ema: one average per seat");
-    let of = |(&seat, reward): (&u32, &f64)| reward - averages[seat as usize];
-    let advantages = seats.group_ids().iter().zip(rewards).map(of).collect();
+    let rows = seats.group_ids().iter().zip(rewards);
+    let advantages = rows.map(|(&seat, reward)| reward - averages[seat as usize]).collect();
     for (seat, average) in averages.iter_mut().enumerate().take(seats.group_count()) {
         let places = seats.range_of_group(seat);
         let rows = places.len();

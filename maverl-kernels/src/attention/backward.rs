@@ -60,17 +60,20 @@ impl GradientRow<'_> {
         grads: &mut [&mut [f32]; 3],
         mut prefix: Option<[&mut [f32]; 2]>,
     ) {
-        let head = |head| lanes::run_kernel(HeadView { row: self, heads, head });
-        let mut store = |at: usize, found: Grads| {
-            let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
-            found.store_head(heads, at, grads, prefix);
-        };
         if by_head {
-            let found: Vec<Grads> = (0..heads.kv).into_par_iter().map(head).collect();
-            found.into_iter().enumerate().for_each(|(at, found)| store(at, found));
+            let found = (0..heads.kv).into_par_iter().map(|head| self.head_gradients(heads, head));
+            for (head, found) in found.collect::<Vec<Grads>>().into_iter().enumerate() {
+                found.store_head(heads, head, grads, &mut prefix);
+            }
         } else {
-            (0..heads.kv).for_each(|at| store(at, head(at)));
+            for head in 0..heads.kv {
+                self.head_gradients(heads, head).store_head(heads, head, grads, &mut prefix);
+            }
         }
+    }
+
+    fn head_gradients(self, heads: Heads, head: usize) -> Grads {
+        lanes::run_kernel(HeadView { row: self, heads, head })
     }
 }
 
@@ -91,28 +94,20 @@ impl Grads {
         heads: Heads,
         head: usize,
         [dq, dk, dv]: &mut [&mut [f32]; 3],
-        prefix: Option<[&mut [f32]; 2]>,
+        prefix: &mut Option<[&mut [f32]; 2]>,
     ) {
         let (dim, wide, kvw) = (heads.dim, vector::padded_dim(heads.dim), heads.kv_width());
-        let members = heads.group_size() * dim;
-        let put = |to: &mut [f32], from: &[f32]| to.copy_from_slice(from);
-        let add = |to: &mut [f32], from: &[f32]| {
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
-        };
-        copy_columns(
-            &self.dq,
-            members,
-            dq,
-            heads.q_width(),
-            head * members..(head + 1) * members,
-            put,
-        );
+        let (members, qw) = (heads.group_size() * dim, heads.q_width());
+        let columns = head * members..(head + 1) * members;
+        copy_columns(&self.dq, members, dq, qw, columns, <[f32]>::copy_from_slice);
+        let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
         let [to_k, to_v] = prefix.unwrap_or_default();
         let before = to_k.len() / kvw * wide;
         for (found, to, own) in [(&self.dk, to_k, dk), (&self.dv, to_v, dv)] {
             let (of_prefix, of_own) = found.split_at(before);
-            copy_columns(of_prefix, wide, to, kvw, head * dim..(head + 1) * dim, add);
-            copy_columns(of_own, wide, own, kvw, head * dim..(head + 1) * dim, put);
+            let columns = head * dim..(head + 1) * dim;
+            copy_columns(of_prefix, wide, to, kvw, columns.clone(), add_numbers);
+            copy_columns(of_own, wide, own, kvw, columns, <[f32]>::copy_from_slice);
         }
     }
 }
@@ -129,6 +124,10 @@ fn copy_columns(
     for (from, to) in from.chunks_exact(pitch).zip(to.chunks_exact_mut(width)) {
         give(&mut to[columns.clone()], &from[..columns.len()]);
     }
+}
+
+fn add_numbers(to: &mut [f32], from: &[f32]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
 struct HeadView<'a> {

@@ -66,8 +66,14 @@ impl<'a> Packing<'a> {
 
     /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
     pub(crate) fn row_ranges(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
-        let own = move |r: usize| self.offsets[r]..self.offsets[r + 1];
-        (0..self.offsets.len() - 1).map(move |r| [self.prefix_of_row(r).map_or(0..0, own), own(r)])
+        (0..self.offsets.len() - 1).map(move |r| {
+            let prefix = self.prefix_of_row(r).map_or(0..0, |prefix| self.own_range(prefix));
+            [prefix, self.own_range(r)]
+        })
+    }
+
+    fn own_range(&self, r: usize) -> Range<usize> {
+        self.offsets[r]..self.offsets[r + 1]
     }
 
     /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
@@ -77,13 +83,9 @@ impl<'a> Packing<'a> {
         assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
         assert!(offsets.is_sorted(), "{name}: offsets rise");
         assert!(prefixes.len() < offsets.len(), "{name}: a prefix for each row");
-        let fine = |(r, prefix): (usize, &Option<usize>)| {
-            prefix.is_none_or(|prefix| prefix < r && self.prefix_of_row(prefix).is_none())
-        };
-        assert!(
-            prefixes.iter().enumerate().all(fine),
-            "{name}: prefixes of prefixes, or later ones"
-        );
+        let mut rows = prefixes.iter().enumerate().filter_map(|(r, prefix)| Some((r, (*prefix)?)));
+        let fine = rows.all(|(r, prefix)| prefix < r && self.prefix_of_row(prefix).is_none());
+        assert!(fine, "{name}: prefixes of prefixes, or later ones");
         offsets.last().copied().unwrap_or(0)
     }
 }

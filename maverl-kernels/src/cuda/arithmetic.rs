@@ -134,9 +134,9 @@ where
     ) -> Result<Vec<f64>, ArithmeticError> {
         assert_same_length("returns", rewards.len(), places.len());
         let places = self.upload_rows(places)?;
-        let scan =
-            |rewards, out| self.scan_at(&ScanArguments::for_returns(rewards, gamma, out), &places);
-        Ok(self.map_values(rewards, scan)?)
+        Ok(self.map_values(rewards, |rewards, out| {
+            self.scan_at(&ScanArguments::for_returns(rewards, gamma, out), &places)
+        })?)
     }
 
     fn whiten_groups(
@@ -182,8 +182,8 @@ impl<M: Machine> Kernels<M> {
         groups: usize,
     ) -> Result<Vec<Moments>, M::Error> {
         let numbers = self.machine.download_array(of, 3 * groups)?;
-        let one = |m: &[f64]| Moments { n: m[0], mean: m[1], m2: m[2] };
-        Ok(numbers.chunks_exact(3).map(one).collect())
+        let groups = numbers.chunks_exact(3).map(|m| Moments { n: m[0], mean: m[1], m2: m[2] });
+        Ok(groups.collect())
     }
 
     /// Runs `f` on the addresses of `values` and of an output of the same length. Returns the output.

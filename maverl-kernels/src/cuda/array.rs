@@ -377,14 +377,12 @@ pub(super) use args;
 
 /// Rounds numbers to the bits of bf16, to nearest even.
 pub fn to_bf16(x: &[f32]) -> Vec<u16> {
-    let round = |x: &f32| {
-        let bits = x.to_bits();
-        if x.is_nan() {
-            return 0x7fff;
-        }
-        ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
-    };
-    x.iter().map(round).collect()
+    x.iter().map(|&x| round_number(x)).collect()
+}
+
+fn round_number(x: f32) -> u16 {
+    let bits = x.to_bits();
+    if x.is_nan() { 0x7fff } else { ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16 }
 }
 
 /// Widens the bits of bf16.

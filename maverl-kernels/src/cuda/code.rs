@@ -20,9 +20,9 @@ impl KernelCode {
         match (cubins, arch) {
             (Some(cubins), Some(arch)) => Ok(Self::File(cubins, arch)),
             (cubins, _) => {
-                let lacks =
-                    |missing| cubins.map_or(missing, |cubins| cubins.missing_code(capability));
-                nvrtc::load_nvrtc().map_err(lacks)?;
+                nvrtc::load_nvrtc().map_err(|missing| {
+                    cubins.map_or(missing, |cubins| cubins.missing_code(capability))
+                })?;
                 Ok(Self::Compiler(format!("sm_{}{}", capability.0, capability.1)))
             }
         }

@@ -146,10 +146,12 @@ impl Cubins {
     ///
     /// [`CudaError::Cubins`] if the file cannot be read, is damaged, or was made from other sources.
     pub fn read_file(path: &Path) -> Result<Self, CudaError> {
-        let refused = |reason: String| CudaError::Cubins { path: path.to_owned(), reason };
-        let bytes = fs::read(path).map_err(|error| refused(error.to_string()))?;
-        let cubins = parse_manifest(&bytes).map_err(refused)?;
-        Ok(Self { path: path.to_owned(), bytes, cubins })
+        let bytes = fs::read(path).map_err(|error| error.to_string());
+        let path = path.to_owned();
+        match bytes.and_then(|bytes| Ok((parse_manifest(&bytes)?, bytes))) {
+            Ok((cubins, bytes)) => Ok(Self { path, bytes, cubins }),
+            Err(reason) => Err(CudaError::Cubins { path, reason }),
+        }
     }
 
     /// Returns the path of the file.
@@ -166,15 +168,15 @@ impl Cubins {
 
     /// Returns the architecture of the code that a device of a compute capability runs: the newest that it can run.
     pub fn arch_for(&self, capability: (i32, i32)) -> Option<&str> {
-        let usable = |arch: &&str| Arch::parse(arch).is_some_and(|arch| arch.runs_on(capability));
-        let rank = |arch: &&str| Arch::parse(arch).map(|arch| (arch.minor, arch.exact));
-        self.architectures().into_iter().filter(usable).max_by_key(rank)
+        let named = self.architectures().into_iter();
+        let named = named.filter_map(|name| Some((name, Arch::parse(name)?)));
+        let usable = named.filter(|(_, arch)| arch.runs_on(capability));
+        usable.max_by_key(|(_, arch)| (arch.minor, arch.exact)).map(|(name, _)| name)
     }
 
     /// Returns the code of a module for an architecture of the file.
     pub fn module_code(&self, module: &Module, arch: &str) -> Option<&[u8]> {
-        let is = |cubin: &&Cubin| cubin.arch == arch && cubin.module == module.name;
-        let cubin = self.cubins.iter().find(is)?;
+        let cubin = self.cubins.iter().find(|of| of.arch == arch && of.module == module.name)?;
         Some(&self.bytes[cubin.place.clone()])
     }
 
@@ -191,7 +193,6 @@ impl Cubins {
 
 /// Reads the manifest of a file, and compares the code with it.
 fn parse_manifest(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
-    let damaged = |what: &str| format!("{what}; write it again with `maverl gpu compile`");
     let end = bytes.windows(2).position(|pair| pair == b"\n\n");
     let manifest = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok());
     let (Some(end), Some(manifest)) = (end, manifest) else {
@@ -231,6 +232,10 @@ fn parse_manifest(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
         cubins.push(Cubin { arch: arch.to_owned(), module: module.to_owned(), place });
     }
     if at == bytes.len() { Ok(cubins) } else { Err(damaged("it is longer than its manifest says")) }
+}
+
+fn damaged(what: &str) -> String {
+    format!("{what}; write it again with `maverl gpu compile`")
 }
 
 fn short_hash(hash: &str) -> &str {

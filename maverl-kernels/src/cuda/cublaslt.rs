@@ -164,7 +164,6 @@ impl CublasLt {
         let DescribedProduct { product: description, layouts: [a, b, d] } = &described;
         let (alpha, beta) = (product.scale, if product.onto == 0 { 0.0_f32 } else { 1.0 });
         let onto = if product.onto == 0 { product.to } else { product.onto };
-        let at = |address: u64| address as *mut c_void;
         // SAFETY: the objects are alive, the numbers are f32 as the description says, and the memory is the caller's
         // promise.
         let status = unsafe {
@@ -172,17 +171,17 @@ impl CublasLt {
                 self.handle,
                 description.at,
                 (&raw const alpha).cast(),
-                at(product.right),
+                product.right as *const c_void,
                 a.at,
-                at(product.dy),
+                product.dy as *const c_void,
                 b.at,
                 (&raw const beta).cast(),
-                at(onto),
+                onto as *const c_void,
                 d.at,
-                at(product.to),
+                product.to as *mut c_void,
                 d.at,
                 &raw const algorithm,
-                at(workspace),
+                workspace as *mut c_void,
                 WORKSPACE,
                 stream,
             )
@@ -245,11 +244,9 @@ impl CublasLt {
             return Ok(None);
         }
         check_status("cublasLtMatmulAlgoGetHeuristic", status)?;
-        let fits = |of: &&Heuristic| {
-            of.status == SUCCESS && of.workspace <= WORKSPACE && self.is_repeatable(&of.algorithm)
-        };
-        let proposals = &found[..usize::try_from(count).unwrap_or(0).min(PROPOSALS)];
-        Ok(proposals.iter().find(fits).map(|of| of.algorithm))
+        let proposals = found.iter().take(usize::try_from(count).unwrap_or(0));
+        let fitting = proposals.filter(|of| of.status == SUCCESS && of.workspace <= WORKSPACE);
+        Ok(fitting.map(|of| of.algorithm).find(|algorithm| self.is_repeatable(algorithm)))
     }
 
     /// Returns true if an algorithm adds parts of sums in a fixed order.
@@ -270,18 +267,14 @@ impl CublasLt {
         // SAFETY: the library writes the object.
         check_status("cublasLtMatmulPreferenceCreate", unsafe { preference_create(&raw mut at) })?;
         let preference = Object { at, destroy: preference_destroy };
-        let bytes = WORKSPACE as u64;
-        let words = PREF_MIN_ALIGNMENT.map(|of| (of, ALIGNMENT));
-        let set = |of: u32, value: *const c_void, size: usize| {
+        let (bytes, alignment, scheme) = (WORKSPACE as u64, ALIGNMENT, REDUCTION_COMPUTE_TYPE);
+        let workspace = (PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast::<c_void>(), 8);
+        let alignments = PREF_MIN_ALIGNMENT.map(|of| (of, (&raw const alignment).cast(), 4));
+        let mask = (PREF_REDUCTION_SCHEME_MASK, (&raw const scheme).cast(), 4);
+        for (of, value, size) in [workspace].into_iter().chain(alignments).chain([mask]) {
             // SAFETY: the value has this size, as the attribute's type in the header.
             let status = unsafe { preference_set(preference.at, of, value, size) };
-            check_status("cublasLtMatmulPreferenceSetAttribute", status)
-        };
-        set(PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
-        for (of, word) in
-            words.iter().chain(&[(PREF_REDUCTION_SCHEME_MASK, REDUCTION_COMPUTE_TYPE)])
-        {
-            set(*of, ptr::from_ref(word).cast(), 4)?;
+            check_status("cublasLtMatmulPreferenceSetAttribute", status)?;
         }
         Ok(preference)
     }

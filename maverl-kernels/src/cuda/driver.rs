@@ -211,15 +211,18 @@ impl ProductLibrary {
     /// Opens the library for the device of a stream.
     fn open(stream: &Arc<CudaStream>) -> Result<Self, CublasLtError> {
         let functions = Functions::find()?;
-        let failed = |call: &'static str| {
-            move |error: DriverError| CublasLtError::Failed { call, status: error.0 as u32 }
-        };
-        stream.context().bind_to_thread().map_err(failed("the context"))?;
+        let bound = stream.context().bind_to_thread();
+        bound.map_err(|error| driver_failure("the context", error))?;
         let library = CublasLt::new(functions)?;
         // SAFETY: the library writes the workspace before it reads it.
-        let workspace = unsafe { stream.alloc(WORKSPACE) }.map_err(failed("the workspace"))?;
+        let workspace = unsafe { stream.alloc(WORKSPACE) };
+        let workspace = workspace.map_err(|error| driver_failure("the workspace", error))?;
         Ok(Self { library, workspace })
     }
+}
+
+fn driver_failure(call: &'static str, error: DriverError) -> CublasLtError {
+    CublasLtError::Failed { call, status: error.0 as u32 }
 }
 
 impl Machine for Driver {

@@ -74,13 +74,13 @@ impl Emulated {
         static BUILT: Mutex<BTreeMap<&str, Built>> = Mutex::new(BTreeMap::new());
         let Some(first) = modules.first() else { return Ok(Self::from_libraries(Vec::new())) };
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached: fn(&Module) -> Result<KernelLibrary, EmulateError> =
-            |module| KernelLibrary::open_cached(&module.source_text(), module.kernels);
-        let build = || match Self::build_by(modules, cached) {
-            Ok(machine) => Ok(machine.libraries),
-            Err(error) => Err(error.to_string()),
-        };
-        built.entry(first.name).or_insert_with(build).clone().map(Self::from_libraries)
+        let libraries = built.entry(first.name).or_insert_with(|| {
+            let built = Self::build_by(modules, |module| {
+                KernelLibrary::open_cached(&module.source_text(), module.kernels)
+            });
+            built.map(|machine| machine.libraries).map_err(|error| error.to_string())
+        });
+        libraries.clone().map(Self::from_libraries)
     }
 
     /// Creates a machine of libraries that are built.
@@ -185,8 +185,9 @@ impl Machine for Emulated {
         if shape.is_empty() {
             return Ok(());
         }
-        let of = |(module, _): &&(Module, KernelLibrary)| module.kernels.contains(&kernel);
-        let Some((_, library)) = self.libraries.iter().find(of) else {
+        let mut libraries = self.libraries.iter();
+        let Some((_, library)) = libraries.find(|(module, _)| module.kernels.contains(&kernel))
+        else {
             return Err(EmulateError::Launch(format!("no module with the kernel {kernel}")));
         };
         library.apply_settings(*self.settings.lock().unwrap_or_else(PoisonError::into_inner));

@@ -25,12 +25,14 @@ pub fn library_folders(wheels: &[&str]) -> Vec<PathBuf> {
     let homes = homes.chain([PathBuf::from("/usr/local/cuda")]);
     let libraries = homes.flat_map(|home| [home.join("lib64"), home.join("lib")]);
     let named = env::var_os("MAVERL_SITE_PACKAGES").map(PathBuf::from);
-    let wheels = |packages: &PathBuf| -> Vec<PathBuf> {
-        wheels.iter().map(|folder| packages.join(folder)).collect()
-    };
+    let named = named.into_iter().flat_map(|packages| wheel_folders(&packages, wheels));
     let found = python_roots().flat_map(|python| site_packages(&python));
-    let found = found.flat_map(|packages| wheels(&packages)).filter(|folder| folder.is_dir());
-    libraries.chain(named.iter().flat_map(wheels)).chain(found).collect()
+    let found = found.flat_map(|packages| wheel_folders(&packages, wheels));
+    libraries.chain(named).chain(found.filter(|folder| folder.is_dir())).collect()
+}
+
+fn wheel_folders(packages: &Path, wheels: &[&str]) -> Vec<PathBuf> {
+    wheels.iter().map(|folder| packages.join(folder)).collect()
 }
 
 /// Returns the roots of the virtual environment and of the first `python3` on `PATH`.
@@ -56,12 +58,13 @@ fn site_packages(root: &Path) -> Vec<PathBuf> {
 /// Returns the files in a folder whose names begin so, in the order of their names.
 pub(super) fn files_in(folder: &Path, starts: &[&str]) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let of = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        starts.iter().any(|start| name.starts_with(start))
-    };
-    let mut files: Vec<PathBuf> =
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(of).collect();
+    let mut files = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if starts.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            files.push(entry.path());
+        }
+    }
     files.sort();
     files
 }

@@ -51,36 +51,37 @@ pub fn find_gpus() -> Result<Vec<GpuInfo>, CudaError> {
     (0..count)
         .map(|number| {
             let device = result::device::get(number)?;
+            let [major, minor] = [
+                Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            ]
             // SAFETY: the device is one that the driver listed.
-            let of = |attribute| unsafe { result::device::get_attribute(device, attribute) };
-            let major = of(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-            let minor = of(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            .map(|attribute| unsafe { result::device::get_attribute(device, attribute) });
             // SAFETY: as above.
             let memory = unsafe { result::device::total_mem(device) }? as u64;
             let name = result::device::get_name(device)?;
-            Ok(GpuInfo { number: number as usize, name, memory, capability: (major, minor) })
+            Ok(GpuInfo { number: number as usize, name, memory, capability: (major?, minor?) })
         })
         .collect()
 }
 
 /// Returns the libraries that devices use: the driver, NVRTC or a file of cubins, and cuBLASLt.
 pub fn find_libraries() -> Vec<LibraryInfo> {
-    let told = |error: CudaError| error.to_string();
     let cubins = match Cubins::find() {
         Ok(Some(cubins)) => {
             Ok(format!("{}: {}", cubins.path().display(), cubins.architectures().join(", ")))
         }
         Ok(None) => Err("none: `maverl gpu compile` writes them".to_owned()),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(error.to_string()),
     };
     vec![
         LibraryInfo {
             name: "driver",
-            found: check_driver().map(|()| driver_version()).map_err(told),
+            found: check_driver().map(|()| driver_version()).map_err(|error| error.to_string()),
         },
         LibraryInfo {
             name: "NVRTC",
-            found: nvrtc::load_nvrtc().map(|()| nvrtc_version()).map_err(told),
+            found: nvrtc::load_nvrtc().map(|()| nvrtc_version()).map_err(|error| error.to_string()),
         },
         LibraryInfo { name: "cubins", found: cubins },
         LibraryInfo {

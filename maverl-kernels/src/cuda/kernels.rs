@@ -211,16 +211,9 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         if by.offsets.is_some() {
             let groups = self.measure_moments("moments_f32", values, NONE, by)?;
-            let (group, groups) = (self.address_of(&by.group), self.address_of(&groups));
-            return self.write_advantages(
-                values,
-                [NONE; 2],
-                [group, groups],
-                [NONE; 2],
-                (options, add),
-                by.len,
-                out,
-            );
+            let group = [self.address_of(&by.group), self.address_of(&groups)];
+            let ids = [[NONE; 2], group, [NONE; 2]];
+            return self.write_advantages(values, ids, options, add, by.len, out);
         }
         let rows = self.address_or_null(by.rows.as_ref());
         let (starts, groups) = (self.address_of(&by.starts), by.groups as u64);
@@ -242,37 +235,28 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         let own = self.measure_units(values, by)?;
         let other = scale.map(|scale| self.measure_units(values, scale)).transpose()?;
-        let group =
-            |by: &GroupingOn<M>| self.address_of(by.group.as_ref().unwrap_or(&by.groups.group));
         let unit = self.address_or_null(by.units.as_ref().map(|units| &units.group));
+        let unit = [unit, self.address_or_null(own.units.as_ref())];
+        let group = [self.address_of(by.group_ids()), self.address_of(&own.groups)];
         let scales = self.address_or_null(other.as_ref().map(|other| &other.groups));
-        self.write_advantages(
-            values,
-            [unit, self.address_or_null(own.units.as_ref())],
-            [group(by), self.address_of(&own.groups)],
-            [scale.map_or(NONE, group), scales],
-            (options, add),
-            by.len(),
-            out,
-        )
+        let scale = [self.address_or_null(scale.map(GroupingOn::group_ids)), scales];
+        self.write_advantages(values, [unit, group, scale], options, add, by.len(), out)
     }
 
-    /// Writes the advantages of rows. Each pair is group ids by row, and moments by id.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of the kernel")]
+    /// Writes the advantages of rows. Units, groups and groups of the deviation are each ids by row, and moments by id.
     fn write_advantages(
         &self,
         values: u64,
-        unit: [u64; 2],
-        group: [u64; 2],
-        scale: [u64; 2],
-        (options, add): (&Relative, SumBase),
+        ids: [[u64; 2]; 3],
+        options: &Relative,
+        add: SumBase,
         n: usize,
         out: u64,
     ) -> Result<(), M::Error> {
-        let ids = [values, unit[0], unit[1], group[0], group[1], scale[0], scale[1]];
         let numbers =
             [add.to, add.weight.to_bits(), encode_options(options), options.eps.to_bits()];
-        self.launch_threads("relative_rows", n, &[&ids[..], &numbers, &[n as u64, out]].concat())
+        let args = [&[values][..], ids.as_flattened(), &numbers, &[n as u64, out]].concat();
+        self.launch_threads("relative_rows", n, &args)
     }
 
     pub(super) fn scan_at(
@@ -280,8 +264,8 @@ impl<M: Machine> Kernels<M> {
         scan: &ScanArguments,
         places: &PlacesOn<M>,
     ) -> Result<(), M::Error> {
-        let fade = |hop: GaeParams| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()];
-        let (within, between) = (fade(scan.hops.within), fade(scan.hops.between));
+        let [within, between] = [scan.hops.within, scan.hops.between]
+            .map(|hop| [hop.gamma.to_bits(), (hop.gamma * hop.lambda).to_bits()]);
         let last = self.address_or_null(places.last.as_ref());
         let (offsets, rows) = (self.address_of(&places.offsets), places.count as u64);
         let from = [scan.rewards, scan.values, scan.after, last, offsets, rows];

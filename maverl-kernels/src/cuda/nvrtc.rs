@@ -44,24 +44,26 @@ impl CompiledModule {
     pub fn resources(&self) -> Vec<Resources> {
         let mut found: Vec<Resources> = Vec::new();
         for line in self.log.lines() {
-            let before = |word: &str| {
-                let (numbers, _) = line.split_once(word)?;
-                numbers.split_whitespace().last()?.parse::<u32>().ok()
-            };
             if let Some((_, name)) = line.split_once("Compiling entry function '") {
                 let kernel = name.split('\'').next().unwrap_or_default().to_owned();
                 found.push(Resources { kernel, registers: 0, spilled: 0 });
             }
             let Some(kernel) = found.last_mut() else { continue };
-            if let Some(bytes) = before(" bytes spill stores") {
+            if let Some(bytes) = number_before(line, " bytes spill stores") {
                 kernel.spilled = bytes;
             }
-            if let Some(registers) = before(" registers") {
+            if let Some(registers) = number_before(line, " registers") {
                 kernel.registers = registers;
             }
         }
         found
     }
+}
+
+/// Returns the number before a word of a line.
+fn number_before(line: &str, word: &str) -> Option<u32> {
+    let (numbers, _) = line.split_once(word)?;
+    numbers.split_whitespace().last()?.parse().ok()
 }
 
 /// Loads NVRTC, once.
@@ -113,28 +115,32 @@ pub fn compile_module(module: &Module, arch: &str) -> Result<CompiledModule, Cud
 /// [`CudaError::NoNvrtc`]; [`CudaError::Compile`] with the compiler's log.
 pub fn compile_source(name: &str, source: &str, arch: &str) -> Result<CompiledModule, CudaError> {
     load_nvrtc()?;
-    let failed = |why: String| CudaError::Compile { arch: arch.to_owned(), why };
-    let code = |error: result::NvrtcError| failed(format!("{:?}", error.0));
-    let source = CString::new(source).map_err(|error| failed(error.to_string()))?;
-    let name = CString::new(name).map_err(|error| failed(error.to_string()))?;
-    let program = result::create_program(&source, Some(&name)).map_err(code)?;
+    let compiled = run_compiler(name, source, arch);
+    compiled.map_err(|why| CudaError::Compile { arch: arch.to_owned(), why })
+}
+
+fn run_compiler(name: &str, source: &str, arch: &str) -> Result<CompiledModule, String> {
+    let source = CString::new(source).map_err(|error| error.to_string())?;
+    let name = CString::new(name).map_err(|error| error.to_string())?;
+    let program = result::create_program(&source, Some(&name)).map_err(error_name)?;
     let options: Vec<String> = OPTIONS.map(str::to_owned).to_vec();
     let options = [options, vec![format!("--gpu-architecture={arch}")]].concat();
     // SAFETY: the program is destroyed once, after its last use, and `source` outlives it.
     unsafe {
         let compiled = result::compile_program(program, &options);
         let out = match compiled {
-            Ok(()) => (|| {
-                Ok(CompiledModule { code: program_code(program)?, log: program_log(program)? })
-            })()
-            .map_err(code),
-            Err(error) => {
-                Err(failed(program_log(program).unwrap_or_else(|_| format!("{:?}", error.0))))
-            }
+            Ok(()) => program_code(program)
+                .and_then(|code| Ok(CompiledModule { code, log: program_log(program)? }))
+                .map_err(error_name),
+            Err(error) => Err(program_log(program).unwrap_or_else(|_| error_name(error))),
         };
-        result::destroy_program(program).map_err(code)?;
+        result::destroy_program(program).map_err(error_name)?;
         out
     }
+}
+
+fn error_name(error: result::NvrtcError) -> String {
+    format!("{:?}", error.0)
 }
 
 /// Returns the machine code of a program.

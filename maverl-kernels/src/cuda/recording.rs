@@ -200,12 +200,12 @@ impl<M: Machine> Recording<M> {
 impl RecordedLaunch {
     /// Returns the launch with the addresses of workspace and keys.
     fn with_addresses(&self, [workspace, keys]: [u64; 2]) -> Self {
-        let place = |&arg: &u64| match arg {
+        let args = self.args.iter().map(|&arg| match arg {
             KEYS.. if arg < 2 * KEYS => keys + (arg - KEYS),
             WORKSPACE.. if arg < KEYS => workspace + (arg - WORKSPACE),
             _ => arg,
-        };
-        Self { args: self.args.iter().map(place).collect(), ..self.clone() }
+        });
+        Self { args: args.collect(), ..self.clone() }
     }
 }
 

@@ -18,15 +18,14 @@ pub struct SegmentsOn<M: Machine> {
 
 impl<M: Machine> SegmentsOn<M> {
     pub(super) fn new(machine: &M, segments: &Segments) -> Result<Self, M::Error> {
-        let upload = |ids: &[u32]| machine.upload_array(ids);
         Ok(Self {
             len: segments.len(),
             groups: segments.group_count(),
-            group: upload(segments.group_ids())?,
-            rows: segments.row_order().map(upload).transpose()?,
-            starts: upload(segments.piece_starts())?,
+            group: machine.upload_array(segments.group_ids())?,
+            rows: segments.row_order().map(|ids| machine.upload_array(ids)).transpose()?,
+            starts: machine.upload_array(segments.piece_starts())?,
             pieces: segments.piece_starts().len() - 1,
-            offsets: segments.group_pieces().map(upload).transpose()?,
+            offsets: segments.group_pieces().map(|ids| machine.upload_array(ids)).transpose()?,
         })
     }
 }
@@ -46,6 +45,11 @@ impl<M: Machine> GroupingOn<M> {
         let group =
             units.is_some().then(|| machine.upload_array(grouping.group_ids())).transpose()?;
         Ok(Self { units, groups: SegmentsOn::new(machine, &grouping.groups)?, group })
+    }
+
+    /// Returns the group of each row.
+    pub(super) fn group_ids(&self) -> &M::Array<u32> {
+        self.group.as_ref().unwrap_or(&self.groups.group)
     }
 
     /// Returns the number of rows.

@@ -6,7 +6,7 @@ pub use sizes::{Amounts, MeasuredSizes};
 
 use super::array::args;
 use super::{
-    AdapterTerms, BLOCK, CublasLt, Destination, Kernels, KvShape, LaunchShape, LinearOutput,
+    AdapterTerms, BLOCK, CublasLt, Destination, DeviceArray, Kernels, KvShape, LaunchShape,
     Machine, Master, to_bf16,
 };
 use crate::adamw::AdamW;
@@ -38,6 +38,33 @@ impl Speed {
     }
 }
 
+/// Returns the amounts of a call that only reads and writes.
+fn only_bytes(bytes: usize) -> [f64; 2] {
+    [bytes as f64, 0.0]
+}
+
+/// Arrays of a product `x wᵀ` of a shape `[m, n, k]`, and of its gradients.
+struct GradientArrays<M: Machine> {
+    shape: [usize; 3],
+    x: DeviceArray<M, u16>,
+    dy: DeviceArray<M, u16>,
+    w: DeviceArray<M, u16>,
+    dx: DeviceArray<M, u16>,
+    dw: DeviceArray<M, f32>,
+}
+
+impl<M: Machine> GradientArrays<M> {
+    fn input_gradient(&mut self, kernels: &Kernels<M>) -> Result<(), M::Error> {
+        let ([m, n, k], out) = (self.shape, Destination::Bf16(self.dx.slice_mut()).into());
+        kernels.linear_back(self.dy.as_slice(), self.w.as_slice(), [m, k, n], None, out)
+    }
+
+    fn weight_gradient(&mut self, kernels: &Kernels<M>) -> Result<(), M::Error> {
+        let ([m, n, k], out) = (self.shape, Destination::Add(self.dw.slice_mut()).into());
+        kernels.linear_back_weight(self.dy.as_slice(), self.x.as_slice(), [n, k, m], out)
+    }
+}
+
 /// Measures operations of a machine.
 pub struct KernelBench<'k, M: Machine> {
     kernels: &'k Kernels<M>,
@@ -59,18 +86,24 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         mut call: impl FnMut() -> Result<(), M::Error>,
     ) -> Result<Speed, M::Error> {
         let machine = self.kernels.machine();
-        let mut over = |calls: usize| {
+        let (mut calls, mut milliseconds) = (1, 0.0);
+        for round in 0..3 {
+            if round == 2 {
+                let most = self.amounts.milliseconds / f64::max(milliseconds, 1e-3);
+                calls = (most as usize).clamp(1, 1000);
+            }
             let start = machine.record_event()?;
             (0..calls).try_for_each(|_| call())?;
             let end = machine.record_event()?;
-            Ok(f64::from(machine.elapsed_millis(&start, &end)?) / calls as f64)
-        };
-        over(1)?;
-        let once = over(1)?.max(1e-3);
-        let milliseconds = over(((self.amounts.milliseconds / once) as usize).clamp(1, 1000))?;
+            milliseconds = f64::from(machine.elapsed_millis(&start, &end)?) / calls as f64;
+        }
         let speed = Speed { name: name.into(), milliseconds, bytes, flop };
         (self.report)(speed.clone());
         Ok(speed)
+    }
+
+    fn random_array(&self, n: usize) -> Result<DeviceArray<M, u16>, M::Error> {
+        self.kernels.array_of(&self.random_numbers(n))
     }
 
     fn random_numbers(&self, n: usize) -> Vec<u16> {
@@ -99,10 +132,9 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// If the device fails.
     pub fn measure_optimizer(&mut self) -> Result<(), M::Error> {
         let (kernels, n) = (self.kernels, self.amounts.parameters);
-        let (mut high, mut low) =
-            (kernels.zeroed_array::<u16>(n)?, kernels.zeroed_array::<u16>(n)?);
-        let mut grad = kernels.zeroed_array::<f32>(n)?;
-        let (mut m, mut v) = (kernels.zeroed_array::<f32>(n)?, kernels.zeroed_array::<f32>(n)?);
+        let (mut high, mut low) = (kernels.zeroed_array(n)?, kernels.zeroed_array(n)?);
+        let mut grad = kernels.zeroed_array(n)?;
+        let (mut m, mut v) = (kernels.zeroed_array(n)?, kernels.zeroed_array(n)?);
         let cfg = AdamW { lr: 1e-5, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.01 };
         self.measure_call(format!("adamw of {n} parameters"), [32.0 * n as f64, 0.0], || {
             let master = Master { high: high.slice_mut(), low: low.slice_mut() };
@@ -130,46 +162,42 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let (kernels, n) = (self.kernels, self.amounts.tokens);
         let MeasuredSizes { hidden: d, intermediate: f, vocab, .. } = *sizes;
         let mut x = kernels.zeroed_array::<f32>(n * d)?;
-        let (mut y, w) =
-            (kernels.new_array::<u16>(n * d)?, kernels.array_of(&self.random_numbers(d))?);
-        let of = |bytes: usize, width: usize| [(bytes * n * width) as f64, 0.0];
-        self.measure_call(format!("rms_norm {n} x {d}"), of(6, d), || {
+        let (mut y, w) = (kernels.new_array::<u16>(n * d)?, self.random_array(d)?);
+        self.measure_call(format!("rms_norm {n} x {d}"), only_bytes(6 * n * d), || {
             kernels.rms_norm(x.as_slice(), w.as_slice(), 1e-6, y.slice_mut())
         })?;
-        let dy = kernels.array_of(&self.random_numbers(n * d))?;
-        let (mut dx, mut dw) =
-            (kernels.zeroed_array::<f32>(n * d)?, kernels.zeroed_array::<f32>(d)?);
-        self.measure_call(format!("rms_norm_back {n} x {d}"), of(14, d), || {
+        let dy = self.random_array(n * d)?;
+        let (mut dx, mut dw) = (kernels.zeroed_array(n * d)?, kernels.zeroed_array(d)?);
+        self.measure_call(format!("rms_norm_back {n} x {d}"), only_bytes(14 * n * d), || {
             let (x, w, dw) = (x.as_slice(), w.as_slice(), Some(dw.slice_mut()));
             kernels.rms_norm_back(x, w, 1e-6, dy.as_slice(), true, dx.slice_mut(), None, dw)
         })?;
-        self.measure_call(format!("round_to_bf16 {n} x {d}"), of(6, d), || {
+        self.measure_call(format!("round_to_bf16 {n} x {d}"), only_bytes(6 * n * d), || {
             kernels.round_to_bf16(dx.as_slice(), y.slice_mut())
         })?;
         let rows: Vec<u32> = (0..n as u32).rev().collect();
         let sources = kernels.selected_rows(&rows)?;
-        self.measure_call(format!("combine_rows {n} x {d}"), of(4, d), || {
+        self.measure_call(format!("combine_rows {n} x {d}"), only_bytes(4 * n * d), || {
             kernels.combine_rows(dy.as_slice(), &sources, d, y.slice_mut())
         })?;
-        let table = kernels.array_of(&self.random_numbers(vocab * d))?;
+        let table = self.random_array(vocab * d)?;
         let ids: Vec<u32> = (0..n).map(|i| (i * 7919 % vocab) as u32).collect();
         let ids = kernels.embedding_layout(&ids)?;
-        self.measure_call(format!("gather {n} x {d}"), of(6, d), || {
+        self.measure_call(format!("gather {n} x {d}"), only_bytes(6 * n * d), || {
             kernels.gather_rows(table.as_slice(), &ids, d, x.slice_mut())
         })?;
         let mut dtable = kernels.zeroed_array::<f32>(vocab * d)?;
-        self.measure_call(format!("scatter_add {n} x {d}"), of(12, d), || {
+        self.measure_call(format!("scatter_add {n} x {d}"), only_bytes(12 * n * d), || {
             kernels.scatter_add(dx.as_slice(), &ids, d, dtable.slice_mut())
         })?;
         drop((table, dtable));
-        let [gate, up, dact] = [(); 3].map(|()| kernels.array_of(&self.random_numbers(n * f)));
+        let [gate, up, dact] = [(); 3].map(|()| self.random_array(n * f));
         let (gate, up, dact) = (gate?, up?, dact?);
-        let (mut dgate, mut dup) =
-            (kernels.new_array::<u16>(n * f)?, kernels.new_array::<u16>(n * f)?);
-        self.measure_call(format!("swiglu {n} x {f}"), of(6, f), || {
+        let (mut dgate, mut dup) = (kernels.new_array(n * f)?, kernels.new_array(n * f)?);
+        self.measure_call(format!("swiglu {n} x {f}"), only_bytes(6 * n * f), || {
             kernels.swiglu(gate.as_slice(), up.as_slice(), dgate.slice_mut())
         })?;
-        self.measure_call(format!("swiglu_back {n} x {f}"), of(10, f), || {
+        self.measure_call(format!("swiglu_back {n} x {f}"), only_bytes(10 * n * f), || {
             let given = [gate.as_slice(), up.as_slice(), dact.as_slice()];
             kernels.swiglu_back(given, [dgate.slice_mut(), dup.slice_mut()], None)
         })?;
@@ -211,14 +239,13 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// If the device fails.
     pub fn measure_product(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
         let kernels = self.kernels;
-        let x = kernels.array_of(&self.random_numbers(m * k))?;
-        let w = kernels.array_of(&self.random_numbers(n * k))?;
+        let x = self.random_array(m * k)?;
+        let w = self.random_array(n * k)?;
         let mut y = kernels.new_array::<u16>(m * n)?;
         let bytes = 2.0 * (m * k + n * k + m * n) as f64;
         let flop = 2.0 * (m * n) as f64 * k as f64;
         self.measure_call(format!("{name} {m} x {n} x {k}"), [bytes, flop], || {
-            let to = Destination::Bf16(y.slice_mut());
-            let out = LinearOutput { scale: 1.0, bias: None, to };
+            let out = Destination::Bf16(y.slice_mut()).into();
             kernels.linear(x.as_slice(), w.as_slice(), [m, n, k], None::<AdapterTerms<'_>>, out)
         })?;
         Ok(())
@@ -231,37 +258,34 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// If the device fails.
     pub fn product_back(&mut self, name: &str, [m, n, k]: [usize; 3]) -> Result<(), M::Error> {
         let own = self.kernels.with_own_products();
-        let [x, dy, w] = [m * k, m * n, n * k].map(|len| own.array_of(&self.random_numbers(len)));
-        let (x, dy, w) = (x?, dy?, w?);
-        let (mut dx, mut dw) = (own.new_array::<u16>(m * k)?, own.zeroed_array::<f32>(n * k)?);
-        let mut input = |kernels: &Kernels<M>| {
-            let to = Destination::Bf16(dx.slice_mut());
-            let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear_back(dy.as_slice(), w.as_slice(), [m, k, n], None, out)
+        let mut arrays = GradientArrays {
+            shape: [m, n, k],
+            x: self.random_array(m * k)?,
+            dy: self.random_array(m * n)?,
+            w: self.random_array(n * k)?,
+            dx: own.new_array(m * k)?,
+            dw: own.zeroed_array(n * k)?,
         };
-        let mut weight = |kernels: &Kernels<M>| {
-            let to = Destination::Add(dw.slice_mut());
-            let out = LinearOutput { scale: 1.0, bias: None, to };
-            kernels.linear_back_weight(dy.as_slice(), x.as_slice(), [n, k, m], out)
-        };
-        let computed =
-            || self.kernels.machine().product_library().map_or(0, CublasLt::product_count);
-        let before = computed();
-        input(self.kernels)?;
-        weight(self.kernels)?;
-        let library = computed() == before + 2;
+        let before = self.library_products();
+        arrays.input_gradient(self.kernels)?;
+        arrays.weight_gradient(self.kernels)?;
+        let library = self.library_products() == before + 2;
         let (flop, terms) = (2.0 * (m * n) as f64 * k as f64, m * k + m * n);
         let all = [("", &own), (", cuBLASLt", self.kernels)];
         for (by, kernels) in all.into_iter().take(1 + usize::from(library)) {
             let amounts = [2.0 * (terms + n * k) as f64, flop];
-            let name_of = |what: &str, of: [usize; 3]| {
-                format!("{name} {what} gradient {} x {} x {}{by}", of[0], of[1], of[2])
-            };
-            self.measure_call(name_of("input", [m, k, n]), amounts, || input(kernels))?;
+            let input = format!("{name} input gradient {m} x {k} x {n}{by}");
+            self.measure_call(input, amounts, || arrays.input_gradient(kernels))?;
             let amounts = [2.0 * terms as f64 + 8.0 * (n * k) as f64, flop];
-            self.measure_call(name_of("weight", [n, k, m]), amounts, || weight(kernels))?;
+            let weight = format!("{name} weight gradient {n} x {k} x {m}{by}");
+            self.measure_call(weight, amounts, || arrays.weight_gradient(kernels))?;
         }
         Ok(())
+    }
+
+    /// Returns the number of products that the machine's library has computed.
+    fn library_products(&self) -> u64 {
+        self.kernels.machine().product_library().map_or(0, CublasLt::product_count)
     }
 
     /// Measures attention: forward and backward over packed rows, and decoding.
@@ -279,8 +303,8 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let packing = Packing { offsets: &offsets, prefixes: &prefixes };
         let (forward, back) =
             (kernels.attention_layout(packing)?, kernels.backward_layout(packing)?);
-        let of = |width: usize| kernels.array_of(&self.random_numbers(n * width));
-        let (qs, dout, ks, vs) = (of(q * dim)?, of(q * dim)?, of(kv * dim)?, of(kv * dim)?);
+        let (qs, dout) = (self.random_array(n * q * dim)?, self.random_array(n * q * dim)?);
+        let (ks, vs) = (self.random_array(n * kv * dim)?, self.random_array(n * kv * dim)?);
         let mut out = kernels.new_array::<u16>(n * q * dim)?;
         let mut lse = kernels.new_array::<f32>(n * q)?;
         let name = format!("{} {rows} rows of {row}", sizes.name);
@@ -292,8 +316,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
             kernels.attend_packed(qkv, &forward, heads, out.slice_mut(), lse.slice_mut())
         })?;
         let mut dq = kernels.new_array::<u16>(n * q * dim)?;
-        let (mut dk, mut dv) =
-            (kernels.new_array::<u16>(n * kv * dim)?, kernels.new_array::<u16>(n * kv * dim)?);
+        let (mut dk, mut dv) = (kernels.new_array(n * kv * dim)?, kernels.new_array(n * kv * dim)?);
         self.measure_call(format!("attend_back {name}"), [2.5 * bytes, 2.5 * flop], || {
             let (qkv, outs) =
                 ([qs.as_slice(), ks.as_slice(), vs.as_slice()], [out.as_slice(), dout.as_slice()]);
@@ -309,15 +332,15 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let Amounts { rows, row, .. } = self.amounts;
         let each = row.div_ceil(BLOCK_TOKENS);
         let shape = KvShape { layers: 1, heads: kv, dim };
-        let mut blocks = kernels.array_of(&self.random_numbers(rows * each * shape.block_len()))?;
+        let mut blocks = self.random_array(rows * each * shape.block_len())?;
         let tables: Vec<Vec<u32>> = (0..rows)
             .map(|i| (0..each).map(|j| ((j * rows + i) % (rows * each)) as u32).collect())
             .collect();
         let segments: Vec<Segment<'_>> =
             tables.iter().map(|blocks| Segment { new_tokens: 1, len: row, blocks }).collect();
         let tables = kernels.block_tables(&segments)?;
-        let qs = kernels.array_of(&self.random_numbers(rows * q * dim))?;
-        let ks = kernels.array_of(&self.random_numbers(rows * kv * dim))?;
+        let qs = self.random_array(rows * q * dim)?;
+        let ks = self.random_array(rows * kv * dim)?;
         let mut out = kernels.new_array::<u16>(rows * q * dim)?;
         let name = format!("{} {rows} rows of {row}", sizes.name);
         let new = (4 * rows * kv * dim) as f64;

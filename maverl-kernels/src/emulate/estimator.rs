@@ -155,6 +155,6 @@ fn sort_by_group(groups: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let count = groups.iter().max().map_or(0, |&group| group + 1);
     let mut rows: Vec<u32> = (0..groups.len() as u32).collect();
     rows.sort_by_key(|&row| groups[row as usize]);
-    let size = |group: u32| groups.iter().filter(|&&of| of == group).count() as u32;
-    (begin_offsets((0..count).map(size)), rows)
+    let sizes = (0..count).map(|group| groups.iter().filter(|&&of| of == group).count() as u32);
+    (begin_offsets(sizes), rows)
 }

@@ -46,6 +46,13 @@ pub(super) struct MatrixProduct<'a, E> {
     pub(super) path: ProductPath,
 }
 
+/// Returns one of `across` parts of some columns, each of whole panels.
+fn part_of_columns(columns: &Range<usize>, part: usize, across: usize) -> Range<usize> {
+    let panels = columns.len().div_ceil(PANEL);
+    let [start, end] = [part, part + 1].map(|part| part * panels / across * PANEL);
+    columns.end.min(columns.start + start)..columns.end.min(columns.start + end)
+}
+
 /// Buffers for one tile and the panels of one piece. Each thread keeps its own.
 #[derive(Default)]
 struct TaskScratch {
@@ -74,16 +81,12 @@ impl<E: Element> MatrixProduct<'_, E> {
     fn run_tasks(&self) {
         let (m, n) = (self.a.indices, self.b.columns());
         let (rows, across) = self.cut_tasks();
-        let panels = n.div_ceil(PANEL);
-        let column = |part: usize| n.min(part * panels / across * PANEL);
-        let tasks = m.div_ceil(rows) * across;
-        let task = |i: usize| {
-            let (row, part) = (i / across * rows, i % across);
-            self.compute_task(row..m.min(row + rows), column(part)..column(part + 1));
-        };
-        match tasks {
-            1 => task(0),
-            _ => (0..tasks).into_par_iter().with_max_len(1).for_each(task),
+        match m.div_ceil(rows) * across {
+            1 => self.compute_task(0..m, 0..n),
+            tasks => (0..tasks).into_par_iter().with_max_len(1).for_each(|i| {
+                let (row, part) = (i / across * rows, i % across);
+                self.compute_task(row..m.min(row + rows), part_of_columns(&(0..n), part, across));
+            }),
         }
     }
 

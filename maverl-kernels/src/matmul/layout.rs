@@ -106,18 +106,20 @@ impl<E: Element> Matrix<'_, E> {
     ) {
         let line = 64 / size_of::<f32>();
         let terms = words.start * E::TERMS..self.terms.min(words.end * E::TERMS);
-        let ask = |at: usize| prefetch_line(self.data.as_ptr().wrapping_add(at));
+        let start = self.data.as_ptr();
         match self.order {
             MemoryOrder::Terms => {
                 for row in rows.clone().skip(part).step_by(parts) {
-                    terms.clone().step_by(line).for_each(|term| ask(row * self.terms + term));
+                    for term in terms.clone().step_by(line) {
+                        prefetch_line(start.wrapping_add(row * self.terms + term));
+                    }
                 }
             }
             MemoryOrder::Indices if rows.is_empty() => {}
             MemoryOrder::Indices => {
                 for term in terms.skip(part).step_by(parts) {
-                    ask(term * self.indices + rows.start);
-                    ask(term * self.indices + rows.end - 1);
+                    prefetch_line(start.wrapping_add(term * self.indices + rows.start));
+                    prefetch_line(start.wrapping_add(term * self.indices + rows.end - 1));
                 }
             }
         }

@@ -115,10 +115,9 @@ fn top_p(weights: &mut [f32], p: f32) {
     let sure = (1.0 - p) * total / weights.len() as f64;
     // Weights are not negative, so their bits sort like their values: the largest first, and the lower id first of
     // equal ones.
-    let key = |id: usize, weight: f32| u64::from(!weight.to_bits()) << 32 | id as u64;
     let mut keys: Vec<u64> = (weights.iter().enumerate())
         .filter(|&(_, &weight)| f64::from(weight) > sure || weight == 1.0)
-        .map(|(id, &weight)| key(id, weight))
+        .map(|(id, &weight)| u64::from(!weight.to_bits()) << 32 | id as u64)
         .collect();
     let kept = prefix_of_mass(&mut keys, p * total);
     let old = kept.iter().map(|&key| (key as u32 as usize, f32::from_bits(!(key >> 32) as u32)));

@@ -135,12 +135,11 @@ fn terms(
     deviation: Option<(RowIds, &Grouping)>,
 ) -> Terms {
     let (units, _) = estimators.units(rewards, &mean.grouping());
-    let moments = |by: &Grouping| estimators.units(rewards, by).1;
     Terms {
         units,
         groups: mean.group,
         moments: stats.to_vec(),
-        deviation: deviation.map(|(ids, by)| (ids.group, moments(by))),
+        deviation: deviation.map(|(ids, by)| (ids.group, estimators.units(rewards, by).1)),
         ..Terms::default()
     }
 }
@@ -178,7 +177,12 @@ fn all_equal(step: &RewardedStep<'_>, by_parts: bool) -> bool {
 /// Without a baseline there is something to learn wherever a reward is not 0, or, whitened, not the same as another.
 fn flat(rewards: &[f64], whiten: bool) -> bool {
     let first = if whiten { rewards.first().copied().unwrap_or(0.0) } else { 0.0 };
-    rewards.iter().all(|reward| (reward - first).abs() <= ROUNDING * first.abs().max(1.0))
+    rewards.iter().all(|reward| (reward - first).abs() <= rounding_of(first))
+}
+
+/// Returns the distance from a reward that is rounding.
+pub(super) fn rounding_of(reward: f64) -> f64 {
+    ROUNDING * reward.abs().max(1.0)
 }
 
 impl From<&CriticPlan> for GaeParams {
@@ -212,19 +216,23 @@ fn summary(
         let (good, bad) = &mut solved[group];
         *(if sample.solved { good } else { bad }) = true;
     }
-    let share = |n: usize| n as f64 / stats.len().max(1) as f64;
-    let teaches = |g: &Moments| match singleton {
-        kernels::Singleton::Raw if g.n == 1.0 => g.mean != 0.0,
-        _ => g.has_spread(),
-    };
+    let all = stats.len().max(1) as f64;
     GroupSummary {
         count: stats.len(),
         size_min: stats.iter().map(|g| g.n as usize).min().unwrap_or(0),
         singletons: stats.iter().filter(|g| g.n == 1.0).count(),
-        zero_std_frac: share(stats.iter().filter(|g| !g.has_spread()).count()),
-        all_good_frac: share(solved.iter().filter(|(_, bad)| !bad).count()),
-        all_bad_frac: share(solved.iter().filter(|(good, _)| !good).count()),
-        flat: !stats.iter().any(teaches),
+        zero_std_frac: stats.iter().filter(|g| !g.has_spread()).count() as f64 / all,
+        all_good_frac: solved.iter().filter(|(_, bad)| !bad).count() as f64 / all,
+        all_bad_frac: solved.iter().filter(|(good, _)| !good).count() as f64 / all,
+        flat: !stats.iter().any(|g| has_lesson(g, singleton)),
+    }
+}
+
+/// Returns true if the units of a group have something to be compared with.
+fn has_lesson(group: &Moments, singleton: kernels::Singleton) -> bool {
+    match singleton {
+        kernels::Singleton::Raw if group.n == 1.0 => group.mean != 0.0,
+        _ => group.has_spread(),
     }
 }
 

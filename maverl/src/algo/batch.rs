@@ -25,24 +25,19 @@ pub fn batches(
     step: u64,
 ) -> Vec<(usize, Batch)> {
     assert_eq!(advantages.len(), samples.len(), "batches: advantages of each sample");
-    let rows_of = |policy: usize| -> Vec<Row> {
-        samples
-            .iter()
-            .zip(advantages)
-            .filter(|(sample, _)| sample.policy == policy)
-            .map(|(sample, advantages)| row(plan, episodes, sample, advantages))
-            .collect()
-    };
-    let batch = |policy: usize| Batch {
-        rows: rows_of(policy),
-        surrogate: plan.algorithm.custom_surrogate(),
-        aggregation: plan.algorithm.aggregation,
-        longest: plan.longest_reply(policy),
-        early_stop_kl: plan.algorithm.early_stop_kl,
-        record_tokens: plan.config.record.tokens_in(step),
-        ..of_policy(plan, policy, step)
-    };
-    learning(plan, step, batch)
+    let mut batches = empty_batches(plan, step);
+    for (policy, batch) in &mut batches {
+        let rows = samples.iter().zip(advantages).filter(|(sample, _)| sample.policy == *policy);
+        let rows = rows.map(|(sample, advantages)| row(plan, episodes, sample, advantages));
+        batch.rows = rows.collect();
+        batch.surrogate = plan.algorithm.custom_surrogate();
+        batch.aggregation = plan.algorithm.aggregation;
+        batch.longest = plan.longest_reply(*policy);
+        batch.early_stop_kl = plan.algorithm.early_stop_kl;
+        batch.record_tokens = plan.config.record.tokens_in(step);
+    }
+    batches.retain(|(_, batch)| !batch.rows.is_empty());
+    batches
 }
 
 /// Builds the batch of each trained policy that has pairs of replies in training step `step`, sorted by policy. The rows of
@@ -57,38 +52,30 @@ pub fn pair_batches(
     pairs: &[ReplyPair],
     step: u64,
 ) -> Vec<(usize, Batch)> {
-    let batch = |policy: usize| {
-        let own = || pairs.iter().filter(|pair| samples[pair.chosen[0]].policy == policy);
-        let turns = own().flat_map(|pair| pair.chosen.iter().chain(&pair.rejected));
-        let row = |&turn: &usize| Row {
-            logprobs: Vec::new(),
-            ..row(plan, episodes, &samples[turn], &[])
-        };
-        Batch {
-            rows: turns.map(row).collect(),
-            objective: Objective::Preference(plan.algorithm.preference),
-            pairs: own().map(|pair| [pair.chosen.len(), pair.rejected.len()]).collect(),
-            ..of_policy(plan, policy, step)
+    let mut batches = empty_batches(plan, step);
+    for (policy, batch) in &mut batches {
+        batch.objective = Objective::Preference(plan.algorithm.preference);
+        for pair in pairs.iter().filter(|pair| samples[pair.chosen[0]].policy == *policy) {
+            for &turn in pair.chosen.iter().chain(&pair.rejected) {
+                let row = row(plan, episodes, &samples[turn], &[]);
+                batch.rows.push(Row { logprobs: Vec::new(), ..row });
+            }
+            batch.pairs.push([pair.chosen.len(), pair.rejected.len()]);
         }
-    };
-    learning(plan, step, batch)
-}
-
-/// Returns the batches of the policies that learn in a step, without empty ones.
-fn learning(plan: &Plan, step: u64, batch: impl Fn(usize) -> Batch) -> Vec<(usize, Batch)> {
-    let learning = (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step));
-    let all = learning.map(|policy| (policy, batch(policy)));
-    all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
-}
-
-/// Returns an empty batch with the number of optimizer steps and the learning rate of a policy.
-fn of_policy(plan: &Plan, policy: usize, step: u64) -> Batch {
-    Batch {
-        minibatches: plan.algorithm.minibatches,
-        epochs: plan.algorithm.epochs,
-        lr: plan.policies[policy].optim.rate(step, plan.config.steps),
-        ..Batch::default()
     }
+    batches.retain(|(_, batch)| !batch.rows.is_empty());
+    batches
+}
+
+/// Returns an empty batch of each policy that learns in a step, with its number of optimizer steps and learning rate.
+fn empty_batches(plan: &Plan, step: u64) -> Vec<(usize, Batch)> {
+    let mut batches = Vec::new();
+    for policy in (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step)) {
+        let lr = plan.policies[policy].optim.rate(step, plan.config.steps);
+        let (minibatches, epochs) = (plan.algorithm.minibatches, plan.algorithm.epochs);
+        batches.push((policy, Batch { minibatches, epochs, lr, ..Batch::default() }));
+    }
+    batches
 }
 
 /// Builds the row of one sample.

@@ -94,19 +94,14 @@ impl Monotone {
     pub fn new(seats: usize, state: usize, width: usize, seed: u64) -> Self {
         let spread = 0.1 / (state as f64).sqrt().max(1.0);
         let mut params = Vec::new();
-        let mut block = |n: usize, middle: f64, spread: f64| {
-            let seed = derive_seed(seed, params.len() as u64);
-            let draw = |i: usize| middle + spread * (2.0 * uniform_number(seed, i as u64) - 1.0);
-            params.extend((0..n).map(|i| draw(i) as f32));
-        };
         let linear =
             [(seats * width, 1.0, 0.1), (width, 0.0, 0.0), (width, 1.0, 0.1), (width, 0.0, 0.0)];
         for (rows, middle, around) in linear {
-            block(rows * state, 0.0, spread);
-            block(rows, middle, around);
+            draw_block(&mut params, seed, rows * state, 0.0, spread);
+            draw_block(&mut params, seed, rows, middle, around);
         }
-        block(width, 0.0, 0.1);
-        block(1, 0.0, 0.0);
+        draw_block(&mut params, seed, width, 0.0, 0.1);
+        draw_block(&mut params, seed, 1, 0.0, 0.0);
         Self { seats, state, width, params }
     }
 
@@ -138,12 +133,12 @@ impl Monotone {
     fn linear(&self, index: usize, state: &[f64]) -> Vec<f64> {
         let (rows, start) = (self.blocks()[index], self.start(index));
         let (matrix, rest) = self.params[start..].split_at(rows * self.state);
-        let dot = |row: &[f32]| row.iter().zip(state).map(|(a, z)| f64::from(*a) * z).sum::<f64>();
-        matrix
-            .chunks_exact(self.state)
-            .zip(rest)
-            .map(|(row, bias)| dot(row) + f64::from(*bias))
-            .collect()
+        let mut out = Vec::with_capacity(rows);
+        for (row, bias) in matrix.chunks_exact(self.state).zip(rest) {
+            let dot: f64 = row.iter().zip(state).map(|(a, z)| f64::from(*a) * z).sum();
+            out.push(dot + f64::from(*bias));
+        }
+        out
     }
 
     /// Computes the backward pass of [`Monotone::linear`].
@@ -177,15 +172,11 @@ impl Monotone {
         // Derivatives of the team's value by the inputs of the hidden units.
         let dsums: Vec<f64> =
             sums.iter().zip(&w2).map(|(s, w)| share * w.abs() * elu_slope(*s)).collect();
-        let rows = || w1.chunks_exact(self.width);
-        let grads = rows().map(|row| row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum());
-        let grads: Vec<f64> = grads.collect();
-        let dw1: Vec<f64> = rows()
-            .zip(values)
-            .flat_map(|(row, value)| {
-                row.iter().zip(&dsums).map(move |(w, d)| by * d * value * sign(*w))
-            })
-            .collect();
+        let (mut grads, mut dw1) = (Vec::with_capacity(self.seats), Vec::with_capacity(w1.len()));
+        for (row, value) in w1.chunks_exact(self.width).zip(values) {
+            grads.push(row.iter().zip(&dsums).map(|(w, d)| w.abs() * d).sum::<f64>());
+            dw1.extend(row.iter().zip(&dsums).map(|(w, d)| by * d * value * sign(*w)));
+        }
         let dw2: Vec<f64> =
             sums.iter().zip(&w2).map(|(s, w)| by * share * elu(*s) * sign(*w)).collect();
         let db1: Vec<f64> = dsums.iter().map(|d| by * d).collect();
@@ -204,6 +195,13 @@ impl Monotone {
         gradient[last + self.width] += by;
         grads
     }
+}
+
+/// Appends `n` parameters that are drawn within `spread` of `middle`.
+fn draw_block(params: &mut Vec<f32>, seed: u64, n: usize, middle: f64, spread: f64) {
+    let seed = derive_seed(seed, params.len() as u64);
+    let draws = (0..n).map(|i| 2.0 * uniform_number(seed, i as u64) - 1.0);
+    params.extend(draws.map(|draw| (middle + spread * draw) as f32));
 }
 
 fn elu(x: f64) -> f64 {

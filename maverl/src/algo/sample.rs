@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maverl_kernels::advantage::ROUNDING;
-
-use crate::algo::advantage::is_greedy;
+use crate::algo::advantage::{is_greedy, rounding_of};
 use crate::plan::Plan;
 use crate::trajectory::Episode;
 
@@ -15,6 +13,13 @@ pub struct TaskKey {
     pub source: String,
     /// Id of the task, [`crate::task::Task::id`].
     pub id: String,
+}
+
+impl TaskKey {
+    /// Returns the key of an episode's task.
+    pub(super) fn of(episode: &Episode) -> Self {
+        Self { source: episode.task.source.clone(), id: episode.task.id.clone() }
+    }
 }
 
 /// A turn that is trained on.
@@ -40,6 +45,14 @@ pub struct Sample {
     pub tokens: usize,
 }
 
+impl Sample {
+    /// Returns what samples are sorted by. Turns are sorted by path within their episode. The episode separates equal
+    /// tasks that were sampled twice in a step.
+    fn sort_key(&self, episodes: &[Episode]) -> (&TaskKey, u32, usize, usize) {
+        (&self.task, episodes[self.episode].index, self.episode, self.turn)
+    }
+}
+
 /// Returns the tasks with scored episodes that all have the same score, up to rounding. They give no gradient.
 ///
 /// Dynamic sampling of DAPO, [2503.14476](https://arxiv.org/abs/2503.14476) §3.2, replaces them by other tasks. Only
@@ -48,15 +61,12 @@ pub fn flat_tasks(episodes: &[Episode]) -> BTreeSet<TaskKey> {
     let mut rewards: BTreeMap<TaskKey, (f64, f64)> = BTreeMap::new();
     for episode in episodes {
         let Some(score) = episode.score() else { continue };
-        let (low, high) = rewards.entry(key(episode)).or_insert((f64::INFINITY, f64::NEG_INFINITY));
+        let (low, high) =
+            rewards.entry(TaskKey::of(episode)).or_insert((f64::INFINITY, f64::NEG_INFINITY));
         (*low, *high) = (low.min(score.reward), high.max(score.reward));
     }
-    let near = |low: f64, high: f64| high - low <= ROUNDING * low.abs().max(1.0);
-    rewards.into_iter().filter(|(_, (low, high))| near(*low, *high)).map(|(task, _)| task).collect()
-}
-
-fn key(episode: &Episode) -> TaskKey {
-    TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() }
+    let flat = rewards.into_iter().filter(|(_, (low, high))| high - low <= rounding_of(*low));
+    flat.map(|(task, _)| task).collect()
 }
 
 /// Returns the turns of `episodes` that are trained on, sorted by (task, episode index, turn path).
@@ -71,12 +81,7 @@ pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
         .filter(|(_, episode)| !is_greedy(plan, episode))
         .flat_map(|(index, episode)| of_episode(index, episode, plan))
         .collect();
-    // Turns are sorted by path within their episode. The last key separates equal tasks that were sampled twice in a
-    // step.
-    samples.sort_by(|a, b| {
-        let key = |s: &Sample| (episodes[s.episode].index, s.episode, s.turn);
-        a.task.cmp(&b.task).then_with(|| key(a).cmp(&key(b)))
-    });
+    samples.sort_by(|a, b| a.sort_key(episodes).cmp(&b.sort_key(episodes)));
     samples
 }
 
@@ -93,7 +98,7 @@ fn of_episode<'a>(
         Some(Sample {
             episode: index,
             turn,
-            task: key(episode),
+            task: TaskKey::of(episode),
             seat,
             policy: trained.policy,
             reward: episode.turn_reward(turn)?,

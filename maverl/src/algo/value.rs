@@ -22,18 +22,20 @@ pub fn value_batches(
     assert!(samples.len() == texts.len() && samples.len() == aims.len(), "value_batches: lengths");
     let Some(critic) = &plan.algorithm.critic else { return Vec::new() };
     let CriticPasses { epochs, minibatches } = plan.algorithm.critic_passes();
-    let row = |i: usize| ValueRow { text: texts[i].clone(), aim: aims[i].clone() };
-    let batch = |host: usize| {
-        let its = |i: &usize| plan.critic_of(samples[*i].policy) == Some(host);
-        ValueBatch {
-            rows: (0..samples.len()).filter(its).map(row).collect(),
-            minibatches,
-            epochs,
-            lr: critic.optim().rate(step, plan.config.steps),
+    let lr = critic.optim().rate(step, plan.config.steps);
+    let mut batches = Vec::new();
+    for host in 0..plan.policies.len() {
+        let mut rows = Vec::new();
+        for ((sample, text), aim) in samples.iter().zip(texts).zip(aims) {
+            if plan.critic_of(sample.policy) == Some(host) {
+                rows.push(ValueRow { text: text.clone(), aim: aim.clone() });
+            }
         }
-    };
-    let all = (0..plan.policies.len()).map(|host| (host, batch(host)));
-    all.filter(|(_, batch)| !batch.rows.is_empty()).collect()
+        if !rows.is_empty() {
+            batches.push((host, ValueBatch { rows, minibatches, epochs, lr }));
+        }
+    }
+    batches
 }
 
 /// Computes the share of the returns' variance that the values explain: 1 is all of it, 0 equals predicting the mean,
@@ -43,16 +45,19 @@ pub fn value_batches(
 /// EV = 1 − Var(G − V) / Var(G)                 0 where all returns are the same
 /// ```
 pub fn explained_variance(values: &[f64], returns: &[f64]) -> f64 {
-    let variance = |of: &dyn Fn(usize) -> f64| {
-        let n = returns.len().max(1) as f64;
-        let mean = (0..returns.len()).map(of).sum::<f64>() / n;
-        (0..returns.len()).map(|i| (of(i) - mean).powi(2)).sum::<f64>() / n
-    };
-    let whole = variance(&|i| returns[i]);
+    let whole = variance_of(returns);
     if whole <= f64::EPSILON {
         return 0.0;
     }
-    1.0 - variance(&|i| returns[i] - values[i]) / whole
+    let rest: Vec<f64> = (0..returns.len()).map(|i| returns[i] - values[i]).collect();
+    1.0 - variance_of(&rest) / whole
+}
+
+/// Returns the mean squared distance of numbers to their mean.
+fn variance_of(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n
 }
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ fn splits<'s>(set: &'s DataSet, options: &CollectOptions) -> Vec<(&'static str, 
     splits
 }
 
+/// Returns a line of the table of a section.
+fn counts_line(name: &str, counts: &[usize]) -> String {
+    let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+    format!("| {name} | {} |\n", counts.join(" | "))
+}
+
 /// Value by which rows are counted; none for a row without one.
 type GroupValue = fn(&Row) -> Option<String>;
 
@@ -62,11 +68,8 @@ fn section(kind: Kind, set: &DataSet, options: &CollectOptions) -> String {
     let names: Vec<&str> = splits.iter().map(|(split, _)| *split).collect();
     let _ = writeln!(text, "| rows | {} |", names.join(" | "));
     let _ = writeln!(text, "|---|{}", "---|".repeat(names.len()));
-    let mut line = |name: &str, counts: Vec<usize>| {
-        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "| {name} | {} |", counts.join(" | "));
-    };
-    line("all", splits.iter().map(|(_, rows)| rows.len()).collect());
+    let all: Vec<usize> = splits.iter().map(|(_, rows)| rows.len()).collect();
+    text.push_str(&counts_line("all", &all));
     let groups: [(&str, GroupValue); 3] = [
         ("label", |row| row.label.map(|label| label.to_string())),
         ("source", |row| Some(row.task.0.clone())),
@@ -80,7 +83,7 @@ fn section(kind: Kind, set: &DataSet, options: &CollectOptions) -> String {
             }
         }
         for (value, counts) in counts {
-            line(&format!("{name} `{value}`"), counts);
+            text.push_str(&counts_line(&format!("{name} `{value}`"), &counts));
         }
     }
     if !set.removed.is_empty() {

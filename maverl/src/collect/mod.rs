@@ -43,16 +43,13 @@ pub fn collect(mut episodes: Vec<Collected>, options: &CollectOptions) -> Collec
 
 fn set(kind: Kind, examples: &[CollectedExample<'_>], options: &CollectOptions) -> DataSet {
     let mut set = DataSet::default();
-    let kept: Vec<&CollectedExample<'_>> = examples
-        .iter()
-        .filter(|example| match options.filters.reason(kind, example) {
-            None => true,
-            Some(reason) => {
-                *set.removed.entry(reason).or_default() += 1;
-                false
-            }
-        })
-        .collect();
+    let mut kept = Vec::new();
+    for example in examples {
+        match options.filters.reason(kind, example) {
+            None => kept.push(example),
+            Some(reason) => *set.removed.entry(reason).or_default() += 1,
+        }
+    }
     let mut rows: Vec<Row> = match kind {
         Kind::Sft => kept.into_iter().map(sft).collect(),
         Kind::Verifier => {
@@ -61,21 +58,20 @@ fn set(kind: Kind, examples: &[CollectedExample<'_>], options: &CollectOptions) 
         Kind::Preference => pairs::pairs(&kept, options.margin, options.pairs),
         Kind::Steps => steps::steps(&kept, examples),
     };
-    let count = |rows: &[Row]| rows.len() as u64;
-    let before = count(&rows);
+    let before = rows.len();
     dedup::dedup(&mut rows, options.dedup);
-    let after = count(&rows);
+    let after = rows.len();
     if before > after {
-        set.removed.insert("duplicate", before - after);
+        set.removed.insert("duplicate", (before - after) as u64);
     }
     if let (Kind::Verifier, Some(most)) = (kind, options.balance) {
         split::balance(&mut rows, most);
-        if after > count(&rows) {
-            set.removed.insert("balance", after - count(&rows));
+        if after > rows.len() {
+            set.removed.insert("balance", (after - rows.len()) as u64);
         }
     }
-    let tested = |row: &mut Row| split::is_test(&row.question, options.test_share);
-    set.test = rows.extract_if(.., tested).collect();
+    let tested = rows.extract_if(.., |row| split::is_test(&row.question, options.test_share));
+    set.test = tested.collect();
     set.train = rows;
     // Rows of the same question cannot be trained on either.
     let asked = set.test.extract_if(.., |row| row.asked).count() as u64;

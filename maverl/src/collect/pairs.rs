@@ -6,10 +6,10 @@ use serde_json::json;
 
 use crate::collect::example::{CollectedExample, CollectedTask};
 use crate::collect::rows::{Row, reply, row};
-use crate::trajectory::{Message, Role};
+use crate::trajectory::Role;
 
 /// A prompt of a seat: task, seat, roles and texts of the messages, tools.
-type PairPrompt = (CollectedTask, String, Vec<(&'static str, String)>, String);
+type PairPrompt = (CollectedTask, String, Vec<(Role, String)>, String);
 
 /// A reply with the mean reward of the turns that gave it.
 struct PairReply<'e> {
@@ -49,11 +49,9 @@ pub(super) fn pairs(examples: &[&CollectedExample<'_>], margin: f64, most: usize
         let Some(mut replies) = prompts.remove(&prompt) else { continue };
         // The sort is stable, so equal rewards stay in the order of the episodes.
         replies.sort_by(|a, b| b.reward().total_cmp(&a.reward()));
-        let halves = (0..replies.len() / 2).take(most);
-        let of = |i: usize| (&replies[i], &replies[replies.len() - 1 - i]);
-        let apart =
-            |pair: &(&PairReply<'_>, &PairReply<'_>)| pair.0.reward() - pair.1.reward() >= margin;
-        rows.extend(halves.map(of).take_while(apart).map(|(best, worst)| pair(best, worst)));
+        let halves = replies.iter().zip(replies.iter().rev()).take((replies.len() / 2).min(most));
+        let apart = halves.take_while(|(best, worst)| best.reward() - worst.reward() >= margin);
+        rows.extend(apart.map(|(best, worst)| pair(best, worst)));
     }
     rows
 }
@@ -74,15 +72,9 @@ fn pair(best: &PairReply<'_>, worst: &PairReply<'_>) -> Row {
 }
 
 fn prompt(example: &CollectedExample<'_>) -> PairPrompt {
-    let role = |role: Role| match role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
     let turn = example.turn;
-    let text = |message: &Message| (role(message.role), message.content.trim().to_owned());
-    let messages = example.prompt().iter().map(text).collect();
+    let messages = example.prompt().into_iter();
+    let messages = messages.map(|message| (message.role, message.content.trim().to_owned()));
     let tools = serde_json::Value::from(turn.tools.clone()).to_string();
-    (example.task(), turn.seat.to_string(), messages, tools)
+    (example.task(), turn.seat.to_string(), messages.collect(), tools)
 }

@@ -72,48 +72,51 @@ fn columns(rows: &[Row]) -> Vec<(&str, ParquetColumn)> {
 
 impl ParquetColumn {
     fn of(values: &[&Value]) -> Self {
-        let all = |is: fn(&Value) -> bool| values.iter().all(|value| is(value));
-        let items = || values.iter().filter_map(|value| value.as_array()).flatten();
-        let each = |is: fn(&Value) -> bool| all(Value::is_array) && items().all(is);
+        let items = values.iter().filter_map(|value| value.as_array()).flatten();
+        let items: Vec<&Value> = items.collect();
         match () {
-            () if all(Value::is_boolean) => Self::Bool,
-            () if all(Value::is_i64) => Self::Int,
-            () if all(Value::is_number) => Self::Float,
-            () if all(Value::is_string) => Self::Text,
-            () if each(Value::is_boolean) => Self::Bools,
-            () if each(Value::is_i64) => Self::Ints,
-            () if each(Value::is_number) => Self::Floats,
-            () if each(Value::is_string) => Self::Texts,
-            () if each(is_message) => Self::Messages,
+            () if are_all(values, Value::is_boolean) => Self::Bool,
+            () if are_all(values, Value::is_i64) => Self::Int,
+            () if are_all(values, Value::is_number) => Self::Float,
+            () if are_all(values, Value::is_string) => Self::Text,
+            () if !are_all(values, Value::is_array) => Self::Json,
+            () if are_all(&items, Value::is_boolean) => Self::Bools,
+            () if are_all(&items, Value::is_i64) => Self::Ints,
+            () if are_all(&items, Value::is_number) => Self::Floats,
+            () if are_all(&items, Value::is_string) => Self::Texts,
+            () if are_all(&items, is_message) => Self::Messages,
             () => Self::Json,
         }
     }
 
     /// Returns the field of the schema. A list that is there has no missing elements.
     fn field(self, name: &str) -> Result<TypePtr, ParquetError> {
-        let one = |name: &str, repetition, physical, converted| {
-            let field = Type::primitive_type_builder(name, physical).with_repetition(repetition);
-            field.with_converted_type(converted).build().map(Arc::new)
+        if matches!(self, Self::Bool | Self::Int | Self::Float | Self::Text | Self::Json) {
+            return self.leaf_field(name, Repetition::OPTIONAL);
+        }
+        let required = Repetition::REQUIRED;
+        let element = match self {
+            Self::Messages => {
+                let fields = self.leaves().iter().map(|name| self.leaf_field(name, required));
+                let fields = fields.collect::<Result<_, _>>()?;
+                group("element", required, ConvertedType::NONE, fields)?
+            }
+            _ => self.leaf_field("element", required)?,
         };
+        let list = group("list", Repetition::REPEATED, ConvertedType::NONE, vec![element])?;
+        group(name, Repetition::OPTIONAL, ConvertedType::LIST, vec![list])
+    }
+
+    /// Returns the field of a value, or of what a list or message holds.
+    fn leaf_field(self, name: &str, repetition: Repetition) -> Result<TypePtr, ParquetError> {
         let (physical, converted) = match self {
             Self::Bool | Self::Bools => (Physical::BOOLEAN, ConvertedType::NONE),
             Self::Int | Self::Ints => (Physical::INT64, ConvertedType::NONE),
             Self::Float | Self::Floats => (Physical::DOUBLE, ConvertedType::NONE),
             _ => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
         };
-        if matches!(self, Self::Bool | Self::Int | Self::Float | Self::Text | Self::Json) {
-            return one(name, Repetition::OPTIONAL, physical, converted);
-        }
-        let required = |name: &str| one(name, Repetition::REQUIRED, physical, converted);
-        let element = match self {
-            Self::Messages => {
-                let fields = vec![required("role")?, required("content")?];
-                group("element", Repetition::REQUIRED, ConvertedType::NONE, fields)?
-            }
-            _ => required("element")?,
-        };
-        let list = group("list", Repetition::REPEATED, ConvertedType::NONE, vec![element])?;
-        group(name, Repetition::OPTIONAL, ConvertedType::LIST, vec![list])
+        let field = Type::primitive_type_builder(name, physical).with_repetition(repetition);
+        field.with_converted_type(converted).build().map(Arc::new)
     }
 
     /// Returns the names of the columns that hold the values: those of a message, or one.
@@ -127,24 +130,30 @@ impl ParquetColumn {
         values: &[&Value],
         leaf: &str,
     ) -> Result<(), ParquetError> {
-        let text = |value: &Value| ByteArray::from(value.as_str().unwrap_or_default());
-        let float = |value: &Value| value.as_f64().unwrap_or_default();
-        let int = |value: &Value| value.as_i64().unwrap_or_default();
-        let flag = |value: &Value| value.as_bool().unwrap_or_default();
-        let json = |value: &Value| ByteArray::from(value.to_string().into_bytes());
         match self {
-            Self::Bool => single::<BoolType>(out, values, flag),
-            Self::Int => single::<Int64Type>(out, values, int),
-            Self::Float => single::<DoubleType>(out, values, float),
-            Self::Text => single::<ByteArrayType>(out, values, text),
-            Self::Json => single::<ByteArrayType>(out, values, json),
-            Self::Bools => several::<BoolType>(out, values, flag),
-            Self::Ints => several::<Int64Type>(out, values, int),
-            Self::Floats => several::<DoubleType>(out, values, float),
-            Self::Texts => several::<ByteArrayType>(out, values, text),
-            Self::Messages => several::<ByteArrayType>(out, values, |message| text(&message[leaf])),
+            Self::Bool => single::<BoolType>(out, values, Value::as_bool),
+            Self::Int => single::<Int64Type>(out, values, Value::as_i64),
+            Self::Float => single::<DoubleType>(out, values, Value::as_f64),
+            Self::Text => single::<ByteArrayType>(out, values, text_bytes),
+            Self::Json => single::<ByteArrayType>(out, values, |value| {
+                Some(ByteArray::from(value.to_string().into_bytes()))
+            }),
+            Self::Bools => several::<BoolType>(out, values, Value::as_bool),
+            Self::Ints => several::<Int64Type>(out, values, Value::as_i64),
+            Self::Floats => several::<DoubleType>(out, values, Value::as_f64),
+            Self::Texts => several::<ByteArrayType>(out, values, text_bytes),
+            Self::Messages => several::<ByteArrayType>(out, values, |one| text_bytes(&one[leaf])),
         }
     }
+}
+
+/// Returns the bytes of a text; none of them for another value.
+fn text_bytes(value: &Value) -> Option<ByteArray> {
+    value.as_str().or(Some("")).map(ByteArray::from)
+}
+
+fn are_all(values: &[&Value], is: fn(&Value) -> bool) -> bool {
+    values.iter().all(|value| is(value))
 }
 
 fn group(
@@ -166,11 +175,11 @@ fn is_message(value: &Value) -> bool {
 fn single<T: DataType>(
     out: &mut SerializedColumnWriter<'_>,
     values: &[&Value],
-    convert: impl Fn(&Value) -> T::T,
+    convert: impl Fn(&Value) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
     let levels: Vec<i16> = values.iter().map(|value| i16::from(!value.is_null())).collect();
     let there = values.iter().filter(|value| !value.is_null());
-    let there: Vec<T::T> = there.map(|value| convert(value)).collect();
+    let there: Vec<T::T> = there.map(|value| convert(value).unwrap_or_default()).collect();
     out.typed::<T>().write_batch(&there, Some(&levels), None).map(drop)
 }
 
@@ -179,7 +188,7 @@ fn single<T: DataType>(
 fn several<T: DataType>(
     out: &mut SerializedColumnWriter<'_>,
     values: &[&Value],
-    convert: impl Fn(&Value) -> T::T,
+    convert: impl Fn(&Value) -> Option<T::T>,
 ) -> Result<(), ParquetError> {
     let (mut there, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {
@@ -191,7 +200,7 @@ fn several<T: DataType>(
         for (i, item) in items.iter().enumerate() {
             defined.push(2);
             repeated.push(i16::from(i > 0));
-            there.push(convert(item));
+            there.push(convert(item).unwrap_or_default());
         }
     }
     out.typed::<T>().write_batch(&there, Some(&defined), Some(&repeated)).map(drop)

@@ -15,30 +15,33 @@ type Prefixes<'e> = BTreeMap<(CollectedTask, Vec<&'e str>), (u32, u32)>;
 pub(super) fn steps(kept: &[&CollectedExample<'_>], all: &[CollectedExample<'_>]) -> Vec<Row> {
     let mut prefixes = Prefixes::new();
     for episode in all.chunk_by(same_example) {
-        let replies = replies(episode.iter());
-        for n in 1..=replies.len() {
-            let key = (episode[0].task(), replies[..n].to_vec());
+        for key in reply_prefixes(&episode[0], &replies(episode.iter())) {
             let (count, solved) = prefixes.entry(key).or_default();
             *count += 1;
             *solved += u32::from(episode[0].solved);
         }
     }
     let episodes = kept.chunk_by(|a, b| same_example(a, b));
-    let whole =
-        |episode: &&[&CollectedExample<'_>]| episode.len() == episode[0].of.episode.turns.len();
-    episodes.filter(whole).map(|episode| steps_of(episode, &prefixes)).collect()
+    let whole = episodes.filter(|episode| episode.len() == episode[0].of.episode.turns.len());
+    whole.map(|episode| steps_of(episode, &prefixes)).collect()
+}
+
+/// Returns the keys of the beginnings of an episode's replies.
+fn reply_prefixes<'e>(
+    first: &CollectedExample<'_>,
+    replies: &[&'e str],
+) -> Vec<(CollectedTask, Vec<&'e str>)> {
+    (1..=replies.len()).map(|n| (first.task(), replies[..n].to_vec())).collect()
 }
 
 fn steps_of(episode: &[&CollectedExample<'_>], prefixes: &Prefixes<'_>) -> Row {
     let first = episode[0];
     let replies = replies(episode.iter().copied());
-    let tally = |n: usize| {
-        let key = (first.task(), replies[..n].to_vec());
-        prefixes.get(&key).copied().unwrap_or_default()
-    };
-    let tallies: Vec<(u32, u32)> = (1..=replies.len()).map(tally).collect();
-    let share = |(count, solved): &(u32, u32)| f64::from(*solved) / f64::from((*count).max(1));
-    let scores: Vec<f64> = tallies.iter().map(share).collect();
+    let tallies = reply_prefixes(first, &replies).into_iter();
+    let tallies = tallies.map(|key| prefixes.get(&key).copied().unwrap_or_default());
+    let tallies: Vec<(u32, u32)> = tallies.collect();
+    let scores = tallies.iter().map(|&(all, solved)| f64::from(solved) / f64::from(all.max(1)));
+    let scores: Vec<f64> = scores.collect();
     let columns = json!({
         "prompt": first.of.episode.task.question,
         "completions": replies,

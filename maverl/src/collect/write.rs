@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::collect::card::card;
 use crate::collect::collection::{Collection, RowSource};
-use crate::collect::filter::Pattern;
 use crate::collect::kind::RowFormat;
 use crate::collect::options::CollectOptions;
 use crate::collect::rows::Row;
@@ -67,23 +66,24 @@ fn jsonl(rows: &[Row]) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+fn texts_of<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(T::to_string).collect()
+}
+
 /// Returns the options for the provenance.
 fn recorded_options(options: &CollectOptions) -> Value {
     let CollectOptions { kinds, filters, dedup, balance, label, .. } = options;
     let CollectOptions { margin, pairs, test_share, format, .. } = options;
-    let texts = |patterns: &[Pattern]| -> Vec<String> {
-        patterns.iter().map(ToString::to_string).collect()
-    };
     json!({
         "as": kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
         "solved": filters.solved,
         "min_reward": filters.min_reward,
-        "seats": filters.seats.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "seats": texts_of(&filters.seats),
         "no_truncated": filters.no_truncated,
         "no_errors": filters.no_errors,
         "max_tokens": filters.max_tokens,
-        "match": texts(&filters.matches),
-        "no_match": texts(&filters.no_matches),
+        "match": texts_of(&filters.matches),
+        "no_match": texts_of(&filters.no_matches),
         "dedup": dedup.name(),
         "balance": balance,
         "label": label,

@@ -102,8 +102,8 @@ impl Estimators {
         deviation: Option<&Grouping>,
         options: &Relative,
     ) -> (Vec<f64>, Vec<Moments>) {
-        let nan = || (not_a_number(values), unit_values(values, by).1);
-        self.or_nan(self.arithmetic().relative_advantages(values, by, deviation, options), nan)
+        let found = self.arithmetic().relative_advantages(values, by, deviation, options);
+        self.or_nan(found, || (not_a_number(values), unit_values(values, by).1))
     }
 
     /// See [`Arithmetic::unit_values`].

@@ -59,11 +59,11 @@ fn steps(values: impl Fn(&Shape) -> Option<bool>) -> Vec<(&'static str, Rewarded
         Shape { name: "values of a critic", valued: true, ragged: true, ..PLAIN },
         Shape { name: "many rows", tasks: 11, episodes: 8, seats: 3, turns: 6, ..PLAIN },
     ];
-    let shapes = shapes.iter().zip(1..);
-    let named = |(shape, seed): (&Shape, u64)| {
-        (shape.name, step(shape, &mut SplitMix64::new(seed), values(shape)))
-    };
-    shapes.map(named).collect()
+    let mut steps = Vec::with_capacity(shapes.len());
+    for (shape, seed) in shapes.iter().zip(1..) {
+        steps.push((shape.name, step(shape, &mut SplitMix64::new(seed), values(shape))));
+    }
+    steps
 }
 
 fn step(
@@ -106,10 +106,10 @@ fn step(
     let names = ["score", "part"].into_iter().zip(columns);
     step.parts =
         names.map(|(name, values)| RewardColumn { name: name.to_owned(), values }).collect();
-    step.values = values_by_token.map(|by_token| {
-        let kept = |row: Vec<f64>| if by_token { row } else { row[..1].to_vec() };
-        values.into_iter().map(kept).collect()
-    });
+    if values_by_token == Some(false) {
+        values.iter_mut().for_each(|row| row.truncate(1));
+    }
+    step.values = values_by_token.map(|_| values);
     step.earned.clone_from(&step.rewards);
     step.recorded.clone_from(&step.rewards);
     step

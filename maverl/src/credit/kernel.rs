@@ -43,30 +43,36 @@ fn constants(settings: &Value) -> String {
 
 /// Returns a step as kernels read it.
 pub(crate) fn arrays(step: &RewardedStep<'_>) -> StepArrays {
-    let narrow = |values: &Vec<f64>| values.iter().map(|&value| value as f32).collect();
-    let ids = |ids: &[usize]| ids.iter().map(|&id| id as u32).collect();
     StepArrays {
-        rewards: narrow(&step.rewards),
-        parts: step.parts.iter().map(|part| narrow(&part.values)).collect(),
-        values: step.values.as_ref().map(|values| values.iter().map(narrow).collect()),
-        seats: ids(&step.seats),
-        turns: ids(&step.turns),
-        tasks: ids(&step.tasks),
-        episodes: ids(&step.episodes),
-        lengths: ids(&step.lengths),
-        units: ids(&step.units),
-        groups: ids(&step.groups),
+        rewards: narrow_values(&step.rewards),
+        parts: step.parts.iter().map(|part| narrow_values(&part.values)).collect(),
+        values: step
+            .values
+            .as_ref()
+            .map(|values| values.iter().map(|row| narrow_values(row)).collect()),
+        seats: narrow_ids(&step.seats),
+        turns: narrow_ids(&step.turns),
+        tasks: narrow_ids(&step.tasks),
+        episodes: narrow_ids(&step.episodes),
+        lengths: narrow_ids(&step.lengths),
+        units: narrow_ids(&step.units),
+        groups: narrow_ids(&step.groups),
     }
+}
+
+fn narrow_values(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&value| value as f32).collect()
+}
+
+fn narrow_ids(ids: &[usize]) -> Vec<u32> {
+    ids.iter().map(|&id| id as u32).collect()
 }
 
 /// Returns the first advantage of a kernel that differs from that of its Rust twin: its place, and both values.
 pub(crate) fn difference(got: &[f32], want: &[f64]) -> Option<String> {
     let largest = want.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
-    let differs = |(got, want): (&f32, &f64)| {
-        // An advantage that is no number is too far from any other.
-        let near = (f64::from(*got) - want).abs() / largest <= TOLERANCE;
-        !near
-    };
-    let place = got.iter().zip(want).position(differs)?;
+    let off = got.iter().zip(want).map(|(got, want)| (f64::from(*got) - want).abs() / largest);
+    // An advantage that is no number is too far from any other.
+    let place = off.map(|off| off <= TOLERANCE).position(|near| !near)?;
     Some(format!("place {place}: the kernel gives {}, Rust {}", got[place], want[place]))
 }

@@ -162,11 +162,12 @@ impl<'a> Rewarded<'a> {
 
     /// Dense ids of units and of groups by a choice of rows.
     pub fn ids(&self, by: GroupBy) -> (Vec<usize>, Vec<usize>) {
-        let rows = || (0..self.len()).collect();
         match by {
             GroupBy::Task => (dense(self.episodes.iter()), dense(self.tasks.iter())),
-            GroupBy::TaskTurn => (rows(), dense(self.tasks.iter())),
-            GroupBy::TaskSeat => (rows(), dense(self.tasks.iter().zip(self.seats))),
+            GroupBy::TaskTurn => ((0..self.len()).collect(), dense(self.tasks.iter())),
+            GroupBy::TaskSeat => {
+                ((0..self.len()).collect(), dense(self.tasks.iter().zip(self.seats)))
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::IntoMap;
 use crate::ballot::{Ballot, Ties};
 use crate::rng::SplitMix64;
 use crate::table::{Table, paragraphs};
-use crate::trajectory::{Episode, Turn};
+use crate::trajectory::Episode;
 
 /// Number of bootstrap resamples of an interval.
 const RESAMPLES: usize = 10_000;
@@ -36,16 +36,17 @@ const ENOUGH: usize = 20;
 /// in 20 of which differs in truth, all are equal in 36 of 100 cases. Without a task, everything is NaN.
 pub fn paired_interval(differences: &[f64]) -> Interval {
     let n = differences.len();
-    let mean = |sum: f64| sum / n as f64;
     if n < ENOUGH || are_equal(differences) {
         return over_runs(differences).unwrap_or(Interval::unknown_interval(f64::NAN));
     }
     let mut draw = SplitMix64::new(SEED);
-    let mut means: Vec<f64> =
-        (0..RESAMPLES).map(|_| mean((0..n).map(|_| differences[draw.index(n)]).sum())).collect();
+    let mut means = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        means.push((0..n).map(|_| differences[draw.index(n)]).sum::<f64>() / n as f64);
+    }
     means.sort_by(f64::total_cmp);
     let (low, high) = (means[RESAMPLES / 40], means[RESAMPLES - 1 - RESAMPLES / 40]);
-    Interval { mean: mean(differences.iter().sum()), low, high }
+    Interval { mean: differences.iter().sum::<f64>() / n as f64, low, high }
 }
 
 /// A compared system: its name and its outcome per task.
@@ -76,8 +77,7 @@ impl System {
     /// Returns a system whose episodes count separately: the outcome of a task is the mean of its scored episodes.
     pub fn mean(name: impl Into<String>, samples: u32, episodes: &[Episode]) -> Self {
         Self::new(name.into(), samples, episodes, |scored| {
-            let sum = scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
-            sum.over(scored.len() as f64)
+            TaskOutcome::sum_of(scored).over(scored.len() as f64)
         })
     }
 
@@ -90,10 +90,8 @@ impl System {
             // A sample without an answer is scored as such. The score is that of the first sample with the winning
             // answer.
             let chosen = scored.iter().find(|episode| episode.answer == winner).or(scored.first());
-            let spent =
-                scored.iter().fold(TaskOutcome::default(), |sum, episode| sum.plus(episode));
-            let went = chosen
-                .map_or(TaskOutcome::default(), |episode| TaskOutcome::default().plus(episode));
+            let spent = TaskOutcome::sum_of(scored);
+            let went = TaskOutcome::sum_of(chosen.map_or(&[], std::slice::from_ref));
             TaskOutcome { sampled: spent.sampled, read: spent.read, ..went }
         })
     }
@@ -109,12 +107,11 @@ impl System {
             let key = (episode.task.source.clone(), episode.task.id.clone());
             scored.entry(key).or_default().push(episode);
         }
-        let uncounted = |turn: &&Turn| turn.tokens.is_none();
         let turns = scored.values().flatten().flat_map(|episode| &episode.turns);
         Self {
             name,
             samples,
-            uncounted: turns.filter(uncounted).count() as u64,
+            uncounted: turns.filter(|turn| turn.tokens.is_none()).count() as u64,
             tasks: scored.into_iter().map(|(key, episodes)| (key, went(&episodes))).into_map(),
         }
     }
@@ -126,18 +123,20 @@ impl System {
 }
 
 impl TaskOutcome {
-    fn plus(self, episode: &Episode) -> Self {
-        let tokens = || episode.turns.iter().filter_map(|turn| turn.tokens.as_ref());
-        let (solved, reward) = episode
-            .score()
-            .map_or((0.0, 0.0), |score| (f64::from(u8::from(score.solved)), score.reward));
-        Self {
-            results: self.results + 1.0,
-            solved: self.solved + solved,
-            reward: self.reward + reward,
-            sampled: self.sampled + tokens().map(|t| t.completion.len() as f64).sum::<f64>(),
-            read: self.read + tokens().map(|t| t.prompt.len() as f64).sum::<f64>(),
+    /// Returns the sums over some episodes.
+    fn sum_of(episodes: &[&Episode]) -> Self {
+        let mut sum = Self { results: episodes.len() as f64, ..Self::default() };
+        for episode in episodes {
+            if let Some(score) = episode.score() {
+                sum.solved += f64::from(u8::from(score.solved));
+                sum.reward += score.reward;
+            }
+            for tokens in episode.turns.iter().filter_map(|turn| turn.tokens.as_ref()) {
+                sum.sampled += tokens.completion.len() as f64;
+                sum.read += tokens.prompt.len() as f64;
+            }
         }
+        sum
     }
 
     fn over(self, n: f64) -> Self {
@@ -184,38 +183,45 @@ pub struct Side {
     pub uncounted_turns: u64,
 }
 
+impl Side {
+    /// Returns the results of a system on some tasks, compared with no other; `None` without a task.
+    fn of(system: &System, keys: &[&(String, String)]) -> Option<Self> {
+        let went: Vec<TaskOutcome> = keys.iter().map(|key| system.tasks[*key]).collect();
+        let solved: Vec<f64> = went.iter().map(|went| went.solved).collect();
+        let results: f64 = went.iter().map(|went| went.results).sum();
+        let n = went.len() as f64;
+        Some(Self {
+            name: system.name.clone(),
+            samples: system.samples,
+            solved: share(&solved, results as u64)?,
+            score_mean: went.iter().map(|went| went.reward).sum::<f64>() / n,
+            first_ahead: None,
+            sampled_tokens: went.iter().map(|went| went.sampled).sum::<f64>() / n,
+            prompt_tokens: went.iter().map(|went| went.read).sum::<f64>() / n,
+            uncounted_turns: system.uncounted,
+        })
+    }
+}
+
 impl Comparison {
     /// Compares the first system with the others; `None` if no task was scored for all of them.
     pub fn of(split: impl Into<String>, entrants: &[System]) -> Option<Self> {
         let (first, others) = entrants.split_first()?;
-        let shared = |key: &&(String, String)| others.iter().all(|e| e.tasks.contains_key(*key));
-        let keys: Vec<_> = first.tasks.keys().filter(shared).collect();
+        let mut keys: Vec<_> = first.tasks.keys().collect();
+        keys.retain(|key| others.iter().all(|entrant| entrant.tasks.contains_key(*key)));
         let all: BTreeSet<_> = entrants.iter().flat_map(|entrant| entrant.tasks.keys()).collect();
-        let side = |(place, entrant): (usize, &System)| {
-            let went: Vec<TaskOutcome> = keys.iter().map(|key| entrant.tasks[*key]).collect();
-            let differences: Vec<f64> = (keys.iter().zip(&went))
-                .map(|(key, went)| first.tasks[*key].solved - went.solved)
-                .collect();
-            let mean =
-                |of: fn(&TaskOutcome) -> f64| went.iter().map(of).sum::<f64>() / went.len() as f64;
-            let solved: Vec<f64> = went.iter().map(|went| went.solved).collect();
-            let results: f64 = went.iter().map(|went| went.results).sum();
-            Some(Side {
-                name: entrant.name.clone(),
-                samples: entrant.samples,
-                solved: share(&solved, results as u64)?,
-                score_mean: mean(|went| went.reward),
-                first_ahead: (place > 0).then(|| paired_interval(&differences)),
-                sampled_tokens: mean(|went| went.sampled),
-                prompt_tokens: mean(|went| went.read),
-                uncounted_turns: entrant.uncounted,
-            })
-        };
+        let mut sides = vec![Side::of(first, &keys)?];
+        for other in others {
+            let differences =
+                keys.iter().map(|key| first.tasks[*key].solved - other.tasks[*key].solved);
+            let first_ahead = Some(paired_interval(&differences.collect::<Vec<f64>>()));
+            sides.push(Side { first_ahead, ..Side::of(other, &keys)? });
+        }
         Some(Self {
             split: split.into(),
             tasks: keys.len() as u64,
             left_out: (all.len() - keys.len()) as u64,
-            sides: entrants.iter().enumerate().map(side).collect::<Option<_>>()?,
+            sides,
         })
     }
 

@@ -68,8 +68,8 @@ pub fn over_runs(values: &[f64]) -> Option<Interval> {
 
 /// Returns true if no two values differ by more than rounding: 3/5 - 2/5 and 1/5 - 0/5 are not the same number.
 pub(super) fn are_equal(values: &[f64]) -> bool {
-    let near = |pair: &[f64]| (pair[0] - pair[1]).abs() <= ROUNDING * pair[0].abs().max(1.0);
-    values.windows(2).all(near)
+    let mut pairs = values.windows(2);
+    pairs.all(|pair| (pair[0] - pair[1]).abs() <= ROUNDING * pair[0].abs().max(1.0))
 }
 
 /// Returns the quantile of Student's t distribution for a two-sided 95 % interval; NaN without degrees of freedom.

@@ -1,5 +1,7 @@
 //! Attention over packed rows, forward and backward.
 
+use std::ops::Range;
+
 use super::super::array::{args, expect_length};
 use crate::attention::{Heads, Packing};
 use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
@@ -122,20 +124,15 @@ impl<M: Machine> Kernels<M> {
         let delta = self.new_array::<f32>(rows)?;
         let shape = LaunchShape::of_blocks(rows.div_ceil(8));
         self.run_model_kernel("attend_delta", shape, args![dout, out, rows, dim, delta])?;
-        let shape = |tiles: usize, heads: usize| LaunchShape {
-            grid: [(tiles / TILE_WORDS) as u32, heads as u32, 1],
-            threads: BACK_THREADS,
-            shared: ((2 * TILE + 4 * STEP) * dim * 2) as u32,
-        };
         let (scale2, scale) = (scale2(dim), 1.0 / (dim as f32).sqrt());
         let BackwardLayout { queries, keys, steps, .. } = layout;
         let given = args![q, k, v, dout, lse, delta];
         let kernel = by_width(dim, ["attend_dq_32", "attend_dq_64", "attend_dq_128"]);
         let args = [given, args![*queries, q_heads, kv, scale2, scale, dq]].concat();
-        self.run_model_kernel(kernel, shape(queries.len(), q_heads), &args)?;
+        self.run_model_kernel(kernel, back_shape(queries.len(), q_heads, dim), &args)?;
         let kernel = by_width(dim, ["attend_dkv_32", "attend_dkv_64", "attend_dkv_128"]);
         let args = [given, args![*keys, *steps, q_heads, kv, scale2, scale, dk, dv]].concat();
-        self.run_model_kernel(kernel, shape(keys.len(), kv), &args)
+        self.run_model_kernel(kernel, back_shape(keys.len(), kv, dim), &args)
     }
 }
 
@@ -166,16 +163,10 @@ fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
     for (r, [prefix, own]) in rows.iter().enumerate() {
         for begin in (0..own.len()).step_by(TILE) {
             let first_step = steps.len() / STEP_WORDS;
-            let mut add = |start: usize, len: usize, past: usize, from: usize| {
-                for at in (from..len).step_by(STEP) {
-                    let step = [start + at, past + at, STEP.min(len - at), 0];
-                    steps.extend(step.map(|word| word as i32));
-                }
-            };
-            add(own.start, own.len(), prefix.len(), begin);
+            push_steps(&mut steps, own, prefix.len(), begin);
             for (child, [_, tokens]) in rows.iter().enumerate() {
                 if packing.prefix_of_row(child) == Some(r) {
-                    add(tokens.start, tokens.len(), own.len(), 0);
+                    push_steps(&mut steps, tokens, own.len(), 0);
                 }
             }
             let count = TILE.min(own.len() - begin);
@@ -185,6 +176,21 @@ fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
         }
     }
     (tiles, steps)
+}
+
+/// Appends the steps of a row's queries, those of its tokens from the `from`-th on, after `past` keys of its prefix.
+fn push_steps(steps: &mut Vec<i32>, row: &Range<usize>, past: usize, from: usize) {
+    for at in (from..row.len()).step_by(STEP) {
+        let step = [row.start + at, past + at, STEP.min(row.len() - at), 0];
+        steps.extend(step.map(|word| word as i32));
+    }
+}
+
+/// Shape of gradients for a list of tiles.
+fn back_shape(words: usize, heads: usize, dim: usize) -> LaunchShape {
+    let grid = [(words / TILE_WORDS) as u32, heads as u32, 1];
+    let shared = ((2 * TILE + 4 * STEP) * dim * 2) as u32;
+    LaunchShape { grid, threads: BACK_THREADS, shared }
 }
 
 /// Shape of attention for a list of tiles.

@@ -187,11 +187,8 @@ impl<M: Machine> Kernels<M> {
         let names = ["attend_one_32", "attend_one_64", "attend_one_128"];
         self.run_model_kernel(by_width(dim, names), launch, &args)?;
         let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, out];
-        self.run_model_kernel(
-            "attend_merge",
-            LaunchShape::of_blocks((rows * q_heads).div_ceil(8)),
-            args,
-        )
+        let shape = LaunchShape::of_blocks((rows * q_heads).div_ceil(8));
+        self.run_model_kernel("attend_merge", shape, args)
     }
 }
 

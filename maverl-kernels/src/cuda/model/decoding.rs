@@ -29,8 +29,8 @@ impl DecodingPass {
             return None;
         }
         let longest = segments.iter().map(|segment| segment.len).max().unwrap_or(0);
-        let least = |of: &[usize], want: usize| of.iter().copied().find(|&some| some >= want);
-        let (rows, spans) = (least(&ROWS, segments.len())?, least(&SPANS, longest.div_ceil(SPAN))?);
+        let rows = ROWS.into_iter().find(|&rows| rows >= segments.len())?;
+        let spans = SPANS.into_iter().find(|&spans| spans >= longest.div_ceil(SPAN))?;
         Some(Self { rows, spans })
     }
 
@@ -150,8 +150,9 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         tokens.assert_rows(from);
         let ([at_ids, .., at_from], _) = pass.input_begins();
-        let at = |begin: usize| workspace.as_slice().sub_slice(begin..begin + pass.rows).address();
-        self.replace_ids(tokens, [at(at_from), at(at_ids)], pass.rows, vocab)
+        let places = [at_from, at_ids]
+            .map(|begin| workspace.as_slice().sub_slice(begin..begin + pass.rows).address());
+        self.replace_ids(tokens, places, pass.rows, vocab)
     }
 }
 

@@ -256,11 +256,8 @@ impl<M: Machine> Kernels<M> {
         let n = gate.len();
         expect_length("swiglu", "up", up.len(), n);
         expect_length("swiglu", "act", act.len(), n);
-        self.run_model_kernel(
-            "swiglu",
-            LaunchShape::of_threads(n.div_ceil(8)),
-            args![gate, up, n, act],
-        )
+        let shape = LaunchShape::of_threads(n.div_ceil(8));
+        self.run_model_kernel("swiglu", shape, args![gate, up, n, act])
     }
 
     /// Computes the gradients of [`Self::swiglu`], and its result again.

@@ -97,15 +97,14 @@ impl<M: Machine> Kernels<M> {
         &self,
         ids: DeviceArray<M, u32>,
     ) -> Result<EmbeddingLayout<M>, M::Error> {
-        let none = || self.new_array(0);
         Ok(EmbeddingLayout {
             ids,
             most: 0,
-            sorted: none()?,
-            starts: none()?,
-            piece_ids: none()?,
+            sorted: self.new_array(0)?,
+            starts: self.new_array(0)?,
+            piece_ids: self.new_array(0)?,
             slots: self.new_array(0)?,
-            merged: [none()?, none()?],
+            merged: [self.new_array(0)?, self.new_array(0)?],
             partials: 0,
         })
     }
@@ -129,11 +128,8 @@ impl<M: Machine> Kernels<M> {
         let n = at.ids.len();
         expect_length("gather", "x", x.len(), n * d);
         assert!((at.most as usize + 1) * d <= table.len() || n == 0, "gather: id {}", at.most);
-        self.run_model_kernel(
-            "gather",
-            LaunchShape::of_blocks(n.div_ceil(ROWS)),
-            args![table, at.ids, n, d, x],
-        )
+        let shape = LaunchShape::of_blocks(n.div_ceil(ROWS));
+        self.run_model_kernel("gather", shape, args![table, at.ids, n, d, x])
     }
 
     /// Adds the rows of `dx [n, d]` to the rows of `table [V, d]` of their tokens, in the order of tokens.
@@ -156,15 +152,17 @@ impl<M: Machine> Kernels<M> {
         expect_length("scatter", "dx", dx.len(), n * d);
         assert!((at.most as usize + 1) * d <= table.len() || n == 0, "scatter: id {}", at.most);
         let partials = self.new_array::<f32>(at.partials * d)?;
-        let shape = |rows: usize| LaunchShape {
-            grid: [rows.div_ceil(ROWS) as u32, d.div_ceil(32) as u32, 1],
-            ..LaunchShape::of_blocks(0)
-        };
         let EmbeddingLayout { sorted, starts, piece_ids, slots, .. } = at;
         let arrays = args![dx, *sorted, *starts, *piece_ids, *slots, pieces, d, table, partials];
-        self.run_model_kernel("scatter", shape(pieces), arrays)?;
+        self.run_model_kernel("scatter", scatter_shape(pieces, d), arrays)?;
         let [starts, ids] = &at.merged;
         let arrays = args![partials, *starts, *ids, ids.len(), d, table];
-        self.run_model_kernel("scatter_merge", shape(ids.len()), arrays)
+        self.run_model_kernel("scatter_merge", scatter_shape(ids.len(), d), arrays)
     }
+}
+
+/// Shape of additions to some rows of a table.
+fn scatter_shape(rows: usize, d: usize) -> LaunchShape {
+    let grid = [rows.div_ceil(ROWS) as u32, d.div_ceil(32) as u32, 1];
+    LaunchShape { grid, ..LaunchShape::of_blocks(0) }
 }

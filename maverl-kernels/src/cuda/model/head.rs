@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::products::{Destination, LinearOutput};
+use super::products::Destination;
 use crate::cuda::array::expect_length;
 use crate::cuda::{DeviceArray, Kernels, Machine, Slice, SliceMut, SoftmaxRows};
 use crate::logprob::{group_sequences, split_chunks};
@@ -85,19 +85,16 @@ impl<M: Machine> Kernels<M> {
         let ends = (offsets.first(), offsets.last());
         assert!(ends == (Some(&0), Some(&n)) && offsets.is_sorted(), "loss of a head: {ends:?}");
         expect_length("loss of a head", "dh", dh.len(), n * d);
-        expect_length(
-            "loss of a head",
-            "dw",
-            dw.as_ref().map_or(vocab * d, SliceMut::len),
-            vocab * d,
-        );
-        let parts: Vec<Range<usize>> = group_sequences(offsets, head.rows_at_once).collect();
-        let rows_of = |part: &Range<usize>| offsets[part.start]..offsets[part.end];
-        let most = parts.iter().map(|part| rows_of(part).len()).max().unwrap_or(0);
+        if let Some(dw) = &dw {
+            expect_length("loss of a head", "dw", dw.len(), vocab * d);
+        }
+        let parts = group_sequences(offsets, head.rows_at_once);
+        let parts = parts.map(|part| (offsets[part.start]..offsets[part.end], part));
+        let parts: Vec<(Range<usize>, Range<usize>)> = parts.collect();
+        let most = parts.iter().map(|(rows, _)| rows.len()).max().unwrap_or(0);
         let (mut logits, mut dlogits) =
             (self.new_array(most * vocab)?, self.new_array(most * vocab)?);
-        for part in parts {
-            let at = rows_of(&part);
+        for (at, part) in parts {
             let (count, here) = (at.len(), 0..at.len() * vocab);
             if at.is_empty() {
                 continue;
@@ -113,12 +110,10 @@ impl<M: Machine> Kernels<M> {
             let to = dlogits.slice_mut().sub_slice(here.clone());
             self.logit_gradients(of, &rows, &found, [&dlogp, &dentropy], to)?;
             let (dlogits, span) = (dlogits.as_slice().sub_slice(here), at.start * d..at.end * d);
-            let to = Destination::Bf16(dh.reborrow().sub_slice(span.clone()));
-            let out = LinearOutput { scale: 1.0, bias: None, to };
+            let out = Destination::Bf16(dh.reborrow().sub_slice(span.clone())).into();
             self.linear_back(dlogits, head.w, [count, d, vocab], None, out)?;
             if let Some(dw) = &mut dw {
-                let out =
-                    LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw.reborrow()) };
+                let out = Destination::Add(dw.reborrow()).into();
                 self.linear_back_weight(dlogits, head.h.sub_slice(span), [vocab, d, count], out)?;
             }
         }
@@ -134,8 +129,7 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<SoftmaxRows<M>, M::Error> {
         let [_, vocab, d] = head.checked_shape("logits of a head");
         let h = head.h.sub_slice(at.start * d..at.end * d);
-        let to = Destination::F32(logits.slice_mut().sub_slice(0..at.len() * vocab));
-        let out = LinearOutput { scale: 1.0, bias: None, to };
+        let out = Destination::F32(logits.slice_mut().sub_slice(0..at.len() * vocab)).into();
         self.linear(h, head.w, [at.len(), vocab, d], None, out)?;
         self.softmax_rows(&head.targets[at.clone()], &head.inverse_temperatures[at])
     }

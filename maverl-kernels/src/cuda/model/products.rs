@@ -29,6 +29,13 @@ pub struct LinearOutput<'a> {
     pub to: Destination<'a>,
 }
 
+impl<'a> From<Destination<'a>> for LinearOutput<'a> {
+    /// Writes the sum itself.
+    fn from(to: Destination<'a>) -> Self {
+        Self { scale: 1.0, bias: None, to }
+    }
+}
+
 /// Array that a product is written to.
 #[derive(Debug)]
 pub enum Destination<'a> {
@@ -169,7 +176,7 @@ impl<M: Machine> Kernels<M> {
         }
         let mut parts = self.new_array::<f32>(all * m * n)?;
         let to = Destination::F32(parts.slice_mut());
-        self.run_product(tile, &product, [own, all], LinearOutput { scale: 1.0, bias: None, to })?;
+        self.run_product(tile, &product, [own, all], to.into())?;
         let [f32, half, onto] = out.to.checked_addresses("linear", m * n);
         let args = args![parts, all, m, n, f32, half, onto, out.bias, out.scale];
         self.run_model_kernel("add_pieces", LaunchShape::of_threads(m * n), args)

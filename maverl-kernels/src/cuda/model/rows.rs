@@ -116,9 +116,9 @@ impl<M: Machine> Kernels<M> {
         len: usize,
     ) -> Result<(), M::Error> {
         assert!(from.abs_diff(to) >= len, "copy: {len} elements from {from} to {to} overlap");
-        let fits = |at: usize| at.is_multiple_of(STEP) && at + len <= array.len();
-        let fit = len.is_multiple_of(STEP) && fits(from) && fits(to);
-        assert!(fit, "copy: {len} elements from {from} to {to}");
+        let fit = from.max(to) + len <= array.len();
+        let whole = [from, to, len].iter().all(|n| n.is_multiple_of(STEP));
+        assert!(fit && whole, "copy: {len} elements from {from} to {to}");
         let x = array.as_slice().sub_slice(from..from + len);
         let args = args![x, len / STEP, array.as_slice().sub_slice(to..to + len)];
         self.run_model_kernel("copy", LaunchShape::of_threads(len / STEP), args)

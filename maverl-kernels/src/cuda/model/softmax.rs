@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::cuda::array::{args, expect_length};
 use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
-use crate::sample::{BadLogits, COLDEST, Sampled, TokenDraw};
+use crate::sample::{BadLogits, Sampled, TokenDraw, inverse_temperature};
 
 /// Logits of a tile.
 const TILE: usize = 64;
@@ -51,8 +51,7 @@ impl<M: Machine> SampledTokens<M> {
     /// Asserts that rows are those of tokens, or [`FROM_HOST`].
     #[track_caller]
     pub(super) fn assert_rows(&self, rows: &[u32]) {
-        let known = |row: u32| row == FROM_HOST || (row as usize) < self.len();
-        let unknown = rows.iter().find(|&&row| !known(row));
+        let unknown = rows.iter().find(|&&row| row != FROM_HOST && row as usize >= self.len());
         assert!(unknown.is_none(), "row {unknown:?} of {} sampled tokens", self.len());
     }
 }
@@ -211,11 +210,8 @@ impl<M: Machine> Kernels<M> {
         n: usize,
         vocab: usize,
     ) -> Result<(), M::Error> {
-        self.run_model_kernel(
-            "sampled_ids",
-            LaunchShape::of_threads(n),
-            args![tokens.words, from, n, vocab, ids],
-        )
+        let shape = LaunchShape::of_threads(n);
+        self.run_model_kernel("sampled_ids", shape, args![tokens.words, from, n, vocab, ids])
     }
 
     fn launch_choose(
@@ -226,16 +222,15 @@ impl<M: Machine> Kernels<M> {
         let n = draws.len();
         let vocab = logits.len() / n;
         expect_length("choose", "logits", logits.len(), n * vocab);
-        let inverse = |draw: &TokenDraw| {
-            let t = draw.temperature;
+        let (mut inverses, mut words) = (Vec::with_capacity(n), Vec::with_capacity(3 * n));
+        for &TokenDraw { temperature: t, seed, counter } in draws {
             assert!(t >= 0.0 && t.is_finite(), "choose: temperature {t}");
-            if t == 0.0 { 1.0 } else { 1.0 / t.max(COLDEST) }
-        };
-        let inverses = self.array_of(&draws.iter().map(inverse).collect::<Vec<f32>>())?;
+            inverses.push(inverse_temperature(t));
+            words.extend([seed, counter, u64::from(t == 0.0)]);
+        }
+        let inverses = self.array_of(&inverses)?;
         let (partials, tiles) = self.sum_tiles(logits, &inverses, n, vocab)?;
-        let words =
-            |draw: &TokenDraw| [draw.seed, draw.counter, u64::from(draw.temperature == 0.0)];
-        let draws = self.array_of(&draws.iter().flat_map(words).collect::<Vec<u64>>())?;
+        let draws = self.array_of(&words)?;
         let drawn = self.new_array::<u32>(WORDS * n)?;
         let args = args![logits, inverses, partials, draws, n, vocab, tiles, drawn];
         self.run_model_kernel("choose", LaunchShape::of_blocks(n.div_ceil(ROWS)), args)?;
@@ -253,11 +248,8 @@ impl<M: Machine> Kernels<M> {
         let tiles = vocab.div_ceil(TILE);
         let partials = self.new_array::<f32>(3 * n * tiles)?;
         let args = args![logits, *inverses, n, vocab, tiles, partials];
-        self.run_model_kernel(
-            "softmax_partials",
-            LaunchShape::of_blocks((n * tiles).div_ceil(ROWS)),
-            args,
-        )?;
+        let shape = LaunchShape::of_blocks((n * tiles).div_ceil(ROWS));
+        self.run_model_kernel("softmax_partials", shape, args)?;
         Ok((partials, tiles))
     }
 }

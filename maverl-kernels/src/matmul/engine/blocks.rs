@@ -14,7 +14,9 @@ use super::super::kernel::TileKernel;
 use super::super::layout::{PackedPanels, Panels};
 use super::super::tiles::{PANEL, PanelLine};
 use super::view::View;
-use super::{GRAIN, LEAST_ROWS, MatrixProduct, SCRATCH, TASKS, TaskScratch, split_pieces};
+use super::{
+    GRAIN, LEAST_ROWS, MatrixProduct, SCRATCH, TASKS, TaskScratch, part_of_columns, split_pieces,
+};
 use crate::par;
 
 /// Bytes of a block at most. The level-3 cache of a small processor holds them beside the rows and the output of each
@@ -110,7 +112,6 @@ impl<E: Element> MatrixProduct<'_, E> {
         let down = m.div_ceil(blocks.rows);
         let across =
             (TASKS * par::thread_count()).div_ceil(down).clamp(1, panels.div_ceil(PART_PANELS));
-        let column = |part: usize| columns.end.min(columns.start + part * panels / across * PANEL);
         (0..down * across).into_par_iter().with_max_len(1).for_each(|i| {
             let (row, part) = (i / across * blocks.rows, i % across);
             let rows = row..m.min(row + blocks.rows);
@@ -118,7 +119,7 @@ impl<E: Element> MatrixProduct<'_, E> {
             SCRATCH.with_borrow_mut(|TaskScratch { tile, .. }| {
                 for words in pieces {
                     let view = View {
-                        columns: column(part)..column(part + 1),
+                        columns: part_of_columns(columns, part, across),
                         words: words.clone(),
                         in_place: None,
                         packed: block.clone(),

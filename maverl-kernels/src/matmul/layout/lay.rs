@@ -63,25 +63,24 @@ impl<E: Element> VectorWork for LayTiles<'_, '_, E> {
     #[inline(always)]
     fn run_with_vectors<V: Vectors>(self, simd: V) {
         let Self { matrix, rows, size, words, path, out, room } = self;
-        let ahead = |term: usize| {
-            matrix.prefetch_indices(term + AHEAD, &rows);
-        };
-        let starts = rows.clone().step_by(size);
-        let indices = |start: usize| start..matrix.indices.min(start + BLOCK);
+        let tiles = rows.clone().step_by(size);
+        let tiles = tiles.map(|start| start..matrix.indices.min(start + BLOCK));
         if path.tile_words::<E>() > 1 {
             for (i, term) in (words.start * E::TERMS..words.end * E::TERMS).enumerate() {
-                ahead(term);
-                for (start, out) in starts.clone().zip(out.chunks_exact_mut(room)) {
+                matrix.prefetch_indices(term + AHEAD, &rows);
+                for (indices, out) in tiles.clone().zip(out.chunks_exact_mut(room)) {
                     let out = &mut out.as_chunks_mut::<BLOCK>().0[i];
-                    matrix.wide_indices_of(simd, term, &indices(start), out);
+                    matrix.wide_indices_of(simd, term, &indices, out);
                 }
             }
         } else {
             for (i, word) in words.enumerate() {
-                (0..E::TERMS).for_each(|term| ahead(word * E::TERMS + term));
-                for (start, out) in starts.clone().zip(out.chunks_exact_mut(room)) {
+                for term in word * E::TERMS..(word + 1) * E::TERMS {
+                    matrix.prefetch_indices(term + AHEAD, &rows);
+                }
+                for (indices, out) in tiles.clone().zip(out.chunks_exact_mut(room)) {
                     let out = &mut out.as_chunks_mut::<BLOCK>().0[i];
-                    matrix.indices_of(simd, word, &indices(start), out);
+                    matrix.indices_of(simd, word, &indices, out);
                 }
             }
         }
@@ -155,6 +154,12 @@ impl<E: Element> Matrix<'_, E> {
         rest.fill(0);
     }
 
+    /// Returns one term of some indices, if those are consecutive.
+    #[inline(always)]
+    fn term_of(&self, term: usize, indices: &Range<usize>) -> &[f32] {
+        &self.data[term * self.indices..][indices.clone()]
+    }
+
     /// Returns one word of some indices, if those are consecutive. The rest of `out`, and words past the end of the
     /// sum, are zero.
     #[inline(always)]
@@ -166,10 +171,10 @@ impl<E: Element> Matrix<'_, E> {
         out: &mut [u32; BLOCK],
     ) {
         let (low, high) = (word * E::TERMS, (word + 1) * E::TERMS - 1);
-        let of = |term: usize| &self.data[term * self.indices..][indices.clone()];
         // A copy of known length needs no call.
         if E::TERMS == 1 && indices.len() == BLOCK && low < self.terms {
-            *out = *term_bits(of(low)).first_chunk().expect("a word for each index");
+            let bits = term_bits(self.term_of(low, indices));
+            *out = *bits.first_chunk().expect("a word for each index");
             return;
         }
         let (set, rest) = out.split_at_mut(indices.len());
@@ -178,11 +183,11 @@ impl<E: Element> Matrix<'_, E> {
             return set.fill(0);
         }
         if E::TERMS == 1 {
-            set.copy_from_slice(term_bits(of(low)));
+            set.copy_from_slice(term_bits(self.term_of(low, indices)));
         } else if high < self.terms {
-            pair_words(simd, of(low), of(high), set);
+            pair_words(simd, self.term_of(low, indices), self.term_of(high, indices), set);
         } else {
-            let ends = of(low).iter();
+            let ends = self.term_of(low, indices);
             set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::pack_word(l, 0.0));
         }
     }
@@ -200,7 +205,7 @@ impl<E: Element> Matrix<'_, E> {
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
         if term < self.terms {
-            round_terms(simd, &self.data[term * self.indices..][indices.clone()], set);
+            round_terms(simd, self.term_of(term, indices), set);
         } else {
             set.fill(0);
         }

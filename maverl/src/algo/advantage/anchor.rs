@@ -66,24 +66,17 @@ fn longest_run(
 /// the first of a group are in it.
 pub(super) fn groups(step: &Rewarded<'_>, least: f64) -> RowIds {
     let unit = (0..step.len()).collect();
-    let place = |row: usize| (step.tasks[row], step.seats[row]);
     if least >= 1.0 {
-        let keys = (0..step.len()).map(|row| (place(row), step.prompts[row]));
+        let keys = (0..step.len()).map(|row| (step.tasks[row], step.seats[row], step.prompts[row]));
         return RowIds { unit, group: dense(keys) };
     }
     let mut groups = 0;
     let mut firsts: BTreeMap<_, Vec<(&[u32], usize)>> = BTreeMap::new();
     let group = (0..step.len()).map(|row| {
         let prompt = step.prompts[row];
-        let firsts = firsts.entry(place(row)).or_default();
-        let like = |first: &[u32]| {
-            // No run is longer than the shorter of both, which often decides.
-            let (short, long) = (first.len().min(prompt.len()), first.len().max(prompt.len()));
-            let most = 2.0 * short as f64 / (short + long).max(1) as f64;
-            most >= least && similarity(first, prompt) >= least
-        };
-        let found = firsts.iter().find(|(first, _)| like(first)).map(|(_, group)| *group);
-        found.unwrap_or_else(|| {
+        let firsts = firsts.entry((step.tasks[row], step.seats[row])).or_default();
+        let found = firsts.iter().find(|(first, _)| are_similar(first, prompt, least));
+        found.map(|(_, group)| *group).unwrap_or_else(|| {
             firsts.push((prompt, groups));
             groups += 1;
             groups - 1
@@ -91,6 +84,13 @@ pub(super) fn groups(step: &Rewarded<'_>, least: f64) -> RowIds {
     });
     let group = group.collect();
     RowIds { unit, group }
+}
+
+/// Returns true if the similarity of two sequences is at least so high.
+fn are_similar(a: &[u32], b: &[u32], least: f64) -> bool {
+    // No run is longer than the shorter of both, which often decides.
+    let most = 2.0 * a.len().min(b.len()) as f64 / (a.len() + b.len()).max(1) as f64;
+    most >= least && similarity(a, b) >= least
 }
 
 /// The discounted rewards from each row's turn on. A turn earns its own parts, the last turn what the episode earns.
@@ -106,10 +106,10 @@ pub(super) fn returns(step: &Rewarded<'_>, gamma: f64) -> Vec<f64> {
         lengths.push(parts.len());
     }
     let found = step.returns(&rewards, &RaggedRows::from_lengths(&lengths), gamma);
-    let mut first = 0;
-    let of = |(row, length): (usize, usize)| {
+    let (mut first, mut returns) = (0, Vec::with_capacity(step.len()));
+    for (turn, length) in step.turns.iter().zip(lengths) {
+        returns.push(found[first + turn]);
         first += length;
-        found[first - length + step.turns[row]]
-    };
-    lengths.into_iter().enumerate().map(of).collect()
+    }
+    returns
 }

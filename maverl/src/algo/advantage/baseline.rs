@@ -63,12 +63,11 @@ type Earned = BTreeMap<Option<usize>, (f64, usize)>;
 fn greedy(plan: &Plan, episodes: &[Episode]) -> BTreeMap<TaskKey, Earned> {
     let mut tasks: BTreeMap<TaskKey, Earned> = BTreeMap::new();
     for episode in episodes.iter().filter(|episode| is_greedy(plan, episode)) {
-        let key = TaskKey { source: episode.task.source.clone(), id: episode.task.id.clone() };
+        let key = TaskKey::of(episode);
         for (at, turn) in episode.turns.iter().enumerate() {
-            let trained = |seat: usize| plan.seats[seat].trained;
             let seat = plan.seats.iter().position(|seat| seat.seat == turn.seat);
             let (Some(seat), Some(reward)) =
-                (seat.filter(|&seat| trained(seat)), episode.turn_reward(at))
+                (seat.filter(|&seat| plan.seats[seat].trained), episode.turn_reward(at))
             else {
                 continue;
             };

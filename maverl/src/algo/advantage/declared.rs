@@ -49,11 +49,6 @@ pub fn rewarded_step<'e>(
 ) -> RewardedStep<'e> {
     let given = values.is_none_or(|values| values.len() == samples.len());
     assert!(given, "rewarded: values for each sample");
-    let prompt = |sample: &Sample| {
-        let turn = episodes.get(sample.episode)?.turns.get(sample.turn)?;
-        turn.tokens.as_ref().map(|tokens| tokens.prompt.as_slice())
-    };
-    let whole = |sample: &Sample| episodes.get(sample.episode)?.turn_reward(sample.turn);
     let ids = dense(samples.iter().map(|sample| sample.episode));
     let mut turn_parts = Vec::new();
     for (sample, &id) in samples.iter().zip(&ids) {
@@ -73,9 +68,9 @@ pub fn rewarded_step<'e>(
         lengths: samples.iter().map(|sample| sample.tokens).collect(),
         units: Vec::new(),
         groups: Vec::new(),
-        prompts: samples.iter().map(|sample| prompt(sample).unwrap_or_default()).collect(),
+        prompts: samples.iter().map(|sample| prompt_of(episodes, sample)).collect(),
         earned: samples.iter().map(|sample| sample.reward).collect(),
-        recorded: samples.iter().map(|sample| whole(sample).unwrap_or(0.0)).collect(),
+        recorded: samples.iter().map(|sample| whole_reward(episodes, sample)).collect(),
         seat_parts: samples.iter().map(|sample| of_seat(episodes, sample)).collect(),
         turn_parts,
     };
@@ -83,12 +78,25 @@ pub fn rewarded_step<'e>(
     step
 }
 
+/// Tokens of a sample's prompt.
+fn prompt_of<'e>(episodes: &'e [Episode], sample: &Sample) -> &'e [u32] {
+    let turn = episodes.get(sample.episode).and_then(|episode| episode.turns.get(sample.turn));
+    turn.and_then(|turn| turn.tokens.as_ref()).map_or(&[], |tokens| &tokens.prompt)
+}
+
+/// Reward of a sample's turn by its episode.
+fn whole_reward(episodes: &[Episode], sample: &Sample) -> f64 {
+    let whole = episodes.get(sample.episode).and_then(|episode| episode.turn_reward(sample.turn));
+    whole.unwrap_or(0.0)
+}
+
 /// Sum of the parts of a sample's reward that are for its seat.
 fn of_seat(episodes: &[Episode], sample: &Sample) -> f64 {
     let Some(episode) = episodes.get(sample.episode) else { return 0.0 };
     let seat = &episode.turns[sample.turn].seat;
-    let its = |of: &RewardOf| matches!(of, RewardOf::Seat(of) if of == seat);
-    episode.rewards.iter().filter(|part| its(&part.of)).map(|part| part.value).sum()
+    let its = episode.rewards.iter();
+    let its = its.filter(|part| matches!(&part.of, RewardOf::Seat(of) if of == seat));
+    its.map(|part| part.value).sum()
 }
 
 /// The parts of each sample's reward: the score, then named parts, then the rest if there is some.
@@ -120,9 +128,7 @@ fn parts(episodes: &[Episode], samples: &[Sample]) -> Vec<RewardColumn> {
 fn other_rewards(episodes: &[Episode], samples: &[Sample]) -> Option<RewardColumn> {
     let mut rest = column(RewardPart::OTHER, samples.len());
     for (value, sample) in rest.values.iter_mut().zip(samples) {
-        let whole = episodes.get(sample.episode).and_then(|its| its.turn_reward(sample.turn));
-        let whole = whole.unwrap_or(0.0);
-        *value = sample.reward - whole - sample.baseline;
+        *value = sample.reward - whole_reward(episodes, sample) - sample.baseline;
     }
     rest.values.iter().any(|value| *value != 0.0).then_some(rest)
 }

@@ -1,8 +1,8 @@
 //! Pairs of an agent's replies to a task, ordered by their rewards.
 
-use maverl_kernels::advantage::{Grouping, ROUNDING, Singleton};
+use maverl_kernels::advantage::{Grouping, Singleton};
 
-use super::{GroupSummary, Terms, summary};
+use super::{GroupSummary, Terms, rounding_of, summary};
 use crate::algo::Sample;
 use crate::credit::{Estimators, dense};
 
@@ -58,24 +58,21 @@ pub(crate) fn pairs_of_step(samples: &[Sample], estimators: &Estimators) -> Pair
     let (values, moments) = estimators.units(&rewards, &Grouping::from_units(&units, &groups));
     let mut pairs = Vec::new();
     for (group, moments) in moments.iter().enumerate() {
-        let rows = || (0..samples.len()).filter(|&row| groups[row] == group);
-        let ends = rows().map(|row| values[row]);
+        let rows = (0..samples.len()).filter(|&row| groups[row] == group);
+        let ends = rows.clone().map(|row| values[row]);
         let (low, high) = (ends.clone().fold(f64::MAX, f64::min), ends.fold(f64::MIN, f64::max));
-        let first = |end: f64| rows().find(|&row| (values[row] - end).abs() <= near(end));
-        if let (Some(best), Some(worst), true) = (first(high), first(low), moments.has_spread()) {
-            let reply = |of: usize| rows().filter(|&row| units[row] == units[of]).collect();
-            pairs.push(ReplyPair { chosen: reply(best), rejected: reply(worst) });
+        let [best, worst] = [high, low]
+            .map(|end| rows.clone().find(|&row| (values[row] - end).abs() <= rounding_of(end)));
+        if let (Some(best), Some(worst), true) = (best, worst, moments.has_spread()) {
+            let [chosen, rejected] = [best, worst]
+                .map(|of| rows.clone().filter(|&row| units[row] == units[of]).collect());
+            pairs.push(ReplyPair { chosen, rejected });
         }
     }
     let summary = summary(samples, &groups, &moments, Singleton::Zero);
     let mut terms = Terms { units: values, groups, moments, ..Terms::default() };
     terms.unwhitened = vec![0.0; samples.len()];
     Paired { pairs, groups: summary, terms }
-}
-
-/// Distance from a reward that is rounding.
-fn near(reward: f64) -> f64 {
-    ROUNDING * reward.abs().max(1.0)
 }
 
 #[cfg(test)]

@@ -28,11 +28,12 @@ pub fn apply_future_rewards(
     }
     let judged: Vec<Vec<f64>> = episodes.iter().map(Episode::judgements).collect();
     for rounds in rounds(samples) {
-        let scores: Vec<Vec<f64>> =
-            rounds.iter().map(|round| round.iter().map(|&i| samples[i].reward).collect()).collect();
-        let is_right = |i: &usize| judged[samples[*i].episode][samples[*i].turn] > RIGHT;
-        let right: Vec<Vec<bool>> =
-            rounds.iter().map(|round| round.iter().map(is_right).collect()).collect();
+        let (mut scores, mut right) = (Vec::<Vec<f64>>::new(), Vec::<Vec<bool>>::new());
+        for round in &rounds {
+            let turns = round.iter().map(|&i| &samples[i]);
+            scores.push(turns.clone().map(|turn| turn.reward).collect());
+            right.push(turns.map(|turn| judged[turn.episode][turn.turn] > RIGHT).collect());
+        }
         let worth = match algorithm.future_rewards {
             FutureRewards::None => scores,
             FutureRewards::Team(future) => {
@@ -57,12 +58,16 @@ fn rounds(samples: &[Sample]) -> Vec<Vec<Vec<usize>>> {
     for (i, sample) in samples.iter().enumerate() {
         episodes.entry(sample.episode).or_default().entry(sample.seat).or_default().push(i);
     }
-    let equal = |seats: &BTreeMap<usize, Vec<usize>>| {
-        let first = seats.values().next()?.len();
-        let rounds = || (0..first).map(|t| seats.values().map(|turns| turns[t]).collect());
-        seats.values().all(|turns| turns.len() == first).then(|| rounds().collect())
-    };
-    episodes.values().filter_map(equal).collect()
+    episodes.values().filter_map(seat_rounds).collect()
+}
+
+/// Returns the turns of each round from those of each seat; `None` if the seats spoke unequally often.
+fn seat_rounds(seats: &BTreeMap<usize, Vec<usize>>) -> Option<Vec<Vec<usize>>> {
+    let first = seats.values().next()?.len();
+    if seats.values().any(|turns| turns.len() != first) {
+        return None;
+    }
+    Some((0..first).map(|t| seats.values().map(|turns| turns[t]).collect()).collect())
 }
 
 #[cfg(test)]

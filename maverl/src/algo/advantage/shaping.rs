@@ -18,10 +18,9 @@ use crate::trajectory::{Episode, Seat};
 /// If the lengths differ.
 pub fn weighted_rewards(values: &[Option<f64>], weights: &[f64]) -> Option<f64> {
     assert_eq!(values.len(), weights.len(), "weighted_rewards: one weight per function");
-    let given =
-        || values.iter().zip(weights).filter_map(|(value, weight)| Some((*value)? * weight));
-    given().next()?;
-    Some(given().sum())
+    let given = values.iter().zip(weights).filter_map(|(value, weight)| Some((*value)? * weight));
+    let given: Vec<f64> = given.collect();
+    (!given.is_empty()).then(|| given.iter().sum())
 }
 
 /// Difference rewards: the team's reward less its reward without each agent. `[agents]`
@@ -75,22 +74,20 @@ pub fn shaped_rewards(episodes: &[Episode], samples: &mut [Sample], algorithm: &
 /// The mean reward of the rounds before each turn; `None` in the first, and where there is no score.
 fn earlier(episode: &Episode) -> Vec<Option<f64>> {
     let mut spoken: BTreeMap<&Seat, usize> = BTreeMap::new();
-    let rounds: Vec<usize> = episode
-        .turns
-        .iter()
-        .map(|turn| {
-            let round = spoken.entry(&turn.seat).or_default();
-            *round += 1;
-            *round
-        })
-        .collect();
-    let mean = |round: usize| {
-        let before = (0..rounds.len()).filter(|&turn| rounds[turn] < round);
-        let rewards: Option<Vec<f64>> = before.map(|turn| episode.turn_reward(turn)).collect();
-        let rewards = rewards.filter(|rewards| !rewards.is_empty())?;
-        Some(rewards.iter().sum::<f64>() / rewards.len() as f64)
-    };
-    rounds.iter().map(|&round| mean(round)).collect()
+    let mut rounds = Vec::with_capacity(episode.turns.len());
+    for turn in &episode.turns {
+        let round = spoken.entry(&turn.seat).or_default();
+        *round += 1;
+        rounds.push(*round);
+    }
+    rounds.iter().map(|&round| mean_before(round, episode, &rounds)).collect()
+}
+
+/// Returns the mean reward of the turns of earlier rounds than `round`.
+fn mean_before(round: usize, episode: &Episode, rounds: &[usize]) -> Option<f64> {
+    let before = (0..rounds.len()).filter(|&turn| rounds[turn] < round);
+    let rewards: Vec<f64> = before.map(|turn| episode.turn_reward(turn)).collect::<Option<_>>()?;
+    (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
 }
 
 /// Whose later scores count.
@@ -116,18 +113,19 @@ pub enum ScoreShare {
 ///
 /// If turns have different numbers of agents.
 pub fn discounted_scores(scores: &[Vec<f64>], gamma: f64, share: ScoreShare) -> Vec<Vec<f64>> {
-    let turns = scores.len();
-    let mean = |t: usize| scores[t].iter().sum::<f64>() / scores[t].len().max(1) as f64;
-    let of = |t: usize, a: usize| {
-        let later = |u: usize| match share {
-            ScoreShare::All => mean(u),
-            ScoreShare::Individual => scores[u][a],
-        };
-        let fade = |u: usize| gamma.powi((u - t) as i32);
-        let sum = scores[t][a] + (t + 1..turns).map(|u| fade(u) * later(u)).sum::<f64>();
-        sum / (t..turns).map(fade).sum::<f64>()
-    };
-    (0..turns).map(|t| (0..scores[t].len()).map(|a| of(t, a)).collect()).collect()
+    let mut worth = scores.to_vec();
+    for (t, worth) in worth.iter_mut().enumerate() {
+        let fades: Vec<f64> = (0..scores.len() - t).map(|u| gamma.powi(u as i32)).collect();
+        for (agent, worth) in worth.iter_mut().enumerate() {
+            let later = fades.iter().zip(&scores[t..]).skip(1);
+            let later = later.map(|(fade, scores)| match share {
+                ScoreShare::All => fade * (scores.iter().sum::<f64>() / scores.len().max(1) as f64),
+                ScoreShare::Individual => fade * scores[agent],
+            });
+            *worth = (*worth + later.sum::<f64>()) / fades.iter().sum::<f64>();
+        }
+    }
+    worth
 }
 
 /// MAPoRL's bonus of each turn and agent `[turns][agents]`, from whether answers were right `[turns][agents]`.
@@ -143,37 +141,48 @@ pub fn discounted_scores(scores: &[Vec<f64>], gamma: f64, share: ScoreShare) -> 
 /// has no bonus. The published code has the opposite sign for what others do after a turn, which is against the paper's
 /// purpose; negative weights of `provoke` and `persuade` give it.
 pub fn influence_bonus(right: &[Vec<bool>], bonus: &InfluencePlan) -> Vec<Vec<f64>> {
-    let others = |t: usize, a: usize| majority(&right[t], a);
-    let backward = |t: usize, a: usize| match (right[t - 1][a], right[t][a], others(t - 1, a)) {
+    let mut bonuses: Vec<Vec<f64>> = right.iter().map(|turn| vec![0.0; turn.len()]).collect();
+    for (t, bonuses) in bonuses.iter_mut().enumerate().skip(1) {
+        for (agent, value) in bonuses.iter_mut().enumerate() {
+            *value = backward_bonus(agent, &right[t - 1], &right[t], bonus);
+            if let Some(next) = right.get(t + 1) {
+                *value += forward_bonus(agent, &right[t], next, bonus);
+            }
+        }
+    }
+    bonuses
+}
+
+/// Returns the bonus of an agent for what it did after the turn before.
+fn backward_bonus(agent: usize, before: &[bool], now: &[bool], bonus: &InfluencePlan) -> f64 {
+    match (before[agent], now[agent], majority(before, agent)) {
         (true, false, Some(false)) => -bonus.follow,
         (true, false, Some(true)) => -bonus.resist,
         (false, true, Some(true)) => bonus.follow,
         (false, true, Some(false)) => bonus.resist,
         // Whoever is alone goes with nobody.
-        (true, false, None) if right[t].len() == 1 => -bonus.resist,
-        (false, true, None) if right[t].len() == 1 => bonus.resist,
+        (true, false, None) if now.len() == 1 => -bonus.resist,
+        (false, true, None) if now.len() == 1 => bonus.resist,
         _ => 0.0,
-    };
-    let forward = |t: usize, a: usize| match (others(t, a), others(t + 1, a), right[t][a]) {
+    }
+}
+
+/// Returns the bonus of an agent for what the others did after its turn.
+fn forward_bonus(agent: usize, now: &[bool], next: &[bool], bonus: &InfluencePlan) -> f64 {
+    match (majority(now, agent), majority(next, agent), now[agent]) {
         (Some(false), Some(true), true) => bonus.persuade,
         (Some(false), Some(true), false) => bonus.provoke,
         (Some(true), Some(false), false) => -bonus.persuade,
         (Some(true), Some(false), true) => -bonus.provoke,
         _ => 0.0,
-    };
-    let of = |t: usize, a: usize| match t {
-        0 => 0.0,
-        t if t + 1 < right.len() => backward(t, a) + forward(t, a),
-        t => backward(t, a),
-    };
-    (0..right.len()).map(|t| (0..right[t].len()).map(|a| of(t, a)).collect()).collect()
+    }
 }
 
 /// True if most of the others are right; `None` if there is no majority.
 fn majority(right: &[bool], agent: usize) -> Option<bool> {
-    let others = || right.iter().enumerate().filter(|(other, _)| *other != agent);
-    let good = others().filter(|(_, right)| **right).count();
-    match (2 * good).cmp(&others().count()) {
+    let others = right.iter().enumerate().filter(|(other, _)| *other != agent);
+    let good = others.clone().filter(|(_, right)| **right).count();
+    match (2 * good).cmp(&others.count()) {
         std::cmp::Ordering::Greater => Some(true),
         std::cmp::Ordering::Less => Some(false),
         std::cmp::Ordering::Equal => None,

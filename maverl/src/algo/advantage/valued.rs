@@ -100,13 +100,13 @@ fn earned_reward(step: &Rewarded<'_>, chain: &[usize], place: usize) -> f64 {
     let row = chain[place];
     let for_turn = step.turn_parts[step.episodes[row]][step.turns[row]];
     let (for_seat, whole) = (step.seat_parts[row], step.recorded[row]);
-    let is_last = |of: &dyn Fn(usize) -> bool| !chain[place + 1..].iter().any(|&later| of(later));
-    let pay = |due: bool, reward: f64| if due { reward } else { 0.0 };
+    let later = &chain[place + 1..];
+    let seat_goes_on = later.iter().any(|&later| step.seats[later] == step.seats[row]);
     // Whatever was done to the row's reward beside the episode's parts is the turn's own.
     (step.earned[row] - whole)
         + for_turn
-        + pay(is_last(&|later| step.seats[later] == step.seats[row]), for_seat)
-        + pay(is_last(&|_| true), whole - for_turn - for_seat)
+        + if seat_goes_on { 0.0 } else { for_seat }
+        + if later.is_empty() { whole - for_turn - for_seat } else { 0.0 }
 }
 
 #[cfg(test)]

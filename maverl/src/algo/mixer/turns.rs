@@ -59,18 +59,17 @@ impl MixedTurn {
     /// is above 0, all weights count as equal.
     pub fn advantage(&self, mixing: &Mixing, credit: Credit) -> f64 {
         let Self { seat, reward, before, after, state, .. } = self;
-        let total = |values: &[f64]| mixing.total(values, state);
         match credit {
-            Credit::Shared | Credit::Without => reward - total(before),
+            Credit::Shared | Credit::Without => reward - mixing.total(before, state),
             Credit::Weight => {
                 let mut unused = vec![0.0; mixing.params().len()];
                 let weights = mixing.backward(before, state, 0.0, &mut unused);
                 let sum: f64 = weights.iter().sum();
                 let share =
                     if sum > 0.0 { weights.len() as f64 * weights[*seat] / sum } else { 1.0 };
-                share * (reward - total(before))
+                share * (reward - mixing.total(before, state))
             }
-            Credit::Difference => total(after) - total(before),
+            Credit::Difference => mixing.total(after, state) - mixing.total(before, state),
             Credit::Tokens => after[*seat] - before[*seat],
         }
     }
@@ -95,21 +94,20 @@ pub fn mixed_turns(
     let expected = Expected::of(turns, seats);
     let rewards = rewards(turns);
     let mut spoken: BTreeMap<usize, Vec<Vec<usize>>> = BTreeMap::new();
-    let turn = |(i, turn): (usize, &SeatValues)| {
+    let mut mixed = Vec::with_capacity(turns.len());
+    for (i, turn) in turns.iter().enumerate() {
         let sources = spoken.entry(turn.episode).or_insert_with(|| vec![Vec::new(); seats]);
-        sources[turn.seat].push(i);
-        let value = |seat: usize, last: f64| {
-            let earlier = sources[seat].iter().filter(|&&source| source != i);
-            let its = earlier.map(|&source| turns[source].after);
-            let its: Vec<f64> = its.chain((seat == turn.seat).then_some(last)).collect();
-            if its.is_empty() {
-                return expected.value(turn.episode, seat);
+        let mut values = [Vec::with_capacity(seats), Vec::with_capacity(seats)];
+        for (seat, sources) in sources.iter().enumerate() {
+            for (values, last) in values.iter_mut().zip([turn.before, turn.after]) {
+                let earlier = sources.iter().map(|&source| turns[source].after);
+                let its: Vec<f64> = earlier.chain((seat == turn.seat).then_some(last)).collect();
+                values.push(expected.value(turn.episode, seat, &its));
             }
-            its.iter().sum::<f64>() / its.len() as f64
-        };
-        let [before, after] = [turn.before, turn.after]
-            .map(|last| (0..seats).map(|seat| value(seat, last)).collect::<Vec<f64>>());
-        MixedTurn {
+        }
+        let [before, after] = values;
+        sources[turn.seat].push(i);
+        mixed.push(MixedTurn {
             episode: turn.episode,
             seat: turn.seat,
             reward: rewards[&turn.episode],
@@ -117,9 +115,9 @@ pub fn mixed_turns(
             after,
             sources: sources.clone(),
             state: states.get(&turn.episode).cloned().unwrap_or_default(),
-        }
-    };
-    turns.iter().enumerate().map(turn).collect()
+        });
+    }
+    mixed
 }
 
 /// Returns the mean reward of the turns of each episode.
@@ -152,8 +150,12 @@ impl Expected {
         Self { all, own }
     }
 
-    /// Returns the mean value of a seat in the other episodes; 0 if it speaks in no other.
-    fn value(&self, episode: usize, seat: usize) -> f64 {
+    /// Returns the mean of a seat's values in an episode. If there are none, it is that of its values in the other episodes,
+    /// and 0 if it speaks in no other.
+    fn value(&self, episode: usize, seat: usize, values: &[f64]) -> f64 {
+        if !values.is_empty() {
+            return values.iter().sum::<f64>() / values.len() as f64;
+        }
         let (sum, count) = self.all[seat];
         let (own, its) = self.own.get(&(episode, seat)).copied().unwrap_or_default();
         if count == its { 0.0 } else { (sum - own) / (count - its) as f64 }
