@@ -126,11 +126,14 @@ impl Client {
     }
 
     fn attempt(&self, body: &Value) -> Result<String, AttemptFailure> {
-        let mut request = self.agent.post(&self.url);
-        if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
+        self.read(self.with_key(self.agent.post(&self.url)).send_json(body))
+    }
+
+    fn with_key<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.key {
+            Some(key) => request.header("Authorization", format!("Bearer {key}")),
+            None => request,
         }
-        self.read(request.send_json(body))
     }
 
     /// Sends a body once, and returns the answer with status 200. Blocks the thread.
@@ -140,11 +143,7 @@ impl Client {
 
     /// Returns the answer to `GET` with status 200. Blocks the thread; a failure is not tried again.
     pub fn get(&self) -> Result<String, String> {
-        let mut request = self.agent.get(&self.url);
-        if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        self.read(request.call())
+        self.read(self.with_key(self.agent.get(&self.url)).call())
             .map_err(|failure| format!("{}: {}", self.address(), failure.reason()))
     }
 

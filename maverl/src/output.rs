@@ -2,7 +2,7 @@
 //! none of them can control a terminal.
 
 use std::borrow::Cow;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
@@ -24,11 +24,7 @@ fn is_hidden(c: char) -> bool {
 
 /// Returns a text in which hidden characters are marked, as in `<U+001B>`. Line feeds and tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    // Writing to a `String` cannot fail.
-    let mark = |out: &mut String, c: char| {
-        let _ = write!(out, "<U+{:04X}>", u32::from(c));
-    };
-    mark_hidden(text, mark)
+    mark_hidden(text, |c| format!("<U+{:04X}>", u32::from(c)))
 }
 
 /// Formats a value as JSON in indented lines. Hidden characters are escapes (`\u009b`), so that the value is the same.
@@ -51,23 +47,22 @@ pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
 
 /// Replaces hidden characters of a JSON text, which are within its strings, by escapes.
 fn escape_json(json: &str) -> String {
-    let escape = |out: &mut String, c: char| {
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            let _ = write!(out, "\\u{unit:04x}");
-        }
-    };
-    mark_hidden(json, escape).into_owned()
+    mark_hidden(json, escape_char).into_owned()
 }
 
-/// Returns a text in which `mark` has written each hidden character.
-fn mark_hidden(text: &str, mark: impl Fn(&mut String, char)) -> Cow<'_, str> {
+fn escape_char(c: char) -> String {
+    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+/// Returns a text with the mark of each hidden character in its place.
+fn mark_hidden(text: &str, mark: impl Fn(char) -> String) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if is_hidden(c) {
-            mark(&mut out, c);
+            out.push_str(&mark(c));
         } else {
             out.push(c);
         }

@@ -30,6 +30,11 @@ impl SplitMix64 {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
+    /// Samples a number from `low` to `high`, inclusive.
+    pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
+        low + self.index((high - low + 1) as usize) as i64
+    }
+
     /// Returns true with probability `p`.
     pub fn gen_bool(&mut self, p: f64) -> bool {
         ((self.bits() >> 11) as f64) < p * (1_u64 << 53) as f64

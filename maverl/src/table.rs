@@ -104,52 +104,57 @@ impl Table {
     /// Returns the width of each column; `None` if they do not fit side by side.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
         let space = width.checked_sub(self.frame_width())?;
-        let cells = |i: usize| self.rows.iter().map(move |row| row[i].as_str());
-        let wanted: Vec<usize> = self
-            .header
-            .iter()
-            .enumerate()
-            .map(|(i, header)| {
-                cells(i).chain([header.as_str()]).map(widest_line).max().unwrap_or(0)
-            })
+        let columns = 0..self.header.len();
+        let wanted: Vec<usize> = columns
+            .clone()
+            .map(|i| self.widest_cell(i, widest_line).max(widest_line(&self.header[i])))
             .collect();
-        let least = |(i, header): (usize, &String)| {
-            let words = widest_word(header);
-            let prose = self.prose.contains(&i);
-            let cell = |cell| if prose { widest_word(cell) } else { widest_line(cell) };
-            let cells = cells(i).map(cell).max().unwrap_or(0);
-            let floor = if prose { NARROWEST } else { 0 };
-            words.max(cells).max(floor).min(wanted[i])
-        };
-        let mut widths: Vec<usize> = self.header.iter().enumerate().map(least).collect();
+        let mut widths: Vec<usize> = columns.map(|i| self.least_width(i).min(wanted[i])).collect();
         let mut spare = space.checked_sub(widths.iter().sum())?;
         while spare > 0 {
             // The column that lacks the most width gets more.
-            let lacks = |i: &usize| wanted[*i] - widths[*i];
-            let Some(next) = (0..widths.len()).filter(|i| lacks(i) > 0).max_by_key(lacks) else {
+            let columns = widths.iter_mut().zip(&wanted);
+            let lacking = columns.filter(|(width, wanted)| **width < **wanted);
+            let Some((width, _)) = lacking.max_by_key(|(width, wanted)| *wanted - **width) else {
                 break;
             };
-            widths[next] += 1;
+            *width += 1;
             spare -= 1;
         }
         Some(widths)
     }
 
-    fn grid(&self, widths: &[usize]) -> String {
-        let inner = widths.iter().sum::<usize>() + self.frame_width().saturating_sub(2);
-        let line = |fill: &str| match self.frame {
-            TableFrame::Box => Some(format!("+{}+", fill.repeat(inner))),
-            TableFrame::None => None,
+    /// Returns the largest width of a column's cells, without its header.
+    fn widest_cell(&self, column: usize, width: fn(&str) -> usize) -> usize {
+        self.rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)
+    }
+
+    /// Returns the width that a column keeps in a table that is too wide.
+    fn least_width(&self, column: usize) -> usize {
+        let cells = if self.prose.contains(&column) {
+            self.widest_cell(column, widest_word).max(NARROWEST)
+        } else {
+            self.widest_cell(column, widest_line)
         };
+        cells.max(widest_word(&self.header[column]))
+    }
+
+    fn grid(&self, widths: &[usize]) -> String {
         let mut lines: Vec<String> = Vec::new();
-        lines.extend(line("-"));
+        lines.extend(self.rule("-", widths));
         if self.header.iter().any(|header| !header.is_empty()) {
             lines.extend(self.wrap_row(&self.header, widths));
-            lines.extend(line("="));
+            lines.extend(self.rule("=", widths));
         }
         lines.extend(self.rows.iter().flat_map(|row| self.wrap_row(row, widths)));
-        lines.extend(line("-"));
+        lines.extend(self.rule("-", widths));
         lines.join("\n")
+    }
+
+    /// Returns a line across a table that has lines.
+    fn rule(&self, fill: &str, widths: &[usize]) -> Option<String> {
+        let inner = widths.iter().sum::<usize>() + self.frame_width().saturating_sub(2);
+        (self.frame == TableFrame::Box).then(|| format!("+{}+", fill.repeat(inner)))
     }
 
     /// Returns a row as lines.
@@ -157,19 +162,21 @@ impl Table {
         let cells: Vec<Vec<String>> =
             row.iter().zip(widths).map(|(cell, width)| wrap(cell, *width)).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
-        let line = |n: usize| {
-            let cells = cells.iter().zip(widths).enumerate().map(|(i, (lines, width))| {
-                let cell = lines.get(n).map_or("", String::as_str);
-                let space = " ".repeat(width.saturating_sub(cell.width()));
-                if self.right.contains(&i) { space + cell } else { cell.to_owned() + &space }
-            });
-            let cells: Vec<String> = cells.collect();
-            match self.frame {
-                TableFrame::Box => format!("| {} |", cells.join("   ")),
-                TableFrame::None => cells.join("  ").trim_end().to_owned(),
-            }
-        };
-        (0..height).map(line).collect()
+        (0..height).map(|n| self.row_line(n, &cells, widths)).collect()
+    }
+
+    /// Returns a line of a row whose cells are wrapped.
+    fn row_line(&self, n: usize, cells: &[Vec<String>], widths: &[usize]) -> String {
+        let cells = cells.iter().zip(widths).enumerate().map(|(i, (lines, width))| {
+            let cell = lines.get(n).map_or("", String::as_str);
+            let space = " ".repeat(width.saturating_sub(cell.width()));
+            if self.right.contains(&i) { space + cell } else { cell.to_owned() + &space }
+        });
+        let cells: Vec<String> = cells.collect();
+        match self.frame {
+            TableFrame::Box => format!("| {} |", cells.join("   ")),
+            TableFrame::None => cells.join("  ").trim_end().to_owned(),
+        }
     }
 
     /// Renders a list: a title for each row, and a line for each further column that is not empty.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Bound, Key, Range};
+use super::{Key, Range};
 
 /// Width of a key with its value in the reference, after which its comment begins.
 const CODE_WIDTH: usize = 35;
@@ -29,19 +29,20 @@ pub struct Description {
 impl Description {
     /// Returns the descriptions of the keys of a table, in their order, with their defaults (an object).
     pub fn of_keys(keys: &[Key], defaults: &Value) -> Vec<Self> {
-        let default = |key: &Key| defaults.get(key.name).cloned().unwrap_or_default();
-        keys.iter().map(|key| Self::of_key(key, default(key))).collect()
+        let defaults = keys.iter().map(|key| defaults.get(key.name).cloned().unwrap_or_default());
+        keys.iter().zip(defaults).map(|(key, default)| Self::of_key(key, default)).collect()
     }
 
     /// Returns the descriptions of options, in the order of their defaults. Options without a key have no documentation.
     pub fn of_options(keys: &[Key], defaults: Value) -> Vec<Self> {
         let Value::Object(defaults) = defaults else { return Vec::new() };
-        let described = |(name, default): (String, Value)| {
+        let mut described = Vec::new();
+        for (name, default) in defaults {
             let key = keys.iter().find(|key| key.name == name);
             let key = key.copied().unwrap_or_else(|| Key::documented("", ""));
-            Self { name, ..Self::of_key(&key, default) }
-        };
-        defaults.into_iter().map(described).collect()
+            described.push(Self { name, ..Self::of_key(&key, default) });
+        }
+        described
     }
 
     fn of_key(key: &Key, default: Value) -> Self {
@@ -114,14 +115,12 @@ impl Description {
 
 /// Adds the ends of a range.
 fn limit_number(number: &mut Map<String, Value>, range: Range) {
-    let value = |b: Bound| if range.whole { json!(b.value as u64) } else { json!(b.value) };
-    if let Some(from) = range.from {
-        let name = if from.included { "minimum" } else { "exclusiveMinimum" };
-        number.insert(name.to_owned(), value(from));
-    }
-    if let Some(to) = range.to {
-        let name = if to.included { "maximum" } else { "exclusiveMaximum" };
-        number.insert(name.to_owned(), value(to));
+    let from = (range.from, ["minimum", "exclusiveMinimum"]);
+    for (bound, [included, excluded]) in [from, (range.to, ["maximum", "exclusiveMaximum"])] {
+        let Some(bound) = bound else { continue };
+        let name = if bound.included { included } else { excluded };
+        let value = if range.whole { json!(bound.value as u64) } else { json!(bound.value) };
+        number.insert(name.to_owned(), value);
     }
 }
 
@@ -136,6 +135,7 @@ fn in_toml(default: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bound;
 
     #[test]
     fn a_key_is_described_for_the_schema_the_reference_and_explanations() {

@@ -55,20 +55,27 @@ impl Idle {
     pub fn reason(&self, table: &Value) -> Option<String> {
         let (key, values) = self.parts()?;
         let found = table.get(&key)?;
-        let equal = |value: &&Value| match (value.as_f64(), found.as_f64()) {
-            (Some(value), Some(found)) => value == found,
-            _ => *value == found,
-        };
-        let holds = values.iter().find(equal);
-        let shown =
-            |value: &Value| value.as_f64().map_or_else(|| value.to_string(), |n| n.to_string());
+        let holds = values.iter().find(|value| is_equal(value, found));
         match (self.holds, holds) {
-            (true, Some(value)) => Some(format!("`{key}` is {}", shown(value))),
+            (true, Some(value)) => Some(format!("`{key}` is {}", show_value(value))),
             (false, None) => {
-                let values: Vec<String> = values.iter().map(shown).collect();
+                let values: Vec<String> = values.iter().map(show_value).collect();
                 Some(format!("`{key}` is not {}", values.join(" or ")))
             }
             _ => None,
         }
     }
+}
+
+/// Returns true for equal values; 1 and 1.0 are equal.
+fn is_equal(value: &Value, other: &Value) -> bool {
+    match (value.as_f64(), other.as_f64()) {
+        (Some(value), Some(other)) => value == other,
+        _ => value == other,
+    }
+}
+
+/// Formats a value; 1.0 as 1.
+fn show_value(value: &Value) -> String {
+    value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
 }

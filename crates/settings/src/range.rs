@@ -29,9 +29,9 @@ pub struct Bound {
 impl Range {
     /// Returns true if a number is inside. No infinite number is.
     pub fn contains(&self, x: f64) -> bool {
-        let above = |b: Bound| x > b.value || (b.included && x == b.value);
-        let below = |b: Bound| x < b.value || (b.included && x == b.value);
-        x.is_finite() && self.from.is_none_or(above) && self.to.is_none_or(below)
+        let above = self.from.is_none_or(|b| x > b.value || (b.included && x == b.value));
+        let below = self.to.is_none_or(|b| x < b.value || (b.included && x == b.value));
+        x.is_finite() && above && below
     }
 
     /// The range in words: of one number, or of each of several.
@@ -69,13 +69,11 @@ impl Range {
         let numbers = value.numbers();
         let several = numbers.len() > 1;
         let outside = numbers.into_iter().filter(|(number, _)| !self.contains(*number));
-        let report = |(_, found)| OutOfRange {
-            key: vec![key],
-            found,
-            several,
-            expected: self.words(several),
-        };
-        outside.map(report).collect()
+        outside.map(|(_, found)| self.out_of_range(key, found, several)).collect()
+    }
+
+    fn out_of_range(&self, key: &'static str, found: String, several: bool) -> OutOfRange {
+        OutOfRange { key: vec![key], found, several, expected: self.words(several) }
     }
 }
 

@@ -64,27 +64,22 @@ impl ArithmeticProblem {
     }
 }
 
-/// Samples a number from `low` to `high`.
-fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
-    low + draw.index((high - low + 1) as usize) as i64
-}
-
 /// Generates a story: a person has things, and gets, gives, multiplies or shares them, one step per level.
 fn story(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
     let (name, things) = (draw.pick(&NAMES), draw.pick(&THINGS));
     let (most, most_added) = if level == 1 { (20, 20) } else { (99, 60) };
-    let mut has = number(draw, 5, most);
+    let mut has = draw.between(5, most);
     let mut question = format!("{name} has {has} {things}.");
     let mut steps = Vec::new();
     for _ in 0..level {
         let before = has;
         let (text, sign, by) = match draw.index(4) {
             0 if before > 2 => {
-                let by = number(draw, 1, before - 1);
+                let by = draw.between(1, before - 1);
                 (format!("{name} gives away {by}."), '-', by)
             }
             1 if before < 200 => {
-                let by = number(draw, 2, 5);
+                let by = draw.between(2, 5);
                 let text =
                     format!("Now {name} gets so many more that there are {by} times as many.");
                 (text, '*', by)
@@ -100,7 +95,7 @@ fn story(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
                 None => (format!("{name} finds 1 more."), '+', 1),
             },
             _ => {
-                let by = number(draw, 2, most_added);
+                let by = draw.between(2, most_added);
                 (format!("{name} gets {by} more."), '+', by)
             }
         };
@@ -120,18 +115,18 @@ fn story(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
 /// Generates an equation of one unknown; each level adds one operation.
 fn equation(level: u32, draw: &mut SplitMix64) -> ArithmeticProblem {
     let (most, most_added) = if level == 1 { (20, 20) } else { (40, 50) };
-    let x = number(draw, 2, most);
+    let x = draw.between(2, most);
     let (mut left, mut value) = ("x".to_owned(), x);
     let mut undone = Vec::new();
     for depth in 0..level {
         let before = value;
         let inner = left.clone();
         if depth % 2 == 0 {
-            let by = number(draw, 2, most_added);
+            let by = draw.between(2, most_added);
             (left, value) = (format!("{inner} + {by}"), before + by);
             undone.push(format!("{inner} = {value} - {by} = {before}"));
         } else {
-            let by = number(draw, 2, 6);
+            let by = draw.between(2, 6);
             (left, value) = (format!("{by}({inner})"), before * by);
             undone.push(format!("{inner} = {value} / {by} = {before}"));
         }

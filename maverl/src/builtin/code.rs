@@ -107,7 +107,6 @@ fn on_numbers(steps: &[Step], level: u32) -> Task {
 /// Generates a task on lists: every item is changed, or the changed items are added up, counted above a bound, or the
 /// largest is taken.
 fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
-    let changed = |items: &[i64]| -> Vec<i64> { items.iter().map(|x| value(steps, *x)).collect() };
     let (each, terms) = (words_of_steps(steps), format!("{} for x in xs", expression(steps)));
     let bound = draw.index(200) as i64;
     let kind = draw.index(3);
@@ -119,14 +118,18 @@ fn on_lists(steps: &[Step], draw: &mut SplitMix64) -> Task {
             format!("sum({} > {bound} for x in xs)", expression(steps)),
         ),
     };
-    let result = |items: &[i64]| match kind {
-        0 => json!(changed(items)),
-        1 => json!(changed(items).iter().sum::<i64>()),
-        _ => json!(changed(items).iter().filter(|x| **x > bound).count()),
-    };
-    let tests = LISTS.map(|items| (json!(items), result(items)));
+    let tests = LISTS.map(|items| (json!(items), result_on_list(items, steps, (kind, bound))));
     let solution = format!("def f(xs):\n    return {code}");
     task(&format!("f(xs) that returns {what}"), &tests, &solution, 3)
+}
+
+fn result_on_list(items: &[i64], steps: &[Step], (kind, bound): (usize, i64)) -> Value {
+    let changed: Vec<i64> = items.iter().map(|x| value(steps, *x)).collect();
+    match kind {
+        0 => json!(changed),
+        1 => json!(changed.iter().sum::<i64>()),
+        _ => json!(changed.iter().filter(|x| **x > bound).count()),
+    }
 }
 
 /// Creates the task of a function. Its first tests are public and are shown in the question.
@@ -134,17 +137,19 @@ fn task(wanted: &str, tests: &[(Value, Value)], solution: &str, level: u32) -> T
     let (public, hidden) = tests.split_at(PUBLIC);
     let shown: Vec<String> = public.iter().map(|(x, y)| format!("f({x}) is {y}.")).collect();
     let question = format!("Write a Python function {wanted}. {}", shown.join(" "));
-    let calls = |tests: &[(Value, Value)]| -> Vec<Value> {
-        tests.iter().map(|(x, y)| json!({"arguments": [x], "expected": y})).collect()
-    };
     let data = Map::from_iter([
         ("entry_point".to_owned(), json!("f")),
-        ("tests".to_owned(), json!(calls(hidden))),
-        ("public_tests".to_owned(), json!(calls(public))),
+        ("tests".to_owned(), test_calls(hidden)),
+        ("public_tests".to_owned(), test_calls(public)),
         ("solution".to_owned(), json!(solution)),
         ("level".to_owned(), json!(level)),
     ]);
     Task { id: String::new(), source: format!("code/level_{level}"), question, data }
+}
+
+/// Returns tests as data of a task.
+fn test_calls(tests: &[(Value, Value)]) -> Value {
+    tests.iter().map(|(x, y)| json!({"arguments": [x], "expected": y})).collect()
 }
 
 #[cfg(test)]

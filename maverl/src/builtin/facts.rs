@@ -197,12 +197,15 @@ fn year(draw: &mut SplitMix64, centuries: &[usize]) -> usize {
     100 * draw.pick(centuries) + 10 * draw.pick(&TENS) + draw.pick(&ONES)
 }
 
+fn take_name(names: &mut Vec<String>) -> String {
+    names.pop().expect("there are more syllable pairs than things to name")
+}
+
 impl Country {
     fn invent(draw: &mut SplitMix64, names: &mut Vec<String>) -> Self {
-        let mut name = || names.pop().expect("there are more syllable pairs than things to name");
-        let country = name();
+        let country = take_name(names);
         let cities = (0..CITIES).map(|_| City {
-            name: name(),
+            name: take_name(names),
             founded: year(draw, &FOUNDED_IN),
             craft: draw.pick(&CRAFTS),
         });
@@ -210,7 +213,7 @@ impl Country {
         let people = (0..PEOPLE).map(|_| {
             let born = draw.index(CITIES);
             Person {
-                name: format!("{} {}", draw.pick(&FIRST_NAMES), name()),
+                name: format!("{} {}", draw.pick(&FIRST_NAMES), take_name(names)),
                 profession: draw.pick(&PROFESSIONS),
                 born,
                 died: (born + 1 + draw.index(CITIES - 1)) % CITIES,
@@ -218,7 +221,7 @@ impl Country {
         });
         let people = people.collect();
         let works = (0..WORKS).map(|_| WrittenWork {
-            name: name(),
+            name: take_name(names),
             form: draw.pick(&FORMS),
             author: draw.index(PEOPLE),
             published: year(draw, &PUBLISHED_IN),

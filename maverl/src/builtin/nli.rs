@@ -56,10 +56,10 @@ impl Label {
             }
             Value::String(text) => {
                 let text = text.trim().to_ascii_lowercase();
-                let is = |(i, label): &(usize, Self)| {
-                    text == label.word() || text == label.word()[..1] || text == i.to_string()
-                };
-                Self::ALL.into_iter().enumerate().find(is).map(|(_, label)| label)
+                Self::ALL.into_iter().find(|label| {
+                    let number = (*label as usize).to_string();
+                    text == label.word() || text == label.word()[..1] || text == number
+                })
             }
             _ => None,
         }
@@ -121,19 +121,23 @@ fn pair(level: usize, label: Label, draw: &mut SplitMix64) -> (String, String) {
         .map(|thing| [*thing, draw.pick(&NAMES), draw.pick(&COLORS)])
         .collect();
     let [thing, name, color] = draw.pick(&facts);
-    let other = |of: &str, all: &[&'static str], draw: &mut SplitMix64| {
-        let others: Vec<&str> = all.iter().copied().filter(|item| *item != of).collect();
-        draw.pick(&others)
-    };
     let about = match label {
         Label::Entailment => [thing, name, color],
-        Label::Contradiction => [thing, name, other(color, &COLORS, draw)],
+        Label::Contradiction => [thing, name, pick_other(color, &COLORS, draw)],
         // The premise says nothing about the thing of another person.
-        Label::Neutral => [thing, other(name, &NAMES, draw), draw.pick(&COLORS)],
+        Label::Neutral => [thing, pick_other(name, &NAMES, draw), draw.pick(&COLORS)],
     };
-    let say = |[thing, name, color]: [&str; 3]| format!("The {thing} of {name} is {color}.");
-    let premise: Vec<String> = facts.into_iter().map(say).collect();
-    (premise.join(" "), say(about))
+    let premise: Vec<String> = facts.into_iter().map(say_fact).collect();
+    (premise.join(" "), say_fact(about))
+}
+
+fn pick_other<'w>(of: &str, all: &[&'w str], draw: &mut SplitMix64) -> &'w str {
+    let others: Vec<&str> = all.iter().copied().filter(|item| *item != of).collect();
+    draw.pick(&others)
+}
+
+fn say_fact([thing, name, color]: [&str; 3]) -> String {
+    format!("The {thing} of {name} is {color}.")
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@ pub(super) fn number_splits(
     splits: &[(&'static str, usize)],
     mut round: impl FnMut() -> Vec<Task>,
 ) -> Vec<(&'static str, Vec<Task>)> {
-    let tasks = |&(split, rounds): &(&'static str, usize)| {
-        let mut tasks: Vec<Task> = (0..rounds).flat_map(|_| round()).collect();
-        for (number, task) in tasks.iter_mut().enumerate() {
-            task.id = format!("{split}-{number:04}");
-        }
-        (split, tasks)
-    };
-    splits.iter().map(tasks).collect()
+    let mut numbered = Vec::new();
+    for &(split, rounds) in splits {
+        let tasks = (0..rounds).flat_map(|_| round()).enumerate();
+        let tasks = tasks.map(|(n, task)| Task { id: format!("{split}-{n:04}"), ..task });
+        numbered.push((split, tasks.collect()));
+    }
+    numbered
 }
 
 /// Asserts that generated problems are deterministic, have the sizes of their splits, and are unique.

@@ -111,25 +111,24 @@ fn call(name: &str, arguments: &Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
-/// Samples a number from `low` to `high`.
-fn number(draw: &mut SplitMix64, low: i64, high: i64) -> i64 {
-    low + draw.index((high - low + 1) as usize) as i64
+fn run_sql(sql: &str) -> Value {
+    call("sqlite", &json!({"sql": sql}))
 }
 
 /// Creates a calculation: small numbers, one step, or three steps.
 fn sum(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     let (expression, value) = match level {
         1 => {
-            let (a, b) = (number(draw, 1, 20), number(draw, 1, 20));
+            let (a, b) = (draw.between(1, 20), draw.between(1, 20));
             (format!("{a} + {b}"), a + b)
         }
         2 => {
-            let (a, b) = (number(draw, 101, 999), number(draw, 11, 99));
+            let (a, b) = (draw.between(101, 999), draw.between(11, 99));
             (format!("{a} * {b}"), a * b)
         }
         _ => {
-            let (a, b) = (number(draw, 1001, 9999), number(draw, 101, 999));
-            let (c, d) = (number(draw, 11, 99), number(draw, 2, 99));
+            let (a, b) = (draw.between(1001, 9999), draw.between(101, 999));
+            let (c, d) = (draw.between(11, 99), draw.between(2, 99));
             (format!("({a} + {b}) * {c} - {d}"), (a + b) * c - d)
         }
     };
@@ -144,30 +143,26 @@ fn file(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     let [from, second, to] = [0, 1, 2].map(|i| format!("{}.txt", names[i]));
     let texts = [0, 1].map(|_| format!("{} {}", draw.pick(&WORDS), draw.pick(&WORDS)));
     let [text, more] = &texts;
-    let read = |path: &str| call("read_file", &json!({"path": path}));
-    let write = |text: &str| call("write_file", &json!({"path": to, "text": text}));
-    let wanted = |text: &str| json!({"files": {&to: text}});
-    match level {
-        1 => {
-            let question = format!("Write {text} into the file {to}.");
-            ToolErrand::doing(question, wanted(text), vec![write(text)])
-        }
-        2 => {
-            let question = format!("Copy what the file {from} says into the file {to}.");
-            let calls = vec![read(&from), write(text)];
-            ToolErrand::doing(question, wanted(text), calls)
-                .with_value("files", json!({&from: text}))
-        }
+    let both = format!("{text} {more}");
+    let (question, written, sources) = match level {
+        1 => (format!("Write {text} into the file {to}."), text, vec![]),
+        2 => (format!("Copy what the file {from} says into the file {to}."), text, vec![&from]),
         _ => {
             let question = format!(
                 "Write what {from} says, a space, and what {second} says into the file {to}."
             );
-            let both = format!("{text} {more}");
-            let calls = vec![read(&from), read(&second), write(&both)];
-            let files = json!({&from: text, &second: more});
-            ToolErrand::doing(question, wanted(&both), calls).with_value("files", files)
+            (question, &both, vec![&from, &second])
         }
+    };
+    let reads = sources.iter().map(|path| call("read_file", &json!({"path": path})));
+    let write = call("write_file", &json!({"path": to, "text": written}));
+    let calls = reads.chain([write]).collect();
+    let errand = ToolErrand::doing(question, json!({"files": {&to: written}}), calls);
+    if sources.is_empty() {
+        return errand;
     }
+    let files = sources.into_iter().zip(&texts).map(|(path, text)| (path.clone(), json!(text)));
+    errand.with_value("files", files.collect())
 }
 
 /// Creates a task about a table: read a cell, sum over it, or change it.
@@ -176,7 +171,7 @@ fn table(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     draw.shuffle(&mut items);
     let mut rows: Vec<(&str, i64, i64)> = items[..ROWS]
         .iter()
-        .map(|item| (*item, number(draw, 2, 60), number(draw, 2, 99)))
+        .map(|item| (*item, draw.between(2, 60), draw.between(2, 99)))
         .collect();
     let values: Vec<String> =
         rows.iter().map(|(item, n, price)| format!("('{item}', {n}, {price})")).collect();
@@ -186,31 +181,28 @@ fn table(level: u32, draw: &mut SplitMix64) -> ToolErrand {
     );
     let at = draw.index(ROWS);
     let (item, n, _) = rows[at];
-    let sql = |sql: String| vec![call("sqlite", &json!({"sql": sql}))];
     const TELLS: &str = "The table stock has item, number and price.";
     let errand = match level {
         1 => {
-            let calls = sql(format!("SELECT number FROM stock WHERE item = '{item}'"));
-            ToolErrand::asking(format!("{TELLS} What is the number of the item {item}?"), &n, calls)
+            let sql = format!("SELECT number FROM stock WHERE item = '{item}'");
+            let question = format!("{TELLS} What is the number of the item {item}?");
+            ToolErrand::asking(question, &n, vec![run_sql(&sql)])
         }
         2 => {
             let worth: i64 = rows.iter().map(|(_, n, price)| n * price).sum();
-            let calls = sql("SELECT SUM(number * price) FROM stock".to_owned());
-            ToolErrand::asking(
-                format!("{TELLS} What is number times price, summed up over all items?"),
-                &worth,
-                calls,
-            )
+            let question = format!("{TELLS} What is number times price, summed up over all items?");
+            let call = run_sql("SELECT SUM(number * price) FROM stock");
+            ToolErrand::asking(question, &worth, vec![call])
         }
         _ => {
-            let price = number(draw, 100, 199);
+            let price = draw.between(100, 199);
             rows[at].2 = price;
             rows.sort_unstable();
             let question = format!("{TELLS} Set the price of the item {item} to {price}.");
             let rows: Vec<Value> = rows.iter().map(|row| json!(row)).collect();
             let query = "SELECT item, number, price FROM stock ORDER BY item";
-            let calls = sql(format!("UPDATE stock SET price = {price} WHERE item = '{item}'"));
-            ToolErrand::doing(question, json!({"query": query, "rows": rows}), calls)
+            let sql = format!("UPDATE stock SET price = {price} WHERE item = '{item}'");
+            ToolErrand::doing(question, json!({"query": query, "rows": rows}), vec![run_sql(&sql)])
         }
     };
     errand.with_value("database", json!(database))

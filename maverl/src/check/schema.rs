@@ -70,11 +70,8 @@ fn kinds_of<'r>(table: &TaggedTable, registry: &'r Registry) -> Vec<&'r Declarat
 
 /// Returns the names of the declared kinds of every table.
 pub(super) fn declared_kinds(registry: &Registry) -> DeclaredKinds {
-    let names = |table: &TaggedTable| {
-        let declared = kinds_of(table, registry);
-        (table.definition, declared.iter().map(|its| its.name).collect())
-    };
-    TAGGED.iter().map(names).into_map()
+    let declared = TAGGED.iter().map(|table| (table.definition, kinds_of(table, registry)));
+    declared.map(|(table, kinds)| (table, kinds.iter().map(|its| its.name).collect())).into_map()
 }
 
 /// A table whose keys are registered names.
@@ -186,21 +183,23 @@ fn declaration_schema(kind: &str, tag: &str, declaration: &Declaration) -> Value
 
 /// Options of a declaration, with their documentation, types, defaults and ranges.
 fn options(kind: &str, declaration: &Declaration) -> Map<String, Value> {
-    let property = |option: Description| {
-        let mut property = Map::new();
-        let text = match option.doc {
-            "" => format!("Option of the {kind} `{}`.", declaration.name),
-            text => text.to_owned(),
-        };
-        if let Some(name) = type_of(&option.default) {
-            property.insert("type".to_owned(), name.into());
-            property.insert("default".to_owned(), option.default.clone());
-        }
-        property.insert("description".to_owned(), text.into());
-        option.limit(&mut property);
-        (option.name, property.into())
+    let options = declaration.descriptions().into_iter();
+    options.map(|it| (it.name.clone(), option_schema(kind, declaration, &it))).collect()
+}
+
+fn option_schema(kind: &str, declaration: &Declaration, option: &Description) -> Value {
+    let mut property = Map::new();
+    let text = match option.doc {
+        "" => format!("Option of the {kind} `{}`.", declaration.name),
+        text => text.to_owned(),
     };
-    declaration.descriptions().into_iter().map(property).collect()
+    if let Some(name) = type_of(&option.default) {
+        property.insert("type".to_owned(), name.into());
+        property.insert("default".to_owned(), option.default.clone());
+    }
+    property.insert("description".to_owned(), text.into());
+    option.limit(&mut property);
+    property.into()
 }
 
 /// Name of the type that a default has; `None` for an option without one.

@@ -123,24 +123,25 @@ impl TrainedModel {
         ];
         let summary = run.summary();
         let measure = summary.map_or("solved", |summary| summary.measure.as_str());
-        let share = |score: &SplitScore| {
-            let (low, high) = score.interval;
-            format!(
-                "{measure} {:.3} ({low:.3} to {high:.3}, 95 %), greedy {:.3}, {} tasks",
-                score.exact_match, score.greedy, score.tasks
-            )
-        };
         let [before, after] = run.scores();
-        rows.extend(before.map(|score| ("before training", share(score))));
+        rows.extend(before.map(|score| ("before training", score_words(measure, score))));
         // The evaluation after training is of the last step.
         let last = summary.is_some_and(|summary| summary.steps == *step);
-        rows.extend(after.filter(|_| last).map(|score| ("after training", share(score))));
+        let after = after.filter(|_| last);
+        rows.extend(after.map(|score| ("after training", score_words(measure, score))));
         let best = summary.and_then(|summary| summary.best).filter(|best| best.step == *step);
         rows.extend(
             best.map(|best| ("best validation", format!("{measure} {:.3}", best.exact_match))),
         );
         rows
     }
+}
+
+fn score_words(measure: &str, score: &SplitScore) -> String {
+    let SplitScore { exact_match, greedy, tasks, interval: (low, high), .. } = score;
+    format!(
+        "{measure} {exact_match:.3} ({low:.3} to {high:.3}, 95 %), greedy {greedy:.3}, {tasks} tasks"
+    )
 }
 
 /// Public name of a base: the last part of a path on this machine.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::cli::card::Kind;
-use crate::cli::export::directory::CARD;
+use crate::cli::export::directory::{CARD, write_text};
 use crate::cli::failure::Failure;
 use crate::cli::terminal::print;
 use crate::files::{ModelFiles, ModelSource, SaveOptions, StoredDtype};
@@ -41,8 +41,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     }
     let card = origin.card(if apart { Kind::Adapter } else { Kind::Model })?.text();
     let told = write_whole(&args.out, |dir| {
-        std::fs::write(dir.join(CARD), &card)
-            .map_err(|e| Failure(format!("cannot write {}: {e}", dir.join(CARD).display())))?;
+        write_text(&dir.join(CARD), &card)?;
         if apart {
             return adapter(&model, dir, &args.out);
         }

@@ -105,9 +105,9 @@ pub fn load(files: &ModelFiles, adapter: Option<&Path>) -> Result<Model, Failure
 /// Returns the name of the base model in an adapter's configuration.
 pub fn base_name(dir: &Path) -> Result<Option<String>, Failure> {
     let path = dir.join(crate::net::lora::CONFIG_FILE);
-    let failed = |error: &dyn std::fmt::Display| Failure(format!("{}: {error}", path.display()));
-    let text = read_file(&path).map_err(|e| failed(&e))?;
-    let json: Value = serde_json::from_slice(&text).map_err(|e| failed(&e))?;
+    let read = read_file(&path).map_err(|e| e.to_string());
+    let json = read.and_then(|text| serde_json::from_slice(&text).map_err(|e| e.to_string()));
+    let json: Value = json.map_err(|e| Failure(format!("{}: {e}", path.display())))?;
     let (base, revision) = (json["base_model_name_or_path"].as_str(), json["revision"].as_str());
     Ok(base.map(|base| match revision {
         None => base.to_owned(),

@@ -1,6 +1,7 @@
 //! Parsers of numbers on the command line, whose errors state the expected range.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 /// Parses a number of `[0, 2^63)`, the range of a configuration.
 pub fn seed(text: &str) -> Result<u64, String> {
@@ -84,26 +85,31 @@ const MOST: usize = 10_000;
 
 /// Parses different numbers, as `0..5`, `0..=4` or `1,2,7`.
 pub fn ranges(text: &str, what: &str) -> Result<Vec<u64>, String> {
-    let wrong = || format!("{text:?} are no {what}; write a range as `0..5`, or a list as `1,2,7`");
-    let number = |text: &str| {
-        let number = text.trim().parse::<u64>().ok();
-        number.filter(|number| i64::try_from(*number).is_ok()).ok_or_else(wrong)
-    };
+    let wrong = format!("{text:?} are no {what}; write a range as `0..5`, or a list as `1,2,7`");
     let mut numbers = Vec::new();
     for part in text.split(',') {
-        let range = match part.split_once("..") {
-            None => number(part)?..number(part)? + 1,
-            Some((from, to)) => match to.strip_prefix('=') {
-                Some(to) => number(from)?..number(to)? + 1,
-                None => number(from)?..number(to)?,
-            },
-        };
+        let Some(range) = one_range(part) else { return Err(wrong) };
         if range.end.saturating_sub(range.start) > MOST as u64 {
             return Err(format!("{text:?} are more than {MOST} {what}"));
         }
         numbers.extend(range.filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
     }
-    if numbers.is_empty() { Err(wrong()) } else { Ok(numbers) }
+    if numbers.is_empty() { Err(wrong) } else { Ok(numbers) }
+}
+
+/// Parses `7`, `0..5` or `0..=4`.
+fn one_range(text: &str) -> Option<Range<u64>> {
+    Some(match text.split_once("..") {
+        None => part_of_range(text)?..part_of_range(text)? + 1,
+        Some((from, to)) => match to.strip_prefix('=') {
+            Some(to) => part_of_range(from)?..part_of_range(to)? + 1,
+            None => part_of_range(from)?..part_of_range(to)?,
+        },
+    })
+}
+
+fn part_of_range(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|number| i64::try_from(*number).is_ok())
 }
 
 #[cfg(test)]

@@ -22,17 +22,21 @@ pub(super) fn resume_or_start(
     dir: &Path,
     over: &[String],
 ) -> Result<(Sources, Options), Failure> {
-    let with = |sources: Sources| over.iter().cloned().fold(args.over(sources), Sources::with);
     let (sources, text, place) = if dir.join(MANIFEST).is_file() {
         let (sources, text) = of_run(dir)?;
-        let text = with(Sources::default().text("config.toml", text, dir)).merged_file();
-        (with(sources), text, RunLocation::Resume(dir.to_owned()))
+        let given = Sources::default().text("config.toml", text, dir);
+        let text = overridden(given, args, over).merged_file();
+        (overridden(sources, args, over), text, RunLocation::Resume(dir.to_owned()))
     } else {
-        let sources = with(new);
+        let sources = overridden(new, args, over);
         (sources.clone(), sources.merged_file(), RunLocation::New(dir.to_owned()))
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     Ok((sources, Options { given: text.unwrap_or_default(), missing, ..shown_options(place) }))
+}
+
+fn overridden(sources: Sources, args: &RunArgs, over: &[String]) -> Sources {
+    over.iter().cloned().fold(args.over(sources), Sources::with)
 }
 
 /// Returns options of a run that reports progress on standard error.

@@ -11,7 +11,7 @@ use crate::cli::paths;
 use crate::cli::terminal::{self, print};
 use crate::output;
 use crate::run_dir::disk::{entries, read_json};
-use crate::run_dir::{ChangedFile, MANIFEST, Provenance, RunDir, RunDirError};
+use crate::run_dir::{MANIFEST, Provenance, RunDir, RunDirError};
 use crate::table::{Table, paragraphs};
 use crate::train::{Evaluation, RunSummary, SplitScore, resume_command};
 
@@ -215,8 +215,8 @@ fn problems(
     newest: Option<u64>,
 ) -> Result<Vec<String>, RunDirError> {
     let differences = run.differences(newest.unwrap_or(0))?;
-    let line = |ChangedFile { path, reason }| format!("`{}`: {reason}", Path::display(&path));
-    let mut problems: Vec<String> = differences.into_iter().map(line).collect();
+    let mut problems: Vec<String> =
+        differences.iter().map(|it| format!("`{}`: {}", it.path.display(), it.reason)).collect();
     match newest.map(|_| checkpoints.open(Which::Last)) {
         Some(Err(error @ (RunDirError::Damaged { .. } | RunDirError::Altered { .. }))) => {
             problems.push(error.to_string());
@@ -312,14 +312,16 @@ fn find(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), RunDir
 
 /// Formats a list of JSON objects, one per run.
 fn lines(runs: &[Result<Run, (String, String)>]) -> Result<String, serde_json::Error> {
-    let value = |run: &Result<Run, (String, String)>| match run {
-        Ok(run) => serde_json::to_value(run),
-        Err((name, error)) => {
-            let state = State::Damaged { problems: vec![error.clone()] };
-            Ok(serde_json::json!({ "name": name, "state": state }))
-        }
-    };
-    let values = runs.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    let mut values = Vec::new();
+    for run in runs {
+        values.push(match run {
+            Ok(run) => serde_json::to_value(run)?,
+            Err((name, error)) => {
+                let state = State::Damaged { problems: vec![error.clone()] };
+                serde_json::json!({ "name": name, "state": state })
+            }
+        });
+    }
     output::json(&values)
 }
 
@@ -330,10 +332,8 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
     for run in runs {
         match run {
             Ok(run) => {
-                let share = |score: Option<&SplitScore>| {
-                    score.map_or("-".to_owned(), |score| format!("{:.3}", score.exact_match))
-                };
-                let [before, after] = run.scores().map(share);
+                let shares = run.scores().map(|score| score.map(|score| score.exact_match));
+                let [before, after] = shares.map(share_text);
                 table.row([
                     run.name.clone(),
                     run.seed.to_string(),
@@ -345,12 +345,16 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
             }
             Err((name, error)) => {
                 let state = State::Damaged { problems: vec![error.clone()] }.state_words(0);
-                let none = || "-".to_owned();
-                table.row([name.clone(), none(), none(), none(), none(), state]);
+                table.row([name.as_str(), "-", "-", "-", "-", &state]);
             }
         }
     }
     table
+}
+
+/// Formats the share of solved tasks; `-` without one.
+pub(super) fn share_text(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{share:.3}"))
 }
 
 #[cfg(test)]

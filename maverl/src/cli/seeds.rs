@@ -7,8 +7,9 @@ use crate::cli::arguments::{BuiltinConfig, RunArgs, Seeds};
 use crate::cli::failure::Failure;
 use crate::cli::process::until_signal;
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
+use crate::cli::runs::share_text;
 use crate::cli::terminal::{self, print, tell};
-use crate::eval::{Interval, over_runs};
+use crate::eval::over_runs;
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::table::Table;
@@ -89,36 +90,33 @@ fn table(outcomes: &[SeedOutcome]) -> Table {
     let [before, after] =
         ["before", "after"].map(|when| format!("{} {when}", measure.unwrap_or("solved")));
     let mut table = Table::with_frame(["seed", &before, &after, "gain", "steps"]);
-    let scores = |summary: &RunSummary| {
-        let share = |score: &Option<crate::train::SplitScore>| Some(score.as_ref()?.exact_match);
-        (share(&summary.before), share(&summary.after))
-    };
-    let shown = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
     let (mut befores, mut afters, mut gains) = (Vec::new(), Vec::new(), Vec::new());
     for (seed, outcome) in outcomes {
         let Ok(summary) = outcome else {
-            let none = "-".to_owned();
-            table.row([seed.to_string(), none.clone(), none.clone(), none, "failed".into()]);
+            table.row([seed.to_string().as_str(), "-", "-", "-", "failed"]);
             continue;
         };
-        let (before, after) = scores(summary);
+        let scores = [&summary.before, &summary.after];
+        let [before, after] = scores.map(|score| score.as_ref().map(|score| score.exact_match));
         let gain = before.zip(after).map(|(before, after)| after - before);
         befores.extend(before);
         afters.extend(after);
         gains.extend(gain);
         let gain = gain.map_or("-".to_owned(), |gain| format!("{gain:+.3}"));
         let steps = summary.steps.to_string();
-        table.row([seed.to_string(), shown(before), shown(after), gain, steps]);
+        table.row([seed.to_string(), share_text(before), share_text(after), gain, steps]);
     }
-    let mean = |values: &[f64]| match over_runs(values) {
-        None => "-".to_owned(),
-        Some(interval) if values.len() > 1 => interval.to_string(),
-        Some(Interval { mean, .. }) => format!("{mean:.3}"),
-    };
-    let all = [&befores, &afters, &gains].map(|values| mean(values));
-    let [before, after, gain] = all;
+    let [before, after, gain] = [befores, afters, gains].map(|values| mean_text(&values));
     table.row(["mean (95 %)".to_owned(), before, after, gain, String::new()]);
     table
+}
+
+/// Formats the mean of values, of several with its interval.
+fn mean_text(values: &[f64]) -> String {
+    match over_runs(values) {
+        Some(interval) if values.len() > 1 => interval.to_string(),
+        interval => share_text(interval.map(|interval| interval.mean)),
+    }
 }
 
 #[cfg(test)]

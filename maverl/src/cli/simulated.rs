@@ -45,8 +45,8 @@ impl Simulated {
 }
 
 fn device(name: &str) -> Result<&'static DeviceModel, String> {
-    let names = || DEVICES.iter().map(|device| device.name).collect::<Vec<_>>().join(", ");
-    DeviceModel::find(name).ok_or_else(|| format!("no such device; known are {}", names()))
+    let known = DEVICES.map(|device| device.name).join(", ");
+    DeviceModel::find(name).ok_or_else(|| format!("no such device; known are {known}"))
 }
 
 fn bandwidth(text: &str) -> Result<f64, String> {

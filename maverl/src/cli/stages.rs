@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use toml_edit::Key;
 
-use crate::IntoMap;
 use crate::check::Purpose;
 use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::arguments::{ConfigArgs, RunArgs};
@@ -20,7 +19,7 @@ use crate::cli::simulated::Simulated;
 use crate::cli::terminal::{self, print, tell};
 use crate::config::source::{ShippedName, Sources, config_stem, file_text};
 use crate::config::{Preset, STAGE};
-use crate::plan::{Plan, RewardPlan, RewardSource};
+use crate::plan::{Plan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::train::{self, Launch, Options, Report, own_name, verifier_tasks};
@@ -63,20 +62,14 @@ impl Stages {
         let text = file_text(file).unwrap_or_default();
         let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
         let Some(value) = table.get(KEY) else { return Ok(None) };
-        let wrong = |what: &str| {
-            let example =
-                "write the paths of configurations, as in `stages = [\"sft.toml\", \"ppo.toml\"]`";
-            Failure(format!("{}: {what}; {example}", file.display()))
-        };
         if let Some(other) = table.keys().find(|key| *key != KEY) {
-            return Err(wrong(&format!(
-                "`{other}` beside `stages`; a file of stages has no other key"
-            )));
+            let what = format!("`{other}` beside `stages`; a file of stages has no other key");
+            return Err(wrong_stages(file, &what));
         }
         let paths = value.as_array().into_iter().flatten().map(toml::Value::as_str);
         let Some(paths) = paths.collect::<Option<Vec<_>>>().filter(|paths| !paths.is_empty())
         else {
-            return Err(wrong(&format!("`stages` is {value}")));
+            return Err(wrong_stages(file, &format!("`stages` is {value}")));
         };
         let configs = match ShippedName::parse(file).and_then(|name| name.find()) {
             Some(shipped) => {
@@ -133,11 +126,12 @@ impl Stages {
 
     /// Returns what the models and the verifiers of each stage are from.
     fn origins(&self, plans: &[Plan]) -> Result<Vec<Origins>, Failure> {
-        let of_stage = |(stage, plan): (usize, &Plan)| Origins {
-            models: models(plan, &plans[..stage]),
-            verifiers: self.verifiers(plan, &plans[..stage]),
-        };
-        let all: Vec<_> = plans.iter().enumerate().map(of_stage).collect();
+        let mut all = Vec::new();
+        for (stage, plan) in plans.iter().enumerate() {
+            let earlier = &plans[..stage];
+            let (models, verifiers) = (models(plan, earlier), self.verifiers(plan, earlier));
+            all.push(Origins { models, verifiers });
+        }
         match all.iter().skip(1).position(Origins::is_empty) {
             Some(before) => Err(self.unconnected_stage(before + 1, plans)),
             None => Ok(all),
@@ -146,26 +140,22 @@ impl Stages {
 
     /// Returns the latest of the earlier stages that trains the verifier of a part of the reward, for each part.
     fn verifiers(&self, plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
-        let origin = |name: &str| {
-            earlier
-                .iter()
-                .enumerate()
-                .rposition(|(stage, plan)| trains_verifier(plan) && self.name(stage) == name)
-        };
-        let of_part = |reward: &RewardPlan| {
-            let RewardSource::Verifier(verifier) = &reward.source else { return None };
-            Some((reward.name.clone(), origin(verifier.path.strip_prefix(STAGE)?)?))
-        };
-        plan.rewards.iter().filter_map(of_part).into_map()
+        let mut origins = BTreeMap::new();
+        for reward in &plan.rewards {
+            let RewardSource::Verifier(verifier) = &reward.source else { continue };
+            let Some(name) = verifier.path.strip_prefix(STAGE) else { continue };
+            let mut stages = earlier.iter().enumerate();
+            let origin =
+                stages.rposition(|(stage, plan)| trains_verifier(plan) && self.name(stage) == name);
+            origins.extend(origin.map(|stage| (reward.name.clone(), stage)));
+        }
+        origins
     }
 
     /// Returns the error of a stage that starts from nothing that was trained before.
     fn unconnected_stage(&self, stage: usize, plans: &[Plan]) -> Failure {
-        let quoted = |names: Vec<&str>| {
-            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-        };
-        let models = quoted(plans[stage].config.models.keys().map(String::as_str).collect());
-        let policies = quoted(plans[..stage].iter().flat_map(trained_policies).collect());
+        let models = quote_names(plans[stage].config.models.keys().map(String::as_str));
+        let policies = quote_names(plans[..stage].iter().flat_map(trained_policies));
         Failure(format!(
             "{}: no model starts from a policy of the stages before, and no reward has a verifier of theirs; models: {models}; \
              policies: {policies}; a model starts from the policy that has its name: rename a model",
@@ -183,12 +173,15 @@ impl Stages {
     ) -> Result<ExitCode, Failure> {
         let plans = self.plans(|sources| given.over(sources), registry, Purpose::Plan)?;
         self.origins(&plans)?;
-        let answer = |(stage, plan)| {
+        let mut answers = Vec::new();
+        for (stage, plan) in plans.iter().enumerate() {
             let answer = simulated.answer(plan, json)?;
-            Ok(if json { answer } else { format!("{}\n\n{answer}", self.heading(stage)) })
-        };
-        let answers: Vec<String> =
-            plans.iter().enumerate().map(answer).collect::<Result<_, Failure>>()?;
+            answers.push(if json {
+                answer
+            } else {
+                format!("{}\n\n{answer}", self.heading(stage))
+            });
+        }
         print(&own_name(&if json {
             format!("[{}]", answers.join(","))
         } else {
@@ -295,6 +288,16 @@ impl Stages {
     }
 }
 
+fn wrong_stages(file: &Path, what: &str) -> Failure {
+    let example =
+        "write the paths of configurations, as in `stages = [\"sft.toml\", \"ppo.toml\"]`";
+    Failure(format!("{}: {what}; {example}", file.display()))
+}
+
+fn quote_names<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns the path of a stage beside its file, or the name of a configuration that the program brings.
 fn stage_path(file: &Path, stage: &str) -> PathBuf {
     match ShippedName::parse(Path::new(stage)) {
@@ -323,11 +326,13 @@ fn trained_policies(plan: &Plan) -> impl Iterator<Item = &str> {
 
 /// Returns the latest of the earlier stages that trains a policy with the name of a model, for each model.
 fn models(plan: &Plan, earlier: &[Plan]) -> BTreeMap<String, usize> {
-    let models = plan.config.models.keys();
-    let origin = |model: &String| {
-        earlier.iter().rposition(|plan| trained_policies(plan).any(|policy| policy == model))
-    };
-    models.filter_map(|model| Some((model.clone(), origin(model)?))).into_map()
+    let mut origins = BTreeMap::new();
+    for model in plan.config.models.keys() {
+        let mut stages = earlier.iter();
+        let origin = stages.rposition(|plan| trained_policies(plan).any(|policy| policy == model));
+        origins.extend(origin.map(|stage| (model.clone(), stage)));
+    }
+    origins
 }
 
 /// Returns the assignment that starts a model from the directory of a policy: a whole model, or an adapter.

@@ -20,8 +20,9 @@ const FEWEST: usize = 40;
 /// Returns the number of columns: `COLUMNS`, else the terminal's, else 80.
 pub fn width() -> usize {
     let given = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    given.filter(|columns| *columns > 0).or_else(terminal).unwrap_or(USUAL).max(FEWEST)
+    let given = given.filter(|columns| *columns > 0);
+    let known = given.or_else(|| Some(usize::from(terminal_size::terminal_size()?.0.0)));
+    known.unwrap_or(USUAL).max(FEWEST)
 }
 
 /// Returns the signs around the lines of a configuration. They have no colors: an escape sequence of a report would have to be

@@ -36,11 +36,10 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
 /// `maverl train`, and the `main` of examples.
 pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
     let launch = launch()?;
-    let name = |Failure(message)| match &launch {
+    train_rank(args, given, launch.clone()).map_err(|Failure(message)| match launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
         None => Failure(message),
-    };
-    train_rank(args, given, launch.clone()).map_err(name)
+    })
 }
 
 fn train_rank(
@@ -73,9 +72,10 @@ fn train_rank(
         }
         None => {
             let sources = args.over(args.config.base_sources(given));
-            let next =
-                || RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) };
-            let place = args.out.clone().map_or_else(next, RunLocation::New);
+            let place = match args.out.clone() {
+                Some(dir) => RunLocation::New(dir),
+                None => RunLocation::Next { parent: PathBuf::from("runs"), stem: args.stem(given) },
+            };
             (sources.clone(), sources.merged_file(), place)
         }
     };

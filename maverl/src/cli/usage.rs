@@ -69,29 +69,31 @@ pub fn parse_from<C: Parser>(args: &[OsString], program: &str) -> Result<C, Erro
 
 /// Writes the name of the program into the help of a command, of its arguments and of those below it.
 pub fn name_program(command: Command, program: &str) -> Command {
-    let own =
-        |text: Option<&StyledStr>| text.map(|text| rename_program(&text.to_string(), program));
-    let (about, long) = (own(command.get_about()), own(command.get_long_about()));
+    let texts = [command.get_about(), command.get_long_about()];
+    let [about, long] = texts.map(|text| rename_text(text, program));
     let command = about.into_iter().fold(command, Command::about);
     let command = long.into_iter().fold(command, Command::long_about);
     let command = command.mut_args(|arg| {
-        let (help, long) = (own(arg.get_help()), own(arg.get_long_help()));
+        let [help, long] =
+            [arg.get_help(), arg.get_long_help()].map(|text| rename_text(text, program));
         let arg = help.into_iter().fold(arg, Arg::help);
         long.into_iter().fold(arg, Arg::long_help)
     });
     command.mut_subcommands(|inner| name_program(inner, program))
 }
 
+fn rename_text(text: Option<&StyledStr>, program: &str) -> Option<String> {
+    text.map(|text| rename_program(&text.to_string(), program))
+}
+
 /// Allows negative numbers as values of options, so that their own parsers report them.
 fn allow_negative_numbers(command: Command) -> Command {
-    let signed = |arg: Arg| {
-        if arg.is_positional() || !arg.get_action().takes_values() {
-            arg
-        } else {
-            arg.allow_negative_numbers(true)
-        }
-    };
-    command.mut_args(signed).mut_subcommands(allow_negative_numbers)
+    command.mut_args(allow_negative_values).mut_subcommands(allow_negative_numbers)
+}
+
+fn allow_negative_values(arg: Arg) -> Arg {
+    let takes = !arg.is_positional() && arg.get_action().takes_values();
+    if takes { arg.allow_negative_numbers(true) } else { arg }
 }
 
 /// Adds a tip to the error, if one would help.
@@ -123,11 +125,11 @@ fn context(error: &Error, kind: ContextKind) -> String {
 
 /// Returns a tip on arguments that exclude each other.
 fn conflict(words: &[String]) -> Option<String> {
-    let given = |flag: &str| words.iter().any(|word| word.split('=').next() == Some(flag));
-    let tip = if given("--resume") {
+    let flags: Vec<&str> = words.iter().filter_map(|word| word.split('=').next()).collect();
+    let tip = if flags.contains(&"--resume") {
         "a resumed run has its own configuration and directory: `maverl train --resume DIR`; `--set KEY=VALUE` changes \
          keys that may change"
-    } else if given("--run") {
+    } else if flags.contains(&"--run") {
         "a run has its own configuration: `--run DIR`, without CONFIG"
     } else {
         return None;
@@ -179,13 +181,14 @@ fn known_key(name: &str) -> Option<String> {
     if reference::find(name).is_some() {
         return Some(name.to_owned());
     }
-    // The first is the key of the whole run.
-    let ours = |name: &str| {
-        let found = reference::ending(name).into_iter().find(|item| item.entry.is_some());
-        found.map(|item| item.name())
-    };
     let last = snake.rsplit('.').next().unwrap_or(&snake);
-    ours(&snake).or_else(|| alias::key(&snake, None)).or_else(|| ours(last))
+    key_ending(&snake).or_else(|| alias::key(&snake, None)).or_else(|| key_ending(last))
+}
+
+/// Returns the first key whose name ends so, which is that of the whole run.
+fn key_ending(name: &str) -> Option<String> {
+    let found = reference::ending(name).into_iter().find(|item| item.entry.is_some());
+    found.map(|item| item.name())
 }
 
 /// Returns a tip on an unknown command.

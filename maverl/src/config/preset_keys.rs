@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::algorithm::{AlgorithmConfig, InfluenceConfig};
 use super::loss::{LossConfig, ReferenceConfig};
@@ -13,48 +13,51 @@ use crate::settings::TaggedConfig;
 impl Preset {
     /// The estimator of advantages, where the preset sets it.
     fn advantage(self) -> TaggedConfig {
-        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
-        let group = |settings: Value| set("group", settings);
-        let critic = |settings: Value| set("critic", settings);
-        match self {
+        let (kind, settings) = match self {
             Self::Drmas
             | Self::Cory
             | Self::Sft
             | Self::Dpo
             | Self::Spin
             | Self::OnlineDpo
-            | Self::Verifier => TaggedConfig::default(),
+            | Self::Verifier => return TaggedConfig::default(),
             Self::Grpo
             | Self::Dapo
             | Self::Gspo
             | Self::Luspo
             | Self::Cispo
             | Self::Sapo
-            | Self::Cpgd => group(json!({ "by": "task" })),
+            | Self::Cpgd => ("group", json!({ "by": "task" })),
             Self::Drgrpo | Self::ReinforcePlusPlusBaseline => {
-                group(json!({ "by": "task", "normalize_std": false }))
+                ("group", json!({ "by": "task", "normalize_std": false }))
             }
-            Self::Rloo => {
-                group(json!({ "by": "task", "baseline": "leave_one_out", "normalize_std": false }))
-            }
-            Self::Passk => group(json!({ "by": "task", "baseline": "second_best" })),
+            Self::Rloo => (
+                "group",
+                json!({ "by": "task", "baseline": "leave_one_out", "normalize_std": false }),
+            ),
+            Self::Passk => ("group", json!({ "by": "task", "baseline": "second_best" })),
             Self::Gigpo => {
                 let anchor = json!({ "weight": 1.0, "discount": 0.95 });
-                group(json!({ "by": "task", "normalize_std": false, "anchor": anchor }))
+                ("group", json!({ "by": "task", "normalize_std": false, "anchor": anchor }))
             }
-            Self::ReinforcePlusPlus => set("reward", json!({ "by": "task" })),
-            Self::Remax => set("greedy", json!({ "by": "task" })),
-            Self::Ppo => critic(json!({ "scope": "team" })),
-            Self::Ippo | Self::Maporl => critic(json!({ "scope": "policy" })),
-            Self::Mappo | Self::Happo => {
-                critic(json!({ "scope": "team", "input": "transcript", "normalize": "running" }))
-            }
-            Self::Marft => critic(json!({
-                "scope": "team", "input": "transcript", "bootstrap": "team", "gamma": 0.99, "lambda": 0.95,
-            })),
-            Self::Vdn => set("mixer", json!({ "network": "sum", "credit": "shared" })),
-            Self::Qmix => set("mixer", json!({ "network": "monotone", "credit": "shared" })),
-        }
+            Self::ReinforcePlusPlus => ("reward", json!({ "by": "task" })),
+            Self::Remax => ("greedy", json!({ "by": "task" })),
+            Self::Ppo => ("critic", json!({ "scope": "team" })),
+            Self::Ippo | Self::Maporl => ("critic", json!({ "scope": "policy" })),
+            Self::Mappo | Self::Happo => (
+                "critic",
+                json!({ "scope": "team", "input": "transcript", "normalize": "running" }),
+            ),
+            Self::Marft => (
+                "critic",
+                json!({
+                    "scope": "team", "input": "transcript", "bootstrap": "team", "gamma": 0.99, "lambda": 0.95,
+                }),
+            ),
+            Self::Vdn => ("mixer", json!({ "network": "sum", "credit": "shared" })),
+            Self::Qmix => ("mixer", json!({ "network": "monotone", "credit": "shared" })),
+        };
+        TaggedConfig::new(kind, &settings)
     }
 
     /// The parts it sets; what it leaves out has the default of its key.
@@ -111,33 +114,30 @@ impl Preset {
         }
     }
 
+    /// The surrogate of the loss, where the preset sets it.
+    fn surrogate(self) -> TaggedConfig {
+        let (kind, settings) = match self {
+            Self::Dapo => ("clip", json!({ "clip_high": 0.28 })),
+            Self::Gspo | Self::Luspo => ("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 })),
+            Self::Cispo => ("cispo", json!({ "clip_high": 4.0 })),
+            Self::Sapo => ("sapo", json!({ "gate": [1.0, 1.05] })),
+            Self::Cpgd => ("cpgd", json!({})),
+            _ => return TaggedConfig::default(),
+        };
+        TaggedConfig::new(kind, &settings)
+    }
+
     /// The coefficients of the loss among its parts.
     fn loss(self) -> LossConfig {
-        let none = LossConfig::default();
-        let set = |kind: &str, settings: Value| TaggedConfig::new(kind, &settings);
+        let none = LossConfig { surrogate: self.surrogate(), ..LossConfig::default() };
         match self {
-            Self::Dapo => LossConfig {
-                surrogate: set("clip", json!({ "clip_high": 0.28 })),
-                overlong_buffer: Some(0.2),
-                overlong_penalty: Some(1.0),
-                ..none
-            },
+            Self::Dapo => {
+                LossConfig { overlong_buffer: Some(0.2), overlong_penalty: Some(1.0), ..none }
+            }
             Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
-            Self::Gspo | Self::Luspo => LossConfig {
-                ratio: Some(Ratio::Sequence),
-                surrogate: set("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 })),
-                ..none
-            },
-            Self::Cispo => {
-                LossConfig { surrogate: set("cispo", json!({ "clip_high": 4.0 })), ..none }
-            }
-            Self::Sapo => {
-                LossConfig { surrogate: set("sapo", json!({ "gate": [1.0, 1.05] })), ..none }
-            }
-            Self::Cpgd => {
-                LossConfig { surrogate: set("cpgd", json!({})), drift_coef: Some(0.001), ..none }
-            }
+            Self::Gspo | Self::Luspo => LossConfig { ratio: Some(Ratio::Sequence), ..none },
+            Self::Cpgd => LossConfig { drift_coef: Some(0.001), ..none },
             _ => none,
         }
     }

@@ -28,10 +28,14 @@ pub struct Entry {
 impl Item {
     /// Its name in a configuration.
     pub fn name(&self) -> String {
-        let quoted =
-            |part: &String| if part.contains('/') { format!("{part:?}") } else { part.clone() };
-        self.path.iter().map(quoted).collect::<Vec<_>>().join(".")
+        quoted_name(&self.path)
     }
+}
+
+fn quoted_name(path: &[String]) -> String {
+    let parts = path.iter();
+    let parts = parts.map(|it| if it.contains('/') { format!("{it:?}") } else { it.clone() });
+    parts.collect::<Vec<_>>().join(".")
 }
 
 /// Tables whose keys a user names, and how the reference writes such a name.
@@ -125,15 +129,11 @@ pub fn described_path(path: &[String]) -> Vec<String> {
 
 /// The tables that a key can be written in, as their headers.
 pub fn written_in(item: &Item) -> Vec<String> {
-    let header = |path: &[String]| {
-        let table = Item { path: path.to_vec(), meaning: String::new(), entry: None };
-        format!("[{}]", table.name())
-    };
     let own = &item.path[..item.path.len().saturating_sub(1)];
     if own.is_empty() {
         return vec!["the file itself, before any table".to_owned()];
     }
-    let mut tables = vec![header(own)];
+    let mut tables = vec![format!("[{}]", quoted_name(own))];
     let same = SAME.iter().find(|(_, home)| {
         own.len() >= home.len() && home.iter().zip(own).all(|(home, own)| home == own)
     });

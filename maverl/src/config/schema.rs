@@ -33,15 +33,16 @@ pub(crate) fn schema() -> Value {
 
 /// A table for each of these kinds, from the definitions of a schema.
 pub(crate) fn kinds(schema: &Value, kinds: &[TableKind]) -> Vec<Value> {
-    let table = |kind: &TableKind| {
-        let mut table = schema.pointer(&definition(kind.table))?.clone();
-        let name = json!({ "const": kind.name, "description": kind.doc });
-        table.get_mut("properties")?.as_object_mut()?.insert("kind".to_owned(), name);
-        table["title"] = kind.name.into();
-        table["required"] = json!(["kind"]);
-        Some(table)
-    };
-    kinds.iter().filter_map(table).collect()
+    kinds.iter().filter_map(|kind| kind_table(schema, kind)).collect()
+}
+
+fn kind_table(schema: &Value, kind: &TableKind) -> Option<Value> {
+    let mut table = schema.pointer(&definition(kind.table))?.clone();
+    let name = json!({ "const": kind.name, "description": kind.doc });
+    table.get_mut("properties")?.as_object_mut()?.insert("kind".to_owned(), name);
+    table["title"] = kind.name.into();
+    table["required"] = json!(["kind"]);
+    Some(table)
 }
 
 /// Place of a table's definition in the schema.

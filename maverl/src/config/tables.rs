@@ -180,11 +180,9 @@ pub fn descriptions(path: &[String]) -> Vec<(Option<&'static str>, Description)>
     let path = described_path(path);
     let Some((name, place)) = path.split_last() else { return Vec::new() };
     let tables = TABLES.iter().filter(|table| table.place() == place);
-    let described = |table: &DeclaredTable| {
-        let key = table.descriptions().into_iter().find(|key| key.name == *name)?;
-        Some((table.kind, key))
-    };
-    tables.filter_map(described).collect()
+    let keys =
+        tables.flat_map(|table| table.descriptions().into_iter().map(move |key| (table.kind, key)));
+    keys.filter(|(_, key)| key.name == *name).collect()
 }
 
 /// Returns true if a key may change when a run is resumed: its level is `run`.

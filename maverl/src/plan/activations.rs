@@ -26,15 +26,12 @@ pub fn activation_bytes(
 ) -> u64 {
     let [n, m, layers] = [tokens, targets, shape.layers.len()].map(|count| count as u128);
     let [d, v] = [shape.hidden_size, shape.vocab_size].map(|width| width as u128);
-    let widest = |width: fn(&LayerShape) -> usize| {
-        shape.layers.iter().map(|layer| width(layer) as u128).max().unwrap_or(0)
-    };
-    let q = widest(|layer| layer.attention.q.output);
-    let k = widest(|layer| layer.attention.k.output);
-    let f = widest(|layer| layer.mlp.gate.output);
+    let q = widest_layer(shape, |layer| layer.attention.q.output);
+    let k = widest_layer(shape, |layer| layer.attention.k.output);
+    let f = widest_layer(shape, |layer| layer.mlp.gate.output);
 
     let kept = if checkpointing {
-        (layers - 1) * n * d + n * widest(LayerShape::saved_numbers)
+        (layers - 1) * n * d + n * widest_layer(shape, LayerShape::saved_numbers)
     } else {
         n * shape.layers.iter().map(|layer| layer.saved_numbers() as u128).sum::<u128>()
     };
@@ -51,6 +48,11 @@ pub fn activation_bytes(
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
+/// The largest of a width of all layers.
+fn widest_layer(shape: &HfConfig, width: fn(&LayerShape) -> usize) -> u128 {
+    shape.layers.iter().map(|layer| width(layer) as u128).max().unwrap_or(0)
+}
+
 /// Bytes of the keys and values of one token of a sequence on the CPU. A GPU takes half.
 pub fn token_bytes(shape: &HfConfig) -> u64 {
     (KvStore::new(shape).block_bytes() / KvStore::TOKENS) as u64
@@ -60,7 +62,6 @@ pub fn token_bytes(shape: &HfConfig) -> u64 {
 pub fn packed_bytes(shape: &HfConfig, precision: Precision) -> u64 {
     let maps = shape.layers.iter().flat_map(|layer| layer.linears());
     let dims = maps.map(|map| [map.output, map.input]);
-    let bytes =
-        |[output, input]: [usize; 2]| PackedWeight::packed_bytes(precision, output, input) as u64;
-    dims.chain([[shape.vocab_size, shape.hidden_size]]).map(bytes).sum()
+    let dims = dims.chain([[shape.vocab_size, shape.hidden_size]]);
+    dims.map(|[output, input]| PackedWeight::packed_bytes(precision, output, input) as u64).sum()
 }

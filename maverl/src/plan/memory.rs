@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::Plan;
 use super::numbers::{at_most, bytes};
-use super::{Plan, WorkerPlan};
 use crate::runtime::DeviceChoice;
 use crate::table::Table;
 
@@ -47,9 +47,10 @@ impl DeviceMemory {
 pub(super) fn devices(plan: &Plan) -> Option<String> {
     let device = plan.config.runtime.device;
     plan.workers.iter().find(|worker| plan.device_of(worker) != device)?;
-    let of =
-        |worker: &WorkerPlan| format!("worker `{}` on {}", worker.name, plan.device_of(worker));
-    let workers: Vec<String> = plan.workers.iter().map(of).collect();
+    let workers = plan.workers.iter();
+    let workers: Vec<String> = workers
+        .map(|worker| format!("worker `{}` on {}", worker.name, plan.device_of(worker)))
+        .collect();
     let advantages = if plan.algorithm.preset.is_supervised() {
         String::new()
     } else {

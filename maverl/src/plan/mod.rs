@@ -80,9 +80,9 @@ impl Plan {
     /// MARFT's updates of one agent at a time ([2504.16129](https://arxiv.org/abs/2504.16129)) and siiRL's `train_cycle`.
     pub fn learns(&self, policy: usize, step: u64) -> bool {
         let Some(turn) = step.checked_div(self.algorithm.train_cycle) else { return true };
-        let trained = || self.policies.iter().enumerate().filter(|(_, policy)| policy.trained);
-        let place = turn.checked_rem(trained().count() as u64).unwrap_or(0);
-        trained().nth(place as usize).is_some_and(|(its, _)| its == policy)
+        let mut trained = (0..self.policies.len()).filter(|&index| self.policies[index].trained);
+        let place = turn.checked_rem(trained.clone().count() as u64).unwrap_or(0);
+        trained.nth(place as usize) == Some(policy)
     }
 
     /// Returns the name and the settings of the inference servers that sample for a policy.

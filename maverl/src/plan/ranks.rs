@@ -98,13 +98,17 @@ pub struct RanksSummary {
 /// Returns the bytes that a rank sends in a step for sums of gradients. Gradients are as large as one of the two moments. Ranks that
 /// shard the moments send weights in place of the sums.
 fn sum_bytes(step: &StepSummary, all_moments: u64, critic_moments: u64, ranks: u64) -> u64 {
-    let once = |moments: u64| {
-        let others = u128::from(ranks.saturating_sub(1));
-        (u128::from(moments / 2) * 2 * others / u128::from(ranks.max(1))) as u64
-    };
-    once(all_moments.saturating_sub(critic_moments))
+    let policies = bytes_of_sum(all_moments.saturating_sub(critic_moments), ranks);
+    let critics = bytes_of_sum(critic_moments, ranks);
+    policies
         .saturating_mul(step.optimizer_steps)
-        .saturating_add(once(critic_moments).saturating_mul(step.critic_steps.unwrap_or(0)))
+        .saturating_add(critics.saturating_mul(step.critic_steps.unwrap_or(0)))
+}
+
+/// Returns the bytes that a rank sends for one sum of the gradients of weights with these moments.
+fn bytes_of_sum(moments: u64, ranks: u64) -> u64 {
+    let others = u128::from(ranks.saturating_sub(1));
+    (u128::from(moments / 2) * 2 * others / u128::from(ranks.max(1))) as u64
 }
 
 impl RanksSummary {
@@ -117,32 +121,32 @@ impl RanksSummary {
         bandwidth: Option<f64>,
     ) -> Self {
         let summary = plan.summary();
-        let numbers = |of: fn(&WorkerSummary) -> u64| summary.workers.iter().map(of);
-        let all_moments: u64 = numbers(|worker| worker.moment_bytes).sum();
+        let workers = summary.workers.iter();
+        let all_moments: u64 = workers.clone().map(|worker| worker.moment_bytes).sum();
         let moment_bytes = if plan.config.dist.shard_optimizer {
             all_moments.div_ceil(ranks.max(1))
         } else {
             all_moments
         };
-        let gradient_bytes = numbers(|worker| worker.gradient_bytes).max().unwrap_or(0);
-        let activation_bytes = numbers(|worker| worker.activation_bytes).max().unwrap_or(0);
-        let weight_bytes = weights(&summary, device.is_some());
-        let packed: u64 = numbers(|worker| worker.packed_bytes).sum();
+        let gradients = workers.clone().map(|worker| worker.gradient_bytes);
+        let gradient_bytes = gradients.max().unwrap_or(0);
+        let activations = workers.clone().map(|worker| worker.activation_bytes);
+        let activation_bytes = activations.max().unwrap_or(0);
+        let weights = workers.clone().map(|worker| weight_bytes(worker, device.is_some()));
+        let weight_bytes: u64 = weights.sum();
+        let packed: u64 = workers.clone().map(|worker| worker.packed_bytes).sum();
         let packed = if device.is_some() { 0 } else { packed };
-        let rollout_bytes = packed + numbers(|worker| worker.kv_bytes).sum::<u64>();
+        let rollout_bytes = packed + workers.clone().map(|worker| worker.kv_bytes).sum::<u64>();
         let working = rollout_bytes.max(gradient_bytes.saturating_add(activation_bytes));
         let tasks_per_rank = summary.step.tasks.div_ceil(ranks.max(1));
-        let tokens_of = |tasks: u64| {
-            let per_task = summary.step.tokens_per_call / summary.step.tasks.max(1);
-            per_task.saturating_mul(tasks)
-        };
-        let tokens_per_rank = tokens_of(tasks_per_rank);
+        let tokens_per_task = summary.step.tokens_per_call / summary.step.tasks.max(1);
+        let tokens_per_rank = tokens_per_task.saturating_mul(tasks_per_rank);
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
         let critics: u64 = plan.policies.iter().map(|policy| policy.critic_parameters).sum();
         let sum_bytes = sum_bytes(&summary.step, all_moments, critics * 2 * NUMBER, ranks);
         let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
-        let largest = numbers(|worker| worker.parameters).max().unwrap_or(0);
+        let largest = workers.map(|worker| worker.parameters).max().unwrap_or(0);
         let width = if device.is_some() { HALF } else { NUMBER };
         let rank_bytes = weight_bytes.saturating_add(moment_bytes).saturating_add(working);
         let mut found = Self {
@@ -215,26 +219,29 @@ impl RanksSummary {
     /// Formats the numbers in lines of at most `width` columns.
     pub fn text(&self, width: usize) -> String {
         let mut table = Table::without_frame(["ranks".to_owned(), self.ranks.to_string()]);
-        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
         let device = self.device.map_or("cpu".to_owned(), |name| {
             format!("{name}, {}", bytes(self.device_bytes.unwrap_or(0)))
         });
-        row("device", device);
-        row("memory a rank, at most", bytes(self.rank_bytes));
-        row("  weights and references", bytes(self.weight_bytes));
-        row("  gradients", bytes(self.gradient_bytes));
-        row("  moments", bytes(self.moment_bytes));
-        row("  activations", bytes(self.activation_bytes));
-        row("  keys and values, between updates", bytes(self.rollout_bytes));
-        row("tasks a rank, at most", self.tasks_per_rank.to_string());
-        row("tokens a step, at most", self.tokens.to_string());
-        row("tokens a step and rank, at most", self.tokens_per_rank.to_string());
-        row("sent a step and rank: gradients", bytes(self.sum_bytes));
-        row("sent a step and rank: episodes", bytes(self.episode_bytes));
-        let at = format!("communication a step, at {:.3} GB/s", self.bandwidth / GB);
-        row(&at, format!("{:.3} s", self.communication_s));
-        if let Some(seconds) = self.token_s {
-            row("a decoded token, at least", format!("{:.2} ms", seconds * 1e3));
+        let communication = format!("communication a step, at {:.3} GB/s", self.bandwidth / GB);
+        let mut rows = vec![
+            ("device", device),
+            ("memory a rank, at most", bytes(self.rank_bytes)),
+            ("  weights and references", bytes(self.weight_bytes)),
+            ("  gradients", bytes(self.gradient_bytes)),
+            ("  moments", bytes(self.moment_bytes)),
+            ("  activations", bytes(self.activation_bytes)),
+            ("  keys and values, between updates", bytes(self.rollout_bytes)),
+            ("tasks a rank, at most", self.tasks_per_rank.to_string()),
+            ("tokens a step, at most", self.tokens.to_string()),
+            ("tokens a step and rank, at most", self.tokens_per_rank.to_string()),
+            ("sent a step and rank: gradients", bytes(self.sum_bytes)),
+            ("sent a step and rank: episodes", bytes(self.episode_bytes)),
+            (communication.as_str(), format!("{:.3} s", self.communication_s)),
+        ];
+        let token = self.token_s.map(|seconds| format!("{:.2} ms", seconds * 1e3));
+        rows.extend(token.map(|token| ("a decoded token, at least", token)));
+        for (name, value) in &rows {
+            table.row([*name, value]);
         }
         let warnings: String =
             self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
@@ -242,14 +249,11 @@ impl RanksSummary {
     }
 }
 
-/// Returns the bytes of all weights. A GPU has the weights that are not trained in bf16.
-fn weights(summary: &PlanSummary, gpu: bool) -> u64 {
-    let of = |worker: &WorkerSummary| {
-        let trained = worker.moment_bytes / 2;
-        let frozen = worker.weight_bytes.saturating_sub(trained) + worker.reference_bytes;
-        trained.min(worker.weight_bytes) + if gpu { frozen / NUMBER * HALF } else { frozen }
-    };
-    summary.workers.iter().map(of).sum()
+/// Returns the bytes of a worker group's weights. A GPU has the weights that are not trained in bf16.
+fn weight_bytes(worker: &WorkerSummary, gpu: bool) -> u64 {
+    let trained = worker.moment_bytes / 2;
+    let frozen = worker.weight_bytes.saturating_sub(trained) + worker.reference_bytes;
+    trained.min(worker.weight_bytes) + if gpu { frozen / NUMBER * HALF } else { frozen }
 }
 
 #[cfg(test)]

@@ -35,17 +35,19 @@ impl StepSummary {
         let episodes = if plays { tasks.saturating_mul(group_size) } else { 0 };
         let longest = plan.seats.iter().map(|seat| seat.sampling.max_tokens as u64);
         let longest = longest.fold(0, u64::saturating_add);
-        let steps =
-            |epochs: usize, minibatches: usize| (minibatches as u64).saturating_mul(epochs as u64);
-        let CriticPasses { epochs, minibatches } = algorithm.critic_passes();
+        let critics = algorithm.critic_passes();
+        let passes =
+            [[algorithm.epochs, algorithm.minibatches], [critics.epochs, critics.minibatches]];
+        let [optimizer_steps, critic_steps] =
+            passes.map(|[epochs, minibatches]| (minibatches as u64).saturating_mul(epochs as u64));
         Self {
             tasks,
             group_size,
             episodes,
             samples_per_call: episodes.saturating_mul(plan.seats.len() as u64),
             tokens_per_call: episodes.saturating_mul(longest),
-            optimizer_steps: steps(algorithm.epochs, algorithm.minibatches),
-            critic_steps: algorithm.critic.as_ref().map(|_| steps(epochs, minibatches)),
+            optimizer_steps,
+            critic_steps: algorithm.critic.as_ref().map(|_| critic_steps),
         }
     }
 

@@ -146,12 +146,15 @@ impl Plan {
 
     fn worker_summary(&self, index: usize) -> WorkerSummary {
         let worker = &self.workers[index];
-        let policies = || self.policies.iter().filter(|policy| policy.worker == index);
-        let numbers = |policy: &PolicyPlan| self.parameters(policy);
-        let trained = || policies().filter(|policy| policy.trained).map(numbers);
-        let adapters: u64 = policies().filter(|p| p.adapter.is_some()).map(numbers).sum();
-        let references: u64 = policies().filter(|policy| policy.reference).map(numbers).sum();
-        let critics = || policies().map(|policy| policy.critic_parameters);
+        let policies = self.policies.iter().filter(|policy| policy.worker == index);
+        let trained = policies.clone().filter(|policy| policy.trained);
+        let trained = trained.map(|policy| self.parameters(policy));
+        let adapters = policies.clone().filter(|policy| policy.adapter.is_some());
+        let adapters: u64 = adapters.map(|policy| self.parameters(policy)).sum();
+        let references = policies.clone().filter(|policy| policy.reference);
+        let references: u64 = references.map(|policy| self.parameters(policy)).sum();
+        let critics = policies.clone().map(|policy| policy.critic_parameters);
+        let activations = policies.filter_map(|policy| policy.activation_bytes);
         // Servers hold the keys and values of what they sample.
         let samples = self.servers_of(index).is_none();
         WorkerSummary {
@@ -163,14 +166,14 @@ impl Plan {
                 .filter(|device| *device != self.config.runtime.device)
                 .map(|device| device.to_string()),
             agents: self.agents(|policy| self.policies[policy].worker == index),
-            trained: trained().count() > 0,
+            trained: trained.clone().count() > 0,
             parameters: worker.parameters,
-            trainable_parameters: trained().sum(),
-            weight_bytes: (worker.parameters + adapters + critics().sum::<u64>()) * NUMBER,
+            trainable_parameters: trained.clone().sum(),
+            weight_bytes: (worker.parameters + adapters + critics.clone().sum::<u64>()) * NUMBER,
             reference_bytes: references * NUMBER,
-            gradient_bytes: trained().chain(critics()).max().unwrap_or(0) * NUMBER,
-            moment_bytes: trained().chain(critics()).sum::<u64>() * 2 * NUMBER,
-            activation_bytes: policies().filter_map(|p| p.activation_bytes).max().unwrap_or(0),
+            gradient_bytes: trained.clone().chain(critics.clone()).max().unwrap_or(0) * NUMBER,
+            moment_bytes: trained.chain(critics).sum::<u64>() * 2 * NUMBER,
+            activation_bytes: activations.max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
             kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },
         }

@@ -58,14 +58,15 @@ fn numbers(shape: &[usize]) -> u64 {
 pub fn absent(source: &ModelSource) -> bool {
     let ModelSource::Directory(dir) = source else { return false };
     let is_model = ["config.json", "tokenizer.json"].iter().all(|file| dir.join(file).is_file());
-    let kinds = ["safetensors", "bin", "gguf", "pt", "pth"];
-    let has_weights = |entry: std::fs::DirEntry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        name.ends_with(".safetensors.index.json")
-            || Path::new(&name).extension().is_some_and(|kind| kinds.iter().any(|k| kind == *k))
-    };
     let mut files = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    is_model && !files.any(has_weights)
+    is_model && !files.any(|entry| is_weights(&entry.file_name().to_string_lossy()))
+}
+
+/// Returns true for the name of a file of weights of any kind.
+fn is_weights(name: &str) -> bool {
+    let kinds = ["safetensors", "bin", "gguf", "pt", "pth"];
+    name.ends_with(".safetensors.index.json")
+        || Path::new(name).extension().is_some_and(|kind| kinds.iter().any(|k| kind == *k))
 }
 
 /// The number of parameters that the `config.json` in a model's directory describes.
@@ -112,9 +113,8 @@ fn shards(index: &Path) -> Result<BTreeSet<String>, String> {
 
 /// The header of a safetensors file.
 pub fn file(path: &Path) -> Result<Metadata, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let file = open_file(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
+    let opened = open_file(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (length, file) = opened.map_err(|error| format!("{}: {error}", path.display()))?;
     header(file, length).map_err(|what| format!("{} is damaged: {what}", path.display()))
 }
 

@@ -33,11 +33,8 @@ impl Entry {
         place: SourceLocation,
         reward: fn(&Episode) -> Rewards,
     ) -> Self {
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Reward(RewardEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            reward,
-        })
+        let declaration = Declaration { name, summary, place, defaults: no_options, keys: &[] };
+        Self::Reward(RewardEntry { declaration, reward })
     }
 
     /// Creates a tool's entry.
@@ -45,10 +42,11 @@ impl Entry {
         let DeclaredTool { name, description, file, line, item, .. } = *tool;
         let summary = description.lines().next().unwrap_or_default();
         let place = SourceLocation { file, line, item };
-        let defaults = || Value::Object(serde_json::Map::new());
-        Self::Tool(ToolEntry {
-            declaration: Declaration { name, summary, place, defaults, keys: &[] },
-            tool,
-        })
+        let declaration = Declaration { name, summary, place, defaults: no_options, keys: &[] };
+        Self::Tool(ToolEntry { declaration, tool })
     }
+}
+
+fn no_options() -> Value {
+    Value::Object(serde_json::Map::new())
 }

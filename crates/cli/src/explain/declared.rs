@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::level::level_row;
+use super::level::{draw_block, level_row};
 use crate::info::in_toml;
 use maverl::config::source::type_of_option;
 use maverl::config::{AdvantagePlan, SurrogatePlan, reference};
@@ -156,14 +156,8 @@ impl DeclaredKind<'_> {
         lines.row(["written in", &self.written_in()]);
         lines.row(["set with", &format!("--set {quote}{key}={value}{quote}")]);
         lines.row(["read", &format!("docs/src/{}", self.page)]);
-        let lines = lines.draw(width.saturating_sub(2));
-        let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
         let title = format!("{key}, a setting of the {} `{}`", self.noun, self.declaration.name);
-        let meaning = match setting.meaning() {
-            none if none.is_empty() => String::new(),
-            meaning => format!("{}\n", paragraphs(&format!("  {meaning}"), width)),
-        };
-        format!("{}\n{meaning}\n{}", paragraphs(&title, width), lines.join("\n"))
+        draw_block(&title, &setting.meaning(), &lines, width)
     }
 
     /// Explains a declaration: its purpose, where it is written, and its settings.

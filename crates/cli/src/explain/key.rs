@@ -1,7 +1,7 @@
 //! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
 
 use super::declared;
-use super::level::level_row;
+use super::level::{draw_block, level_row};
 use crate::info::in_toml;
 use crate::{Failure, usage};
 use maverl::config::Preset;
@@ -184,9 +184,7 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
         lines.row(["used by", &presets]);
     }
     lines.row(["read", &format!("docs/src/{}, docs/src/config.md", page(&name))]);
-    let lines = lines.draw(width.saturating_sub(2));
-    let lines: Vec<String> = lines.lines().map(|line| format!("  {line}")).collect();
-    format!("{name}\n{}\n\n{}", paragraphs(&format!("  {}", item.meaning), width), lines.join("\n"))
+    draw_block(&name, &item.meaning, &lines, width)
 }
 
 /// Lists the kinds of its table that have a key, each with its default.

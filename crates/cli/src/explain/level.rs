@@ -1,4 +1,6 @@
-//! Levels of keys.
+//! Levels of keys, and the block that explains a key.
+
+use maverl::table::{Table, paragraphs};
 
 /// Meaning of each level.
 const LEVELS: [(&str, &str); 4] = [
@@ -12,4 +14,12 @@ const LEVELS: [(&str, &str); 4] = [
 pub(super) fn level_row(level: &str) -> String {
     let meaning = LEVELS.iter().find(|(name, _)| *name == level).map_or("", |(_, what)| what);
     format!("{level}: {meaning}")
+}
+
+/// Formats what is said of a key: a title, its meaning, which may be empty, and rows below them.
+pub(super) fn draw_block(title: &str, meaning: &str, rows: &Table, width: usize) -> String {
+    let head = paragraphs(&format!("{title}\n  {meaning}"), width);
+    let rows = rows.draw(width.saturating_sub(2));
+    let rows: Vec<String> = rows.lines().map(|line| format!("  {line}")).collect();
+    format!("{}\n\n{}", head.trim_end(), rows.join("\n"))
 }

@@ -18,13 +18,13 @@ pub(crate) fn choose_entry<'r, E>(
     if problems.is_reported(&at) {
         return None;
     }
-    let names = || entries.keys().copied();
+    let mut names = entries.keys().copied();
     match (&named.name, entries.len()) {
         (Some(name), _) => match entries.get(name.as_str()) {
             Some(entry) => Some((name.clone(), entry)),
             None => {
                 let message = format!("no {kind} is called `{name}`");
-                problems.value(&at, message, unlinked::link_help(kind, name, names()));
+                problems.value(&at, message, unlinked::link_help(kind, name, names));
                 None
             }
         },
@@ -37,8 +37,8 @@ pub(crate) fn choose_entry<'r, E>(
         }
         (None, n) => {
             let message =
-                format!("`{}` is not set, and {n} are linked: {}", key(&at), list(names()));
-            let first = names().next().unwrap_or_default();
+                format!("`{}` is not set, and {n} are linked: {}", key(&at), list(names.clone()));
+            let first = names.next().unwrap_or_default();
             problems.key(&at, message, format!("write `name = \"{first}\"` in `[{}]`", key(table)));
             None
         }

@@ -12,7 +12,7 @@ use crate::IntoMap;
 use crate::config::source::{Problems, key, path};
 use crate::config::{Config, Named};
 use crate::plan::Chosen;
-use crate::registry::{EnvironmentEntry, Registry};
+use crate::registry::Registry;
 
 /// The environment of a run, or of one of its components.
 pub(crate) struct ChosenEnvironment {
@@ -69,8 +69,8 @@ fn environment(
 ) -> Option<ChosenEnvironment> {
     let table = path_of(component);
     let needs = needed_actions(&config.orchestra, registry);
-    let fits = |entry: &EnvironmentEntry| needs.iter().all(|need| entry.declares(need));
-    let fitting = registry.environments.iter().filter(|(_, entry)| fits(entry));
+    let fitting = registry.environments.iter();
+    let fitting = fitting.filter(|(_, entry)| needs.iter().all(|need| entry.declares(need)));
     let fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
     let entries = match (&named.name, fitting.len()) {
         (None, 1) => &fitting,

@@ -101,8 +101,7 @@ fn instance<T: ?Sized>(
 ) -> Option<Instance<T>> {
     let name = given.kind.as_deref()?;
     let (declaration, build) = entries.get(name)?;
-    let valid = |settings: &Value| build(settings).map(drop);
-    let options = filled_options(at, &given.settings, declaration, valid, problems);
+    let options = filled_options(at, &given.settings, declaration, build, problems);
     // Settings that cannot be built are reported.
     let value = build(&options).ok()?;
     Some(Instance { chosen: Chosen { name: name.to_owned(), options }, value })

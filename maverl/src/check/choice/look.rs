@@ -23,11 +23,11 @@ pub(super) fn read_tasks(
     let read = registry.orchestras[name.as_str()].read_tasks;
     let title = format!("orchestra `{name}`");
     let reader = TaskReader { title, table: path(["orchestra"]), options, component: None };
-    let validate = |tasks: &[Task]| match read(tasks) {
-        Ok(()) => Ok(Vec::new()),
-        Err(error) => Err(error.to_string()),
-    };
-    reader.validate(validate, data, problems);
+    reader.validate(
+        |tasks| read(tasks).map(|()| Vec::new()).map_err(|error| error.to_string()),
+        data,
+        problems,
+    );
 }
 
 /// Validates an environment's options and tasks, those of evaluations too, and reports errors. Returns its warnings.
@@ -42,8 +42,7 @@ pub(super) fn look_at_tasks(
     let look = registry.environments[name.as_str()].look;
     let (title, table) = (format!("environment `{name}`"), environment.table_path());
     let reader = TaskReader { title, table, options, component: environment.component.as_deref() };
-    let validate = |tasks: &[Task]| look(options, base, tasks).map_err(|error| error.0);
-    reader.validate(validate, data, problems)
+    reader.validate(|tasks| look(options, base, tasks).map_err(|error| error.0), data, problems)
 }
 
 /// A declaration that reads tasks.
@@ -94,7 +93,7 @@ impl TaskReader<'_> {
 
     /// Returns the tasks of its component.
     fn own_tasks<'t>(&self, tasks: impl Iterator<Item = &'t Task>) -> Vec<Task> {
-        let own = |task: &&Task| self.component.is_none_or(|it| task.component() == it);
-        tasks.filter(own).cloned().collect()
+        let own = tasks.filter(|task| self.component.is_none_or(|it| task.component() == it));
+        own.cloned().collect()
     }
 }

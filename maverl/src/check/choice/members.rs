@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::options::filled_options;
 use crate::config::source::{Problems, did_you_mean, list, path, path_within};
 use crate::config::{AgentConfig, Config};
-use crate::registry::Registry;
+use crate::registry::{AgentEntry, Registry};
 use crate::trajectory::Seat;
 
 /// A seat, and its agent's table overridden by its own.
@@ -115,7 +115,7 @@ fn member(
     registry: &Registry,
     problems: &mut Problems<'_>,
 ) -> ConfiguredSeat {
-    let entry = registry.agents[seat.agent.as_str()];
+    let AgentEntry { declaration, build, .. } = &registry.agents[seat.agent.as_str()];
     let table = path(["agents", &seat.agent]);
     let agent = config.agents.get(&seat.agent).cloned().unwrap_or_default();
     let over = seat.index.and_then(|index| Some((index, agent.seats.get(&index)?)));
@@ -123,14 +123,12 @@ fn member(
         Some((_, over)) => over.over(&agent),
         None => AgentConfig { seats: BTreeMap::new(), ..agent.clone() },
     };
-    let mut options = |table: &[String], given: &Map<String, Value>| {
-        let build = |options: &Value| (entry.build)(options).map(drop);
-        filled_options(&path_within(table, "options"), given, &entry.declaration, build, problems)
-    };
-    let mut built = options(&table, &agent.options);
+    let at = path_within(&table, "options");
+    let mut built = filled_options(&at, &agent.options, declaration, build, problems);
     if let Some((index, over)) = over {
-        options(&seat_table(&table, index), &over.options);
-        built = options(&table, &merged.options);
+        let own = path_within(&seat_table(&table, index), "options");
+        filled_options(&own, &over.options, declaration, build, problems);
+        built = filled_options(&at, &merged.options, declaration, build, problems);
     }
     ConfiguredSeat { seat: seat.clone(), config: merged, options: built }
 }

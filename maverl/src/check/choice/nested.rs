@@ -1,36 +1,28 @@
 //! Unknown keys of tables within an option, such as those of `[[orchestra.nodes]]`.
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::config::source::{Problems, alias, key, path_within, suggestion};
 
 /// Reports every unknown key of the tables in an option, and returns the option without them.
-pub(super) fn without_unknown(
+pub(super) fn without_unknown<T>(
     at: &[String],
     value: &Value,
-    build: &dyn Fn(&Value) -> Result<(), String>,
+    build: &dyn Fn(&Value) -> Result<T, String>,
     problems: &mut Problems<'_>,
 ) -> Value {
-    let name = at.last().cloned().unwrap_or_default();
-    let alone = |value: Value| build(&Value::Object(Map::from_iter([(name.clone(), value)])));
-    match value {
-        Value::Array(items) => {
-            let mut known = Vec::new();
-            for (i, item) in items.iter().enumerate() {
-                let table = NestedTable {
-                    at: &path_within(at, &i.to_string()),
-                    name: format!("{}[{i}]", key(at)),
-                };
-                known.push(table.report_unknown_keys(
-                    item,
-                    |item| alone(vec![item].into()),
-                    problems,
-                ));
-            }
-            known.into()
-        }
-        _ => NestedTable { at, name: key(at) }.report_unknown_keys(value, alone, problems),
+    let name = at.last().map_or("", String::as_str);
+    let Value::Array(items) = value else {
+        let table = NestedTable { at, name: key(at) };
+        return table.report_unknown_keys(value, |table| build(&json!({ name: table })), problems);
+    };
+    let mut known = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let (at, name_of_item) = (path_within(at, &i.to_string()), format!("{}[{i}]", key(at)));
+        let table = NestedTable { at: &at, name: name_of_item };
+        known.push(table.report_unknown_keys(item, |it| build(&json!({ name: [it] })), problems));
     }
+    known.into()
 }
 
 /// A table within an option.
@@ -41,10 +33,10 @@ struct NestedTable<'a> {
 
 impl NestedTable<'_> {
     /// Reports every unknown key of the table, and returns the table without them.
-    fn report_unknown_keys(
+    fn report_unknown_keys<T>(
         &self,
         value: &Value,
-        build: impl Fn(Value) -> Result<(), String>,
+        build: impl Fn(Value) -> Result<T, String>,
         problems: &mut Problems<'_>,
     ) -> Value {
         let Value::Object(mut table) = value.clone() else { return value.clone() };

@@ -1,6 +1,6 @@
 //! Options of what is declared: its defaults, under what the configuration sets.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::nested;
 use crate::config::Named;
@@ -11,34 +11,33 @@ use crate::plan::Chosen;
 use crate::registry::Declaration;
 
 /// Fills in the default options. Every unknown key and wrong type is reported and left out.
-pub(crate) fn filled_options(
+pub(crate) fn filled_options<T>(
     table: &[String],
     given: &Map<String, Value>,
     declaration: &Declaration,
-    build: impl Fn(&Value) -> Result<(), String>,
+    build: impl Fn(&Value) -> Result<T, String>,
     problems: &mut Problems<'_>,
 ) -> Value {
     let defaults = match (declaration.defaults)() {
         Value::Object(defaults) => defaults,
         _ => Map::new(),
     };
-    let known = || defaults.keys().map(String::as_str);
+    let known = defaults.keys().map(String::as_str);
     let mut all = defaults.clone();
     for (name, value) in given {
         let at = path_within(table, name);
         let value = &nested::without_unknown(&at, value, &build, problems);
-        let alone = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
         if !defaults.contains_key(name) {
             let message =
                 format!("unknown key `{}`: `{}` has no such option", key(&at), declaration.name);
-            let help = match (did_you_mean(name, known()), home_of(name)) {
+            let help = match (did_you_mean(name, known.clone()), home_of(name)) {
                 (Some(close), _) => format!("did you mean `{close}`?"),
                 (None, Some(home)) => home,
                 (None, None) => alias::help(&at.join("."), None)
-                    .unwrap_or_else(|| format!("its options are {}", list(known()))),
+                    .unwrap_or_else(|| format!("its options are {}", list(known.clone()))),
             };
             problems.key(&at, message, help);
-        } else if let Err(error) = build(&alone) {
+        } else if let Err(error) = build(&json!({ name: value })) {
             let help = option_help(&at, value, &error);
             problems.value(&at, wrong_type(&key(&at), value, &error), help);
         } else {
@@ -47,7 +46,7 @@ pub(crate) fn filled_options(
     }
     let all = Value::Object(all);
     match build(&all) {
-        Ok(()) => all,
+        Ok(_) => all,
         Err(error) => {
             let message =
                 format!("the options of `{}` do not go together: {error}", declaration.name);

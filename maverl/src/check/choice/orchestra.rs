@@ -35,8 +35,7 @@ pub(crate) fn choose_orchestra(
 ) -> Option<ChosenOrchestra> {
     let table = path(["orchestra"]);
     let (name, entry) = choose_entry("orchestra", &table, named, &registry.orchestras, problems)?;
-    let build = |options: &Value| (entry.build)(options).map(drop);
-    let options = filled_options(&table, &named.options, &entry.declaration, build, problems);
+    let options = filled_options(&table, &named.options, &entry.declaration, entry.build, problems);
     // Options that cannot be built are reported elsewhere.
     let built = (entry.build)(&options).ok()?;
     let warnings = validate_options(&name, &options, entry, base, problems);
@@ -71,13 +70,12 @@ fn all_seats(
     problems: &mut Problems<'_>,
 ) -> Option<Vec<Seat>> {
     let members = orchestra.members();
-    let too_many = |seat: &&Seat| seat.index == Some(MOST_SEATS);
-    let Some(Seat { agent, .. }) = members.iter().find(too_many) else { return Some(members) };
+    let beyond = members.iter().find(|seat| seat.index == Some(MOST_SEATS));
+    let Some(Seat { agent, .. }) = beyond else { return Some(members) };
     // The option with the number is not known by name: it is the one that is large enough.
     let options = options.as_object().into_iter().flatten();
-    let large = |value: &serde_json::Value| value.as_u64().filter(|n| *n > u64::from(MOST_SEATS));
-    let (path, found) = match options.filter_map(|(name, value)| Some((name, large(value)?))).next()
-    {
+    let mut numbers = options.filter_map(|(name, value)| Some((name, value.as_u64()?)));
+    let (path, found) = match numbers.find(|(_, n)| *n > u64::from(MOST_SEATS)) {
         Some((option, n)) => {
             let path = path(["orchestra", option]);
             let found = format!("`{}` is {n}: ", key(&path));

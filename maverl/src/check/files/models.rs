@@ -161,31 +161,34 @@ fn read(
     bare: bool,
 ) -> Result<(u64, HfConfig, Option<Tokenizer>), Vec<String>> {
     let mut wrong: Vec<String> = Vec::new();
-    // Of two messages about a file, the longer one has the remedy.
-    let mut note = |what: String| {
-        wrong.retain(|other| !what.starts_with(other.as_str()));
-        if !wrong.iter().any(|other| other.starts_with(&what)) {
-            wrong.push(what);
-        }
-    };
     let counted = match source {
         ModelSource::Directory(dir) if bare => weights::configured_parameters(dir, source),
         _ => weights::parameters(source),
     };
-    let parameters = counted.map_err(&mut note);
-    let shape = model_shape(source).map_err(|error| note(error.to_string()));
-    let tokenizer = tokenizer(source).map_err(|error| note(error.to_string()));
+    let parameters = counted.map_err(|error| add_problem(error, &mut wrong));
+    let shape = model_shape(source).map_err(|error| add_problem(error.to_string(), &mut wrong));
+    let tokenizer = tokenizer(source).map_err(|error| add_problem(error.to_string(), &mut wrong));
     if let (Ok(shape), Ok(Some(tokenizer))) = (&shape, &tokenizer)
         && tokenizer.len() > shape.vocab_size
     {
         let (tokens, rows) = (tokenizer.len(), shape.vocab_size);
-        note(format!("{source}: the tokenizer has {tokens} tokens, the embedding {rows} rows"));
+        let what =
+            format!("{source}: the tokenizer has {tokens} tokens, the embedding {rows} rows");
+        add_problem(what, &mut wrong);
     }
     match (parameters, shape, tokenizer) {
         (Ok(parameters), Ok(shape), Ok(tokenizer)) if wrong.is_empty() => {
             Ok((parameters, shape, tokenizer))
         }
         _ => Err(wrong),
+    }
+}
+
+/// Adds a problem of a file. Of two messages about a file, the longer one has the remedy, and stays.
+fn add_problem(what: String, problems: &mut Vec<String>) {
+    problems.retain(|other| !what.starts_with(other.as_str()));
+    if !problems.iter().any(|other| other.starts_with(&what)) {
+        problems.push(what);
     }
 }
 

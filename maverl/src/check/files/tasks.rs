@@ -213,8 +213,8 @@ fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
         }
         exists(&component.data, &path_within(&table, "data"), base, problems);
     }
-    let data_of = |name: &String| path(["task", "mixture", name, "data"]);
-    let there = components.keys().all(|name| !problems.is_reported(&data_of(name)));
+    let mut places = components.keys().map(|name| path(["task", "mixture", name, "data"]));
+    let there = places.all(|at| !problems.is_reported(&at));
     if let Some(data) = &config.eval.data {
         let at = path(["eval", "data"]);
         exists(data, &at, base, problems);
@@ -255,14 +255,13 @@ pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
         );
     }
     if let Some(data) = eval.own_data(&config.task) {
-        let same = data::names(&config.task).into_iter().find(|it| data::same_data(it, data, base));
-        let message = |file| {
-            format!(
+        let mut names = data::names(&config.task).into_iter();
+        if let Some(file) = names.find(|name| data::same_data(name, data, base)) {
+            doubts.push(format!(
                 "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say nothing \
                  about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
-            )
-        };
-        doubts.extend(same.map(message));
+            ));
+        }
         return doubts;
     }
     let held_out = [

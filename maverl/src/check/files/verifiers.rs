@@ -62,16 +62,15 @@ fn of_directory(
     place: &[String],
     problems: &mut Problems<'_>,
 ) -> Option<Cow<'static, BTreeSet<String>>> {
-    let written =
-        || "`maverl export --run RUN --verifier --out DIR` writes such a directory".to_owned();
+    let written = "`maverl export --run RUN --verifier --out DIR` writes such a directory";
     if !base.join(given).exists() {
         let message = missing::message(given, base, WantedEntry::Directory);
-        let help = missing::help(given, base, WantedEntry::Directory).unwrap_or_else(written);
-        problems.value(place, message, help);
+        let help = missing::help(given, base, WantedEntry::Directory);
+        problems.value(place, message, help.unwrap_or_else(|| written.to_owned()));
         return None;
     }
     if let Err(error) = RewardHead::read(&base.join(given)) {
-        problems.value(place, error.to_string(), written());
+        problems.value(place, error.to_string(), written.to_owned());
     }
     match data::seen(&base.join(given)) {
         Ok(seen) => Some(Cow::Owned(seen)),

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 /// Returns the available bytes: the minimum of the machine's memory and the limit of each control group around this
 /// process. `None` if the system does not report them.
 pub fn available_memory() -> Option<u64> {
-    let read = |path: &Path| std::fs::read_to_string(path).ok();
-    bytes(&read)
+    bytes(|path| std::fs::read_to_string(path).ok())
 }
 
-fn bytes(read: &impl Fn(&Path) -> Option<String>) -> Option<u64> {
+fn bytes(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let limits = files(&groups).into_iter().filter_map(|path| read(&path)?.trim().parse().ok());
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     fn of(files: &[(&str, &str)]) -> Option<u64> {
-        bytes(&|path: &Path| {
+        bytes(|path| {
             let found = files.iter().find(|(name, _)| Path::new(name) == path);
             found.map(|(_, text)| (*text).to_owned())
         })

@@ -4,7 +4,7 @@ use super::memory::{Sequences, kv_advice};
 use crate::config::Transport;
 use crate::config::source::{Problems, key, path};
 use crate::files::{HfConfig, ModelFiles};
-use crate::plan::{DeviceMemory, Plan, WorkerPlan, bytes};
+use crate::plan::{DeviceMemory, Plan, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
 
 /// Reports devices that cannot be used here, or do not support the worker groups on them.
@@ -17,9 +17,9 @@ pub(super) fn check_devices(plan: &Plan, problems: &mut Problems<'_>) {
             usable(&path(["worker_groups", &spec.name, "device"]), device, &[spec], problems);
         }
     }
-    let device = |spec: &WorkerSpec| spec.device.unwrap_or(plan.config.runtime.device);
-    let may_be_gpu = |spec| matches!(device(spec), DeviceChoice::Cuda(_) | DeviceChoice::Auto);
-    if plan.config.dist.transport == Transport::Nccl && !specs.iter().any(may_be_gpu) {
+    let mut devices = specs.iter().map(|spec| spec.device.unwrap_or(plan.config.runtime.device));
+    let on_gpu = devices.any(|it| matches!(it, DeviceChoice::Cuda(_) | DeviceChoice::Auto));
+    if plan.config.dist.transport == Transport::Nccl && !on_gpu {
         let message =
             "`dist.transport` is \"nccl\", which connects GPUs, and no worker group is on one";
         let help = "write `dist.transport = \"tcp\"`, or `runtime.device = \"cuda\"`";
@@ -57,12 +57,13 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
     if matches!(device, DeviceChoice::Cpu | DeviceChoice::Auto) {
         return Vec::new();
     }
-    let of = |spec: &&WorkerSpec| {
+    let mut lacking = Vec::new();
+    for spec in specs {
         let base = HfConfig::load(&ModelFiles::new(&spec.source)).ok();
         let reasons = device.unsupported_features(spec, base.as_ref()).into_iter();
-        reasons.map(|reason| format!("worker group `{}`: {reason}", spec.name)).collect::<Vec<_>>()
-    };
-    specs.iter().flat_map(of).collect()
+        lacking.extend(reasons.map(|reason| format!("worker group `{}`: {reason}", spec.name)));
+    }
+    lacking
 }
 
 /// Predicts the memory that worker groups take of their devices. Worker groups without `config.json` or a tokenizer are left
@@ -174,25 +175,25 @@ fn compare(
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let on: Vec<&DeviceMemory> = taken.iter().filter(|of| of.device == device).collect();
-    let sum = |part: fn(&DeviceMemory) -> u64| on.iter().map(|of| part(of)).sum::<u64>();
-    let (peak, there, device) = (sum(|of| of.peak_bytes), bytes(memory), device);
+    let (peak, there) = (on.iter().map(|of| of.peak_bytes).sum::<u64>(), bytes(memory));
     if peak > memory {
-        let moments = sum(|of| of.moment_bytes);
+        let moments = on.iter().map(|of| of.moment_bytes).sum();
         let divided = divided_warning(plan, [peak, moments, memory], device);
         if divided.is_some() {
             return divided;
         }
+        let activations: u64 = on.iter().map(|of| of.activation_bytes).sum();
         let message = format!(
             "the plan takes {} of the memory of {device}, which has {there} to give: weights {}, moments {}, adapters, \
              references and critics {}, gradients {}, activations {}",
             bytes(peak),
-            bytes(sum(|of| of.weight_bytes)),
+            bytes(on.iter().map(|of| of.weight_bytes).sum()),
             bytes(moments),
-            bytes(sum(|of| of.other_bytes)),
-            bytes(sum(|of| of.gradient_bytes)),
-            bytes(sum(|of| of.activation_bytes)),
+            bytes(on.iter().map(|of| of.other_bytes).sum()),
+            bytes(on.iter().map(|of| of.gradient_bytes).sum()),
+            bytes(activations),
         );
-        let help = if sum(|of| of.activation_bytes) > peak / 2 {
+        let help = if activations > peak / 2 {
             "lower `runtime.micro_batch_tokens`, or write `gradient_checkpointing = true` for the model"
         } else {
             "train adapters (`lora`) or a smaller model, or use a larger GPU"
@@ -204,19 +205,20 @@ fn compare(
         problems.value(&asked_at(plan, &on), message, format!("{help}{apart}"));
         return None;
     }
-    let rollout = sum(DeviceMemory::rollout);
+    let rollout: u64 = on.iter().map(|of| of.rollout()).sum();
     if rollout <= memory {
         return None;
     }
     let groups = on.len() as u64;
-    let rest = memory.saturating_sub(rollout - sum(|of| of.kv_bytes));
+    let kv: u64 = on.iter().map(|of| of.kv_bytes).sum();
+    let rest = memory.saturating_sub(rollout - kv);
     // Half as much again is needed while the array of keys and values grows.
-    let is_on = |worker: &WorkerPlan| on.iter().any(|of| of.worker == worker.name);
-    let sequences = Sequences::of(plan, is_on).on_gpu();
+    let sequences =
+        Sequences::of(plan, |worker| on.iter().any(|of| of.worker == worker.name)).on_gpu();
     let lower = kv_advice(rest / groups.max(1) * 2 / 3, sequences);
     let message = format!(
         "keys and values may take up to {} of the memory of {device}, with all else {}, and it has {there}",
-        bytes(sum(|of| of.kv_bytes)),
+        bytes(kv),
         bytes(rollout)
     );
     // A default-sized cache is seldom filled.
@@ -229,10 +231,9 @@ fn compare(
 
 /// Returns the key that puts worker groups on their device: that of the first of them, if each has one.
 fn asked_at(plan: &Plan, on: &[&DeviceMemory]) -> Vec<String> {
-    let own = |name: &str| {
-        plan.workers.iter().any(|worker| worker.name == name && worker.device.is_some())
-    };
-    match on.first().filter(|_| on.iter().all(|of| own(&of.worker))) {
+    let own = plan.workers.iter().filter(|worker| worker.device.is_some());
+    let own: Vec<&String> = own.map(|worker| &worker.name).collect();
+    match on.first().filter(|_| on.iter().all(|of| own.contains(&&of.worker))) {
         Some(of) => path(["worker_groups", &of.worker, "device"]),
         None => path(["runtime", "device"]),
     }

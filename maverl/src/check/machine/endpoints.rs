@@ -23,8 +23,9 @@ pub(crate) fn check_endpoints(config: &Config, base: &Path, problems: &mut Probl
             let help = "write `url` and `model` of a server, or `script`, a file of replies";
             problems.key(&table, format!("endpoint `{name}` {wrong}"), help.to_owned());
         }
-        let web = |url: &String| url.starts_with("http://") || url.starts_with("https://");
-        if let Some(url) = url.as_ref().filter(|url| !web(url)) {
+        let schemes = ["http://", "https://"];
+        if let Some(url) = url.as_ref().filter(|url| !schemes.iter().any(|it| url.starts_with(it)))
+        {
             let message =
                 format!("`endpoints.{name}.url` is {url:?}; it begins with http:// or https://");
             problems.value(&path_within(&table, "url"), message, None);

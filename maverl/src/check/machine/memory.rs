@@ -27,19 +27,19 @@ struct Need {
 
 impl Need {
     fn of(workers: &[WorkerSummary], purpose: Purpose) -> Self {
-        let sum = |part: fn(&WorkerSummary) -> u64| -> u64 {
-            workers.iter().map(part).fold(0, u64::saturating_add)
-        };
-        let weights = sum(|worker| worker.weight_bytes);
-        let (packed, kv) = (sum(|worker| worker.packed_bytes), sum(|worker| worker.kv_bytes));
+        let weights = sum_over(workers, |worker| worker.weight_bytes);
+        let packed = sum_over(workers, |worker| worker.packed_bytes);
+        let kv = sum_over(workers, |worker| worker.kv_bytes);
         if purpose == Purpose::Eval {
             let rollout = weights + packed;
             return Self { sure: rollout, activations: 0, kv, rollout };
         }
-        let kept = weights + sum(|worker| worker.reference_bytes + worker.moment_bytes);
+        let kept =
+            weights + sum_over(workers, |worker| worker.reference_bytes + worker.moment_bytes);
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
-        let activations = sum(|worker| worker.activation_bytes);
-        let update = (kept + sum(|worker| worker.gradient_bytes)).saturating_add(activations);
+        let activations = sum_over(workers, |worker| worker.activation_bytes);
+        let gradients = sum_over(workers, |worker| worker.gradient_bytes);
+        let update = (kept + gradients).saturating_add(activations);
         let rollout = kept + packed;
         Self { sure: update.max(rollout), activations, kv, rollout }
     }
@@ -59,6 +59,18 @@ impl Need {
     }
 }
 
+/// Returns the sum of a part of the memory over worker groups, at most `u64::MAX`.
+fn sum_over(workers: &[WorkerSummary], part: fn(&WorkerSummary) -> u64) -> u64 {
+    workers.iter().map(part).fold(0, u64::saturating_add)
+}
+
+/// Returns true for a worker group on a GPU, whose memory is not that of the machine.
+fn is_on_gpu(worker: &WorkerPlan, plan: &Plan, devices: &[DeviceMemory]) -> bool {
+    let of = devices.iter().find(|of| of.worker == worker.name);
+    let device = of.map_or(plan.device_of(worker), |of| of.device);
+    matches!(device, DeviceChoice::Cuda(_))
+}
+
 /// Reports a plan that needs more memory than available. Returns warnings about one near the limit, or beyond it where
 /// the run is planned for another machine: one of its models has no weights here.
 pub(crate) fn check_memory(
@@ -68,18 +80,12 @@ pub(crate) fn check_memory(
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let machine = machine?;
-    // The memory of a GPU is not that of the machine.
-    let on_gpu = |worker: &&WorkerPlan| {
-        let of = devices.iter().find(|of| of.worker == worker.name);
-        let device = of.map_or(plan.device_of(worker), |of| of.device);
-        matches!(device, DeviceChoice::Cuda(_))
-    };
     let summaries = plan.workers.iter().zip(plan.summary().workers);
-    let workers: Vec<WorkerSummary> =
-        summaries.filter(|(worker, _)| !on_gpu(worker)).map(|(_, summary)| summary).collect();
+    let here = summaries.filter(|(worker, _)| !is_on_gpu(worker, plan, devices));
+    let workers: Vec<WorkerSummary> = here.map(|(_, summary)| summary).collect();
     let need = Need::of(&workers, purpose);
-    let bare = |worker: &WorkerPlan| weights::absent(&worker.source);
-    let elsewhere = purpose == Purpose::Plan && plan.workers.iter().any(bare);
+    let elsewhere = purpose == Purpose::Plan
+        && plan.workers.iter().any(|worker| weights::absent(&worker.source));
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.peak_memory()));
     if need.sure > machine {
         let largest = workers.iter().max_by_key(|worker| worker.bytes())?;
@@ -98,7 +104,7 @@ pub(crate) fn check_memory(
     // Other programs and buffers need memory too.
     let usable = (NEAR * machine as f64) as u64;
     let room = usable.saturating_sub(need.rollout) / groups.max(1);
-    let lower = kv_advice(room, Sequences::of(plan, |worker| !on_gpu(&worker)));
+    let lower = kv_advice(room, Sequences::of(plan, |worker| !is_on_gpu(worker, plan, devices)));
     if need.peak_memory() > machine {
         let message = format!(
             "keys and values may take up to {} (`runtime.kv_mib`, for each of {groups} worker groups), with all else {most}, \
@@ -130,13 +136,14 @@ pub(super) struct Sequences {
 impl Sequences {
     /// Returns the largest numbers of some worker groups of a plan.
     pub(super) fn of(plan: &Plan, is_meant: impl Fn(&WorkerPlan) -> bool) -> Self {
-        let is_on = |index: usize| is_meant(&plan.workers[index]);
-        let workers = || (0..plan.workers.len()).filter(|&i| is_on(i)).map(|i| &plan.workers[i]);
-        let seats = plan.seats.iter().filter(|seat| is_on(plan.policies[seat.policy].worker));
-        let context = workers().map(|worker| worker.context as u64).max().unwrap_or(0);
+        let meant: Vec<bool> = plan.workers.iter().map(is_meant).collect();
+        let workers = plan.workers.iter().zip(&meant).filter(|(_, meant)| **meant);
+        let workers: Vec<&WorkerPlan> = workers.map(|(worker, _)| worker).collect();
+        let seats = plan.seats.iter().filter(|seat| meant[plan.policies[seat.policy].worker]);
+        let context = workers.iter().map(|worker| worker.context as u64).max().unwrap_or(0);
         let longest = seats.map(|seat| seat.sampling.max_tokens as u64).max().unwrap_or(0);
         Self {
-            token: workers().map(|worker| worker.token_bytes).max().unwrap_or(0),
+            token: workers.iter().map(|worker| worker.token_bytes).max().unwrap_or(0),
             context,
             completion: longest.min(context),
         }

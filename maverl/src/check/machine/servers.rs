@@ -53,19 +53,20 @@ fn table(name: &str, servers: &RolloutServerConfig, problems: &mut Problems<'_>)
 /// Returns URLs that are no addresses of servers, each with the reason.
 fn wrong_urls(urls: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let reason = |url: &String| {
-        let url = url.trim_end_matches('/');
-        let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-        let reason = match address {
-            None => "does not begin with http:// or https://",
-            Some("") => "has no host",
-            Some(address) if address.contains(['/', '?', '#']) => "has a path",
-            Some(_) if !seen.insert(url.to_owned()) => "is there twice",
-            Some(_) => lacks_https(url)?,
-        };
-        Some(format!("{url:?}, which {reason}"))
-    };
-    urls.iter().filter_map(reason).collect()
+    let urls = urls.iter().map(|url| url.trim_end_matches('/'));
+    let wrong = urls.filter_map(|url| Some((url, wrong_url(url, !seen.insert(url))?)));
+    wrong.map(|(url, reason)| format!("{url:?}, which {reason}")).collect()
+}
+
+/// Returns the reason why a URL is no address of a server, if it is none. `again` is true for one that was there before.
+fn wrong_url(url: &str, again: bool) -> Option<&'static str> {
+    match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
+        None => Some("does not begin with http:// or https://"),
+        Some("") => Some("has no host"),
+        Some(address) if address.contains(['/', '?', '#']) => Some("has a path"),
+        Some(_) if again => Some("is there twice"),
+        Some(_) => lacks_https(url),
+    }
 }
 
 /// Reports policies whose weights their servers cannot be given. Returns warnings about servers that no model names.
@@ -75,15 +76,14 @@ pub(crate) fn check_served_policies(plan: &Plan, problems: &mut Problems<'_>) ->
         let servers = model.rollout_servers.as_ref();
         let servers = servers.and_then(|servers| config.rollout_servers.get_key_value(servers));
         if let Some(servers) = servers {
-            let of_it = |policy: &&PolicyPlan| plan.workers[policy.worker].model == *name;
-            let its: Vec<&PolicyPlan> = plan.policies.iter().filter(of_it).collect();
-            of_model(name, servers, &its, problems);
+            let its = plan.policies.iter();
+            let its = its.filter(|policy| plan.workers[policy.worker].model == *name);
+            of_model(name, servers, &its.collect::<Vec<_>>(), problems);
         }
     }
-    let named = |name: &&String| {
-        config.models.values().any(|model| model.rollout_servers.as_ref() == Some(name))
-    };
-    let unused = config.rollout_servers.keys().filter(|name| !named(name));
+    let models = config.models.values();
+    let named: Vec<&String> = models.filter_map(|model| model.rollout_servers.as_ref()).collect();
+    let unused = config.rollout_servers.keys().filter(|name| !named.contains(name));
     unused.map(unused_warning).collect()
 }
 

@@ -16,8 +16,8 @@ pub(crate) fn member_lora(
     let own = &member.config;
     let wanted = own.adapter.is_some() || own.lora.is_some();
     let inherited = model.adapter.is_some() || model.lora.is_some();
-    let lora = |lora: &Option<LoraConfig>| lora.clone().unwrap_or_default();
-    (wanted || inherited).then(|| lora(&own.lora).over(&lora(&model.lora)))
+    let [own, model] = [&own.lora, &model.lora].map(|lora| lora.clone().unwrap_or_default());
+    (wanted || inherited).then(|| own.over(&model))
 }
 
 /// Returns the keys of an adapter with their defaults.

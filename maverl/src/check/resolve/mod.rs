@@ -106,8 +106,8 @@ fn with_members(config: &Config, members: &[ConfiguredSeat]) -> BTreeMap<String,
 
 /// Returns the name of a member's model, if it has one.
 fn model_of<'c>(config: &'c Config, member: &'c ConfiguredSeat) -> Option<&'c str> {
-    let only = || config.models.keys().next().filter(|_| config.models.len() == 1);
-    let name = member.config.model.as_ref().or_else(only)?;
+    let only = config.models.keys().next().filter(|_| config.models.len() == 1);
+    let name = member.config.model.as_ref().or(only)?;
     config.models.contains_key(name).then_some(name.as_str())
 }
 

@@ -22,8 +22,8 @@ pub(crate) fn plan_adapter(
     opened: &OpenedModel,
     problems: &mut Problems<'_>,
 ) -> Option<AdapterPlan> {
-    let members = || group.members.iter().copied();
-    let all = members().map(|member| (member, member_lora(config, member, &group.model)));
+    let members = group.members.iter().copied();
+    let all = members.map(|member| (member, member_lora(config, member, &group.model)));
     let (with, without): (Vec<_>, Vec<_>) = all.partition(|(_, lora)| lora.is_some());
     let ((first, own), rest) = with.split_first().map(|(first, rest)| (first.clone(), rest))?;
     if let Some((other, _)) = without.first() {
@@ -45,12 +45,10 @@ pub(crate) fn plan_adapter(
         .as_ref()
         .map(|(_, lora)| config::LoraConfig::from(&LoraSpec::from(lora)))
         .unwrap_or_default();
-    let full = |lora: &Option<config::LoraConfig>| {
-        lora.clone().unwrap_or_default().over(&from).over(&default_lora())
-    };
-    let settled = full(&own);
+    let settled = own.unwrap_or_default().over(&from).over(&default_lora());
     for (member, lora) in rest {
-        let found = [(first, values(&settled)), (*member, values(&full(lora)))];
+        let lora = lora.clone().unwrap_or_default().over(&from).over(&default_lora());
+        let found = [(first, values(&settled)), (*member, values(&lora))];
         agree(config, policy, group, "lora", &found, problems);
     }
     let dir = start.as_ref().map(|(start, _)| start.dir.clone());
@@ -140,6 +138,10 @@ fn adapter_key(
     given.next().unwrap_or(model)
 }
 
+fn is_adapter(config: &Config, group: &PolicySeats<'_>) -> bool {
+    group.members.iter().any(|member| member_lora(config, member, &group.model).is_some())
+}
+
 /// Reports weights that are trained under an adapter.
 pub(crate) fn check_bases(
     config: &Config,
@@ -147,15 +149,11 @@ pub(crate) fn check_bases(
     problems: &mut Problems<'_>,
 ) {
     for own in groups.values() {
-        let is_adapter = |group: &PolicySeats<'_>| {
-            group.members.iter().any(|member| member_lora(config, member, &group.model).is_some())
-        };
         let mut learners = own.members.iter().filter(|m| m.is_trained(config, &own.model));
-        let Some(learner) = learners.next().filter(|_| !is_adapter(own)) else { continue };
-        let on_it = |(_, group): &(&String, &PolicySeats<'_>)| {
-            group.worker == own.worker && is_adapter(group)
-        };
-        let Some((name, group)) = groups.iter().find(on_it) else { continue };
+        let Some(learner) = learners.next().filter(|_| !is_adapter(config, own)) else { continue };
+        let mut on_it = groups.iter().filter(|(_, group)| group.worker == own.worker);
+        let adapter = on_it.find(|(_, group)| is_adapter(config, group));
+        let Some((name, group)) = adapter else { continue };
         let sitter = group.members[0];
         let message = format!(
             "`{}` trains the weights that adapter `{name}` of `{}` sits on",

@@ -29,8 +29,7 @@ pub(crate) fn agree(
     let [(one, ours), (other, theirs)] = found;
     for (name, value) in ours.iter().filter(|(name, value)| theirs[*name] != **value) {
         let found = [(*one, value), (*other, &theirs[name])];
-        let apart = |member: &ConfiguredSeat| apart_help(config, &group.model, member);
-        disagreement(policy, &group.model, &format!("{table}.{name}"), found, apart, problems);
+        disagreement(config, (policy, &group.model), &format!("{table}.{name}"), found, problems);
     }
 }
 
@@ -48,11 +47,10 @@ fn written_value(value: &Value) -> String {
 }
 
 pub(crate) fn disagreement(
-    policy: &str,
-    model: &str,
+    config: &Config,
+    (policy, model): (&str, &str),
     name: &str,
     found: [(&ConfiguredSeat, &Value); 2],
-    apart: impl Fn(&ConfiguredSeat) -> String,
     problems: &mut Problems<'_>,
 ) {
     let parts = ["models", model].into_iter().chain(name.split('.')).map(str::to_owned);
@@ -70,7 +68,8 @@ pub(crate) fn disagreement(
         "`{name}` is {a} for `{}` and {b} for `{}`, but both are policy `{policy}`",
         one.seat, other.seat
     );
-    let help = format!("a policy has one value of it: write the same for both, or {}", apart(one));
+    let apart = apart_help(config, model, one);
+    let help = format!("a policy has one value of it: write the same for both, or {apart}");
     let notes = found.map(|(at, member, _)| (at, format!("for `{}`", member.seat)));
     problems.values(&notes, message, help);
 }

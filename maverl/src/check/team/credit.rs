@@ -38,25 +38,33 @@ pub(crate) fn check_estimator(
         problems.conflict(&at, message, "remove it".to_owned());
     }
     let run = config.algorithm.loss.surrogate.kind.as_deref();
-    let mut agree = |loss: Option<&LossConfig>, table: Vec<String>| {
-        let own = loss.and_then(|loss| loss.surrogate.kind.as_deref());
-        let declared = [own, run].iter().any(|kind| !is_own(SurrogatePlan::KINDS, *kind));
-        if let Some(name) = own.filter(|_| declared && own != run) {
-            let at = path_within(&path_within(&table, "loss"), "surrogate");
-            let message =
-                format!("`{}` is {name:?}, and a declared surrogate holds for the run", key(&at));
-            let help = "set `algorithm.loss.surrogate`, and remove those of agents".to_owned();
-            problems.conflict(&at, message, help);
-        }
-    };
     for (name, agent) in &config.agents {
-        let at = path(["agents", name]);
-        agree(agent.loss.as_ref(), at.clone());
+        let table = path(["agents", name]);
+        check_surrogate(run, agent.loss.as_ref(), &table, problems);
         for (number, seat) in &agent.seats {
-            agree(seat.loss.as_ref(), path_within(&path_within(&at, "seats"), &number.to_string()));
+            let table = path_within(&path_within(&table, "seats"), &number.to_string());
+            check_surrogate(run, seat.loss.as_ref(), &table, problems);
         }
     }
     parts(algorithm, (rewards, seats), problems)
+}
+
+/// Reports a surrogate in the table of an agent or a seat that is not the declared one of the run.
+fn check_surrogate(
+    run: Option<&str>,
+    loss: Option<&LossConfig>,
+    table: &[String],
+    problems: &mut Problems<'_>,
+) {
+    let own = loss.and_then(|loss| loss.surrogate.kind.as_deref());
+    let declared = [own, run].iter().any(|kind| !is_own(SurrogatePlan::KINDS, *kind));
+    if let Some(name) = own.filter(|_| declared && own != run) {
+        let at = path_within(&path_within(table, "loss"), "surrogate");
+        let message =
+            format!("`{}` is {name:?}, and a declared surrogate holds for the run", key(&at));
+        let help = "set `algorithm.loss.surrogate`, and remove those of agents".to_owned();
+        problems.conflict(&at, message, help);
+    }
 }
 
 /// Reports parts of the reward that settings of the declared estimator name, and that are a misspelt part of the
@@ -68,24 +76,26 @@ fn parts(
 ) -> Vec<String> {
     let AdvantagePlan::Declared(declared) = &algorithm.advantage else { return Vec::new() };
     let configured = configured_parts(rewards, seats);
-    let there = || configured.iter().copied();
+    let there = configured.iter().copied();
     let mut warnings = Vec::new();
     for name in declared.value.named_parts() {
         if name == RewardPart::OTHER || configured.contains(&name.as_str()) {
             continue;
         }
         let at = place(&declared.chosen, &name);
-        if let Some(close) = did_you_mean(&name, there()) {
+        if let Some(close) = did_you_mean(&name, there.clone()) {
             let message = format!("`{}`: no part of the reward is called `{name}`", key(&at));
-            let help =
-                format!("did you mean `{close}`? the parts of the reward are {}", list(there()));
+            let help = format!(
+                "did you mean `{close}`? the parts of the reward are {}",
+                list(there.clone())
+            );
             problems.key(&at, message, help);
         } else {
             warnings.push(format!(
                 "`{}` names no part of the reward that the configuration has ({}); it has an effect only if the orchestra \
                  adds a part of this name",
                 key(&at),
-                list(there())
+                list(there.clone())
             ));
         }
     }
@@ -94,13 +104,15 @@ fn parts(
 
 /// Returns the parts of the reward that a configuration has: the score, the tables in `[rewards]`, and penalties.
 fn configured_parts<'r>(rewards: &'r [RewardPlan], seats: &[SeatPlan]) -> Vec<&'r str> {
-    let any = |has: fn(&SeatPlan) -> bool| seats.iter().any(has);
-    let penalties = [
-        (RewardPart::INVALID_REPLY, any(|seat| seat.loss.invalid_reply_penalty > 0.0)),
-        (RewardPart::OVERLONG_REPLY, any(|seat| seat.overlong().is_some())),
-        (RewardPart::KL, any(|seat| seat.loss.kl_in == KlIn::Reward && seat.loss.kl_coef > 0.0)),
+    /// Name of a penalty, and whether a seat has it.
+    type Penalty = (&'static str, fn(&SeatPlan) -> bool);
+    let penalties: [Penalty; 3] = [
+        (RewardPart::INVALID_REPLY, |seat| seat.loss.invalid_reply_penalty > 0.0),
+        (RewardPart::OVERLONG_REPLY, |seat| seat.overlong().is_some()),
+        (RewardPart::KL, |seat| seat.loss.kl_in == KlIn::Reward && seat.loss.kl_coef > 0.0),
     ];
-    let penalties = penalties.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
+    let penalties = penalties.into_iter().filter(|(_, has)| seats.iter().any(has));
+    let penalties = penalties.map(|(name, _)| name);
     let rewards = rewards.iter().map(|reward| reward.name.as_str());
     [RewardPart::SCORE].into_iter().chain(rewards).chain(penalties).collect()
 }

@@ -118,20 +118,21 @@ fn check_shared_critics(
 
 /// Returns the policies with the number of parameters of the critic that each is the host of.
 pub(crate) fn with_critics(
-    policies: Vec<PolicyPlan>,
+    mut policies: Vec<PolicyPlan>,
     algorithm: &AlgorithmPlan,
     workers: &[WorkerPlan],
     models: &Models,
 ) -> Vec<PolicyPlan> {
     let supervised = algorithm.preset.is_supervised() && algorithm.preset != Preset::Verifier;
     let Some(critic) = algorithm.critic.as_ref().filter(|_| !supervised) else { return policies };
-    let is_host = |index: usize| host(&policies, critic.scope, index) == Some(index);
-    let hosts: Vec<bool> = (0..policies.len()).map(is_host).collect();
-    let with_critic = |(policy, is_host): (PolicyPlan, bool)| {
-        let found = if is_host { parameters(critic, &policy, workers, models) } else { None };
-        PolicyPlan { critic_parameters: found.unwrap_or(policy.critic_parameters), ..policy }
-    };
-    policies.into_iter().zip(hosts).map(with_critic).collect()
+    for index in 0..policies.len() {
+        if host(&policies, critic.scope, index) == Some(index)
+            && let Some(found) = parameters(critic, &policies[index], workers, models)
+        {
+            policies[index].critic_parameters = found;
+        }
+    }
+    policies
 }
 
 /// Returns the number of parameters of a critic; `None` if the model of its policy could not be opened.
@@ -204,15 +205,11 @@ fn one_model(
     workers: &[WorkerPlan],
     problems: &mut Problems<'_>,
 ) {
-    let Some(first) = trained.first() else { return };
-    let model = |policy: &PolicyPlan| workers[policy.worker].model.as_str();
-    let Some(other) = trained.iter().find(|policy| model(policy) != model(first)) else { return };
+    let mut all = trained.iter().map(|policy| (&workers[policy.worker].model, &policy.name));
+    let Some((model, policy)) = all.next() else { return };
+    let Some((other, its)) = all.find(|(other, _)| *other != model) else { return };
     let message = format!(
-        "{what} both model `{}` of policy `{}` and model `{}` of policy `{}`",
-        model(first),
-        first.name,
-        model(other),
-        other.name
+        "{what} both model `{model}` of policy `{policy}` and model `{other}` of policy `{its}`"
     );
     let at = critic_key(name);
     let at = if problems.layers().has(&at) { at } else { path(["algorithm", "name"]) };

@@ -26,11 +26,11 @@ fn plan(
     let name = member.config.endpoint.clone()?;
     let tables = seat_tables(&member.seat);
     // The table that names it is first.
-    let at = |key: &str| path_within(&tables[tables.len() - 1], key);
+    let table = &tables[tables.len() - 1];
     let Some(endpoint) = config.endpoints.get(&name) else {
         let message = format!("no endpoint is called `{name}`");
         let names = config.endpoints.keys().map(String::as_str);
-        problems.value(&at("endpoint"), message, suggestion(&name, names));
+        problems.value(&path_within(table, "endpoint"), message, suggestion(&name, names));
         return None;
     };
     let given = [
@@ -47,7 +47,7 @@ fn plan(
             "`{}` is spoken for by the endpoint `{name}`, which has no `{key}` and is never trained",
             member.seat
         );
-        problems.key(&at(key), message, "remove one of the two".to_owned());
+        problems.key(&path_within(table, key), message, "remove one of the two".to_owned());
     }
     let sampling = member.config.sampling.unwrap_or_default().over(&config.sampling);
     Some(EndpointPlan {

@@ -80,32 +80,35 @@ fn other_model(worker: &str, found: [(&ConfiguredSeat, &str); 2], problems: &mut
 
 /// Returns the name of a member's model.
 fn model(config: &Config, member: &ConfiguredSeat, problems: &mut Problems<'_>) -> Option<String> {
-    let known = || config.models.keys().map(String::as_str);
+    let known = config.models.keys().map(String::as_str);
     let at = setting_path(problems, &member.seat, "model", None);
     match &member.config.model {
         Some(name) if config.models.contains_key(name) => Some(name.clone()),
         Some(name) => {
-            let message =
-                format!("`{}` is {name:?}, but `[models]` has only {}", key(&at), list(known()));
-            let help = did_you_mean(name, known()).map(|close| format!("did you mean `{close}`?"));
+            let message = format!(
+                "`{}` is {name:?}, but `[models]` has only {}",
+                key(&at),
+                list(known.clone())
+            );
+            let help = did_you_mean(name, known).map(|close| format!("did you mean `{close}`?"));
             problems.value(&at, message, help);
             None
         }
-        None if config.models.len() == 1 => known().next().map(str::to_owned),
+        None if config.models.len() == 1 => config.models.keys().next().cloned(),
         None => None,
     }
 }
 
 /// Reports agents whose model is ambiguous.
 fn report_undecided(config: &Config, agents: &BTreeSet<&str>, problems: &mut Problems<'_>) {
-    let known = || config.models.keys().map(String::as_str);
-    let (Some(agent), Some(model)) = (agents.first(), known().next()) else { return };
+    let models = config.models.keys();
+    let (Some(agent), Some(model)) = (agents.first(), models.clone().next()) else { return };
     let table = path(["agents", agent]);
     let help = format!("write `model = \"{model}\"` in `[{}]`", key(&table));
     let message = format!(
         "no `model` for {}, and `[models]` has several: {}",
         list(agents.iter().copied()),
-        list(known())
+        list(models.map(String::as_str))
     );
     let at = if problems.layers().has(&table) { table } else { path(["models"]) };
     problems.values(&[(at, "which one?".to_owned())], message, help);

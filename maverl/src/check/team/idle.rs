@@ -33,22 +33,20 @@ pub(crate) fn idle_keys(
         let Some(values) = table_at(&given, place, table) else { continue };
         let defaults =
             table_at(&defaults, place, table).cloned().unwrap_or_else(|| (table.defaults)());
-        // Agents may have losses of their own. Supervised training has another one.
-        let beside = match place {
-            [loss] if loss == "loss" && algorithm.preset.is_supervised() => continue,
-            [loss] if loss == "loss" => trained.as_slice(),
-            _ => std::slice::from_ref(values),
-        };
+        let is_loss = place == ["loss"];
+        // Supervised training has a loss of its own.
+        if is_loss && algorithm.preset.is_supervised() {
+            continue;
+        }
+        // Agents may have losses of their own.
+        let beside = if is_loss { trained.as_slice() } else { std::slice::from_ref(values) };
+        let of_pairs = is_loss && algorithm.preset == Preset::OnlineDpo;
         let changed =
             table.keys.iter().filter(|key| values.get(key.name) != defaults.get(key.name));
-        let of_pairs = |key: &Key| match (place, algorithm.preset) {
-            ([loss], Preset::OnlineDpo) if loss == "loss" => {
-                no_pair_term(key.name, &algorithm.loss)
-            }
-            _ => None,
-        };
-        let idle = changed
-            .filter_map(|key| Some((key.name, of_pairs(key).or_else(|| reason(key, beside))?)));
+        let idle = changed.filter_map(|key| {
+            let no_term = if of_pairs { no_pair_term(key.name, &algorithm.loss) } else { None };
+            Some((key.name, no_term.or_else(|| reason(key, beside))?))
+        });
         let place: String = place.iter().map(|part| format!("{part}.")).collect();
         warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
     }
@@ -76,9 +74,8 @@ fn table_at<'v>(
 
 /// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
 fn reason(key: &Key, tables: &[Value]) -> Option<String> {
-    let of = |table: &Value| key.idle.iter().find_map(|idle| idle.reason(table));
-    let reasons: Option<Vec<String>> = tables.iter().map(of).collect();
-    reasons?.into_iter().next()
+    let reasons = tables.iter().map(|table| key.idle.iter().find_map(|idle| idle.reason(table)));
+    reasons.collect::<Option<Vec<String>>>()?.into_iter().next()
 }
 
 /// Returns the reason why a key of `loss` has no effect on pairs of sampled replies: only what changes a reward has one.
@@ -99,8 +96,8 @@ fn no_reference(given: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<&'static st
             (given.preference.reference_free, "`preference.reference_free` is true")
         }
         _ => {
-            let free = |seat: &SeatPlan| !seat.trained || seat.loss.kl_coef == 0.0;
-            (seats.iter().all(free), "`loss.kl_coef` is 0")
+            let mut trained = seats.iter().filter(|seat| seat.trained);
+            (trained.all(|seat| seat.loss.kl_coef == 0.0), "`loss.kl_coef` is 0")
         }
     };
     none.then_some(why)

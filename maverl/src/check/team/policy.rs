@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::json;
 
 use super::adapter::{check_bases, plan_adapter};
 use super::agreement::{agree, disagreement, values};
@@ -12,7 +12,6 @@ use super::worker::plan_workers;
 use crate::check::choice::ConfiguredSeat;
 use crate::check::files::Models;
 use crate::check::purpose::{Purpose, samples_replies};
-use crate::check::resolve::apart_help;
 use crate::config::source::Problems;
 use crate::config::{Config, Dtype, KlIn, OptimConfig, Preset, SurrogatePlan};
 use crate::plan::activation_bytes;
@@ -135,10 +134,9 @@ fn optim(
         })
         .collect();
     let Some((first, rest)) = settled.split_first() else { return OptimOptions::from(base) };
-    let values = |optim: &OptimOptions| values(&OptimConfig::from(optim));
     for (member, optim) in rest {
-        let found = [(first.0, values(&first.1)), (*member, values(optim))];
-        agree(config, policy, group, "optim", &found, problems);
+        let [ours, theirs] = [&first.1, optim].map(|optim| values(&OptimConfig::from(optim)));
+        agree(config, policy, group, "optim", &[(first.0, ours), (*member, theirs)], problems);
     }
     first.1
 }
@@ -152,13 +150,11 @@ fn critic(
 ) -> Option<String> {
     let mut trained = group.members.iter().filter(|m| m.is_trained(config, &group.model));
     let first = trained.next()?;
-    let name = |member: &ConfiguredSeat| member.config.critic.clone();
-    if let Some(other) = trained.find(|member| name(member) != name(first)) {
-        let found = [first, other].map(|m| (*m, name(m).map_or(Value::Null, Value::String)));
-        let [(one, ours), (two, theirs)] = &found;
-        let apart = |member: &ConfiguredSeat| apart_help(config, &group.model, member);
-        let found = [(*one, ours), (*two, theirs)];
-        disagreement(policy, &group.model, "critic", found, apart, problems);
+    let name = &first.config.critic;
+    if let Some(other) = trained.find(|member| member.config.critic != *name) {
+        let [ours, theirs] = [name, &other.config.critic].map(|name| json!(name));
+        let found = [(*first, &ours), (*other, &theirs)];
+        disagreement(config, (policy, &group.model), "critic", found, problems);
     }
-    name(first)
+    name.clone()
 }

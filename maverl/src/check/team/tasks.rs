@@ -44,17 +44,17 @@ pub(crate) fn unread_messages(tasks: &[Task], inputs: &[&str]) -> Vec<String> {
         ("system", "a system message", |task| !task.system().is_empty()),
         ("history", "messages", |task| !task.history().is_empty()),
     ];
-    let unseen = parts.into_iter().filter(|(field, ..)| !inputs.contains(field));
-    let count = |(field, what, has): Part| {
+    let mut warnings = Vec::new();
+    for (field, what, has) in parts.into_iter().filter(|(field, ..)| !inputs.contains(field)) {
         let n = tasks.iter().filter(|task| has(task)).count();
-        (n > 0).then(|| {
-            format!(
+        if n > 0 {
+            warnings.push(format!(
                 "{n} of {} tasks have {what} before the question, and no agent of the team reads them: the model does not see \
                  them; give the input of an agent a field `{field}` with `task.{field}()`, or write `{{{{ {field} }}}}` in the \
                  prompt of a node of `workflow/graph`",
                 tasks.len()
-            )
-        })
-    };
-    unseen.filter_map(count).collect()
+            ));
+        }
+    }
+    warnings
 }

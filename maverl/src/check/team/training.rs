@@ -28,10 +28,9 @@ pub(crate) fn training_warnings(
             ));
         }
     }
-    let drops =
-        |policy: &&PolicyPlan| policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
-    for policy in policies.iter().filter(|policy| policy.trained).filter(drops) {
-        if !config.algorithm.name.is_supervised() {
+    for policy in policies.iter().filter(|policy| policy.trained) {
+        let drops = policy.adapter.as_ref().is_some_and(|a| a.lora.dropout > 0.0);
+        if drops && !config.algorithm.name.is_supervised() {
             warnings.push(format!(
                 "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
                  at 1",

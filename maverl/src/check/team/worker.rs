@@ -14,29 +14,35 @@ use crate::plan::{WorkerPlan, packed_bytes, token_bytes};
 pub(crate) fn plan_workers(
     config: &Config,
     groups: &BTreeMap<String, PolicySeats<'_>>,
-    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
+    models: (&Models, &BTreeMap<String, Dtype>),
     problems: &mut Problems<'_>,
 ) -> Option<Vec<WorkerPlan>> {
     let names: BTreeMap<&str, &str> =
         groups.values().map(|group| (group.worker.as_str(), group.model.as_str())).into_map();
     strangers(config, &names.keys().copied().collect::<Vec<_>>(), problems);
-    let plan = |(name, model): (&str, &str)| {
-        let OpenedModel { source, parameters, shape, .. } = models.get(model)?;
-        let dtype = precisions[model];
-        Some(WorkerPlan {
-            name: name.to_owned(),
-            model: model.to_owned(),
-            source: source.clone(),
-            dtype,
-            device: own_device(config, name),
-            parameters: *parameters,
-            packed_bytes: packed_bytes(shape, dtype.into()),
-            token_bytes: token_bytes(shape),
-            context: shape.max_position_embeddings,
-            chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
-        })
-    };
-    names.into_iter().map(plan).collect()
+    names.into_iter().map(|names| plan_worker(config, names, models)).collect()
+}
+
+/// Returns the worker group of a name on a model; `None` if the model could not be opened.
+fn plan_worker(
+    config: &Config,
+    (name, model): (&str, &str),
+    (models, precisions): (&Models, &BTreeMap<String, Dtype>),
+) -> Option<WorkerPlan> {
+    let OpenedModel { source, parameters, shape, .. } = models.get(model)?;
+    let dtype = precisions[model];
+    Some(WorkerPlan {
+        name: name.to_owned(),
+        model: model.to_owned(),
+        source: source.clone(),
+        dtype,
+        device: own_device(config, name),
+        parameters: *parameters,
+        packed_bytes: packed_bytes(shape, dtype.into()),
+        token_bytes: token_bytes(shape),
+        context: shape.max_position_embeddings,
+        chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
+    })
 }
 
 /// Returns the device that the table of a worker group sets.
@@ -46,13 +52,13 @@ pub(crate) fn own_device(config: &Config, name: &str) -> Option<DeviceChoice> {
 
 /// Reports tables of worker groups that no agent uses.
 fn strangers(config: &Config, workers: &[&str], problems: &mut Problems<'_>) {
-    let known = || workers.iter().copied();
+    let known = workers.iter().copied();
     for name in config.worker_groups.keys().filter(|name| !workers.contains(&name.as_str())) {
         let message = format!(
             "no agent uses a worker group `{name}`; worker groups of the plan: {}",
-            list(known())
+            list(known.clone())
         );
-        let help = match did_you_mean(name, known()) {
+        let help = match did_you_mean(name, known.clone()) {
             Some(close) => format!("did you mean `{close}`?"),
             None => format!("write `worker_group = {name:?}` for an agent, or remove the table"),
         };

@@ -8,6 +8,10 @@ use crate::run_dir::disk::{entries, parent, remove, sync_dir, sync_tree, tempora
 /// The model card.
 pub(super) const CARD: &str = "README.md";
 
+pub(super) fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|e| Failure(format!("cannot write {}: {e}", path.display())))
+}
+
 /// Fails for a directory that is not empty.
 pub fn writable(out: &Path) -> Result<(), Failure> {
     if out.exists() && (!out.is_dir() || !entries(out)?.is_empty()) {

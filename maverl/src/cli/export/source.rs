@@ -142,10 +142,9 @@ impl ExportArgs {
             Some(run) => {
                 let (dir, step) = policy_dir(run, self.checkpoint, self.policy.as_deref())?;
                 let (run, policy) = (run.clone(), name(&dir).replace("%2F", "/"));
-                let origin = |base| ExportOrigin::Policy { run, policy, step, base };
-                if is_adapter(&dir) {
+                let (model, adapter, base) = if is_adapter(&dir) {
                     let base = self.base_model(&dir)?;
-                    (base.clone(), Some(dir), origin(Some(base)))
+                    (base.clone(), Some(dir), Some(base))
                 } else if self.model.is_some() {
                     return Err(Failure(
                         "`--model` is the base of an adapter, and this policy is none: it has its own weights; leave \
@@ -153,8 +152,9 @@ impl ExportArgs {
                             .to_owned(),
                     ));
                 } else {
-                    (dir.display().to_string(), None, origin(None))
-                }
+                    (dir.display().to_string(), None, None)
+                };
+                (model, adapter, ExportOrigin::Policy { run, policy, step, base })
             }
         };
         let files = models::files(&model)?;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::checkpoint::Which;
 use crate::cli::card::Kind;
-use crate::cli::export::directory::{CARD, write_whole};
+use crate::cli::export::directory::{CARD, write_text, write_whole};
 use crate::cli::export::source::{ExportArgs, ExportOrigin, policy_dir};
 use crate::cli::failure::Failure;
 use crate::cli::models;
@@ -49,10 +49,9 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let files = models::files(&base)?;
     let model = models::load(&files, adapter)?;
     let model = if adapter.is_some() { model.merge()?.0 } else { model };
-    let load = |kind| ValueHead::load(kind, &critic, &model.config);
-    let head =
-        load(HeadKind::Reward)?.map_or_else(|| load(HeadKind::Likelihood), |it| Ok(Some(it)));
-    let head = head?.ok_or_else(|| no_verifier(run))?;
+    let kinds = [HeadKind::Reward, HeadKind::Likelihood].into_iter();
+    let mut heads = kinds.map(|kind| ValueHead::load(kind, &critic, &model.config));
+    let head = heads.find_map(Result::transpose).transpose()?.ok_or_else(|| no_verifier(run))?;
     let dtype = args.dtype.map_or_else(|| model.stored_dtype(), StoredDtype::from);
     let options = SaveOptions { dtype, shard_bytes: args.max_shard_size };
     let policy = name(&dir).replace("%2F", "/");
@@ -61,13 +60,8 @@ pub(super) fn export(args: &ExportArgs, run: &Path) -> Result<String, Failure> {
     let settings = RewardHead::new(record.temperature, record.offset);
     let model = RewardModel::new(model, head, settings)?;
     write_whole(&args.out, |dir| {
-        let write = |file: &str, text: &str| {
-            let path = dir.join(file);
-            std::fs::write(&path, text)
-                .map_err(|e| Failure(format!("cannot write {}: {e}", path.display())))
-        };
-        write(CARD, &card)?;
-        write(SEEN, &format!("{:#}\n", json!({"tasks": record.tasks})))?;
+        write_text(&dir.join(CARD), &card)?;
+        write_text(&dir.join(SEEN), &format!("{:#}\n", json!({"tasks": record.tasks})))?;
         Ok(model.save(dir, &options)?)
     })?;
     Ok(format!(

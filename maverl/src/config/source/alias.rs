@@ -50,6 +50,14 @@ struct Alias {
     note: &'static str,
 }
 
+impl Alias {
+    /// Returns the keys that the name is for here, quoted; `None` if there are none.
+    fn keys(&self, model: Option<&str>) -> Option<String> {
+        let keys = self.here.iter().map(|key| format!("`{}`", insert_model_name(key, model)));
+        (!self.here.is_empty()).then(|| keys.collect::<Vec<_>>().join(" and "))
+    }
+}
+
 /// Returns the three columns of every row.
 fn rows(table: &'static str) -> impl Iterator<Item = [&'static str; 3]> {
     table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
@@ -70,36 +78,33 @@ fn aliases() -> impl Iterator<Item = Alias> {
 /// for: as many of the tables that it is in as an alias names.
 fn find(name: &str) -> Option<(&str, Alias)> {
     let starts = std::iter::once(0).chain(name.match_indices('.').map(|(at, _)| at + 1));
-    let named = |part: &str| {
-        let part = snake_case(part);
-        aliases().find(|alias| alias.names.contains(&part.as_str()))
-    };
-    starts.map(|start| &name[start..]).find_map(|part| Some((part, named(part)?)))
+    starts
+        .map(|start| &name[start..])
+        .find_map(|part| Some((part, alias_named(&snake_case(part))?)))
+}
+
+fn alias_named(name: &str) -> Option<Alias> {
+    aliases().find(|alias| alias.names.contains(&name))
 }
 
 /// Returns help for a name that other trainers use for a key, with or without the tables that it is in. `model` is the name of
 /// the run's model, if it has only one.
 pub fn help(name: &str, model: Option<&str>) -> Option<String> {
-    let (part, Alias { here, note, .. }) = find(name)?;
-    let keys: Vec<String> =
-        here.iter().map(|key| format!("`{}`", insert_model_name(key, model))).collect();
-    let note = if note.is_empty() { String::new() } else { format!("; {note}") };
-    if keys.is_empty() {
-        Some(note.trim_start_matches("; ").to_owned())
-    } else {
-        Some(format!("`{part}` is {} here{note}", keys.join(" and ")))
-    }
+    let (part, alias) = find(name)?;
+    Some(match (alias.keys(model), alias.note) {
+        (None, note) => note.to_owned(),
+        (Some(keys), "") => format!("`{part}` is {keys} here"),
+        (Some(keys), note) => format!("`{part}` is {keys} here; {note}"),
+    })
 }
 
 /// Returns the meaning of a name in a line that begins with the whole name.
 pub(super) fn line(name: &str, model: Option<&str>) -> Option<String> {
-    let (_, Alias { here, note, .. }) = find(name)?;
-    let keys: Vec<String> =
-        here.iter().map(|key| format!("`{}`", insert_model_name(key, model))).collect();
-    Some(match (keys.is_empty(), note.is_empty()) {
-        (true, _) => format!("`{name}`: {note}"),
-        (false, true) => format!("`{name}` is {}", keys.join(" and ")),
-        (false, false) => format!("`{name}` is {}; {note}", keys.join(" and ")),
+    let (_, alias) = find(name)?;
+    Some(match (alias.keys(model), alias.note) {
+        (None, note) => format!("`{name}`: {note}"),
+        (Some(keys), "") => format!("`{name}` is {keys}"),
+        (Some(keys), note) => format!("`{name}` is {keys}; {note}"),
     })
 }
 

@@ -23,13 +23,8 @@ pub struct Diagnostic {
 impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let source = self.source.as_deref();
-        let spot = |(mark, note): &ExcerptMark| {
-            let source = source?;
-            let text = source.text.get(mark.start..mark.end.min(source.text.len()))?;
-            let (line, column) = source.position(mark.start);
-            Some(json!({ "line": line + 1, "column": column + 1, "text": text, "note": note }))
-        };
-        let places: Vec<Value> = self.marks.iter().filter_map(spot).collect();
+        let places: Vec<Value> =
+            self.marks.iter().filter_map(|mark| place_of(mark, source?)).collect();
         let mut map = serializer.serialize_map(Some(5))?;
         map.serialize_entry("message", &self.message)?;
         map.serialize_entry("help", &self.help)?;
@@ -38,6 +33,12 @@ impl Serialize for Diagnostic {
         map.serialize_entry("places", &places)?;
         map.end()
     }
+}
+
+fn place_of((mark, note): &ExcerptMark, source: &SourceText) -> Option<Value> {
+    let text = source.text.get(mark.start..mark.end.min(source.text.len()))?;
+    let (line, column) = source.position(mark.start);
+    Some(json!({ "line": line + 1, "column": column + 1, "text": text, "note": note }))
 }
 
 impl fmt::Display for Diagnostic {

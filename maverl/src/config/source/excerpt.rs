@@ -69,6 +69,13 @@ impl SourceText {
         let found = before.char_indices().rev().take(characters).last();
         found.map_or(offset.clamp(line.start, line.end), |(at, _)| line.start + at)
     }
+
+    /// Returns the part of a line that is shown with a mark.
+    fn part_around(&self, mark: &Range<usize>, line: &Range<usize>) -> Range<usize> {
+        let (start, end) = (mark.start.max(line.start), mark.end.min(line.end));
+        let end = end.min(self.forward(start, MARKED, line));
+        self.back(start, AROUND, line)..self.forward(end, AROUND, line)
+    }
 }
 
 /// A mark of a source: its place, and a note.
@@ -101,9 +108,9 @@ impl Excerpt {
     /// Returns the lines of a source with the first lines of each mark.
     pub(crate) fn new(source: &SourceText, marks: &[ExcerptMark]) -> Self {
         let clipped: Vec<Range<usize>> = marks.iter().map(|(mark, _)| clip(source, mark)).collect();
-        let lines_of = |mark: &Range<usize>| source.line_of(mark.start)..=source.line_of(mark.end);
-        let marked: BTreeSet<usize> = clipped.iter().flat_map(lines_of).collect();
-        let indices = with_gaps(marked);
+        let marked =
+            clipped.iter().flat_map(|mark| source.line_of(mark.start)..=source.line_of(mark.end));
+        let indices = with_gaps(marked.collect());
         let (mut text, mut lines) = (String::new(), Vec::new());
         for index in indices {
             if !text.is_empty() {
@@ -142,19 +149,19 @@ impl Excerpt {
 
     /// Returns the number of lines of the source, from one on, that the excerpt has without a gap.
     fn connected_lines(&self, index: usize) -> usize {
-        let follows = |(n, line): &(usize, &Line)| line.index == index + n;
         self.lines
             .iter()
             .skip_while(|line| line.index < index)
             .enumerate()
-            .take_while(follows)
+            .take_while(|(n, line)| line.index == index + n)
             .count()
     }
 
     /// Returns the lines of the excerpt from the one with `start` to the one with `end`.
     fn lines(&self, start: usize, end: usize) -> &[Line] {
-        let of = |offset: usize| self.lines.partition_point(|line| line.shown.end < offset);
-        &self.lines[of(start)..=of(end).min(self.lines.len() - 1)]
+        let [first, last] =
+            [start, end].map(|offset| self.lines.partition_point(|line| line.shown.end < offset));
+        &self.lines[first..=last.min(self.lines.len() - 1)]
     }
 }
 
@@ -230,13 +237,9 @@ fn parts(source: &SourceText, line: &Range<usize>, marks: &[Range<usize>]) -> Ve
     if source.forward(line.start, WHOLE, line) == line.end {
         return vec![line.clone()];
     }
-    let touches = |mark: &&Range<usize>| mark.start <= line.end && mark.end >= line.start;
-    let around = |mark: &Range<usize>| {
-        let (start, end) = (mark.start.max(line.start), mark.end.min(line.end));
-        let end = end.min(source.forward(start, MARKED, line));
-        source.back(start, AROUND, line)..source.forward(end, AROUND, line)
-    };
-    let mut parts: Vec<Range<usize>> = marks.iter().filter(touches).map(around).collect();
+    let touching = marks.iter().filter(|mark| mark.start <= line.end && mark.end >= line.start);
+    let mut parts: Vec<Range<usize>> =
+        touching.map(|mark| source.part_around(mark, line)).collect();
     parts.sort_by_key(|part| part.start);
     parts.dedup_by(|next, part| {
         let joined = next.start <= part.end;

@@ -18,19 +18,20 @@ const LARGEST: u64 = 1 << 20;
 
 /// Reads a configuration file. One that cannot be read has no values.
 pub(super) fn read_file(file: &File) -> (SourceLayer, Option<UnreadValue>) {
-    let unread = |name, text: String, problem| {
-        (SourceLayer::new(name, text, LayerContent::Nothing), Some(problem))
+    let (name, text, read) = match text(file) {
+        Ok((name, text)) if is_yaml(&name) => {
+            let read = yaml::parse(&name, &text).map(LayerContent::Yaml);
+            (name, text, read)
+        }
+        Ok((name, text)) => {
+            let read = parse(&name, &text).map(LayerContent::File);
+            (name, text, read)
+        }
+        Err((name, shown, problem)) => (name, shown, Err(problem)),
     };
-    let (name, text) = match text(file) {
-        Ok(read) => read,
-        Err((name, shown, problem)) => return unread(name, shown, problem),
-    };
-    let yaml = || yaml::parse(&name, &text).map(LayerContent::Yaml);
-    let toml = || parse(&name, &text).map(LayerContent::File);
-    let read = if is_yaml(&name) { yaml() } else { toml() };
     match read {
         Ok(content) => (SourceLayer::new(name, text, content), None),
-        Err(problem) => unread(name, text, problem),
+        Err(problem) => (SourceLayer::new(name, text, LayerContent::Nothing), Some(problem)),
     }
 }
 

@@ -13,7 +13,6 @@ use super::kinds::{find, keep_kinds};
 use super::layer::{LayerContent, SourceLayer, Unreadable};
 use super::sources::Sources;
 use super::toml_value::table_value;
-use super::unread::UnreadValue;
 
 /// Position of a key and its value in a layer's text.
 pub(super) struct KeyPosition {
@@ -38,23 +37,17 @@ impl ConfigLayers {
     pub(super) fn read(sources: &Sources) -> (Self, Vec<Unreadable>) {
         let mut unreadable = Vec::new();
         let mut layers = Vec::new();
-        let mut add = |(layer, problem): (SourceLayer, Option<UnreadValue>)| {
+        let mut env: Vec<&(String, String)> =
+            sources.env.iter().filter(|(name, _)| is_key(name)).collect();
+        env.sort();
+        let file = sources.file.iter().map(read_file);
+        let env = env.into_iter().map(|(name, value)| read_variable(name, value));
+        let set = sources.set.iter().map(|assignment| read_assignment(assignment));
+        for (layer, problem) in file.chain(env).chain(set) {
             if let Some((span, message, help)) = problem {
                 unreadable.push(Unreadable { layer: layers.len(), span, message, help });
             }
             layers.push(layer);
-        };
-        if let Some(file) = &sources.file {
-            add(read_file(file));
-        }
-        let mut env: Vec<&(String, String)> =
-            sources.env.iter().filter(|(name, _)| is_key(name)).collect();
-        env.sort();
-        for (name, value) in env {
-            add(read_variable(name, value));
-        }
-        for assignment in &sources.set {
-            add(read_assignment(assignment));
         }
         let figment = (0..layers.len()).fold(Figment::new(), |figment, index| {
             let before = figment.find_value("").unwrap_or_else(|_| Dict::new().into());

@@ -15,6 +15,17 @@ pub enum WantedEntry {
     Directory,
 }
 
+impl WantedEntry {
+    /// Returns true if the entry at a path is of this kind.
+    fn fits(self, path: &Path) -> bool {
+        match self {
+            Self::File => path.is_file(),
+            Self::Extension(extension) => path.extension().is_some_and(|found| found == extension),
+            Self::Directory => path.is_dir(),
+        }
+    }
+}
+
 /// Returns the message for a path that does not exist: the path as written, and the absolute path.
 pub fn message(given: &Path, base: &Path, wanted: WantedEntry) -> String {
     let noun = if wanted == WantedEntry::Directory { "directory" } else { "file" };
@@ -47,16 +58,17 @@ pub fn help(given: &Path, base: &Path, wanted: WantedEntry) -> Option<String> {
     }
     let names = names(above, wanted);
     let name = place.file_name()?.to_string_lossy().into_owned();
-    let beside = |name: &str| given.with_file_name(name).display().to_string();
     // The extension alone may be missing.
     let whole = names.iter().find(|other| other.split('.').next() == Some(name.as_str()));
     let close =
         whole.map(String::as_str).or_else(|| did_you_mean(&name, names.iter().map(String::as_str)));
     match (close, wanted) {
-        (Some(close), _) => Some(format!("did you mean `{}`?", beside(close))),
+        (Some(close), _) => {
+            Some(format!("did you mean `{}`?", given.with_file_name(close).display()))
+        }
         (None, WantedEntry::Extension(extension)) if !names.is_empty() => {
-            let first: Vec<String> =
-                names.iter().take(5).map(|name| format!("`{}`", beside(name))).collect();
+            let first = names.iter().take(5).map(|name| given.with_file_name(name));
+            let first: Vec<String> = first.map(|path| format!("`{}`", path.display())).collect();
             Some(format!("the .{extension} files there are {}", first.join(", ")))
         }
         _ => None,
@@ -72,9 +84,8 @@ const FOLDERS: [&str; 8] =
 pub fn on_hub(given: &Path, base: &Path, written: impl Fn(&str) -> String) -> Option<String> {
     let given = given.to_str()?;
     let (org, repo) = given.split_once('/')?;
-    let name = |part: &str| !part.is_empty() && !part.starts_with(['.', '~', '$']);
-    let named = name(org) && name(repo) && !repo.contains('/');
-    if !named || FOLDERS.contains(&org) || base.join(org).exists() {
+    let names = [org, repo].iter().all(|it| !it.is_empty() && !it.starts_with(['.', '~', '$']));
+    if !names || repo.contains('/') || FOLDERS.contains(&org) || base.join(org).exists() {
         return None;
     }
     let help =
@@ -105,15 +116,8 @@ pub fn unexpanded_help(given: &Path) -> Option<String> {
 
 /// Names of the wanted kind in a directory, sorted.
 fn names(dir: &Path, wanted: WantedEntry) -> Vec<String> {
-    let fits = |path: &Path| match wanted {
-        WantedEntry::File => path.is_file(),
-        WantedEntry::Extension(extension) => {
-            path.extension().is_some_and(|found| found == extension)
-        }
-        WantedEntry::Directory => path.is_dir(),
-    };
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let entries = entries.filter(|entry| fits(&entry.path()));
+    let entries = entries.filter(|entry| wanted.fits(&entry.path()));
     let mut names: Vec<String> =
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();

@@ -2,14 +2,16 @@
 
 /// Formats a key path as in TOML: parts that are not bare keys are quoted.
 pub(crate) fn key(path: &[String]) -> String {
-    let bare = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-    };
     let parts: Vec<String> = path
         .iter()
         .map(|part| if bare(part) { part.clone() } else { format!("{part:?}") })
         .collect();
     parts.join(".")
+}
+
+/// Returns true for a key that needs no quotes.
+pub(super) fn bare(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
 /// Returns `["agents", name]` as a path.

@@ -1,7 +1,6 @@
 //! Problems of a configuration, collected with their positions in the sources.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::diagnostic::Diagnostic;
@@ -82,13 +81,10 @@ impl<'l> Problems<'l> {
     fn unreadable(&mut self, problem: Unreadable) {
         let text = &self.layers.layer(problem.layer).source.text;
         // A problem at the end of a line is shown there, not on the next line.
-        let ends =
-            |span: &Range<usize>| text.get(span.clone()).is_none_or(|c| c == "\n" || c.is_empty());
-        let before =
-            |at: usize| text.get(..at)?.char_indices().next_back().map(|(start, _)| start..at);
-        let span = problem.span.map(|span| match before(span.start) {
-            Some(before) if ends(&span) => before,
-            _ => span,
+        let span = problem.span.map(|span| {
+            let ends = text.get(span.clone()).is_none_or(|c| c == "\n" || c.is_empty());
+            let before = text.get(..span.start).and_then(|text| text.char_indices().next_back());
+            before.filter(|_| ends).map_or(span.clone(), |(start, _)| start..span.start)
         });
         let labels = span.map(|span| (span, None)).into_iter().collect();
         self.push(Some(problem.layer), labels, problem.message, problem.help);

@@ -52,31 +52,30 @@ struct ShownProblem {
 
 impl ShownProblem {
     fn new(inner: &Diagnostic, width: usize) -> Self {
-        let lines = |text: &str, indent: usize| {
-            let text = shorten_words(&visible(text));
-            let lines =
-                text.lines().flat_map(|line| table::lines(line, width.saturating_sub(indent)));
-            lines.collect::<Vec<_>>().join("\n")
-        };
         // The prefix of the report, and two columns at the right.
-        let message = lines(&inner.message, "  x ".len() + 2);
-        let help = inner.help.as_ref().map(|help| lines(help, "  help: ".len() + 2));
+        let message = wrap_message(&inner.message, width.saturating_sub("  x ".len() + 2));
+        let width = width.saturating_sub("  help: ".len() + 2);
+        let help = inner.help.as_ref().map(|help| wrap_message(help, width));
         Self { message, help, excerpt: inner.excerpt() }
     }
 }
 
-/// Returns a text without the middle of its longest words.
-fn shorten_words(text: &str) -> String {
-    let short = |word: &str| {
-        let ends = [word.char_indices().nth(WORD / 2), word.char_indices().nth_back(WORD / 4)];
-        match ends {
-            [Some((start, _)), Some((end, _))] if word.chars().nth(WORD).is_some() => {
-                format!("{}{GAP}{}", &word[..start], &word[end..])
-            }
-            _ => word.to_owned(),
+/// Returns a text in lines of at most `width` columns, without the middle of its longest words.
+fn wrap_message(text: &str, width: usize) -> String {
+    let text = visible(text).split(' ').map(shorten_word).collect::<Vec<_>>().join(" ");
+    let lines = text.lines().flat_map(|line| table::lines(line, width));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns a word without its middle, if it is too long.
+fn shorten_word(word: &str) -> String {
+    let ends = [word.char_indices().nth(WORD / 2), word.char_indices().nth_back(WORD / 4)];
+    match ends {
+        [Some((start, _)), Some((end, _))] if word.chars().nth(WORD).is_some() => {
+            format!("{}{GAP}{}", &word[..start], &word[end..])
         }
-    };
-    text.split(' ').map(short).collect::<Vec<_>>().join(" ")
+        _ => word.to_owned(),
+    }
 }
 
 impl fmt::Display for ShownProblem {

@@ -75,14 +75,16 @@ fn secret(text: &str) -> Option<&'static str> {
         return Some("a user or a password");
     }
     let (_, query) = rest.split_once('?')?;
-    let is_secret = |pair: &str| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = name.to_lowercase();
-        let parts = ["token", "secret", "passw", "apikey", "api_key", "api-key", "credential"];
-        let known = ["key", "sig", "signature", "auth", "access_key"].contains(&name.as_str());
-        !value.is_empty() && (known || parts.iter().any(|part| name.contains(part)))
-    };
     query.split(['&', '#']).any(is_secret).then_some("a key")
+}
+
+/// Returns true for a pair `NAME=VALUE` of a query whose value is a key, by its name.
+fn is_secret(pair: &str) -> bool {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let name = name.to_lowercase();
+    let parts = ["token", "secret", "passw", "apikey", "api_key", "api-key", "credential"];
+    let known = ["key", "sig", "signature", "auth", "access_key"].contains(&name.as_str());
+    !value.is_empty() && (known || parts.iter().any(|part| name.contains(part)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Configurations that a program brings: `example:NAME` and `recipe:PAPER/NAME`, in place of the path of a file.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -114,12 +114,12 @@ impl Shipped {
     pub fn stages(&self) -> Vec<Self> {
         let table = self.table();
         let names = table.get("stages").and_then(toml::Value::as_array).into_iter().flatten();
-        let stage = |name: &str| {
-            let path = Path::new(&self.name.rest).with_file_name(name);
-            ShippedName::parse(Path::new(&format!("{}{}", self.name.prefix, path.display())))?
-                .find()
-        };
-        names.filter_map(|name| stage(name.as_str()?)).collect()
+        names.filter_map(|name| self.stage(name.as_str()?)).collect()
+    }
+
+    fn stage(&self, name: &str) -> Option<Self> {
+        let path = Path::new(&self.name.rest).with_file_name(name);
+        ShippedName::parse(Path::new(&format!("{}{}", self.name.prefix, path.display())))?.find()
     }
 
     /// Returns all files that the configuration needs and the program has: itself, its stages, and what they name.
@@ -191,8 +191,9 @@ impl Shipped {
         if named.is_empty() {
             return Ok(());
         }
-        let none = || io::Error::other("neither `HOME` nor `XDG_CACHE_HOME` names a directory");
-        let dir = cache_dir(&named).ok_or_else(none)?;
+        let Some(dir) = cache_dir(&named) else {
+            return Err(io::Error::other("neither `HOME` nor `XDG_CACHE_HOME` names a directory"));
+        };
         write_files(&named, &dir).map(drop)
     }
 }
@@ -237,7 +238,8 @@ fn write_files(files: &[&'static ShippedFile], dir: &Path) -> io::Result<Vec<Pat
     for file in files {
         let path = dir.join(below(file));
         if std::fs::read(&path).ok().as_deref() != Some(file.content) {
-            write_whole(&path, file.content)?;
+            write_whole(&path, file.content)
+                .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
         }
         written.push(path);
     }
@@ -246,23 +248,25 @@ fn write_files(files: &[&'static ShippedFile], dir: &Path) -> io::Result<Vec<Pat
 
 /// Writes a file under another name, and renames it, so that another process never reads a part of it.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::other(format!("{}: {error}", path.display()));
     let partial = path.with_extension(format!("{}.part", std::process::id()));
-    path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(named)?;
-    let mut file = std::fs::File::create(&partial).map_err(named)?;
-    file.write_all(content).map_err(named)?;
-    std::fs::rename(&partial, path).map_err(named)
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::write(&partial, content)?;
+    std::fs::rename(&partial, path)
 }
 
 /// Returns the directory of files in the user's cache. It has a name of its own for each content.
 fn cache_dir(files: &[&'static ShippedFile]) -> Option<PathBuf> {
-    let given =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let caches = given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")))?;
+    let caches = absolute_dir("XDG_CACHE_HOME");
+    let caches = caches.or_else(|| Some(absolute_dir("HOME")?.join(".cache")))?;
     let mut hash = Sha256::new();
     files.iter().for_each(|file| hash.update(file.content));
     let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     Some(caches.join("maverl").join("examples").join(hash))
+}
+
+/// Returns the directory that an environment variable names by its absolute path.
+fn absolute_dir(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute())
 }
 
 /// Calls a function with every string of a value.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use toml_edit::TomlError;
 
-use super::names::snake_case;
+use super::names::{bare, snake_case};
 use super::unread::UnreadValue;
 
 /// Span, message and help.
@@ -42,13 +42,15 @@ fn other_format(text: &str) -> Option<String> {
     if first.starts_with('{') {
         return Some("it begins like JSON".to_owned());
     }
-    let yaml = |line: &str| {
-        line.split_once(':')
-            .is_some_and(|(key, rest)| bare(key) && (rest.is_empty() || rest.starts_with(' ')))
-    };
-    (first == "---"
-        || (yaml(first) && lines.next().is_none_or(|line| yaml(line) || line.starts_with("- "))))
-    .then(|| "it reads like YAML".to_owned())
+    let mut others = lines.take(1);
+    let yaml = has_colon(first) && others.all(|line| has_colon(line) || line.starts_with("- "));
+    (first == "---" || yaml).then(|| "it reads like YAML".to_owned())
+}
+
+/// Returns true for a line of YAML with a key.
+fn has_colon(line: &str) -> bool {
+    line.split_once(':')
+        .is_some_and(|(key, rest)| bare(key) && (rest.is_empty() || rest.starts_with(' ')))
 }
 
 /// Reports a key or table that is defined twice, with the line of the first.
@@ -56,18 +58,13 @@ fn twice(text: &str, at: usize, said: &str) -> Option<SyntaxProblem> {
     let (_, key) = said.split_once("duplicate key `")?;
     let key = key.split('`').next()?;
     let line = Line::line_around(text, at);
-    let same = |other: &str| {
-        other.split('=').next().map(str::trim) == line.code().split('=').next().map(str::trim)
-    };
-    let number = |at: usize| text[..at].matches('\n').count() + 1;
-    let here = number(line.start);
-    // A key may occur again in another table; the relevant one is in the same table.
-    let table =
-        |n: usize| text.lines().take(n).filter(|line| line.trim_start().starts_with('[')).last();
+    let here = text[..line.start].matches('\n').count() + 1;
     let header = line.code().starts_with('[');
+    // A key may occur again in another table; the relevant one is in the same table.
     let first = (1..here).find(|n| {
         let other = text.lines().nth(n - 1).unwrap_or_default().trim();
-        same(other) && (header || table(*n) == table(here))
+        key_of(other) == key_of(line.code())
+            && (header || header_above(text, *n) == header_above(text, here))
     });
     let place = first.map_or_else(String::new, |first| format!(", first in line {first}"));
     let span = line.whole_span();
@@ -83,6 +80,21 @@ fn twice(text: &str, at: usize, said: &str) -> Option<SyntaxProblem> {
     })
 }
 
+/// Returns what an assignment begins with, or the whole of another line.
+fn key_of(line: &str) -> Option<&str> {
+    line.split('=').next().map(str::trim)
+}
+
+/// Returns the last header of a table in the first lines of a text.
+fn header_above(text: &str, lines: usize) -> Option<&str> {
+    text.lines().take(lines).filter(|line| line.trim_start().starts_with('[')).last()
+}
+
+/// Returns the offset of the start of the line that contains a position.
+fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |end| end + 1)
+}
+
 /// A line of a text.
 struct Line<'t> {
     text: &'t str,
@@ -94,17 +106,14 @@ impl<'t> Line<'t> {
     /// Returns the line that contains a position; the previous one, if the line is empty or the position is after the
     /// end of a line.
     fn line_around(text: &'t str, at: usize) -> Self {
-        let start_of = |at: usize| text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let mut at = at;
-        while !text.is_char_boundary(at) {
-            at -= 1;
+        let mut start = line_start(text, text.floor_char_boundary(at));
+        loop {
+            let line = text[start..].lines().next().unwrap_or_default();
+            if !line.trim().is_empty() || start == 0 {
+                return Self { text: line, start };
+            }
+            start = line_start(text, start - 1);
         }
-        let mut start = start_of(at);
-        let line = |start: usize| text[start..].lines().next().unwrap_or_default();
-        while line(start).trim().is_empty() && start > 0 {
-            start = start_of(start - 1);
-        }
-        Self { text: line(start), start }
     }
 
     /// Returns the line without surrounding space and comment.
@@ -233,13 +242,9 @@ impl<'t> Line<'t> {
     }
 }
 
-/// Returns true for a key that needs no quotes.
-fn bare(key: &str) -> bool {
-    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
-}
-
 /// Adds the required quotes to a dotted key. A dot within the name of an agent is not recognized; that is rare.
 fn quote_key(key: &str) -> String {
-    let part = |part: &str| if bare(part) { part.to_owned() } else { format!("\"{part}\"") };
-    key.split('.').map(|name| part(name.trim())).collect::<Vec<_>>().join(".")
+    let names = key.split('.').map(str::trim);
+    let parts = names.map(|it| if bare(it) { it.to_owned() } else { format!("\"{it}\"") });
+    parts.collect::<Vec<_>>().join(".")
 }

@@ -10,11 +10,6 @@ use crate::settings::read;
 
 /// The type of a key in a user's terms; `None` if no configuration has the key.
 pub fn type_of(path: &[String]) -> Option<String> {
-    // A text that is no value of any key but those that take every text.
-    let nested = |path: &[String]| {
-        let keys = path.iter().rev();
-        keys.fold(Value::from("\0"), |inner, key| Dict::from([(key.clone(), inner)]).into())
-    };
     if let Some((table, key)) = tagged_table(path) {
         let value = nested(key);
         return table.kinds.iter().find_map(|kind| type_in((kind.read)(&value).err()));
@@ -25,6 +20,12 @@ pub fn type_of(path: &[String]) -> Option<String> {
         return Some(format!("one of {}{declared}, or a table with `kind`", names.join(", ")));
     }
     type_in(read::<Config>(&nested(path)).err())
+}
+
+/// Returns tables with a text at a path that is no value of any key but those that take every text.
+fn nested(path: &[String]) -> Value {
+    let keys = path.iter().rev();
+    keys.fold(Value::from("\0"), |inner, key| Dict::from([(key.clone(), inner)]).into())
 }
 
 /// The type of a setting of a declaration in a user's terms. `build` makes the declared value from settings.

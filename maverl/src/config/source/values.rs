@@ -115,8 +115,8 @@ pub(super) fn out_of_range(wrong: &OutOfRange, table: &[String], problems: &mut 
 
 /// Names of models, workers and adapters are names of metrics and directories too.
 fn label_name(name: &str, path: &[String], problems: &mut Problems<'_>) {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
+    let fits = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if name.is_empty() || name.starts_with('.') || !fits {
         let message = format!("{name:?} cannot name a model, worker or adapter");
         let help = "it becomes the name of metrics and of a directory: use letters, digits, `_`, `-` and `.`";
         problems.value(path, message, help.to_owned());

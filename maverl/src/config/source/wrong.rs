@@ -82,7 +82,7 @@ fn unknown_help(
         return format!("did you mean {name}?");
     }
     let close = did_you_mean(field, known.iter().copied());
-    let mean = |name: &str| format!("did you mean `{name}`?");
+    let meant = close.map(|name| format!("did you mean `{name}`?"));
     let alias = alias::help(&path.join("."), problems.only_model());
     if let Value::Dict(_, table) = value {
         if let [agents, team, role] = path
@@ -90,7 +90,7 @@ fn unknown_help(
         {
             return format!("a name with `/` is quoted as a whole: `[agents.\"{team}/{role}\"]`");
         }
-        let lead = close.map(mean).or(alias);
+        let lead = meant.or(alias);
         let keys = translated_keys(problems, (&path.join("."), close), table);
         let lines: Vec<String> = lead.into_iter().chain(keys).collect();
         return if lines.is_empty() { every(known) } else { lines.join("\n") };
@@ -99,18 +99,13 @@ fn unknown_help(
     match (home, alias) {
         (Some(home), Some(alias)) => format!("{home}; in the sense of other trainers {alias}"),
         (Some(help), None) | (None, Some(help)) => help,
-        (None, None) => match (close, elsewhere(field)) {
-            (Some(close), _) => mean(close),
-            (None, Some(help)) => help,
-            (None, None) => every(known),
-        },
+        (None, None) => meant.or_else(|| elsewhere(field)).unwrap_or_else(|| every(known)),
     }
 }
 
 /// Returns help for a key of other tables.
 pub(crate) fn home_of(field: &str) -> Option<String> {
-    let homes = TABLES.iter().filter(|table| has(table, field)).map(DeclaredTable::title);
-    let homes: Vec<String> = homes.collect();
+    let homes = titles_with(field);
     (!homes.is_empty()).then(|| format!("`{field}` is a key of {}", homes.join(" and ")))
 }
 
@@ -148,9 +143,13 @@ fn every(known: &[&str]) -> String {
 fn elsewhere(field: &str) -> Option<String> {
     let keys = TABLES.iter().flat_map(|table| table.keys).map(|key| key.name);
     let close = did_you_mean(field, keys.filter(|key| key.len() > 3))?;
-    let homes = TABLES.iter().filter(|table| has(table, close)).map(DeclaredTable::title);
-    let homes: Vec<String> = homes.collect();
-    Some(format!("did you mean `{close}`, a key of {}?", homes.join(" and ")))
+    let homes = titles_with(close).join(" and ");
+    Some(format!("did you mean `{close}`, a key of {homes}?"))
+}
+
+/// Returns the titles of the tables that have a key.
+fn titles_with(field: &str) -> Vec<String> {
+    TABLES.iter().filter(|table| has(table, field)).map(DeclaredTable::title).collect()
 }
 
 /// Returns a line for each key of a table of another trainer: its name here, or the table that has a key of the same name. Keys of
@@ -162,17 +161,21 @@ fn translated_keys(
 ) -> Vec<String> {
     let mut found = Vec::new();
     leaves(name, table, &mut |path, name| {
-        let homes = || TABLES.iter().filter(|table| name != "name" && has(table, name));
-        let is_close =
-            |table: &DeclaredTable| table.place().iter().any(|part| Some(&**part) == close);
-        let home = || homes().next().filter(|_| !homes().any(is_close));
-        let elsewhere = || home().map(|home| format!("`{path}` belongs to {}", home.title()));
-        found.extend(alias::line(path, problems.only_model()).or_else(elsewhere));
+        let line = alias::line(path, problems.only_model());
+        found.extend(line.or_else(|| home_line(path, name, close)));
     });
     let more = found.len().saturating_sub(TRANSLATED);
     found.truncate(TRANSLATED);
     found.extend((more > 0).then(|| format!("and {more} more")));
     found
+}
+
+/// Returns a line with the table that has a key; `None` if none has it, or one that was probably meant.
+fn home_line(path: &str, name: &str, close: Option<&str>) -> Option<String> {
+    let mut homes = TABLES.iter().filter(|table| name != "name" && has(table, name));
+    let title = homes.clone().next()?.title();
+    let is_close = homes.any(|table| table.place().iter().any(|part| Some(&**part) == close));
+    (!is_close).then(|| format!("`{path}` belongs to {title}"))
 }
 
 /// Calls `with` for every key that has a value, also in nested tables, with the path to it and its name.
@@ -310,51 +313,54 @@ fn instead(path: &[String], found: &Actual, expected: &str, whole: bool) -> Opti
 /// Returns help for a value in place of a table: the key in it that was meant.
 fn table(path: &[String], found: &Actual) -> Option<String> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
-    let set = |last: &str, value: String| Some(format!("write `{}.{last} = {value}`", key(path)));
     if matches!(found, Actual::Seq) {
         return Some(format!("`[[{0}]]` makes a list: write `[{0}]`", key(path)));
     }
-    match (parts.as_slice(), found) {
+    let (last, value) = match (parts.as_slice(), found) {
         ([table @ ("models" | "endpoints" | "agents" | "rewards" | "worker_groups"), field], _)
             if is_key(table, field) =>
         {
-            Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)))
+            return Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)));
         }
         (["algorithm" | "orchestra" | "environment"], Actual::Str(text)) => {
-            set("name", format!("{text:?}"))
+            ("name", format!("{text:?}"))
         }
-        (["algorithm", "advantage"], Actual::Str(text)) => set("kind", format!("{text:?}")),
-        (["task"] | ["eval"], Actual::Str(text)) => set("data", format!("{text:?}")),
-        (["eval"], Actual::Bool(false)) => set("before_and_after", "false".to_owned()),
-        (["checkpoint"], Actual::Unsigned(n)) => set("every", n.to_string()),
-        (["checkpoint"], Actual::Signed(n)) => set("every", n.to_string()),
-        (["record"], Actual::Unsigned(n)) => set("tokens_every", n.to_string()),
-        (["models"], Actual::Str(text)) => Some(format!("write `models.NAME.path = {text:?}`")),
-        (["models", _], Actual::Str(text)) => set("path", format!("{text:?}")),
-        (["agents", _], Actual::Str(text)) => set("model", format!("{text:?}")),
-        (["endpoints", _], Actual::Str(text)) => set("url", format!("{text:?}")),
-        (["worker_groups", _], Actual::Str(text)) => set("device", format!("{text:?}")),
+        (["algorithm", "advantage"], Actual::Str(text)) => ("kind", format!("{text:?}")),
+        (["task"] | ["eval"], Actual::Str(text)) => ("data", format!("{text:?}")),
+        (["eval"], Actual::Bool(false)) => ("before_and_after", "false".to_owned()),
+        (["checkpoint"], Actual::Unsigned(n)) => ("every", n.to_string()),
+        (["checkpoint"], Actual::Signed(n)) => ("every", n.to_string()),
+        (["record"], Actual::Unsigned(n)) => ("tokens_every", n.to_string()),
+        (["models"], Actual::Str(text)) => {
+            return Some(format!("write `models.NAME.path = {text:?}`"));
+        }
+        (["models", _], Actual::Str(text)) => ("path", format!("{text:?}")),
+        (["agents", _], Actual::Str(text)) => ("model", format!("{text:?}")),
+        (["endpoints", _], Actual::Str(text)) => ("url", format!("{text:?}")),
+        (["worker_groups", _], Actual::Str(text)) => ("device", format!("{text:?}")),
         (["rewards", _], found) => match found {
-            Actual::Float(weight) => set("weight", weight.to_string()),
-            Actual::Unsigned(weight) => set("weight", weight.to_string()),
-            Actual::Signed(weight) => set("weight", weight.to_string()),
-            Actual::Bool(true) => set("weight", "1.0".to_owned()),
-            _ => None,
+            Actual::Float(weight) => ("weight", weight.to_string()),
+            Actual::Unsigned(weight) => ("weight", weight.to_string()),
+            Actual::Signed(weight) => ("weight", weight.to_string()),
+            Actual::Bool(true) => ("weight", "1.0".to_owned()),
+            _ => return None,
         },
         ([.., "lora"], Actual::Bool(true)) => {
-            Some("write `lora = {}` for an adapter with every default".to_owned())
+            return Some("write `lora = {}` for an adapter with every default".to_owned());
         }
         ([.., "lora"], Actual::Bool(false)) => {
-            Some("remove it: without it no adapter is trained".to_owned())
+            return Some("remove it: without it no adapter is trained".to_owned());
         }
-        ([.., "lora"], Actual::Unsigned(rank)) => set("rank", rank.to_string()),
-        ([.., "lora"], Actual::Signed(rank)) => set("rank", rank.to_string()),
+        ([.., "lora"], Actual::Unsigned(rank)) => ("rank", rank.to_string()),
+        ([.., "lora"], Actual::Signed(rank)) => ("rank", rank.to_string()),
         ([.., "optim"], Actual::Str(_)) => {
-            Some("the optimizer is AdamW; `optim = { lr = 1e-6 }` sets its step size".to_owned())
+            let help = "the optimizer is AdamW; `optim = { lr = 1e-6 }` sets its step size";
+            return Some(help.to_owned());
         }
-        ([.., "optim"], Actual::Float(lr)) => set("lr", format!("{lr:?}")),
-        _ => Some(format!("write it as a table, `[{}]`, with keys in it", key(path))),
-    }
+        ([.., "optim"], Actual::Float(lr)) => ("lr", format!("{lr:?}")),
+        _ => return Some(format!("write it as a table, `[{}]`, with keys in it", key(path))),
+    };
+    Some(format!("write `{}.{last} = {value}`", key(path)))
 }
 
 /// Returns true for a key of the tables in `[models]`, `[agents]` and so on.

@@ -9,7 +9,7 @@ pub(super) fn as_value(word: &str) -> String {
 
 /// Returns message and help for a value that is not TOML.
 pub(super) fn explain(key: &str, value: &str) -> Option<(String, String)> {
-    let is = |what: &str| format!("`{key}` is {what}");
+    let is = format!("`{key}` is {value}");
     if let Some(rest) = value.strip_prefix('=') {
         return Some((
             format!("`{key}` has two `=`"),
@@ -17,11 +17,11 @@ pub(super) fn explain(key: &str, value: &str) -> Option<(String, String)> {
         ));
     }
     match value.to_lowercase().trim_end_matches(',') {
-        "true" | "yes" | "on" => return Some((is(value), format!("write `{key} = true`"))),
-        "false" | "no" | "off" => return Some((is(value), format!("write `{key} = false`"))),
+        "true" | "yes" | "on" => return Some((is, format!("write `{key} = true`"))),
+        "false" | "no" | "off" => return Some((is, format!("write `{key} = false`"))),
         "none" | "null" | "nil" | "undefined" | "~" => {
             return Some((
-                is(value),
+                is,
                 "TOML has no such value: remove the line, and the key has its default".to_owned(),
             ));
         }
@@ -33,7 +33,7 @@ pub(super) fn explain(key: &str, value: &str) -> Option<(String, String)> {
         '{' => inline(key, value),
         c if c.is_ascii_digit() || "+-.".contains(c) => number(key, value),
         _ => Some((
-            is(value),
+            is,
             format!(
                 "a text is written in quotes: `{key} = \"{}\"`",
                 value.trim_end_matches([';', ','])
@@ -124,8 +124,7 @@ fn text(key: &str, value: &str) -> Option<(String, String)> {
 }
 
 fn list(key: &str, value: &str) -> Option<(String, String)> {
-    let count = |c: char| value.matches(c).count();
-    if count('[') > count(']') {
+    if value.matches('[').count() > value.matches(']').count() {
         return Some((
             format!("the list of `{key}` is not closed"),
             format!("write `{key} = {value}]`"),
@@ -147,11 +146,10 @@ fn list(key: &str, value: &str) -> Option<(String, String)> {
 }
 
 fn inline(key: &str, value: &str) -> Option<(String, String)> {
-    let count = |c: char| value.matches(c).count();
     let example = format!(
         "write `{key} = {{ a = 1, b = 2 }}` in one line, or a table with the header `[{key}]`"
     );
-    if count('{') > count('}') {
+    if value.matches('{').count() > value.matches('}').count() {
         return Some((format!("the table of `{key}` is not closed in its line"), example));
     }
     if value.contains(':') && !value.contains('=') {
