@@ -74,10 +74,10 @@ impl Channel {
     pub fn all_gather_f64(&self, own: &[f64]) -> Result<Vec<Vec<f64>>, RankError> {
         let bytes: Vec<u8> = own.iter().flat_map(|value| value.to_le_bytes()).collect();
         let all = self.all_gather(&bytes)?;
-        let numbers = |bytes: &Vec<u8>| {
+        let numbers = all.iter().map(|bytes| {
             bytes.as_chunks().0.iter().map(|number| f64::from_le_bytes(*number)).collect()
-        };
-        Ok(all.iter().map(numbers).collect())
+        });
+        Ok(numbers.collect())
     }
 
     /// Adds the arrays of all ranks, element by element in the order of ranks: `((a_0 + a_1) + a_2) + ..`. All ranks get

@@ -105,11 +105,13 @@ impl Launch {
     ///
     /// If a variable is not valid.
     pub fn detect(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RankError> {
-        let get = |name: &str| get(name).filter(|value| !value.is_empty());
-        let both =
-            |launcher: &&Launcher| get(launcher.rank).is_some() && get(launcher.size).is_some();
-        match LAUNCHERS.iter().find(both) {
-            Some(launcher) => Self::read(launcher, &get),
+        Self::find(&|name| get(name).filter(|value| !value.is_empty()))
+    }
+
+    fn find(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RankError> {
+        let mut launchers = LAUNCHERS.iter();
+        match launchers.find(|of| get(of.rank).is_some() && get(of.size).is_some()) {
+            Some(launcher) => Self::read(launcher, get),
             None if get("MAVERL_RANK").is_some() => Err(RankError::Launch {
                 launcher: LAUNCHERS[0].name,
                 reason: "`MAVERL_RANKS`, the number of ranks, is not set".to_owned(),
@@ -122,21 +124,17 @@ impl Launch {
         launcher: &'static Launcher,
         get: &impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, RankError> {
-        let failed = |reason: String| RankError::Launch { launcher: launcher.name, reason };
-        let read = |name: &str| get(name).map(|value| read_number(name, &value)).transpose();
-        let number = |name: &str| read(name).map_err(failed);
-        let rank = number(launcher.rank)?.unwrap_or(0);
-        let size = number(launcher.size)?.unwrap_or(1);
+        let rank = launcher.number(launcher.rank, get)?.unwrap_or(0);
+        let size = launcher.number(launcher.size, get)?.unwrap_or(1);
         if rank >= size {
-            let Launcher { rank: at, size: of, .. } = launcher;
-            return Err(failed(format!(
-                "`{at}` is {rank} and `{of}` is {size}; ranks are counted from 0"
-            )));
+            let Launcher { name: launcher, rank: at, size: of, .. } = *launcher;
+            let reason = format!("`{at}` is {rank} and `{of}` is {size}; ranks are counted from 0");
+            return Err(RankError::Launch { launcher, reason });
         }
         if size == 1 {
             return Ok(None);
         }
-        let local_rank = number(launcher.local_rank)?;
+        let local_rank = launcher.number(launcher.local_rank, get)?;
         // Slurm writes `4(x2),3`; only equal machines give a number.
         let local_size = get(launcher.local_size).and_then(|value| {
             value.split_once("(x").map_or(value.as_str(), |(one, _)| one).parse().ok()
@@ -207,8 +205,19 @@ fn first_machine(list: &str) -> String {
 }
 
 /// Reads the number of a variable.
-fn read_number(name: &str, value: &str) -> Result<usize, String> {
-    value.parse().map_err(|_| format!("`{name}` is {value:?}, not a number"))
+impl Launcher {
+    /// Reads a variable that is a number, if it is set.
+    fn number(
+        &self,
+        name: &str,
+        get: &impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<usize>, RankError> {
+        let Some(value) = get(name) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| RankError::Launch {
+            launcher: self.name,
+            reason: format!("`{name}` is {value:?}, not a number"),
+        })
+    }
 }
 
 #[cfg(test)]

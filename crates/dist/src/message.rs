@@ -1,5 +1,7 @@
 //! Messages as transports carry them: their pieces with headers, and what a transport tells the other ranks itself.
 
+use std::array;
+
 use super::RankError;
 
 /// Channels of a transport itself.
@@ -57,9 +59,8 @@ pub(super) fn report(error: &RankError, own_rank: usize) -> String {
 
 /// Returns the failure that a rank reports.
 pub(super) fn reported_failure(text: &str, from: usize) -> RankError {
-    let mut lines = text.splitn(4, '\n');
-    let mut next = || lines.next().unwrap_or_default().to_owned();
-    let (kind, rank, place, reason) = (next(), next(), next(), next());
+    let mut lines = text.splitn(4, '\n').map(str::to_owned);
+    let [kind, rank, place, reason] = array::from_fn(|_| lines.next().unwrap_or_default());
     let rank = rank.parse().unwrap_or(from);
     match kind.as_str() {
         "L" => RankError::Lost { rank, place, reason },

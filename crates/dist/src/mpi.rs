@@ -57,20 +57,20 @@ impl Mpi {
 
     /// Initializes MPI on a thread of its own, and waits until all ranks have.
     fn initialize(launch: &Launch, options: &DistOptions) -> Result<Arc<Self>, RankError> {
-        let failed = |reason: String| not_joined(launch, reason);
         let link = Arc::new(Self::new(launch, options.timeout));
         let (started, start) = mpsc::sync_channel(1);
         let (own, expected) = (Arc::clone(&link), launch.clone());
         let thread = std::thread::Builder::new().name("mpi".to_owned());
         let thread = thread.spawn(move || carry(own, &expected, &started));
-        thread.map_err(|error| failed(format!("no thread: {error}")))?;
+        thread.map_err(|error| not_joined(launch, format!("no thread: {error}")))?;
         let begun = start.recv_timeout(options.join);
-        begun.map_err(|_| failed("MPI_Init did not end in time".to_owned()))?.map_err(failed)?;
+        let begun = begun.unwrap_or_else(|_| Err("MPI_Init did not end in time".to_owned()));
+        begun.map_err(|reason| not_joined(launch, reason))?;
         drop(JOINED.set(Arc::clone(&link)));
         let all = Channel::new(Arc::<Self>::clone(&link), GREETING);
         let places = all.all_gather(own_place().as_bytes())?;
-        let text = |place: &Vec<u8>| String::from_utf8_lossy(place).into_owned();
-        drop(link.places.set(places.iter().map(text).collect()));
+        let places = places.iter().map(|place| String::from_utf8_lossy(place).into_owned());
+        drop(link.places.set(places.collect()));
         Ok(link)
     }
 }

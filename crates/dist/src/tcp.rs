@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -54,26 +55,25 @@ impl Tcp {
     /// Connects with all other ranks, and starts a thread for each and one for the heartbeats.
     pub(super) fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
         let joined = join::join(launch, options)?;
-        let failed = |error| not_connected(launch, &error);
-        let peer = |joined: Option<Joined>| joined.map(TcpPeer::new).transpose();
-        let peers: io::Result<Vec<Option<TcpPeer>>> = joined.into_iter().map(peer).collect();
+        Self::start(launch.rank, joined, options).map_err(|error| not_connected(launch, &error))
+    }
+
+    fn start(rank: usize, joined: Vec<Option<Joined>>, options: &DistOptions) -> io::Result<Self> {
+        let peers = joined.into_iter().map(|joined| joined.map(TcpPeer::new).transpose());
         let shared = Arc::new(TcpShared {
-            rank: launch.rank,
-            peers: peers.map_err(failed)?,
+            rank,
+            peers: peers.collect::<io::Result<_>>()?,
             inbox: Inbox::default(),
             left: AtomicBool::new(false),
             timeout: options.timeout,
             start: Instant::now(),
         });
-        let spawn = |name: String, body: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name).spawn(body).map(drop).map_err(failed)
-        };
         for rank in shared.other_ranks() {
             let shared = Arc::clone(&shared);
-            spawn(format!("rank {rank}"), Box::new(move || shared.read(rank)))?;
+            thread::Builder::new().name(format!("rank {rank}")).spawn(move || shared.read(rank))?;
         }
         let beating = Arc::clone(&shared);
-        spawn("heartbeat".to_owned(), Box::new(move || beating.beat()))?;
+        thread::Builder::new().name("heartbeat".to_owned()).spawn(move || beating.beat())?;
         Ok(Self(shared))
     }
 }

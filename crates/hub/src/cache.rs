@@ -14,8 +14,8 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Hub;
 use super::requests::HubFailure;
+use super::{Hub, has_size, is_component};
 use crate::retry;
 
 /// Longest name of a blob.
@@ -30,10 +30,9 @@ pub(super) struct Blob {
     lock: PathBuf,
 }
 
-/// Returns true if a text is one plain component of a path.
+/// Returns true if a text is one plain component of a path, and not too long for a blob.
 pub(super) fn is_plain(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=LONGEST).contains(&name.len()) && !name.starts_with('.') && name.chars().all(plain)
+    name.len() <= LONGEST && is_component(name)
 }
 
 impl Blob {
@@ -57,16 +56,15 @@ impl Blob {
             path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         }
         let file = File::options().create(true).append(true).open(&self.lock)?;
-        let length = || std::fs::metadata(&self.part).map_or(0, |part| part.len());
-        let mut seen = length();
+        let mut seen = self.part_length();
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(file),
                 Err(TryLockError::Error(error)) => return Err(error.into()),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(retry::LOOK),
             }
-            if length() != seen {
-                seen = length();
+            if self.part_length() != seen {
+                seen = self.part_length();
                 wait.goes_on();
             } else if wait.is_over() {
                 return Err(HubFailure::Busy(self.lock.clone()));
@@ -74,10 +72,13 @@ impl Blob {
         }
     }
 
+    fn part_length(&self) -> u64 {
+        std::fs::metadata(&self.part).map_or(0, |part| part.len())
+    }
+
     /// Returns true if the blob is there, with a listed size.
     pub(super) fn is_whole(&self, size: Option<u64>) -> bool {
-        let length = std::fs::metadata(&self.path).ok().map(|blob| blob.len());
-        length.is_some_and(|length| size.is_none_or(|size| size == length))
+        has_size(&self.path, size)
     }
 
     /// Makes the part the blob.

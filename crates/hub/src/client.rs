@@ -267,15 +267,11 @@ struct Sent {
 impl Sent {
     /// Reads the headers of an answer to a request for the bytes from `asked` on.
     fn of(answer: &HubAnswer, asked: u64) -> Result<Self, HubFailure> {
-        let header = |name: &str| {
-            let value = answer.response.headers().get(name);
-            value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-        };
         if answer.response.status() != 206 {
-            let size = header("content-length").and_then(|length| length.parse().ok());
+            let size = answer.header("content-length").and_then(|length| length.parse().ok());
             return Ok(Self { from: 0, size });
         }
-        let range = header("content-range").unwrap_or_default();
+        let range = answer.header("content-range").unwrap_or_default();
         let parsed = range.trim().strip_prefix("bytes ").and_then(|range| {
             let (range, size) = range.split_once('/')?;
             let (from, last) = range.split_once('-')?;
@@ -283,8 +279,9 @@ impl Sent {
             let size = if size.trim() == "*" { None } else { Some(size.trim().parse().ok()?) };
             Some(Self { from: from.trim().parse().ok()?, size })
         });
-        let wrong = || odd(&answer.url, format!("`Content-Range` is {range:?}"));
-        parsed.filter(|sent| sent.from == asked).ok_or_else(wrong)
+        parsed
+            .filter(|sent| sent.from == asked)
+            .ok_or_else(|| odd(&answer.url, format!("`Content-Range` is {range:?}")))
     }
 }
 
@@ -314,9 +311,12 @@ fn is_hash(text: &str, digits: usize) -> bool {
 
 /// Returns the name of a file as a part of an address.
 fn escape_name(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
-    let escape = |byte| if plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") };
-    name.bytes().map(escape).collect()
+    name.bytes().map(escape_byte).collect()
+}
+
+fn escape_byte(byte: u8) -> String {
+    let plain = byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
+    if plain { char::from(byte).into() } else { format!("%{byte:02X}") }
 }
 
 /// Returns the kind of a failure.

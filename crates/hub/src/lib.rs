@@ -53,13 +53,9 @@ impl HubId {
     /// If the text has another form.
     pub fn parse(text: &str) -> Result<Self, HubError> {
         let (repo, revision) = text.split_once('@').unwrap_or((text, "main"));
-        let plain = |part: &str| {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            !part.is_empty() && !part.starts_with('.') && part.chars().all(fits)
-        };
         let fine = repo.split('/').count() <= 2
-            && repo.split('/').all(plain)
-            && revision.split('/').all(plain);
+            && repo.split('/').all(is_component)
+            && revision.split('/').all(is_component);
         if fine {
             Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
         } else {
@@ -151,10 +147,10 @@ impl Snapshot {
         }
         let index = read_file(&self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
         let names: BTreeSet<String> = weight_map(&index)?.into_values().collect();
-        let find = |name: &String| {
+        let files = names.iter().map(|name| {
             self.file(name).ok_or_else(|| format!("`{INDEX}` names `{name}`, which is not there"))
-        };
-        names.iter().map(find).collect()
+        });
+        files.collect()
     }
 }
 
@@ -178,19 +174,19 @@ impl Hub {
     ///
     /// If the hub has no such model, refuses it or cannot be reached; offline, if the cache lacks a part of it.
     pub fn pin(&self, id: &HubId) -> Result<Snapshot, HubError> {
-        let wrong = |what: String| HubError::new(Kind::NotFound, format!("{id}: {what}"));
         if self.offline {
             return self.cached_snapshot(id).map_err(|what| {
-                wrong(format!(
-                    "{what} in {}, and `HF_HUB_OFFLINE` is set; unset it to download the model",
-                    self.cache.display()
-                ))
+                let cache = self.cache.display();
+                let message = format!(
+                    "{id}: {what} in {cache}, and `HF_HUB_OFFLINE` is set; unset it to download the model"
+                );
+                HubError::new(Kind::NotFound, message)
             });
         }
         let (commit, files) = self.list(id)?;
         let dir = self.repo(&id.repo).join("snapshots").join(&commit);
         let snapshot = Snapshot { repo: id.repo.clone(), commit, dir, files };
-        snapshot.check().map_err(wrong)?;
+        snapshot.check().map_err(|what| HubError::new(Kind::NotFound, format!("{id}: {what}")))?;
         self.refer(id, &snapshot.commit)?;
         snapshot.file("config.json").map_or(Ok(()), |file| self.get(&snapshot, file))?;
         Ok(snapshot)
@@ -204,11 +200,13 @@ impl Hub {
     /// If a file is missing, damaged or refused, or the hub cannot be reached. The error names repository, file and
     /// remedy.
     pub fn download(&self, snapshot: &Snapshot) -> Result<(), HubError> {
-        let wrong = |what: String| HubError::new(Kind::NotFound, format!("{snapshot}: {what}"));
         for file in snapshot.companions().chain(snapshot.file(INDEX)) {
             self.get(snapshot, file)?;
         }
-        for file in snapshot.weights().map_err(wrong)? {
+        let weights = snapshot
+            .weights()
+            .map_err(|what| HubError::new(Kind::NotFound, format!("{snapshot}: {what}")))?;
+        for file in weights {
             self.get(snapshot, file)?;
         }
         Ok(())
@@ -217,17 +215,14 @@ impl Hub {
     /// Downloads a file, unless the cache has it completely.
     fn get(&self, snapshot: &Snapshot, file: &RemoteFile) -> Result<(), HubError> {
         let path = snapshot.dir.join(&file.name);
-        let whole = |path: &Path| {
-            let length = std::fs::metadata(path).ok().map(|found| found.len());
-            length.is_some_and(|length| file.size.is_none_or(|size| size == length))
-        };
-        if whole(&path) {
+        if has_size(&path, file.size) {
             return Ok(());
         }
-        let wrong =
-            |kind, what: &str| HubError::new(kind, format!("{snapshot}: `{}` {what}", file.name));
         if self.offline {
-            return Err(wrong(Kind::NotFound, "is not in the cache, and `HF_HUB_OFFLINE` is set"));
+            let name = &file.name;
+            let message =
+                format!("{snapshot}: `{name}` is not in the cache, and `HF_HUB_OFFLINE` is set");
+            return Err(HubError::new(Kind::NotFound, message));
         }
         self.forget(&path);
         self.transfer(snapshot, file)
@@ -339,6 +334,20 @@ fn without_feature(what: impl fmt::Display) -> HubError {
 /// Returns true if a text is a full commit hash.
 fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit())
+}
+
+/// Returns true if a text is one plain component of a path.
+fn is_component(name: &str) -> bool {
+    let mut chars = name.chars();
+    !name.is_empty()
+        && !name.starts_with('.')
+        && chars.all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// Returns true if a file is there, with a listed size.
+fn has_size(path: &Path, size: Option<u64>) -> bool {
+    let length = std::fs::metadata(path).ok().map(|file| file.len());
+    length.is_some_and(|length| size.is_none_or(|size| size == length))
 }
 
 #[cfg(feature = "hub")]

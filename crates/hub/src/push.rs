@@ -82,15 +82,16 @@ impl PushSession<'_> {
         })];
         let mut objects = Vec::new();
         for (upload, large) in uploads.iter().zip(large) {
-            let failed = |e: std::io::Error| format!("{}: {e}", upload.path.display());
             if large {
-                let oid = sha256_of(&upload.path).map_err(failed)?;
+                let oid = sha256_of(&upload.path).map_err(|e| failed_at(&upload.path, &e))?;
                 lines.push(json!({"key": "lfsFile", "value": {
                     "path": upload.name, "algo": "sha256", "oid": oid, "size": upload.size
                 }}));
                 objects.push((upload, oid));
             } else {
-                let content = STANDARD.encode(std::fs::read(&upload.path).map_err(failed)?);
+                let content = std::fs::read(&upload.path);
+                let content = content.map_err(|e| failed_at(&upload.path, &e))?;
+                let content = STANDARD.encode(content);
                 lines.push(json!({"key": "file", "value": {
                     "content": content, "path": upload.name, "encoding": "base64"
                 }}));
@@ -232,7 +233,6 @@ impl PushSession<'_> {
         upload: &Upload,
         bytes: std::ops::Range<u64>,
     ) -> Result<Response<Body>, String> {
-        let failed = |e: std::io::Error| format!("{}: {e}", upload.path.display());
         let answer = send_with_retries(|| {
             let mut file = File::open(&upload.path)?;
             file.seek(SeekFrom::Start(bytes.start))?;
@@ -244,7 +244,7 @@ impl PushSession<'_> {
         match answer {
             Ok(answer) if answer.status().is_success() => Ok(answer),
             Ok(answer) => Err(format!("`{}`: {}", upload.name, self.explain_refusal(href, answer))),
-            Err(ureq::Error::Io(error)) => Err(failed(error)),
+            Err(ureq::Error::Io(error)) => Err(failed_at(&upload.path, &error)),
             Err(error) => Err(format!("`{}`: {}", upload.name, self.unreachable(&error))),
         }
     }
@@ -338,26 +338,28 @@ impl Upload {
         let mut sample = Vec::new();
         let read =
             File::open(&self.path).and_then(|file| file.take(SAMPLE).read_to_end(&mut sample));
-        read.map_err(|e| format!("{}: {e}", self.path.display()))?;
+        read.map_err(|e| failed_at(&self.path, &e))?;
         Ok(json!({"path": self.name, "sample": STANDARD.encode(sample), "size": self.size}))
     }
 }
 
+fn failed_at(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
 /// Every file below a directory, by name.
 fn collect(dir: &Path, prefix: &str, uploads: &mut Vec<Upload>) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
-    let entries = std::fs::read_dir(dir).map_err(failed)?;
-    let mut paths = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<Vec<PathBuf>>>()
-        .map_err(failed)?;
+    let entries = std::fs::read_dir(dir)
+        .and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>())
+        .map_err(|e| failed_at(dir, &e))?;
+    let mut paths: Vec<PathBuf> = entries.iter().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
         let name = format!("{prefix}{}", path.file_name().unwrap_or_default().to_string_lossy());
         if path.is_dir() {
             collect(&path, &format!("{name}/"), uploads)?;
         } else {
-            let size = std::fs::metadata(&path).map_err(failed)?.len();
+            let size = std::fs::metadata(&path).map_err(|e| failed_at(dir, &e))?.len();
             uploads.push(Upload { name, path, size });
         }
     }

@@ -57,6 +57,14 @@ pub(super) struct HubAnswer {
     pub(super) response: Response<Body>,
 }
 
+impl HubAnswer {
+    /// Returns a header of the last answer.
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        let value = self.response.headers().get(name);
+        value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    }
+}
+
 /// A client of a hub.
 pub(super) struct Requests<'a> {
     hub: &'a Hub,
@@ -205,13 +213,16 @@ fn redirect(response: &Response<Body>) -> Option<String> {
 
 /// Returns the address of a redirect from another one. TLS is never given up.
 fn join_address(from: &str, target: &str) -> Result<String, String> {
-    let wrong = || format!("a redirect to {target:?}");
-    let base: Uri = from.parse().map_err(|_| wrong())?;
+    followed_address(from, target).ok_or_else(|| format!("a redirect to {target:?}"))
+}
+
+fn followed_address(from: &str, target: &str) -> Option<String> {
+    let base: Uri = from.parse().ok()?;
     let scheme = base.scheme_str().unwrap_or("http");
     let authority = base.authority().map_or("", |authority| authority.as_str());
     let target_path = target.split('#').next().unwrap_or_default();
     let url = if target_path.is_empty() {
-        return Err(wrong());
+        return None;
     } else if target_path.starts_with("//") {
         format!("{scheme}:{target_path}")
     } else if target_path.starts_with('/') {
@@ -223,9 +234,9 @@ fn join_address(from: &str, target: &str) -> Result<String, String> {
         format!("{scheme}://{authority}{folder}/{target_path}")
     };
     match (scheme, origin(&url)) {
-        ("https", Some((to, ..))) if to == "https" => Ok(url),
-        ("http", Some((to, ..))) if to == "http" || to == "https" => Ok(url),
-        _ => Err(wrong()),
+        ("https", Some((to, ..))) if to == "https" => Some(url),
+        ("http", Some((to, ..))) if to == "http" || to == "https" => Some(url),
+        _ => None,
     }
 }
 

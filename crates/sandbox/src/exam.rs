@@ -34,8 +34,9 @@ impl Exam<'_> {
 /// Returns the hash of bytes (FNV-1a, 64 bits), as a seed.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) fn hash_seed(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// A test of a candidate.
@@ -124,10 +125,10 @@ impl ExamReport {
             report.record_failure(Some(done), format!("the tests {}", tests.ending));
         }
         report.of += exam.tests.len().saturating_sub(done) as u32;
-        let gone = |failure: &&mut ExamFailure| {
+        let gone = report.failure.as_mut().filter(|failure| {
             failure.text.starts_with("Gone") || failure.text.starts_with("the tests ")
-        };
-        if let Some(failure) = report.failure.as_mut().filter(gone)
+        });
+        if let Some(failure) = gone
             && exceeded_limit(candidate.ending)
         {
             failure.text = format!("the candidate {}", candidate.ending);

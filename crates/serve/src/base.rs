@@ -55,10 +55,14 @@ impl Health {
     pub fn check(&self) -> Result<(), Refusal> {
         match self.get() {
             Ready::Yes => Ok(()),
-            Ready::Loading => Err(Refusal::unavailable("loading", "the server is still loading")),
+            Ready::Loading => Err(still_loading()),
             Ready::Draining => Err(Refusal::unavailable("draining", "the server is stopping")),
         }
     }
+}
+
+fn still_loading() -> Refusal {
+    Refusal::unavailable("loading", "the server is still loading")
 }
 
 /// What a server answers with, which is loaded while it listens.
@@ -82,8 +86,7 @@ impl<T> Loaded<T> {
     /// Returns the value, or the reason why the server does not answer.
     pub(crate) fn get(&self) -> Result<&T, Refusal> {
         self.health.check()?;
-        let loading = || Refusal::unavailable("loading", "the server is still loading");
-        self.value.get().ok_or_else(loading)
+        self.value.get().ok_or_else(still_loading)
     }
 
     /// Returns the value, also while the server stops.
@@ -128,12 +131,11 @@ pub(super) fn base_as(
     health: Health,
     metrics: ServerMetrics,
 ) -> Router {
-    let version = move || ready(version_answer(name));
     let common = Router::new()
         .route("/health", get(move || ready(health_answer(word, &health))))
         .route("/metrics", get(text))
         .with_state(metrics)
-        .route("/version", get(version));
+        .route("/version", get(move || ready(version_answer(name))));
     router.merge(common)
 }
 

@@ -68,13 +68,9 @@ async fn read_within(body: Body, most: usize, limit: Duration) -> Result<Receive
 }
 
 async fn collect(mut body: Body, most: usize) -> Result<Received, Refusal> {
-    let too_long = || {
-        let message = format!("the body is longer than {most} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
-    };
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > most {
-        return Err(too_long());
+        return Err(too_long(most));
     }
     let mut received = Received { bytes: Vec::with_capacity(declared), memory: None };
     while let Some(frame) = body.frame().await {
@@ -82,11 +78,16 @@ async fn collect(mut body: Body, most: usize) -> Result<Received, Refusal> {
             .map_err(|error| Refusal::malformed(format!("the body cannot be read: {error}")))?;
         let Ok(part) = frame.into_data() else { continue };
         if received.len() + part.len() > most {
-            return Err(too_long());
+            return Err(too_long(most));
         }
         received.extend(&part).await;
     }
     Ok(received)
+}
+
+fn too_long(most: usize) -> Refusal {
+    let message = format!("the body is longer than {most} bytes");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
 }
 
 #[cfg(test)]

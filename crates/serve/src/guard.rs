@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
@@ -57,16 +57,8 @@ impl Guard {
         headers: &HeaderMap,
         own: Option<IpAddr>,
     ) -> Result<ClientNumber, Refusal> {
-        let all = |name| {
-            let values = headers.get_all(name).into_iter();
-            values.map(|value: &HeaderValue| value.to_str().unwrap_or("\u{fffd}"))
-        };
-        let once = |name: HeaderName| match all(name.clone()).nth(1) {
-            Some(_) => Err(forbidden(format!("the request has two header lines `{name}`"))),
-            None => Ok(all(name).next()),
-        };
         let authority = uri.authority().map(Authority::as_str);
-        for host in once(HOST)?.into_iter().chain(authority) {
+        for host in only_value(headers, HOST)?.into_iter().chain(authority) {
             if !host_of(host).is_some_and(|host| self.is_host(host)) {
                 let remedy = if self.local {
                     "its names are localhost, 127.0.0.1 and [::1]"
@@ -76,7 +68,7 @@ impl Guard {
                 return Err(forbidden(format!("this server is not called {host:?}; {remedy}")));
             }
         }
-        if let Some(origin) = once(ORIGIN)? {
+        if let Some(origin) = only_value(headers, ORIGIN)? {
             let host = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
             if !host.and_then(host_of).is_some_and(|host| self.is_origin(host, own)) {
                 let remedy = if self.local {
@@ -91,7 +83,7 @@ impl Guard {
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
             return Ok(ClientNumber(0));
         }
-        let key = all(AUTHORIZATION).next().and_then(|value| {
+        let key = header_values(headers, AUTHORIZATION).next().and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
@@ -104,23 +96,37 @@ impl Guard {
 
     /// Returns true for a host that this server may have. A rebound name is no address.
     fn is_host(&self, host: &str) -> bool {
-        let is_own = |address: IpAddr| !self.local || address.to_canonical().is_loopback();
-        host.parse().is_ok_and(is_own) || self.is_named(host)
+        let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
+        address.is_ok_and(|address| !self.local || address.is_loopback()) || self.is_named(host)
     }
 
     /// Returns true for the host of a page that may use this server, whose address is `own`.
     fn is_origin(&self, host: &str, own: Option<IpAddr>) -> bool {
-        let of_machine = |address: IpAddr| {
-            let address = address.to_canonical();
-            address.is_loopback() || own.is_some_and(|own| own.to_canonical() == address)
-        };
-        host.parse().is_ok_and(of_machine) || self.is_named(host)
+        let own = own.map(|own| own.to_canonical());
+        let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
+        address.is_ok_and(|address| address.is_loopback() || own == Some(address))
+            || self.is_named(host)
     }
 
     /// Returns true for the name of this machine, and for listed names.
     fn is_named(&self, host: &str) -> bool {
         host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
+    }
+}
+
+/// Returns the values of a header.
+fn header_values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter();
+    values.map(|value| value.to_str().unwrap_or("\u{fffd}"))
+}
+
+/// Returns the value of a header that a request has once.
+fn only_value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
+    let mut values = header_values(headers, name.clone());
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(forbidden(format!("the request has two header lines `{name}`"))),
+        (value, None) => Ok(value),
     }
 }
 

@@ -60,11 +60,11 @@ impl Keys {
     /// If the file cannot be read, has no key, or may be read by other users.
     pub fn add_file(&mut self, path: &Path) -> Result<(), String> {
         let place = path.display().to_string();
-        let failed = |error: std::io::Error| format!("cannot read {place}: {error}");
-        let mut file = File::open(path).map_err(failed)?;
+        let file = File::open(path);
+        let mut file = file.map_err(|error| format!("cannot read {place}: {error}"))?;
         private(&file, &place)?;
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failed)?;
+        file.read_to_string(&mut text).map_err(|error| format!("cannot read {place}: {error}"))?;
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         if lines.is_empty() {
             return Err(format!("{place} has no key; write one a line"));

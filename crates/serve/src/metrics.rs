@@ -181,8 +181,8 @@ impl ServerMetrics {
     }
 
     fn is(&self, name: &str, kind: Kind, labels: usize) -> bool {
-        let fits = |f: &Family| f.name == name && f.kind == kind && f.labels.len() == labels;
-        self.0.families.iter().any(fits)
+        let mut families = self.0.families.iter();
+        families.any(|f| f.name == name && f.kind == kind && f.labels.len() == labels)
     }
 }
 
@@ -192,10 +192,11 @@ fn owned_labels(labels: &[&str]) -> Labels {
 
 /// Formats a set of labels; `bound` is that of a histogram's bucket.
 fn set(names: &[&str], values: &[String], bound: Option<&str>) -> String {
-    let escaped =
-        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let values = values
+        .iter()
+        .map(|value| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
     let mut pairs: Vec<String> =
-        names.iter().zip(values).map(|(n, value)| format!("{n}=\"{}\"", escaped(value))).collect();
+        names.iter().zip(values).map(|(n, value)| format!("{n}=\"{value}\"")).collect();
     pairs.extend(bound.map(|bound| format!("le=\"{bound}\"")));
     if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
 }

@@ -78,8 +78,8 @@ impl RewardServer {
     pub fn router(self: &Arc<Self>) -> Router {
         let mut router = Router::new();
         for route in RewardRoute::ALL {
-            let handle = move |state, request| answer_route(route, state, request);
-            router = router.route(route.path(), post(handle).fallback(other_method));
+            let method = post(move |state, request| answer_route(route, state, request));
+            router = router.route(route.path(), method.fallback(other_method));
         }
         router.fallback(other_path).with_state(Arc::clone(self))
     }

@@ -26,25 +26,20 @@ impl Tls {
     ///
     /// If a file cannot be read, holds no certificate or key, or the key does not fit.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, String> {
-        let place = |path: &Path, error: &dyn std::fmt::Display| {
-            format!("cannot read {}: {error}", path.display())
-        };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect)
-            .map_err(|error| place(certificates, &error))?;
+            .map_err(|error| format!("cannot read {}: {error}", certificates.display()))?;
         if chain.is_empty() {
             return Err(format!("{} has no certificate in PEM", certificates.display()));
         }
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| place(key, &error))?;
-        let unusable = |error: tokio_rustls::rustls::Error| {
-            format!("{} and {}: {error}", certificates.display(), key.display())
-        };
+        let private = PrivateKeyDer::from_pem_file(key)
+            .map_err(|error| format!("cannot read {}: {error}", key.display()))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(unusable)?
-            .with_no_client_auth()
-            .with_single_cert(chain, private)
-            .map_err(unusable)?;
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
+            .map_err(|error| {
+                format!("{} and {}: {error}", certificates.display(), key.display())
+            })?;
         let protocols: &[&[u8]] =
             if cfg!(feature = "grpc") { &[HTTP_2, b"http/1.1"] } else { &[b"http/1.1"] };
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();

@@ -45,10 +45,13 @@ struct MpiPeer {
 impl Carrier {
     pub(super) fn new(world: World, shared: Arc<Mpi>) -> Self {
         let now = Instant::now();
-        let peer =
-            |_| MpiPeer { sending: VecDeque::new(), receiving: None, heard: now, left: false };
-        let peers = (0..world.size()).map(peer).collect();
-        Self { world, shared, peers, beaten: now, told: false }
+        let peers = (0..world.size()).map(|_| MpiPeer {
+            sending: VecDeque::new(),
+            receiving: None,
+            heard: now,
+            left: false,
+        });
+        Self { world, shared, peers: peers.collect(), beaten: now, told: false }
     }
 
     /// Carries messages until all ranks have taken leave, or one has failed.

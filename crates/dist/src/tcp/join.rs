@@ -1,5 +1,6 @@
 //! Rendezvous: every rank reports to rank 0, gets the addresses of all, and connects with those before it.
 
+use std::array;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -91,8 +92,7 @@ impl Meeting<'_> {
         joined[0] = Some(Joined { stream: first, place: format!("at {}", self.address) });
         for (rank, line) in table.lines().enumerate().take(self.launch.rank).skip(1) {
             let mut parts = line.splitn(3, ' ');
-            let mut next = || parts.next().unwrap_or_default();
-            let (host, port_of, place) = (next(), next(), next());
+            let [host, port_of, place] = array::from_fn(|_| parts.next().unwrap_or_default());
             let ip = host.parse().unwrap_or(leader);
             let port_of = port_of.parse().map_err(|_| format!("rank {rank} has no port"))?;
             let mut stream = self.connect(&SocketAddr::new(ip, port_of).to_string())?;

@@ -56,9 +56,16 @@ pub fn byte_level_bpe(
     vocab_size: usize,
     pieces: impl Fn(&str) -> Option<(&str, &str)> + Sync,
 ) -> Result<String, ModelError> {
-    let failed = |e: tokenizers::Error| {
+    train_bpe(texts, vocab_size, &pieces).map_err(|e| {
         ModelError::new(ModelErrorKind::Argument, format!("cannot train a tokenizer: {e}"))
-    };
+    })
+}
+
+fn train_bpe(
+    texts: &[String],
+    vocab_size: usize,
+    pieces: &(impl Fn(&str) -> Option<(&str, &str)> + Sync),
+) -> tokenizers::Result<String> {
     let mut trainer = BpeTrainer::builder()
         .vocab_size(vocab_size)
         .show_progress(false)
@@ -66,25 +73,23 @@ pub fn byte_level_bpe(
         .special_tokens(SPECIAL.iter().map(|token| AddedToken::from(*token, true)).collect())
         .build();
     let byte_level = ByteLevel::new(false, true, true);
-    let words = |text: &str| -> tokenizers::Result<Vec<String>> {
+    trainer.feed(texts.iter(), |text| {
         let mut text = PreTokenizedString::from(text);
         byte_level.pre_tokenize(&mut text)?;
         let words = text.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
-        Ok(words.into_iter().flat_map(|(word, ..)| split(word, &pieces)).collect())
-    };
-    trainer.feed(texts.iter(), words).map_err(failed)?;
+        Ok(words.into_iter().flat_map(|(word, ..)| split(word, pieces)).collect())
+    })?;
     let mut model = BPE::default();
-    let special = trainer.train(&mut model).map_err(failed)?;
+    let special = trainer.train(&mut model)?;
     let mut tokenizer =
         TokenizerBuilder::<BPE, NormalizerWrapper, ByteLevel, ByteLevel, ByteLevel>::new()
             .with_model(model)
             .with_pre_tokenizer(Some(byte_level))
             .with_post_processor(Some(byte_level))
             .with_decoder(Some(byte_level))
-            .build()
-            .map_err(failed)?;
-    tokenizer.add_special_tokens(special).map_err(failed)?;
-    tokenizer.to_string(true).map_err(failed)
+            .build()?;
+    tokenizer.add_special_tokens(special)?;
+    tokenizer.to_string(true)
 }
 
 /// Splits a byte-level word where its pieces meet. The space before a word is written `Ġ`.
@@ -117,8 +122,7 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     let generation = json!({ "eos_token_id": [2], "pad_token_id": 0 });
     let text = format!("{config:#}");
     let parsed = parse(&text)?;
-    std::fs::create_dir_all(dir)
-        .map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
+    std::fs::create_dir_all(dir).map_err(|e| ModelError::cannot("make", dir, e))?;
     write(dir, "config.json", text)?;
     write(dir, "tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write(dir, "generation_config.json", format!("{generation:#}"))?;
@@ -171,8 +175,7 @@ pub(super) fn parse(config: &str) -> Result<HfConfig, ModelError> {
 /// Writes a file of a model directory.
 pub(super) fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> Result<(), ModelError> {
     let path = dir.join(name);
-    std::fs::write(&path, bytes)
-        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
+    std::fs::write(&path, bytes).map_err(|e| ModelError::cannot("write", &path, e))
 }
 
 /// Generates the random values of a tensor. They depend on its name.

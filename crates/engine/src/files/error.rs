@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use maverl_hub::{HubError, HubErrorKind};
@@ -49,6 +50,24 @@ impl ModelError {
     /// Creates an error of the operating system.
     pub fn io(message: impl Into<String>, source: io::Error) -> Self {
         Self::new(ModelErrorKind::Io, message).with_source(source)
+    }
+
+    /// Creates an error of the operating system with a file or directory. `verb` is what cannot be done with it.
+    pub(crate) fn cannot(verb: &str, path: &Path, source: io::Error) -> Self {
+        Self::io(format!("cannot {verb} {}: {source}", path.display()), source)
+    }
+
+    /// Creates an error of the operating system whose message begins with a path.
+    pub(crate) fn at_path(path: &Path, source: io::Error) -> Self {
+        Self::io(format!("{}: {source}", path.display()), source)
+    }
+
+    /// Creates an error of content that is not valid, whose message begins with its place.
+    pub(crate) fn invalid(
+        place: impl fmt::Display,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(ModelErrorKind::Invalid, format!("{place}: {source}")).with_source(source)
     }
 
     /// Sets the source.

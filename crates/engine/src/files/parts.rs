@@ -94,6 +94,10 @@ pub type LayerShape = Layer<LinearShape, NormShape>;
 type NamedShape = (String, Vec<usize>);
 
 impl LinearShape {
+    pub(super) fn new(name: &'static str, output: usize, input: usize, bias: bool) -> Self {
+        Self { name, output, input, bias }
+    }
+
     fn tensors(self) -> impl Iterator<Item = NamedShape> {
         let Self { name, output, input, bias } = self;
         let bias = bias.then(|| (format!("{name}.bias"), vec![output]));

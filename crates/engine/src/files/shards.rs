@@ -160,9 +160,9 @@ impl Shards {
     }
 
     fn stored_tensor(&self, name: &str) -> Result<&Stored, ModelError> {
-        let missing =
-            || ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: missing"));
-        self.tensors.get(name).ok_or_else(missing)
+        self.tensors.get(name).ok_or_else(|| {
+            ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: missing"))
+        })
     }
 
     fn bytes(&self, stored: &Stored) -> &[u8] {
@@ -221,9 +221,9 @@ impl Shards {
                 ));
             }
         }
+        let extra = self.names().filter(|name| !wanted.contains_key(*name));
         // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
-        let known = |name: &str| wanted.contains_key(name) || name.contains("rotary_emb.inv_freq");
-        let extra = self.names().filter(|name| !known(name));
+        let extra = extra.filter(|name| !name.contains("rotary_emb.inv_freq"));
         problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
         if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }
     }
@@ -273,11 +273,10 @@ pub(crate) fn list_problems(problems: &[String]) -> String {
 
 #[allow(unsafe_code)] // weights are mapped, not copied
 fn map(path: &Path) -> Result<Mmap, ModelError> {
-    let failed = |e: std::io::Error| ModelError::io(format!("{}: {e}", path.display()), e);
-    let file = open_file(path).map_err(failed)?;
+    let file = open_file(path).map_err(|e| ModelError::at_path(path, e))?;
     // SAFETY: the map is read-only and lives no longer than this process needs it; a checkpoint that another process
     // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.
-    unsafe { Mmap::map(&file) }.map_err(failed)
+    unsafe { Mmap::map(&file) }.map_err(|e| ModelError::at_path(path, e))
 }
 
 #[cfg(test)]

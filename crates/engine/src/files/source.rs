@@ -109,7 +109,7 @@ impl ModelFiles {
         match read_file(&path) {
             Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ModelError::io(format!("{}: {error}", path.display()), error)),
+            Err(error) => Err(ModelError::at_path(&path, error)),
         }
     }
 
@@ -124,10 +124,9 @@ impl ModelFiles {
         else {
             return Ok(Vec::new());
         };
-        let failed = |e: std::io::Error| ModelError::io(format!("{}: {e}", path.display()), e);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        for entry in std::fs::read_dir(&path).map_err(|e| ModelError::at_path(&path, e))? {
+            let entry = entry.map_err(|e| ModelError::at_path(&path, e))?;
             if let Some(name) = entry.file_name().to_str().filter(|_| entry.path().is_file()) {
                 names.push(format!("{folder}/{name}"));
             }

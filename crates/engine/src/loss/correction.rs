@@ -67,15 +67,15 @@ pub struct MaskOptions {
 /// [2510.18855]: https://arxiv.org/abs/2510.18855
 pub fn correction_weights(correction: Correction, trainer: &[f32], rollout: &[f32]) -> Vec<f64> {
     assert_eq!(trainer.len(), rollout.len(), "correction_weights: one log-prob of each per token");
-    let ratios = || trainer.iter().zip(rollout).map(|(t, r)| f64::from(*t) - f64::from(*r));
+    let ratios = trainer.iter().zip(rollout).map(|(t, r)| f64::from(*t) - f64::from(*r));
     match correction {
         Correction::None => vec![1.0; trainer.len()],
         Correction::Truncate(TruncateOptions { cap }) => {
-            ratios().map(|log_ratio| at_most(log_ratio.exp(), cap)).collect()
+            ratios.map(|log_ratio| at_most(log_ratio.exp(), cap)).collect()
         }
-        Correction::MaskTokens(mask) => ratios().map(|log_ratio| mask.weight(log_ratio)).collect(),
+        Correction::MaskTokens(mask) => ratios.map(|log_ratio| mask.weight(log_ratio)).collect(),
         Correction::MaskSequences(mask) => {
-            let mean = ratios().sum::<f64>() / trainer.len().max(1) as f64;
+            let mean = ratios.sum::<f64>() / trainer.len().max(1) as f64;
             vec![mask.weight(mean); trainer.len()]
         }
     }

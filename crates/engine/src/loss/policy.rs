@@ -175,8 +175,8 @@ fn surrogates(
         return;
     }
     let share = if ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
-    let whole = |of: &dyn Fn(usize) -> f64| share * (0..n).map(of).sum::<f64>();
-    let (logp, log_ratio) = (whole(&|t| f64::from(row.logp[t])), whole(&|t| log_ratio(row, t)));
+    let logp = share * row.logp.iter().map(|&logp| f64::from(logp)).sum::<f64>();
+    let log_ratio = share * (0..n).map(|t| log_ratio(row, t)).sum::<f64>();
     // If all tokens have the same advantage, the mean is that advantage, without rounding.
     let first = advantages.first().copied().unwrap_or(0.0);
     let above: f64 = advantages.iter().map(|&a| f64::from(a) - f64::from(first)).sum();

@@ -79,32 +79,32 @@ pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
     let PreferenceOptions { loss: kind, beta, label_smoothing: s, .. } = *options;
     let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
     let d = beta * (chosen - rejected);
-    let loss = |value, grad: f64, scales: (f64, f64)| PreferenceLoss {
+    let (value, grad, scales): (f64, f64, (f64, f64)) = match kind {
+        PairLoss::Sigmoid => {
+            let value = (1.0 - s) * softplus(-d) + s * softplus(d);
+            (value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
+        }
+        PairLoss::Hinge => {
+            let grad = if d < 1.0 { -beta } else { 0.0 };
+            (1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
+        }
+        PairLoss::Ipo => {
+            let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
+            let error = chosen / own - rejected / other - 1.0 / (2.0 * beta);
+            (error * error, 2.0 * error, (1.0 / own, 1.0 / other))
+        }
+        PairLoss::Robust => {
+            let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
+            let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
+            (value, grad, (1.0, 1.0))
+        }
+    };
+    PreferenceLoss {
         value,
         chosen: grad * scales.0,
         rejected: -grad * scales.1,
         reward_chosen: beta * chosen,
         reward_rejected: beta * rejected,
-    };
-    match kind {
-        PairLoss::Sigmoid => {
-            let value = (1.0 - s) * softplus(-d) + s * softplus(d);
-            loss(value, beta * (s * sigmoid(d) - (1.0 - s) * sigmoid(-d)), (1.0, 1.0))
-        }
-        PairLoss::Hinge => {
-            let grad = if d < 1.0 { -beta } else { 0.0 };
-            loss(1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
-        }
-        PairLoss::Ipo => {
-            let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);
-            let error = chosen / own - rejected / other - 1.0 / (2.0 * beta);
-            loss(error * error, 2.0 * error, (1.0 / own, 1.0 / other))
-        }
-        PairLoss::Robust => {
-            let value = ((1.0 - s) * softplus(-d) - s * softplus(d)) / (1.0 - 2.0 * s);
-            let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
-            loss(value, grad, (1.0, 1.0))
-        }
     }
 }
 

@@ -126,7 +126,8 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<Self, ModelError> {
         let embed = get(EMBEDDING)?;
         let shapes = config.layers.iter().enumerate();
-        let layers = shapes.map(|(index, shape)| load_layer(index, shape, get));
+        let layers =
+            shapes.map(|(index, shape)| load_layer(shape, &|name| get(&in_layer(index, name))));
         let layers = layers.collect::<Result<_, _>>()?;
         let norm = load_norm(&config.norm, get)?;
         let head = if config.tie_word_embeddings { embed.clone() } else { get(HEAD)? };
@@ -317,14 +318,12 @@ impl<O: Ops> Decoder<O> {
     }
 }
 
-/// Loads the weights of layer `index`.
+/// Loads the weights of a layer.
 fn load_layer<O: Ops>(
-    index: usize,
     shape: &LayerShape,
     get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
 ) -> Result<Layer<Linear<O>, Norm<O>>, ModelError> {
-    let get = |name: &str| get(&in_layer(index, name));
-    shape.try_map(&|shape| load_linear(shape, &get), &|shape| load_norm(shape, &get))
+    shape.try_map(&|shape| load_linear(shape, get), &|shape| load_norm(shape, get))
 }
 
 /// Loads the weights of a linear map.

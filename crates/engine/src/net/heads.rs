@@ -85,8 +85,8 @@ impl ValueHead {
     fn of_width(kind: HeadKind, width: usize) -> Self {
         let shapes = [("weight", vec![1, width]), ("bias", vec![1])].into_iter();
         let shapes = shapes.take(if kind == HeadKind::Reward { 1 } else { 2 });
-        let named = |(part, shape)| (format!("{}.{part}", kind.name()), shape);
-        Self { kind, params: Params::zeros(shapes.map(named)) }
+        let named = shapes.map(|(part, shape)| (format!("{}.{part}", kind.name()), shape));
+        Self { kind, params: Params::zeros(named) }
     }
 
     /// Reads the head in a model directory; `None` if the directory has none of this kind.

@@ -105,8 +105,9 @@ impl Adapter {
             if matches!(part, LoraFactor::A) {
                 let bound = (target.input as f64).sqrt().recip();
                 let stream = derive_seed(seed, index as u64);
-                let draw = |i| (bound * (2.0 * uniform_number(stream, i) - 1.0)) as f32;
-                values.iter_mut().zip(0..).for_each(|(value, i)| *value = draw(i));
+                for (value, i) in values.iter_mut().zip(0..) {
+                    *value = (bound * (2.0 * uniform_number(stream, i) - 1.0)) as f32;
+                }
             }
             Ok(())
         })

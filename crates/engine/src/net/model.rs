@@ -277,7 +277,7 @@ pub(super) fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Mode
         .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
     folder
         .and_then(|()| std::fs::write(&path, bytes))
-        .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
+        .map_err(|e| ModelError::cannot("write", &path, e))
 }
 
 /// Largest change of logits by a merge in f32, relative to the largest of them (or 1).

@@ -240,11 +240,11 @@ impl RewardModel {
         let (mut logits, mut pool, mut left) = (Vec::new(), Pool::default(), rows);
         while !left.is_empty() {
             let mut used = 0;
-            let fits = |(ids, _): &&(Vec<u32>, usize)| {
+            let fitting = left.iter().take_while(|(ids, _)| {
                 used += ids.len();
                 used <= tokens
-            };
-            let (now, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+            });
+            let (now, later) = left.split_at(fitting.count().max(1));
             left = later;
             logits.extend(if self.is_linear() {
                 self.score_rows(now, &mut pool)?

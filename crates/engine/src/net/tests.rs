@@ -220,7 +220,6 @@ pub(super) fn gradients_of<'m>(
     let (decoder, offsets) = (&model.decoder, [0, targets.len()]);
     let loss = |_, _: [&[f32]; 2], [out, _]: [&mut [f32]; 2]| {
         out.copy_from_slice(dlogp);
-        Ok(())
     };
     let dhidden = decoder.loss(tape.hidden(), targets, &even, &offsets, loss, &mut gradients);
     let dhidden = dhidden.unwrap();

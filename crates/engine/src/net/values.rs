@@ -163,14 +163,13 @@ impl<O: Memory> Params<O> {
     ///
     /// If the device fails.
     pub fn checksum(&self, ops: &O) -> Result<u64, ModelError> {
-        let hash = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
         let all = self.storage.read();
         let values = ops.read_weights(&all)?;
         let chunks: Vec<u64> = values
             .par_chunks(1 << 16)
-            .map(|chunk| chunk.iter().fold(SEED, |sum, v| hash(sum, u64::from(v.to_bits()))))
+            .map(|chunk| chunk.iter().fold(SEED, |sum, v| hash_word(sum, u64::from(v.to_bits()))))
             .collect();
-        Ok(chunks.into_iter().fold(SEED, hash))
+        Ok(chunks.into_iter().fold(SEED, hash_word))
     }
 
     /// Returns tensors of the same names and places over another array.
@@ -196,6 +195,11 @@ impl<O: Memory> Params<O> {
     pub fn elements(&self) -> usize {
         self.vars.last().map_or(0, |(_, var)| var.range.end.next_multiple_of(ALIGN))
     }
+}
+
+/// Adds a word to a hash.
+fn hash_word(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
 /// A tensor in row-major order: a range of [`Params`]. Clones share the array: a write through one is visible through

@@ -46,15 +46,14 @@ impl Row {
     /// Returns an error if the parts of a row do not fit together.
     pub(super) fn check(&self, index: usize, objective: Objective) -> Result<(), ModelError> {
         let n = self.completion.len();
-        let differs = |list: &[f32]| list.len() != n;
         let what = if self.prompt.is_empty() || n == 0 {
             "has no prompt or no completion".to_owned()
         } else if !(self.temperature.is_finite() && self.temperature > 0.0) {
             format!("has temperature {}; a greedy row is scored at 1", self.temperature)
-        } else if !self.weights.is_empty() && differs(&self.weights) {
+        } else if !self.weights.is_empty() && self.weights.len() != n {
             format!("has {} weights for {n} completion tokens", self.weights.len())
         } else if objective == Objective::PolicyGradient
-            && (differs(&self.logprobs) || differs(&self.advantages))
+            && (self.logprobs.len() != n || self.advantages.len() != n)
         {
             let (logprobs, advantages) = (self.logprobs.len(), self.advantages.len());
             format!(
@@ -197,28 +196,26 @@ impl Batch {
 
     /// Returns an error if the rows do not fit the objective.
     pub(super) fn check(&self) -> Result<(), ModelError> {
-        let wrong = |what: String| Err(ModelError::new(ModelErrorKind::Argument, what));
-        if self.minibatches == 0 || self.epochs == 0 {
-            let (minibatches, epochs) = (self.minibatches, self.epochs);
-            return wrong(format!(
-                "a batch has {minibatches} minibatches and {epochs} epochs; both are at least 1"
-            ));
-        }
         let rows = self.rows.len();
-        if !rows.is_multiple_of(self.together()) {
-            return wrong(format!("{rows} rows are not pairs"));
-        }
-        if !self.pairs.is_empty() {
-            let sum: usize = self.pairs.iter().flatten().sum();
-            let empty = self.pairs.iter().flatten().any(|&rows| rows == 0);
-            if self.objective.rows() != 2 || sum != rows || empty {
-                return wrong(format!(
-                    "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
-                ));
-            }
-        }
-        let mut rows = self.rows.iter().enumerate();
-        rows.try_for_each(|(index, row)| row.check(index, self.objective))
+        let sum: usize = self.pairs.iter().flatten().sum();
+        let empty = self.pairs.iter().flatten().any(|&rows| rows == 0);
+        let paired = self.objective.rows() == 2 && sum == rows && !empty;
+        let what = if self.minibatches == 0 || self.epochs == 0 {
+            let (minibatches, epochs) = (self.minibatches, self.epochs);
+            format!(
+                "a batch has {minibatches} minibatches and {epochs} epochs; both are at least 1"
+            )
+        } else if !rows.is_multiple_of(self.together()) {
+            format!("{rows} rows are not pairs")
+        } else if !self.pairs.is_empty() && !paired {
+            format!(
+                "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
+            )
+        } else {
+            let mut rows = self.rows.iter().enumerate();
+            return rows.try_for_each(|(index, row)| row.check(index, self.objective));
+        };
+        Err(ModelError::new(ModelErrorKind::Argument, what))
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn halves(a: u64, b: u64) -> Vec<f32> {
 
 /// Decodes the counters of [`halves`].
 pub(super) fn whole_counters(halves: &[f32]) -> (u64, u64) {
-    let at = |i: usize| halves.get(i).map_or(0, |&half| half as u64);
-    (at(0) << 24 | at(1), at(2) << 24 | at(3))
+    let mut parts = [0; 4];
+    parts.iter_mut().zip(halves).for_each(|(part, &half)| *part = half as u64);
+    (parts[0] << 24 | parts[1], parts[2] << 24 | parts[3])
 }

@@ -39,8 +39,8 @@ impl ColumnRecorder {
     pub(super) fn new(batch: &Batch) -> Option<Self> {
         let records = batch.record_tokens && batch.objective == Objective::PolicyGradient;
         records.then(|| {
-            let row = |row: &Row| vec![f32::NAN; row.completion.len()];
-            let unknown: Vec<Vec<f32>> = batch.rows.iter().map(row).collect();
+            let lengths = batch.rows.iter().map(|row| row.completion.len());
+            let unknown: Vec<Vec<f32>> = lengths.map(|length| vec![f32::NAN; length]).collect();
             let columns = TokenColumns {
                 entropy: unknown.clone(),
                 reference: unknown.clone(),
@@ -83,10 +83,9 @@ impl ColumnRecorder {
         let Some(channel) = peers.channel() else { return Ok(()) };
         let TokenColumns { entropy, reference, moved, mismatch } = &mut self.columns;
         let columns = [entropy, reference, moved, mismatch];
-        let of = |row: usize| columns.iter().map(move |column| column[row].clone());
         let lists: Vec<Vec<f32>> = (0..self.seen.len())
-            .flat_map(|row| of(row).map(move |list| (row, list)))
-            .map(|(row, list)| if self.seen[row] { list } else { Vec::new() })
+            .flat_map(|row| columns.iter().map(move |column| (row, &column[row])))
+            .map(|(row, list)| if self.seen[row] { list.clone() } else { Vec::new() })
             .collect();
         let all = channel.all_gather(&peers::encode(&lists)).map_err(lost_rank)?;
         for bytes in &all {

@@ -7,8 +7,6 @@ mod scale;
 pub(crate) use joint::{Joint, SharedTrunk};
 pub use scale::Scale;
 
-use maverl_kernels::attention::Packing;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,8 +14,8 @@ use crate::files::Shards;
 use crate::files::save::{self, SavedTensor};
 use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
-use crate::net::ops::{Backend, Buffer, Cpu};
-use crate::net::{Adapter, Context, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
+use crate::net::ops::{Backend, Cpu};
+use crate::net::{Adapter, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::micro_batches;
@@ -114,8 +112,8 @@ impl<O: Backend> Critic<O> {
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let lengths = texts.iter().map(|text| text.ids.len());
-        let own = |own: Range<usize>| self.own_values(policy, &texts[own]);
-        self.body.peers.lists(lengths, own).map_err(|error| self.failed_pass(&error))
+        let values = self.body.peers.lists(lengths, |own| self.own_values(policy, &texts[own]));
+        values.map_err(|error| self.failed_pass(&error))
     }
 
     /// Computes the values of texts on this rank.
@@ -144,22 +142,13 @@ impl<O: Backend> Critic<O> {
         policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let (decoder, ops) = (&self.body.trunk.as_ref().unwrap_or(policy).decoder, &self.body.ops);
+        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
         let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = |text: &ValueText| {
-            let ids = &text.ids[..=text.ids.len() - text.places];
-            let positions: Vec<u32> = (0..ids.len() as u32).collect();
-            let whole = [0, ids.len()];
-            let context = Context::Packed(Packing::from_offsets(&whole));
-            let hidden = decoder.forward(ids, &positions, context, &mut pool)?;
-            let last = ops.pick(&hidden, hidden.len() / ids.len(), &[ids.len() as u32 - 1])?;
-            let state = ops.read(&last)?.into_owned();
-            pool.give([hidden]);
-            Ok(state)
-        };
         let lengths = texts.iter().map(|text| text.ids.len());
-        let own = |own: Range<usize>| texts[own].iter().map(state).collect();
-        self.body.peers.lists(lengths, own).map_err(|error| self.failed_pass(&error))
+        let states = self.body.peers.lists(lengths, |own| {
+            texts[own].iter().map(|text| pass::first_state(decoder, text, &mut pool)).collect()
+        });
+        states.map_err(|error| self.failed_pass(&error))
     }
 
     /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
@@ -238,7 +227,7 @@ impl<O: Backend> Critic<O> {
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
-        made.map_err(|e| ModelError::io(format!("cannot make {}: {e}", dir.display()), e))?;
+        made.map_err(|error| ModelError::cannot("make", &dir, error))?;
         if let Some(trunk) = &self.body.trunk {
             self.body.ops.host(trunk)?.save(&dir)?;
         }
@@ -301,32 +290,27 @@ impl<O: Backend> Body<O> {
         let mut of_head = Gradients::new(self.head.params());
         // No value of a hidden state depends on a separate output head.
         if self.head.kind() != HeadKind::Likelihood {
-            let output = |(name, _): &(String, _)| name == "lm_head.weight";
-            of_trunk.mark_unused(trunk.trainable().vars().iter().position(output));
+            let mut vars = trunk.trainable().vars().iter();
+            of_trunk.mark_unused(vars.position(|(name, _)| name == "lm_head.weight"));
         }
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.peers.channel().map(|_| std::mem::take(sums));
-        let lengths = |rows: &'_ [&Aimed<'_>]| {
-            rows.iter().map(|row| row.text.ids.len()).collect::<Vec<_>>().into_iter()
-        };
         let weight = weight(rows);
-        let mut left = &rows[self.peers.share(lengths(rows), 1)];
-        for micro in micro_batches(lengths(left), self.micro_batch_tokens) {
+        let mut left = &rows[self.peers.share(rows.iter().map(|row| row.text.ids.len()), 1)];
+        let lengths = left.iter().map(|row| row.text.ids.len());
+        for micro in micro_batches(lengths, self.micro_batch_tokens) {
             let (now, later) = left.split_at(micro);
             left = later;
             let packed = pass::pack_texts(&self.head, now.iter().map(|row| row.text));
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
-            let slopes = |rows: Range<usize>, mut values: &[f32]| {
-                let mut slopes = Vec::new();
-                for row in &now[rows] {
-                    let (own, others) = values.split_at(row.text.places);
-                    values = others;
-                    slopes.extend(row.grads(own, weight, self.spec.limits, sums));
-                }
-                slopes
-            };
-            let of = (&mut of_trunk, &mut of_head);
-            pass::backward(&self.head, &trunk.decoder, (&packed, tape), slopes, of, &mut pool)?;
+            pass::backward(
+                &self.head,
+                &trunk.decoder,
+                (&packed, tape),
+                |rows, values| all_grads(&now[rows], values, weight, self.spec.limits, sums),
+                (&mut of_trunk, &mut of_head),
+                &mut pool,
+            )?;
         }
         if let Some(before) = before {
             self.peers.combine(&self.ops, &mut of_trunk)?;
@@ -340,7 +324,7 @@ impl<O: Backend> Body<O> {
 }
 
 fn failed_critic(policy: &str, error: &ModelError) -> RuntimeError {
-    RuntimeError::Model { worker: policy.to_owned(), source: error.clone() }
+    error.clone().in_worker(policy)
 }
 
 /// Returns the directory of the critic in a policy's directory.
@@ -371,6 +355,23 @@ impl Aimed<'_> {
             }
         }
     }
+}
+
+/// Computes the derivatives of the loss by the values of rows, which follow each other.
+fn all_grads(
+    rows: &[&Aimed<'_>],
+    mut values: &[f32],
+    weight: f64,
+    limits: ValueLimits,
+    sums: &mut ValueLoss,
+) -> Vec<f32> {
+    let mut grads = Vec::new();
+    for row in rows {
+        let (own, others) = values.split_at(row.text.places);
+        values = others;
+        grads.extend(row.grads(own, weight, limits, sums));
+    }
+    grads
 }
 
 /// Sums for [`ValueStats`].

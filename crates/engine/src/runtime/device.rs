@@ -153,12 +153,11 @@ impl OpenDevice {
             }
             DeviceChoice::Cuda(number) => number,
         };
-        let failed = |error: maverl_kernels::cuda::CudaError| error.to_string();
-        let gpu = Gpu::with_modules(number, &MODEL).map_err(failed)?;
+        let gpu = Gpu::with_modules(number, &MODEL).map_err(|error| error.to_string())?;
+        let name = gpu.name().map_err(|error| error.to_string())?;
         let by =
             gpu.library_version().map_or_else(|_| String::new(), |of| format!(", cuBLASLt {of}"));
-        let name = format!("{choice} ({}{by})", gpu.name().map_err(failed)?);
-        Ok((DeviceKernels::Cuda(gpu), name))
+        Ok((DeviceKernels::Cuda(gpu), format!("{choice} ({name}{by})")))
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -273,22 +272,22 @@ impl AskedDevice<'_> {
         config: impl Fn(&WorkerSpec) -> Option<HfConfig>,
         opened: &mut Vec<OpenedDevice>,
     ) -> Result<OpenedDevice, RuntimeError> {
-        let failed = |reason| refused_device(&self.key, choice, reason);
         let mut reasons: Vec<String> = choice.unavailable().into_iter().collect();
         if reasons.is_empty() {
             for worker in &self.workers {
                 let found = choice.unsupported_features(worker, config(worker).as_ref());
-                let named = |reason: String| format!("worker group `{}`: {reason}", worker.name);
-                reasons.extend(found.into_iter().map(named));
+                let found = found.into_iter();
+                reasons.extend(found.map(|what| format!("worker group `{}`: {what}", worker.name)));
             }
         }
         if !reasons.is_empty() {
-            return Err(failed(reasons.join("; ")));
+            return Err(refused_device(&self.key, choice, reasons.join("; ")));
         }
         if let Some(found) = opened.iter().find(|found| found.choice == choice) {
             return Ok(found.clone());
         }
-        let (device, name) = OpenDevice::open(choice).map_err(failed)?;
+        let (device, name) =
+            OpenDevice::open(choice).map_err(|reason| refused_device(&self.key, choice, reason))?;
         let found = OpenedDevice { device, choice, name };
         opened.push(found.clone());
         Ok(found)

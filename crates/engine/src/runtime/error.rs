@@ -96,3 +96,10 @@ pub enum RuntimeError {
         problem: String,
     },
 }
+
+impl ModelError {
+    /// Converts the error to one of a worker group.
+    pub(super) fn in_worker(self, worker: impl Into<String>) -> RuntimeError {
+        RuntimeError::Model { worker: worker.into(), source: self }
+    }
+}

@@ -123,9 +123,7 @@ impl Host {
 
     /// Returns the cost of all completions so far.
     pub fn work(&self) -> Vec<EngineStats> {
-        let lock =
-            |work: &Arc<Mutex<EngineStats>>| *work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.work.iter().map(lock).collect()
+        self.work.iter().map(|work| *work.lock().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
     /// Returns the blocks of the key-value cache.
@@ -145,10 +143,8 @@ impl Host {
         dir: &Path,
         version: u64,
     ) -> Result<String, RuntimeError> {
-        let model = self.base.load_adapter(dir).map_err(|source| RuntimeError::Model {
-            worker: self.base.base_name().to_owned(),
-            source,
-        })?;
+        let model = self.base.load_adapter(dir);
+        let model = model.map_err(|error| error.in_worker(self.base.base_name()))?;
         let fingerprint = model.fingerprint();
         self.put_model(place, model, version).await?;
         Ok(fingerprint)

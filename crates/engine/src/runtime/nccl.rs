@@ -61,8 +61,12 @@ impl Transfer for NcclDevices {
             .iter()
             .map(|part| NcclSpan { at: part.address(), bytes: part.len() })
             .collect();
-        let mut done = || done().map_err(|error| error.to_string());
         // SAFETY: the slices borrow their memory during the call, those that are received into alone.
-        unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost_rank)
+        let exchanged = unsafe {
+            self.nccl.exchange(stream, &sends, &receives, &mut || {
+                done().map_err(|error| error.to_string())
+            })
+        };
+        exchanged.map_err(lost_rank)
     }
 }

@@ -261,7 +261,6 @@ mod tests {
             let hidden = packed.predicting(ops, tape.hidden()).unwrap();
             let loss = |_, _: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
                 dlogp.fill(0.3);
-                Ok(())
             };
             let PackedRows { targets, inv_temperature, completions, .. } = &packed;
             let decoder = &model.decoder;

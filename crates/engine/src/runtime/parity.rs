@@ -42,27 +42,33 @@ pub fn compare_step(
     source: &ModelSource,
     rows: &[Row],
 ) -> Result<StepDifference, RuntimeError> {
-    let failed = |source: ModelError| RuntimeError::Model { worker: device.to_string(), source };
-    let model = Model::load(&ModelFiles::new(source)).map_err(failed)?;
-    let cpu = |precision| score_and_differentiate(&Cpu { precision }, &model, rows).map_err(failed);
-    let (exact, cpu) = (cpu(Precision::F32)?, cpu(Precision::Bf16)?);
+    let (model, exact, cpu) =
+        score_on_cpu(source, rows).map_err(|error| error.in_worker(device.to_string()))?;
     let opened = OpenDevice::open(device).map_err(|reason| refused_device(KEY, device, reason));
-    let (device, _) = opened?;
-    let device = match &device {
+    let found = match &opened?.0 {
         OpenDevice::Cpu => {
             score_and_differentiate(&Cpu { precision: Precision::Bf16 }, &model, rows)
         }
         OpenDevice::Emulated(ops) => score_and_differentiate(ops, &model, rows),
         OpenDevice::Cuda(ops) => score_and_differentiate(ops, &model, rows),
     };
-    Ok(StepDifference::of(&exact, &cpu, &device.map_err(failed)?))
+    let found = found.map_err(|error| error.in_worker(device.to_string()))?;
+    Ok(StepDifference::of(&exact, &cpu, &found))
+}
+
+/// Loads a model, and scores rows on the CPU with products in f32, then in bf16.
+fn score_on_cpu(
+    source: &ModelSource,
+    rows: &[Row],
+) -> Result<(Model, ScoredRows, ScoredRows), ModelError> {
+    let model = Model::load(&ModelFiles::new(source))?;
+    let exact = score_and_differentiate(&Cpu { precision: Precision::F32 }, &model, rows)?;
+    let rounded = score_and_differentiate(&Cpu { precision: Precision::Bf16 }, &model, rows)?;
+    Ok((model, exact, rounded))
 }
 
 impl StepDifference {
     fn of(exact: &ScoredRows, cpu: &ScoredRows, device: &ScoredRows) -> Self {
-        let dot = |a: &[f32], b: &[f32]| -> f64 {
-            a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-        };
         let (a, b) = (&cpu.gradients, &device.gradients);
         let between = logprob_differences(cpu, device);
         let sum: f64 = between.iter().copied().map(f64::from).sum();
@@ -70,7 +76,7 @@ impl StepDifference {
             tokens: between.len(),
             logprob: largest(&between),
             mean: sum / between.len().max(1) as f64,
-            cosine: dot(a, b) / (dot(a, a) * dot(b, b)).sqrt(),
+            cosine: dot_product(a, b) / (dot_product(a, a) * dot_product(b, b)).sqrt(),
             from_f32: [cpu, device].map(|scored| largest(&logprob_differences(exact, scored))),
         }
     }
@@ -79,6 +85,10 @@ impl StepDifference {
 /// Returns the differences of log-probs.
 fn logprob_differences(a: &ScoredRows, b: &ScoredRows) -> Vec<f32> {
     a.logprobs.iter().zip(&b.logprobs).map(|(a, b)| (a - b).abs()).collect()
+}
+
+fn dot_product(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
 fn largest(values: &[f32]) -> f32 {
@@ -105,10 +115,7 @@ pub(super) fn score_and_differentiate<O: Backend>(
         targets,
         inv_temperature,
         completions,
-        |some, _, derivatives| {
-            weigh_logprobs(&rows, completions, some, derivatives);
-            Ok(())
-        },
+        |some, _, derivatives| weigh_logprobs(&rows, completions, some, derivatives),
         &mut gradients,
     )?;
     let dhidden = packed.spread(ops, &dhidden)?;

@@ -130,22 +130,33 @@ impl Peers {
     ) -> Result<(), ModelError> {
         let Some(channel) = &self.channel else { return Ok(()) };
         let shards = self.shards(gradients.elements());
-        let count = |reached: &mut [f32]| channel.all_reduce(reached).map_err(lost_rank);
+        gradients.combine(
+            |reached| channel.all_reduce(reached).map_err(lost_rank),
+            |sums| self.add_sums(channel, ops, sums, &shards),
+        )
+    }
+
+    /// Adds the sums of all ranks: those of this rank's shard, or all.
+    fn add_sums<O: Ops>(
+        &self,
+        channel: &Channel,
+        ops: &O,
+        sums: &mut O::Sums,
+        shards: &[Range<usize>],
+    ) -> Result<(), ModelError> {
         #[cfg(feature = "cuda")]
         if let Some(transfer) = &self.transfer {
-            return gradients.combine(count, |sums| {
-                ops.reduce(&**transfer, sums, &shards)?;
-                if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, &shards) }
-            });
+            ops.reduce(&**transfer, sums, shards)?;
+            return if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, shards) };
         }
-        let mut add = |values: &mut [f32]| {
-            if self.sharded {
-                channel.reduce_scatter(values, &shards).map_err(lost_rank)
+        ops.update_sums(sums, &mut |values| {
+            let added = if self.sharded {
+                channel.reduce_scatter(values, shards)
             } else {
-                channel.all_reduce(values).map_err(lost_rank)
-            }
-        };
-        gradients.combine(count, |sums| ops.update_sums(sums, &mut add))
+                channel.all_reduce(values)
+            };
+            added.map_err(lost_rank)
+        })
     }
 
     /// Returns the norm of combined gradients. The squares of each rank's shard are added in the order of ranks, also by a
@@ -157,11 +168,11 @@ impl Peers {
     ) -> Result<f64, ModelError> {
         let Some(channel) = &self.channel else { return gradients.norm(ops) };
         let shards = self.shards(gradients.elements());
-        let squares = |shard: &Range<usize>| gradients.squares(ops, shard.clone());
         let all: Vec<f64> = if self.sharded {
-            self.numbers(&[squares(&shards[channel.rank()])?])?.concat()
+            self.numbers(&[gradients.squares(ops, shards[channel.rank()].clone())?])?.concat()
         } else {
-            shards.iter().map(squares).collect::<Result<_, _>>()?
+            let squares = shards.into_iter().map(|shard| gradients.squares(ops, shard));
+            squares.collect::<Result<_, _>>()?
         };
         Ok(all.iter().sum::<f64>().sqrt())
     }

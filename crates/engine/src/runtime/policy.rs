@@ -95,8 +95,7 @@ impl Policy {
     /// See [`RuntimeError`].
     #[doc(hidden)]
     pub async fn version(&self) -> Result<u64, RuntimeError> {
-        let job = |member: &mut PolicyOperations| Ok(member.version());
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, |member| Ok(member.version())).await
     }
 
     /// Writes the weights alone into an existing directory: a Hugging Face model directory or, if the policy is an adapter,
@@ -122,12 +121,8 @@ impl Policy {
     }
 
     async fn write(&self, dir: &Path, weights: Published) -> Result<(), RuntimeError> {
-        let (dir, worker) = (dir.to_owned(), self.worker.name.to_string());
-        let job = move |member: &mut PolicyOperations| {
-            let done = member.publish(&dir, weights);
-            done.map_err(|source| RuntimeError::Model { worker, source })
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        let dir = dir.to_owned();
+        self.on_model(move |member| member.publish(&dir, weights)).await
     }
 
     /// Updates the weights. A barrier (RT-1).
@@ -137,8 +132,8 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn update(&self, batch: Batch) -> Result<UpdateStats, RuntimeError> {
         batch.check().map_err(|source| self.failed_worker(source))?;
-        let job = move |member: &mut PolicyOperations| Ok(member.update(&batch, None)?.0);
-        self.worker.queue.at_barrier(self.slot, job).await
+        let queue = &self.worker.queue;
+        queue.at_barrier(self.slot, move |member| Ok(member.update(&batch, None)?.0)).await
     }
 
     /// Makes the current weights the reference, if the plan keeps one for this policy. A barrier (RT-1).
@@ -147,8 +142,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn renew_reference(&self) -> Result<(), RuntimeError> {
-        let job = |member: &mut PolicyOperations| member.renew_reference();
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, |member| member.renew_reference()).await
     }
 
     /// Computes the log-probs of each row's completion under the reference: the starting weights, or those of the last
@@ -159,8 +153,7 @@ impl Policy {
     /// See [`RuntimeError`]; also if no reference is kept for this policy.
     pub async fn reference(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |member: &mut PolicyOperations| member.reference(&rows);
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, move |member| member.reference(&rows)).await
     }
 
     /// Updates the weights and the critic on the same trunk, in the same optimizer steps. The texts of `values` are
@@ -175,12 +168,11 @@ impl Policy {
         values: ValueBatch,
     ) -> Result<(UpdateStats, ValueStats), RuntimeError> {
         batch.check().map_err(|source| self.failed_worker(source))?;
-        let missing = self.no_critic();
-        let job = move |member: &mut PolicyOperations| match member.update(&batch, Some(&values))? {
-            (policy, Some(critic)) => Ok((policy, critic)),
-            (_, None) => Err(missing),
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        let queue = &self.worker.queue;
+        let updated =
+            queue.at_barrier(self.slot, move |member| member.update(&batch, Some(&values)));
+        let (policy, critic) = updated.await?;
+        Ok((policy, critic.ok_or_else(|| self.no_critic())?))
     }
 
     /// Computes the current log-probs of the rows' completions, each `[T]`. A barrier (RT-1).
@@ -190,8 +182,7 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
-        let job = move |member: &mut PolicyOperations| member.logprobs(&rows);
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.worker.queue.at_barrier(self.slot, move |member| member.logprobs(&rows)).await
     }
 
     /// Computes the values of texts by the policy's critic, each `[places]`. A barrier (RT-1).
@@ -200,10 +191,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn values(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let missing = self.no_critic();
-        let job =
-            move |member: &mut PolicyOperations| member.values(&texts).unwrap_or(Err(missing));
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.on_critic(move |member| member.values(&texts)).await
     }
 
     /// Computes the states of texts by the trunk of the policy's critic, each `[D]`: the last hidden state at the
@@ -213,10 +201,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`]; also if there is no critic.
     pub async fn states(&self, texts: Vec<ValueText>) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let missing = self.no_critic();
-        let job =
-            move |member: &mut PolicyOperations| member.states(&texts).unwrap_or(Err(missing));
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.on_critic(move |member| member.states(&texts)).await
     }
 
     /// Updates the policy's critic, which has a trunk of its own. A barrier (RT-1).
@@ -225,11 +210,7 @@ impl Policy {
     ///
     /// See [`RuntimeError`]; also if there is no critic, or it is on the policy's trunk.
     pub async fn update_critic(&self, batch: ValueBatch) -> Result<ValueStats, RuntimeError> {
-        let missing = self.no_critic();
-        let job = move |member: &mut PolicyOperations| {
-            member.update_critic(&batch).unwrap_or(Err(missing))
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        self.on_critic(move |member| member.update_critic(&batch)).await
     }
 
     fn no_critic(&self) -> RuntimeError {
@@ -238,7 +219,7 @@ impl Policy {
     }
 
     fn failed_worker(&self, source: ModelError) -> RuntimeError {
-        RuntimeError::Model { worker: self.worker.name.to_string(), source }
+        source.in_worker(&*self.worker.name)
     }
 
     /// Returns an error if a row cannot be scored.
@@ -289,10 +270,19 @@ impl Policy {
         &self,
         operation: impl FnOnce(&mut PolicyOperations) -> Result<T, ModelError> + Send + 'static,
     ) -> Result<T, RuntimeError> {
-        let worker = self.worker.name.to_string();
-        let job = move |member: &mut PolicyOperations| {
-            operation(member).map_err(|source| RuntimeError::Model { worker, source })
-        };
-        self.worker.queue.at_barrier(self.slot, job).await
+        let done = self.worker.queue.at_barrier(self.slot, move |member| Ok(operation(member)));
+        done.await?.map_err(|source| self.failed_worker(source))
+    }
+
+    /// Runs an operation on the critic; fails if there is none. A barrier (RT-1).
+    async fn on_critic<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut PolicyOperations) -> Option<Result<T, RuntimeError>>
+        + Send
+        + 'static,
+    ) -> Result<T, RuntimeError> {
+        let queue = &self.worker.queue;
+        let done = queue.at_barrier(self.slot, move |member| operation(member).transpose());
+        done.await?.ok_or_else(|| self.no_critic())
     }
 }

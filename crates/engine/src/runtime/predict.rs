@@ -4,6 +4,7 @@
 //! ([`CountingMachine`](maverl_kernels::cuda::CountingMachine)), and reads the high-water mark. It therefore equals that of a device, for
 //! the same work.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use maverl_kernels::cuda::{CountingMachine, Kernels};
@@ -17,7 +18,7 @@ use super::{
     Batch, Request, Row, RuntimeError, RuntimeOptions, Sampling, Trunk, ValueBatch, ValueRow,
     ValueTarget, ValueText, WorkerSpec,
 };
-use crate::files::{HfConfig, ModelError};
+use crate::files::HfConfig;
 use crate::net::Model;
 use crate::net::ops::device::Device;
 use crate::text::Tokenizer;
@@ -71,14 +72,13 @@ impl Workload {
     /// Creates an update by a micro-batch that is as large as the options allow, a prompt that is as long as they allow, and
     /// as many completions at once.
     pub fn largest(worker: &WorkerSpec, config: &HfConfig, options: &RuntimeOptions) -> Self {
-        let ids =
-            |n: usize| -> Vec<u32> { (0..n).map(|i| (i % config.vocab_size) as u32).collect() };
+        let vocab = config.vocab_size;
         let tokens = options.micro_batch_tokens.get();
         let length = tokens.min(ROW).min(config.max_position_embeddings.saturating_sub(1)).max(2);
         let kl = worker.policies.iter().any(|policy| policy.reference);
         let rows = (0..(tokens / length).max(1)).map(|i| {
             // Prompts that no two rows share.
-            let mut row = one_row(vec![(i % config.vocab_size) as u32], ids(length));
+            let mut row = one_row(counted_ids(i..i + 1, vocab), counted_ids(0..length, vocab));
             row.loss.kl_coef = if kl { 0.1 } else { 0.0 };
             row
         });
@@ -88,16 +88,13 @@ impl Workload {
             let rows = rows.iter().map(one_value_row).collect();
             ValueBatch { rows, minibatches: 1, epochs: 1, lr: 0.0 }
         });
-        let prompt = ids(options
-            .prefill_tokens
-            .get()
-            .min(config.max_position_embeddings.saturating_sub(2))
-            .max(1));
+        let longest = config.max_position_embeddings.saturating_sub(2);
+        let prompt = counted_ids(0..options.prefill_tokens.get().min(longest).max(1), vocab);
         let batch = Batch { longest: length, rows, ..Batch::default() };
         // As many other sequences as are decoded together.
         let others = options.max_requests.get().min(MOST_ROWS) - 1;
-        let other = |i: usize| vec![(i % config.vocab_size) as u32];
-        let prompts = std::iter::once(prompt).chain((0..others).map(other)).collect();
+        let others = (0..others).map(|i| counted_ids(i..i + 1, vocab));
+        let prompts = std::iter::once(prompt).chain(others).collect();
         Self { prompts, reply: 2, batch, values }
     }
 }
@@ -117,6 +114,11 @@ fn one_value_row(row: &Row) -> ValueRow {
     }
 }
 
+/// Returns ids that count up, and start again at the end of the vocabulary.
+fn counted_ids(ids: Range<usize>, vocab: usize) -> Vec<u32> {
+    ids.map(|i| (i % vocab) as u32).collect()
+}
+
 /// Predicts the memory of a worker group.
 ///
 /// # Errors
@@ -129,14 +131,13 @@ pub fn predict(
     options: &RuntimeOptions,
     workload: &Workload,
 ) -> Result<MemoryPlan, RuntimeError> {
-    let failed = |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
     let ops = Device::new(Kernels::new(CountingMachine)).with_graphs(options.graphs);
     let usage = Arc::clone(ops.kernels().usage());
-    let loaded = Model::shaped(config.clone()).map_err(failed)?;
-    let base = base_on(&ops, worker, &loaded).map_err(failed)?;
+    let loaded = Model::shaped(config.clone()).map_err(|error| error.in_worker(&worker.name))?;
+    let base = base_on(&ops, worker, &loaded).map_err(|error| error.in_worker(&worker.name))?;
     let weights = usage.used();
-    let mut owned =
-        policies(worker, options, (&base, &loaded), &Peers::default()).map_err(failed)?;
+    let owned = policies(worker, options, (&base, &loaded), &Peers::default());
+    let mut owned = owned.map_err(|error| error.in_worker(&worker.name))?;
     let resident = usage.used();
     let trained = worker.policies.iter().zip(&owned).filter(|(policy, _)| policy.trained);
     let trained: Vec<u64> = trained.map(|(_, owned)| sums(owned)).collect();

@@ -63,10 +63,7 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
             .spawn(move || serve(owned, (engine, pool), queue, of))
-            .map_err(|e| RuntimeError::Model {
-                worker: name.to_string(),
-                source: ModelError::io(format!("no thread: {e}"), e),
-            })?;
+            .map_err(|e| ModelError::io(format!("no thread: {e}"), e).in_worker(&**name))?;
         let admission = Arc::new(Semaphore::new(requests));
         Ok((Self { name: Arc::clone(name), jobs, admission }, thread))
     }

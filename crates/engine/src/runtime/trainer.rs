@@ -219,13 +219,17 @@ impl<O: Backend> Trainer<O> {
             }
             _ => None,
         };
-        let loss = |rows, given: [&[f32]; 2], derivatives: [&mut [f32]; 2]| {
-            micro.loss(batch, rows, given, reference.as_deref(), derivatives, totals);
-            Ok(())
-        };
         let PackedRows { targets, inv_temperature, completions, .. } = packed;
-        let mut dhidden =
-            decoder.loss(&hidden, targets, inv_temperature, completions, loss, gradients)?;
+        let mut dhidden = decoder.loss(
+            &hidden,
+            targets,
+            inv_temperature,
+            completions,
+            |rows, found, slopes| {
+                micro.loss(batch, rows, found, reference.as_deref(), slopes, totals);
+            },
+            gradients,
+        )?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             dhidden = joint.backward(ops, &hidden, micro.first_row, lengths, dhidden)?;
@@ -257,9 +261,7 @@ impl<O: Backend> Trainer<O> {
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
-        let found = self
-            .logprobs_under(&rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder));
-        found.map_err(|error| self.failed_update(&error))
+        self.current_logprobs(model, &rows).map_err(|error| self.failed_update(&error))
     }
 
     /// Locks the buffers. They are valid even if a thread panicked with the lock.
@@ -268,7 +270,7 @@ impl<O: Backend> Trainer<O> {
     }
 
     fn failed_update(&self, error: &ModelError) -> RuntimeError {
-        RuntimeError::Model { worker: self.policy.clone(), source: error.clone() }
+        error.clone().in_worker(&self.policy)
     }
 }
 

@@ -230,6 +230,29 @@ pub(super) fn base_on<O: Backend>(
     ops.load(loaded.clone(), trained)
 }
 
+/// Loads the tokenizer and the base of a worker group, and creates its policies.
+fn load_models<O: Backend>(
+    ops: &O,
+    worker: &WorkerSpec,
+    options: &RuntimeOptions,
+    peers: &Peers,
+) -> Result<(Arc<Tokenizer>, Model<O>, Vec<OwnedModels<O>>), ModelError> {
+    worker.source.fetch()?;
+    let files = ModelFiles::new(&worker.source);
+    let tokenizer = Tokenizer::load(&files)?;
+    let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
+    tokenizer.require_template()?;
+    let loaded = Model::load(&files)?;
+    let base = base_on(ops, worker, &loaded)?;
+    if tokenizer.len() > base.config.vocab_size {
+        let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
+        let message = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
+        return Err(ModelError::new(ModelErrorKind::Mismatch, message));
+    }
+    let owned = policies(worker, options, (&base, &loaded), peers)?;
+    Ok((tokenizer, base, owned))
+}
+
 /// Creates the policies of a worker group on a base, which is also given as it was loaded.
 pub(super) fn policies<O: Backend>(
     worker: &WorkerSpec,
@@ -238,12 +261,11 @@ pub(super) fn policies<O: Backend>(
     peers: &Peers,
 ) -> Result<Vec<OwnedModels<O>>, ModelError> {
     let pool = Arc::default();
-    let shared = || (Arc::clone(&pool), peers.clone());
-    worker
+    let policies = worker
         .policies
         .iter()
-        .map(|policy| OwnedModels::new(options, policy, bases, shared()))
-        .collect()
+        .map(|policy| OwnedModels::new(options, policy, bases, (Arc::clone(&pool), peers.clone())));
+    policies.collect()
 }
 
 /// A handle to a worker group. Cheap to clone.
@@ -292,8 +314,7 @@ impl Worker {
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let peers = peers.connect(device, options);
-        let peers =
-            peers.map_err(|source| RuntimeError::Model { worker: worker.name.clone(), source })?;
+        let peers = peers.map_err(|error| error.in_worker(&worker.name))?;
         let device = &device.fork().with_graphs(options.graphs);
         let (worker, thread) = Self::on(device, worker, options, &peers)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
@@ -306,24 +327,9 @@ impl Worker {
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
-        let failed =
-            |source: ModelError| RuntimeError::Model { worker: worker.name.clone(), source };
-        worker.source.fetch().map_err(failed)?;
-        let files = ModelFiles::new(&worker.source);
-        let tokenizer = Tokenizer::load(&files).map_err(failed)?;
-        let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
-        tokenizer.require_template().map_err(failed)?;
-        let loaded = Model::load(&files).map_err(failed)?;
-        let base = base_on(ops, worker, &loaded).map_err(failed)?;
-        if tokenizer.len() > base.config.vocab_size {
-            let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
-            return Err(failed(ModelError::new(
-                ModelErrorKind::Mismatch,
-                format!("the tokenizer has {tokens} tokens, the embedding {rows} rows"),
-            )));
-        }
+        let (tokenizer, base, owned) = load_models(ops, worker, options, peers)
+            .map_err(|error| error.in_worker(&worker.name))?;
         let context = base.config.max_position_embeddings;
-        let owned = policies(worker, options, (&base, &loaded), peers).map_err(failed)?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let (work, blocks) = (engine.work().into(), engine.blocks());

@@ -1,5 +1,7 @@
 //! Errors of tokenizers and chat templates.
 
+use std::fmt::Display;
+
 /// Error of encoding a text or rendering a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -17,12 +19,19 @@ pub enum TokenizerError {
 
 impl TokenizerError {
     /// Adds a place in front of the message.
-    pub(super) fn at(self, place: &str) -> Self {
-        let with = |message: String| format!("{place}: {message}");
-        match self {
-            Self::Files(message) => Self::Files(with(message)),
-            Self::Text(message) => Self::Text(with(message)),
-            Self::Template(message) => Self::Template(with(message)),
-        }
+    pub(super) fn at(mut self, place: &str) -> Self {
+        let (Self::Files(message) | Self::Text(message) | Self::Template(message)) = &mut self;
+        *message = format!("{place}: {message}");
+        self
+    }
+
+    /// Converts an error of the tokenizer's files.
+    pub(super) fn of_files(error: impl Display) -> Self {
+        Self::Files(error.to_string())
+    }
+
+    /// Converts an error of encoding.
+    pub(super) fn of_encoding(error: impl Display) -> Self {
+        Self::Text(format!("cannot encode: {error}"))
     }
 }

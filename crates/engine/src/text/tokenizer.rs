@@ -62,12 +62,6 @@ impl Tokenizer {
     /// without a template loads; only [`Tokenizer::render`] needs one.
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let place = files.describe();
-        let invalid = |e: TokenizerError, place: &str| {
-            let message = format!("{place}: {e}");
-            ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
-        };
-        let failed = |e: TokenizerError| invalid(e, &place);
-        let of_tokenizer = |e: TokenizerError| invalid(e, &format!("{place}: tokenizer.json"));
         let json = match files.read("tokenizer.json")? {
             None if files.directory().is_some_and(|dir| dir.is_dir()) => {
                 return Err(ModelError::new(ModelErrorKind::NotFound, remedy::no_tokenizer(files)));
@@ -77,10 +71,11 @@ impl Tokenizer {
         let settings = TokenizerSettings::read(files)?;
         let (tokenizer, specials) = catch_panic(|| parse(&json, &settings))
             .and_then(|parsed| parsed)
-            .map_err(of_tokenizer)?;
+            .map_err(|e| ModelError::invalid(format_args!("{place}: tokenizer.json"), e))?;
         let templates = (!settings.templates.is_empty())
-            .then(|| Templates::parse(settings.templates).map_err(failed))
-            .transpose()?;
+            .then(|| Templates::parse(settings.templates))
+            .transpose()
+            .map_err(|e| ModelError::invalid(&place, e))?;
         let mut stop_ids = settings.stop_ids;
         let eos = settings.named.get("eos_token").and_then(|eos| tokenizer.token_to_id(eos));
         stop_ids.extend(eos.filter(|eos| !stop_ids.contains(eos)));
@@ -161,7 +156,7 @@ impl Tokenizer {
 
     fn encode_text(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
         let encoding = catch_panic(|| self.tokenizer.encode_fast(text, framed))?
-            .map_err(|e| TokenizerError::Text(format!("cannot encode: {e}")))?;
+            .map_err(TokenizerError::of_encoding)?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -192,8 +187,9 @@ impl Tokenizer {
 
     /// Returns the token of an id; `None` if the id is unknown, or special and `keep_special` is false.
     fn token(&self, id: u32, keep_special: bool) -> Option<String> {
-        let special = |token: &str| self.tokenizer.get_added_vocabulary().is_special_token(token);
-        self.tokenizer.id_to_token(id).filter(|token| keep_special || !special(token))
+        let token = self.tokenizer.id_to_token(id)?;
+        let special = self.tokenizer.get_added_vocabulary().is_special_token(&token);
+        (keep_special || !special).then_some(token)
     }
 
     /// Renders messages with the chat template; `generation_prompt` starts the assistant's next turn.
@@ -220,15 +216,14 @@ impl Tokenizer {
         let Some(templates) = &self.templates else {
             return Err(TokenizerError::Template(self.no_template()));
         };
-        let failed = |e: TokenizerError| e.at(&self.place);
-        let name = templates.choose(chat).map_err(failed)?;
-        let render = |variables: &Map<String, Value>| {
+        let name = templates.choose(chat).map_err(|e| e.at(&self.place))?;
+        let rendered = self.specials.render(&chat.variables(), |variables| {
             let mut all = self.variables.clone();
             all.extend(self.told.clone());
             all.extend(variables.clone());
             templates.render(name, &all)
-        };
-        self.specials.render(&chat.variables(), render).map_err(failed)
+        });
+        rendered.map_err(|e| e.at(&self.place))
     }
 
     /// Returns true if the chat template uses the tools of a conversation.
@@ -319,11 +314,10 @@ fn parse(
     json: &[u8],
     settings: &TokenizerSettings,
 ) -> Result<(tokenizers::Tokenizer, Specials), TokenizerError> {
-    let failed = |e: tokenizers::Error| TokenizerError::Files(e.to_string());
-    let json = std::str::from_utf8(json).map_err(|e| TokenizerError::Files(e.to_string()))?;
+    let json = std::str::from_utf8(json).map_err(TokenizerError::of_files)?;
     // `from_bytes` is generic: the reader of all kinds of tokenizers would be compiled again here.
-    let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(failed)?;
-    tokenizer.with_padding(None).with_truncation(None).map_err(failed)?;
+    let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(TokenizerError::of_files)?;
+    tokenizer.with_padding(None).with_truncation(None).map_err(TokenizerError::of_files)?;
     if let ModelWrapper::BPE(bpe) = tokenizer.get_model()
         && bpe.dropout.is_some()
     {
@@ -349,7 +343,7 @@ fn parse(
         })
         .filter(|token| !tokenizer.get_added_vocabulary().is_special_token(&token.content))
         .collect();
-    tokenizer.add_special_tokens(promoted).map_err(failed)?;
+    tokenizer.add_special_tokens(promoted).map_err(TokenizerError::of_files)?;
     let specials = Specials::new(&tokenizer)?;
     Ok((tokenizer, specials))
 }
@@ -366,7 +360,7 @@ fn add(
             continue;
         }
         let content = token.content.clone();
-        tokenizer.add_tokens([token]).map_err(|e| TokenizerError::Files(e.to_string()))?;
+        tokenizer.add_tokens([token]).map_err(TokenizerError::of_files)?;
         if tokenizer.token_to_id(&content) != Some(id) {
             return Err(TokenizerError::Files(format!(
                 "`added_tokens_decoder` of `tokenizer_config.json` gives {content:?} the id {id}, which is not the next \

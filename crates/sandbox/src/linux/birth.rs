@@ -136,8 +136,7 @@ impl Birth<'_> {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let ends = [input, output, errors, wire, far].map(|end| fcntl_dupfd_cloexec(&end, OURS));
         let ends: Vec<OwnedFd> = ends.into_iter().collect::<Result<_, _>>()?;
-        let text = |text: &str| CString::new(text).map_err(io::Error::from);
-        let launcher = text(self.launcher)?;
+        let launcher = CString::new(self.launcher)?;
         let python: &CStr = &self.python.executable;
         let arguments = [python, c"-s", c"-S", c"-B", c"-c", &launcher];
         let environment = [c"HOME=/tmp", c"LANG=C.UTF-8", c"PYTHONUTF8=1", c"PYTHONHASHSEED=0"];
@@ -146,7 +145,7 @@ impl Birth<'_> {
             descriptors: [0, 1, 2, 3].map(|end: usize| ends[end].as_raw_fd()),
             handover: ends[DESCRIPTORS].as_raw_fd(),
             limits: resource_limits(self.limits, self.bounded),
-            tmp: text(&format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
+            tmp: CString::new(format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
             arguments: c_pointers(&arguments),
             environment: c_pointers(&environment),
             failure: None,

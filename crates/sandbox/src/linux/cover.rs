@@ -9,40 +9,37 @@ impl Sandbox {
     /// Returns the active layers on this machine, with the coverage of each.
     pub fn active_layers(&self) -> Vec<Cover> {
         let mut layers = Vec::new();
-        let mut holds = |layer, what: String| layers.push(Cover { layer, what });
         if self.root.is_some() {
             let what = "files, users, processes, signals, mounts, network, IPC and host name";
-            holds(ProtectionLayer::Namespaces, what.to_owned());
+            layers.push((ProtectionLayer::Namespaces, what.to_owned()));
         }
         if let Some(landlock) = &self.landlock {
             let leaves = landlock.uncovered_gaps();
             let what = ["files", "TCP ports", "signals"];
             let what: Vec<&str> = what.into_iter().filter(|what| !leaves.contains(what)).collect();
-            holds(
-                ProtectionLayer::Landlock,
-                format!("{} (version {})", what.join(", "), landlock.abi_version()),
-            );
+            let what = format!("{} (version {})", what.join(", "), landlock.abi_version());
+            layers.push((ProtectionLayer::Landlock, what));
         }
         if self.filter.is_some() {
-            holds(ProtectionLayer::Seccomp, "system calls and their arguments".to_owned());
+            layers.push((ProtectionLayer::Seccomp, "system calls and their arguments".to_owned()));
         }
-        match (&self.asking, self.bounded) {
-            (Some(_), _) => {
-                holds(ProtectionLayer::Threads, "threads, counted when one starts".to_owned())
-            }
-            (None, true) => holds(ProtectionLayer::Threads, "threads, counted by user".to_owned()),
-            (None, false) => {}
-        }
-        layers
+        let threads = match (&self.asking, self.bounded) {
+            (Some(_), _) => Some("threads, counted when one starts"),
+            (None, true) => Some("threads, counted by user"),
+            (None, false) => None,
+        };
+        layers.extend(threads.map(|what| (ProtectionLayer::Threads, what.to_owned())));
+        layers.into_iter().map(|(layer, what)| Cover { layer, what }).collect()
     }
 
     /// Returns the gaps of the protection on this machine, and protection by a single layer: a sentence for each
     /// missing layer.
     pub fn protection_gaps(&self) -> Vec<String> {
-        let lacks = |missing: &MissingLayer| {
-            format!("lacks {missing}: {}", self.describe_missing(missing.layer))
-        };
-        self.missing.iter().map(lacks).collect()
+        let gaps = self
+            .missing
+            .iter()
+            .map(|missing| format!("lacks {missing}: {}", self.describe_missing(missing.layer)));
+        gaps.collect()
     }
 
     /// Describes the consequence of a missing layer.

@@ -145,25 +145,28 @@ impl CallFilter {
     }
 }
 
+/// Returns rules for calls with any arguments.
+fn without_conditions(calls: &[libc::c_long]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
 fn build_filter() -> Result<CallFilter, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let errno = |number: i32| SeccompAction::Errno(number as u32);
     let allow = SeccompAction::Allow;
-    let always = |calls: &[libc::c_long]| -> Rules {
-        calls.iter().map(|call| (*call, Vec::new())).collect()
-    };
-    let absent = always(&[libc::SYS_clone3]);
-    let mut done = always(DONE);
+    let [absent_errno, done_errno, denied_errno] =
+        [libc::ENOSYS, 0, libc::EPERM].map(|number| SeccompAction::Errno(number as u32));
+    let absent = without_conditions(&[libc::SYS_clone3]);
+    let mut done = without_conditions(DONE);
     done.insert(libc::SYS_fcntl, arguments::lock_rules()?);
-    let mut allowed = always(ALLOWED);
-    allowed.extend(always(OLDER));
-    allowed.extend(always(DONE));
+    let mut allowed = without_conditions(ALLOWED);
+    allowed.extend(without_conditions(OLDER));
+    allowed.extend(without_conditions(DONE));
     allowed.extend(arguments::argument_rules()?);
     Ok(CallFilter {
         parts: [
-            SeccompFilter::new(absent, allow.clone(), errno(libc::ENOSYS), arch)?.try_into()?,
-            SeccompFilter::new(done, allow.clone(), errno(0), arch)?.try_into()?,
-            SeccompFilter::new(allowed, errno(libc::EPERM), allow, arch)?.try_into()?,
+            SeccompFilter::new(absent, allow.clone(), absent_errno, arch)?.try_into()?,
+            SeccompFilter::new(done, allow.clone(), done_errno, arch)?.try_into()?,
+            SeccompFilter::new(allowed, denied_errno, allow, arch)?.try_into()?,
         ],
     })
 }

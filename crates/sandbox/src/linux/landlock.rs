@@ -86,8 +86,8 @@ impl Landlock {
         let read = python.paths.iter().map(|path| Ok((c_path(path)?, path_rights(path))));
         let run = python.programs.iter().map(|path| Ok((c_path(path)?, EXECUTE | READ_FILE)));
         let mut paths: Vec<(CString, u64)> = read.chain(run).collect::<io::Result<_>>()?;
-        let device = |device: &CStr| (device.to_owned(), READ_FILE | WRITE_FILE);
-        paths.extend(DEVICES.into_iter().filter(|path| is_device(path)).map(device));
+        let devices = DEVICES.into_iter().filter(|path| is_device(path));
+        paths.extend(devices.map(|device| (device.to_owned(), READ_FILE | WRITE_FILE)));
         let handled = Handled { files, ports: TCP, scopes: SCOPES };
         Ok(Self { handled, size, abi, paths })
     }

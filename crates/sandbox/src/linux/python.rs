@@ -57,18 +57,20 @@ struct Who {
 impl PythonInterpreter {
     /// Finds an interpreter by running it. It is trusted: it only runs the sandbox's own code here.
     pub(super) fn find(name: &str) -> Result<Self, SandboxError> {
-        let failed = |why: String| SandboxError::Python { python: name.to_owned(), why };
+        Self::ask(name).map_err(|why| SandboxError::Python { python: name.to_owned(), why })
+    }
+
+    fn ask(name: &str) -> Result<Self, String> {
         let output = Command::new(name)
             .args(["-I", "-S", "-c", WHO])
             .output()
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| error.to_string())?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
-            return Err(failed(text.trim_end().lines().last().unwrap_or("it fails").to_owned()));
+            return Err(text.trim_end().lines().last().unwrap_or("it fails").to_owned());
         }
-        let who: Who =
-            serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
-        let executable = c_path(&who.executable).map_err(|error| failed(error.to_string()))?;
+        let who: Who = serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+        let executable = c_path(&who.executable).map_err(|error| error.to_string())?;
         let mut paths: BTreeSet<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
         // Libraries may be anywhere. The prefix itself may be `/usr`, with every program of the machine.
         let directories = who.mapped.iter().filter(|file| **file != who.executable);
@@ -88,8 +90,9 @@ fn is_loader(file: &Path) -> bool {
 
 /// Returns the existing paths that are inside no other listed path.
 fn outermost_paths(paths: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
-    let there = |path: &Path| path.exists() && path.parent().is_some();
-    let inside =
-        |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above) && there(above));
-    paths.iter().filter(|path| there(path) && !inside(path)).cloned().collect()
+    let there = paths.iter().filter(|path| path.exists() && path.parent().is_some());
+    let there: BTreeSet<&Path> = there.map(PathBuf::as_path).collect();
+    let outermost =
+        there.iter().filter(|path| !path.ancestors().skip(1).any(|above| there.contains(above)));
+    outermost.map(|path| path.to_path_buf()).collect()
 }

@@ -55,8 +55,10 @@ pub(super) struct Root {
 impl Root {
     /// Creates a root that holds these paths.
     pub(super) fn new(paths: &BTreeSet<PathBuf>) -> Result<Self, String> {
-        let covers = |base: &Path| paths.iter().any(|path| path.starts_with(base));
-        let base = BASES.iter().map(Path::new).find(|base| base.is_dir() && !covers(base));
+        let base = BASES
+            .iter()
+            .map(Path::new)
+            .find(|base| base.is_dir() && !paths.iter().any(|path| path.starts_with(base)));
         let base = base.ok_or_else(|| format!("no directory to mount on among {BASES:?}"))?;
         let mut root = Self {
             base: c_path(base).map_err(|error| error.to_string())?,
@@ -82,12 +84,11 @@ impl Root {
     }
 
     fn add_path(&mut self, path: &Path) -> io::Result<()> {
-        let inside = |path: &Path| c_path(path.strip_prefix("/").unwrap_or(path));
         let above = path.ancestors().skip(1).filter(|above| above.parent().is_some());
         for above in above {
-            self.directories.push(inside(above)?);
+            self.directories.push(path_inside(above)?);
         }
-        let at = inside(path)?;
+        let at = path_inside(path)?;
         if path.is_symlink() {
             self.links.push((c_path(&path.read_link()?)?, at));
             return Ok(());
@@ -180,4 +181,9 @@ fn set_attributes(path: &CStr, set: u64, clear: u64) -> io::Result<()> {
         )
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns a path of the machine as one inside the root.
+fn path_inside(path: &Path) -> io::Result<CString> {
+    c_path(path.strip_prefix("/").unwrap_or(path))
 }

@@ -33,21 +33,21 @@ pub(super) struct NotifyingFilter {
 
 impl NotifyingFilter {
     pub(super) fn new() -> Self {
-        let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let answer = libc::BPF_RET | libc::BPF_K;
         Self {
             program: [
                 // The number of the call is the first field of a filter's input.
-                statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-                statement(
-                    libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-                    0,
-                    1,
-                    libc::SYS_clone as u32,
-                ),
-                statement(answer, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
-                statement(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
-            ],
+                (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_clone as u32),
+                (answer, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+                (answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+            ]
+            .map(|(code, jt, jf, k)| libc::sock_filter {
+                code: code as u16,
+                jt,
+                jf,
+                k,
+            }),
         }
     }
 
@@ -172,12 +172,13 @@ impl ThreadState {
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let after = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let fields: Vec<&str> = after.split_whitespace().collect();
-        let number = |field: usize| fields.get(field)?.parse::<u64>().ok();
+        let [user, system, threads] =
+            [11, 12, 17].map(|field: usize| fields.get(field)?.parse::<u64>().ok());
         Some(Self {
             // A call of `clone` runs (R) or waits where no signal wakes it (D).
             sleeps: !["R", "D"].contains(fields.first()?),
-            time: number(11)? + number(12)?,
-            threads: number(17)?,
+            time: user? + system?,
+            threads: threads?,
         })
     }
 

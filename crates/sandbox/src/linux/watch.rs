@@ -126,10 +126,10 @@ impl RunningProcess {
             {}
             used
         };
-        let time = |time: libc::timeval| {
+        let [user, system] = [used.ru_utime, used.ru_stime].map(|time| {
             Duration::new(time.tv_sec.unsigned_abs(), time.tv_usec.unsigned_abs() as u32 * 1000)
-        };
-        let cpu = time(used.ru_utime) + time(used.ru_stime);
+        });
+        let cpu = user + system;
         let ending = match self.killed {
             _ if libc::WIFEXITED(status) => Ending::Exited(libc::WEXITSTATUS(status)),
             Some(why) => why,

@@ -47,19 +47,16 @@ impl Told {
     /// Returns the message in the form of chat templates.
     pub(super) fn message(&self) -> ChatMessage {
         let message = ChatMessage::new("assistant", self.content.as_str());
-        let add = |message: ChatMessage, call: &tools::Call| {
+        self.calls.iter().fold(message, |message, call| {
             message.with_tool_call(call.name.as_str(), call.arguments.clone())
-        };
-        self.calls.iter().fold(message, add)
+        })
     }
 
     /// Returns the parts of the reply. Equal requests have equal ids of calls.
     fn deltas(&self, seed: u64) -> Vec<Delta> {
-        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let calls = self.calls.iter().enumerate();
-        let calls = calls.map(|(i, call)| Delta::call(ToolCall::new(seed, i, call)));
-        let texts = text(&self.reasoning).map(Delta::reasoning).into_iter();
-        texts.chain(text(&self.content).map(Delta::content)).chain(calls).collect()
+        let calls = calls.map(|(i, call)| ToolCall::new(seed, i, call));
+        Delta::of_reply(&self.reasoning, &self.content, calls)
     }
 }
 

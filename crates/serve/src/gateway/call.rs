@@ -71,28 +71,27 @@ impl DemandedForm {
             _ => None,
         };
         // A missing schema accepts every value.
-        let schema = |value: Value| if value.is_null() { json!({}) } else { value };
-        Self { call, json: json.map(|value| Schema::of_server(schema(value))) }
+        let json = json.map(|value| if value.is_null() { json!({}) } else { value });
+        Self { call, json: json.map(Schema::of_server) }
     }
 
     /// Checks the content and the calls of a reply.
-    pub(super) fn check(&self, content: &str, calls: &[&ToolCall]) -> Result<(), ReplyError> {
-        let wrong = |what: String| Err(ReplyError::Other(what));
+    pub(super) fn check(&self, content: &str, calls: &[&ToolCall]) -> Result<(), String> {
         match &self.call {
             Some(None) if calls.is_empty() => {
-                return wrong("no tool is called, which was demanded".to_owned());
+                return Err("no tool is called, which was demanded".to_owned());
             }
             Some(Some(name)) if calls.iter().all(|call| call.name != *name) => {
-                return wrong(format!("the tool `{name}` is not called, which was demanded"));
+                return Err(format!("the tool `{name}` is not called, which was demanded"));
             }
             _ => {}
         }
         let Some(schema) = self.json.as_ref().filter(|_| calls.is_empty()) else { return Ok(()) };
         match serde_json::from_str(content.trim()) {
-            Err(error) => wrong(format!("the reply is no JSON, which was demanded: {error}")),
+            Err(error) => Err(format!("the reply is no JSON, which was demanded: {error}")),
             Ok(value) => schema
                 .check(&value)
-                .or_else(|what| wrong(format!("the reply violates its JSON schema: {what}"))),
+                .map_err(|what| format!("the reply violates its JSON schema: {what}")),
         }
     }
 }

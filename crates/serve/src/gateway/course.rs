@@ -60,6 +60,13 @@ pub(super) enum End {
     Fault(Fault),
 }
 
+impl End {
+    /// Returns the end by a fault of the program.
+    pub(super) fn by_program(message: impl Into<String>) -> Self {
+        Self::Fault(Fault::new(FaultKind::Program, message))
+    }
+}
+
 /// A part of an episode that is under way.
 pub(super) enum FinishedPart {
     Chat(Box<Under>, CallOutcome),
@@ -375,7 +382,8 @@ fn judge(turn: &Turn, call: &SeatCall, told: &Told) -> Result<(), ReplyError> {
     if turn.reply.trim().is_empty() {
         return Err(ReplyError::Empty);
     }
-    call.form.check(&told.content, &told.calls.iter().collect::<Vec<_>>())
+    let calls: Vec<_> = told.calls.iter().collect();
+    call.form.check(&told.content, &calls).map_err(ReplyError::Other)
 }
 
 /// Returns the answer to a request that a fault ended.

@@ -46,17 +46,15 @@ impl EpisodeHistory {
     /// Returns the conversation that a request of a seat continues: that with the most of its messages. An empty one if
     /// there is none.
     pub(super) fn find(&self, seat: usize, messages: &[ChatMessage], hashes: &[Hash]) -> Continued {
-        let reply = |message: &ChatMessage| {
+        let carries = messages.iter().any(|message| {
             message.role() == "assistant" && self.replies.contains(&(seat, digest(message)))
-        };
-        let carries = messages.iter().any(reply);
-        let node = |known: usize| Some((known, self.nodes.get(&(seat, hashes[known]))?));
-        match (1..hashes.len()).rev().find_map(node) {
-            Some((known, node)) => {
-                Continued { conversation: node.conversation.clone(), known, carries }
+        });
+        for known in (1..hashes.len()).rev() {
+            if let Some(node) = self.nodes.get(&(seat, hashes[known])) {
+                return Continued { conversation: node.conversation.clone(), known, carries };
             }
-            None => Continued { carries, ..Continued::default() },
         }
+        Continued { carries, ..Continued::default() }
     }
 
     /// Returns the lowest number that no other call with this digest has.
@@ -119,13 +117,12 @@ fn digest(message: &ChatMessage) -> Hash {
 
 /// Returns the canonical form of a message: its role, its text without blanks at the ends, and its calls.
 fn canonical(message: &ChatMessage) -> Value {
-    let text = message.get("content").and_then(Value::as_str).unwrap_or_default().trim();
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
-    let call = |call: &Value| {
+    let calls = calls.map(|call| {
         let function = &call["function"];
         json!([function["name"], sort_keys(&function["arguments"])])
-    };
-    json!([message.role(), text, calls.map(call).collect::<Vec<_>>()])
+    });
+    json!([message.role(), message.text().trim(), calls.collect::<Vec<_>>()])
 }
 
 /// Returns a value with the keys of objects in order.
@@ -151,12 +148,11 @@ pub(super) fn order_results(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
             ids = call_ids(&message);
         }
         ordered.push(message);
-        let place = |message: &ChatMessage| {
-            let id = message.get("tool_call_id").and_then(Value::as_str);
-            ids.iter().position(|other| Some(other.as_str()) == id).unwrap_or(usize::MAX)
-        };
         if first < ordered.len() {
-            ordered[first..].sort_by_key(place);
+            ordered[first..].sort_by_key(|message| {
+                let id = message.get("tool_call_id").and_then(Value::as_str);
+                ids.iter().position(|other| Some(other.as_str()) == id).unwrap_or(usize::MAX)
+            });
         }
     }
     ordered

@@ -24,13 +24,28 @@ mod process;
 mod report;
 mod routes;
 mod shared;
+/// Listens at the first address of `HOST:PORT`, and returns that with the socket; `None` if it has none.
+fn bind_first(address: &str) -> io::Result<Option<(TcpListener, SocketAddr)>> {
+    let Some(found) = address.to_socket_addrs()?.next() else { return Ok(None) };
+    let socket = TcpListener::bind(found)?;
+    socket.set_nonblocking(true)?;
+    let bound = socket.local_addr()?;
+    Ok(Some((socket, bound)))
+}
+
+/// Ends an episode with a fault of the program.
+fn fail_by_program(state: &EpisodeState, message: String) -> AskError {
+    state.fail(Fault::new(FaultKind::Program, message))
+}
+
 #[cfg(test)]
 mod tests;
 mod workers;
 
 pub use options::{Mode, OnCrash, ProgramOptions, Structure};
 
-use std::net::{TcpListener, ToSocketAddrs as _};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,15 +109,10 @@ impl Gateway {
     /// If the address cannot be bound.
     pub fn bind(options: ProgramOptions, base: &Path) -> Result<Self, String> {
         let address = &options.address;
-        let failed = |error: std::io::Error| {
-            format!("`address` is {address:?}, which cannot be used: {error}")
-        };
-        let found = address.to_socket_addrs().map_err(failed)?.next();
-        let found =
-            found.ok_or_else(|| format!("`address` is {address:?}, which is no address"))?;
-        let socket = TcpListener::bind(found).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        let bound = socket.local_addr().map_err(failed)?;
+        let bound = bind_first(address)
+            .map_err(|error| format!("`address` is {address:?}, which cannot be used: {error}"))?;
+        let (socket, bound) =
+            bound.ok_or_else(|| format!("`address` is {address:?}, which is no address"))?;
         let url = match options.public_url.trim_end_matches('/') {
             "" => format!("http://{bound}"),
             url => url.to_owned(),
@@ -192,14 +202,16 @@ impl EpisodePlayer for Gateway {
         state: &Arc<EpisodeState>,
         seats: Vec<Seat>,
     ) -> Result<Option<String>, AskError> {
-        let program = |message: String| state.fail(Fault::new(FaultKind::Program, message));
-        self.serve().map_err(|error| program(format!("the gateway does not start: {error}")))?;
+        self.serve().map_err(|error| {
+            fail_by_program(state, format!("the gateway does not start: {error}"))
+        })?;
         let shared = &*self.shared;
         let (sender, mut commands) = mpsc::channel(WAITING);
-        let entered = shared.episodes.enter(sender).map_err(program)?;
+        let entered = shared.episodes.enter(sender);
+        let entered = entered.map_err(|message| fail_by_program(state, message))?;
         let told = shared.describe_episode(state, &entered.open.id);
         let player = shared.player(state, &entered, &told).await;
-        let mut player = player.map_err(program)?;
+        let mut player = player.map_err(|message| fail_by_program(state, message))?;
         let finished = &entered.open.finished;
         let mut course =
             EpisodeCourse::new(&shared.options, Arc::clone(state), seats, &told, finished);

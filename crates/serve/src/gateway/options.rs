@@ -153,8 +153,8 @@ impl ProgramOptions {
         }
         let mut problems = Vec::new();
         for (i, name) in self.models.iter().enumerate() {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "._-/:".contains(c);
-            if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:".contains(c));
+            if !(1..=64).contains(&name.len()) || !plain {
                 problems.push(format!(
                     "`models` has {name:?}; write 1 to 64 letters, digits, `.`, `_`, `-`, `/` or `:`"
                 ));
@@ -220,11 +220,10 @@ impl ProgramOptions {
 
     /// Returns the number of workers that the run starts.
     pub(super) fn workers(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         match (self.mode, self.processes) {
             (Mode::Episode, _) => 0,
             (Mode::Worker, _) if self.command.is_empty() => 0,
-            (Mode::Worker, 0) => cores(),
+            (Mode::Worker, 0) => std::thread::available_parallelism().map_or(1, usize::from),
             (Mode::Worker, n) => n as usize,
         }
     }
@@ -236,8 +235,7 @@ impl ProgramOptions {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let unset = |name: &&String| std::env::var_os(name.as_str()).is_none();
-        for name in self.pass_env.iter().filter(unset) {
+        for name in self.pass_env.iter().filter(|name| std::env::var_os(name).is_none()) {
             warnings.push(format!("`orchestra.pass_env` names `{name}`, which is not set"));
         }
         if !is_loopback(&self.address) {

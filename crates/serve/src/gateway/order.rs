@@ -41,9 +41,10 @@ impl TurnOrder {
             return Err("calls of an episode all have a path, or none has".to_owned());
         }
         if let Some(path) = path {
-            let begins = |one: &TurnPath, other: &TurnPath| one.0.starts_with(&other.0);
-            let taken = self.paths.iter().find(|other| begins(path, other) || begins(other, path));
-            if let Some(taken) = taken {
+            let mut paths = self.paths.iter();
+            if let Some(taken) =
+                paths.find(|other| path.0.starts_with(&other.0) || other.0.starts_with(&path.0))
+            {
                 return Err(format!("the path {path} does not go with {taken}, which is taken"));
             }
             self.paths.insert(path.clone());

@@ -94,8 +94,8 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         command.process_group(0);
-        let failed = |error: std::io::Error| format!("`{program}` does not start: {error}");
-        let mut child = command.spawn().map_err(failed)?;
+        let child = command.spawn();
+        let mut child = child.map_err(|error| format!("`{program}` does not start: {error}"))?;
         let group = ProcessGroup::of(&child);
         if let Some(mut stdin) = child.stdin.take() {
             // A program that does not read its input ends this task when it ends.

@@ -157,11 +157,10 @@ impl ReportedPart {
             return Err(fields.error("value", "is missing; write a number"));
         };
         let of = of.unwrap_or_else(|| "episode".into());
-        let text = |key: &str| of[key].as_str().map(str::to_owned);
-        let of = match (of.as_str(), text("seat"), text("completion")) {
+        let of = match (of.as_str(), of["seat"].as_str(), of["completion"].as_str()) {
             (Some("episode"), ..) => PartOf::Episode,
-            (_, Some(seat), None) => PartOf::Seat(seat),
-            (_, None, Some(id)) => PartOf::Completion(id),
+            (_, Some(seat), None) => PartOf::Seat(seat.to_owned()),
+            (_, None, Some(id)) => PartOf::Completion(id.to_owned()),
             _ => {
                 let wanted = "\"episode\", {\"seat\": NAME} or {\"completion\": ID}";
                 return Err(fields.wrong("of", &of, wanted));
@@ -176,8 +175,9 @@ impl ReportedPart {
 const NAMES: &str = "write 1 to 64 small letters, digits, `_` or `/`";
 
 fn is_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/".contains(c);
-    !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain)
+    let mut chars = name.chars();
+    (1..=LONGEST).contains(&name.len())
+        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_/".contains(c))
 }
 
 /// Fails for a field that is left: a misspelled reward must not get lost.

@@ -118,7 +118,6 @@ impl GatewayState {
         if let Some(end) = course.end.take() {
             return end;
         }
-        let fault = |message: String| End::Fault(Fault::new(FaultKind::Program, message));
         match left.status.code() {
             Some(0) => {
                 let Some(report) = left.report else {
@@ -134,12 +133,12 @@ impl GatewayState {
                 match finished {
                     Ok(()) => course.end.take().unwrap_or(End::Answer(None)),
                     Err(Refusal { message, .. }) => {
-                        fault(format!("the program's report: {message}"))
+                        End::by_program(format!("the program's report: {message}"))
                     }
                 }
             }
             Some(BY_POLICY) => End::Answer(None),
-            Some(BY_PROGRAM) => fault(left.message()),
+            Some(BY_PROGRAM) => End::by_program(left.message()),
             _ => self.end_after_loss(course, left.message()),
         }
     }

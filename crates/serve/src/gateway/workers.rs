@@ -151,8 +151,9 @@ struct Places<'w> {
 impl<'w> Places<'w> {
     fn offer(workers: &'w Workers, worker: &'w Worker, count: usize) -> Self {
         worker.claims.fetch_add(1, Ordering::Relaxed);
-        let owed = |owed: usize| Some(owed.saturating_sub(count));
-        let before = workers.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owed);
+        let before = workers.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| {
+            Some(owed.saturating_sub(count))
+        });
         let paid = before.unwrap_or_default().min(count);
         workers.places.add_permits(count - paid);
         Self { workers, worker, count }

@@ -41,7 +41,9 @@ async fn load_adapter(server: &Arc<ModelServer>, request: Request) -> Result<Res
     let wanted = "is missing or no name; write letters, digits, `.`, `-`, `_`, `/` or `@`";
     let name = name.ok_or_else(|| fields.error("lora_name", wanted))?;
     let path = path.ok_or_else(|| fields.error("lora_path", "is missing"))?;
-    let inside = beneath(&home, &path).map_err(|what| fields.error("lora_path", &what))?;
+    let inside = beneath(&home, &path).ok_or_else(|| {
+        fields.error("lora_path", "is not beneath the directory of `--allow-adapters`")
+    })?;
     let catalog = server.catalog()?;
     if catalog.find(Some(&name)).is_ok() {
         return Err(fields.error("lora_name", &format!("is {name:?}, which there is already")));
@@ -69,9 +71,10 @@ async fn load_adapter(server: &Arc<ModelServer>, request: Request) -> Result<Res
             return Err(fields.error("lora_path", what));
         }
     };
-    let beside = |other: &Arc<Entry>| Arc::ptr_eq(other.host.blocks(), host.blocks());
-    let base =
-        catalog.all_entries().into_iter().find(|other| other.parent.is_none() && beside(other));
+    let base = catalog
+        .all_entries()
+        .into_iter()
+        .find(|other| other.parent.is_none() && Arc::ptr_eq(other.host.blocks(), host.blocks()));
     let parent = base.map(|base| base.name.clone());
     let entry = Entry { parent, fingerprint, ..Entry::new(name.clone(), &host, place, path) };
     let entry = Entry { by_client: true, ..entry };
@@ -107,16 +110,15 @@ async fn fields(server: &ModelServer, request: Request) -> Result<Fields, Refusa
 
 /// Returns true for a name that may stand in a metric.
 fn is_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || ".-_/@".contains(c);
-    !name.is_empty() && name.len() <= 100 && name.chars().all(allowed)
+    (1..=100).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_/@".contains(c))
 }
 
 /// Returns a directory beneath another, links resolved.
-fn beneath(home: &Path, path: &str) -> Result<PathBuf, String> {
-    let outside = || "is not beneath the directory of `--allow-adapters`".to_owned();
-    let home = home.canonicalize().map_err(|_| outside())?;
-    let found = home.join(path).canonicalize().map_err(|_| outside())?;
-    if found.starts_with(&home) && found.is_dir() { Ok(found) } else { Err(outside()) }
+fn beneath(home: &Path, path: &str) -> Option<PathBuf> {
+    let home = home.canonicalize().ok()?;
+    let found = home.join(path).canonicalize().ok()?;
+    (found.starts_with(&home) && found.is_dir()).then_some(found)
 }
 
 #[cfg(test)]
@@ -139,7 +141,7 @@ mod tests {
         #[cfg(unix)]
         std::os::unix::fs::symlink(&outside, allowed.join("link")).unwrap();
         for path in ["..", "../out", "/etc", "link", "b", "a\0", outside.to_str().unwrap()] {
-            assert!(beneath(&allowed, path).is_err(), "{path:?}");
+            assert!(beneath(&allowed, path).is_none(), "{path:?}");
         }
     }
 

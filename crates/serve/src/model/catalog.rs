@@ -94,19 +94,20 @@ impl Catalog {
     /// Returns the model of a name. A request without one means the only model.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Arc<Entry>, Refusal> {
         let all = self.all_entries();
-        let names = || all.iter().map(|entry| format!("`{}`", entry.name)).collect::<Vec<_>>();
-        let Some(name) = name else {
-            return match all.as_slice() {
-                [only] => Ok(Arc::clone(only)),
-                _ => Err(Refusal::invalid(
-                    "model",
-                    format!("`model` is missing; write one of {}", names().join(", ")),
-                )),
-            };
+        let found = match (name, all.as_slice()) {
+            (Some(name), all) => all.iter().find(|entry| entry.name == name),
+            (None, [only]) => Some(only),
+            (None, _) => None,
         };
-        all.iter().find(|entry| entry.name == name).cloned().ok_or_else(|| {
+        found.cloned().ok_or_else(|| {
+            let names: Vec<String> = all.iter().map(|entry| format!("`{}`", entry.name)).collect();
+            let names = names.join(", ");
+            let Some(name) = name else {
+                let message = format!("`model` is missing; write one of {names}");
+                return Refusal::invalid("model", message);
+            };
             let shown: String = name.chars().take(80).collect();
-            let message = format!("there is no model {shown:?}; there is {}", names().join(", "));
+            let message = format!("there is no model {shown:?}; there is {names}");
             let refusal = Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message);
             Refusal { param: Some("model".to_owned()), ..refusal }
         })

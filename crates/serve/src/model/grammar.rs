@@ -94,8 +94,8 @@ impl Grammars {
 impl GrammarTokens {
     /// Reads the tokens of a tokenizer.
     fn read(tokenizer: &Tokenizer, vocabulary: usize) -> Result<Self, String> {
-        let in_range = |id: &u32| (*id as usize) < vocabulary;
-        let stops: Vec<u32> = tokenizer.stop_ids().iter().copied().filter(in_range).collect();
+        let stops = tokenizer.stop_ids().iter().copied();
+        let stops: Vec<u32> = stops.filter(|id| (*id as usize) < vocabulary).collect();
         let [first, ..] = stops[..] else {
             return Err("the tokenizer has no token that ends a reply".to_owned());
         };
@@ -221,9 +221,10 @@ impl GrammarState for GrammarPosition {
                 0 => logits.fill(f32::NEG_INFINITY),
                 u32::MAX => {}
                 bits => {
-                    let forbidden = |(i, _): &(usize, &mut f32)| bits & (1 << i) == 0;
-                    let logits = logits.iter_mut().enumerate().filter(forbidden);
-                    logits.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+                    let logits = logits.iter_mut().enumerate();
+                    for (_, logit) in logits.filter(|(i, _)| bits & (1 << i) == 0) {
+                        *logit = f32::NEG_INFINITY;
+                    }
                 }
             }
         }

@@ -100,11 +100,11 @@ fn ids(entry: &Entry, fields: &mut Fields) -> Result<TokenizeAnswer, Refusal> {
         }
     };
     let tokens = ids.map_err(|error| template_refusal(&error))?;
-    let text = |&id: &u32| token_text(tokenizer, id, TokenForm::Text);
+    let texts = tokens.iter().map(|&id| token_text(tokenizer, id, TokenForm::Text));
     Ok(TokenizeAnswer {
         count: tokens.len(),
         max_model_len: entry.context(),
-        token_strs: return_token_strs.then(|| tokens.iter().map(text).collect()),
+        token_strs: return_token_strs.then(|| texts.collect()),
         tokens,
     })
 }

@@ -55,10 +55,10 @@ impl RequestField for Tools {
             let what = format!("has {} tools; a request may have {MOST_TOOLS}", list.len());
             return Err(fields.error("tools", &what));
         }
-        let tool = |(i, tool): (usize, &Value)| {
+        let declared = list.iter().enumerate().map(|(i, tool)| {
             declaration(tool).map_err(|what| fields.error(&format!("tools[{i}]"), &what))
-        };
-        let declared: Vec<Value> = list.iter().enumerate().map(tool).collect::<Result<_, _>>()?;
+        });
+        let declared: Vec<Value> = declared.collect::<Result<_, _>>()?;
         let choice = match &tool_choice {
             None => ToolChoice::Auto,
             Some(Value::String(word)) if word == "none" => return Ok(Self::default()),
@@ -66,12 +66,13 @@ impl RequestField for Tools {
                 fields.wrong("tool_choice", asked, "auto, none, required or a function")
             })?,
         };
-        let known = |name: &String| declared.iter().any(|tool| tool["function"]["name"] == *name);
         match &choice {
             ToolChoice::Required if declared.is_empty() => {
                 Err(fields.error("tool_choice", "is \"required\", and there is no tool in `tools`"))
             }
-            ToolChoice::Named(name) if !known(name) => {
+            ToolChoice::Named(name)
+                if !declared.iter().any(|tool| tool["function"]["name"] == *name) =>
+            {
                 Err(fields
                     .error("tool_choice", &format!("names {name:?}, which is not in `tools`")))
             }

@@ -236,24 +236,35 @@ impl Delta {
     pub(crate) fn call(call: ToolCall) -> Self {
         Self { tool_calls: vec![call], ..Self::default() }
     }
+
+    /// Returns the parts of a reply: its thoughts and its content, unless they are empty, and its calls.
+    pub(crate) fn of_reply(
+        reasoning: &str,
+        content: &str,
+        calls: impl Iterator<Item = ToolCall>,
+    ) -> Vec<Self> {
+        let reasoning = (!reasoning.is_empty()).then(|| Self::reasoning(reasoning.to_owned()));
+        let content = (!content.is_empty()).then(|| Self::content(content.to_owned()));
+        reasoning.into_iter().chain(content).chain(calls.map(Self::call)).collect()
+    }
 }
 
 impl ChatChoice {
     /// Returns the parts of the choice as a stream has them. Token ids are in the last one.
     pub(crate) fn parts(&self) -> Vec<ChatChunkChoice> {
         let ReplyMessage { content, reasoning_content, tool_calls, .. } = &self.message;
-        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let calls = tool_calls.iter().enumerate();
         let calls = calls.map(|(i, call)| ToolCall { index: Some(i), ..call.clone() });
-        let texts = text(reasoning_content).map(Delta::reasoning).into_iter();
-        let texts = texts.chain(text(content).map(Delta::content));
-        let deltas = texts.chain(calls.map(Delta::call));
-        let part = |delta| ChatChunkChoice::new(self.index, delta, PartTokens::default());
+        let [reasoning, content] =
+            [reasoning_content, content].map(|text| text.as_deref().unwrap_or_default());
+        let deltas = Delta::of_reply(reasoning, content, calls).into_iter();
+        let deltas =
+            deltas.map(|delta| ChatChunkChoice::new(self.index, delta, PartTokens::default()));
         let reason = self.finish_reason.unwrap_or(FinishReason::Stop);
         let end = ChatChunkChoice::end(self.index, reason, self.stop_reason.clone());
         let end = ChatChunkChoice { token_ids: self.token_ids.clone(), ..end };
         let first = ChatChunkChoice::first(self.index);
-        std::iter::once(first).chain(deltas.map(part)).chain([end]).collect()
+        std::iter::once(first).chain(deltas).chain([end]).collect()
     }
 }
 

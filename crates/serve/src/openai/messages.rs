@@ -154,9 +154,6 @@ fn calls(
 
 /// Returns messages as plain texts, for templates without support for tools. Calls are written in Hermes' format.
 pub(crate) fn flat(messages: &[ChatMessage]) -> Vec<Message> {
-    let text = |message: &ChatMessage| {
-        message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     messages
         .iter()
         .map(|message| {
@@ -166,7 +163,7 @@ pub(crate) fn flat(messages: &[ChatMessage]) -> Vec<Message> {
                 "tool" => Role::Tool,
                 _ => Role::User,
             };
-            let mut content = text(message);
+            let mut content = message.text().to_owned();
             for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
                 if !content.is_empty() {
                     content.push('\n');

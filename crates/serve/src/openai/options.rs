@@ -62,12 +62,12 @@ pub(crate) struct StopTexts(pub(crate) Vec<String>);
 
 impl RequestField for StopTexts {
     fn read_field(fields: &mut Fields, name: &str) -> Result<Self, Refusal> {
-        let read = |value: Value| match &value {
+        let texts = fields.take_as(name, "a text or a list of texts", |value| match &value {
             Value::String(text) => Ok(vec![text.clone()]),
             Value::Array(list) => texts_of(list).ok_or(value),
             _ => Err(value),
-        };
-        let texts = fields.take_as(name, "a text or a list of texts", read)?.unwrap_or_default();
+        });
+        let texts = texts?.unwrap_or_default();
         if texts.len() > MOST_STOPS {
             let what = format!("has {} texts; a request may have {MOST_STOPS}", texts.len());
             return Err(fields.error(name, &what));

@@ -67,13 +67,12 @@ pub(crate) fn chat_logprobs(
     steps: &[Step],
     form: TokenForm,
 ) -> Vec<TokenLogprob> {
-    let entry = |id, value| token_logprob(tokenizer, (id, value), form);
-    let top = |step: &Step| step.top.iter().map(|&(id, value)| entry(id, value)).collect();
-    let step = |step: &Step| TokenLogprob {
-        top_logprobs: Some(top(step)),
-        ..entry(step.id, step.logprob)
-    };
-    steps.iter().map(step).collect()
+    let entries = steps.iter().map(|step| {
+        let top = step.top.iter().map(|&token| token_logprob(tokenizer, token, form));
+        let own = token_logprob(tokenizer, (step.id, step.logprob), form);
+        TokenLogprob { top_logprobs: Some(top.collect()), ..own }
+    });
+    entries.collect()
 }
 
 fn token_logprob(tokenizer: &Tokenizer, (id, value): (u32, f32), form: TokenForm) -> TokenLogprob {

@@ -57,8 +57,7 @@ impl Grader {
             GraderKind::Verifier(verifier) => {
                 let inputs = items.into_iter().map(|item| item.input).collect();
                 let scores = verifier.score(inputs).await.into_iter();
-                let score = |p: f64| Score { reward: p, ..Score::binary(p >= 0.5) };
-                scores.map(|p| p.map(score)).collect()
+                scores.map(|p| p.map(|p| Score { reward: p, ..Score::binary(p >= 0.5) })).collect()
             }
         }
     }
@@ -84,11 +83,10 @@ async fn judge_item(environment: &Arc<dyn DynEnvironment>, item: Graded) -> Resu
     let environment = Arc::clone(environment);
     let scored = tokio::spawn(async move {
         let task = task(&item)?;
-        let failed = |error: maverl::env::EnvError| error.to_string();
-        let session = environment.open(&task, 0).await.map_err(failed)?;
-        let score = environment.score(&session, item.answer.as_deref()).await.map_err(failed);
-        environment.close(session).await.map_err(failed)?;
-        let score = score?;
+        let session = environment.open(&task, 0).await.map_err(|error| error.to_string())?;
+        let score = environment.score(&session, item.answer.as_deref()).await;
+        environment.close(session).await.map_err(|error| error.to_string())?;
+        let score = score.map_err(|error| error.to_string())?;
         if score.reward.abs() <= Score::LIMIT {
             Ok(score)
         } else {

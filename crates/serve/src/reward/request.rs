@@ -107,11 +107,11 @@ impl RewardRoute {
             Self::Score => return read_request(bytes),
             Self::Predict => {
                 let Predict { query_responses } = parse_body(self, bytes)?;
-                let item = |(i, messages): (usize, Vec<Message>)| {
+                let items = query_responses.into_iter().enumerate().map(|(i, messages)| {
                     conversation(messages, Map::new())
                         .ok_or_else(|| empty(format!("query_responses[{i}]")))
-                };
-                query_responses.into_iter().enumerate().map(item).collect::<Result<_, _>>()?
+                });
+                items.collect::<Result<_, _>>()?
             }
             Self::GetReward => {
                 let request: GetReward = parse_body(self, bytes)?;
@@ -138,18 +138,19 @@ impl GetReward {
                 return Err(Refusal::invalid(name, message));
             }
         }
-        let item = |(i, text): (usize, String)| {
-            let prompt = prompts.get(i).map_or("", String::as_str);
-            let reply = text.strip_prefix(prompt).unwrap_or(&text).to_owned();
-            Graded {
-                task: ItemTask { question: prompt.to_owned(), ..ItemTask::default() },
-                data: labels.get(i).map(labeled_task).unwrap_or_default(),
-                answer: Some(answer(&reply)),
-                input: VerifierInput::Text(text),
-            }
-        };
-        Ok(query.into_iter().enumerate().map(item).collect())
+        let items = query.into_iter().enumerate().map(|(i, text)| {
+            let data = labels.get(i).map(labeled_task).unwrap_or_default();
+            prompted_item(prompts.get(i).map_or("", String::as_str), text, data)
+        });
+        Ok(items.collect())
     }
+}
+
+/// Returns the item of a text that begins with a prompt; the rest is the reply.
+fn prompted_item(prompt: &str, text: String, data: Map<String, Value>) -> Graded {
+    let answer = Some(answer(text.strip_prefix(prompt).unwrap_or(&text)));
+    let task = ItemTask { question: prompt.to_owned(), ..ItemTask::default() };
+    Graded { input: VerifierInput::Text(text), task, data, answer }
 }
 
 /// Reads a request of maverl.
@@ -167,17 +168,21 @@ fn read_request(bytes: &[u8]) -> Result<RequestedItems, Refusal> {
         let message = format!("two items have the id {id:?}; ids tell the answers apart");
         return Err(Refusal::invalid("items", message));
     }
-    let graded = |(i, item): (usize, ScoredItem)| {
-        let (task, data, answer) =
-            (item.task.clone().unwrap_or_default(), item.data.clone(), item.answer.clone());
-        let read = conversation(item.conversation(), data);
-        let read = read.ok_or_else(|| empty(format!("items[{i}].completion")))?;
-        Ok(Graded { task, answer: answer.or(read.answer.clone()), ..read })
-    };
-    let items: Vec<Graded> =
-        items.into_iter().enumerate().map(graded).collect::<Result<_, Refusal>>()?;
+    let items = items
+        .into_iter()
+        .enumerate()
+        .map(|(i, item)| graded_item(item).ok_or_else(|| empty(format!("items[{i}].completion"))));
+    let items: Vec<Graded> = items.collect::<Result<_, Refusal>>()?;
     check_items(&items)?;
     Ok(RequestedItems { ids, items })
+}
+
+/// Returns an item of maverl's protocol; nothing if it has no reply.
+fn graded_item(item: ScoredItem) -> Option<Graded> {
+    let (task, answer) = (item.task.clone().unwrap_or_default(), item.answer.clone());
+    let data = item.data.clone();
+    let read = conversation(item.conversation(), data)?;
+    Some(Graded { task, answer: answer.or(read.answer), ..read })
 }
 
 /// Returns the item of a conversation whose last message is the reply; nothing if it has no messages.

@@ -154,8 +154,8 @@ async fn play(
     (choice, heard): (u32, ReplyListener),
 ) -> Result<Episode, Refusal> {
     let _permit = admitted.permit().await?;
-    let adjust = |sampling: &mut _| question.adjust(sampling);
-    let runner = team.rollout.unjudged_runner(&team.plan, &team.policies, adjust, &heard);
+    let (plan, policies) = (&team.plan, &team.policies);
+    let runner = team.rollout.unjudged_runner(plan, policies, |seat| question.adjust(seat), &heard);
     let seed = question.choices.seed_of(choice);
     let begin = Instant::now();
     let request = EpisodeRequest { task: question.task.clone(), index: choice, seed };

@@ -89,12 +89,12 @@ fn own_fields(
 /// longer one, its transcript or its last message.
 fn question(messages: &[ChatMessage], history: ConversationReading) -> Option<String> {
     let users = messages.iter().filter(|message| message.role() == "user");
-    let last = users.clone().next_back().map(text_of)?;
+    let last = users.clone().next_back().map(ChatMessage::text)?;
     match (messages, history) {
-        (_, ConversationReading::Last) => Some(last),
-        ([user], _) if user.role() == "user" => Some(last),
+        (_, ConversationReading::Last) => Some(last.to_owned()),
+        ([user], _) if user.role() == "user" => Some(last.to_owned()),
         ([system, user], _) if system.role() == "system" && user.role() == "user" => {
-            Some(format!("{}\n\n{last}", text_of(system)))
+            Some(format!("{}\n\n{last}", system.text()))
         }
         _ => Some(messages.iter().map(line).collect::<Vec<_>>().join("\n")),
     }
@@ -108,11 +108,7 @@ fn line(message: &ChatMessage) -> String {
         "tool" => "Tool",
         _ => "System",
     };
-    format!("{role}: {}", text_of(message))
-}
-
-fn text_of(message: &ChatMessage) -> String {
-    message.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
+    format!("{role}: {}", message.text())
 }
 
 #[cfg(test)]

@@ -173,24 +173,24 @@ impl ModelFamily {
     fn layer(&self, sizes: LayerSizes, biases: Biases) -> LayerShape {
         let LayerSizes { hidden, heads, intermediate, eps } = sizes;
         let (queries, keys) = (heads.q * heads.dim, heads.kv * heads.dim);
-        let norm = |name, width| NormShape { name, width, eps };
-        let linear = |name, output, input, bias| LinearShape { name, output, input, bias };
+        let [q_norm, k_norm] = ["self_attn.q_norm", "self_attn.k_norm"]
+            .map(|name| self.qk_norm.then_some(NormShape { name, width: heads.dim, eps }));
         Layer {
-            before_attention: norm(self.before_attention, hidden),
+            before_attention: NormShape { name: self.before_attention, width: hidden, eps },
             attention: Attention {
                 heads,
-                q: linear("self_attn.q_proj", queries, hidden, biases.qkv),
-                k: linear("self_attn.k_proj", keys, hidden, biases.qkv),
-                v: linear("self_attn.v_proj", keys, hidden, biases.qkv),
-                o: linear("self_attn.o_proj", hidden, queries, biases.o),
-                q_norm: self.qk_norm.then(|| norm("self_attn.q_norm", heads.dim)),
-                k_norm: self.qk_norm.then(|| norm("self_attn.k_norm", heads.dim)),
+                q: LinearShape::new("self_attn.q_proj", queries, hidden, biases.qkv),
+                k: LinearShape::new("self_attn.k_proj", keys, hidden, biases.qkv),
+                v: LinearShape::new("self_attn.v_proj", keys, hidden, biases.qkv),
+                o: LinearShape::new("self_attn.o_proj", hidden, queries, biases.o),
+                q_norm,
+                k_norm,
             },
-            before_mlp: norm(self.before_mlp, hidden),
+            before_mlp: NormShape { name: self.before_mlp, width: hidden, eps },
             mlp: Mlp {
-                gate: linear("mlp.gate_proj", intermediate, hidden, biases.mlp),
-                up: linear("mlp.up_proj", intermediate, hidden, biases.mlp),
-                down: linear("mlp.down_proj", hidden, intermediate, biases.mlp),
+                gate: LinearShape::new("mlp.gate_proj", intermediate, hidden, biases.mlp),
+                up: LinearShape::new("mlp.up_proj", intermediate, hidden, biases.mlp),
+                down: LinearShape::new("mlp.down_proj", hidden, intermediate, biases.mlp),
             },
         }
     }

@@ -101,10 +101,9 @@ pub(super) fn unread(
     family: &ModelFamily,
     sizes: NeutralSizes,
 ) -> Vec<String> {
-    let changes = |value: &Value, neutral| !value.is_null() && !is_neutral(value, neutral, sizes);
     let mut found = Vec::new();
     for (key, neutral) in KEYS.into_iter().filter(|(key, _)| !family.reads.contains(key)) {
-        let value = keys.value(key).filter(|value| changes(value, neutral));
+        let value = keys.value(key).filter(|value| !is_neutral(value, neutral, sizes));
         // A list of layers decides where there is one.
         let decided = key == "no_rope_layer_interval" && keys.value("no_rope_layers").is_some();
         found.extend(
@@ -114,7 +113,7 @@ pub(super) fn unread(
     for place in ["rope_scaling", "rope_parameters"] {
         for (key, neutral) in ROPE_KEYS {
             let value = keys.value(place).and_then(|rope| rope.get(key));
-            let value = value.filter(|value| changes(value, neutral));
+            let value = value.filter(|value| !is_neutral(value, neutral, sizes));
             found.extend(value.map(|value| format!("`{place}.{key}` ({})", show_value(value))));
         }
     }
@@ -123,13 +122,17 @@ pub(super) fn unread(
 
 /// Returns true if a value changes nothing.
 fn is_neutral(value: &Value, neutral: Neutral, sizes: NeutralSizes) -> bool {
-    let number = value.as_f64();
-    let all = |is: fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(is));
+    let (number, list) = (value.as_f64(), value.as_array());
     match neutral {
+        _ if value.is_null() => true,
         Neutral::Off => value == &Value::Bool(false) || number == Some(0.0),
         Neutral::One => number == Some(1.0),
-        Neutral::AllOn => all(|item| item == &Value::Bool(true) || item.as_f64() == Some(1.0)),
-        Neutral::AllFull => all(|item| item == "full_attention"),
+        Neutral::AllOn => list.is_some_and(|items| {
+            items.iter().all(|item| item == &Value::Bool(true) || item.as_f64() == Some(1.0))
+        }),
+        Neutral::AllFull => {
+            list.is_some_and(|items| items.iter().all(|item| item == "full_attention"))
+        }
         Neutral::Longest => number.is_some_and(|n| n == 0.0 || n >= sizes.longest as f64),
         Neutral::HeadDim => number == Some(sizes.head_dim as f64),
         Neutral::HeadScale => {

@@ -26,10 +26,8 @@ impl HfConfig {
     ///
     /// See [`HfConfig::parse`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
-        let mut config = Self::parse(&files.require("config.json")?).map_err(|e| {
-            let message = format!("{}: {e}", files.describe());
-            ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
-        })?;
+        let mut config = Self::parse(&files.require("config.json")?)
+            .map_err(|e| ModelError::invalid(files.describe(), e))?;
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
         let Ok(shards) = Shards::open(files) else { return Ok(config) };
         config.classifies = shards.tensors.contains_key(SCORE);
@@ -80,12 +78,10 @@ impl Shards {
 
     /// True if two tensors of one shape have equal numbers as f32.
     fn equal(&self, a: &Stored, b: &Stored) -> bool {
-        let width =
-            |stored: &Stored| stored.span.len() / stored.shape.iter().product::<usize>().max(1);
-        let chunks = |stored: &Stored| self.bytes(stored).chunks(CHUNK * width(stored).max(1));
+        let [of_a, of_b] = [a, b].map(|of| self.bytes(of).chunks(CHUNK * number_width(of)));
         let (mut x, mut y) = (vec![0.0; CHUNK], vec![0.0; CHUNK]);
-        chunks(a).zip(chunks(b)).all(|(of_a, of_b)| {
-            let n = of_a.len() / width(a).max(1);
+        of_a.zip(of_b).all(|(of_a, of_b)| {
+            let n = of_a.len() / number_width(a);
             let (x, y) = (&mut x[..n], &mut y[..n]);
             // Types that are not supported are refused when the tensors are read.
             !(numbers(a.dtype, of_a, x) && numbers(b.dtype, of_b, y)) || x == y
@@ -100,4 +96,9 @@ impl Shards {
             && self.tensors.contains_key(HEAD);
         if swapped { HEAD } else { name }
     }
+}
+
+/// Returns the bytes of a number of a tensor, at least one.
+fn number_width(stored: &Stored) -> usize {
+    (stored.span.len() / stored.shape.iter().product::<usize>().max(1)).max(1)
 }

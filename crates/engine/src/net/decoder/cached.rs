@@ -29,10 +29,10 @@ impl<O: Ops> Decoder<O> {
         kv: &mut O::Kv,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
-        let whole = |ops: &O, at: &O::Placed<'_>, kv: &O::Kv| {
+        let recorded = self.ops.decode(&self.passes.0, tokens, kv, |ops, at, kv| {
             Self { ops: ops.clone(), ..self.clone() }.decode_whole(at, kv)
-        };
-        if let Some(hidden) = self.ops.decode(&self.passes.0, tokens, kv, whole)? {
+        })?;
+        if let Some(hidden) = recorded {
             return Ok(hidden);
         }
         let (ops, layers, kv) = (&self.ops, 0..self.layers.len(), &*kv);

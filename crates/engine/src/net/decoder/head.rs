@@ -87,19 +87,27 @@ impl<O: Ops> Decoder<O> {
     ///
     /// # Errors
     ///
-    /// If a target is not in the vocabulary, the device fails, or the error of `loss`.
+    /// If a target is not in the vocabulary, or the device fails.
     pub fn loss(
         &self,
         hidden: &O::Act,
         targets: &[u32],
         inv_temperature: &[f32],
         offsets: &[usize],
-        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
+        mut loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]),
         gradients: &mut Gradients<'_, O>,
     ) -> Result<O::Act, ModelError> {
         self.check_targets(targets)?;
         let of = Targets { ids: targets, inv_temperature };
-        self.ops.loss(hidden, self.head.weight(), of, offsets, loss, gradients)
+        let head = self.head.weight();
+        self.ops.loss(
+            hidden,
+            head,
+            of,
+            offsets,
+            |rows, found, slopes| Ok(loss(rows, found, slopes)),
+            gradients,
+        )
     }
 
     fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {

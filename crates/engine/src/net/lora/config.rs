@@ -1,11 +1,12 @@
 //! `adapter_config.json`, and which linear maps it means.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found_value, off};
+use super::keys::{MAX_RANK, found_value, off, value_of};
 use super::patterns::{ModuleChoice, Modules, Patterns, modules, names, number};
 use crate::files::parts::LinearShape;
 use crate::files::read_file;
@@ -56,11 +57,11 @@ pub fn is_adapter(dir: &Path) -> bool {
 
 /// Names of the linear maps of a layer, sorted: the values of `target_modules`, all of which `"all-linear"` selects.
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
-    let last = |(name, _): (String, _)| name.rsplit('.').next().unwrap_or_default().to_owned();
-    let mut names: Vec<String> = base.linears().map(last).collect();
-    names.sort();
-    names.dedup();
-    names
+    let names: BTreeSet<String> = base
+        .linears()
+        .map(|(name, _)| name.rsplit('.').next().unwrap_or_default().to_owned())
+        .collect();
+    names.into_iter().collect()
 }
 
 impl LoraConfig {
@@ -88,8 +89,9 @@ impl LoraConfig {
     /// If an entry of `target_modules` names none, or nothing is corrected.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<LoraTarget>, ModelError> {
         let all: Vec<(String, &LinearShape)> = base.linears().collect();
-        let named = |entry: &str| all.iter().any(|(name, _)| names(entry, name));
-        if let Some(unknown) = self.target_modules.iter().find(|entry| !named(entry)) {
+        let mut entries = self.target_modules.iter();
+        if let Some(unknown) = entries.find(|entry| !all.iter().any(|(name, _)| names(entry, name)))
+        {
             let known = linear_names(base).join("`, `");
             return Err(ModelError::new(
                 ModelErrorKind::Mismatch,
@@ -144,11 +146,11 @@ impl LoraConfig {
     ///
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
-        // A larger rank is refused; its size would be no number.
-        let size = |target: &LoraTarget| {
+        let sizes = self.targets(base)?.into_iter().map(|target| {
+            // A larger rank is refused; its size would be no number.
             (target.rank as u64).min(MAX_RANK) * (target.input + target.output) as u64
-        };
-        Ok(self.targets(base)?.iter().map(size).sum())
+        });
+        Ok(sizes.sum())
     }
 
     /// Describes the options that must be equal for the weights of one adapter to be valid in another.
@@ -171,8 +173,7 @@ impl LoraConfig {
     /// If it is not there, is damaged, or asks for what is not supported; the key is named.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(CONFIG_FILE);
-        let text =
-            read_file(&path).map_err(|e| ModelError::io(format!("{}: {e}", path.display()), e))?;
+        let text = read_file(&path).map_err(|e| ModelError::at_path(&path, e))?;
         Self::parse(&text).map_err(|e| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {e}", path.display()))
         })
@@ -206,8 +207,7 @@ impl LoraConfig {
     pub(super) fn write(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         let path = dir.join(CONFIG_FILE);
         let text = format!("{:#}\n", self.json(base));
-        std::fs::write(&path, text)
-            .map_err(|e| ModelError::io(format!("cannot write {}: {e}", path.display()), e))
+        std::fs::write(&path, text).map_err(|e| ModelError::cannot("write", &path, e))
     }
 
     fn json(&self, base: &str) -> Value {
@@ -303,14 +303,13 @@ fn check_supported(json: &Map<String, Value>) -> Result<(), String> {
 fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<String>), String> {
     let wanted =
         "a list of module names, such as [\"q_proj\", \"v_proj\"], or a regular expression";
-    let failed = || found_value(json, "target_modules", wanted);
-    match modules(json.get("target_modules").unwrap_or(&Value::Null)).ok_or_else(failed)? {
+    match modules(value_of(json, "target_modules")).flatten() {
         Some(Modules::Matching(expression)) => Ok((Vec::new(), Some(expression))),
         Some(Modules::Named(mut names)) => {
             names.sort();
             names.dedup();
             Ok((names, None))
         }
-        None => Err(failed()),
+        None => Err(found_value(json, "target_modules", wanted)),
     }
 }

@@ -15,6 +15,11 @@ pub(super) fn off(value: &Value) -> bool {
     }
 }
 
+/// Returns the value of a key; null if it is missing.
+pub(super) fn value_of<'a>(json: &'a Map<String, Value>, key: &str) -> &'a Value {
+    json.get(key).unwrap_or(&Value::Null)
+}
+
 /// Returns what a key has in place of what is expected.
 pub(super) fn found_value(json: &Map<String, Value>, key: &str, wanted: &str) -> String {
     match json.get(key) {

@@ -5,7 +5,7 @@ use fancy_regex::{Regex, RegexBuilder};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found_value, off};
+use super::keys::{MAX_RANK, found_value, off, value_of};
 
 /// Modules by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -82,20 +82,20 @@ impl Patterns {
         json: &Map<String, Value>,
         expression: Option<String>,
     ) -> Result<Self, String> {
-        let get = |key: &str| json.get(key).unwrap_or(&Value::Null);
-        let layers = match get("layers_to_transform") {
+        let of_layers = value_of(json, "layers_to_transform");
+        let layers = match of_layers {
             value if off(value) => None,
             Value::Number(layer) => layer.as_i64().map(|layer| vec![layer]),
             value => value.as_array().and_then(|l| l.iter().map(Value::as_i64).collect()),
         };
-        if layers.is_none() && !off(get("layers_to_transform")) {
+        if layers.is_none() && !off(of_layers) {
             return Err(found_value(
                 json,
                 "layers_to_transform",
                 "the number of a layer, or a list of them",
             ));
         }
-        let layers_pattern = match get("layers_pattern") {
+        let layers_pattern = match value_of(json, "layers_pattern") {
             Value::String(text) if text.is_empty() => Vec::new(),
             Value::String(text) => vec![text.clone()],
             value if off(value) => Vec::new(),
@@ -104,26 +104,29 @@ impl Patterns {
             })?,
         };
         for key in ["layers_to_transform", "layers_pattern"] {
-            if expression.is_some() && !get(key).is_null() {
+            if expression.is_some() && !value_of(json, key).is_null() {
                 return Err(found_value(json, key, "none where `target_modules` is an expression"));
             }
         }
-        if !layers_pattern.is_empty() && get("layers_to_transform").is_null() {
+        if !layers_pattern.is_empty() && of_layers.is_null() {
             return Err(found_value(json, "layers_pattern", "`layers_to_transform` beside it"));
         }
-        let exclude_modules = modules(get("exclude_modules")).ok_or_else(|| {
+        let exclude_modules = modules(value_of(json, "exclude_modules")).ok_or_else(|| {
             found_value(json, "exclude_modules", "a list of module names, or a regular expression")
         })?;
-        let rank = |rank: &Value| rank.as_u64().filter(|r| (1..=MAX_RANK).contains(r));
-        let alpha = |alpha: &Value| alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0);
-        let ranks = of_patterns(json, "rank_pattern", "ranks from 1", rank)?;
+        let ranks = of_patterns(json, "rank_pattern", "ranks from 1", |rank| {
+            rank.as_u64().filter(|r| (1..=MAX_RANK).contains(r))
+        })?;
+        let alpha_pattern = of_patterns(json, "alpha_pattern", "numbers above 0", |alpha| {
+            alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0)
+        })?;
         Ok(Self {
             target_modules: expression,
             exclude_modules,
             layers_to_transform: layers,
             layers_pattern,
             rank_pattern: ranks.into_iter().map(|(key, rank)| (key, rank as usize)).collect(),
-            alpha_pattern: of_patterns(json, "alpha_pattern", "numbers above 0", alpha)?,
+            alpha_pattern,
         })
     }
 
@@ -177,12 +180,13 @@ impl Patterns {
     fn in_layers(&self, modules: &[&str]) -> Result<Vec<bool>, Wrong> {
         const KEY: &str = "layers_pattern";
         let Some(wanted) = &self.layers_to_transform else { return Ok(vec![true; modules.len()]) };
-        // Not a group of its own in PEFT either.
-        let layer =
-            |text: &String| (text.clone(), format!(r"\A(?:(?:^|.*?\.){text}\.(?P<idx>\d+)\.)"));
         let expressions = match &self.layers_pattern[..] {
             [] => vec![(String::new(), r"\A.*?\.[^.]*\.(?P<idx>\d+)\.".to_owned())],
-            patterns => patterns.iter().map(layer).collect(),
+            // Not a group of its own in PEFT either.
+            patterns => patterns
+                .iter()
+                .map(|text| (text.clone(), format!(r"\A(?:(?:^|.*?\.){text}\.(?P<idx>\d+)\.)")))
+                .collect(),
         };
         // The first expression that matches decides, with a number or without.
         let mut decided: Vec<Option<bool>> = vec![None; modules.len()];
@@ -201,18 +205,15 @@ impl Patterns {
 
     /// The keys of an `adapter_config.json`.
     pub(super) fn json(&self, target_modules: &[String]) -> [(&'static str, Value); 6] {
-        let object = |pairs: &mut dyn Iterator<Item = (String, Value)>| -> Value {
-            Value::Object(pairs.collect::<Map<_, _>>())
-        };
-        let mut ranks = self.rank_pattern.iter().map(|(key, r)| (key.clone(), json!(r)));
-        let mut alphas = self.alpha_pattern.iter().map(|(key, a)| (key.clone(), number(*a)));
+        let ranks = self.rank_pattern.iter().map(|(key, r)| (key.clone(), json!(r)));
+        let alphas = self.alpha_pattern.iter().map(|(key, a)| (key.clone(), number(*a)));
         let layers = &self.layers_pattern;
         [
-            ("alpha_pattern", object(&mut alphas)),
+            ("alpha_pattern", alphas.collect()),
             ("exclude_modules", json!(self.exclude_modules)),
             ("layers_pattern", if layers.is_empty() { Value::Null } else { json!(layers) }),
             ("layers_to_transform", json!(self.layers_to_transform)),
-            ("rank_pattern", object(&mut ranks)),
+            ("rank_pattern", ranks.collect()),
             (
                 "target_modules",
                 match &self.target_modules {
@@ -257,8 +258,8 @@ fn matches(
     modules: &[&str],
 ) -> Result<Vec<bool>, Wrong> {
     let expression = compile(key, text, expression)?;
-    let hit = |name: &&str| expression.is_match(name).map_err(|error| too_long(key, &error));
-    modules.iter().map(hit).collect()
+    let found = modules.iter().map(|name| expression.is_match(name));
+    found.map(|hit| hit.map_err(|error| too_long(key, &error))).collect()
 }
 
 fn too_long(key: &'static str, error: &fancy_regex::Error) -> Wrong {
@@ -269,16 +270,18 @@ fn too_long(key: &'static str, error: &fancy_regex::Error) -> Wrong {
 const LARGEST: usize = 1 << 18;
 
 fn compile(key: &'static str, text: &str, expression: &str) -> Result<Regex, Wrong> {
-    let failed = |why: &str| (key, format!("a regular expression; {text:?} is none: {why}"));
-    if ambiguous(text) {
-        return Err(failed("write `[`, `&&`, `--` and `~~` within brackets with backslashes"));
-    }
-    let build = |text: &str| {
-        let mut builder = RegexBuilder::new(text);
-        builder.delegate_size_limit(LARGEST).delegate_dfa_size_limit(1 << 12).build()
+    let compiled = if ambiguous(text) {
+        Err("write `[`, `&&`, `--` and `~~` within brackets with backslashes".to_owned())
+    } else {
+        // By itself first: a bracket that is not closed must not end with what stands around.
+        build_regex(text).and_then(|_| build_regex(expression)).map_err(|error| error.to_string())
     };
-    // By itself first: a bracket that is not closed must not end with what stands around.
-    build(text).and_then(|_| build(expression)).map_err(|error| failed(&error.to_string()))
+    compiled.map_err(|why| (key, format!("a regular expression; {text:?} is none: {why}")))
+}
+
+fn build_regex(text: &str) -> Result<Regex, fancy_regex::Error> {
+    let mut builder = RegexBuilder::new(text);
+    builder.delegate_size_limit(LARGEST).delegate_dfa_size_limit(1 << 12).build()
 }
 
 /// A list of names or an expression; `Some(None)` if it is off, `None` if it is something else.
@@ -302,7 +305,7 @@ fn of_patterns<T>(
     wanted: &str,
     read: impl Fn(&Value) -> Option<T>,
 ) -> Result<Vec<(String, T)>, String> {
-    let value = json.get(key).unwrap_or(&Value::Null);
+    let value = value_of(json, key);
     if off(value) {
         return Ok(Vec::new());
     }

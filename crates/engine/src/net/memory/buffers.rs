@@ -19,8 +19,8 @@ impl Buffers {
     /// Returns a buffer of `len` numbers of arbitrary content. Its capacity is at most half as large again.
     pub(crate) fn take(&mut self, len: usize) -> Vec<f32> {
         self.clock += 1;
-        let fits = |buffer: &Vec<f32>| (len..=len + len / 2).contains(&buffer.capacity());
-        let best = self.free.iter().enumerate().filter(|(_, (_, buffer))| fits(buffer));
+        let (all, fitting) = (self.free.iter().enumerate(), len..=len + len / 2);
+        let best = all.filter(|(_, (_, buffer))| fitting.contains(&buffer.capacity()));
         let best = best.min_by_key(|(_, (_, buffer))| buffer.capacity()).map(|(at, _)| at);
         match best.and_then(|at| self.free.remove(at)) {
             Some((_, mut buffer)) => {

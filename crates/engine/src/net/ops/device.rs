@@ -162,6 +162,16 @@ fn runs(config: &HfConfig) -> Done<()> {
     }
 }
 
+impl<M: Runner> Device<M> {
+    /// Reads numbers; none from an empty array.
+    fn read_numbers<T: DeviceElement>(&self, of: &DeviceNumbers<M, T>) -> Done<Vec<T>> {
+        match &of.0 {
+            Some(array) => self.kernels.read_array(array).map_err(machine_error),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
 /// Converts an error of a machine.
 fn machine_error<E: Error + Send + Sync + 'static>(error: E) -> ModelError {
     ModelError::new(ModelErrorKind::Device, format!("the device failed: {error}"))

@@ -60,36 +60,37 @@ impl RewardHead {
     /// If the directory has none, or those of another version.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(FILE);
-        let bytes = read_file(&path)
-            .map_err(|e| ModelError::io(format!("cannot read {}: {e}", path.display()), e))?;
-        let invalid = |what: String| {
+        let bytes = read_file(&path).map_err(|e| ModelError::cannot("read", &path, e))?;
+        let head: Result<Self, String> = serde_json::from_slice(&bytes).map_err(|e| e.to_string());
+        head.and_then(Self::check).map_err(|what| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {what}", path.display()))
-        };
-        let head: Self = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
-        let is_known = head.protocol == PROTOCOL || head.protocol == 1 && head.likelihood.is_none();
-        if !is_known {
-            return Err(invalid(format!("`protocol` is {}; {PROTOCOL} is known", head.protocol)));
+        })
+    }
+
+    /// Returns the settings if they are valid.
+    fn check(self) -> Result<Self, String> {
+        let Self { protocol, temperature, offset, .. } = self;
+        if !(protocol == PROTOCOL || protocol == 1 && self.likelihood.is_none()) {
+            return Err(format!("`protocol` is {protocol}; {PROTOCOL} is known"));
         }
-        if !(head.temperature.is_finite() && head.temperature > 0.0) {
-            let found = head.temperature;
-            return Err(invalid(format!("`temperature` is {found}; it is a number above 0")));
+        if !(temperature.is_finite() && temperature > 0.0) {
+            return Err(format!("`temperature` is {temperature}; it is a number above 0"));
         }
-        if !head.offset.is_finite() {
-            return Err(invalid(format!("`offset` is {}; it is a finite number", head.offset)));
+        if !offset.is_finite() {
+            return Err(format!("`offset` is {offset}; it is a finite number"));
         }
-        if (head.place == ScoredPlace::Reply) != head.likelihood.is_some() {
+        if (self.place == ScoredPlace::Reply) != self.likelihood.is_some() {
             let message = "the place `reply` is that of `likelihood`; write both or neither";
-            return Err(invalid(message.to_owned()));
+            return Err(message.to_owned());
         }
-        if let Some(LikelihoodHead { weight, bias }) = head.likelihood
+        if let Some(LikelihoodHead { weight, bias }) = self.likelihood
             && !(weight.is_finite() && weight > 0.0 && bias.is_finite())
         {
-            let message = format!(
+            return Err(format!(
                 "`likelihood` has weight {weight} and bias {bias}; they are a number above 0 and a finite one"
-            );
-            return Err(invalid(message));
+            ));
         }
-        Ok(head)
+        Ok(self)
     }
 
     /// Returns the probability of a logit.

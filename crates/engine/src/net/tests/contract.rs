@@ -151,7 +151,6 @@ impl Next {
         let loss = |_, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
             dlogp.fill(-1.0 / n as f32);
             dentropy.fill(0.0);
-            Ok(())
         };
         let (hidden, offsets) = (tape.hidden(), [0, n]);
         let dhidden = decoder.loss(hidden, &self.targets, &even, &offsets, loss, &mut gradients);

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use maverl_kernels::attention::Packing;
+
 use crate::files::ModelError;
-use crate::net::ops::Backend;
+use crate::net::ops::{Backend, Buffer};
 use crate::net::{Context, Decoder, Gradients, HeadKind, Pool, Rows, Tape, ValueHead};
 use crate::runtime::ValueText;
 use crate::runtime::packed::PackedRows;
@@ -36,6 +38,23 @@ pub(super) fn values<O: Backend>(
     Ok(values)
 }
 
+/// Computes the hidden state `[D]` at the position of a text's first value.
+pub(super) fn first_state<O: Backend>(
+    decoder: &Decoder<O>,
+    text: &ValueText,
+    pool: &mut Pool<O>,
+) -> Result<Vec<f32>, ModelError> {
+    let ids = &text.ids[..=text.ids.len() - text.places];
+    let positions: Vec<u32> = (0..ids.len() as u32).collect();
+    let (ops, whole) = (decoder.ops(), [0, ids.len()]);
+    let context = Context::Packed(Packing::from_offsets(&whole));
+    let hidden = decoder.forward(ids, &positions, context, pool)?;
+    let last = ops.pick(&hidden, hidden.len() / ids.len(), &[ids.len() as u32 - 1])?;
+    let state = ops.read(&last)?.into_owned();
+    pool.give([hidden]);
+    Ok(state)
+}
+
 /// Adds the gradients of a loss of the values. `slopes` gets a range of texts and their values, and returns the derivatives by these;
 /// it is called with the texts in their order.
 pub(super) fn backward<O: Backend>(
@@ -49,13 +68,18 @@ pub(super) fn backward<O: Backend>(
     let ops = decoder.ops();
     let hidden = packed.predicting(ops, tape.hidden())?;
     let dhidden = if head.kind() == HeadKind::Likelihood {
-        let loss = |texts: Range<usize>, [logp, _]: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
-            let slopes = slopes(texts, &head.values(logp));
-            dlogp.copy_from_slice(&head.backward(logp, &slopes, of_head));
-            Ok(())
-        };
         let PackedRows { targets, inv_temperature, completions, .. } = packed;
-        decoder.loss(&hidden, targets, inv_temperature, completions, loss, of_trunk)?
+        decoder.loss(
+            &hidden,
+            targets,
+            inv_temperature,
+            completions,
+            |texts, [logp, _], [dlogp, _]| {
+                let slopes = slopes(texts, &head.values(logp));
+                dlogp.copy_from_slice(&head.backward(logp, &slopes, of_head));
+            },
+            of_trunk,
+        )?
     } else {
         let hidden = ops.read(&hidden)?;
         let texts = 0..packed.rows().packing.offsets.len() - 1;

@@ -37,13 +37,12 @@ impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let number = |number: &str| Some(Self::Cuda(number.parse().ok()?));
         let found = match name {
             "cpu" => Some(Self::Cpu),
             "auto" => Some(Self::Auto),
             "cuda" => Some(Self::Cuda(0)),
             "emulated" => Some(Self::Emulated),
-            _ => name.strip_prefix("cuda:").and_then(number),
+            _ => name.strip_prefix("cuda:").and_then(|n| n.parse().ok()).map(Self::Cuda),
         };
         found.ok_or_else(|| {
             format!("\"{name}\" is no device; write \"cpu\", \"auto\", \"cuda\", \"cuda:1\" or \"emulated\"")
@@ -83,8 +82,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<DeviceChoice, E> {
-                let unknown = |_| E::invalid_value(de::Unexpected::Str(text), &self);
-                text.parse().map_err(unknown)
+                text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
             }
         }
 

@@ -21,8 +21,8 @@ impl<O: Backend> Engine<O> {
     /// Reads the tokens of policies whose next tokens the host samples, and answers requests that have ended.
     pub(super) fn settle(&mut self) {
         for policy in 0..self.unread.len() {
-            let host = |slot: &RequestSlot| slot.policy == policy && slot.draw().is_none();
-            if self.unread[policy].is_some() && self.slots.iter().any(host) {
+            let mut own = self.slots.iter().filter(|slot| slot.policy == policy);
+            if self.unread[policy].is_some() && own.any(|slot| slot.draw().is_none()) {
                 let read = self.unread[policy].take().map(|unread| self.read(policy, &unread));
                 if let Some(Err(error)) = read {
                     self.fail(&error, |slot| slot.policy == policy);
@@ -35,8 +35,8 @@ impl<O: Backend> Engine<O> {
     /// Runs one forward pass of a policy over the next tokens of its requests. Reads the tokens of the pass before if they
     /// were not read.
     pub(super) fn advance(&mut self, policy: usize, model: &Model<O>) -> Result<(), ModelError> {
-        let waits = |slot: &RequestSlot| slot.policy == policy && slot.unread.is_some();
-        let unread = self.unread[policy].take().filter(|_| self.slots.iter().any(waits));
+        let mut own = self.slots.iter().filter(|slot| slot.policy == policy);
+        let unread = self.unread[policy].take().filter(|_| own.any(|slot| slot.unread.is_some()));
         self.slots.iter_mut().for_each(|slot| slot.row = None);
         let launched = self.launch(policy, model, unread.as_ref())?;
         if let Some(unread) = unread {
@@ -63,8 +63,8 @@ impl<O: Backend> Engine<O> {
             return Ok(None);
         }
         draws.clear();
-        let ready = |slot: &&mut RequestSlot| slot.policy == policy && slot.is_ready();
-        for (row, slot) in self.slots.iter_mut().filter(ready).enumerate() {
+        let own = self.slots.iter_mut().filter(|slot| slot.policy == policy);
+        for (row, slot) in own.filter(|slot| slot.is_ready()).enumerate() {
             slot.row = Some(row);
             draws.extend(slot.draw());
         }

@@ -214,7 +214,7 @@ impl<O: Backend> Engine<O> {
 
     /// Ends requests with an error.
     fn fail(&mut self, error: &ModelError, which: impl Fn(&RequestSlot) -> bool) {
-        let error = RuntimeError::Model { worker: self.worker.clone(), source: error.clone() };
+        let error = error.clone().in_worker(&self.worker);
         for mut slot in self.slots.extract_if(.., |slot| which(slot)) {
             self.cache.drop_blocks(&mut slot.table);
             drop(slot.reply.send(Err(error.clone())));
@@ -325,8 +325,7 @@ impl<O: Backend> Engine<O> {
         ends.clear();
         rows.clear();
         let mut segments: Vec<Segment<'_>> = mem::take(spare);
-        let mine = |slot: &RequestSlot| slot.policy == policy && slot.next > 0;
-        for slot in self.slots.iter().filter(|slot| mine(slot)) {
+        for slot in self.slots.iter().filter(|slot| slot.is_next_of(policy)) {
             let (from, len) = (slot.table.len, slot.table.len + slot.next);
             match slot.unread {
                 None => ids.extend_from_slice(&slot.tokens[from..len]),
@@ -352,7 +351,7 @@ impl<O: Backend> Engine<O> {
         let hidden = model.decoder.forward(ids, positions, context, pool)?;
         *spare = clear_segments(segments);
         let mut row = 0;
-        for slot in self.slots.iter_mut().filter(|slot| mine(slot)) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_next_of(policy)) {
             let end = row + slot.next as u32;
             slot.echo(&hidden, row..end, model, pool)?;
             row = end;

@@ -46,6 +46,11 @@ impl PrefixNode {
         let (key, children) = (Arc::default(), BTreeMap::new());
         Self { parent: node, key, block: u32::MAX, children, used: 0 }
     }
+
+    /// Returns true if it has a key and no children.
+    fn is_leaf(&self) -> bool {
+        self.children.is_empty() && !self.key.is_empty()
+    }
 }
 
 impl PrefixTree {
@@ -113,18 +118,17 @@ impl PrefixTree {
         idle: impl Fn(u32) -> bool,
         mut freed: impl FnMut(u32),
     ) {
-        let leaf = |node: &PrefixNode| {
-            node.children.is_empty() && !node.key.is_empty() && idle(node.block)
-        };
-        let leaves = self.nodes.iter().enumerate().filter(|(_, node)| leaf(node));
+        let leaves = self.nodes.iter().enumerate();
+        let leaves = leaves.filter(|(_, node)| node.is_leaf() && idle(node.block));
         let mut oldest: BinaryHeap<Reverse<(u64, NodeId)>> =
             leaves.map(|(id, node)| Reverse((node.used, id))).collect();
         for _ in 0..many {
             let Some(Reverse((_, id))) = oldest.pop() else { return };
-            let parent = self.nodes[id].parent;
+            let above = self.nodes[id].parent;
             freed(self.remove(id));
-            if leaf(&self.nodes[parent]) {
-                oldest.push(Reverse((self.nodes[parent].used, parent)));
+            let parent = &self.nodes[above];
+            if parent.is_leaf() && idle(parent.block) {
+                oldest.push(Reverse((parent.used, above)));
             }
         }
     }

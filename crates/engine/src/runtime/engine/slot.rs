@@ -98,6 +98,11 @@ impl RequestSlot {
         self.unread.is_some() && self.drawn_so_far() >= self.max_new_tokens
     }
 
+    /// Returns true if a pass of this policy has tokens of it.
+    pub(super) fn is_next_of(&self, policy: usize) -> bool {
+        self.policy == policy && self.next > 0
+    }
+
     /// Returns true if this pass reaches the last token, so that a new one can be sampled.
     pub(super) fn is_ready(&self) -> bool {
         self.next > 0 && self.next == self.uncached_tokens()

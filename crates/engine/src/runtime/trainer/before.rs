@@ -1,7 +1,6 @@
 //! Quantities computed before an optimizer step: log-probs of whole rows.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use super::{Totals, Trainer, lengths, shares};
 use crate::files::{ModelError, ModelErrorKind};
@@ -38,17 +37,14 @@ impl<O: Backend> Trainer<O> {
         batch: &'b Batch,
         totals: &mut Totals,
     ) -> Result<Cow<'b, [Row]>, ModelError> {
-        let wrong =
-            |row: &&Row| row.loss.correction != Correction::None && !row.logprobs.is_empty();
-        let chosen: Vec<&Row> = batch.rows.iter().filter(wrong).collect();
+        let chosen: Vec<&Row> = batch.rows.iter().filter(|row| is_corrected(row)).collect();
         if chosen.is_empty() {
             return Ok(Cow::Borrowed(&batch.rows));
         }
-        let decoder = |_: &PackedRows, _| Cow::Borrowed(&model.decoder);
-        let mut found = self.logprobs_under(&chosen, true, &mut self.pool(), decoder)?.into_iter();
+        let mut found = self.current_logprobs(model, &chosen)?.into_iter();
         let mut rows = batch.rows.clone();
         let (mut sum, mut tokens) = (0.0, 0);
-        for (index, row) in rows.iter_mut().enumerate().filter(|(_, row)| wrong(&&**row)) {
+        for (index, row) in rows.iter_mut().enumerate().filter(|(_, row)| is_corrected(row)) {
             let trainer = found.next().expect("one list of log-probs for each row");
             totals.mismatch(&trainer, &row.logprobs);
             if let Some(recorder) = &mut totals.recorder {
@@ -76,40 +72,45 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
-        let decoder = |packed: &PackedRows, first| self.decoder(model, packed, first);
-        let own = self.logprobs_under(rows, shares(model), pool, decoder)?;
-        let sums = |lists: &[Vec<f32>]| -> Vec<f64> {
-            lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
-        };
-        let mut ratios = sums(&own);
+        let own = self.logprobs_under(rows, shares(model), pool, |packed, first| {
+            self.decoder(model, packed, first)
+        })?;
+        let mut ratios = sum_rows(&own);
         if !options.reference_free {
-            let reference = sums(&self.under_reference(rows, pool)?);
+            let reference = sum_rows(&self.under_reference(rows, pool)?);
             ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
         }
         let count = pairs.len() as f64;
         let mut grads = Vec::new();
         let mut at = 0;
         for &[better, worse] in pairs {
-            let [chosen, rejected] = [at..at + better, at + better..at + better + worse];
-            at = rejected.end;
-            let reply = |own: Range<usize>| {
+            let middle = at + better;
+            let [chosen, rejected] = [at..middle, middle..middle + worse].map(|own| {
                 let tokens = rows[own.clone()].iter().map(|row| row.completion.len()).sum();
                 (ratios[own].iter().sum(), tokens)
-            };
-            let pair = Pair { chosen: reply(chosen), rejected: reply(rejected) };
-            let lost = preference(options, &pair);
+            });
+            at = middle + worse;
+            let lost = preference(options, &Pair { chosen, rejected });
             totals.policy.loss += lost.value / count;
             totals.policy.surrogate += lost.value / count;
             totals.pairs.pairs += 1;
             totals.pairs.chosen += lost.reward_chosen;
             totals.pairs.rejected += lost.reward_rejected;
             totals.pairs.right += u64::from(lost.reward_chosen > lost.reward_rejected);
-            for (grad, (_, tokens)) in [(lost.chosen, pair.chosen), (lost.rejected, pair.rejected)]
-            {
+            for (grad, (_, tokens)) in [(lost.chosen, chosen), (lost.rejected, rejected)] {
                 grads.extend(std::iter::repeat_n((grad / count) as f32, tokens));
             }
         }
         Ok(grads)
+    }
+
+    /// Computes the log-probs of the completions of rows under the model itself.
+    pub(super) fn current_logprobs(
+        &self,
+        model: &Model<O>,
+        rows: &[&Row],
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        self.logprobs_under(rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder))
     }
 
     /// Computes the log-probs of the completions of rows, row by row; rows may share their prompts. `decoder` gets the
@@ -138,4 +139,14 @@ impl<O: Backend> Trainer<O> {
             Ok(all)
         })
     }
+}
+
+/// Returns true if the sampler's mismatch of a row is corrected.
+fn is_corrected(row: &Row) -> bool {
+    row.loss.correction != Correction::None && !row.logprobs.is_empty()
+}
+
+/// Returns the sum of the log-probs of each row.
+fn sum_rows(lists: &[Vec<f32>]) -> Vec<f64> {
+    lists.iter().map(|list| list.iter().map(|&logp| f64::from(logp)).sum()).collect()
 }

@@ -9,8 +9,9 @@ const SLOW: [&str; 5] =
 /// Returns the message for a directory without `tokenizer.json`.
 pub(super) fn no_tokenizer(files: &ModelFiles) -> String {
     let place = files.describe();
-    let there = |name: &&&str| files.directory().is_some_and(|dir| dir.join(name).is_file());
-    match SLOW.iter().find(there) {
+    let found =
+        files.directory().and_then(|dir| SLOW.into_iter().find(|name| dir.join(name).is_file()));
+    match found {
         Some(name) => format!(
             "{place} has no `tokenizer.json`; it has `{name}`, from which transformers writes one: `python -c \"from \
              transformers import AutoTokenizer; AutoTokenizer.from_pretrained('{place}').save_pretrained('{place}')\"`"

@@ -31,39 +31,36 @@ impl TokenizerSettings {
     ///
     /// If a file cannot be read, is damaged, or has an invalid value; the error names file and key.
     pub(super) fn read(files: &ModelFiles) -> Result<Self, ModelError> {
-        let place = files.describe();
-        let wrong =
-            |what: String| ModelError::new(ModelErrorKind::Invalid, format!("{place}: {what}"));
         let config = object(files, "tokenizer_config.json")?;
         let older = object(files, "special_tokens_map.json")?;
         // If both name a token, the newer file's entry comes last and wins.
-        let entries = || older.iter().chain(&config);
-        let named = entries().filter(|(name, _)| name.ends_with("_token"));
+        let entries = older.iter().chain(&config);
+        let named = entries.clone().filter(|(name, _)| name.ends_with("_token"));
         let named =
             named.filter_map(|(name, token)| Some((name.clone(), content(token)?.to_owned())));
         let lists = ["additional_special_tokens", "extra_special_tokens"];
-        let unnamed = entries().filter(|(key, _)| lists.contains(&key.as_str()));
+        let unnamed = entries.filter(|(key, _)| lists.contains(&key.as_str()));
         let unnamed = unnamed.flat_map(|(_, list)| match list {
             Value::Array(tokens) => tokens.iter().filter_map(content).collect(),
             Value::Object(tokens) => tokens.values().filter_map(content).collect(),
             _ => Vec::new(),
         });
         let mut stop_ids = eos(&object(files, "generation_config.json")?)
-            .map_err(|e| wrong(format!("generation_config.json: {e}")))?;
+            .map_err(|e| invalid_value(files, "generation_config.json", &e))?;
         if stop_ids.is_empty() {
             stop_ids = eos(&object(files, "config.json")?)
-                .map_err(|e| wrong(format!("config.json: {e}")))?;
+                .map_err(|e| invalid_value(files, "config.json", &e))?;
         }
         let mut templates = templates(files)?;
         if templates.is_empty() {
             templates = in_config(config.get("chat_template"))
-                .map_err(|e| wrong(format!("tokenizer_config.json: {e}")))?;
+                .map_err(|e| invalid_value(files, "tokenizer_config.json", &e))?;
         }
         Ok(Self {
             named: named.collect(),
             unnamed: unnamed.map(str::to_owned).collect(),
             added: added_tokens(config.get("added_tokens_decoder"))
-                .map_err(|e| wrong(format!("tokenizer_config.json: {e}")))?,
+                .map_err(|e| invalid_value(files, "tokenizer_config.json", &e))?,
             stop_ids,
             templates,
         })
@@ -73,10 +70,20 @@ impl TokenizerSettings {
 /// Reads a file with a JSON object; a missing file counts as empty.
 fn object(files: &ModelFiles, name: &str) -> Result<Map<String, Value>, ModelError> {
     let Some(bytes) = files.read(name)? else { return Ok(Map::new()) };
-    serde_json::from_slice(&bytes).map_err(|e| {
-        let message = format!("{}: {name}: {e}", files.describe());
-        ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
-    })
+    serde_json::from_slice(&bytes)
+        .map_err(|e| ModelError::invalid(format_args!("{}: {name}", files.describe()), e))
+}
+
+/// Returns the error of a value in a file.
+fn invalid_value(files: &ModelFiles, name: &str, what: &str) -> ModelError {
+    let message = format!("{}: {name}: {what}", files.describe());
+    ModelError::new(ModelErrorKind::Invalid, message)
+}
+
+/// Reads the text of a file.
+fn utf8_text(files: &ModelFiles, name: &str, bytes: Vec<u8>) -> Result<String, ModelError> {
+    String::from_utf8(bytes)
+        .map_err(|e| ModelError::invalid(format_args!("{}: {name}", files.describe()), e))
 }
 
 /// Returns the content of a token: a string, or an object with `content`.
@@ -110,13 +117,9 @@ fn added_tokens(tokens: Option<&Value>) -> Result<BTreeMap<u32, Value>, String> 
 
 /// Reads templates in files of their own, which take precedence over those in `tokenizer_config.json`.
 fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError> {
-    let failed = |file: &str, e: std::string::FromUtf8Error| {
-        let message = format!("{}: {file}: {e}", files.describe());
-        ModelError::new(ModelErrorKind::Invalid, message).with_source(e)
-    };
     let mut templates = BTreeMap::new();
     if let Some(bytes) = files.read(MAIN_TEMPLATE)? {
-        let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(MAIN_TEMPLATE, e))?;
+        let source = utf8_text(files, MAIN_TEMPLATE, bytes.into_owned())?;
         templates.insert("default".to_owned(), source);
     }
     for file in files.list(FURTHER_TEMPLATES)? {
@@ -124,8 +127,7 @@ fn templates(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError>
         if let (Some(name), Some(bytes)) =
             (name.filter(|_| file.ends_with(".jinja")), files.read(&file)?)
         {
-            let source = String::from_utf8(bytes.into_owned()).map_err(|e| failed(&file, e))?;
-            templates.insert(name.to_owned(), source);
+            templates.insert(name.to_owned(), utf8_text(files, &file, bytes.into_owned())?);
         }
     }
     Ok(templates)
@@ -138,19 +140,20 @@ pub(crate) const FURTHER_TEMPLATES: &str = "additional_chat_templates";
 
 /// Reads `chat_template`: a template, or a list of `{"name": ..., "template": ...}`.
 fn in_config(value: Option<&Value>) -> Result<BTreeMap<String, String>, String> {
-    let named = |entry: &Value| {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-        text("name").zip(text("template")).ok_or_else(|| {
-            "an entry of the list `chat_template` lacks `name` or `template`, both strings"
-                .to_owned()
-        })
-    };
     match value {
         None | Some(Value::Null) => Ok(BTreeMap::new()),
         Some(Value::String(source)) => Ok([("default".to_owned(), source.clone())].into()),
-        Some(Value::Array(entries)) => entries.iter().map(named).collect(),
+        Some(Value::Array(entries)) => entries.iter().map(named_template).collect(),
         Some(_) => {
             Err("`chat_template` is neither a string nor a list of named templates".to_owned())
         }
+    }
+}
+
+fn named_template(entry: &Value) -> Result<(String, String), String> {
+    match (&entry["name"], &entry["template"]) {
+        (Value::String(name), Value::String(template)) => Ok((name.clone(), template.clone())),
+        _ => Err("an entry of the list `chat_template` lacks `name` or `template`, both strings"
+            .to_owned()),
     }
 }

@@ -128,17 +128,15 @@ impl Specials {
         tokenizer: &tokenizers::Tokenizer,
         rendered: &Rendered,
     ) -> Result<Vec<u32>, TokenizerError> {
-        let failed = |e: tokenizers::Error| TokenizerError::Text(format!("cannot encode: {e}"));
         let marks = self.marks(&rendered.text)?;
-        let plain = self.plain_tokenizer(tokenizer, marks).map_err(failed)?;
-        let meant = |found: &Range<usize>| {
-            let spelled = &rendered.spelled;
-            !spelled.iter().any(|range| range.start < found.end && found.start < range.end)
-        };
-        let text = self.mark(&rendered.text, marks, meant);
-        let encoding = plain.tokenizer.encode_fast(text, false).map_err(failed)?;
-        let id = |id: &u32| plain.ids.get(id).copied().unwrap_or(*id);
-        Ok(encoding.get_ids().iter().map(id).collect())
+        let plain = self.plain_tokenizer(tokenizer, marks).map_err(TokenizerError::of_encoding)?;
+        let text = self.mark(&rendered.text, marks, |found| {
+            let mut spelled = rendered.spelled.iter();
+            !spelled.any(|range| range.start < found.end && found.start < range.end)
+        });
+        let encoding = plain.tokenizer.encode_fast(text, false);
+        let encoding = encoding.map_err(TokenizerError::of_encoding)?;
+        Ok(encoding.get_ids().iter().map(|id| *plain.ids.get(id).unwrap_or(id)).collect())
     }
 
     /// Returns a tokenizer for which special tokens are text and marks are special tokens. Building it takes as long as
@@ -160,10 +158,10 @@ impl Specials {
             ..token.clone()
         });
         tokenizer.add_tokens(stand_ins)?;
-        let id = |(i, (id, _)): (usize, &(u32, AddedToken))| {
+        let ids = self.tokens.iter().enumerate().filter_map(|(i, (id, _))| {
             Some((tokenizer.token_to_id(marks.char(i).encode_utf8(&mut [0; 4]))?, *id))
-        };
-        let ids = self.tokens.iter().enumerate().filter_map(id).collect();
+        });
+        let ids = ids.collect();
         let plain = Arc::new(Plain { marks, tokenizer, ids });
         if kept.len() == TOKENIZERS {
             kept.remove(0);
@@ -184,13 +182,14 @@ impl Specials {
     }
 
     fn mark_value(&self, value: &Value, marks: Marks) -> Value {
-        let mark = |text: &str| self.mark(text, marks, |_| true);
         match value {
-            Value::String(text) => Value::String(mark(text)),
+            Value::String(text) => Value::String(self.mark(text, marks, |_| true)),
             Value::Array(items) => items.iter().map(|item| self.mark_value(item, marks)).collect(),
             Value::Object(entries) => {
-                let entries = entries.iter();
-                entries.map(|(key, value)| (mark(key), self.mark_value(value, marks))).collect()
+                let entries = entries.iter().map(|(key, value)| {
+                    (self.mark(key, marks, |_| true), self.mark_value(value, marks))
+                });
+                entries.collect()
             }
             other => other.clone(),
         }

@@ -27,7 +27,7 @@ impl Tokenizer {
     /// If the tokenizer cannot be written.
     pub fn to_json(&self) -> Result<String, TokenizerError> {
         let text = catch_panic(|| self.tokenizer.to_string(false))?;
-        text.map_err(|e| TokenizerError::Files(e.to_string()))
+        text.map_err(TokenizerError::of_files)
     }
 
     /// Reads a text of [`Tokenizer::to_json`]. The result has no chat template and no ids that end a reply.

@@ -50,12 +50,12 @@ impl Templates {
     ///
     /// If the requested one does not exist, or there are several and no default.
     pub(super) fn choose(&self, chat: &ChatInput) -> Result<&str, TokenizerError> {
-        let named = |wanted: &str| self.names.iter().find(|name| *name == wanted);
         let found = match (&chat.chat_template, self.names.as_slice()) {
-            (Some(name), _) => named(name),
+            (Some(name), _) => self.find_name(name),
             (None, [only]) => Some(only),
             (None, _) => {
-                chat.tools.as_ref().and_then(|_| named("tool_use")).or_else(|| named("default"))
+                let tool_use = chat.tools.as_ref().and_then(|_| self.find_name("tool_use"));
+                tool_use.or_else(|| self.find_name("default"))
             }
         };
         found.map(String::as_str).ok_or_else(|| {
@@ -65,6 +65,10 @@ impl Templates {
                 "no chat template `{wanted}`; the model has `{names}`"
             ))
         })
+    }
+
+    fn find_name(&self, wanted: &str) -> Option<&String> {
+        self.names.iter().find(|name| *name == wanted)
     }
 
     /// Renders a template with variables.

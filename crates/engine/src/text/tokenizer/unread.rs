@@ -35,10 +35,10 @@ impl Tokenizer {
         }
         let whole = self.render_chat(chat)?;
         // A template that refuses the conversation without a part reads this part.
-        let same = |chat: &ChatInput| {
+        variants.retain(|(_, chat)| {
             self.render_chat(chat).is_ok_and(|other| other.text() == whole.text())
-        };
-        Ok(variants.into_iter().filter(|(_, chat)| same(chat)).map(|(key, _)| key).collect())
+        });
+        Ok(variants.into_iter().map(|(key, _)| key).collect())
     }
 }
 

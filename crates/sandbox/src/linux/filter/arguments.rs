@@ -110,13 +110,13 @@ pub(super) fn lock_rules() -> Result<Vec<SeccompRule>, BackendError> {
 }
 
 fn build_rules(sets: Sets) -> Result<Vec<SeccompRule>, BackendError> {
-    let condition = |Argument(number, size, compare, value)| {
-        SeccompCondition::new(number, size, compare, value)
-    };
-    let rule = |set: Vec<Argument>| {
-        SeccompRule::new(set.into_iter().map(condition).collect::<Result<_, _>>()?)
-    };
-    sets.into_iter().map(rule).collect()
+    let rules = sets.into_iter().map(|set| {
+        let conditions = set.into_iter().map(|Argument(number, size, compare, value)| {
+            SeccompCondition::new(number, size, compare, value)
+        });
+        SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+    });
+    rules.collect()
 }
 
 /// Allows threads that share everything. A thread with its own table of descriptors would have its own limit; one with
@@ -165,14 +165,14 @@ fn allow_fcntl() -> Sets {
 /// truncating a readable file. The access mode that is neither reading nor writing is invisible to Landlock.
 fn allow_open_flags(argument: u8) -> Sets {
     let forbidden = flag_bits(libc::O_ASYNC | libc::O_DIRECT);
-    let mode = |mode: i32, forbidden: u64| {
-        vec![masked_equals(argument, forbidden | MODE, flag_bits(mode))]
-    };
-    vec![
-        mode(libc::O_RDONLY, forbidden | flag_bits(libc::O_TRUNC)),
-        mode(libc::O_WRONLY, forbidden),
-        mode(libc::O_RDWR, forbidden),
-    ]
+    let modes = [
+        (libc::O_RDONLY, forbidden | flag_bits(libc::O_TRUNC)),
+        (libc::O_WRONLY, forbidden),
+        (libc::O_RDWR, forbidden),
+    ];
+    let sets = modes
+        .map(|(mode, forbidden)| vec![masked_equals(argument, forbidden | MODE, flag_bits(mode))]);
+    sets.into()
 }
 
 /// Allows waiting and waking; for private futexes, also requeueing. Shared futexes are identified by inode, so others

@@ -54,8 +54,9 @@ impl Play {
                 () = answers.closed() => return Ok(()),
                 message = tokio::time::timeout(self.lease, messages.message()) => message,
             };
-            let late = |_| unknown_session(self.session.as_deref().unwrap_or_default());
-            let Some(message) = message.map_err(late)?? else { return Ok(()) };
+            let message = message
+                .map_err(|_| unknown_session(self.session.as_deref().unwrap_or_default()))?;
+            let Some(message) = message? else { return Ok(()) };
             let answer = self.answer(message).await;
             self.service.count(&answer);
             let answer = match answer {

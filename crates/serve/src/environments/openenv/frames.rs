@@ -55,8 +55,10 @@ impl Failed {
     pub(super) fn frame(&self) -> Value {
         let mut data = json!({"message": self.message, "code": self.code.name()});
         if !self.fields.is_empty() {
-            let error = |(name, problem): &(String, String)| json!({"type": "value_error", "loc": [name], "msg": problem});
-            data["errors"] = self.fields.iter().map(error).collect();
+            let errors = self.fields.iter().map(
+                |(name, problem)| json!({"type": "value_error", "loc": [name], "msg": problem}),
+            );
+            data["errors"] = errors.collect();
         }
         json!({"type": "error", "data": data})
     }
@@ -86,12 +88,10 @@ pub(super) fn observation(
 
 /// Returns tools in the form of the package; `schema` is the name of their schemas.
 pub(super) fn tools(tools: &[Tool], schema: &str) -> Vec<Value> {
-    let tool = |tool: &Tool| {
-        let mut told = json!({"name": tool.name, "description": tool.description});
-        told[schema] = tool.parameters.json().clone();
-        told
-    };
-    tools.iter().map(tool).collect()
+    let told = tools.iter().map(|tool| {
+        json!({"name": tool.name, "description": tool.description, schema: tool.parameters.json()})
+    });
+    told.collect()
 }
 
 /// Keyword of the schema of actions for the names of those that the environment understands, which OpenEnv has no word for.

@@ -87,13 +87,9 @@ async fn splits(
     State(server): State<Arc<EnvironmentServer>>,
     Path(name): Path<String>,
 ) -> Response {
-    let kind = |name: &str| match name {
-        "train" | "test" => name.to_owned(),
-        _ => "validation".to_owned(),
-    };
     respond_with(environment_named(&server, &name).map(|served| {
         let splits = &served.tasks.0;
-        splits.iter().map(|(name, _)| json!({"name": name, "type": kind(name)})).collect()
+        splits.iter().map(|(name, _)| json!({"name": name, "type": split_kind(name)})).collect()
     }))
 }
 
@@ -122,9 +118,8 @@ async fn list_tasks(
         let split = tasks
             .split(&split.unwrap_or_default())
             .map_err(|what| Refusal::invalid("split", what))?;
-        let all = || describe_tasks(split);
         match what.as_str() {
-            "tasks" => Ok(json!({"tasks": all(), "env_name": served.name})),
+            "tasks" => Ok(json!({"tasks": describe_tasks(split), "env_name": served.name})),
             "num_tasks" => Ok(json!({"num_tasks": split.len()})),
             "task" => match index.and_then(|index| split.get(index)) {
                 Some(task) => Ok(json!({"task": description(task)})),
@@ -147,6 +142,10 @@ async fn list_tasks(
 /// Returns the part of a task that clients are told.
 fn description(task: &Task) -> Value {
     json!({"id": task.id, "source": task.source, "question": task.question})
+}
+
+fn split_kind(name: &str) -> &str {
+    if matches!(name, "train" | "test") { name } else { "validation" }
 }
 
 fn describe_tasks(tasks: &[Task]) -> Vec<Value> {

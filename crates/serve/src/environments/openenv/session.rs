@@ -163,8 +163,7 @@ impl OpenEnvSession {
 
     fn declared_tools(&self, schema: &str) -> Vec<Value> {
         let own = self.begun.as_ref().map(|begun| begun.episode.task());
-        let first = || self.served.tasks.split("").ok()?.first();
-        let task = own.or_else(first);
+        let task = own.or_else(|| self.served.tasks.split("").ok()?.first());
         task.map(|task| tools(&self.served.environment.tools(task), schema)).unwrap_or_default()
     }
 
@@ -180,21 +179,21 @@ impl OpenEnvSession {
 
     /// Answers a request of the Model Context Protocol.
     async fn rpc(&mut self, request: &Value) -> Value {
-        let refused = |code: i32, message: String| json!({"code": code, "message": message});
         let params = &request["params"];
         let result = match request["method"].as_str() {
             Some("tools/list") => Ok(json!({"tools": self.declared_tools("inputSchema")})),
             Some("tools/call") => {
                 let data = json!({"type": "call_tool", "tool_name": params["name"], "arguments": params["arguments"]});
-                self.step(data).await.map_err(|failed| refused(-32000, failed.message)).map(
-                    |frame| {
-                        let text = &frame["data"]["observation"]["result"];
-                        json!({"content": [{"type": "text", "text": text}], "isError": false})
-                    },
-                )
+                let stepped = self.step(data).await.map(|frame| {
+                    let text = &frame["data"]["observation"]["result"];
+                    json!({"content": [{"type": "text", "text": text}], "isError": false})
+                });
+                stepped.map_err(|failed| json!({"code": -32000, "message": failed.message}))
             }
-            Some(other) => Err(refused(-32601, format!("Method not found: {other}"))),
-            None => Err(refused(-32600, "Invalid Request".to_owned())),
+            Some(other) => {
+                Err(json!({"code": -32601, "message": format!("Method not found: {other}")}))
+            }
+            None => Err(json!({"code": -32600, "message": "Invalid Request"})),
         };
         let (name, value) = match result {
             Ok(result) => ("result", result),
@@ -237,10 +236,10 @@ impl Reset {
             let problem = format!("a reset has no argument {shown:?}; its arguments are `{known}`");
             return Err(Failed { message: problem.clone(), ..Failed::field(other, &problem) });
         }
-        let (number, text) = (|name| number_of(data, name), |name| text_of(data, name));
-        let split = text("split")?.unwrap_or_default();
-        let (seed, index) = (number("seed")?, number("index")?);
-        Ok(Self { seed, id: text("episode_id")?, task: text("task_id")?, index, split })
+        let split = text_of(data, "split")?.unwrap_or_default();
+        let (seed, index) = (number_of(data, "seed")?, number_of(data, "index")?);
+        let (id, task) = (text_of(data, "episode_id")?, text_of(data, "task_id")?);
+        Ok(Self { seed, id, task, index, split })
     }
 }
 

@@ -68,9 +68,9 @@ fn has_word(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
 
 /// Returns the answer to the key of a request for a WebSocket.
 fn key(headers: &HeaderMap) -> Option<HeaderValue> {
-    let has = |name, wanted| has_word(headers, name, wanted);
-    let asked =
-        has(CONNECTION, "upgrade") && has(UPGRADE, "websocket") && has(SEC_WEBSOCKET_VERSION, "13");
+    let asked = has_word(headers, CONNECTION, "upgrade")
+        && has_word(headers, UPGRADE, "websocket")
+        && has_word(headers, SEC_WEBSOCKET_VERSION, "13");
     let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| asked)?;
     HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()
 }

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use maverl::agent::ReplyError;
 use maverl::orchestra::Recipient;
 use maverl::task::Score;
-use maverl::trajectory::{Fault, FaultKind, TurnPath};
+use maverl::trajectory::TurnPath;
 
 /// End of a program that a metric counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl EpisodeCourse<'_> {
         self.end = Some(if failure.by_policy {
             End::Answer(None)
         } else {
-            End::Fault(Fault::new(FaultKind::Program, failure.message))
+            End::by_program(failure.message)
         });
         Ok(())
     }
@@ -116,26 +116,24 @@ impl EpisodeCourse<'_> {
                 self.state.add_part(recipient, name, value);
             }
         }
-        let log = |name, value| self.state.log_metric(name, value);
-        log("gateway/calls_mean", f64::from(calls));
-        log("gateway/forked", f64::from(forked));
-        log("gateway/rewritten", f64::from(carried - continued));
-        log("gateway/raced", self.order.raced as f64);
-        log("gateway/limits", f64::from(limits));
+        let state = &self.state;
+        state.log_metric("gateway/calls_mean", f64::from(calls));
+        state.log_metric("gateway/forked", f64::from(forked));
+        state.log_metric("gateway/rewritten", f64::from(carried - continued));
+        state.log_metric("gateway/raced", self.order.raced as f64);
+        state.log_metric("gateway/limits", f64::from(limits));
         for (name, exit) in
             [("gateway/crashes", Exit::Crashed), ("gateway/unreported", Exit::Unreported)]
         {
-            log(name, f64::from(u8::from(self.exit == Some(exit))));
+            state.log_metric(name, f64::from(u8::from(self.exit == Some(exit))));
         }
         if carried > 0 {
-            log("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
+            state.log_metric("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
         }
         match end {
-            End::Answer(_) if self.state.takes_rewards() && !self.rewarded => {
-                let message =
-                    "the program ended without a reward, and the environment scores by it";
-                End::Fault(Fault::new(FaultKind::Program, message))
-            }
+            End::Answer(_) if self.state.takes_rewards() && !self.rewarded => End::by_program(
+                "the program ended without a reward, and the environment scores by it",
+            ),
             end => end,
         }
     }

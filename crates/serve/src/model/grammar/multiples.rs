@@ -51,17 +51,14 @@ impl Divisors {
     /// Fails for divisors that may be combined, and whose least common multiple does not fit 32 bits.
     fn check_together(&self) -> Result<(), String> {
         let most = self.known.iter().map(|(decimals, _)| *decimals).max().unwrap_or(0);
-        let scaled = || {
-            let of = |(decimals, digits): &(u32, u32)| {
-                u128::from(*digits) * u128::from(10_u32.pow(most - decimals))
-            };
-            self.known.iter().map(of)
-        };
+        let scaled = self.known.iter().map(|(decimals, digits)| {
+            u128::from(*digits) * u128::from(10_u32.pow(most - decimals))
+        });
         let limit = u128::from(u32::MAX);
-        let common = scaled().fold(1, |common: u128, digits| {
+        let common = scaled.clone().fold(1, |common: u128, digits| {
             if common > limit { common } else { common / gcd(common, digits) * digits }
         });
-        let product = common.saturating_mul(scaled().max().unwrap_or(1));
+        let product = common.saturating_mul(scaled.max().unwrap_or(1));
         if !self.combined
             || self.known.len() < 2
             || product <= limit && common <= largest(most).into()

@@ -43,8 +43,8 @@ pub(super) fn source(form: &StructuredForm, tools: &Tools, style: Style) -> Resu
         StructuredForm::Json(schema) => {
             let either = if tools.declared.is_empty() { "answer" } else { "answer | calls" };
             rules.push(format!("body: {either}"));
-            let any = || json!({"type": "object"});
-            rules.push(format!("answer: %json {}", compact(schema.clone().unwrap_or_else(any))?));
+            let schema = schema.clone().unwrap_or_else(|| json!({"type": "object"}));
+            rules.push(format!("answer: %json {}", compact(schema)?));
             if !tools.declared.is_empty() {
                 calls(&mut rules, tools, None, style)?;
             }

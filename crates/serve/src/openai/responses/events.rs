@@ -99,15 +99,16 @@ impl ResponseEvents {
     /// Adds the events of a text.
     fn push_text(&mut self, index: usize, (id, content_index): (&str, usize), whole: &OutputText) {
         let (item_id, text) = (id.to_owned(), whole.text.clone());
-        let part = |part| ItemEvent::Part { part, item_id: id.to_owned(), content_index };
-        let empty = part(OutputText::new(String::new()));
+        let part = OutputText::new(String::new());
+        let empty = ItemEvent::Part { part, item_id: item_id.clone(), content_index };
         self.push_item("response.content_part.added", index, empty);
         let (delta, logprobs) = (text.clone(), []);
         let delta =
             ItemEvent::TextDelta { delta, logprobs, item_id: item_id.clone(), content_index };
         self.push_item("response.output_text.delta", index, delta);
-        let done = ItemEvent::TextDone { text, logprobs, item_id, content_index };
+        let done = ItemEvent::TextDone { text, logprobs, item_id: item_id.clone(), content_index };
         self.push_item("response.output_text.done", index, done);
-        self.push_item("response.content_part.done", index, part(whole.clone()));
+        let whole = ItemEvent::Part { part: whole.clone(), item_id, content_index };
+        self.push_item("response.content_part.done", index, whole);
     }
 }

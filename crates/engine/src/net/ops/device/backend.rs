@@ -126,10 +126,7 @@ impl<M: Runner> Backend for Device<M> {
     }
 
     fn read<'a>(&self, act: &'a Self::Act) -> Done<Cow<'a, [f32]>> {
-        let read =
-            |array: &DeviceArray<M, u16>| self.kernels.read_array(array).map_err(machine_error);
-        let bits = act.0.as_ref().map(read).transpose()?.unwrap_or_default();
-        Ok(Cow::Owned(from_bf16(&bits)))
+        Ok(Cow::Owned(from_bf16(&self.read_numbers(act)?)))
     }
 
     fn act(&self, values: Vec<f32>) -> Done<Self::Act> {

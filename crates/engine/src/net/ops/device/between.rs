@@ -25,21 +25,13 @@ impl<M: Runner> Device<M> {
         let room = length.min(ranges[rank].len()) * (size - 1);
         let mut others: DeviceNumbers<M, f32> = self.take(room)?;
         for from in (0..longest).step_by(length) {
-            let piece = |range: &Range<usize>| {
-                let at = |offset: usize| (range.start + offset).min(range.end);
-                at(from)..at(from + length)
-            };
-            let parts: Vec<Range<usize>> = ranges.iter().map(piece).collect();
+            let mut parts: Vec<Range<usize>> =
+                ranges.iter().map(|range| piece_of(range, from, length)).collect();
             let own = parts[rank].clone();
+            parts[rank].end = own.start;
             let sums = of.read()?;
-            let bytes = |(to, part): (usize, &Range<usize>)| {
-                if to == rank {
-                    sums.sub_slice(own.start..own.start).as_bytes()
-                } else {
-                    sums.sub_slice(part.clone()).as_bytes()
-                }
-            };
-            let sends: Vec<Slice<'_, u8>> = parts.iter().enumerate().map(bytes).collect();
+            let sends: Vec<Slice<'_, u8>> =
+                parts.into_iter().map(|part| sums.sub_slice(part).as_bytes()).collect();
             let mut rest = others.write()?.sub_slice(0..own.len() * (size - 1));
             let mut receives = Vec::with_capacity(size);
             for from in 0..size {
@@ -74,8 +66,8 @@ impl<M: Runner> Device<M> {
         // The part of this process is only read.
         let (empty, own) = parts.remove(rank).split_at(0);
         parts.insert(rank, empty);
-        let part = |to: usize| own.as_slice().sub_slice(0..if to == rank { 0 } else { own.len() });
-        let sends: Vec<Slice<'_, u8>> = (0..ranges.len()).map(part).collect();
+        let mut sends = vec![own.as_slice(); ranges.len()];
+        sends[rank] = own.as_slice().sub_slice(0..0);
         self.exchange(transfer, &sends, &mut parts)
     }
 
@@ -99,16 +91,24 @@ impl<M: Runner> Device<M> {
         sends: &[Slice<'_, u8>],
         receives: &mut [SliceMut<'_, u8>],
     ) -> Done<()> {
-        let machine = self.kernels.machine();
         let mut event = None;
-        let mut done = || {
-            let event = match &mut event {
-                Some(event) => event,
-                none => none.insert(machine.record_event().map_err(machine_error)?),
-            };
-            machine.is_reached(event).map_err(machine_error)
-        };
-        let stream = machine.stream_handle().map_err(machine_error)?;
-        transfer.exchange(stream, sends, receives, &mut done)
+        let stream = self.kernels.machine().stream_handle().map_err(machine_error)?;
+        transfer.exchange(stream, sends, receives, &mut || self.is_reached(&mut event))
     }
+
+    /// Returns true if a point is reached. It is recorded when this is asked first.
+    fn is_reached(&self, event: &mut Option<M::Event>) -> Done<bool> {
+        let machine = self.kernels.machine();
+        let event = match event {
+            Some(event) => event,
+            none => none.insert(machine.record_event().map_err(machine_error)?),
+        };
+        machine.is_reached(event).map_err(machine_error)
+    }
+}
+
+/// Returns the part of a range from an offset on.
+fn piece_of(range: &Range<usize>, offset: usize, length: usize) -> Range<usize> {
+    let start = (range.start + offset).min(range.end);
+    start..(start + length).min(range.end)
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use maverl_kernels::adamw::AdamW;
-use maverl_kernels::cuda::{DeviceArray, Master, RopeTables, SampledTokens, from_bf16};
+use maverl_kernels::cuda::{Master, RopeTables, SampledTokens, from_bf16};
 
 use super::{DecodingPasses, Device, DeviceKv, DeviceNumbers, Runner, machine_error};
 use crate::net::ops::{Done, Memory, Transfer};
@@ -52,11 +52,8 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn weights(&self, values: &[f32], trained: bool) -> Done<Halves<M>> {
-        let half = |at: usize| -> Vec<u16> {
-            values.iter().map(|&value| Master::split_weight(value)[at]).collect()
-        };
-        let low = trained.then(|| self.upload(&half(1))).transpose()?;
-        Ok(Halves { high: self.upload(&half(0))?, low })
+        let low = trained.then(|| self.upload(&half_bits(values, 1))).transpose()?;
+        Ok(Halves { high: self.upload(&half_bits(values, 0))?, low })
     }
 
     fn blank(&self, elements: usize, trained: bool) -> Done<Halves<M>> {
@@ -65,13 +62,12 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn copy_weights(&self, of: &Halves<M>, trained: bool) -> Done<Halves<M>> {
-        let copy = |from| self.copy_numbers(from);
         let low = match (&of.low, trained) {
-            (Some(low), true) => Some(copy(low)?),
+            (Some(low), true) => Some(self.copy_numbers(low)?),
             (None, true) => Some(self.zeros(of.high.read()?.len())?),
             (_, false) => None,
         };
-        Ok(Halves { high: copy(&of.high)?, low })
+        Ok(Halves { high: self.copy_numbers(&of.high)?, low })
     }
 
     fn assign(&self, to: &mut Halves<M>, values: &[f32]) -> Done<()> {
@@ -84,22 +80,16 @@ impl<M: Runner> Memory for Device<M> {
                     "as many parameters are overwritten as there are",
                 ));
             }
-            let bits: Vec<u16> =
-                values.iter().map(|&value| Master::split_weight(value)[at]).collect();
-            self.kernels.write_array(half, &bits).map_err(machine_error)?;
+            self.kernels.write_array(half, &half_bits(values, at)).map_err(machine_error)?;
         }
         Ok(())
     }
 
     fn read_weights<'a>(&self, of: &'a Halves<M>) -> Done<Cow<'a, [f32]>> {
-        let read = |half: &DeviceNumbers<M, u16>| match &half.0 {
-            Some(array) => self.kernels.read_array(array).map_err(machine_error),
-            None => Ok(Vec::new()),
-        };
-        let high = read(&of.high)?;
+        let high = self.read_numbers(&of.high)?;
         let Some(low) = &of.low else { return Ok(Cow::Owned(from_bf16(&high))) };
-        let join = |(high, low): (u16, u16)| Master::join_weight([high, low]);
-        Ok(Cow::Owned(high.into_iter().zip(read(low)?).map(join).collect()))
+        let halves = high.into_iter().zip(self.read_numbers(low)?);
+        Ok(Cow::Owned(halves.map(|(high, low)| Master::join_weight([high, low])).collect()))
     }
 
     fn sums(&self, elements: usize) -> Done<Self::Sums> {
@@ -115,9 +105,7 @@ impl<M: Runner> Memory for Device<M> {
     }
 
     fn read_sums<'a>(&self, of: &'a Self::Sums) -> Done<Cow<'a, [f32]>> {
-        let read =
-            |array: &DeviceArray<M, f32>| self.kernels.read_array(array).map_err(machine_error);
-        Ok(Cow::Owned(of.0.as_ref().map(read).transpose()?.unwrap_or_default()))
+        self.read_numbers(of).map(Cow::Owned)
     }
 
     fn update_sums(
@@ -187,4 +175,9 @@ impl<M: Runner> Memory for Device<M> {
         let gradients = gradients.write()?.sub_slice(range);
         self.kernels.adamw_step(cfg, step, scale, master, gradients, moments).map_err(machine_error)
     }
+}
+
+/// Returns one half of each weight.
+fn half_bits(values: &[f32], at: usize) -> Vec<u16> {
+    values.iter().map(|&value| Master::split_weight(value)[at]).collect()
 }

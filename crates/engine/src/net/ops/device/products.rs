@@ -35,23 +35,32 @@ impl<M: Runner> Device<M> {
         x: Slice<'_, u16>,
         to: Destination<'_>,
     ) -> Done<()> {
-        let (o, i) = map.dims();
-        let shape = [x.len() / i, o, i];
-        let run = |bias: Option<Slice<'_, u16>>, adapter: Option<AdapterTerms<'_>>| {
-            let out = LinearOutput { scale: 1.0, bias, to };
-            with_weight(&map.weight, |w| {
-                self.kernels.linear(x, w, shape, adapter, out).map_err(machine_error)
-            })
-        };
-        let biased = |adapter: Option<AdapterTerms<'_>>| match &map.bias {
-            Some(bias) => with_weight(bias, |bias| run(Some(bias), adapter)),
-            None => run(None, adapter),
-        };
-        let Some(lora) = &map.lora else { return biased(None) };
+        let Some(lora) = &map.lora else { return self.map_with(map, x, None, to) };
         let low = self.low(x, lora)?;
         let left = low.read()?;
         with_weight(&lora.b, |right| {
-            biased(Some(AdapterTerms { left, right, rank: lora.dims().0 }))
+            let adapter = AdapterTerms { left, right, rank: lora.dims().0 };
+            self.map_with(map, x, Some(adapter), to)
+        })
+    }
+
+    /// Computes a map with its bias and terms of its adapter.
+    fn map_with(
+        &self,
+        map: &Linear<Self>,
+        x: Slice<'_, u16>,
+        adapter: Option<AdapterTerms<'_>>,
+        to: Destination<'_>,
+    ) -> Done<()> {
+        let (o, i) = map.dims();
+        let held = map.bias.as_ref().map(Param::read);
+        let bias = match &held {
+            Some((of, at)) => Some(of.high.read()?.sub_slice(at.clone())),
+            None => None,
+        };
+        let out = LinearOutput { scale: 1.0, bias, to };
+        with_weight(&map.weight, |w| {
+            self.kernels.linear(x, w, [x.len() / i, o, i], adapter, out).map_err(machine_error)
         })
     }
 
@@ -97,16 +106,7 @@ impl<M: Runner> Device<M> {
     ) -> Done<()> {
         let ((o, i), kernels) = (map.dims(), &self.kernels);
         let n = x.len() / i;
-        let weight = |param: &Param<Self>,
-                      [left, right]: [Slice<'_, u16>; 2],
-                      shape: [usize; 2],
-                      sums: &mut Gradients<'_, Self>| {
-            let Some(dw) = sum(sums, param)? else { return Ok(()) };
-            let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw) };
-            let [rows, columns] = shape;
-            kernels.linear_back_weight(left, right, [rows, columns, n], out).map_err(machine_error)
-        };
-        weight(&map.weight, [dy, x], [o, i], sums)?;
+        self.add_weight_gradient(&map.weight, [dy, x], [o, i, n], sums)?;
         if let Some(bias) = &map.bias
             && let Some(db) = sum(sums, bias)?
         {
@@ -120,7 +120,7 @@ impl<M: Runner> Device<M> {
         };
         let r = lora.dims().0;
         let low = self.low(x, lora)?;
-        weight(&lora.b, [dy, low.read()?], [o, r], sums)?;
+        self.add_weight_gradient(&lora.b, [dy, low.read()?], [o, r, n], sums)?;
         let mut dlow = self.take(n * r)?;
         let to = Destination::Bf16(dlow.write()?);
         let scaled = LinearOutput { scale: lora.scale, bias: None, to };
@@ -128,12 +128,25 @@ impl<M: Runner> Device<M> {
             kernels.linear_back(dy, b, [n, r, o], None, scaled).map_err(machine_error)
         })?;
         let left = dlow.read()?;
-        weight(&lora.a, [left, x], [r, i], sums)?;
+        self.add_weight_gradient(&lora.a, [left, x], [r, i, n], sums)?;
         with_weight(&lora.a, |right| {
             let adapter = Some(AdapterTerms { left, right, rank: r });
             with_weight(&map.weight, |w| {
                 kernels.linear_back(dy, w, [n, i, o], adapter, out).map_err(machine_error)
             })
         })
+    }
+
+    /// Adds the gradient of a weight, if it is trained.
+    fn add_weight_gradient(
+        &self,
+        param: &Param<Self>,
+        [left, right]: [Slice<'_, u16>; 2],
+        shape: [usize; 3],
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()> {
+        let Some(dw) = sum(sums, param)? else { return Ok(()) };
+        let out = LinearOutput { scale: 1.0, bias: None, to: Destination::Add(dw) };
+        self.kernels.linear_back_weight(left, right, shape, out).map_err(machine_error)
     }
 }
