@@ -7,6 +7,9 @@ const PORTS: (u64, u64) = (20_000, 10_000);
 /// Port of rank 0 if neither the launcher nor the user names one, as in torchrun.
 const PORT: u64 = 29_500;
 
+/// Reader of environment variables.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// A launcher, and its variables.
 #[derive(Debug)]
 struct Launcher {
@@ -105,10 +108,10 @@ impl Launch {
     ///
     /// If a variable is not valid.
     pub fn detect(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RankError> {
-        Self::find(&|name| get(name).filter(|value| !value.is_empty()))
+        Self::find_launch(&|name| get(name).filter(|value| !value.is_empty()))
     }
 
-    fn find(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RankError> {
+    fn find_launch(get: Variables<'_>) -> Result<Option<Self>, RankError> {
         let mut launchers = LAUNCHERS.iter();
         match launchers.find(|of| get(of.rank).is_some() && get(of.size).is_some()) {
             Some(launcher) => Self::read(launcher, get),
@@ -120,12 +123,9 @@ impl Launch {
         }
     }
 
-    fn read(
-        launcher: &'static Launcher,
-        get: &impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, RankError> {
-        let rank = launcher.number(launcher.rank, get)?.unwrap_or(0);
-        let size = launcher.number(launcher.size, get)?.unwrap_or(1);
+    fn read(launcher: &'static Launcher, get: Variables<'_>) -> Result<Option<Self>, RankError> {
+        let rank = launcher.read_number(launcher.rank, get)?.unwrap_or(0);
+        let size = launcher.read_number(launcher.size, get)?.unwrap_or(1);
         if rank >= size {
             let Launcher { name: launcher, rank: at, size: of, .. } = *launcher;
             let reason = format!("`{at}` is {rank} and `{of}` is {size}; ranks are counted from 0");
@@ -134,7 +134,7 @@ impl Launch {
         if size == 1 {
             return Ok(None);
         }
-        let local_rank = launcher.number(launcher.local_rank, get)?;
+        let local_rank = launcher.read_number(launcher.local_rank, get)?;
         // Slurm writes `4(x2),3`; only equal machines give a number.
         let local_size = get(launcher.local_size).and_then(|value| {
             value.split_once("(x").map_or(value.as_str(), |(one, _)| one).parse().ok()
@@ -156,7 +156,7 @@ impl Launch {
 
     /// Returns the address of rank 0: `MASTER_ADDR`, the first machine of Slurm's step, or this machine if all ranks run
     /// on it.
-    fn find_address(&self, get: &impl Fn(&str) -> Option<String>) -> Option<String> {
+    fn find_address(&self, get: Variables<'_>) -> Option<String> {
         let port = get("MASTER_PORT").unwrap_or_else(|| self.port().to_string());
         if let Some(host) = get("MASTER_ADDR") {
             return Some(format!("{host}:{port}"));
@@ -207,11 +207,7 @@ fn first_machine(list: &str) -> String {
 /// Reads the number of a variable.
 impl Launcher {
     /// Reads a variable that is a number, if it is set.
-    fn number(
-        &self,
-        name: &str,
-        get: &impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<usize>, RankError> {
+    fn read_number(&self, name: &str, get: Variables<'_>) -> Result<Option<usize>, RankError> {
         let Some(value) = get(name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| RankError::Launch {
             launcher: self.name,

@@ -55,10 +55,15 @@ impl Tcp {
     /// Connects with all other ranks, and starts a thread for each and one for the heartbeats.
     pub(super) fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
         let joined = join::join(launch, options)?;
-        Self::start(launch.rank, joined, options).map_err(|error| not_connected(launch, &error))
+        Self::start_threads(launch.rank, joined, options)
+            .map_err(|error| not_connected(launch, &error))
     }
 
-    fn start(rank: usize, joined: Vec<Option<Joined>>, options: &DistOptions) -> io::Result<Self> {
+    fn start_threads(
+        rank: usize,
+        joined: Vec<Option<Joined>>,
+        options: &DistOptions,
+    ) -> io::Result<Self> {
         let peers = joined.into_iter().map(|joined| joined.map(TcpPeer::new).transpose());
         let shared = Arc::new(TcpShared {
             rank,

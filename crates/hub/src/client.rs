@@ -267,11 +267,14 @@ struct Sent {
 impl Sent {
     /// Reads the headers of an answer to a request for the bytes from `asked` on.
     fn of(answer: &HubAnswer, asked: u64) -> Result<Self, HubFailure> {
-        if answer.response.status() != 206 {
-            let size = answer.header("content-length").and_then(|length| length.parse().ok());
-            return Ok(Self { from: 0, size });
+        let whole = answer.response.status() != 206;
+        let header = if whole { "content-length" } else { "content-range" };
+        let value = answer.response.headers().get(header);
+        let value = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        if whole {
+            return Ok(Self { from: 0, size: value.and_then(|length| length.parse().ok()) });
         }
-        let range = answer.header("content-range").unwrap_or_default();
+        let range = value.unwrap_or_default();
         let parsed = range.trim().strip_prefix("bytes ").and_then(|range| {
             let (range, size) = range.split_once('/')?;
             let (from, last) = range.split_once('-')?;

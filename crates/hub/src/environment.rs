@@ -15,28 +15,30 @@ impl Hub {
     ///
     /// If no directory for a cache is known, or a variable has no meaning.
     pub fn from_env() -> Result<Self, HubError> {
-        let endpoint =
-            filled_variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        let patience = filled_variable("HF_HUB_DOWNLOAD_TIMEOUT");
+        let endpoint = read_variable::<String>("HF_ENDPOINT")
+            .unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let patience = read_variable::<String>("HF_HUB_DOWNLOAD_TIMEOUT");
         check_endpoint(&endpoint)?;
         let patience_s = patience.map_or(Ok(PATIENCE_S), |text| seconds(&text))?;
-        let home = path_variable("HF_HOME").or_else(|| {
-            let caches = path_variable("XDG_CACHE_HOME")
-                .or_else(|| Some(path_variable("HOME")?.join(".cache")));
+        let home = read_variable::<PathBuf>("HF_HOME").or_else(|| {
+            let caches = read_variable::<PathBuf>("XDG_CACHE_HOME")
+                .or_else(|| Some(read_variable::<PathBuf>("HOME")?.join(".cache")));
             Some(caches?.join("huggingface"))
         });
-        let cache = path_variable("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
+        let cache =
+            read_variable::<PathBuf>("HF_HUB_CACHE").or_else(|| Some(home.as_ref()?.join("hub")));
         let cache = cache.ok_or_else(|| {
             let message = "no place for downloads: set `HF_HOME`, `HF_HUB_CACHE` or `HOME`";
             HubError::new(Kind::Cache, message)
         })?;
         let cache = std::path::absolute(&cache)
             .map_err(|e| HubError::io(format!("{}: {e}", cache.display()), e))?;
-        let token_file = path_variable("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
-        let token = filled_variable("HF_TOKEN")
+        let token_file =
+            read_variable::<PathBuf>("HF_TOKEN_PATH").or_else(|| Some(home?.join("token")));
+        let token = read_variable::<String>("HF_TOKEN")
             .or_else(|| Some(std::fs::read_to_string(token_file?).ok()?.trim().to_owned()))
             .filter(|token| !token.is_empty());
-        let offline = filled_variable("HF_HUB_OFFLINE")
+        let offline = read_variable::<String>("HF_HUB_OFFLINE")
             .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&&*value.to_uppercase()));
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         Ok(Self { endpoint, cache, token, offline, patience_s })
@@ -44,12 +46,8 @@ impl Hub {
 }
 
 /// Returns the value of an environment variable; `None` if it is empty.
-fn filled_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn path_variable(name: &str) -> Option<PathBuf> {
-    filled_variable(name).map(PathBuf::from)
+fn read_variable<T: From<String>>(name: &str) -> Option<T> {
+    std::env::var(name).ok().filter(|value| !value.is_empty()).map(T::from)
 }
 
 /// Returns an error unless a hub is a whole URL.

@@ -57,14 +57,6 @@ pub(super) struct HubAnswer {
     pub(super) response: Response<Body>,
 }
 
-impl HubAnswer {
-    /// Returns a header of the last answer.
-    pub(super) fn header(&self, name: &str) -> Option<String> {
-        let value = self.response.headers().get(name);
-        value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-    }
-}
-
 /// A client of a hub.
 pub(super) struct Requests<'a> {
     hub: &'a Hub,

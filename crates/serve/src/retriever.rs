@@ -62,12 +62,6 @@ pub fn retriever(batched: Arc<BatchedSearch>) -> Router {
 /// Error response to a request, in the words of Search-R1's servers.
 struct RetrieverProblem(StatusCode, String);
 
-impl RetrieverProblem {
-    fn of_failure(error: impl std::fmt::Display) -> Self {
-        Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    }
-}
-
 #[derive(Serialize)]
 struct ProblemAnswer<'a> {
     error: &'a str,
@@ -114,12 +108,13 @@ impl Counter {
     async fn answer(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), RetrieverProblem> {
         let body = body::read(body, MOST_BYTES).await;
         let body = body.map_err(|refusal| RetrieverProblem(refusal.status, refusal.message))?;
+        let failed = StatusCode::INTERNAL_SERVER_ERROR;
         let place = Arc::clone(&self.answers).acquire_owned().await;
-        let place = place.map_err(RetrieverProblem::of_failure)?;
+        let place = place.map_err(|error| RetrieverProblem(failed, error.to_string()))?;
         let ask = Question::read(&body)
             .map_err(|message| RetrieverProblem(StatusCode::BAD_REQUEST, message))?;
         let found = self.batched.search(&ask.queries, ask.k).await;
-        let found = found.map_err(RetrieverProblem::of_failure)?;
+        let found = found.map_err(|error| RetrieverProblem(failed, error.to_string()))?;
         let answer = protocol::answer(&found, ask.scores).ok_or_else(|| {
             let most = MOST_ANSWERED >> 20;
             let message = format!(

@@ -13,7 +13,7 @@ use tokenizers::{
 };
 
 use crate::files::save::{self, SHARD_BYTES, SavedTensor};
-use crate::files::{HfConfig, ModelError, ModelErrorKind, StoredDtype};
+use crate::files::{HfConfig, ModelError, StoredDtype};
 
 /// Special tokens of ChatML: padding, and the start and end of a turn.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -56,9 +56,8 @@ pub fn byte_level_bpe(
     vocab_size: usize,
     pieces: impl Fn(&str) -> Option<(&str, &str)> + Sync,
 ) -> Result<String, ModelError> {
-    train_bpe(texts, vocab_size, &pieces).map_err(|e| {
-        ModelError::new(ModelErrorKind::Argument, format!("cannot train a tokenizer: {e}"))
-    })
+    train_bpe(texts, vocab_size, &pieces)
+        .map_err(|e| ModelError::wrong_argument(format!("cannot train a tokenizer: {e}")))
 }
 
 fn train_bpe(
@@ -122,7 +121,7 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
     let generation = json!({ "eos_token_id": [2], "pad_token_id": 0 });
     let text = format!("{config:#}");
     let parsed = parse(&text)?;
-    std::fs::create_dir_all(dir).map_err(|e| ModelError::cannot("make", dir, e))?;
+    std::fs::create_dir_all(dir).map_err(|e| ModelError::cannot_do("make", dir, e))?;
     write(dir, "config.json", text)?;
     write(dir, "tokenizer_config.json", format!("{tokenizer_config:#}"))?;
     write(dir, "generation_config.json", format!("{generation:#}"))?;
@@ -169,13 +168,13 @@ pub(super) fn qwen2(size: Size, dtype: StoredDtype, rope: &str, positions: &Valu
 /// Reads a configuration that was just made.
 pub(super) fn parse(config: &str) -> Result<HfConfig, ModelError> {
     HfConfig::parse(config.as_bytes())
-        .map_err(|e| ModelError::new(ModelErrorKind::Argument, e.to_string()).with_source(e))
+        .map_err(|e| ModelError::wrong_argument(e.to_string()).with_source(e))
 }
 
 /// Writes a file of a model directory.
 pub(super) fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> Result<(), ModelError> {
     let path = dir.join(name);
-    std::fs::write(&path, bytes).map_err(|e| ModelError::cannot("write", &path, e))
+    std::fs::write(&path, bytes).map_err(|e| ModelError::cannot_do("write", &path, e))
 }
 
 /// Generates the random values of a tensor. They depend on its name.

@@ -47,13 +47,23 @@ impl ModelError {
         Self { kind, message: message.into(), source: None }
     }
 
+    /// Creates an error of an argument that is not valid.
+    pub(crate) fn wrong_argument(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::Argument, message)
+    }
+
+    /// Creates an error of weights that do not have the shape of the model.
+    pub(crate) fn no_match(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::Mismatch, message)
+    }
+
     /// Creates an error of the operating system.
     pub fn io(message: impl Into<String>, source: io::Error) -> Self {
         Self::new(ModelErrorKind::Io, message).with_source(source)
     }
 
     /// Creates an error of the operating system with a file or directory. `verb` is what cannot be done with it.
-    pub(crate) fn cannot(verb: &str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn cannot_do(verb: &str, path: &Path, source: io::Error) -> Self {
         Self::io(format!("cannot {verb} {}: {source}", path.display()), source)
     }
 
@@ -63,7 +73,7 @@ impl ModelError {
     }
 
     /// Creates an error of content that is not valid, whose message begins with its place.
-    pub(crate) fn invalid(
+    pub(crate) fn invalid_at(
         place: impl fmt::Display,
         source: impl Error + Send + Sync + 'static,
     ) -> Self {

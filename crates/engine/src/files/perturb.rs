@@ -19,8 +19,8 @@ const LENGTH: usize = 8;
 
 /// Moves every number in the safetensors files of a directory up or down.
 pub(crate) fn directory(dir: &Path) -> Result<(), ModelError> {
-    for entry in fs::read_dir(dir).map_err(|e| ModelError::cannot("read", dir, e))? {
-        let path = entry.map_err(|e| ModelError::cannot("read", dir, e))?.path();
+    for entry in fs::read_dir(dir).map_err(|e| ModelError::cannot_do("read", dir, e))? {
+        let path = entry.map_err(|e| ModelError::cannot_do("read", dir, e))?.path();
         if path.extension().is_none_or(|extension| extension != "safetensors") {
             continue;
         }
@@ -31,7 +31,7 @@ pub(crate) fn directory(dir: &Path) -> Result<(), ModelError> {
 }
 
 fn file(path: &Path, amount: f32) -> Result<(), ModelError> {
-    let mut bytes = fs::read(path).map_err(|e| ModelError::cannot("change", path, e))?;
+    let mut bytes = fs::read(path).map_err(|e| ModelError::cannot_do("change", path, e))?;
     let start = f32s(&bytes).ok_or_else(|| {
         let message = format!("{} is no safetensors file of f32 numbers", path.display());
         ModelError::new(ModelErrorKind::Invalid, message)
@@ -41,7 +41,7 @@ fn file(path: &Path, amount: f32) -> Result<(), ModelError> {
         let sign = if derive_seed(SIGNS, at as u64) & 1 == 0 { amount } else { -amount };
         *number = (f32::from_le_bytes(*number) + sign).to_le_bytes();
     }
-    fs::write(path, bytes).map_err(|e| ModelError::cannot("change", path, e))
+    fs::write(path, bytes).map_err(|e| ModelError::cannot_do("change", path, e))
 }
 
 /// Returns the place of the numbers of a safetensors file; `None` if it is none, or has numbers of another type.

@@ -184,12 +184,12 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
 ) -> Result<(), ModelError> {
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
     let made = std::fs::File::create(file).and_then(|file| file.metadata());
-    let permissions = made.map_err(|e| ModelError::cannot("write", file, e))?.permissions();
+    let permissions = made.map_err(|e| ModelError::cannot_do("write", file, e))?.permissions();
     safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| {
         let message = format!("cannot write {}: {e}", file.display());
         ModelError::new(ModelErrorKind::Io, message).with_source(e)
     })?;
-    std::fs::set_permissions(file, permissions).map_err(|e| ModelError::cannot("write", file, e))
+    std::fs::set_permissions(file, permissions).map_err(|e| ModelError::cannot_do("write", file, e))
 }
 
 /// Writes the weights of a model; see [`shards`].
@@ -232,7 +232,8 @@ pub fn shards(dir: &Path, entries: &[SavedTensor<'_>], shard_bytes: u64) -> Resu
         json!({ "total_parameters": parameters, "total_size": sizes.iter().sum::<u64>() });
     let index = json!({ "metadata": metadata, "weight_map": map });
     let path = dir.join("model.safetensors.index.json");
-    std::fs::write(&path, format!("{index:#}\n")).map_err(|e| ModelError::cannot("write", &path, e))
+    std::fs::write(&path, format!("{index:#}\n"))
+        .map_err(|e| ModelError::cannot_do("write", &path, e))
 }
 
 /// Runs of tensors that fit a shard, in order; one that is larger than a shard is alone in its own.

@@ -76,9 +76,9 @@ impl Shards {
     /// See [`Shards::open`]; every missing, extra or misshapen tensor at once.
     pub fn matching(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
         let shards = Self::open(files)?;
-        shards.check(config).map_err(|what| {
-            ModelError::new(ModelErrorKind::Mismatch, format!("{}: {what}", files.describe()))
-        })?;
+        shards
+            .check(config)
+            .map_err(|what| ModelError::no_match(format!("{}: {what}", files.describe())))?;
         Ok(shards)
     }
 
@@ -156,13 +156,13 @@ impl Shards {
             return Ok(());
         }
         let what = format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype);
-        Err(ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: {what}")))
+        Err(ModelError::no_match(format!("tensor `{name}`: {what}")))
     }
 
     fn stored_tensor(&self, name: &str) -> Result<&Stored, ModelError> {
-        self.tensors.get(name).ok_or_else(|| {
-            ModelError::new(ModelErrorKind::Mismatch, format!("tensor `{name}`: missing"))
-        })
+        self.tensors
+            .get(name)
+            .ok_or_else(|| ModelError::no_match(format!("tensor `{name}`: missing")))
     }
 
     fn bytes(&self, stored: &Stored) -> &[u8] {
@@ -235,10 +235,7 @@ pub(crate) fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
     if values == wanted {
         return Ok(());
     }
-    Err(ModelError::new(
-        ModelErrorKind::Mismatch,
-        format!("{values} values for the shape {dims:?}, which has {wanted}"),
-    ))
+    Err(ModelError::no_match(format!("{values} values for the shape {dims:?}, which has {wanted}")))
 }
 
 fn is_supported(dtype: Dtype) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError};
 #[cfg(feature = "cuda")]
 use crate::net::ops::Cpu;
 use crate::net::ops::Ops;
@@ -64,9 +64,6 @@ pub(super) fn decoder_on<O: Ops>(
 ) -> Result<Decoder<O>, ModelError> {
     let params = weights.by_name();
     Decoder::on(ops.clone(), config, &|name| {
-        params
-            .get(name)
-            .cloned()
-            .ok_or_else(|| ModelError::new(ModelErrorKind::Mismatch, format!("no weight `{name}`")))
+        params.get(name).cloned().ok_or_else(|| ModelError::no_match(format!("no weight `{name}`")))
     })
 }

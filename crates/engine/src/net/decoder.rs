@@ -16,10 +16,9 @@ use std::sync::Arc;
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::HfConfig;
 use crate::files::hf_config::{EMBEDDING, HEAD, in_layer};
 use crate::files::parts::{Layer, LayerShape, LinearShape, NormShape};
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora};
 use crate::net::norm::Norm;
@@ -225,16 +224,14 @@ impl<O: Ops> Decoder<O> {
     pub(super) fn check(&self, ids: &[u32], positions: &[u32]) -> Result<(), ModelError> {
         let HfConfig { vocab_size, max_position_embeddings: longest, .. } = *self.config;
         if let Some(position) = positions.iter().find(|&&p| p as usize >= longest) {
-            return Err(ModelError::new(
-                ModelErrorKind::Argument,
-                format!("position {position} of a model for sequences of {longest} tokens"),
-            ));
+            return Err(ModelError::wrong_argument(format!(
+                "position {position} of a model for sequences of {longest} tokens"
+            )));
         }
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocab_size) {
-            return Err(ModelError::new(
-                ModelErrorKind::Argument,
-                format!("token id {id} in a vocabulary of {vocab_size}"),
-            ));
+            return Err(ModelError::wrong_argument(format!(
+                "token id {id} in a vocabulary of {vocab_size}"
+            )));
         }
         Ok(())
     }

@@ -65,21 +65,20 @@ impl<'m, O: Memory> Gradients<'m, O> {
         self.check().map(|()| self.sums)
     }
 
-    /// Combines the sums with those of other processes. A variable has a gradient if it has one in any process. `count`
-    /// adds the arrays of all processes to an array, and `add` the sums of all to the sums.
+    /// Returns the sums, to add those of other processes. A variable has a gradient if it has one in any process: `count`
+    /// adds the arrays of all processes to an array.
     ///
     /// # Errors
     ///
-    /// If the device or a function fails.
+    /// If the function fails.
     pub fn combine(
         &mut self,
         count: impl FnOnce(&mut [f32]) -> Result<(), ModelError>,
-        add: impl FnOnce(&mut O::Sums) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<&mut O::Sums, ModelError> {
         let mut reached: Vec<f32> = self.reached.iter().map(|&reached| reached.into()).collect();
         count(&mut reached)?;
         self.reached = reached.into_iter().map(|processes| processes > 0.0).collect();
-        add(&mut self.sums)
+        Ok(&mut self.sums)
     }
 
     fn check(&self) -> Result<(), ModelError> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::Shards;
 use crate::files::save::{self, SavedTensor};
-use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError};
 use crate::net::values::{Params, Tensor};
 use crate::net::{Gradients, Model, Pool, Rows, Tape};
 
@@ -104,10 +104,9 @@ impl ValueHead {
         for ((name, var), part) in head.vars().iter().zip(["weight", "bias"]) {
             if let Some(found) = shards.shape(name).filter(|found| found != var.dims()) {
                 let (place, shape) = (file.display(), var.dims());
-                return Err(ModelError::new(
-                    ModelErrorKind::Mismatch,
-                    format!("{place}: {part} is {found:?}; the trunk asks for {shape:?}"),
-                ));
+                return Err(ModelError::no_match(format!(
+                    "{place}: {part} is {found:?}; the trunk asks for {shape:?}"
+                )));
             }
             var.load(&shards, name)?;
         }

@@ -29,7 +29,7 @@ pub use patterns::{Modules, Patterns};
 use crate::files::Shards;
 use crate::files::save::{self, SavedTensor};
 use crate::files::shards::list_problems;
-use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError};
 use crate::net::Decoder;
 use crate::net::linear::{Dropout, Lora};
 use crate::net::ops::{Cpu, Ops};
@@ -190,10 +190,9 @@ impl Adapter {
         let (ours, theirs) = (self.config.shape(), saved.config.shape());
         if ours != theirs {
             let place = dir.display();
-            return Err(ModelError::new(
-                ModelErrorKind::Mismatch,
-                format!("{place} holds another adapter: {theirs}, not {ours}"),
-            ));
+            return Err(ModelError::no_match(format!(
+                "{place} holds another adapter: {theirs}, not {ours}"
+            )));
         }
         for ((_, var), (_, saved)) in self.vars().iter().zip(saved.vars()) {
             var.set(&saved.values())?;
@@ -212,10 +211,7 @@ impl Adapter {
         for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
             let name = format!("{}.weight", target.name);
             let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
-                return Err(ModelError::new(
-                    ModelErrorKind::Mismatch,
-                    format!("the base has no weight `{name}`"),
-                ));
+                return Err(ModelError::no_match(format!("the base has no weight `{name}`")));
             };
             let LoraTarget { output: o, rank: r, input: i, scale, .. } = *target;
             let mut delta = vec![0.0; o * i];
@@ -276,9 +272,8 @@ fn open(dir: &Path, base: &HfConfig) -> Result<(LoraConfig, Shards), ModelError>
     let config = LoraConfig::read(dir)?;
     let file = dir.join(WEIGHTS_FILE);
     let shards = Shards::open_file(&file)?;
-    check(&shards, &config, base).map_err(|problems| {
-        ModelError::new(ModelErrorKind::Mismatch, format!("{}: {problems}", file.display()))
-    })?;
+    check(&shards, &config, base)
+        .map_err(|problems| ModelError::no_match(format!("{}: {problems}", file.display())))?;
     Ok((config, shards))
 }
 

@@ -15,8 +15,6 @@ pub use buffers::Buffers;
 pub use cpu::Cpu;
 
 use crate::files::ModelError;
-#[cfg(feature = "cuda")]
-use crate::files::ModelErrorKind;
 
 /// Result of an operation: a device may fail, or be out of memory.
 pub type Done<T> = Result<T, ModelError>;
@@ -254,5 +252,5 @@ pub trait Transfer: Debug + Send + Sync {
 
 #[cfg(feature = "cuda")]
 fn in_host_memory() -> ModelError {
-    ModelError::new(ModelErrorKind::Argument, "host memory has no transfers between devices")
+    ModelError::wrong_argument("host memory has no transfers between devices")
 }

@@ -126,7 +126,7 @@ impl Model {
     /// If there is no adapter, or the logits differ by more than a merge in f32 explains.
     pub fn merge(&self) -> Result<(Self, f32), ModelError> {
         let Some(adapter) = &self.adapter else {
-            return Err(ModelError::new(ModelErrorKind::Argument, "there is no adapter to merge"));
+            return Err(ModelError::wrong_argument("there is no adapter to merge"));
         };
         let weights = self.weights.duplicate();
         adapter.add_to(&weights)?;
@@ -205,7 +205,7 @@ impl Model {
     /// If there is no adapter, or a file cannot be written.
     pub fn save_adapter(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         let Some(adapter) = &self.adapter else {
-            return Err(ModelError::new(ModelErrorKind::Argument, "there is no adapter to write"));
+            return Err(ModelError::wrong_argument("there is no adapter to write"));
         };
         adapter.save(dir, base)?;
         // What else there is makes a directory a model.
@@ -277,7 +277,7 @@ pub(super) fn companion(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Mode
         .map_or(Ok(()), |(folder, _)| std::fs::create_dir_all(dir.join(folder)));
     folder
         .and_then(|()| std::fs::write(&path, bytes))
-        .map_err(|e| ModelError::cannot("write", &path, e))
+        .map_err(|e| ModelError::cannot_do("write", &path, e))
 }
 
 /// Largest change of logits by a merge in f32, relative to the largest of them (or 1).

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::files::save::{self, SavedTensor};
 use crate::files::shards::SCORE;
-use crate::files::{ModelError, ModelErrorKind, ModelFiles, ModelSource, SaveOptions, Shards};
+use crate::files::{ModelError, ModelFiles, ModelSource, SaveOptions, Shards};
 use crate::message::Message;
 use crate::net::model::companion;
 use crate::net::{Context, HeadKind, Model, Pool, ValueHead};
@@ -120,8 +120,7 @@ impl RewardModel {
                 RewardHead { place: ScoredPlace::Reply, likelihood: Some(likelihood), ..settings }
             }
             HeadKind::Value => {
-                return Err(ModelError::new(
-                    ModelErrorKind::Argument,
+                return Err(ModelError::wrong_argument(
                     "a head of values is not that of a reward model",
                 ));
             }
@@ -145,7 +144,7 @@ impl RewardModel {
             (ValueHead::new(HeadKind::Reward, &model.config), Shards::open(&files)?);
         if shards.shape(SCORE).is_none() {
             let message = format!("{}: `{SCORE}` is missing: the model has no head", dir.display());
-            return Err(ModelError::new(ModelErrorKind::Mismatch, message));
+            return Err(ModelError::no_match(message));
         }
         head.vars()[0].1.load(&shards, SCORE)?;
         Self::new(model, head, settings)
@@ -263,7 +262,7 @@ impl RewardModel {
     ) -> Result<Vec<f32>, ModelError> {
         if rows.iter().any(|(ids, _)| ids.is_empty()) {
             let message = "a row without tokens has no score";
-            return Err(ModelError::new(ModelErrorKind::Argument, message));
+            return Err(ModelError::wrong_argument(message));
         }
         let rows: Vec<(&[u32], usize)> = rows.iter().map(|(ids, _)| (ids.as_slice(), 1)).collect();
         Ok(self.head.values(&self.hidden(&rows, pool)?))
@@ -273,7 +272,7 @@ impl RewardModel {
     fn likely(&self, rows: &[(Vec<u32>, usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
         if rows.iter().any(|(ids, places)| *places == 0 || *places >= ids.len()) {
             let message = "a row without a reply, or without a token before it, has no score";
-            return Err(ModelError::new(ModelErrorKind::Argument, message));
+            return Err(ModelError::wrong_argument(message));
         }
         let before: Vec<(&[u32], usize)> =
             rows.iter().map(|(ids, places)| (&ids[..ids.len() - 1], *places)).collect();

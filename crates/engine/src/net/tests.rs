@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
-use crate::net::ops::Cpu;
+use crate::net::ops::{Cpu, Targets};
 
 mod alike;
 mod autograd;
@@ -220,8 +220,10 @@ pub(super) fn gradients_of<'m>(
     let (decoder, offsets) = (&model.decoder, [0, targets.len()]);
     let loss = |_, _: [&[f32]; 2], [out, _]: [&mut [f32]; 2]| {
         out.copy_from_slice(dlogp);
+        Ok(())
     };
-    let dhidden = decoder.loss(tape.hidden(), targets, &even, &offsets, loss, &mut gradients);
+    let of = Targets { ids: targets, inv_temperature: &even };
+    let dhidden = decoder.loss(tape.hidden(), of, &offsets, &mut gradients, loss);
     let dhidden = dhidden.unwrap();
     tape.backward(&dhidden, &mut gradients, &mut pool).unwrap();
     gradients

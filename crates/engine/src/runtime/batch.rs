@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
 use crate::runtime::peers::mix_word;
 
@@ -62,7 +62,7 @@ impl Row {
         } else {
             return Ok(());
         };
-        Err(ModelError::new(ModelErrorKind::Argument, format!("row {index} {what}")))
+        Err(ModelError::wrong_argument(format!("row {index} {what}")))
     }
 }
 
@@ -215,7 +215,7 @@ impl Batch {
             let mut rows = self.rows.iter().enumerate();
             return rows.try_for_each(|(index, row)| row.check(index, self.objective));
         };
-        Err(ModelError::new(ModelErrorKind::Argument, what))
+        Err(ModelError::wrong_argument(what))
     }
 }
 

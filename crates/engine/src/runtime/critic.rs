@@ -10,9 +10,8 @@ pub use scale::Scale;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::files::Shards;
 use crate::files::save::{self, SavedTensor};
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::{ModelError, Shards};
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::net::ops::{Backend, Cpu};
 use crate::net::{Adapter, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
@@ -227,7 +226,7 @@ impl<O: Backend> Critic<O> {
     pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
-        made.map_err(|error| ModelError::cannot("make", &dir, error))?;
+        made.map_err(|error| ModelError::cannot_do("make", &dir, error))?;
         if let Some(trunk) = &self.body.trunk {
             self.body.ops.host(trunk)?.save(&dir)?;
         }
@@ -281,8 +280,7 @@ impl<O: Backend> Body<O> {
         sums: &mut ValueLoss,
     ) -> Result<(Gradients<'_, O>, Gradients<'_>), ModelError> {
         let Some(trunk) = &self.trunk else {
-            return Err(ModelError::new(
-                ModelErrorKind::Argument,
+            return Err(ModelError::wrong_argument(
                 "a critic on the policy's trunk is updated with it",
             ));
         };

@@ -61,12 +61,8 @@ impl Transfer for NcclDevices {
             .iter()
             .map(|part| NcclSpan { at: part.address(), bytes: part.len() })
             .collect();
+        let mut done = || done().map_err(|error| error.to_string());
         // SAFETY: the slices borrow their memory during the call, those that are received into alone.
-        let exchanged = unsafe {
-            self.nccl.exchange(stream, &sends, &receives, &mut || {
-                done().map_err(|error| error.to_string())
-            })
-        };
-        exchanged.map_err(lost_rank)
+        unsafe { self.nccl.exchange(stream, &sends, &receives, &mut done) }.map_err(lost_rank)
     }
 }

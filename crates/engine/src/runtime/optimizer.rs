@@ -9,8 +9,7 @@ mod shards;
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::files::Shards;
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::{ModelError, Shards};
 use crate::net::gradients::common;
 use crate::net::ops::{Cpu, Ops};
 use crate::net::{Gradients, Params};
@@ -72,7 +71,7 @@ impl<O: Ops> Optimizer<O> {
         let elements = gradients.elements();
         let mut grad = gradients.into_all()?;
         if elements != self.params.elements() {
-            return Err(ModelError::new(ModelErrorKind::Argument, "these weights are not trained"));
+            return Err(ModelError::wrong_argument("these weights are not trained"));
         }
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);

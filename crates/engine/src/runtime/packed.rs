@@ -9,7 +9,7 @@ use maverl_kernels::attention::Packing;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::net::ops::{Backend, Buffer};
+use crate::net::ops::{Backend, Buffer, Targets};
 use crate::net::{Context, Decoder, Pool, Rows};
 use crate::runtime::{Row, ValueText};
 
@@ -27,9 +27,9 @@ pub(crate) struct PackedRows {
     /// Bounds of completions: row `r` has the completion tokens `completions[r]..completions[r + 1]`.
     pub(crate) completions: Vec<usize>,
     /// Completion tokens `[M]`.
-    pub(crate) targets: Vec<u32>,
+    targets: Vec<u32>,
     /// Inverse temperature of each completion token.
-    pub(crate) inv_temperature: Vec<f32>,
+    inv_temperature: Vec<f32>,
 }
 
 impl PackedRows {
@@ -115,6 +115,11 @@ impl PackedRows {
     /// Returns the input of the decoder.
     pub(crate) fn rows(&self) -> Rows<'_> {
         Rows { ids: &self.ids, positions: &self.positions, packing: self.packing() }
+    }
+
+    /// Returns the completion tokens as targets.
+    pub(crate) fn predicted(&self) -> Targets<'_> {
+        Targets { ids: &self.targets, inv_temperature: &self.inv_temperature }
     }
 
     fn packing(&self) -> Packing<'_> {
@@ -261,12 +266,10 @@ mod tests {
             let hidden = packed.predicting(ops, tape.hidden()).unwrap();
             let loss = |_, _: [&[f32]; 2], [dlogp, _]: [&mut [f32]; 2]| {
                 dlogp.fill(0.3);
+                Ok(())
             };
-            let PackedRows { targets, inv_temperature, completions, .. } = &packed;
-            let decoder = &model.decoder;
-            let d = decoder
-                .loss(&hidden, targets, inv_temperature, completions, loss, &mut gradients)
-                .unwrap();
+            let (decoder, of) = (&model.decoder, packed.predicted());
+            let d = decoder.loss(&hidden, of, &packed.completions, &mut gradients, loss).unwrap();
             let d = packed.spread(ops, &d).unwrap();
             tape.backward(&d, &mut gradients, &mut pool).unwrap();
             (logprobs, gradients.sums().unwrap().concat(), gradients.norm(ops).unwrap())

@@ -109,15 +109,11 @@ pub(super) fn score_and_differentiate<O: Backend>(
     let mut gradients = Gradients::on(ops, model.trainable())?;
     let tape = Tape::record(decoder, packed.rows(), false, &mut pool)?;
     let hidden = packed.predicting(ops, tape.hidden())?;
-    let PackedRows { targets, inv_temperature, completions, .. } = &packed;
-    let dhidden = decoder.loss(
-        &hidden,
-        targets,
-        inv_temperature,
-        completions,
-        |some, _, derivatives| weigh_logprobs(&rows, completions, some, derivatives),
-        &mut gradients,
-    )?;
+    let (of, ends) = (packed.predicted(), &packed.completions);
+    let dhidden = decoder.loss(&hidden, of, ends, &mut gradients, |some, _, derivatives| {
+        weigh_logprobs(&rows, ends, some, derivatives);
+        Ok(())
+    })?;
     let dhidden = packed.spread(ops, &dhidden)?;
     tape.backward(&dhidden, &mut gradients, &mut pool)?;
     let gradients = ops.read_sums(gradients.all_sums()?)?.into_owned();

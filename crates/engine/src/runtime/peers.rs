@@ -130,28 +130,15 @@ impl Peers {
     ) -> Result<(), ModelError> {
         let Some(channel) = &self.channel else { return Ok(()) };
         let shards = self.shards(gradients.elements());
-        gradients.combine(
-            |reached| channel.all_reduce(reached).map_err(lost_rank),
-            |sums| self.add_sums(channel, ops, sums, &shards),
-        )
-    }
-
-    /// Adds the sums of all ranks: those of this rank's shard, or all.
-    fn add_sums<O: Ops>(
-        &self,
-        channel: &Channel,
-        ops: &O,
-        sums: &mut O::Sums,
-        shards: &[Range<usize>],
-    ) -> Result<(), ModelError> {
+        let sums = gradients.combine(|reached| channel.all_reduce(reached).map_err(lost_rank))?;
         #[cfg(feature = "cuda")]
         if let Some(transfer) = &self.transfer {
-            ops.reduce(&**transfer, sums, shards)?;
-            return if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, shards) };
+            ops.reduce(&**transfer, sums, &shards)?;
+            return if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, &shards) };
         }
         ops.update_sums(sums, &mut |values| {
             let added = if self.sharded {
-                channel.reduce_scatter(values, shards)
+                channel.reduce_scatter(values, &shards)
             } else {
                 channel.all_reduce(values)
             };

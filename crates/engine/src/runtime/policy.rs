@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::runtime::generator::{Generator, Published};
 use crate::runtime::worker::{PolicyOperations, Worker};
 use crate::runtime::{
@@ -215,7 +215,7 @@ impl Policy {
 
     fn no_critic(&self) -> RuntimeError {
         let message = format!("there is no critic beside policy `{}`", self.name);
-        self.failed_worker(ModelError::new(ModelErrorKind::Argument, message))
+        self.failed_worker(ModelError::wrong_argument(message))
     }
 
     fn failed_worker(&self, source: ModelError) -> RuntimeError {

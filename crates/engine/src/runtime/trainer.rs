@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::derive_seed;
 
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::loss::{self, RowTokens};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
@@ -129,13 +129,10 @@ impl<O: Backend> Trainer<O> {
             None => Ok(()),
             Some(index) => {
                 let coefficient = batch.rows[index].loss.kl_coef;
-                Err(ModelError::new(
-                    ModelErrorKind::Argument,
-                    format!(
-                        "row {index} has `kl_coef` {coefficient}, and no copy of the starting weights is kept to \
+                Err(ModelError::wrong_argument(format!(
+                    "row {index} has `kl_coef` {coefficient}, and no copy of the starting weights is kept to \
                          compare with"
-                    ),
-                ))
+                )))
             }
         }
     }
@@ -219,17 +216,11 @@ impl<O: Backend> Trainer<O> {
             }
             _ => None,
         };
-        let PackedRows { targets, inv_temperature, completions, .. } = packed;
-        let mut dhidden = decoder.loss(
-            &hidden,
-            targets,
-            inv_temperature,
-            completions,
-            |rows, found, slopes| {
-                micro.loss(batch, rows, found, reference.as_deref(), slopes, totals);
-            },
-            gradients,
-        )?;
+        let (of, ends) = (packed.predicted(), &packed.completions);
+        let mut dhidden = decoder.loss(&hidden, of, ends, gradients, |rows, found, slopes| {
+            micro.loss(batch, rows, found, reference.as_deref(), slopes, totals);
+            Ok(())
+        })?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             dhidden = joint.backward(ops, &hidden, micro.first_row, lengths, dhidden)?;

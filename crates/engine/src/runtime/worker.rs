@@ -14,7 +14,7 @@ use maverl_kernels::cuda::MemoryUsage;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::perturb;
-use crate::files::{ModelError, ModelErrorKind, ModelFiles};
+use crate::files::{ModelError, ModelFiles};
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{Device, Runner};
 use crate::net::ops::{Backend, Cpu};
@@ -247,7 +247,7 @@ fn load_models<O: Backend>(
     if tokenizer.len() > base.config.vocab_size {
         let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);
         let message = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
-        return Err(ModelError::new(ModelErrorKind::Mismatch, message));
+        return Err(ModelError::no_match(message));
     }
     let owned = policies(worker, options, (&base, &loaded), peers)?;
     Ok((tokenizer, base, owned))

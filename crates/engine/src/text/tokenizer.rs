@@ -71,29 +71,39 @@ impl Tokenizer {
         let settings = TokenizerSettings::read(files)?;
         let (tokenizer, specials) = catch_panic(|| parse(&json, &settings))
             .and_then(|parsed| parsed)
-            .map_err(|e| ModelError::invalid(format_args!("{place}: tokenizer.json"), e))?;
+            .map_err(|e| ModelError::invalid_at(format_args!("{place}: tokenizer.json"), e))?;
         let templates = (!settings.templates.is_empty())
             .then(|| Templates::parse(settings.templates))
             .transpose()
-            .map_err(|e| ModelError::invalid(&place, e))?;
+            .map_err(|e| ModelError::invalid_at(&place, e))?;
         let mut stop_ids = settings.stop_ids;
         let eos = settings.named.get("eos_token").and_then(|eos| tokenizer.token_to_id(eos));
         stop_ids.extend(eos.filter(|eos| !stop_ids.contains(eos)));
         let variables =
             settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
+        let bare = Self::without_template(tokenizer, specials, place);
+        Ok(Self { templates, variables, stop_ids, ..bare })
+    }
+
+    /// Returns a tokenizer without a chat template and without ids that end a reply.
+    fn without_template(
+        tokenizer: tokenizers::Tokenizer,
+        specials: Specials,
+        place: String,
+    ) -> Self {
         let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        Ok(Self {
+        Self {
             tokenizer,
             specials,
-            templates,
-            variables,
+            templates: None,
+            variables: Map::new(),
             told: Map::new(),
-            stop_ids,
+            stop_ids: Vec::new(),
             byte_level,
             takes_tools: OnceLock::new(),
             longest: OnceLock::new(),
             place,
-        })
+        }
     }
 
     /// Adds template variables, such as `enable_thinking`. Variables of a conversation

@@ -57,10 +57,11 @@ struct Who {
 impl PythonInterpreter {
     /// Finds an interpreter by running it. It is trusted: it only runs the sandbox's own code here.
     pub(super) fn find(name: &str) -> Result<Self, SandboxError> {
-        Self::ask(name).map_err(|why| SandboxError::Python { python: name.to_owned(), why })
+        Self::ask_interpreter(name)
+            .map_err(|why| SandboxError::Python { python: name.to_owned(), why })
     }
 
-    fn ask(name: &str) -> Result<Self, String> {
+    fn ask_interpreter(name: &str) -> Result<Self, String> {
         let output = Command::new(name)
             .args(["-I", "-S", "-c", WHO])
             .output()

@@ -4,7 +4,7 @@ use super::call::SeatCall;
 use super::dialect::Dialect;
 use crate::openai::answer::{AnswerObject, ChoicePart as _, FinishReason, TokenUsage};
 use crate::openai::chat::{
-    ChatChoice, ChatChunkChoice, ChatCompletion, Delta, PartTokens, ToolCall,
+    ChatChoice, ChatChunkChoice, ChatCompletion, Delta, PartTokens, ToolCall, filled_text,
 };
 use crate::openai::origin::{AnswerOrigin, Seed};
 use crate::openai::{ReplyPart, ReplyText, ReplyTextShape, now};
@@ -55,8 +55,9 @@ impl Told {
     /// Returns the parts of the reply. Equal requests have equal ids of calls.
     fn deltas(&self, seed: u64) -> Vec<Delta> {
         let calls = self.calls.iter().enumerate();
-        let calls = calls.map(|(i, call)| ToolCall::new(seed, i, call));
-        Delta::of_reply(&self.reasoning, &self.content, calls)
+        let calls = calls.map(|(i, call)| Delta::call(ToolCall::new(seed, i, call)));
+        let texts = filled_text(Some(&self.reasoning)).map(Delta::reasoning).into_iter();
+        texts.chain(filled_text(Some(&self.content)).map(Delta::content)).chain(calls).collect()
     }
 }
 

@@ -60,11 +60,9 @@ pub(super) enum End {
     Fault(Fault),
 }
 
-impl End {
-    /// Returns the end by a fault of the program.
-    pub(super) fn by_program(message: impl Into<String>) -> Self {
-        Self::Fault(Fault::new(FaultKind::Program, message))
-    }
+/// Returns a fault of the program.
+pub(super) fn program_fault(message: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::Program, message)
 }
 
 /// A part of an episode that is under way.

@@ -24,20 +24,6 @@ mod process;
 mod report;
 mod routes;
 mod shared;
-/// Listens at the first address of `HOST:PORT`, and returns that with the socket; `None` if it has none.
-fn bind_first(address: &str) -> io::Result<Option<(TcpListener, SocketAddr)>> {
-    let Some(found) = address.to_socket_addrs()?.next() else { return Ok(None) };
-    let socket = TcpListener::bind(found)?;
-    socket.set_nonblocking(true)?;
-    let bound = socket.local_addr()?;
-    Ok(Some((socket, bound)))
-}
-
-/// Ends an episode with a fault of the program.
-fn fail_by_program(state: &EpisodeState, message: String) -> AskError {
-    state.fail(Fault::new(FaultKind::Program, message))
-}
-
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -60,11 +46,11 @@ use crate::guard::Guard;
 use crate::listener::{Limits, Listener};
 use crate::metrics::{Family, ServerMetrics};
 use crate::openai::now;
-use course::{End, EpisodeCourse};
+use course::{End, EpisodeCourse, program_fault};
 use episodes::Episodes;
 use maverl::agent::AskError;
 use maverl::orchestra::{EpisodePlayer, EpisodeState};
-use maverl::trajectory::{Fault, FaultKind, Seat};
+use maverl::trajectory::Seat;
 use player::GatewayPlayer;
 use process::PlayerEnd;
 use shared::GatewayState;
@@ -203,15 +189,15 @@ impl EpisodePlayer for Gateway {
         seats: Vec<Seat>,
     ) -> Result<Option<String>, AskError> {
         self.serve().map_err(|error| {
-            fail_by_program(state, format!("the gateway does not start: {error}"))
+            state.fail(program_fault(format!("the gateway does not start: {error}")))
         })?;
         let shared = &*self.shared;
         let (sender, mut commands) = mpsc::channel(WAITING);
         let entered = shared.episodes.enter(sender);
-        let entered = entered.map_err(|message| fail_by_program(state, message))?;
+        let entered = entered.map_err(|message| state.fail(program_fault(message)))?;
         let told = shared.describe_episode(state, &entered.open.id);
         let player = shared.player(state, &entered, &told).await;
-        let mut player = player.map_err(|message| fail_by_program(state, message))?;
+        let mut player = player.map_err(|message| state.fail(program_fault(message)))?;
         let finished = &entered.open.finished;
         let mut course =
             EpisodeCourse::new(&shared.options, Arc::clone(state), seats, &told, finished);
@@ -264,4 +250,13 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.shared.workers.close();
     }
+}
+
+/// Listens at the first address of `HOST:PORT`, and returns that with the socket; `None` if it has none.
+fn bind_first(address: &str) -> io::Result<Option<(TcpListener, SocketAddr)>> {
+    let Some(found) = address.to_socket_addrs()?.next() else { return Ok(None) };
+    let socket = TcpListener::bind(found)?;
+    socket.set_nonblocking(true)?;
+    let bound = socket.local_addr()?;
+    Ok(Some((socket, bound)))
 }

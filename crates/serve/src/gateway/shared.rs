@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::Uri;
 use serde_json::{Value, json};
 
-use super::course::{End, EpisodeCourse, Exit};
+use super::course::{End, EpisodeCourse, Exit, program_fault};
 use super::episodes::{Entered, Episodes};
 use super::log::Log;
 use super::options::{Mode, OnCrash, ProgramOptions};
@@ -133,12 +133,12 @@ impl GatewayState {
                 match finished {
                     Ok(()) => course.end.take().unwrap_or(End::Answer(None)),
                     Err(Refusal { message, .. }) => {
-                        End::by_program(format!("the program's report: {message}"))
+                        End::Fault(program_fault(format!("the program's report: {message}")))
                     }
                 }
             }
             Some(BY_POLICY) => End::Answer(None),
-            Some(BY_PROGRAM) => End::by_program(left.message()),
+            Some(BY_PROGRAM) => End::Fault(program_fault(left.message())),
             _ => self.end_after_loss(course, left.message()),
         }
     }

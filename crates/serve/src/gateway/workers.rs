@@ -247,24 +247,19 @@ impl Workers {
         // An episode that waits already has taken the place of an earlier claim, which may still wait: this claim's place is for
         // that one's next episode.
         let mut places = Places::offer(self, worker, most);
-        let taken = self.take(worker, most);
-        if !taken.is_empty() {
-            places.count -= taken.len();
-            return Claimed::Episodes(taken);
-        }
         let until = Instant::now() + wait;
         loop {
-            tokio::select! {
-                biased;
-                _ = over.wait_for(|over| *over) => return Claimed::Over,
-                () = self.offered.notified() => {}
-                () = tokio::time::sleep_until(until) => return Claimed::Episodes(Vec::new()),
-            }
             let taken = self.take(worker, most);
             if !taken.is_empty() {
                 // Their places were taken in `ready`.
                 places.count -= taken.len();
                 return Claimed::Episodes(taken);
+            }
+            tokio::select! {
+                biased;
+                _ = over.wait_for(|over| *over) => return Claimed::Over,
+                () = self.offered.notified() => {}
+                () = tokio::time::sleep_until(until) => return Claimed::Episodes(Vec::new()),
             }
         }
     }

@@ -236,17 +236,6 @@ impl Delta {
     pub(crate) fn call(call: ToolCall) -> Self {
         Self { tool_calls: vec![call], ..Self::default() }
     }
-
-    /// Returns the parts of a reply: its thoughts and its content, unless they are empty, and its calls.
-    pub(crate) fn of_reply(
-        reasoning: &str,
-        content: &str,
-        calls: impl Iterator<Item = ToolCall>,
-    ) -> Vec<Self> {
-        let reasoning = (!reasoning.is_empty()).then(|| Self::reasoning(reasoning.to_owned()));
-        let content = (!content.is_empty()).then(|| Self::content(content.to_owned()));
-        reasoning.into_iter().chain(content).chain(calls.map(Self::call)).collect()
-    }
 }
 
 impl ChatChoice {
@@ -255,9 +244,9 @@ impl ChatChoice {
         let ReplyMessage { content, reasoning_content, tool_calls, .. } = &self.message;
         let calls = tool_calls.iter().enumerate();
         let calls = calls.map(|(i, call)| ToolCall { index: Some(i), ..call.clone() });
-        let [reasoning, content] =
-            [reasoning_content, content].map(|text| text.as_deref().unwrap_or_default());
-        let deltas = Delta::of_reply(reasoning, content, calls).into_iter();
+        let texts = filled_text(reasoning_content.as_deref()).map(Delta::reasoning).into_iter();
+        let texts = texts.chain(filled_text(content.as_deref()).map(Delta::content));
+        let deltas = texts.chain(calls.map(Delta::call));
         let deltas =
             deltas.map(|delta| ChatChunkChoice::new(self.index, delta, PartTokens::default()));
         let reason = self.finish_reason.unwrap_or(FinishReason::Stop);
@@ -273,4 +262,9 @@ impl ChatChoice {
 pub(crate) struct PartTokens {
     pub(crate) logprobs: Option<ChatLogprobs>,
     pub(crate) ids: Option<Vec<u32>>,
+}
+
+/// Returns a text unless it is empty.
+pub(crate) fn filled_text(text: Option<&str>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(str::to_owned)
 }

@@ -27,7 +27,7 @@ impl HfConfig {
     /// See [`HfConfig::parse`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let mut config = Self::parse(&files.require("config.json")?)
-            .map_err(|e| ModelError::invalid(files.describe(), e))?;
+            .map_err(|e| ModelError::invalid_at(files.describe(), e))?;
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
         let Ok(shards) = Shards::open(files) else { return Ok(config) };
         config.classifies = shards.tensors.contains_key(SCORE);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use maverl_kernels::sample::TokenDraw;
 
 use super::Decoder;
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::net::gradients::Gradients;
 use crate::net::ops::{Backend, Ops, Targets, TokenChoice, project};
 use crate::net::pool::Pool;
@@ -87,36 +87,25 @@ impl<O: Ops> Decoder<O> {
     ///
     /// # Errors
     ///
-    /// If a target is not in the vocabulary, or the device fails.
+    /// If a target is not in the vocabulary, the device fails, or the error of `loss`.
     pub fn loss(
         &self,
         hidden: &O::Act,
-        targets: &[u32],
-        inv_temperature: &[f32],
+        of: Targets<'_>,
         offsets: &[usize],
-        mut loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]),
         gradients: &mut Gradients<'_, O>,
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
     ) -> Result<O::Act, ModelError> {
-        self.check_targets(targets)?;
-        let of = Targets { ids: targets, inv_temperature };
-        let head = self.head.weight();
-        self.ops.loss(
-            hidden,
-            head,
-            of,
-            offsets,
-            |rows, found, slopes| Ok(loss(rows, found, slopes)),
-            gradients,
-        )
+        self.check_targets(of.ids)?;
+        self.ops.loss(hidden, self.head.weight(), of, offsets, loss, gradients)
     }
 
     fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {
         let vocab = self.config.vocab_size;
         match targets.iter().find(|&&id| id as usize >= vocab) {
-            Some(id) => Err(ModelError::new(
-                ModelErrorKind::Argument,
-                format!("token id {id} in a vocabulary of {vocab}"),
-            )),
+            Some(id) => {
+                Err(ModelError::wrong_argument(format!("token id {id} in a vocabulary of {vocab}")))
+            }
             None => Ok(()),
         }
     }

@@ -93,12 +93,9 @@ impl LoraConfig {
         if let Some(unknown) = entries.find(|entry| !all.iter().any(|(name, _)| names(entry, name)))
         {
             let known = linear_names(base).join("`, `");
-            return Err(ModelError::new(
-                ModelErrorKind::Mismatch,
-                format!(
-                    "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
-                ),
-            ));
+            return Err(ModelError::no_match(format!(
+                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
+            )));
         }
         let modules: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
         let choices = self.patterns.choose(&self.target_modules, &modules);
@@ -109,15 +106,12 @@ impl LoraConfig {
         let targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(name, map, choice)).collect();
         if targets.is_empty() {
-            return Err(ModelError::new(
-                ModelErrorKind::Mismatch,
-                format!(
-                    "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
+            return Err(ModelError::no_match(format!(
+                "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
                  `{}` in {} layers",
-                    linear_names(base).join("`, `"),
-                    base.layers.len()
-                ),
-            ));
+                linear_names(base).join("`, `"),
+                base.layers.len()
+            )));
         }
         Ok(targets)
     }
@@ -207,7 +201,7 @@ impl LoraConfig {
     pub(super) fn write(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         let path = dir.join(CONFIG_FILE);
         let text = format!("{:#}\n", self.json(base));
-        std::fs::write(&path, text).map_err(|e| ModelError::cannot("write", &path, e))
+        std::fs::write(&path, text).map_err(|e| ModelError::cannot_do("write", &path, e))
     }
 
     fn json(&self, base: &str) -> Value {

@@ -122,7 +122,7 @@ fn empty() -> ModelError {
 
 /// Returns the error of a call that no device can execute.
 fn misused_error(what: &str) -> ModelError {
-    ModelError::new(ModelErrorKind::Argument, what)
+    ModelError::wrong_argument(what)
 }
 
 /// Widths of heads that there are kernels for.
@@ -157,7 +157,7 @@ fn runs(config: &HfConfig) -> Done<()> {
         reasons if reasons.is_empty() => Ok(()),
         reasons => {
             let what = format!("a model with {} does not run on a device", reasons.join("; "));
-            Err(ModelError::new(ModelErrorKind::Mismatch, what))
+            Err(ModelError::no_match(what))
         }
     }
 }

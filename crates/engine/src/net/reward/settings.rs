@@ -60,7 +60,7 @@ impl RewardHead {
     /// If the directory has none, or those of another version.
     pub fn read(dir: &Path) -> Result<Self, ModelError> {
         let path = dir.join(FILE);
-        let bytes = read_file(&path).map_err(|e| ModelError::cannot("read", &path, e))?;
+        let bytes = read_file(&path).map_err(|e| ModelError::cannot_do("read", &path, e))?;
         let head: Result<Self, String> = serde_json::from_slice(&bytes).map_err(|e| e.to_string());
         head.and_then(Self::check).map_err(|what| {
             ModelError::new(ModelErrorKind::Invalid, format!("{}: {what}", path.display()))

@@ -151,9 +151,11 @@ impl Next {
         let loss = |_, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
             dlogp.fill(-1.0 / n as f32);
             dentropy.fill(0.0);
+            Ok(())
         };
         let (hidden, offsets) = (tape.hidden(), [0, n]);
-        let dhidden = decoder.loss(hidden, &self.targets, &even, &offsets, loss, &mut gradients);
+        let of = Targets { ids: &self.targets, inv_temperature: &even };
+        let dhidden = decoder.loss(hidden, of, &offsets, &mut gradients, loss);
         tape.backward(&dhidden.unwrap(), &mut gradients, &mut pool).unwrap();
         let sums = ops.read_sums(gradients.all_sums().unwrap()).unwrap();
         (logp, params.vars().iter().map(|(_, var)| sums[var.range()].to_vec()).collect())

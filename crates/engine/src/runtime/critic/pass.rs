@@ -68,18 +68,12 @@ pub(super) fn backward<O: Backend>(
     let ops = decoder.ops();
     let hidden = packed.predicting(ops, tape.hidden())?;
     let dhidden = if head.kind() == HeadKind::Likelihood {
-        let PackedRows { targets, inv_temperature, completions, .. } = packed;
-        decoder.loss(
-            &hidden,
-            targets,
-            inv_temperature,
-            completions,
-            |texts, [logp, _], [dlogp, _]| {
-                let slopes = slopes(texts, &head.values(logp));
-                dlogp.copy_from_slice(&head.backward(logp, &slopes, of_head));
-            },
-            of_trunk,
-        )?
+        let (of, ends) = (packed.predicted(), &packed.completions);
+        decoder.loss(&hidden, of, ends, of_trunk, |texts, [logp, _], [dlogp, _]| {
+            let slopes = slopes(texts, &head.values(logp));
+            dlogp.copy_from_slice(&head.backward(logp, &slopes, of_head));
+            Ok(())
+        })?
     } else {
         let hidden = ops.read(&hidden)?;
         let texts = 0..packed.rows().packing.offsets.len() - 1;

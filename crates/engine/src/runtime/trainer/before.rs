@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Totals, Trainer, lengths, shares};
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Model, Pool};
@@ -24,7 +24,7 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<Vec<Vec<f32>>, ModelError> {
         let reference = self.reference.as_ref().ok_or_else(|| {
             let message = "no reference is kept to compare with";
-            ModelError::new(ModelErrorKind::Argument, message)
+            ModelError::wrong_argument(message)
         })?;
         self.logprobs_under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
     }

@@ -71,7 +71,7 @@ impl TokenizerSettings {
 fn object(files: &ModelFiles, name: &str) -> Result<Map<String, Value>, ModelError> {
     let Some(bytes) = files.read(name)? else { return Ok(Map::new()) };
     serde_json::from_slice(&bytes)
-        .map_err(|e| ModelError::invalid(format_args!("{}: {name}", files.describe()), e))
+        .map_err(|e| ModelError::invalid_at(format_args!("{}: {name}", files.describe()), e))
 }
 
 /// Returns the error of a value in a file.
@@ -83,7 +83,7 @@ fn invalid_value(files: &ModelFiles, name: &str, what: &str) -> ModelError {
 /// Reads the text of a file.
 fn utf8_text(files: &ModelFiles, name: &str, bytes: Vec<u8>) -> Result<String, ModelError> {
     String::from_utf8(bytes)
-        .map_err(|e| ModelError::invalid(format_args!("{}: {name}", files.describe()), e))
+        .map_err(|e| ModelError::invalid_at(format_args!("{}: {name}", files.describe()), e))
 }
 
 /// Returns the content of a token: a string, or an object with `content`.

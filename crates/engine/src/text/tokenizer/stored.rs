@@ -1,10 +1,7 @@
 //! A tokenizer without the other files of its model: the texts of ids where there are no weights.
 
-use serde_json::Map;
-use tokenizers::DecoderWrapper;
-
 use super::settings::TokenizerSettings;
-use super::{OnceLock, Tokenizer, catch_panic, parse};
+use super::{Tokenizer, catch_panic, parse};
 use crate::text::TokenizerError;
 
 /// Text that a token adds to the tokens before it.
@@ -38,19 +35,7 @@ impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
         let (tokenizer, specials) =
             catch_panic(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
-        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        Ok(Self {
-            tokenizer,
-            specials,
-            templates: None,
-            variables: Map::new(),
-            told: Map::new(),
-            stop_ids: Vec::new(),
-            byte_level,
-            takes_tools: OnceLock::new(),
-            longest: OnceLock::new(),
-            place: "tokenizer.json".to_owned(),
-        })
+        Ok(Self::without_template(tokenizer, specials, "tokenizer.json".to_owned()))
     }
 
     /// Returns the text of each id. The texts of all pieces, one after the other, are [`Tokenizer::decode_raw`] of the

@@ -50,25 +50,18 @@ impl Templates {
     ///
     /// If the requested one does not exist, or there are several and no default.
     pub(super) fn choose(&self, chat: &ChatInput) -> Result<&str, TokenizerError> {
-        let found = match (&chat.chat_template, self.names.as_slice()) {
-            (Some(name), _) => self.find_name(name),
-            (None, [only]) => Some(only),
-            (None, _) => {
-                let tool_use = chat.tools.as_ref().and_then(|_| self.find_name("tool_use"));
-                tool_use.or_else(|| self.find_name("default"))
-            }
+        let wanted = match (&chat.chat_template, self.names.as_slice()) {
+            (Some(name), _) | (None, [name]) => name.as_str(),
+            _ if chat.tools.is_some() && self.templates.contains_key("tool_use") => "tool_use",
+            _ => "default",
         };
+        let found = self.names.iter().find(|name| *name == wanted);
         found.map(String::as_str).ok_or_else(|| {
-            let wanted = chat.chat_template.as_deref().unwrap_or("default");
             let names = self.names.join("`, `");
             TokenizerError::Template(format!(
                 "no chat template `{wanted}`; the model has `{names}`"
             ))
         })
-    }
-
-    fn find_name(&self, wanted: &str) -> Option<&String> {
-        self.names.iter().find(|name| *name == wanted)
     }
 
     /// Renders a template with variables.

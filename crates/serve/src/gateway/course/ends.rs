@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{CourseCounts, End, EpisodeCourse};
+use super::{CourseCounts, End, EpisodeCourse, program_fault};
 use crate::gateway::call::seat;
 use crate::gateway::report::{EpisodeFinish, MOST_NAMES, PartOf, ReportedFailure, ReportedPart};
 use crate::refusal::Refusal;
@@ -90,7 +90,7 @@ impl EpisodeCourse<'_> {
         self.end = Some(if failure.by_policy {
             End::Answer(None)
         } else {
-            End::by_program(failure.message)
+            End::Fault(program_fault(failure.message))
         });
         Ok(())
     }
@@ -131,9 +131,11 @@ impl EpisodeCourse<'_> {
             state.log_metric("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));
         }
         match end {
-            End::Answer(_) if self.state.takes_rewards() && !self.rewarded => End::by_program(
-                "the program ended without a reward, and the environment scores by it",
-            ),
+            End::Answer(_) if self.state.takes_rewards() && !self.rewarded => {
+                let message =
+                    "the program ended without a reward, and the environment scores by it";
+                End::Fault(program_fault(message))
+            }
             end => end,
         }
     }

@@ -61,13 +61,8 @@ impl<M: Runner> Ops for Device<M> {
     ) -> Done<Option<Self::Act>> {
         let Some(pass) = self.recorded_pass(tokens.segments) else { return Ok(None) };
         let shape = kv.shape;
-        passes
-            .with_recording(
-                pass,
-                || self.record(pass, shape, run),
-                |of| self.replay(of, tokens, kv),
-            )
-            .map(Some)
+        let record = || self.record(pass, shape, run);
+        passes.with_recording(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
     }
 
     fn part<'p>(&self, all: &'p DevicePlaced<'_, M>, _: Range<usize>) -> DevicePlaced<'p, M> {

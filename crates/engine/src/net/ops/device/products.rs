@@ -5,7 +5,7 @@ use maverl_kernels::cuda::{
 };
 
 use super::{Device, DeviceNumbers, Done, Runner, machine_error, sum, with_weight};
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::ModelError;
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora};
 use crate::net::values::Param;
@@ -15,7 +15,7 @@ impl<M: Runner> Device<M> {
     fn low(&self, x: Slice<'_, u16>, lora: &Lora<Self>) -> Done<DeviceNumbers<M, u16>> {
         if lora.dropout.is_some() {
             let what = "dropout of an adapter is not supported on this device: set `dropout = 0`";
-            return Err(ModelError::new(ModelErrorKind::Argument, what));
+            return Err(ModelError::wrong_argument(what));
         }
         let (r, i, _) = lora.dims();
         let n = x.len() / i;
