@@ -22,7 +22,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::body;
 use crate::listener::{Limits, Listener};
 use crate::refusal::json_response;
-use maverl::env::EnvError;
 use maverl::env::search::BatchedSearch;
 use maverl::env::search::protocol::{self, MOST_ANSWERED, Question};
 

@@ -230,13 +230,11 @@ pub(super) fn base_on<O: Backend>(
     ops.load(loaded.clone(), trained)
 }
 
-/// Loads the tokenizer and the base of a worker group, and creates its policies.
-fn load_models<O: Backend>(
+/// Loads the tokenizer and the base of a worker group, as it is stored and on a device.
+fn load_base<O: Backend>(
     ops: &O,
     worker: &WorkerSpec,
-    options: &RuntimeOptions,
-    peers: &Peers,
-) -> Result<(Arc<Tokenizer>, Model<O>, Vec<OwnedModels<O>>), ModelError> {
+) -> Result<(Arc<Tokenizer>, Model, Model<O>), ModelError> {
     worker.source.fetch()?;
     let files = ModelFiles::new(&worker.source);
     let tokenizer = Tokenizer::load(&files)?;
@@ -249,8 +247,7 @@ fn load_models<O: Backend>(
         let message = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
         return Err(ModelError::no_match(message));
     }
-    let owned = policies(worker, options, (&base, &loaded), peers)?;
-    Ok((tokenizer, base, owned))
+    Ok((tokenizer, loaded, base))
 }
 
 /// Creates the policies of a worker group on a base, which is also given as it was loaded.
@@ -327,9 +324,11 @@ impl Worker {
         peers: &Peers,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
-        let (tokenizer, base, owned) = load_models(ops, worker, options, peers)
-            .map_err(|error| error.in_worker(&worker.name))?;
+        let (tokenizer, loaded, base) =
+            load_base(ops, worker).map_err(|error| error.in_worker(&worker.name))?;
         let context = base.config.max_position_embeddings;
+        let owned = policies(worker, options, (&base, &loaded), peers)
+            .map_err(|error| error.in_worker(&worker.name))?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let (work, blocks) = (engine.work().into(), engine.blocks());

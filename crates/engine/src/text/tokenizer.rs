@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
-use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper};
+use tokenizers::{AddedToken, ModelWrapper};
 
 pub use self::chat::{ChatInput, ChatMessage};
 pub use self::continuation::Continuation;
@@ -83,27 +83,6 @@ impl Tokenizer {
             settings.named.into_iter().map(|(name, token)| (name, Value::String(token))).collect();
         let bare = Self::without_template(tokenizer, specials, place);
         Ok(Self { templates, variables, stop_ids, ..bare })
-    }
-
-    /// Returns a tokenizer without a chat template and without ids that end a reply.
-    fn without_template(
-        tokenizer: tokenizers::Tokenizer,
-        specials: Specials,
-        place: String,
-    ) -> Self {
-        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
-        Self {
-            tokenizer,
-            specials,
-            templates: None,
-            variables: Map::new(),
-            told: Map::new(),
-            stop_ids: Vec::new(),
-            byte_level,
-            takes_tools: OnceLock::new(),
-            longest: OnceLock::new(),
-            place,
-        }
     }
 
     /// Adds template variables, such as `enable_thinking`. Variables of a conversation

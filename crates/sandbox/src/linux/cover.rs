@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Sandbox;
-use crate::{Cover, MissingLayer, ProtectionLayer};
+use crate::{Cover, ProtectionLayer};
 
 impl Sandbox {
     /// Returns the active layers on this machine, with the coverage of each.

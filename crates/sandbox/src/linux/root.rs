@@ -185,5 +185,5 @@ fn set_attributes(path: &CStr, set: u64, clear: u64) -> io::Result<()> {
 
 /// Returns a path of the machine as one inside the root.
 fn path_inside(path: &Path) -> io::Result<CString> {
-    c_path(path.strip_prefix("/").unwrap_or(path))
+    Ok(c_path(path.strip_prefix("/").unwrap_or(path))?)
 }

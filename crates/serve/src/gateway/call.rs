@@ -14,7 +14,6 @@ use crate::openai::{
     with_system,
 };
 use crate::refusal::Refusal;
-use maverl::agent::ReplyError;
 use maverl::orchestra::AskLimits;
 use maverl::text::ChatMessage;
 use maverl::tools::{Call as ToolCall, Schema};

@@ -13,7 +13,7 @@ use super::index::Stored;
 use super::{SCORE, Shards, numbers};
 use crate::files::ModelFiles;
 use crate::files::hf_config::{EMBEDDING, HEAD};
-use crate::files::{HfConfig, ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError};
 
 /// Numbers that are compared at once.
 const CHUNK: usize = 1 << 16;

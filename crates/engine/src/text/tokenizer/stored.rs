@@ -1,7 +1,10 @@
 //! A tokenizer without the other files of its model: the texts of ids where there are no weights.
 
+use serde_json::Map;
+use tokenizers::DecoderWrapper;
+
 use super::settings::TokenizerSettings;
-use super::{Tokenizer, catch_panic, parse};
+use super::{OnceLock, Specials, Tokenizer, catch_panic, parse};
 use crate::text::TokenizerError;
 
 /// Text that a token adds to the tokens before it.
@@ -36,6 +39,27 @@ impl Tokenizer {
         let (tokenizer, specials) =
             catch_panic(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
         Ok(Self::without_template(tokenizer, specials, "tokenizer.json".to_owned()))
+    }
+
+    /// Returns a tokenizer without a chat template and without ids that end a reply.
+    pub(super) fn without_template(
+        tokenizer: tokenizers::Tokenizer,
+        specials: Specials,
+        place: String,
+    ) -> Self {
+        let byte_level = matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)));
+        Self {
+            tokenizer,
+            specials,
+            templates: None,
+            variables: Map::new(),
+            told: Map::new(),
+            stop_ids: Vec::new(),
+            byte_level,
+            takes_tools: OnceLock::new(),
+            longest: OnceLock::new(),
+            place,
+        }
     }
 
     /// Returns the text of each id. The texts of all pieces, one after the other, are [`Tokenizer::decode_raw`] of the
