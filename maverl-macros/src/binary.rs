@@ -54,10 +54,9 @@ fn is_module(name: &Ident, dir: &Path) -> bool {
     let file = name.span().unwrap().local_file();
     let files = file.into_iter().chain([dir.join("src/main.rs")]);
     let mut texts = files.filter_map(|file| fs::read_to_string(file).ok());
-    let declares = |text: String| {
+    texts.any(|text| {
         ["mod ", "as ", "use "].iter().any(|before| text.contains(&format!("{before}{name}")))
-    };
-    texts.any(declares)
+    })
 }
 
 /// Returns the names by which code knows the crates of a manifest: the library of the package, and the dependencies other

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Field, Fields, GenericParam, Ident, Path};
+use syn::{Data, DeriveInput, Field, Fields, Ident, Path};
 
 use crate::args::{crate_path, krate, read_args, shown_at};
 use crate::errors::Errors;
@@ -64,12 +64,10 @@ impl<'i> InputType<'i> {
         let Self { krate, fields } = self;
         let ident = &item.ident;
         let mut generics = item.generics.clone();
-        for param in &mut generics.params {
-            if let GenericParam::Type(param) = param {
-                param.bounds.push(syn::parse_quote!(#krate::Show));
-                param.bounds.push(syn::parse_quote!(::core::marker::Send));
-                param.bounds.push(syn::parse_quote!(::core::marker::Sync));
-            }
+        for param in generics.type_params_mut() {
+            param.bounds.push(syn::parse_quote!(#krate::Show));
+            param.bounds.push(syn::parse_quote!(::core::marker::Send));
+            param.bounds.push(syn::parse_quote!(::core::marker::Sync));
         }
         let (generics, arguments, bounds) = generics.split_for_impl();
         let names = fields.iter().map(|field| &field.name);

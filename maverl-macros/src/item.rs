@@ -104,8 +104,8 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
     let derive = syn::parse_quote!(#[derive(#(#krate::__private::serde::#missing),*)]);
 
     let path = quote!(#krate::__private).to_string().replace(' ', "");
-    let path = |name| LitStr::new(&format!("{path}::{name}"), item.ident.span());
-    let (serde, defaults) = (path("serde"), path("defaults"));
+    let [serde, defaults] = ["serde", "defaults"]
+        .map(|name| LitStr::new(&format!("{path}::{name}"), item.ident.span()));
     let settings = [
         ("crate", quote!(crate = #serde)),
         ("default", quote!(default = #defaults)),
@@ -128,9 +128,9 @@ pub(crate) fn with_derives(item: &ItemStruct, krate: &Path) -> ItemStruct {
 /// Returns the field whose options are those of a `#[serde(transparent)]` struct: the one that is not skipped.
 fn inner(item: &ItemStruct) -> Option<&Field> {
     let transparent = listed_paths(&item.attrs, "serde").iter().any(|name| name == "transparent");
-    let read =
-        |field: &&Field| !listed_paths(&field.attrs, "serde").iter().any(|name| name == "skip");
-    item.fields.iter().find(read).filter(|_| transparent)
+    let mut fields = item.fields.iter();
+    let read = fields.find(|field| listed_paths(&field.attrs, "serde").iter().all(|n| n != "skip"));
+    read.filter(|_| transparent)
 }
 
 /// Returns the last segments of the paths listed in `#[name(a, b::c, d = ..)]`.

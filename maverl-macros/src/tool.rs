@@ -67,10 +67,8 @@ impl ToolDeclaration {
         let krate = &self.krate;
         let ident = &function.sig.ident;
         let given = if function.sig.inputs.is_empty() { quote!() } else { quote!(argument) };
-        let how = match function.sig.asyncness {
-            Some(_) => quote!(call_async),
-            None => quote!(call_blocking),
-        };
+        let is_async = function.sig.asyncness.is_some();
+        let how = if is_async { quote!(call_async) } else { quote!(call_blocking) };
         quote! {
             |arguments| #krate::__private::#how(arguments, |argument: #argument| {
                 let _ = &argument;

@@ -22,6 +22,11 @@ pub(crate) fn find_outside(tokens: &[MathToken], wanted: impl Fn(char) -> bool) 
     })
 }
 
+/// Returns true if one of some symbols stands outside all brackets.
+pub(crate) fn has_outside(tokens: &[MathToken], wanted: &str) -> bool {
+    find_outside(tokens, |c| wanted.contains(c)).is_some()
+}
+
 /// Parts between separators outside all brackets; at least one.
 pub(crate) fn split_outside(
     mut tokens: &[MathToken],

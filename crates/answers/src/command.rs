@@ -215,6 +215,6 @@ fn is_one_of(name: &str, names: &str) -> bool {
 
 /// Returns true if a text contains mathematics and is more than a unit: `7`, `x = 3`, `or 43`, `(A), (C)`.
 fn is_inline(words: &str) -> bool {
-    let mathematical = |c: char| c.is_ascii_digit() || "=\\$√π∞<>,;".contains(c);
-    words.contains(mathematical) && !unit::is_unit(words)
+    words.contains(|c: char| c.is_ascii_digit() || "=\\$√π∞<>,;".contains(c))
+        && !unit::is_unit(words)
 }

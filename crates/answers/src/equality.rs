@@ -193,22 +193,18 @@ fn compare_numbers(
     y: &ExactExpr,
     work: &mut WorkBudget,
 ) -> Result<AnswerVerdict, Stop> {
-    let hundredth = |x: &ExactExpr, work: &mut WorkBudget| x.over(&ExactExpr::integer(100), work);
     let mut verdict = compare_expressions(x, y, work)?;
     if verdict != AnswerVerdict::Equal && a.unit.percent != b.unit.percent {
         // The percent sign may be omitted, or the share written as a number.
         let (share, other) = if a.unit.percent { (x, y) } else { (y, x) };
-        verdict = compare_expressions(&hundredth(share, work)?, other, work)?;
+        let share = share.over(&ExactExpr::integer(100), work)?;
+        verdict = compare_expressions(&share, other, work)?;
     }
     // `2/3 \approx 0.67` gives both.
-    let rounded = |rounded: &Option<BigRational>, other: &ExactExpr| {
-        rounded.is_some() && *rounded == other.rational()
-    };
-    if rounded(&a.rounded, y) || rounded(&b.rounded, x) {
-        Ok(AnswerVerdict::Equal)
-    } else {
-        Ok(verdict)
-    }
+    let rounded = [(a, y), (b, x)]
+        .iter()
+        .any(|(answer, other)| answer.rounded.is_some() && answer.rounded == other.rational());
+    Ok(if rounded { AnswerVerdict::Equal } else { verdict })
 }
 
 /// Returns the verdict on two expressions: exactly if possible, else by their values.
@@ -330,8 +326,7 @@ fn compare_matrices(
     b: &[Vec<ExactExpr>],
     work: &mut WorkBudget,
 ) -> Result<AnswerVerdict, Stop> {
-    let shape = |rows: &[Vec<ExactExpr>]| rows.iter().map(Vec::len).collect::<Vec<_>>();
-    if shape(a) != shape(b) {
+    if a.iter().map(Vec::len).ne(b.iter().map(Vec::len)) {
         return Ok(AnswerVerdict::Unequal);
     }
     let mut all = AnswerVerdict::Equal;

@@ -140,9 +140,10 @@ impl Polynomial {
 
     /// Returns true if no monomial has function calls, or constants that could depend on each other.
     fn is_independent(&self) -> bool {
-        let atoms = || self.0.keys().flat_map(|monomial| monomial.atoms.keys());
-        let has = |name| atoms().any(|atom| *atom == Atom::Name(name));
-        atoms().all(|atom| matches!(atom, Atom::Name(_))) && !(has('π') && has('e')) && !has('∞')
+        let mut atoms = self.0.keys().flat_map(|monomial| monomial.atoms.keys());
+        let [pi, e, infinity] =
+            ['π', 'e', '∞'].map(|name| atoms.clone().any(|atom| *atom == Atom::Name(name)));
+        atoms.all(|atom| matches!(atom, Atom::Name(_))) && !(pi && e) && !infinity
     }
 }
 
@@ -308,9 +309,9 @@ impl ExactExpr {
 
     /// Computes a root: the real one if there is one. The square root of a negative number is imaginary.
     pub(crate) fn root(&self, degree: u32, work: &mut WorkBudget) -> Result<Self, Stop> {
-        let call = || Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
+        let call = Self::call("root", vec![self.clone(), Self::integer(degree.into())]);
         let Some(value) = self.rational().filter(|_| (2..=MAX_ROOT).contains(&degree)) else {
-            return Ok(call());
+            return Ok(call);
         };
         if value.is_zero() {
             return Ok(Self::integer(0));
@@ -319,13 +320,13 @@ impl ExactExpr {
             (false, _) => Self::integer(1),
             (true, 2) => Self::imaginary_unit(),
             (true, _) if degree % 2 == 1 => Self::integer(-1),
-            (true, _) => return Ok(call()),
+            (true, _) => return Ok(call),
         };
         let above = natural_root(value.numer().magnitude(), degree, work)?;
         let below = natural_root(value.denom().magnitude(), degree, work)?;
         match (above, below) {
             (Some(above), Some(below)) => sign.times(&above, work)?.over(&below, work),
-            _ => Ok(call()),
+            _ => Ok(call),
         }
     }
 

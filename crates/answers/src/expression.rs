@@ -255,7 +255,7 @@ impl ExpressionParser<'_> {
         let argument = self.parse_nested(Self::read_applied);
         self.angles = outer;
         let argument = argument?;
-        let e = || ExactExpr::atom(Atom::Name('e'));
+        let e = ExactExpr::atom(Atom::Name('e'));
         let inverse = power == Some(ExactExpr::integer(-1));
         let value = match (name, base) {
             // `\sin^{-1}` is the inverse, and never the reciprocal.
@@ -264,8 +264,8 @@ impl ExpressionParser<'_> {
                     INVERSES.iter().find(|(of, _)| *of == name).ok_or(Stop::Meaningless)?;
                 return Ok(ExactExpr::call(inverse, vec![argument]));
             }
-            ("exp", _) => e().power(&argument, self.work)?,
-            ("ln", _) => ExactExpr::call("log", vec![argument, e()]),
+            ("exp", _) => e.power(&argument, self.work)?,
+            ("ln", _) => ExactExpr::call("log", vec![argument, e]),
             ("log", Some(base)) => ExactExpr::call("log", vec![argument, base]),
             ("log" | "lg", _) => ExactExpr::call("log", vec![argument, ExactExpr::integer(10)]),
             _ => {
@@ -273,10 +273,8 @@ impl ExpressionParser<'_> {
                 ExactExpr::call(name, vec![argument])
             }
         };
-        match power {
-            Some(power) => value.power(&power, self.work),
-            None => Ok(value),
-        }
+        let Some(power) = power else { return Ok(value) };
+        value.power(&power, self.work)
     }
 
     /// Returns the argument of a function: a bracket, or the factors up to the next sign or function.

@@ -133,8 +133,7 @@ fn natural_number(value: &ExactExpr) -> Result<Option<u32>, Stop> {
         return Err(Stop::Meaningless);
     }
     let names = value.atom_names();
-    let variable = |name: &char| !matches!(name, 'π' | 'e' | '∞');
-    if names.iter().any(variable) && !names.contains(&'∞') {
+    if names.iter().any(|name| !matches!(name, 'π' | 'e' | '∞')) && !names.contains(&'∞') {
         Ok(None)
     } else {
         Err(Stop::Meaningless)
@@ -148,9 +147,9 @@ fn stepped_product(
     step: usize,
     work: &mut WorkBudget,
 ) -> Result<ExactExpr, Stop> {
-    let factors = || (first..=last).step_by(step);
-    work.spend(factors().count() as u64 * 8)?;
-    Ok(BigRational::from_integer(factors().map(BigInt::from).product()).into())
+    let factors = (first..=last).step_by(step);
+    work.spend(factors.clone().count() as u64 * 8)?;
+    Ok(BigRational::from_integer(factors.map(BigInt::from).product()).into())
 }
 
 /// Returns the factorial of variables plus a number as a multiple of the factorial of the variables.

@@ -13,6 +13,11 @@ use crate::work::{Stop, WorkBudget};
 /// Signs of inequalities.
 pub(crate) const SIGNS: &str = "<>≤≥≠";
 
+/// Returns true for a sign of equality or inequality.
+pub(crate) fn is_relation(sign: char) -> bool {
+    sign == '=' || SIGNS.contains(sign)
+}
+
 /// Reads tokens with an inequality sign outside of all brackets.
 ///
 /// # Errors
@@ -22,8 +27,7 @@ pub(crate) fn read_inequality(
     tokens: &[MathToken],
     work: &mut WorkBudget,
 ) -> Result<MathAnswer, Stop> {
-    let sign = |c: char| c == '=' || SIGNS.contains(c);
-    match (&split_outside(tokens, sign)[..], &symbols_outside(tokens, sign)[..]) {
+    match (&split_outside(tokens, is_relation)[..], &symbols_outside(tokens, is_relation)[..]) {
         ([left, right], [sign]) => {
             read_simple(read_expression(left, work)?, *sign, read_bound(right, work)?, work)
         }
@@ -47,17 +51,18 @@ fn read_simple(
     right: ExactExpr,
     work: &mut WorkBudget,
 ) -> Result<MathAnswer, Stop> {
-    let variable = |expr: &ExactExpr| expr.as_name().filter(|name| !"πe∞".contains(*name));
-    if variable(&left).is_none() && variable(&right).is_some() {
+    let [variable, other] =
+        [&left, &right].map(|expr| expr.as_name().filter(|name| !"πe∞".contains(*name)));
+    if variable.is_none() && other.is_some() {
         return read_simple(right, turned_sign(sign), left, work);
     }
-    let infinity = || ExactExpr::atom(Atom::Name('∞'));
-    let bounded = variable(&left).filter(|_| distinct_variables(&right).is_empty());
+    let infinity = ExactExpr::atom(Atom::Name('∞'));
+    let bounded = variable.filter(|_| distinct_variables(&right).is_empty());
     match (sign, bounded) {
-        ('>', Some(name)) => bounded_interval('(', right, infinity(), ')', name, work),
-        ('≥', Some(name)) => bounded_interval('[', right, infinity(), ')', name, work),
-        ('<', Some(name)) => bounded_interval('(', infinity().negate(), right, ')', name, work),
-        ('≤', Some(name)) => bounded_interval('(', infinity().negate(), right, ']', name, work),
+        ('>', Some(name)) => bounded_interval('(', right, infinity, ')', name, work),
+        ('≥', Some(name)) => bounded_interval('[', right, infinity, ')', name, work),
+        ('<', Some(name)) => bounded_interval('(', infinity.negate(), right, ')', name, work),
+        ('≤', Some(name)) => bounded_interval('(', infinity.negate(), right, ']', name, work),
         ('≠', Some(name)) => {
             Ok(MathValue::Reals { set: Reals::point(right).complement(), variable: Some(name) }
                 .into())

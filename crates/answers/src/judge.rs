@@ -43,14 +43,14 @@ pub struct Judgment {
 /// ```
 pub fn judge_answer(answer: &str, references: &[&str]) -> Judgment {
     use AnswerVerdict::{Equal, Undecided, Unequal};
-    let references = || references.iter().map(|text| reference_answer(text));
+    let references: Vec<&str> = references.iter().map(|text| reference_answer(text)).collect();
     let verdicts: Vec<AnswerVerdict> =
-        references().map(|text| compare_answers(answer, text)).collect();
+        references.iter().map(|text| compare_answers(answer, text)).collect();
     let (verdict, reason) = if verdicts.contains(&Equal) {
         (Equal, "it says what a reference says")
     } else if answer.is_empty() {
         (Unequal, "there is no answer")
-    } else if !references().any(is_readable) {
+    } else if !references.into_iter().any(is_readable) {
         (
             Undecided,
             "the reference cannot be read, so that only the same text is right; counted as wrong",
@@ -73,8 +73,9 @@ pub fn judge_answer(answer: &str, references: &[&str]) -> Judgment {
 /// ```
 pub fn is_readable(reference: &str) -> bool {
     let reference = reference.trim();
-    let read = || read_answer(reference, NotationReading::Plain, &mut WorkBudget::new());
-    !reference.is_empty() && reference.len() <= MAX_BYTES && read().is_ok()
+    !reference.is_empty()
+        && reference.len() <= MAX_BYTES
+        && read_answer(reference, NotationReading::Plain, &mut WorkBudget::new()).is_ok()
 }
 
 /// Returns the verdict, and the number of operations used.
@@ -151,10 +152,10 @@ fn compare_readings(
 
 /// Returns true if a comma may separate thousands, and nothing else shows that it does.
 fn has_thousands(text: &str) -> bool {
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let after = |at: usize| digits(&text[at + 1..]) == 3;
-    let before = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit());
-    text.match_indices(',').any(|(at, _)| before(at) && after(at))
+    text.match_indices(',').any(|(at, _)| {
+        let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        digits == 3 && text[..at].ends_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 fn has_spaced_commas(text: &str) -> bool {
@@ -176,8 +177,7 @@ fn is_plain(answer: &MathAnswer) -> bool {
 
 /// Compares two unparsed texts: equal if they differ only in white space and case.
 fn compare_spelling(a: &str, b: &str) -> AnswerVerdict {
-    let letters = |text: &str| -> String {
-        text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect()
-    };
-    if letters(a) == letters(b) { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }
+    let [a, b] =
+        [a, b].map(|text| text.chars().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase));
+    if a.eq(b) { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }
 }

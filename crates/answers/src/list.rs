@@ -1,7 +1,7 @@
 //! Lists: items in any order, results with names, and conditions that hold together or one by one.
 
-use crate::brackets::{find_outside, is_enclosed, split_outside, symbols_outside};
-use crate::inequality::SIGNS;
+use crate::brackets::{find_outside, has_outside, is_enclosed, split_outside, symbols_outside};
+use crate::inequality::{SIGNS, is_relation};
 use crate::name::is_name;
 use crate::reals::Reals;
 use crate::token::MathToken;
@@ -96,21 +96,17 @@ fn read_list(
     work: &mut WorkBudget,
 ) -> Result<MathAnswer, Stop> {
     // `x = 3, 4` and `x < -2 or > 2`: the text before the first sign applies to every item.
-    let sign = |c: char| c == '=' || SIGNS.contains(c);
-    if let Some(at) = find_outside(&parts[0], sign).filter(|at| is_left(&parts[0][..*at])) {
+    if let Some(at) = find_outside(&parts[0], is_relation).filter(|at| is_left(&parts[0][..*at])) {
         let (name, with_sign) = (parts[0][..at].to_vec(), parts[0][..=at].to_vec());
         for part in &mut parts[1..] {
-            match find_outside(part, sign) {
+            match find_outside(part, is_relation) {
                 None => part.splice(0..0, with_sign.iter().cloned()),
                 Some(0) => part.splice(0..0, name.iter().cloned()),
                 Some(_) => continue,
             };
         }
     }
-    let condition = |part: &Vec<MathToken>| {
-        !symbols_outside(part, |c| SIGNS.contains(c) || "∈∖∪∩".contains(c)).is_empty()
-    };
-    let conditions = parts.iter().any(condition);
+    let conditions = parts.iter().any(|part| has_outside(part, SIGNS) || has_outside(part, "∈∖∪∩"));
     let items = read_all(&parts, read, work)?;
     if conditions && let Some(set) = join_conditions(tokens, &items, work)? {
         return Ok(set);
@@ -200,15 +196,12 @@ fn read_set_builder(
     let member = match &inside[..at] {
         [MathToken::Letter(_)] => Reals::all(),
         [MathToken::Letter(_), MathToken::Symbol('∈'), of @ ..] => {
-            match read(of, work)?.as_reals(work)? {
-                Some(set) => set,
-                None => return Err(Stop::Meaningless),
-            }
+            read(of, work)?.as_reals(work)?.ok_or(Stop::Meaningless)?
         }
         _ => return Ok(None),
     };
     let condition = read(&inside[at + 1..], work)?;
     let MathValue::Reals { set, .. } = condition.value else { return Err(Stop::Meaningless) };
     let set = member.intersection(&set, work)?;
-    Ok(Some(MathValue::Reals { set, variable: None }.into()))
+    Ok(Some(MathAnswer::of_reals(set)))
 }

@@ -64,15 +64,16 @@ impl ResultName {
     /// Returns true if two names denote different quantities: `x` and `y`, `a_5` and `a_6`, `f(2)` and `f(3)`, `AB` and
     /// `CD`. Names of different kinds may denote the same quantity: `AB` and `x`.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
-        let single = |name: &Self| name.text.chars().count() == 1;
-        let segment = |name: &Self| name.text.chars().all(|c| c.is_ascii_uppercase());
         if !self.symbolic || !other.symbolic || self.text == other.text {
             return false;
         }
-        match (single(self), single(other)) {
-            (true, true) => true,
-            (true, false) | (false, true) => false,
-            _ if segment(self) && segment(other) => self.sorted_letters() != other.sorted_letters(),
+        let mut letters = self.text.chars().chain(other.text.chars());
+        match [self, other].map(|name| name.text.chars().count() == 1) {
+            [true, true] => true,
+            [true, false] | [false, true] => false,
+            _ if letters.all(|c| c.is_ascii_uppercase()) => {
+                self.sorted_letters() != other.sorted_letters()
+            }
             _ => self.text.chars().next() == other.text.chars().next(),
         }
     }
@@ -95,8 +96,7 @@ pub(crate) fn read_left(tokens: &[MathToken], work: &mut WorkBudget) -> Result<L
         [rest @ .., MathToken::Symbol(':')] => rest,
         tokens => tokens,
     };
-    let words = |token: &MathToken| matches!(token, MathToken::Word(word) | MathToken::Text(word) if denies(word));
-    if tokens.is_empty() || tokens.iter().any(words) {
+    if tokens.is_empty() || tokens.iter().any(denies) {
         return Err(Stop::Meaningless);
     }
     if let Some(names) = read_names(tokens) {
@@ -129,7 +129,8 @@ pub(crate) fn read_left(tokens: &[MathToken], work: &mut WorkBudget) -> Result<L
 }
 
 /// Returns true if a text denies what follows.
-fn denies(text: &str) -> bool {
+fn denies(token: &MathToken) -> bool {
+    let (MathToken::Word(text) | MathToken::Text(text)) = token else { return false };
     let text = text.to_lowercase();
     text.split(' ').any(|word| DENIALS.split(' ').any(|denial| denial == word))
 }
@@ -153,7 +154,7 @@ fn read_names(tokens: &[MathToken]) -> Option<Vec<ResultName>> {
 
 /// Returns true for the name of a result that cannot be solved for anything.
 pub(crate) fn is_name(tokens: &[MathToken]) -> bool {
-    use MathToken::{Letter, Symbol, Text, Word};
+    use MathToken::{Letter, Symbol, Word};
     let tokens = strip_braces(tokens);
     match tokens {
         [] => false,
@@ -168,14 +169,9 @@ pub(crate) fn is_name(tokens: &[MathToken]) -> bool {
         [Symbol('|' | '['), inside @ .., Symbol('|' | ']')] => is_segment(inside),
         _ if is_segment(tokens) => true,
         [first, ..] => {
-            let word = |token: &MathToken| match token {
-                Text(_) => true,
-                Word(word) => !is_known(word),
-                _ => false,
-            };
             // `2 \angle A` is not a name.
-            (matches!(first, Letter(_) | Symbol('(' | '[' | '|')) || word(first))
-                && tokens.iter().any(word)
+            (matches!(first, Letter(_) | Symbol('(' | '[' | '|')) || !is_symbolic(first))
+                && !tokens.iter().all(is_symbolic)
                 && !has_terms(tokens)
         }
     }
@@ -197,21 +193,21 @@ fn has_terms(tokens: &[MathToken]) -> bool {
     })
 }
 
+/// Returns true for a token between the name of a function and its argument, as in `f'(2)` and `f^{-1}(2)`.
+fn is_superscript(token: &MathToken) -> bool {
+    use MathToken::{Number, Symbol};
+    matches!(token, Symbol('\'' | '^' | '{' | '}' | '-' | '_') | Number { .. })
+}
+
 /// Returns true if the tokens after a letter apply it to an argument that does not contain the letter.
 fn is_applied(letter: char, rest: &[MathToken]) -> bool {
     let open = rest.iter().position(|token| matches!(token, MathToken::Symbol('(' | '[')));
     let Some((marks, argument)) = open.map(|at| rest.split_at(at)) else { return false };
-    let mark = |token: &MathToken| {
-        matches!(
-            token,
-            MathToken::Symbol('\'' | '^' | '{' | '}' | '-' | '_') | MathToken::Number { .. }
-        )
-    };
     // `f(f(2))` applies the function twice, `a(a+1)` multiplies.
     let own = argument
         .windows(2)
         .any(|pair| pair[0] == MathToken::Letter(letter) && pair[1] != MathToken::Symbol('('));
-    marks.iter().all(mark) && is_enclosed(argument) && !own && !FACTORS.contains(letter)
+    marks.iter().all(is_superscript) && is_enclosed(argument) && !own && !FACTORS.contains(letter)
 }
 
 /// Returns true for a sequence of capitals, the names of points on a line: `AB`, `ABC`.

@@ -35,11 +35,12 @@ impl LatexLexer {
         }
         let exponent = self.read_exponent();
         let whole: BigInt = format!("{digits}{decimals}").parse().unwrap_or_default();
-        let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
-        let mut value = BigRational::new(whole, ten(decimals.len()));
+        let mut value = BigRational::new(whole, power_of_ten(decimals.len()));
         value *= match exponent {
-            Some(power) if power < 0 => BigRational::new(BigInt::one(), ten(-power as usize)),
-            Some(power) => BigRational::from_integer(ten(power as usize)),
+            Some(power) if power < 0 => {
+                BigRational::new(BigInt::one(), power_of_ten(-power as usize))
+            }
+            Some(power) => BigRational::from_integer(power_of_ten(power as usize)),
             None => BigRational::one(),
         };
         let point = if decimals.is_empty() { "" } else { "." };
@@ -132,20 +133,25 @@ fn find_period(decimals: &str) -> Option<(usize, &str)> {
 /// Returns the beginning and the digits of the period of a length.
 fn period_of_length(decimals: &str, length: usize) -> Option<(usize, &str)> {
     let digits = decimals.as_bytes();
-    let repeats = |at: &usize| digits[*at] == digits[*at + length];
-    let run = (0..digits.len() - length).rev().take_while(repeats).count();
+    let places = (0..digits.len() - length).rev();
+    let run = places.take_while(|at| digits[*at] == digits[*at + length]).count();
     let start = digits.len() - length - run;
     let times = (length + run) / length;
     let enough = times >= 3 || times == 2 && length > 1 && start == 0;
     enough.then(|| (start, &decimals[start..start + length]))
 }
 
+fn power_of_ten(power: usize) -> BigInt {
+    Pow::pow(BigInt::from(10), power)
+}
+
 /// Computes a number whose last decimals repeat: `0.1\overline{6}` is 1/6.
 fn repeating_decimal(digits: &str, decimals: &str, period: &str) -> MathToken {
-    let ten = |power: usize| -> BigInt { Pow::pow(BigInt::from(10), power) };
-    let whole = |digits: &str| -> BigInt { digits.parse().unwrap_or_default() };
-    let start = BigRational::new(whole(&format!("{digits}{decimals}")), ten(decimals.len()));
-    let nines = (ten(period.len()) - 1) * ten(decimals.len());
-    let value = start + BigRational::new(whole(period), nines);
+    let shift = power_of_ten(decimals.len());
+    let [whole, period_number] = [&format!("{digits}{decimals}"), period]
+        .map(|digits| digits.parse::<BigInt>().unwrap_or_default());
+    let start = BigRational::new(whole, shift.clone());
+    let nines = (power_of_ten(period.len()) - 1) * shift;
+    let value = start + BigRational::new(period_number, nines);
     MathToken::Number { value, digits: format!("{digits}.{decimals}({period})") }
 }

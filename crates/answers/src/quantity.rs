@@ -11,7 +11,6 @@ use crate::work::Stop;
 ///
 /// If the words after the number state another number or deny it.
 pub(crate) fn split_unit(tokens: &[MathToken]) -> Result<(Vec<MathToken>, MathUnit), Stop> {
-    let money = |token: &&MathToken| matches!(token, MathToken::Symbol(c) if "$€£¥₹¢".contains(*c));
     let mut quantity = tokens.to_vec();
     let mut unit = MathUnit::default();
     let start = (1..tokens.len()).find(|at| unit_begins(tokens, *at));
@@ -19,10 +18,12 @@ pub(crate) fn split_unit(tokens: &[MathToken]) -> Result<(Vec<MathToken>, MathUn
         unit = MathUnit::from_pieces(&pieces)?;
         quantity.truncate(start);
     }
-    if let Some(MathToken::Symbol(sign)) = quantity.iter().find(money) {
+    let (money, quantity): (Vec<_>, Vec<_>) = quantity
+        .into_iter()
+        .partition(|token| matches!(token, MathToken::Symbol('$' | '€' | '£' | '¥' | '₹' | '¢')));
+    if let Some(MathToken::Symbol(sign)) = money.first() {
         let sign = lookup_unit(&sign.to_string()).unwrap_or_default();
         unit.multiply(sign, 1);
-        quantity.retain(|token| !money(&token));
     }
     Ok((quantity, unit))
 }
@@ -30,11 +31,13 @@ pub(crate) fn split_unit(tokens: &[MathToken]) -> Result<(Vec<MathToken>, MathUn
 /// Returns true if a unit may begin at a token.
 fn unit_begins(tokens: &[MathToken], at: usize) -> bool {
     use MathToken::{Symbol, Text, Word};
-    let angle = || tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)));
     match &tokens[at..] {
         // Inside a function degrees are part of the number.
-        [Symbol('°'), ..] | [Symbol('^'), Symbol('°'), ..] => !angle(),
-        [Symbol('^'), Symbol('{'), Symbol('°'), ..] => !angle(),
+        [Symbol('°'), ..]
+        | [Symbol('^'), Symbol('°'), ..]
+        | [Symbol('^'), Symbol('{'), Symbol('°'), ..] => {
+            !tokens.iter().any(|token| matches!(token, Word(word) if is_function(word)))
+        }
         [Text(_) | Symbol('%'), ..] => true,
         [Word(frac), Symbol('{'), Text(_), ..] if frac == "frac" => true,
         [Word(micro), Text(_), ..] => micro == "mu",
@@ -48,7 +51,6 @@ fn unit_begins(tokens: &[MathToken], at: usize) -> bool {
 fn split_pieces(mut tokens: &[MathToken]) -> Option<Vec<UnitPiece>> {
     use MathToken::{Letter, Number, Symbol, Text, Word};
     let mut pieces = Vec::new();
-    let word = |text: &str| UnitPiece::Word(text.to_owned());
     while let Some(first) = tokens.first() {
         let mut length = 1;
         match tokens {
@@ -64,9 +66,11 @@ fn split_pieces(mut tokens: &[MathToken]) -> Option<Vec<UnitPiece>> {
                 pieces.push(UnitPiece::Per);
                 length = 2;
             }
-            [Word(text), ..] if !is_known(text) && !text.contains(' ') => pieces.push(word(text)),
+            [Word(text), ..] if !is_known(text) && !text.contains(' ') => {
+                pieces.push(UnitPiece::Word(text.clone()));
+            }
             [Symbol('^'), Symbol('{'), Symbol('°'), Symbol('}'), ..] => {
-                pieces.push(word("°"));
+                pieces.push(UnitPiece::Word("°".to_owned()));
                 length = 4;
             }
             [Symbol('^'), Symbol('{'), Symbol('-'), Number { digits, .. }, Symbol('}'), ..] => {
@@ -84,10 +88,12 @@ fn split_pieces(mut tokens: &[MathToken]) -> Option<Vec<UnitPiece>> {
             [Number { digits, .. }, ..] if matches!(pieces.last(), Some(UnitPiece::Word(_))) => {
                 pieces.push(UnitPiece::Power(digits.parse().ok().filter(|n| matches!(n, 2 | 3))?));
             }
-            [Letter(letter), ..] if !pieces.is_empty() => pieces.push(word(&letter.to_string())),
+            [Letter(letter), ..] if !pieces.is_empty() => {
+                pieces.push(UnitPiece::Word(letter.to_string()));
+            }
             [Symbol('/'), ..] => pieces.push(UnitPiece::Per),
             [Symbol(symbol @ ('°' | '%' | '$' | '€' | '£' | '¥' | '₹' | '¢')), ..] => {
-                pieces.push(word(&symbol.to_string()));
+                pieces.push(UnitPiece::Word(symbol.to_string()));
             }
             [Symbol('^' | '*' | '.' | '(' | ')' | '{' | '}' | '-'), ..] => {}
             _ => return None,

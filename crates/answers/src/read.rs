@@ -1,7 +1,9 @@
 //! Texts as answers: numbers, tuples, sets, intervals, matrices, relations, words.
 
 use crate::based::Based;
-use crate::brackets::{find_outside, is_enclosed, split_outside, strip_braces, symbols_outside};
+use crate::brackets::{
+    find_outside, has_outside, is_enclosed, split_outside, strip_braces, symbols_outside,
+};
 use crate::choice::{read_choice, split_label, unwrap_text};
 use crate::equation::{read_approximation, read_equation};
 use crate::exact::ExactExpr;
@@ -108,16 +110,15 @@ fn read_words(text: &str) -> Option<MathAnswer> {
     if let Some(number) = NUMBERS.iter().position(|word| *word == text) {
         return Some(MathValue::Number(ExactExpr::integer(number as i64)).into());
     }
-    let quantity = |word: &str| word.len() <= 4 && is_product(word) || unit::is_unit(word);
-    if first == "pi" || quantity(first) && text.split_whitespace().all(quantity) {
+    let mut words = text.split_whitespace();
+    if first == "pi" || words.all(|word| word.len() <= 4 && is_product(word) || unit::is_unit(word))
+    {
         return None;
     }
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     Some(match words.as_str() {
         words if NOTHING.contains(&words) => MathValue::Set(Vec::new()).into(),
-        words if EVERYTHING.contains(&words) => {
-            MathValue::Reals { set: Reals::all(), variable: None }.into()
-        }
+        words if EVERYTHING.contains(&words) => MathAnswer::of_reals(Reals::all()),
         _ => MathValue::Words(words).into(),
     })
 }
@@ -135,7 +136,6 @@ fn read_tokens(
     let depth = depth.checked_sub(1).ok_or(Stop::Budget)?;
     work.spend(1)?;
     let part = |tokens: &[MathToken], work: &mut WorkBudget| read_tokens(tokens, depth, work);
-    let has = |wanted: &str| find_outside(tokens, |c| wanted.contains(c)).is_some();
     // The conclusion follows the arrow.
     if let Some(at) = find_outside(tokens, |c| c == '⇒') {
         return read_tokens(&tokens[at + 1..], depth, work);
@@ -152,7 +152,7 @@ fn read_tokens(
     if let Some(reals) = read_real_line(tokens, depth, work)? {
         return Ok(reals);
     }
-    if has(SEPARATORS) {
+    if has_outside(tokens, SEPARATORS) {
         return list::read_bare_list(tokens, &part, work);
     }
     if let Some(both) = list::both_signs(tokens) {
@@ -162,16 +162,16 @@ fn read_tokens(
     if let Some(at) = find_outside(tokens, |c| c == '∈') {
         return read_tokens(&tokens[at + 1..], depth, work);
     }
-    if has("∪∩∖") {
+    if has_outside(tokens, "∪∩∖") {
         return read_set_operations(tokens, depth, work);
     }
-    if has("≈") {
+    if has_outside(tokens, "≈") {
         return read_approximation(tokens, &part, work);
     }
-    if has(SIGNS) {
+    if has_outside(tokens, SIGNS) {
         return read_inequality(tokens, work);
     }
-    if has("=") {
+    if has_outside(tokens, "=") {
         return read_equation(tokens, &part, work);
     }
     read_simple(tokens, depth, work)
@@ -227,13 +227,13 @@ fn read_real_line(
     work: &mut WorkBudget,
 ) -> Result<Option<MathAnswer>, Stop> {
     let real = MathToken::Word("mathbb R".to_owned());
-    let set = |set| Ok(Some(MathValue::Reals { set, variable: None }.into()));
     let without = match tokens {
-        [first] if *first == real => return set(Reals::all()),
+        [first] if *first == real => return Ok(Some(MathAnswer::of_reals(Reals::all()))),
         [first, MathToken::Symbol('^' | '_'), sign @ ..]
             if *first == real && strip_braces(sign) == [MathToken::Symbol('+')] =>
         {
-            return set(Reals::above(ExactExpr::integer(0), false));
+            let positive = Reals::above(ExactExpr::integer(0), false);
+            return Ok(Some(MathAnswer::of_reals(positive)));
         }
         [first, MathToken::Symbol('-'), rest @ ..] if *first == real => rest,
         _ => {
@@ -241,18 +241,16 @@ fn read_real_line(
             let (length, phrase) = (run.len(), run.join(" ").to_lowercase());
             let rest = EVERYTHING.iter().find_map(|start| phrase.strip_prefix(start));
             match rest.map(str::trim) {
-                Some("") if length == tokens.len() => return set(Reals::all()),
+                Some("") if length == tokens.len() => {
+                    return Ok(Some(MathAnswer::of_reals(Reals::all())));
+                }
                 Some(except) if EXCEPTIONS.contains(&except) => &tokens[length..],
                 _ => return Ok(None),
             }
         }
     };
-    let points = read_tokens(without, depth, work)?;
-    let points = match points.as_number() {
-        Some(number) => Some(Reals::point(number.clone())),
-        None => points.as_reals(work)?,
-    };
-    set(points.ok_or(Stop::Meaningless)?.complement())
+    let points = read_tokens(without, depth, work)?.as_points(work)?;
+    Ok(Some(MathAnswer::of_reals(points.ok_or(Stop::Meaningless)?.complement())))
 }
 
 /// Returns the word of a token that cannot be part of an expression.
@@ -290,7 +288,7 @@ fn read_set_operations(
         };
     }
     match all {
-        Some(set) => Ok(MathValue::Reals { set, variable: None }.into()),
+        Some(set) => Ok(MathAnswer::of_reals(set)),
         None if signs.iter().all(|sign| *sign == '∪') => Ok(MathValue::Union(parts).into()),
         None => Err(Stop::Meaningless),
     }
@@ -351,10 +349,7 @@ fn read_matrix(
 /// Reads an item of a list that consists of words alone.
 fn read_spoken_item(tokens: &[MathToken]) -> Option<MathAnswer> {
     let text = tokens.iter().map(token_word).collect::<Option<Vec<&str>>>()?.join(" ");
-    match read_choice(&text) {
-        Some(choice) => Some(MathValue::Choice(choice).into()),
-        None => read_words(&text),
-    }
+    read_choice(&text).map(|choice| MathValue::Choice(choice).into()).or_else(|| read_words(&text))
 }
 
 /// Reads a number or an expression with its unit, or a ratio.

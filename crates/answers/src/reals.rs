@@ -114,13 +114,13 @@ impl Reals {
 }
 
 fn compare_cuts(a: &Cut, b: &Cut, work: &mut WorkBudget) -> Result<Ordering, Stop> {
-    let after = |cut: &Cut| matches!(cut, Cut::After(_));
     match (a, b) {
         (Cut::Start, Cut::Start) | (Cut::End, Cut::End) => Ok(Ordering::Equal),
         (Cut::Start, _) | (_, Cut::End) => Ok(Ordering::Less),
         (_, Cut::Start) | (Cut::End, _) => Ok(Ordering::Greater),
         (Cut::Before(x) | Cut::After(x), Cut::Before(y) | Cut::After(y)) => {
-            Ok(compare_constants(x, y, work)?.then(after(a).cmp(&after(b))))
+            let [a, b] = [a, b].map(|cut| matches!(cut, Cut::After(_)));
+            Ok(compare_constants(x, y, work)?.then(a.cmp(&b)))
         }
     }
 }

@@ -37,8 +37,8 @@ pub fn whole_reply(reply: &str) -> Option<&str> {
 pub fn last_number(reply: &str) -> Option<&str> {
     let reply = text_after_thinking(reply);
     let end = reply.rfind(|c: char| c.is_ascii_digit())? + 1;
-    let part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
-    let before = reply[..end].trim_end_matches(part).len();
+    let before = reply[..end].trim_end_matches(|c: char| c.is_ascii_digit() || ".,".contains(c));
+    let before = before.len();
     let number = reply[before..end].trim_start_matches(['.', ',']);
     let start = end - number.len();
     // A sign belongs to the number unless it directly follows an operand.
@@ -81,9 +81,9 @@ fn without_token(text: &str) -> Option<&str> {
 
 /// Removes a name in brackets at the end of a text; `None` if there is none.
 fn without_bracketed<'t>(text: &'t str, (open, close): (&str, &str)) -> Option<&'t str> {
-    let part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '▁' | '-');
     let inside = text.strip_suffix(close)?;
-    let rest = inside.trim_end_matches(part).strip_suffix(open)?;
+    let before = inside.trim_end_matches(|c: char| c.is_alphanumeric() || "_▁-".contains(c));
+    let rest = before.strip_suffix(open)?;
     // `<|x|>` is no token.
     (inside.len() - rest.len() > open.len() + 2).then_some(rest)
 }
@@ -137,8 +137,9 @@ fn unbraced_expression(text: &str) -> Option<&str> {
 /// Returns true at the end of an expression: a math delimiter, a line end, punctuation or a word.
 fn ends_expression(rest: &str) -> bool {
     let delimiter = ["$", "\\)", "\\]", "\n", ". ", ", ", "; ", "**"];
-    let word = |text: &str| text.chars().take_while(char::is_ascii_alphabetic).count() > 1;
-    delimiter.iter().any(|mark| rest.starts_with(mark)) || rest.strip_prefix(' ').is_some_and(word)
+    let word = rest.strip_prefix(' ').unwrap_or_default();
+    let letters = word.chars().take_while(char::is_ascii_alphabetic).count();
+    letters > 1 || delimiter.iter().any(|mark| rest.starts_with(mark))
 }
 
 /// Returns the content of the braces at the beginning of a text.
@@ -181,8 +182,8 @@ fn hash_marked_answer(reply: &str) -> Option<&str> {
 
 /// Returns true for a line that announces the answer below it: `### Final Answer`.
 fn is_heading(line: &str) -> bool {
-    let marks = |c: char| c.is_whitespace() || "#*_:".contains(c);
-    HEADINGS.contains(&line.trim_matches(marks).to_ascii_lowercase().as_str())
+    let line = line.trim_matches(|c: char| c.is_whitespace() || "#*_:".contains(c));
+    HEADINGS.contains(&line.to_ascii_lowercase().as_str())
 }
 
 /// Removes the Markdown around a text: `**42**`, `__42__`, `` `42` ``.
@@ -205,17 +206,16 @@ fn announced_answer(reply: &str) -> Option<&str> {
     let ends = ["answer is", "answer:", "answer is:", "answer:**", "answer**:", "answer ="]
         .iter()
         .filter_map(|mark| lower.rfind(mark).map(|at| at + mark.len()));
-    let end_of = |line: &str| line.as_ptr() as usize - reply.as_ptr() as usize + line.len();
-    let heading = reply.lines().rfind(|line| is_heading(line)).map(end_of);
-    let rest = before_tokens(&reply[ends.chain(heading).max()?..]);
+    let heading = reply.lines().rfind(|line| is_heading(line));
+    let after_heading = heading.map(|line| position_in(reply, line) + line.len());
+    let rest = before_tokens(&reply[ends.chain(after_heading).max()?..]);
     let line = rest.lines().next()?;
     let rest = if announces_nothing(line) { first_line_below(rest)? } else { line };
     let end = [". ", ".** "].iter().filter_map(|end| rest.find(end)).min();
     let rest = strip_reason(end.map_or(rest, |at| &rest[..at]));
-    let around = |c: char| c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`');
-    let rest = rest.trim_matches(around);
-    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(around);
-    let rest = strip_outer_brace(rest).trim_matches(around);
+    let rest = rest.trim_matches(is_wrapping);
+    let rest = rest.strip_suffix('.').unwrap_or(rest).trim_end_matches(is_wrapping);
+    let rest = strip_outer_brace(rest).trim_matches(is_wrapping);
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
@@ -245,21 +245,28 @@ fn strip_reason(sentence: &str) -> &str {
     sentence[..end].trim_end_matches([' ', '(', ',', ';', '-', '–', '—'])
 }
 
+/// Returns true for white space, and for a mark that may enclose an answer.
+fn is_wrapping(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '*' | ':' | '$' | '`')
+}
+
+/// Returns where a line of a text begins in it.
+fn position_in(text: &str, line: &str) -> usize {
+    line.as_ptr() as usize - text.as_ptr() as usize
+}
+
 /// Returns true if a line is only decoration.
 fn announces_nothing(line: &str) -> bool {
-    let marks = |c: char| c.is_whitespace() || "*:$`_#-".contains(c);
-    matches!(line.trim_matches(marks), "" | "\\[" | "\\]")
+    matches!(line.trim_matches(|c| is_wrapping(c) || "_#-".contains(c)), "" | "\\[" | "\\]")
 }
 
 /// Returns the first line below that has content. A following line that is not a sentence is included: two answers
 /// count as none.
 fn first_line_below(text: &str) -> Option<&str> {
-    let start = |line: &str| line.as_ptr() as usize - text.as_ptr() as usize;
     let mut lines = text.lines().filter(|line| !announces_nothing(line));
     let first = lines.next()?;
-    let more = lines.take_while(|line| count_words(line) < SENTENCE).last();
-    let end = start(more.unwrap_or(first)) + more.unwrap_or(first).len();
-    Some(&text[start(first)..end])
+    let last = lines.take_while(|line| count_words(line) < SENTENCE).last().unwrap_or(first);
+    Some(&text[position_in(text, first)..position_in(text, last) + last.len()])
 }
 
 /// Returns the number of words of at least two letters.

@@ -44,11 +44,10 @@ impl LatexLexer {
 
     /// Returns the position of the first bare `$` if it has no partner and a number follows it: `$5`.
     fn sign_of_money(&self) -> Option<usize> {
-        let bare = |at: &usize| self.rest[*at] == '$' && (*at == 0 || self.rest[*at - 1] != '\\');
-        let mut signs = (0..self.rest.len()).filter(bare);
+        let mut signs = (0..self.rest.len())
+            .filter(|at| self.rest[*at] == '$' && (*at == 0 || self.rest[*at - 1] != '\\'));
         let first = signs.next()?;
-        let number = |c: &&char| c.is_ascii_digit() || **c == '.';
-        let follows = self.rest.get(first + 1).filter(number).is_some();
+        let follows = self.rest.get(first + 1).is_some_and(|c| c.is_ascii_digit() || *c == '.');
         (follows && signs.count() % 2 == 0).then_some(first)
     }
 

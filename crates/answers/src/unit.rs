@@ -124,21 +124,23 @@ impl MathUnit {
 
     /// Returns the verdict on two units. A missing unit agrees with every unit.
     pub(crate) fn agrees_with(&self, other: &Self) -> AnswerVerdict {
-        let bare = |unit: &Self| !unit.is_known() && !unit.noun && !unit.percent;
-        if bare(self) || bare(other) || self.powers == other.powers {
+        let missing = [self, other].iter().any(|u| !u.is_known() && !u.noun && !u.percent);
+        if missing || self.powers == other.powers {
             return AnswerVerdict::Equal;
         }
-        let generic = |unit: &Self| unit.powers.keys().all(|name| *name == "unit");
+        // `3 units`, `3 square units`
+        let [generic, other_generic] =
+            [self, other].map(|unit| unit.powers.keys().all(|name| *name == "unit"));
         match (self.is_known(), other.is_known()) {
             (false, false) => AnswerVerdict::Equal,
             (true, false) if other.percent => AnswerVerdict::Unequal,
             (false, true) if self.percent => AnswerVerdict::Unequal,
-            (true, false) if generic(self) => AnswerVerdict::Equal,
-            (false, true) if generic(other) => AnswerVerdict::Equal,
+            (true, false) if generic => AnswerVerdict::Equal,
+            (false, true) if other_generic => AnswerVerdict::Equal,
             // A counted object may also have a weight.
             (true, false) | (false, true) => AnswerVerdict::Undecided,
-            (true, true) if generic(self) => AnswerVerdict::from(other.is_measured_in(self)),
-            (true, true) if generic(other) => AnswerVerdict::from(self.is_measured_in(other)),
+            (true, true) if generic => AnswerVerdict::from(other.is_measured_in(self)),
+            (true, true) if other_generic => AnswerVerdict::from(self.is_measured_in(other)),
             (true, true) => {
                 AnswerVerdict::from(self.is_short_for(other) || other.is_short_for(self))
             }
@@ -187,17 +189,17 @@ pub(crate) fn text_pieces(text: &str) -> Option<Vec<UnitPiece>> {
             '0'..='9' => {
                 let power = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
                 let n: i32 = rest[..power].parse().ok().filter(|n| matches!(n, 2 | 3))?;
-                let of_word = |word: &String| word.starts_with(char::is_alphabetic);
-                let last = pieces.last();
-                matches!(last, Some(UnitPiece::Word(word)) if of_word(word)).then_some(())?;
+                let Some(UnitPiece::Word(word)) = pieces.last() else { return None };
+                word.starts_with(char::is_alphabetic).then_some(())?;
                 pieces.push(UnitPiece::Power(n));
                 power
             }
             _ if c.is_alphabetic() || "%°$€£¥₹¢".contains(c) => {
-                let other = |other: char| !other.is_alphabetic();
-                let end = rest[c.len_utf8()..].find(other).map(|end| end + c.len_utf8());
-                let end = if c.is_alphabetic() { end } else { Some(c.len_utf8()) };
-                let end = end.unwrap_or(rest.len());
+                let end = if c.is_alphabetic() {
+                    rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len())
+                } else {
+                    c.len_utf8()
+                };
                 pieces.push(UnitPiece::Word(rest[..end].to_owned()));
                 end
             }

@@ -77,6 +77,18 @@ impl From<MathValue> for MathAnswer {
 }
 
 impl MathAnswer {
+    /// Returns the number or the set of real numbers that the answer denotes, as a set.
+    pub(crate) fn as_points(&self, work: &mut WorkBudget) -> Result<Option<Reals>, Stop> {
+        match self.as_number() {
+            Some(number) => Ok(Some(Reals::point(number.clone()))),
+            None => self.as_reals(work),
+        }
+    }
+
+    pub(crate) fn of_reals(set: Reals) -> Self {
+        MathValue::Reals { set, variable: None }.into()
+    }
+
     /// Returns the set of real numbers that the answer denotes; `None` if it denotes something else. A pair of numbers
     /// is an interval.
     pub(crate) fn as_reals(&self, work: &mut WorkBudget) -> Result<Option<Reals>, Stop> {
@@ -94,11 +106,7 @@ impl MathAnswer {
                 }
                 let mut points = Reals::empty();
                 for item in items {
-                    let set = match item.as_number() {
-                        Some(number) => Some(Reals::point(number.clone())),
-                        None => item.as_reals(work)?,
-                    };
-                    let Some(set) = set else { return Ok(None) };
+                    let Some(set) = item.as_points(work)? else { return Ok(None) };
                     points = points.union(&set, work)?;
                 }
                 Ok(Some(points))
@@ -139,10 +147,10 @@ fn read_interval(
 ) -> Result<Option<Reals>, Stop> {
     let [low, high] = items else { return Ok(None) };
     let (Some(low), Some(high)) = (low.as_number(), high.as_number()) else { return Ok(None) };
-    let infinite = |end: &ExactExpr| end.as_name() == Some('∞');
-    let (no_low, no_high) = (infinite(&low.negate()), infinite(high));
+    let infinity = Some('∞');
+    let (no_low, no_high) = (low.negate().as_name() == infinity, high.as_name() == infinity);
     let closed_infinity = no_low && open != '(' || no_high && close != ')';
-    if closed_infinity || infinite(low) || infinite(&high.negate()) {
+    if closed_infinity || low.as_name() == infinity || high.negate().as_name() == infinity {
         return Ok(None);
     }
     let above = if no_low { Reals::all() } else { Reals::above(low.clone(), open == '[') };

@@ -3,7 +3,6 @@
 mod args;
 mod episodes;
 
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -186,10 +185,9 @@ impl CollectArgs {
 
     /// Refuses to play if nothing says what to play.
     fn has_source(&self) -> Result<(), Failure> {
-        let variable = |(name, _): (OsString, _)| {
-            name.to_str().is_some_and(|name| name.starts_with("MAVERL_ENVIRONMENT"))
-        };
-        if self.run.is_some() || self.config.is_given() || std::env::vars_os().any(variable) {
+        let mut names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let has_variable = names.any(|name| name.starts_with("MAVERL_ENVIRONMENT"));
+        if self.run.is_some() || self.config.is_given() || has_variable {
             return Ok(());
         }
         Err(Failure("give `--from RUN`, `--run RUN` or a configuration".to_owned()))
@@ -212,8 +210,8 @@ impl CollectArgs {
     /// Returns the maximum number of tasks to play.
     fn limit(&self, plan: &Plan) -> NonZeroUsize {
         let quick = self.config.is_quick().then_some(plan.config.eval.tasks);
-        let configured = || [plan.config.task.limit, quick].into_iter().flatten().min();
-        self.tasks.or_else(configured).unwrap_or(NonZeroUsize::MAX)
+        let configured = [plan.config.task.limit, quick].into_iter().flatten().min();
+        self.tasks.or(configured).unwrap_or(NonZeroUsize::MAX)
     }
 
     /// Plays episodes with every checkpoint at every temperature.
@@ -222,8 +220,8 @@ impl CollectArgs {
         let registry = Registry::collect()?;
         let (layers, weights) = match &self.run {
             Some(dir) => {
-                let of = |which: &Which| Weights::Run(dir.clone(), *which);
-                let weights = self.checkpoint.iter().map(of).collect();
+                let checkpoints = self.checkpoint.iter();
+                let weights = checkpoints.map(|which| Weights::Run(dir.clone(), *which)).collect();
                 (self.config.over(of_run(dir)?.0), weights)
             }
             None => (self.config.sources(None), vec![Weights::Start]),

@@ -82,11 +82,9 @@ fn orchestra_of_one(
     if environments.is_empty() {
         environments.insert(&team.environment.name);
     }
-    let fits = |entry: &OrchestraEntry| {
-        environments.iter().all(|environment| entry.fits(&registry.environments[environment]))
-    };
+    let played: Vec<_> = environments.iter().map(|name| &registry.environments[name]).collect();
     let fitting: Vec<(&str, Seat, bool)> = (registry.orchestras.iter())
-        .filter(|(_, entry)| fits(entry))
+        .filter(|(_, entry)| played.iter().all(|environment| entry.fits(environment)))
         .filter_map(|(name, entry)| Some((*name, only_seat(entry)?, !entry.needs.is_empty())))
         .collect();
     let names: Vec<String> = fitting.iter().map(|(name, ..)| format!("`{name}`")).collect();
@@ -150,8 +148,10 @@ fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
 fn device_of(team: &Plan, model: &str) -> BTreeMap<String, WorkerGroupConfig> {
     let first = team.workers.iter().find(|worker| worker.model == model);
     let device = first.and_then(|worker| worker.device);
-    let settings = |device| (model.to_owned(), WorkerGroupConfig { device: Some(device) });
-    device.map(settings).into_iter().collect()
+    device
+        .map(|device| (model.to_owned(), WorkerGroupConfig { device: Some(device) }))
+        .into_iter()
+        .collect()
 }
 
 /// Evaluates all systems on the same tasks. The trained team's tokens are the budget of the single agent and of the

@@ -80,9 +80,10 @@ pub(super) fn grade(args: &GradeArgs) -> Result<ExitCode, Failure> {
             graded.into_iter().map(|(row, _)| row).collect()
         }
         Rule::Math => {
-            let judged =
-                |answer: &str, truths: &[String]| mathematical(answer, truths, args.last_number);
-            rows(&text, &args.input, row)?.into_iter().map(|row| grade_row(row, judged)).collect()
+            let graded = rows(&text, &args.input, row)?.into_iter().map(|row| {
+                grade_row(row, |answer, truths| mathematical(answer, truths, args.last_number))
+            });
+            graded.collect()
         }
         Rule::Em => {
             rows(&text, &args.input, row)?.into_iter().map(|row| grade_row(row, exact)).collect()
@@ -164,9 +165,8 @@ fn cannot_be_graded(mut bad: Vec<String>, good: usize) -> Failure {
 }
 
 fn row(object: Map<String, Value>) -> Result<Row, String> {
-    let value = |key: &str| object.get(key).ok_or_else(|| missing_key(&object, key));
-    let answer = text(value("answer")?, "answer")?;
-    let truths = match value("truth")? {
+    let answer = text(code::required_value(&object, "answer")?, "answer")?;
+    let truths = match code::required_value(&object, "truth")? {
         Value::Array(truths) => truths.iter().map(|truth| text(truth, "truth")).collect(),
         truth => text(truth, "truth").map(|truth| vec![truth]),
     }?;
@@ -174,11 +174,6 @@ fn row(object: Map<String, Value>) -> Result<Row, String> {
         return Err("`truth` is empty; write at least one answer".to_owned());
     }
     Ok(Row { answer, truths, object })
-}
-
-fn missing_key(object: &Map<String, Value>, key: &str) -> String {
-    let keys: Vec<&String> = object.keys().collect();
-    format!("no `{key}` among the keys {keys:?}")
 }
 
 /// Reads a row whose truths are labels.
@@ -216,9 +211,9 @@ fn grade_row(row: Row, judge: impl Fn(&str, &[String]) -> Grade) -> Map<String, 
 }
 
 fn mathematical(answer: &str, truths: &[String], last_number: bool) -> Grade {
-    let whole = || maverl_answers::answer_or_guess(answer, false);
-    let extracted =
-        maverl_answers::answer_or_guess(answer, last_number).or_else(whole).unwrap_or_default();
+    let extracted = maverl_answers::answer_or_guess(answer, last_number)
+        .or_else(|| maverl_answers::answer_or_guess(answer, false))
+        .unwrap_or_default();
     let truths: Vec<&str> = truths.iter().map(String::as_str).collect();
     let Judgment { verdict, reason } = maverl_answers::judge_answer(extracted, &truths);
     Grade { verdict: verdict.as_str(), extracted: Some(extracted.to_owned()), reason }

@@ -5,20 +5,21 @@ use serde_json::Value;
 use maverl::registry::{Declaration, Registry, lacking_gates};
 use maverl::table::{NO_BREAK, Table};
 
+fn add_row(table: &mut Table, kind: &str, declaration: &Declaration) {
+    table.row([kind, declaration.name, declaration.summary, &options_of(declaration)]);
+}
+
 /// Lists all linked components.
 pub(super) fn list(registry: &Registry) -> Table {
     let header = ["kind", "name", "what it is", "options"];
     let mut table = Table::without_frame(header).prose(&[2, 3]).title(2);
-    let mut add = |kind: &str, declaration: &Declaration| {
-        table.row([kind, declaration.name, declaration.summary, &options_of(declaration)]);
-    };
-    registry.orchestras.values().for_each(|entry| add("orchestra", &entry.declaration));
-    registry.agents.values().for_each(|entry| add("agent", &entry.declaration));
-    registry.environments.values().for_each(|entry| add("environment", &entry.declaration));
-    registry.rewards.values().for_each(|entry| add("reward", &entry.declaration));
-    registry.tools.values().for_each(|entry| add("tool", &entry.declaration));
-    registry.advantages.values().for_each(|entry| add("advantage", &entry.declaration));
-    registry.surrogates.values().for_each(|entry| add("surrogate", &entry.declaration));
+    registry.orchestras.values().for_each(|e| add_row(&mut table, "orchestra", &e.declaration));
+    registry.agents.values().for_each(|e| add_row(&mut table, "agent", &e.declaration));
+    registry.environments.values().for_each(|e| add_row(&mut table, "environment", &e.declaration));
+    registry.rewards.values().for_each(|e| add_row(&mut table, "reward", &e.declaration));
+    registry.tools.values().for_each(|e| add_row(&mut table, "tool", &e.declaration));
+    registry.advantages.values().for_each(|e| add_row(&mut table, "advantage", &e.declaration));
+    registry.surrogates.values().for_each(|e| add_row(&mut table, "surrogate", &e.declaration));
     table
 }
 

@@ -318,10 +318,8 @@ fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template
         }
     };
     let first = source.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let first_line = match first.char_indices().nth(LINE) {
-        Some((end, _)) => format!("{}...", &first[..end]),
-        None => first.to_owned(),
-    };
+    let end = first.char_indices().nth(LINE);
+    let first_line = end.map_or(first.to_owned(), |(end, _)| format!("{}...", &first[..end]));
     let names = tokenizer.template_names().to_vec();
     let prefix_preserving = prefix_preserving(tokenizer);
     Ok(Some(TemplateSummary { names, file: file.to_owned(), first_line, prefix_preserving }))
@@ -330,10 +328,10 @@ fn template(files: &ModelFiles, tokenizer: &Tokenizer) -> Result<Option<Template
 /// Returns true if the prompt of the next turn begins with the previous prompt and the model's reply.
 fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     let (ask, reply) = (ChatMessage::new("user", "one"), "<think>\ntwo\n</think>\n\nthree");
-    let render = |messages| tokenizer.render_chat(&ChatInput::open(messages)).ok();
-    let first = render(vec![ask.clone()])?;
+    let first = tokenizer.render_chat(&ChatInput::open([ask.clone()])).ok()?;
     let answer = ChatMessage::new("assistant", reply);
-    let next = render(vec![ask, answer, ChatMessage::new("user", "four")])?;
+    let next = ChatInput::open([ask, answer, ChatMessage::new("user", "four")]);
+    let next = tokenizer.render_chat(&next).ok()?;
     let rest = next.text().strip_prefix(first.text());
     Some(rest.is_some_and(|rest| rest.starts_with(reply)))
 }

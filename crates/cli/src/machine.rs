@@ -1,5 +1,6 @@
 //! `maverl info` without a run: what this machine and this binary have.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -73,15 +74,22 @@ fn list_names(names: &[&str]) -> String {
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }
 
+/// Returns the absolute path that an environment variable names.
+pub(crate) fn directory_variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute())
+}
+
+/// Returns the Cargo features that this program has, or those that it lacks.
+pub(crate) fn features_that(are_there: bool) -> Vec<&'static str> {
+    features().into_iter().filter(|(_, has)| *has == are_there).map(|(name, _)| name).collect()
+}
+
 impl MachineSummary {
     fn find() -> Result<Self, Failure> {
         let used = maverl_kernels::simd::select_path()?.name();
         let paths =
             maverl_kernels::simd::available_paths().into_iter().map(|path| path.name()).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let named = |has: bool| {
-            features().into_iter().filter(move |(_, of)| *of == has).map(|(name, _)| name).collect()
-        };
         let (gpus, no_gpu) = match gpus() {
             Ok(gpus) if gpus.is_empty() => (gpus, Some("the driver lists no GPU".to_owned())),
             Ok(gpus) => (gpus, None),
@@ -98,8 +106,8 @@ impl MachineSummary {
             .collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
-            features: named(true),
-            without_features: named(false),
+            features: features_that(true),
+            without_features: features_that(false),
             processor: Processor { threads, paths, used },
             gpus,
             no_gpu,

@@ -127,10 +127,8 @@ pub fn new_team(parent: &Path, name: &str, maverl: Option<&Path>) -> Result<Path
     });
     let written = written.and_then(|()| {
         let lock = source.as_ref().and_then(|crate_dir| Some(crate_dir.parent()?.join(LOCK)));
-        match lock.as_deref().and_then(|lock| fs::read_to_string(lock).ok()) {
-            Some(lock) => write(&dir.join(LOCK), &lock),
-            None => Ok(()),
-        }
+        let lock = lock.as_deref().and_then(|lock| fs::read_to_string(lock).ok());
+        lock.map_or(Ok(()), |lock| write(&dir.join(LOCK), &lock))
     });
     if let Err(error) = written {
         // A remaining directory only takes space. The first error is the one to report.
@@ -148,26 +146,28 @@ fn write(path: &Path, text: &str) -> Result<(), NewError> {
 
 /// Validates a name as that of a crate, of a Rust path, and as the first part of agents' names.
 fn check_name(name: &str) -> Result<(), NewError> {
-    let reason = if !is_snake(name) {
-        "names are words of a-z and 0-9 joined by single `_`, a letter first"
-    } else if KEYWORDS.contains(&name) {
-        "Rust keeps this word for itself"
-    } else if TAKEN.contains(&name) {
-        "the name is taken"
-    } else {
-        return Ok(());
-    };
-    let free =
-        |name: &String| is_snake(name) && !KEYWORDS.contains(&&**name) && !TAKEN.contains(&&**name);
-    let instead = [snake(name), format!("{}_team", snake(name))].into_iter().find(free);
+    let Some(reason) = name_problem(name) else { return Ok(()) };
+    let instead = [snake(name), format!("{}_team", snake(name))];
+    let instead = instead.into_iter().find(|name| name_problem(name).is_none());
     Err(NewError::Name { name: name.to_owned(), reason, instead })
 }
 
+fn name_problem(name: &str) -> Option<&'static str> {
+    if !is_snake(name) {
+        Some("names are words of a-z and 0-9 joined by single `_`, a letter first")
+    } else if KEYWORDS.contains(&name) {
+        Some("Rust keeps this word for itself")
+    } else if TAKEN.contains(&name) {
+        Some("the name is taken")
+    } else {
+        None
+    }
+}
+
 fn is_snake(name: &str) -> bool {
-    let word = |word: &str| {
-        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    };
-    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.split('_').all(word)
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name.split('_').all(|word| !word.is_empty())
 }
 
 /// Converts `MyTeam` and `my-team` to `my_team`.
@@ -196,16 +196,15 @@ fn dependencies(source: Option<&Path>, parent: &Path) -> Vec<(&'static str, Stri
     // The crate is a directory in `parent`, which may be empty.
     let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let from = physical(here).map(|here| here.join(NAME));
-    let path = |to: &Path| path_entry(from.as_deref(), to);
+    let from = from.as_deref();
     let checkout = source.parent().unwrap_or(source);
-    let beside = BESIDE.map(|(name, template)| (template, path(&checkout.join(name))));
-    [(MAVERL, path(source))].into_iter().chain(beside).collect()
+    let beside = BESIDE.map(|(name, template)| (template, path_entry(from, &checkout.join(name))));
+    [(MAVERL, path_entry(from, source))].into_iter().chain(beside).collect()
 }
 
 /// Returns `path = ".."` of a directory for a manifest, relative to that of the manifest if there is such a path.
 fn path_entry(from: Option<&Path>, to: &Path) -> String {
-    let path = from.and_then(|from| relative(from, to));
-    let path = path.unwrap_or_else(|| to.display().to_string());
+    let path = from.and_then(|from| relative(from, to)).unwrap_or_else(|| to.display().to_string());
     format!("path = {}", toml::Value::String(path))
 }
 

@@ -113,14 +113,15 @@ impl TurnReport {
 impl ReplayReport {
     fn new(recorded: &RecordedEpisode, replayed: &Replayed) -> Self {
         let RecordedEpisode { episode, .. } = recorded;
-        let is_recorded = |turn: &&Turn| episode.turns.iter().any(|other| other.path == turn.path);
-        let played = replayed.episode.turns.iter().filter(|turn| !is_recorded(turn));
-        let turn = |turn| TurnReport::new(turn, replayed);
+        let played = replayed.episode.turns.iter();
+        let played =
+            played.filter(|turn| episode.turns.iter().all(|other| other.path != turn.path));
+        let turns = episode.turns.iter().chain(played);
         Self {
             episode: recorded.name(),
             question: episode.task.question.clone(),
             identical: replayed.identical(),
-            turns: episode.turns.iter().chain(played).map(turn).collect(),
+            turns: turns.map(|turn| TurnReport::new(turn, replayed)).collect(),
             answer: episode.answer.clone(),
             outcome: episode.outcome.clone(),
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde::Deserialize;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
@@ -68,8 +69,8 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
 
 /// Returns true if two paths are the same file.
 fn same_file(a: &Path, b: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    real(a).is_some_and(|a| real(b).is_some_and(|b| a == b))
+    let [a, b] = [a, b].map(|path| std::fs::canonicalize(path).ok());
+    a.is_some() && a == b
 }
 
 /// Scores and writes all rows; returns the number of rows and of tokens.
@@ -81,13 +82,11 @@ fn write(
     let failed = |error: std::io::Error| unwritable(path, &error);
     let mut out = BufWriter::new(File::create(path).map_err(failed)?);
     let (mut batch, mut waiting, mut rows, mut tokens) = (Vec::new(), 0, 0, 0);
-    let mut flush = |batch: &mut Vec<ScoreRow>| {
-        write_answers(&mut out, &score_batch(reader, std::mem::take(batch))?).map_err(failed)
-    };
     for row in reader.rows()? {
         let row = row?.map_err(Failure)?;
         if waiting + row.ids.len() > batch_tokens {
-            flush(&mut batch)?;
+            let scored = score_batch(reader, std::mem::take(&mut batch))?;
+            write_answers(&mut out, &scored).map_err(failed)?;
             waiting = 0;
         }
         waiting += row.ids.len();
@@ -95,7 +94,7 @@ fn write(
         tokens += row.ids.len() as u64;
         batch.push(row);
     }
-    flush(&mut batch)?;
+    write_answers(&mut out, &score_batch(reader, batch)?).map_err(failed)?;
     out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
     Ok((rows, tokens))
 }
@@ -122,9 +121,11 @@ fn score_batch(
     }
     let ids: Vec<Vec<u32>> = batch.iter().map(|row| row.ids.clone()).collect();
     let scores = runtime::score(reader.model, &ids)?;
-    let finite =
-        |scores: &Scores| scores.logprobs.iter().chain(&scores.entropy).all(|x| x.is_finite());
-    if let Some((row, _)) = batch.iter().zip(&scores).find(|(_, scores)| !finite(scores)) {
+    let damaged = batch
+        .iter()
+        .zip(&scores)
+        .find(|(_, scores)| scores.logprobs.iter().chain(&scores.entropy).any(|x| !x.is_finite()));
+    if let Some((row, _)) = damaged {
         let place = format!("{}:{}", reader.path.display(), row.line);
         return Err(Failure(format!("{place}: a log-prob is not finite: the weights are damaged")));
     }
@@ -160,8 +161,9 @@ impl ScoreReader<'_> {
             Ok(text) if text.trim().is_empty() => None,
             Ok(text) => {
                 let text = text.strip_prefix('\u{feff}').filter(|_| index == 0).unwrap_or(&text);
-                let place = || format!("{}:{}", self.path.display(), index + 1);
-                Some(Ok(self.row(index + 1, text).map_err(|what| format!("{}: {what}", place()))))
+                let row = self.row(index + 1, text);
+                let path = self.path.display();
+                Some(Ok(row.map_err(|what| format!("{path}:{}: {what}", index + 1))))
             }
             Err(error) => Some(Err(unreadable(error))),
         });
@@ -219,9 +221,8 @@ impl ScoreReader<'_> {
     fn ids(&self, object: &Map<String, Value>) -> Result<Vec<u32>, String> {
         let told = object.contains_key("text") || object.contains_key("messages");
         let Some(ids) = object.get("input_ids") else { return self.encode_row(object) };
-        let read = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
-        let ids: Option<Vec<u32>> = ids.as_array().and_then(|ids| ids.iter().map(read).collect());
-        let ids = ids.ok_or_else(|| "`input_ids` is no list of token ids".to_owned())?;
+        let ids = Vec::<u32>::deserialize(ids)
+            .map_err(|_| "`input_ids` is no list of token ids".to_owned())?;
         if told && self.encode_row(object)? != ids {
             let key = if object.contains_key("text") { "text" } else { "messages" };
             return Err(format!("`{key}` has other ids than `input_ids`; keep one of them"));
@@ -268,9 +269,9 @@ fn understood(object: &Map<String, Value>) -> Result<(), String> {
             known.join("`, `")
         ));
     }
-    let given = |key: &&String| !object[key.as_str()].is_null();
-    match object.keys().filter(given).find(|key| ChatInput::KEYS.contains(&key.as_str())) {
-        Some(key) if object.get("messages").is_none_or(Value::is_null) => {
+    let mut given = object.iter().filter(|(_, value)| !value.is_null());
+    match given.find(|(key, _)| ChatInput::KEYS.contains(&key.as_str())) {
+        Some((key, _)) if object.get("messages").is_none_or(Value::is_null) => {
             Err(format!("`{key}` is for conversations, and the row has no `messages`"))
         }
         _ => Ok(()),

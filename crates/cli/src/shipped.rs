@@ -66,8 +66,8 @@ fn find(name: &str) -> Result<Shipped, Failure> {
             Failure(format!("{message}; {help}"))
         });
     }
-    let with = |prefix: &str| ShippedName::parse(Path::new(&format!("{prefix}{name}")));
-    let found = ["example:", "recipe:"].into_iter().filter_map(with).find_map(|name| name.find());
+    let mut names = ["example:", "recipe:"].map(|prefix| format!("{prefix}{name}")).into_iter();
+    let found = names.find_map(|name| ShippedName::parse(Path::new(&name))?.find());
     found.map_or_else(|| find(&format!("example:{name}")), Ok)
 }
 
@@ -130,28 +130,30 @@ fn is_brought(shipped: &Shipped, path: &str) -> bool {
         || shipped.files().iter().any(|file| Path::new(file.path).file_name() == name)
 }
 
+fn inner_table<'t>(table: &'t Toml, name: &str) -> Option<&'t Toml> {
+    table.get(name).and_then(Value::as_table)
+}
+
 /// Returns the models, data, servers and programs that a configuration names, each with its kind.
 fn wanted_sources(table: &Toml) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
-    let mut add = |kind: &'static str, value: Option<&Value>| {
-        found.extend(value.and_then(Value::as_str).map(|text| (kind, text.to_owned())));
-    };
-    let inner = |name: &str| table.get(name).and_then(Value::as_table);
-    for model in inner("models").into_iter().flat_map(Toml::values) {
-        add("model", model.get("path"));
+    let mut found: Vec<(&'static str, Option<&Value>)> = Vec::new();
+    for model in inner_table(table, "models").into_iter().flat_map(Toml::values) {
+        found.push(("model", model.get("path")));
     }
     for name in ["task", "eval"] {
-        add("data", inner(name).and_then(|part| part.get("data")));
+        found.push(("data", inner_table(table, name).and_then(|part| part.get("data"))));
     }
-    for reward in inner("rewards").into_iter().flat_map(Toml::values) {
-        add("verifier", reward.get("verifier").and_then(|verifier| verifier.get("path")));
+    for reward in inner_table(table, "rewards").into_iter().flat_map(Toml::values) {
+        let verifier = reward.get("verifier");
+        found.push(("verifier", verifier.and_then(|verifier| verifier.get("path"))));
     }
-    let environment = inner("environment");
-    add("documents", environment.and_then(|part| part.get("corpus")));
-    add("server", environment.and_then(|part| part.get("retriever")));
-    let command = inner("orchestra").and_then(|part| part.get("command")).and_then(Value::as_array);
-    add("program", command.and_then(|words| words.first()));
-    found
+    let environment = inner_table(table, "environment");
+    found.push(("documents", environment.and_then(|part| part.get("corpus"))));
+    found.push(("server", environment.and_then(|part| part.get("retriever"))));
+    let command = inner_table(table, "orchestra").and_then(|part| part.get("command"));
+    found.push(("program", command.and_then(Value::as_array).and_then(|words| words.first())));
+    let named = found.into_iter();
+    named.filter_map(|(kind, value)| Some((kind, value?.as_str()?.to_owned()))).collect()
 }
 
 #[cfg(test)]

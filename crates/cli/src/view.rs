@@ -157,6 +157,7 @@ mod enabled {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::machine::directory_variable;
     use crate::{block_on, print, terminal};
     use maverl::output;
     use maverl::train::Interrupt;
@@ -241,9 +242,9 @@ mod enabled {
 
     /// Returns the directory in which rows of old runs are kept: `maverl` in the user's cache directory.
     fn cache() -> Option<PathBuf> {
-        let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let home = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
-        let caches = path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(home)));
+        let caches = directory_variable("XDG_CACHE_HOME")
+            .or_else(|| Some(directory_variable("HOME")?.join(home)));
         Some(caches?.join("maverl"))
     }
 
@@ -274,11 +275,9 @@ mod enabled {
             }
         };
         let detail = if args.tokens { Detail::Tokens } else { Detail::Turns };
-        let failed = |error: pages::ShowError| Failure(error.to_string());
         if args.json {
-            let found = pages::show_json(&args.run, &shown, detail).map_err(failed)?;
-            return print(&output::json(&found)?);
+            return print(&output::json(&pages::show_json(&args.run, &shown, detail)?)?);
         }
-        print(&pages::show_episodes(&args.run, &shown, detail, terminal::width()).map_err(failed)?)
+        print(&pages::show_episodes(&args.run, &shown, detail, terminal::width())?)
     }
 }

@@ -8,7 +8,7 @@ use crate::lexer::is_white;
 use crate::meter::{RenderMeter, RenderResult, refuse_operation, unknown_name};
 use crate::methods;
 use crate::print::{self, JsonOptions, MeteredText};
-use crate::texts::{change_case, replace_text, strip_text, title_case};
+use crate::texts::{change_case, replace_text, strip_text};
 use crate::value::{MissingValue, TemplateValue};
 
 const NAMES: &[&str] = &[
@@ -107,15 +107,8 @@ fn of_text(
             replace_text(of, &text_of(&old, meter)?, &text_of(&new, meter)?, most, meter)
         }
         _ => {
-            let [] = given.bind_parameters(name, [])?;
-            meter.charge_product(of.len(), 3)?;
             // Words end at white space, hyphens and opening brackets.
-            let inside = |char: char| !(is_white(char) || "-({[<".contains(char));
-            Ok(TemplateValue::str(if name == "title" {
-                title_case(of, inside)
-            } else {
-                change_case(of, name)
-            }))
+            change_case(of, name, given, meter, |c| !(is_white(c) || "-({[<".contains(c)))
         }
     }
 }

@@ -278,18 +278,17 @@ impl<'s> TemplateLexer<'s> {
     /// Reads an integer, or a number with a point or an exponent.
     fn take_number(&mut self) -> Result<(), Error> {
         let rest = self.remaining_text();
-        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-        let mut end = digits(rest);
+        let mut end = count_digits(rest);
         let mut float = false;
         // `.0` after a point is an item, as in `pair.0`.
         if !self.source[..self.at].ends_with('.') {
-            let fraction = rest[end..].strip_prefix('.').map_or(0, digits);
+            let fraction = rest[end..].strip_prefix('.').map_or(0, count_digits);
             if fraction > 0 {
                 (end, float) = (end + 1 + fraction, true);
             }
             if let Some(exponent) = rest[end..].strip_prefix(['e', 'E']) {
                 let sign = usize::from(exponent.starts_with(['+', '-']));
-                let power = digits(&exponent[sign..]);
+                let power = count_digits(&exponent[sign..]);
                 if power > 0 {
                     (end, float) = (end + 1 + sign + power, true);
                 }
@@ -315,10 +314,14 @@ pub(crate) fn syntax_error(line: u32, reason: impl Into<String>) -> Error {
     Error { line, reason: reason.into(), remedy: None }
 }
 
+fn count_digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
 /// Finds the next tag: its position and its kind.
 fn find_tag(text: &str) -> Option<(usize, &str)> {
-    let opens = |two: &[u8]| two[0] == b'{' && matches!(two[1], b'{' | b'%' | b'#');
-    let at = text.as_bytes().windows(2).position(opens)?;
+    let mut pairs = text.as_bytes().windows(2);
+    let at = pairs.position(|pair| matches!(pair, [b'{', b'{' | b'%' | b'#']))?;
     Some((at, &text[at..at + 2]))
 }
 

@@ -72,8 +72,6 @@ fn of_dict(
 pub(crate) fn entry_pairs(dict: &Dict, meter: &RenderMeter) -> RenderResult<Vec<TemplateValue>> {
     // A pair, its allocation, and two values.
     meter.charge_product(dict.entries.len(), 4 * size_of::<TemplateValue>())?;
-    let pair = |(key, value): &(TemplateValue, TemplateValue)| {
-        TemplateValue::tuple(vec![key.clone(), value.clone()])
-    };
-    dict.entries.iter().map(pair).collect()
+    let entries = dict.entries.iter();
+    entries.map(|(key, value)| TemplateValue::tuple(vec![key.clone(), value.clone()])).collect()
 }

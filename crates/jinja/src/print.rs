@@ -63,10 +63,9 @@ impl JsonOptions {
             TemplateValue::Float(number) => out.push(&format_float(*number, ["NaN", "Infinity"])),
             TemplateValue::Str(text) => self.write_quoted(out, text),
             TemplateValue::List(list) => {
-                let item = |out: &mut MeteredText<'_>, item: &TemplateValue| {
+                self.write_items(out, ["[", "]"], &list.items, depth, |out, item| {
                     self.write_value(out, item, depth + 1)
-                };
-                self.write_items(out, ["[", "]"], &list.items, depth, item)
+                })
             }
             TemplateValue::Dict(dict) => self.write_map(out, &dict.entries, depth),
             other => refuse_operation(format!("`tojson` of a value of type {}", other.kind())),

@@ -34,14 +34,7 @@ pub(crate) fn call_method(
     meter.charge_work(of.len())?;
     match name {
         "capitalize" | "lower" | "title" | "upper" => {
-            let [] = given.bind_parameters(name, [])?;
-            meter.charge_product(of.len(), 3)?;
-            let inside = |char: char| char.is_alphabetic();
-            Ok(TemplateValue::str(if name == "title" {
-                title_case(of, inside)
-            } else {
-                change_case(of, name)
-            }))
+            change_case(of, name, given, meter, char::is_alphabetic)
         }
         "strip" | "lstrip" | "rstrip" => strip_text(of, name, given, meter),
         "startswith" | "endswith" => has_end(of, name, given, meter),
@@ -86,21 +79,30 @@ pub(crate) fn strip_text(
     Ok(TemplateValue::str(part))
 }
 
-/// Changes the case of a text: `upper`, `lower` or `capitalize`.
-pub(crate) fn change_case(text: &str, name: &str) -> String {
-    match name {
-        "upper" => text.to_uppercase(),
-        "lower" => text.to_lowercase(),
+/// Changes the case of a text: `upper`, `lower`, `capitalize` or `title`, for which [`title_case`] has `inside`.
+pub(crate) fn change_case(
+    of: &str,
+    name: &str,
+    given: CallArguments,
+    meter: &RenderMeter,
+    inside: impl Fn(char) -> bool,
+) -> RenderResult<TemplateValue> {
+    let [] = given.bind_parameters(name, [])?;
+    meter.charge_product(of.len(), 3)?;
+    Ok(TemplateValue::str(match name {
+        "upper" => of.to_uppercase(),
+        "lower" => of.to_lowercase(),
+        "title" => title_case(of, inside),
         _ => {
-            let mut chars = text.chars();
+            let mut chars = of.chars();
             let first = chars.next().into_iter().flat_map(char::to_uppercase);
             first.chain(chars.as_str().to_lowercase().chars()).collect()
         }
-    }
+    }))
 }
 
 /// Capitalizes every word: the characters after which the next one is `inside`.
-pub(crate) fn title_case(text: &str, inside: impl Fn(char) -> bool) -> String {
+fn title_case(text: &str, inside: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut starts = true;
     for char in text.chars() {

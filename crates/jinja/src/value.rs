@@ -105,10 +105,10 @@ impl TemplateValue {
                 Self::list(items.iter().map(Self::from_json).collect::<RenderResult<_>>()?)?
             }
             Json::Object(entries) => {
-                let entry = |(key, value): (&String, &Json)| {
-                    Ok((Self::str(key.as_str()), Self::from_json(value)?))
-                };
-                Self::dict(entries.iter().map(entry).collect::<RenderResult<_>>()?)?
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| Ok((Self::str(key.as_str()), Self::from_json(value)?)));
+                Self::dict(entries.collect::<RenderResult<_>>()?)?
             }
         })
     }

@@ -38,8 +38,8 @@ impl TeachingStage {
     pub async fn teach(&self, dir: &Path, turns: &[Turn]) -> Result<()> {
         let runtime = start_runtime(dir)?;
         let policy = runtime.policies()[0].clone();
-        let row = |turn: &Turn| training_row(&policy, turn, self.whole);
-        let mut rows = turns.iter().map(row).collect::<Result<Vec<Row>>>()?;
+        let rows = turns.iter().map(|turn| training_row(&policy, turn, self.whole));
+        let mut rows = rows.collect::<Result<Vec<Row>>>()?;
         SplitMix64::new(self.seed).shuffle(&mut rows);
         let tokens: usize = rows.iter().map(|row| row.prompt.len() + row.completion.len()).sum();
         println!("{} rows of {:.1} tokens", rows.len(), tokens as f64 / rows.len() as f64);

@@ -231,10 +231,10 @@ fn turn_row(
 ) -> Map<String, Value> {
     let turn = &episode.turns[i];
     let tokens = turn.tokens.as_ref();
-    let message = |message: &Message| {
-        format!("{}: {}", json!(message.role).as_str().unwrap_or_default(), message.content)
-    };
-    let prompt: Vec<String> = turn.prompt.iter().map(message).collect();
+    let messages = turn.prompt.iter().map(|Message { role, content, .. }| {
+        format!("{}: {content}", json!(role).as_str().unwrap_or_default())
+    });
+    let prompt: Vec<String> = messages.collect();
     object(&object!({
         "step": step, "n": n, "source": episode.task.source, "task": episode.task.id,
         "index": episode.index, "turn": i, "path": turn.path.to_string(),
@@ -262,8 +262,8 @@ fn write_trace(dir: &Path, out: &Path) -> Result<usize, ExtractError> {
     }
     let mut steps = Vec::new();
     for row in rows {
-        let turns = run.read_clock(row.step);
-        let turns = turns.map_err(|_| missing("a file in `clock` is damaged"))?;
+        let turns =
+            run.read_clock(row.step).map_err(|_| missing("a file in `clock` is damaged"))?;
         steps.push((row, turns.unwrap_or_default()));
     }
     let events = trace_events(&steps);

@@ -46,6 +46,12 @@ pub(crate) fn broken(args: &AgentArguments, item: &ItemStruct, error: &syn::Erro
     }
     let ident = &item.ident;
     let item = &item::with_derives(item, krate);
+    let name = quote! {
+        impl #krate::AgentName for #ident {
+            const NAME: &'static str = "";
+            const SUMMARY: &'static str = "";
+        }
+    };
     let dummies = match (input, output) {
         (Some(input), Some(output)) => quote! {
             impl #krate::Agent for #ident {
@@ -57,17 +63,9 @@ pub(crate) fn broken(args: &AgentArguments, item: &ItemStruct, error: &syn::Erro
                 }
             }
 
-            impl #krate::AgentName for #ident {
-                const NAME: &'static str = "";
-                const SUMMARY: &'static str = "";
-            }
+            #name
         },
-        (None, None) if !args.by_macro() => quote! {
-            impl #krate::AgentName for #ident {
-                const NAME: &'static str = "";
-                const SUMMARY: &'static str = "";
-            }
-        },
+        (None, None) if !args.by_macro() => name,
         _ => TokenStream::new(),
     };
     quote!(#item #dummies #error)
@@ -92,10 +90,8 @@ fn check(krate: &Path, asking: &Asking, ident: &Ident) -> TokenStream {
     });
     let tells_format =
         prompt.template.pieces().any(|(piece, _)| *piece == PromptPiece::ReplyFormat);
-    let whole = match &prompt.file {
-        Some(_) => prompt.literal.value(),
-        None => "`prompt_text`".to_owned(),
-    };
+    let named = prompt.file.as_ref().map(|_| prompt.literal.value());
+    let whole = named.unwrap_or_else(|| "`prompt_text`".to_owned());
     let [input_name, output_name] =
         [input, output].map(|ty| ty.to_token_stream().to_string().replace(' ', ""));
     let krate = shown_at(span, krate);

@@ -55,6 +55,10 @@ pub(crate) fn read_file(literal: &LitStr, errors: &mut Errors) -> Option<PromptS
     }
 }
 
+fn join_paths(files: &[PathBuf], word: &str) -> String {
+    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(word)
+}
+
 /// Reads the file that the name of the agent stands for: `prompts/ROLE.md`, in the package or next to the source file. `ROLE` is
 /// the name without that of the package. Messages about the prompt are at the input type, and one about its absence at all
 /// arguments.
@@ -70,9 +74,6 @@ pub(crate) fn read_default(
         vec![package_directory().join(&path), source_directory(input.span()).join(&path)];
     files.dedup_by_key(|file| std::fs::canonicalize(&*file).unwrap_or_else(|_| file.clone()));
     let [all, there] = [files.clone(), files.into_iter().filter(|file| file.is_file()).collect()];
-    let shown = |files: &[PathBuf], word: &str| {
-        files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(word)
-    };
     match there.as_slice() {
         [file] => {
             let literal = LitStr::new(&path, input.span());
@@ -84,7 +85,7 @@ pub(crate) fn read_default(
         [] => {
             let message = format!(
                 "there is no prompt of `{name}`: write it to {}, or name a file: `prompt = \"file.md\"`",
-                shown(&all, " or ")
+                join_paths(&all, " or ")
             );
             errors.at(args, message);
             None
@@ -92,7 +93,7 @@ pub(crate) fn read_default(
         both => {
             let message = format!(
                 "there are two prompts of `{name}`, {}; remove one, or name it: `prompt = \"file.md\"`",
-                shown(both, " and ")
+                join_paths(both, " and ")
             );
             errors.at(args, message);
             None
@@ -103,10 +104,8 @@ pub(crate) fn read_default(
 /// Returns the directory of the source file with the attribute, else the package's `src`.
 fn source_directory(span: Span) -> PathBuf {
     let source = span.unwrap().local_file().or_else(|| Span::call_site().unwrap().local_file());
-    let directory = match source.as_deref().and_then(Path::parent) {
-        Some(parent) => parent.to_owned(),
-        None => package_directory().join("src"),
-    };
+    let parent = source.as_deref().and_then(Path::parent);
+    let directory = parent.map_or_else(|| package_directory().join("src"), Path::to_owned);
     std::path::absolute(&directory).unwrap_or(directory)
 }
 

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{DeriveInput, GenericParam, Path};
+use syn::{DeriveInput, LitStr, Path};
 
 use super::parse::{Block, ReplyShape, ReplyType, Word};
 use crate::args::shown_at;
@@ -12,18 +12,13 @@ pub(crate) fn reply(reply: &ReplyType, item: &DeriveInput) -> TokenStream {
     let krate = &reply.krate;
     let ident = &item.ident;
     let mut generics = item.generics.clone();
-    for param in &mut generics.params {
-        if let GenericParam::Type(param) = param {
-            param.bounds.push(syn::parse_quote!(#krate::__private::BlockValue));
-            param.bounds.push(syn::parse_quote!(::core::marker::Send));
-            param.bounds.push(syn::parse_quote!('static));
-        }
+    for param in generics.type_params_mut() {
+        param.bounds.push(syn::parse_quote!(#krate::__private::BlockValue));
+        param.bounds.push(syn::parse_quote!(::core::marker::Send));
+        param.bounds.push(syn::parse_quote!('static));
     }
     let (generics, arguments, bounds) = generics.split_for_impl();
-    let format = match &reply.format {
-        Some(format) => format.value(),
-        None => sentence(&reply.shape),
-    };
+    let format = reply.format.as_ref().map_or_else(|| sentence(&reply.shape), LitStr::value);
     let parse = match &reply.shape {
         ReplyShape::Word { tag, words } => parse_word(krate, tag, words),
         ReplyShape::Blocks(blocks) => parse_blocks(krate, blocks),

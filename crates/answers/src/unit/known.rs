@@ -126,6 +126,7 @@ pub(crate) fn lookup_unit(word: &str) -> Option<Powers> {
 
 /// Returns the unit that a word names in this case.
 fn find_exactly(word: &str) -> Option<Powers> {
-    let has = |names: &str| names.split(' ').any(|name| name == word);
-    KNOWN.iter().find(|(names, _)| has(names)).map(|(_, powers)| *powers)
+    let mut known = KNOWN.iter();
+    let (_, powers) = known.find(|(names, _)| names.split(' ').any(|name| name == word))?;
+    Some(*powers)
 }

@@ -99,11 +99,11 @@ struct RegisterTile {
 impl RegisterTile {
     fn new(precision: Precision) -> Self {
         const FEW: usize = 10_000;
-        let mut run = || {
-            black_box(multiply_add_registers(precision, FEW));
-        };
-        run();
-        let steps = FEW as f64 * (REGISTER_SECONDS / seconds_over(1, &mut run)).clamp(1.0, 1e5);
+        black_box(multiply_add_registers(precision, FEW));
+        let start = Instant::now();
+        black_box(multiply_add_registers(precision, FEW));
+        let seconds = start.elapsed().as_secs_f64();
+        let steps = FEW as f64 * (REGISTER_SECONDS / seconds).clamp(1.0, 1e5);
         Self { precision, steps: steps as usize }
     }
 
@@ -115,24 +115,17 @@ impl RegisterTile {
     }
 }
 
-/// Measures GFLOP/s of a product, and its share of the speed in registers. The two are measured alternately, since the
-/// speed of many machines drifts.
-fn product(
+fn random_values(seed: u64, len: usize) -> Vec<f32> {
+    (0..len as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
+}
+
+/// Measures a product and the speed in registers alternately, since the speed of many machines drifts. Returns seconds of
+/// the product and GFLOP/s.
+fn alternate_repeats(
     precision: Precision,
-    ProductShape { form, sizes: [m, n, k] }: ProductShape,
     repeats: usize,
-) -> Figure {
-    let random = |seed, len: usize| -> Vec<f32> {
-        (0..len as u64).map(|i| uniform_number(seed, i) as f32 - 0.5).collect()
-    };
-    let (a, b, mut out) = (random(1, m * k), random(2, k * n), vec![0.0; m * n]);
-    let weight =
-        (form == KernelForm::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
-    let mut work = || match (&weight, form, black_box(&mut out[..])) {
-        (Some(weight), _, out) => precision.set().nt_packed(&a, weight, out, m),
-        (None, KernelForm::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
-        (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
-    };
+    mut work: impl FnMut(),
+) -> [Vec<f64>; 2] {
     let registers = RegisterTile::new(precision);
     let calls = calls(&mut work);
     let (mut seconds, mut ceilings) = (Vec::new(), Vec::new());
@@ -140,6 +133,24 @@ fn product(
         ceilings.push(registers.speed());
         seconds.push(seconds_over(calls, &mut work));
     }
+    [seconds, ceilings]
+}
+
+/// Measures GFLOP/s of a product, and its share of the speed in registers.
+fn product(
+    precision: Precision,
+    ProductShape { form, sizes: [m, n, k] }: ProductShape,
+    repeats: usize,
+) -> Figure {
+    let (a, b, mut out) = (random_values(1, m * k), random_values(2, k * n), vec![0.0; m * n]);
+    let weight =
+        (form == KernelForm::PackedWeight).then(|| PackedWeight::pack(precision, &b, n, k));
+    let [seconds, ceilings] =
+        alternate_repeats(precision, repeats, || match (&weight, form, black_box(&mut out[..])) {
+            (Some(weight), _, out) => precision.set().nt_packed(&a, weight, out, m),
+            (None, KernelForm::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
+            (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
+        });
     let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
     let what = match form {
         KernelForm::Plain => format!("{m} x {k} x {n} {dtype}"),

@@ -83,9 +83,8 @@ pub(super) async fn grpo(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let groups: Vec<usize> = (0..ROWS).map(|i| i / GROUP).collect();
     let step = async |()| {
         let replies = fixture.replies(&prompts, REPLY).await?;
-        let odd = |ids: &[u32]| ids.iter().filter(|id| **id % 2 == 1).count() as f64;
-        let rewards: Vec<f64> =
-            replies.iter().map(|reply| odd(&reply.ids) / REPLY as f64).collect();
+        let odd = replies.iter().map(|reply| reply.ids.iter().filter(|id| **id % 2 == 1).count());
+        let rewards: Vec<f64> = odd.map(|count| count as f64 / REPLY as f64).collect();
         let (advantages, _) =
             relative_advantages(&rewards, &Grouping::from_row_groups(&groups), None, &GRPO);
         let learned =

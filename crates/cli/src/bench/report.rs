@@ -148,22 +148,24 @@ const NUMBERS: [usize; 8] = [2, 3, 4, 6, 7, 8, 9, 10];
 impl BenchReport {
     /// Formats a line of the table; values of the whole part are in the first.
     fn line(&self, figure: &Figure, first: bool) -> [String; 11] {
-        let some = |value: Option<String>| value.unwrap_or_default();
-        let percent =
-            |share: Option<f64>| some(share.map(|share| format!("{:.0}%", 100.0 * share)));
-        let whole = |value: Option<String>| some(value.filter(|_| first));
+        let [share, ceiling_share] = [figure.share, figure.ceiling_share]
+            .map(|share| share.map_or_else(String::new, |share| format!("{:.0}%", 100.0 * share)));
+        let part = Some(self.part.clone());
+        let [part, peak_bytes, other_cores] =
+            [part, self.peak_bytes.map(plan::bytes), self.other_cores.map(round_digits)]
+                .map(|value| value.filter(|_| first).unwrap_or_default());
         [
-            whole(Some(self.part.clone())),
+            part,
             figure.what.clone(),
             round_digits(figure.median),
             round_digits(figure.min),
             round_digits(figure.max),
             figure.unit.clone(),
-            some(figure.gflops.map(round_digits)),
-            percent(figure.share),
-            percent(figure.ceiling_share),
-            whole(self.peak_bytes.map(plan::bytes)),
-            whole(self.other_cores.map(round_digits)),
+            figure.gflops.map(round_digits).unwrap_or_default(),
+            share,
+            ceiling_share,
+            peak_bytes,
+            other_cores,
         ]
     }
 }

@@ -64,10 +64,11 @@ fn source(run: String, stage: &str) -> RowSource {
 /// Returns the hash of each file that a plan's held-out tasks are read from, by the name that the configuration has for it.
 pub(super) fn data_files(plan: &Plan) -> Result<BTreeMap<String, FileHash>, Failure> {
     let config = plan.config.eval.held_out(&plan.config.task);
-    let hash = |name: &str| -> Result<_, Failure> {
-        Ok((name.to_owned(), FileHash::read(&plan.base.join(name))?))
-    };
-    data::files(&config).into_iter().map(hash).collect()
+    let mut hashes = BTreeMap::new();
+    for name in data::files(&config) {
+        hashes.insert(name.to_owned(), FileHash::read(&plan.base.join(name))?);
+    }
+    Ok(hashes)
 }
 
 /// Tasks that a configuration evaluates on.
@@ -96,17 +97,16 @@ impl Evaluated {
 
     /// Describes the tasks of a split that are evaluated on; `None` if there are none.
     fn shared_tasks(&self, data: &TaskConfig, split: &str) -> Option<String> {
-        let is_file = |other: &str| {
-            data::names(data).into_iter().find(|name| data::same_data(name, other, &self.base))
-        };
         if let Some(own) = self.eval.own_data(&self.task) {
-            let name = is_file(own)?;
+            let mut names = data::names(data).into_iter();
+            let name = names.find(|name| data::same_data(name, own, &self.base))?;
             return Some(format!("{name:?}, the file of `eval.data`"));
         }
         let validation = (self.eval.every > 0).then_some(("split", &self.eval.split));
         let test = ("test_split", &self.eval.test_split);
-        let shares = |held: &str| split == data::ALL || held == split || held == data::ALL;
-        let (key, _) = [test].into_iter().chain(validation).find(|(_, held)| shares(held))?;
+        let (key, _) = [test].into_iter().chain(validation).find(|(_, held)| {
+            split == data::ALL || held.as_str() == split || held.as_str() == data::ALL
+        })?;
         Some(format!("split {split:?}, which has tasks of `eval.{key}`"))
     }
 }

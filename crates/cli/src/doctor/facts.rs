@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use maverl_sandbox::{MissingLayer, Sandbox, SandboxError};
+use maverl_sandbox::{Sandbox, SandboxError};
 use serde::Serialize;
 
 use super::step::{StepOutcome, compute_step};
-use crate::machine::{GpuEntry, LibraryEntry, gpus, libraries};
+use crate::machine::{GpuEntry, LibraryEntry, directory_variable, features_that, gpus, libraries};
 use maverl::check::available_memory;
-use maverl::train::features;
 
 /// Everything that findings are made from.
 #[derive(Debug, Clone, Serialize)]
@@ -181,19 +180,19 @@ impl DiskFacts {
 
 impl SandboxFacts {
     fn find() -> Self {
-        let texts =
-            |missing: &[MissingLayer]| missing.iter().map(MissingLayer::to_string).collect();
         match Sandbox::new("python3", false) {
             Ok(sandbox) => Self {
                 layers: sandbox.active_layers().iter().map(ToString::to_string).collect(),
-                missing: texts(sandbox.missing_layers()),
+                missing: sandbox.missing_layers().iter().map(ToString::to_string).collect(),
                 refused: None,
                 without_python: false,
             },
             Err(error) => Self {
                 layers: Vec::new(),
                 missing: match &error {
-                    SandboxError::Lacking { missing, .. } => texts(missing),
+                    SandboxError::Lacking { missing, .. } => {
+                        missing.iter().map(ToString::to_string).collect()
+                    }
                     _ => Vec::new(),
                 },
                 without_python: matches!(error, SandboxError::Python { .. }),
@@ -212,24 +211,20 @@ impl GpuFacts {
     }
 }
 
-/// Returns the Cargo features that this program has, or those that it lacks.
-fn features_that(are_there: bool) -> Vec<&'static str> {
-    features().into_iter().filter(|(_, has)| *has == are_there).map(|(name, _)| name).collect()
-}
-
 fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
+fn glibc_version() -> Option<String> {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !text.is_empty()).then_some(text)
+}
+
 /// Returns the C library, with its version if the system has a command that prints it.
 fn libc() -> String {
-    let asked = || {
-        let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        (output.status.success() && !text.is_empty()).then_some(text)
-    };
     if cfg!(target_env = "gnu") {
-        asked().unwrap_or_else(|| "glibc".to_owned())
+        glibc_version().unwrap_or_else(|| "glibc".to_owned())
     } else if cfg!(target_env = "musl") {
         "musl".to_owned()
     } else {
@@ -286,17 +281,16 @@ fn free_space(_: &Path) -> Option<u64> {
 
 /// Returns the variables that name a proxy. Their values may contain passwords.
 fn proxies() -> Vec<&'static str> {
-    let names =
-        ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    names.into_iter().filter(is_set).collect()
+    let mut names =
+        vec!["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    names.retain(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    names
 }
 
 /// Returns the directory of the user's caches.
 fn cache() -> Option<PathBuf> {
-    let given =
-        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")))
+    directory_variable("XDG_CACHE_HOME")
+        .or_else(|| Some(directory_variable("HOME")?.join(".cache")))
 }
 
 #[cfg(test)]

@@ -62,9 +62,10 @@ async fn step() -> Result<StepFacts, Box<dyn std::error::Error + Send + Sync>> {
     let chat = ChatInput::open([ChatMessage::new("user", "Who wrote it?")]);
     let prompt = policy.tokenizer().encode_rendered(&policy.tokenizer().render_chat(&chat)?)?;
     let sampling = Arc::new(Sampling { max_tokens: TOKENS, ..Sampling::default() });
-    let request = |seed| Request::new(prompt.clone(), Arc::clone(&sampling), seed);
     let begin = Instant::now();
-    let done = try_join_all((0..COMPLETIONS).map(|seed| policy.generate(request(seed)))).await?;
+    let requests =
+        (0..COMPLETIONS).map(|seed| Request::new(prompt.clone(), Arc::clone(&sampling), seed));
+    let done = try_join_all(requests.map(|request| policy.generate(request))).await?;
     let sampled_s = begin.elapsed().as_secs_f64();
     let tokens = done.iter().map(|one| one.ids.len()).sum();
     let mut bytes = Vec::new();

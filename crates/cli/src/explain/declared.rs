@@ -53,39 +53,41 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Vec<Stri
 
 /// Returns the names of all declarations and of their settings.
 pub(super) fn names(registry: &Registry) -> Vec<String> {
-    let of = |its: DeclaredKind<'_>| {
-        let keys = its.settings().into_iter().map(|key| key.name);
-        keys.chain([its.declaration.name.to_owned()])
-    };
-    all_declarations(registry).into_iter().flat_map(of).collect()
+    let mut names = Vec::new();
+    for its in all_declarations(registry) {
+        names.extend(its.settings().into_iter().map(|key| key.name));
+        names.push(its.declaration.name.to_owned());
+    }
+    names
+}
+
+fn has_kind(kinds: &[TableKind], its: &Declaration) -> bool {
+    kinds.iter().any(|kind| kind.name == its.name)
 }
 
 /// Lists the declarations of the linked crates.
 fn all_declarations(registry: &Registry) -> Vec<DeclaredKind<'_>> {
-    let path = |table: &str| table.split('.').map(str::to_owned).collect::<Vec<_>>();
-    let is_own =
-        |kinds: &[TableKind], its: &Declaration| kinds.iter().any(|kind| kind.name == its.name);
     let advantages = registry.advantages.values().map(|entry| DeclaredKind {
         noun: "advantage",
-        table: path("algorithm.advantage"),
+        table: vec!["algorithm".into(), "advantage".into()],
         tag: "kind",
         page: "estimator.md",
         declaration: &entry.declaration,
-        built_in: is_own(AdvantagePlan::KINDS, &entry.declaration),
+        built_in: has_kind(AdvantagePlan::KINDS, &entry.declaration),
         build: Box::new(move |settings| (entry.build)(settings).map(drop)),
     });
     let surrogates = registry.surrogates.values().map(|entry| DeclaredKind {
         noun: "surrogate",
-        table: path("algorithm.loss.surrogate"),
+        table: vec!["algorithm".into(), "loss".into(), "surrogate".into()],
         tag: "kind",
         page: "estimator.md",
         declaration: &entry.declaration,
-        built_in: is_own(SurrogatePlan::KINDS, &entry.declaration),
+        built_in: has_kind(SurrogatePlan::KINDS, &entry.declaration),
         build: Box::new(move |settings| (entry.build)(settings).map(drop)),
     });
     let environments = registry.environments.values().map(|entry| DeclaredKind {
         noun: "environment",
-        table: path("environment"),
+        table: vec!["environment".into()],
         tag: "name",
         page: "environment.md",
         declaration: &entry.declaration,
@@ -94,7 +96,7 @@ fn all_declarations(registry: &Registry) -> Vec<DeclaredKind<'_>> {
     });
     let orchestras = registry.orchestras.values().map(|entry| DeclaredKind {
         noun: "orchestra",
-        table: path("orchestra"),
+        table: vec!["orchestra".into()],
         tag: "name",
         page: "teams.md",
         declaration: &entry.declaration,
@@ -182,8 +184,10 @@ impl DeclaredKind<'_> {
 
 /// Formats a path as it is written in a configuration.
 fn quote_path(path: &[String]) -> String {
-    let part = |part: &String| if part.contains('/') { format!("{part:?}") } else { part.clone() };
-    path.iter().map(part).collect::<Vec<_>>().join(".")
+    path.iter()
+        .map(|part| if part.contains('/') { format!("{part:?}") } else { part.clone() })
+        .collect::<Vec<_>>()
+        .join(".")
 }
 
 #[cfg(test)]

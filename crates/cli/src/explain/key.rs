@@ -85,8 +85,9 @@ pub(super) fn explain(name: &str, registry: &Registry, width: usize) -> Result<S
 
 /// Returns the tables `[name.NAME]`, for a name that has no table of its own.
 fn tables_named(name: &str) -> Vec<Item> {
-    let of = |item: &Item| item.entry.is_none() && item.path.len() == 2 && item.path[0] == name;
-    reference::items().into_iter().filter(of).collect()
+    let mut items = reference::items();
+    items.retain(|item| item.entry.is_none() && item.path.len() == 2 && item.path[0] == name);
+    items
 }
 
 fn unknown_key(name: &str, registry: &Registry) -> Failure {
@@ -105,20 +106,24 @@ fn unknown_key(name: &str, registry: &Registry) -> Failure {
     ))
 }
 
+fn is_kind(item: &Item) -> bool {
+    item.path.last().is_some_and(|name| name == "kind")
+}
+
 /// Lists the keys of a table and its nested tables; for a table of several kinds, those of each kind.
 fn table(item: &Item, width: usize) -> String {
-    let inside = |other: &Item| {
+    let mut inside = reference::items();
+    inside.retain(|other| {
         other.path.len() == item.path.len() + 1 && other.path.starts_with(&item.path)
-    };
-    let inside: Vec<Item> = reference::items().into_iter().filter(inside).collect();
-    let is_kind = |item: &&&Item| item.path.last().is_some_and(|name| name == "kind");
+    });
     let all: Vec<&Item> = inside.iter().collect();
     let mut blocks = vec![paragraphs(&format!("[{}]: {}", item.name(), item.meaning), width)];
-    if all.iter().filter(is_kind).count() > 1 {
+    if all.iter().filter(|item| is_kind(item)).count() > 1 {
         let (entries, nested): (Vec<&Item>, Vec<&Item>) =
             all.iter().partition(|item| item.entry.is_some());
-        for of_kind in entries.chunk_by(|_, next| !is_kind(&next)) {
-            let (kind, rest): (Vec<&Item>, Vec<&Item>) = of_kind.iter().partition(is_kind);
+        for of_kind in entries.chunk_by(|_, next| !is_kind(next)) {
+            let (kind, rest): (Vec<&Item>, Vec<&Item>) =
+                of_kind.iter().partition(|item| is_kind(item));
             let value = kind.iter().filter_map(|item| item.entry.as_ref());
             let heading: String = value.map(|entry| format!("kind = {}\n", entry.value)).collect();
             blocks.push(heading + &keys(&rest, width));
@@ -202,8 +207,7 @@ fn kind(item: &Item) -> String {
         .map(|part| if part == "N" { "0".to_owned() } else { part.clone() })
         .collect();
     let free = path.iter().any(|part| part == "chat_template_kwargs");
-    let kind = type_of(&path).filter(|_| !free);
-    let kind = kind.unwrap_or_else(|| "any value of TOML".to_owned());
+    let kind = type_of(&path).filter(|_| !free).unwrap_or_else(|| "any value of TOML".to_owned());
     match tables::descriptions(&item.path).first() {
         Some((_, key)) => key.type_words(kind),
         None => kind,
@@ -222,27 +226,30 @@ fn set(item: &Item, entry: &Entry) -> String {
     }
 }
 
+/// Names a preset with its value of a key of `[algorithm]`.
+fn preset_value(preset: &Preset, key: &[String]) -> Option<String> {
+    let parts = serde_json::to_value(preset.parts()).ok()?;
+    let value = key.iter().try_fold(&parts, |table, key| table.get(key))?;
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Some(format!("{} ({value})", preset.name()))
+}
+
 /// Lists the algorithm presets that set a key, each with its value.
 fn presets(path: &[String]) -> Option<String> {
     let ([first], rest) = path.split_at_checked(1)? else { return None };
     if first != "algorithm" || rest == ["name"] {
         return None;
     }
-    let value = |preset: &Preset| -> Option<String> {
-        let parts = serde_json::to_value(preset.parts()).ok()?;
-        let value = rest.iter().try_fold(&parts, |table, key| table.get(key))?;
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some(format!("{} ({value})", preset.name()))
-    };
-    let set: Vec<String> = Preset::ALL.iter().filter_map(value).collect();
+    let set: Vec<String> =
+        Preset::ALL.iter().filter_map(|preset| preset_value(preset, rest)).collect();
     (rest != ["max_flat_steps"] && !set.is_empty()).then(|| set.join(", "))
 }
 
 fn page(name: &str) -> &'static str {
-    let about = |(table, _): &&(&str, &str)| {
+    let page = PAGES.iter().find(|(table, _)| {
         table.is_empty() || name == *table || name.starts_with(&format!("{table}."))
-    };
-    PAGES.iter().find(about).map_or("config.md", |(_, page)| page)
+    });
+    page.map_or("config.md", |(_, page)| page)
 }
 
 #[cfg(test)]

@@ -15,6 +15,10 @@ use maverl::runtime::{DeviceChoice, DeviceKernels};
 /// Exit code where no device can be opened.
 const NO_DEVICE: u8 = 2;
 
+/// Parts that measure speed, which the emulated device does not have.
+const MEASURED: [GpuPart; 4] =
+    [GpuPart::Kernels, GpuPart::Rollout, GpuPart::Training, GpuPart::Team];
+
 /// Runs the parts on a device.
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let opened = match args.device {
@@ -37,17 +41,14 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let report = GpuReport::new(args.json, args.minutes);
     let mut checked = Checked { args, kernels, peak, copy: None, report };
     let emulated = args.device == DeviceChoice::Emulated;
-    let measured = |part: &GpuPart| {
-        !matches!(part, GpuPart::Kernels | GpuPart::Rollout | GpuPart::Training | GpuPart::Team)
-    };
     let parts: Vec<GpuPart> = if args.parts.is_empty() {
         let all = GpuPart::value_variants().iter().copied();
-        all.filter(|part| !emulated || measured(part)).collect()
+        all.filter(|part| !emulated || !MEASURED.contains(part)).collect()
     } else {
         args.parts.clone()
     };
     for part in parts {
-        if emulated && !measured(&part) {
+        if emulated && MEASURED.contains(&part) {
             let note = "skipped: the emulated device has no speed";
             checked.report.add(part, &Line::note("all", note));
         } else if checked.report.has_time() {
@@ -97,10 +98,10 @@ impl Checked<'_> {
             let by = by.unwrap_or_else(|missing| missing.to_string());
             self.report.add(part, &Line::note("backward products", by));
         }
-        if let Some([free, total]) = self.memory()? {
-            let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-            let line = Line::value("memory", gib(total), "GiB");
-            self.report.add(part, &line.with(format!("{:.1} GiB free", gib(free))));
+        if let Some(bytes) = self.memory()? {
+            let [free, total] = bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
+            let line = Line::value("memory", total, "GiB");
+            self.report.add(part, &line.with(format!("{free:.1} GiB free")));
         }
         if let Some(peak) = self.peak {
             let line = Line::value("peak of products in bf16", peak / 1e12, "TFLOP/s");

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use maverl_kernels::sample::{derive_seed, uniform_number};
+use maverl_kernels::sample::derive_seed;
 
 use super::args::{GpuPart, ModelSize};
 use super::checked::Checked;
 use super::models::Counts;
 use super::report::Line;
-use crate::bench::fixture::without_stop_ids;
+use crate::bench::fixture::{ids, without_stop_ids};
 use crate::{Failure, block_on};
 use maverl::files::blank::blank_model;
 use maverl::files::{HfConfig, ModelFiles, ModelSource, StoredDtype};
@@ -27,6 +27,8 @@ const ROUNDING: f32 = 2.0;
 const COSINE: f64 = 0.999;
 /// Rows and tokens of a training step that is measured.
 const ROWS: usize = 16;
+/// Signs of the advantages of rows, in turn.
+const SIGNS: [f32; 2] = [1.0, -1.0];
 const ROW: usize = 1024;
 /// Bytes of a parameter during an update.
 const UPDATE_BYTES: f64 = 16.0;
@@ -58,7 +60,7 @@ impl Fixture {
 
     /// Returns random token ids.
     pub(super) fn ids(&self, seed: u64, len: usize) -> Vec<u32> {
-        (0..len as u64).map(|i| (uniform_number(seed, i) * self.vocab as f64) as u32).collect()
+        ids(seed, len, self.vocab)
     }
 
     /// Returns the rows of a training step that is measured.
@@ -127,6 +129,10 @@ fn row(prompt: Vec<u32>, done: &Completion, advantage: f32) -> Row {
     Row { prompt, completion, logprobs, advantages, ..Row::default() }
 }
 
+fn equal_bits(a: &[f32], b: &[f32]) -> bool {
+    a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()))
+}
+
 /// Compares completions in a batch with those alone, and with their scores, to the bit (K-1).
 pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let fixture = Fixture::start(tiny(), 90, &options(checked.args.device))?;
@@ -147,14 +153,13 @@ pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
         Ok((alone, together, scored))
     })?;
     fixture.stop();
-    let same =
-        |a: &[f32], b: &[f32]| a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()));
     let mut pairs = alone.iter().zip(&together);
-    let equal = pairs.all(|(a, b)| a.ids == b.ids && same(&a.logprobs, &b.logprobs));
+    let equal = pairs.all(|(a, b)| a.ids == b.ids && equal_bits(&a.logprobs, &b.logprobs));
     let note = format!("{requests} completions of up to {tokens} tokens");
     let line = Line::check("a completion alone has the bits of one in a batch", equal, note);
     checked.report.add(GpuPart::Invariance, &line);
-    let equal = together.iter().zip(&scored).all(|(done, scored)| same(&done.logprobs, scored));
+    let equal =
+        together.iter().zip(&scored).all(|(done, scored)| equal_bits(&done.logprobs, scored));
     let line = Line::check("training has the log-probs of rollout to the bit", equal, "mismatch 0");
     checked.report.add(GpuPart::Invariance, &line);
     let bits = together
@@ -174,12 +179,11 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let cpu = Fixture::start(tiny(), 90, &options(DeviceChoice::Cpu))?;
     let prompts: Vec<Vec<u32>> = (0..6).map(|i| cpu.ids(i / 2, 20)).collect();
     let done = block_on(cpu.replies(&prompts, 24))?;
-    let sign = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
     let rows: Vec<Row> = prompts
         .iter()
         .zip(&done)
-        .enumerate()
-        .map(|(i, (prompt, done))| row(prompt.clone(), done, sign(i)))
+        .zip(SIGNS.into_iter().cycle())
+        .map(|((prompt, done), sign)| row(prompt.clone(), done, sign))
         .collect();
     cpu.stop();
     compare_policy(checked, "builtin:tiny", &tiny(), &rows)?;
@@ -188,22 +192,13 @@ pub(super) fn step(checked: &mut Checked<'_>) -> Result<(), Failure> {
     }
     let size = checked.args.sizes.first().copied().unwrap_or(ModelSize::Half);
     in_blank(size, |source| {
-        let ids = |seed, len: usize| -> Vec<u32> {
-            (0..len as u64).map(|i| (uniform_number(seed, i) * 1e5) as u32).collect()
-        };
-        let rows: Vec<Row> = (0..2)
-            .map(|i| {
-                let completion = ids(10 + i, 48);
-                let advantages = vec![sign(i as usize); 48];
-                Row {
-                    prompt: ids(i, 16),
-                    completion,
-                    logprobs: vec![0.0; 48],
-                    advantages,
-                    ..Row::default()
-                }
-            })
-            .collect();
+        let rows = [0, 1].map(|i| Row {
+            prompt: ids(i, 16, 100_000),
+            completion: ids(10 + i, 48, 100_000),
+            logprobs: vec![0.0; 48],
+            advantages: vec![SIGNS[i as usize]; 48],
+            ..Row::default()
+        });
         compare_policy(checked, size.sizes().name, source, &rows)
     })
 }
@@ -221,21 +216,11 @@ fn compare_policy(
          average, over {} tokens",
         found.logprob, found.mean, found.tokens
     );
-    let name_of = |what: &str| format!("{name}: {what}");
-    let ok = device <= ROUNDING * cpu;
-    checked.report.add(
-        GpuPart::Step,
-        &Line::check(
-            name_of("log-probs are as near to products in f32 as those of the CPU"),
-            ok,
-            note,
-        ),
-    );
+    let near = format!("{name}: log-probs are as near to products in f32 as those of the CPU");
+    checked.report.add(GpuPart::Step, &Line::check(near, device <= ROUNDING * cpu, note));
     let note = format!("cosine {:.6}", found.cosine);
-    let ok = found.cosine > COSINE;
-    checked
-        .report
-        .add(GpuPart::Step, &Line::check(name_of("gradients are those of the CPU"), ok, note));
+    let along = format!("{name}: gradients are those of the CPU");
+    checked.report.add(GpuPart::Step, &Line::check(along, found.cosine > COSINE, note));
     Ok(())
 }
 

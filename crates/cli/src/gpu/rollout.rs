@@ -34,10 +34,10 @@ fn decoding(checked: &mut Checked<'_>, sizes: &[ModelSize], graphs: bool) -> Res
     of_sizes(checked, GpuPart::Rollout, (sizes, BYTES), |checked, size, source| {
         let counts = Counts::of(size.shape());
         let mut options = options(checked.args.device);
-        let mib = |bytes: f64| NonZeroUsize::new((bytes / f64::from(1 << 20)) as usize);
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
         let room = (free - BYTES * counts.parameters - ROOM) / 2.0;
-        options.kv_mib = mib(room).unwrap_or(options.kv_mib);
+        let mib = NonZeroUsize::new((room / f64::from(1 << 20)) as usize);
+        options.kv_mib = mib.unwrap_or(options.kv_mib);
         options.max_requests = NonZeroUsize::MIN.saturating_add(1023);
         options.graphs = graphs;
         let fixture = Fixture::start(source.clone(), size.shape().vocab_size, &options)?;

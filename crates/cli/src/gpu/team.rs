@@ -120,8 +120,10 @@ fn run(dir: &Path, device: DeviceChoice) -> Result<Vec<StepScore>, Failure> {
 impl StepScore {
     /// Reads a row of metrics.
     fn read(row: &Value) -> Option<Self> {
-        let of = |name: &str| row.get(name).and_then(Value::as_f64);
-        Some(Self { score: of("rollout/score_mean")?, mismatch: of("mismatch/tiny/logp_abs_max")? })
+        Some(Self {
+            score: row["rollout/score_mean"].as_f64()?,
+            mismatch: row["mismatch/tiny/logp_abs_max"].as_f64()?,
+        })
     }
 }
 

@@ -17,16 +17,23 @@ pub(super) struct Row {
     problem: Problem,
 }
 
+pub(super) fn required_value<'o>(
+    object: &'o Map<String, Value>,
+    key: &str,
+) -> Result<&'o Value, String> {
+    object.get(key).ok_or_else(|| {
+        let keys: Vec<&String> = object.keys().collect();
+        format!("no `{key}` among the keys {keys:?}")
+    })
+}
+
 /// Reads `{"completion": "..", "task": {..}}`; the task is a row in the format of training.
 pub(super) fn row(object: Map<String, Value>) -> Result<Row, String> {
-    let keys: Vec<&String> = object.keys().collect();
-    let value =
-        |key: &str| object.get(key).ok_or_else(|| format!("no `{key}` among the keys {keys:?}"));
-    let completion = match value("completion")? {
+    let completion = match required_value(&object, "completion")? {
         Value::String(completion) => completion.clone(),
         other => return Err(format!("`completion` is {other}; write a text")),
     };
-    let task = match value("task")? {
+    let task = match required_value(&object, "task")? {
         Value::Object(task) => data::task(task.clone(), 1)?,
         other => return Err(format!("`task` is {other}; write a task's row, an object")),
     };

@@ -52,9 +52,9 @@ impl EnvironmentArgs {
         let offers: Vec<&[&str]> = entries.map(|entry| entry.offers).collect();
         let acts = offers.iter().any(|offers| !offers.is_empty());
         // A team must be understood on every task.
-        let common = |action: &&&str| offers.iter().all(|offers| includes(offers, action));
-        let first = offers.first().copied().unwrap_or_default();
-        let actions = first.iter().filter(common).map(|action| (*action).to_owned()).collect();
+        let first = offers.first().copied().unwrap_or_default().iter();
+        let common = first.filter(|action| offers.iter().all(|offers| includes(offers, action)));
+        let actions = common.map(|action| (*action).to_owned()).collect();
         let name = self.name.clone().unwrap_or_else(|| plan.environment.name.clone());
         Ok(ServedEnvironment { name, environment, acts, actions, tasks: tasks(&plan)? })
     }

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-#[cfg(feature = "tls")]
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -143,10 +141,10 @@ impl ListenArgs {
 
     #[cfg(feature = "tls")]
     fn tls(&self) -> Result<Option<maverl_serve::Tls>, Failure> {
-        let read = |(certificate, key): (&PathBuf, &PathBuf)| {
-            maverl_serve::Tls::read(Path::new(certificate), Path::new(key)).map_err(Failure)
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
         };
-        self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(read).transpose()
+        maverl_serve::Tls::read(certificate, key).map(Some).map_err(Failure)
     }
 }
 

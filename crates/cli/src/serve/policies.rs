@@ -29,8 +29,9 @@ impl<'a> Policies<'a> {
         only: &'a [String],
     ) -> Result<Self, Failure> {
         let plan = plan_with_warnings(&of_run(run)?.0, &Registry::collect()?, Purpose::Eval)?;
-        let unknown = |name: &&String| plan.policies.iter().all(|policy| policy.name != **name);
-        if let Some(other) = only.iter().find(unknown) {
+        let unknown =
+            only.iter().find(|name| plan.policies.iter().all(|other| other.name != **name));
+        if let Some(other) = unknown {
             let known = plan.policies.iter().map(|policy| format!("`{}`", policy.name));
             let known = known.collect::<Vec<_>>().join(", ");
             return Err(Failure(format!("the run has no policy `{other}`; it has {known}")));
@@ -51,10 +52,9 @@ impl<'a> Policies<'a> {
         let Self { plan, checkpoints, only } = self;
         let mut entries = Vec::new();
         for index in 0..plan.workers.len() {
-            let chosen = |policy: &&PolicyPlan| {
-                policy.worker == index && (only.is_empty() || only.contains(&policy.name))
-            };
-            let policies: Vec<&PolicyPlan> = plan.policies.iter().filter(chosen).collect();
+            let its = plan.policies.iter().filter(|policy| policy.worker == index);
+            let policies: Vec<&PolicyPlan> =
+                its.filter(|policy| only.is_empty() || only.contains(&policy.name)).collect();
             entries.extend(adapters(plan, index, &policies, checkpoints, requests).await?);
             entries.extend(own_weights(plan, index, &policies, checkpoints, requests).await?);
         }
@@ -62,8 +62,9 @@ impl<'a> Policies<'a> {
         // Plain names come first, in the order of the plan.
         let mut plain: Vec<Entry> =
             entries.iter().filter(|entry| entry.version == first).cloned().collect();
-        let numbered = |entry: &mut Entry| entry.name = format!("{}@{}", entry.name, entry.version);
-        entries.iter_mut().for_each(numbered);
+        for entry in &mut entries {
+            entry.name = format!("{}@{}", entry.name, entry.version);
+        }
         plain.append(&mut entries);
         Ok(plain)
     }

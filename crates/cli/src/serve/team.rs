@@ -95,10 +95,10 @@ impl TeamArgs {
         let mut plan = plan_with_warnings(&sources, &registry, Purpose::Eval)?;
         // No policy is trained, so no critic is needed.
         plan.algorithm.critic = None;
-        let open = |run: &PathBuf| -> Result<_, Failure> {
-            Ok(Checkpoints::of(paths::run(run)?.path()).open(self.checkpoint)?)
+        let checkpoint = match &self.run {
+            Some(run) => Some(Checkpoints::of(paths::run(run)?.path()).open(self.checkpoint)?),
+            None => None,
         };
-        let checkpoint = self.run.as_ref().map(open).transpose()?;
         Ok(DescribedTeam { registry, plan, checkpoint })
     }
 

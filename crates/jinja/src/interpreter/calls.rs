@@ -110,10 +110,8 @@ impl Interpreter<'_> {
     fn range_items(&mut self, given: CallArguments) -> RenderResult<TemplateValue> {
         let [a, b, step] = given.bind_parameters("range", ["start", "stop", "step"])?;
         let step = int_argument("range", step.as_ref(), 1)?;
-        let first = match a {
-            Some(a) => int_argument("range", Some(&a), 0)?,
-            None => return refuse_operation("`range` lacks an argument"),
-        };
+        let Some(a) = a else { return refuse_operation("`range` lacks an argument") };
+        let first = int_argument("range", Some(&a), 0)?;
         let (start, stop) = match b {
             Some(b) => (first, int_argument("range", Some(&b), 0)?),
             None => (0, first),

@@ -177,19 +177,16 @@ fn draw_norms(all: &[Norms]) -> String {
         let left = MARGIN + agent as f64 * (WIDTH + MARGIN);
         draw_panel(&mut svg, name, left, most, steps);
         for (norms, (_, _, colour)) in all.iter().zip(BASELINES) {
-            let x =
-                |step: usize| left + WIDTH * step as f64 / steps.saturating_sub(1).max(1) as f64;
-            let y = |norm: f64| 30.0 + HEIGHT * (1.0 - norm / most);
-            let points: Vec<String> = norms[agent]
-                .iter()
-                .enumerate()
-                .map(|(step, norm)| format!("{:.1},{:.1}", x(step), y(*norm)))
-                .collect();
+            let points = norms[agent].iter().enumerate().map(|(step, norm)| {
+                let x = left + WIDTH * step as f64 / steps.saturating_sub(1).max(1) as f64;
+                let y = 30.0 + HEIGHT * (1.0 - norm / most);
+                format!("{x:.1},{y:.1}")
+            });
             // Writing to a `String` cannot fail, here and below.
             let _ = writeln!(
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>",
-                points.join(" ")
+                points.collect::<Vec<_>>().join(" ")
             );
         }
     }

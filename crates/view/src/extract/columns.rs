@@ -37,13 +37,11 @@ impl TableColumns {
                 names.push(name);
             }
         }
-        // The keys of a row come first.
-        let keys = ["step", "stage", "n", "source", "task", "index", "turn", "path", "seat"];
-        let rank = |name: &&str| keys.iter().position(|key| key == name).unwrap_or(keys.len());
-        sort_by(&mut names, |a, b| (rank(a), a).cmp(&(rank(b), b)));
-        let column = |name: &str| TableColumn::from_values(rows.iter().map(|row| row.get(name)));
-        let columns = names.into_iter().map(|name| (name.to_owned(), column(name))).collect();
-        Self { rows: rows.len(), columns }
+        sort_by(&mut names, |a, b| (column_rank(a), a).cmp(&(column_rank(b), b)));
+        let columns = names.into_iter().map(|name| {
+            (name.to_owned(), TableColumn::from_values(rows.iter().map(|row| row.get(name))))
+        });
+        Self { rows: rows.len(), columns: columns.collect() }
     }
 
     /// Writes CSV (RFC 4180) with a line of names.
@@ -90,8 +88,14 @@ impl TableColumn {
     }
 }
 
-fn value_text(value: &Value) -> String {
+pub(super) fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Returns the rank of a column. The keys of a row come first.
+fn column_rank(name: &str) -> usize {
+    let keys = ["step", "stage", "n", "source", "task", "index", "turn", "path", "seat"];
+    keys.iter().position(|key| *key == name).unwrap_or(keys.len())
 }
 
 /// Quotes a text if it needs quotes. A text that spreadsheets would take for a formula begins with an apostrophe. Hidden

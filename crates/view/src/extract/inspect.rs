@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::columns::value_text;
 use super::error::ExtractError;
 use maverl::eval::{EvalReport, EvalSpec};
 use maverl::run_dir::disk::read_json;
@@ -84,10 +85,12 @@ fn spec_of(
     }))
 }
 
+fn metric_json(name: &str, value: f64) -> Value {
+    object!({ "name": name, "value": value, "params": object!({}) })
+}
+
 /// Returns the statistics: means over tasks.
 fn log_results(report: &EvalReport, measure: &str, all: usize) -> Value {
-    let metric =
-        |name: &str, value: f64| object!({ "name": name, "value": value, "params": object!({}) });
     let overall = &report.overall;
     object!({
         "total_samples": all,
@@ -99,10 +102,10 @@ fn log_results(report: &EvalReport, measure: &str, all: usize) -> Value {
             "unscored_samples": report.unscored,
             "params": object!({}),
             "metrics": object!({
-                "accuracy": metric("accuracy", overall.avg.mean),
-                "low": metric("low", overall.avg.low),
-                "high": metric("high", overall.avg.high),
-                "score_mean": metric("score_mean", overall.score_mean),
+                "accuracy": metric_json("accuracy", overall.avg.mean),
+                "low": metric_json("low", overall.avg.low),
+                "high": metric_json("high", overall.avg.high),
+                "score_mean": metric_json("score_mean", overall.score_mean),
             }),
         })],
     })
@@ -143,10 +146,9 @@ fn log_sample(episode: &Episode, measure: &str, at: &str) -> Value {
 
 /// Returns the reference answers of a task; empty if its data has none that is known.
 fn reference_answers(data: &Map<String, Value>) -> Value {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match TARGETS.iter().find_map(|key| data.get(*key)) {
-        Some(Value::Array(values)) => values.iter().map(text).collect::<Vec<_>>().into(),
-        Some(value) => text(value).into(),
+        Some(Value::Array(values)) => values.iter().map(value_text).collect::<Vec<_>>().into(),
+        Some(value) => value_text(value).into(),
         None => "".into(),
     }
 }

@@ -127,8 +127,10 @@ fn worst_episodes(
     }
     let mut all: Vec<(usize, Episode)> =
         read_rollouts(&run.rollouts(step))?.into_iter().enumerate().collect();
-    let score = |episode: &Episode| episode.score().map_or(f64::INFINITY, |score| score.reward);
-    sort_by(&mut all, |(_, a), (_, b)| score(a).total_cmp(&score(b)));
+    sort_by(&mut all, |(_, a), (_, b)| {
+        let [a, b] = [a, b].map(|one| one.score().map_or(f64::INFINITY, |score| score.reward));
+        a.total_cmp(&b)
+    });
     Ok(all.into_iter().take(count).map(|(n, episode)| (step, n, episode)).collect())
 }
 

@@ -169,8 +169,8 @@ fn answer_events(ask: &ApiRequest) -> ApiAnswer {
 }
 
 fn answer_compare(ask: &ApiRequest) -> ApiAnswer {
-    let missing = || ReportProblem::invalid("`runs` is missing: names of runs");
-    let given = ask.query.text_value("runs").ok_or_else(missing)?;
+    let given = ask.query.text_value("runs");
+    let given = given.ok_or_else(|| ReportProblem::invalid("`runs` is missing: names of runs"))?;
     let runs: Option<Vec<_>> = given.split(',').map(|name| ask.viewer.find_run(name)).collect();
     let runs = runs.ok_or_else(|| ReportProblem::missing("there is no such run"))?;
     if runs.len() > COMPARED {
@@ -211,8 +211,9 @@ fn answer_episodes(ask: &ApiRequest) -> ApiAnswer {
 /// Returns the stream of found episodes, as lines of JSON.
 fn answer_search(ask: &ApiRequest) -> ApiAnswer {
     let run = ask.run_content()?;
-    let missing = || ReportProblem::invalid("`q` is missing: the words to look for");
-    let words = ask.query.text_value("q").ok_or_else(missing)?;
+    let words = ask.query.text_value("q");
+    let words =
+        words.ok_or_else(|| ReportProblem::invalid("`q` is missing: the words to look for"))?;
     let mut selection = read_selection(&ask.query)?;
     selection.select_all();
     let search = RunningSearch::begin(&run, words, &selection)?;

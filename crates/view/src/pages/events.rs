@@ -75,8 +75,8 @@ impl Iterator for RunEvents {
                 text.push_str(&format!("event: run\ndata: {line}\n\n"));
             }
             if old_lengths != lengths {
-                let end = |lengths: &str| lengths.rsplit('-').next().unwrap_or("").to_owned();
-                let reset = !old_lengths.is_empty() && end(&old_lengths) != end(&lengths);
+                let [old_end, end] = [&old_lengths, &lengths].map(|text| text.rsplit('-').next());
+                let reset = !old_lengths.is_empty() && old_end != end;
                 let step = content.series.last_step();
                 let data =
                     object!({ "r": run.run.id, "step": step, "episodes": content.index.len() });

@@ -51,6 +51,10 @@ async fn check_request(State(keys): State<Arc<Keys>>, request: Request, next: Ne
     }
 }
 
+fn refuse_request(status: StatusCode, reason: &str) -> Result<(), Box<Response>> {
+    Err(Box::new(refusal_response(status, reason)))
+}
+
 /// Returns the refusal of a request that must not be answered.
 ///
 /// - The first part of its path is a key: other users of the machine can reach the port, too.
@@ -62,7 +66,6 @@ fn admit_request(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Box<Response>> {
-    let refuse = |status, reason: &str| Err(Box::new(refusal_response(status, reason)));
     if ![Method::GET, Method::HEAD].contains(method) {
         let mut response =
             refusal_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
@@ -70,22 +73,21 @@ fn admit_request(
         return Err(Box::new(response));
     }
     if uri.path_and_query().is_some_and(|target| target.as_str().len() > LONGEST) {
-        return refuse(StatusCode::URI_TOO_LONG, "the address is too long");
+        return refuse_request(StatusCode::URI_TOO_LONG, "the address is too long");
     }
     let origin = headers.get(ORIGIN).map(HeaderValue::as_bytes);
     let host = headers.get(HOST).map_or(&b""[..], HeaderValue::as_bytes);
     if origin.is_some_and(|origin| origin.strip_prefix(b"http://") != Some(host)) {
-        return refuse(StatusCode::FORBIDDEN, "the request comes from another page");
+        return refuse_request(StatusCode::FORBIDDEN, "the request comes from another page");
     }
     let path = uri.path().strip_prefix('/').and_then(|path| path.split_once('/'));
     let Some((_, rest)) = path.filter(|(key, _)| keys.find(key).is_some()) else {
         let reason = own_name("open the address that `maverl view` printed");
-        return refuse(StatusCode::NOT_FOUND, &reason);
+        return refuse_request(StatusCode::NOT_FOUND, &reason);
     };
     let mut sites = headers.get_all(SITE).iter().map(HeaderValue::as_bytes);
-    let is_own = |site: &[u8]| site == b"none" || site == b"same-origin";
-    if !sites.all(|site| is_own(site) || rest.is_empty()) {
-        return refuse(StatusCode::FORBIDDEN, "the request comes from another page");
+    if !sites.all(|site| matches!(site, b"none" | b"same-origin") || rest.is_empty()) {
+        return refuse_request(StatusCode::FORBIDDEN, "the request comes from another page");
     }
     Ok(())
 }

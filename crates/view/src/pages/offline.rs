@@ -110,19 +110,19 @@ fn run_subsets(runs: usize) -> Vec<Vec<usize>> {
     if runs > COMPARED {
         return vec![(0..runs).collect()];
     }
-    let of = |bits: usize| (0..runs).filter(|r| bits >> r & 1 == 1).collect::<Vec<usize>>();
-    (0..1 << runs).map(of).filter(|subset| subset.len() > 1).collect()
+    let subsets = (0..1 << runs)
+        .map(|bits: usize| (0..runs).filter(|r| bits >> r & 1 == 1).collect::<Vec<usize>>());
+    subsets.filter(|subset| subset.len() > 1).collect()
 }
 
 /// Returns the page.
 fn page_html(blocks: &BTreeMap<String, Map<String, Value>>) -> Vec<u8> {
     let (script, style) = (bundle::bundle_script(), assets::sent_text("style.css"));
-    let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
+    let [script_hash, style_hash] =
+        [&script, &style].map(|text| STANDARD.encode(Sha256::digest(text)));
     let policy = format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; \
-         form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-        hash(&script),
-        hash(&style),
+        "default-src 'none'; script-src 'sha256-{script_hash}'; style-src 'sha256-{style_hash}'; img-src data:; base-uri 'none'; \
+         form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     );
     let mut scripts = String::new();
     for (name, answers) in blocks {

@@ -28,8 +28,7 @@ impl QueryParameters {
     /// Returns the value of a parameter; `Err` if it cannot be parsed.
     pub(crate) fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>, ReportProblem> {
         let Some(text) = self.text_value(name) else { return Ok(None) };
-        let refusal = |_| ReportProblem::invalid(format!("`{name}` cannot be `{text}`"));
-        text.parse().map(Some).map_err(refusal)
+        text.parse().map(Some).map_err(|_| wrong_value(name, text))
     }
 
     /// Returns the ends of a range written `A..B`, either of which may be missing, or one value for both.
@@ -52,8 +51,9 @@ fn decode_percent(text: &str) -> Option<String> {
     while let Some(byte) = bytes.next() {
         found.push(match byte {
             b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8
+                let digits = [bytes.next()?, bytes.next()?];
+                let [high, low] = digits.map(|byte| char::from(byte).to_digit(16));
+                (high? * 16 + low?) as u8
             }
             b'+' => b' ',
             byte => byte,
@@ -62,13 +62,16 @@ fn decode_percent(text: &str) -> Option<String> {
     String::from_utf8(found).ok()
 }
 
+fn wrong_value(name: &str, value: &str) -> ReportProblem {
+    ReportProblem::invalid(format!("`{name}` cannot be `{value}`"))
+}
+
 /// Parses an end of a range, which is open if it is empty.
 fn parse_end<T: FromStr>(name: &str, range: &str, end: &str) -> Result<Option<T>, ReportProblem> {
     if end.is_empty() {
         return Ok(None);
     }
-    let refusal = |_| ReportProblem::invalid(format!("`{name}` cannot be `{range}`"));
-    end.parse().map(Some).map_err(refusal)
+    end.parse().map(Some).map_err(|_| wrong_value(name, range))
 }
 
 #[cfg(test)]

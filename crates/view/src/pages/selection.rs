@@ -25,10 +25,7 @@ pub(crate) fn read_selection(query: &QueryParameters) -> Result<Selection, Repor
         Some(other) => return Err(wrong_choice("flag", other, "malformed, truncated, unscored")),
     };
     let sort = query.text_value("sort").unwrap_or("step");
-    let (name, descending) = match sort.strip_prefix('-') {
-        Some(name) => (name, true),
-        None => (sort, false),
-    };
+    let (name, descending) = sort.strip_prefix('-').map_or((sort, false), |name| (name, true));
     let key = match name {
         "step" => SortKey::Step,
         "score" => SortKey::Score,
@@ -37,13 +34,12 @@ pub(crate) fn read_selection(query: &QueryParameters) -> Result<Selection, Repor
         "reward" => SortKey::Reward,
         other => return Err(wrong_choice("sort", other, "step, score, turns, tokens, reward")),
     };
-    let text = |name| query.text_value(name).map(str::to_owned);
     Ok(Selection {
         steps: query.range_value("step")?,
         score: query.range_value("score")?,
-        stage: text("stage"),
-        seat: text("seat"),
-        task: text("task"),
+        stage: query.text_value("stage").map(str::to_owned),
+        seat: query.text_value("seat").map(str::to_owned),
+        task: query.text_value("task").map(str::to_owned),
         solved,
         flag,
         sort: (key, descending),

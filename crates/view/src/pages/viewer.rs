@@ -1,6 +1,5 @@
 //! Runs that pages are about: those in some directories, found again every few seconds.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -83,8 +82,9 @@ impl Viewer {
             for (dir, found) in self.dirs.iter().flat_map(|dir| self.found_runs(dir)) {
                 if !runs.all.iter().any(|run| run.run.path() == found) {
                     let name = self.run_name(dir, &found);
-                    let taken = |id: &str| runs.all.iter().any(|run| run.run.id == id);
-                    let id = address_name(&name, &found, taken);
+                    let id = address_name(&name, &found, |id| {
+                        runs.all.iter().any(|run| run.run.id == id)
+                    });
                     let run = Arc::new(WatchedRun::new(ReportedRun::new(found, name).with_id(id)));
                     start_scan(&run.run, self.cache.as_deref());
                     runs.all.push(run);
@@ -104,11 +104,11 @@ impl Viewer {
     /// Returns the name of a run in lists: relative to the only directory, else as the user wrote it.
     fn run_name(&self, dir: &Path, run: &Path) -> String {
         let inside = run.strip_prefix(dir).ok().filter(|inside| !inside.as_os_str().is_empty());
-        let last = || run.file_name().map(Path::new).unwrap_or(run);
+        let last = run.file_name().map_or(run, Path::new);
         let short = match self.dirs.len() {
-            1 => inside.unwrap_or_else(last),
+            1 => inside.unwrap_or(last),
             _ if run.is_relative() => run,
-            _ => inside.unwrap_or_else(last),
+            _ => inside.unwrap_or(last),
         };
         short.display().to_string()
     }
@@ -127,8 +127,11 @@ pub(crate) const NAME: usize = 60;
 /// Returns the name of a run in addresses, made of small letters, digits and `-`. A name that would not distinguish the run from
 /// others has a hash of its path.
 pub(crate) fn address_name(name: &str, path: &Path, taken: impl Fn(&str) -> bool) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let id: String = name.chars().take(NAME).map(plain).collect();
+    let id: String = name
+        .chars()
+        .take(NAME)
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect();
     let is_short = name.chars().count() <= NAME;
     if is_short && id.contains(|c| c != '-') && !taken(&id) {
         return id;
@@ -138,16 +141,17 @@ pub(crate) fn address_name(name: &str, path: &Path, taken: impl Fn(&str) -> bool
     format!("{id}-{hash}")
 }
 
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+}
+
 /// Finds the run directories in a directory and below it, sorted. What cannot be read has none.
 fn collect_runs(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     if dir.join(MANIFEST).is_file() {
         found.push(dir.to_owned());
     } else if depth > 0 {
         let inner = entries(dir).unwrap_or_default();
-        let hidden = |path: &Path| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
-        };
-        for path in inner.into_iter().filter(|path| path.is_dir() && !hidden(path)) {
+        for path in inner.into_iter().filter(|path| path.is_dir() && !is_hidden(path)) {
             collect_runs(&path, depth - 1, found);
         }
     }
@@ -157,11 +161,7 @@ fn collect_runs(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 fn random_key() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().fold(String::new(), |mut key, byte| {
-        // Writing to a `String` cannot fail.
-        let _ = write!(key, "{byte:02x}");
-        key
-    }))
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -226,7 +226,6 @@ fn policy_notices(series: &Series) -> Vec<Notice> {
     for name in series.column_names().filter(|name| name.starts_with("policy/")) {
         let values = series.values_of(name);
         let Some((policy, quantity)) = name["policy/".len()..].rsplit_once('/') else { continue };
-        let problem = |text: String, step: u64| Notice::problem(text, Some(step), None);
         match quantity {
             "entropy" => {
                 let start = values.first().map_or(0.0, |(_, value)| *value);
@@ -235,7 +234,7 @@ fn policy_notices(series: &Series) -> Vec<Notice> {
                     let text = format!(
                         "policy {policy}: entropy {value:.3} in step {step}, under a tenth of its start ({start:.3})"
                     );
-                    problem(text, *step)
+                    Notice::problem(text, Some(*step), None)
                 }));
             }
             "clip_frac_low" | "clip_frac_high" | "clip_frac_dual" => {
@@ -243,7 +242,7 @@ fn policy_notices(series: &Series) -> Vec<Notice> {
                 found.extend(high.map(|(step, value)| {
                     let percent = 100.0 * value;
                     let text = format!("policy {policy}: {percent:.0} % of tokens clipped in step {step}");
-                    problem(text, *step)
+                    Notice::problem(text, Some(*step), None)
                 }));
             }
             "grad_norm" => found.extend(first_spike(&values).map(|Spike { step, value, median, n }| {
@@ -251,7 +250,7 @@ fn policy_notices(series: &Series) -> Vec<Notice> {
                     "policy {policy}: gradient norm {value:.3} in step {step}, more than 10 times the median of the {n} steps \
                      before ({median:.3})"
                 );
-                problem(text, step)
+                Notice::problem(text, Some(step), None)
             })),
             _ => {}
         }
@@ -319,8 +318,8 @@ fn preemption_notices(series: &Series) -> Vec<Notice> {
     names.filter_map(|name: &str| {
         let values = series.values_of(name);
         let half = values.len() / 2;
-        let sum = |part: &[(u64, f64)]| part.iter().map(|(_, value)| value).sum::<f64>();
-        let (first, second) = (sum(&values[..half]), sum(&values[half..]));
+        let [first, second] = [&values[..half], &values[half..]]
+            .map(|part| part.iter().map(|(_, value)| value).sum::<f64>());
         let policy = name.strip_prefix("engine/")?.strip_suffix("/preemptions")?;
         (second > 2.0 * first && second > 0.0).then(|| {
             let text = format!(
@@ -359,8 +358,8 @@ fn fine_notices(series: &Series) -> Vec<Notice> {
 fn is_measured(series: &Series, name: &str) -> bool {
     let policy = name.strip_prefix("mismatch/").and_then(|name| name.strip_suffix("/logp_abs_max"));
     let pairs = policy.map(|policy| format!("policy/{policy}/pair_accuracy"));
-    let has = |name: &str| !series.values_of(name).is_empty();
-    has("rollout/episodes") && !pairs.is_some_and(|pairs| has(&pairs))
+    !series.values_of("rollout/episodes").is_empty()
+        && pairs.is_none_or(|pairs| series.values_of(&pairs).is_empty())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl::run_dir::TRAIN;
 use serde_json::Value;
@@ -61,11 +61,14 @@ impl WatchedRun {
         found
     }
 
+    fn lock_notices(&self) -> MutexGuard<'_, Option<(Lengths, Vec<Notice>)>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns what needs attention, most important first. Replies are read only if reward parts pay an agent.
     pub(crate) fn all_notices(&self) -> Vec<Notice> {
         let lengths = self.run.lock_content().content_lengths();
-        let known = || self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, notices)) = known().as_ref().filter(|(of, _)| *of == lengths) {
+        if let Some((_, notices)) = self.lock_notices().as_ref().filter(|(of, _)| *of == lengths) {
             return notices.clone();
         }
         let paid = {
@@ -81,7 +84,7 @@ impl WatchedRun {
             let warnings = &content.warnings;
             find_notices(&content.series, &Evidence { warnings, gain, fall, hacked: &hacked })
         };
-        *known() = Some((lengths, notices.clone()));
+        *self.lock_notices() = Some((lengths, notices.clone()));
         notices
     }
 
@@ -128,8 +131,9 @@ impl WatchedRun {
 
     /// Returns both configurations as text.
     pub(crate) fn configuration_texts(&self) -> Value {
-        let text = |file| fs::read_to_string(self.run.path().join(file)).unwrap_or_default();
-        object!({ "given": text("config.toml"), "resolved": text("resolved.toml") })
+        let [given, resolved] = ["config.toml", "resolved.toml"]
+            .map(|file| fs::read_to_string(self.run.path().join(file)).unwrap_or_default());
+        object!({ "given": given, "resolved": resolved })
     }
 
     /// Lists the groups of a step.

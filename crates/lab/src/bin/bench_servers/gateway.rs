@@ -97,8 +97,8 @@ impl Programs {
     async fn play_program(&self) -> Result<Vec<f64>, Failure> {
         let claimed = post_body(&self.url, "/claim", KEY, json!({"wait_s": 20})).await?;
         let episode = &claimed["episodes"][0];
-        let text = |key: &str| episode[key].as_str().unwrap_or_default().to_owned();
-        let (base, key) = (text("base_url"), text("api_key"));
+        let [base, key] = ["base_url", "api_key"]
+            .map(|name| episode[name].as_str().unwrap_or_default().to_owned());
         let chat = connect_client(&format!("{base}/chat/completions"), &key);
         let mut messages = vec![json!({"role": "user", "content": "What comes after 3, 4?"})];
         let mut latencies = Vec::with_capacity(CALLS);

@@ -134,8 +134,8 @@ fn draw_replies(seed: u64, reply: ReplyWriter) -> Vec<Value> {
 
 /// Returns one of the replies.
 fn draw_reply(seed: u64, i: usize, reply: ReplyWriter) -> Value {
-    let drawn = |i: usize, n: f64| (uniform_number(derive_seed(seed, 1), i as u64) * n) as u64 + 20;
-    let (loaves, kept) = (drawn(i / REPLIES, 900.0), drawn(TASKS + i, 40.0));
+    let [loaves, kept] = [(i / REPLIES, 900.0), (TASKS + i, 40.0)]
+        .map(|(at, n)| (uniform_number(derive_seed(seed, 1), at as u64) * n) as u64 + 20);
     let question = format!(
         "A baker makes {loaves} loaves in the morning and twice as many in the afternoon, and sells all of them but the few \
          that the children eat. Each loaf costs three coins. How many coins does the baker take in?"

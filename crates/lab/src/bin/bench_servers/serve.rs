@@ -27,20 +27,20 @@ pub(crate) async fn measure_serving(setup: &Setup) -> Result<Vec<Figure>, Failur
     let served = CompletionServer::start(setup).await?;
     let mut rates = [const { Vec::new() }; 3];
     for repeat in 0..=setup.repeats.get() as u64 {
-        let prompts = |kind: u64| served.draw_prompts(derive_seed(repeat, kind));
+        let [alone, whole, streamed] =
+            [0, 1, 2].map(|kind| served.draw_prompts(derive_seed(repeat, kind)));
         let seconds = [
-            served.time_engine(prompts(0)).await?,
-            served.time_clients(prompts(1), false).await?,
-            served.time_clients(prompts(2), true).await?,
+            served.time_engine(alone).await?,
+            served.time_clients(whole, false).await?,
+            served.time_clients(streamed, true).await?,
         ];
         for (rates, seconds) in rates.iter_mut().zip(seconds).filter(|_| repeat > 0) {
             rates.push((ROWS * REPLY) as f64 / seconds);
         }
     }
     let [engine, whole, streamed] = rates;
-    let share = |rates: &[f64]| rates.iter().zip(&engine).map(|(rate, of)| rate / of).collect();
-    let shares = [share(&whole), share(&streamed)];
-    let [whole_share, streamed_share] = shares;
+    let [whole_share, streamed_share] = [&whole, &streamed]
+        .map(|rates| rates.iter().zip(&engine).map(|(rate, of)| rate / of).collect());
     let unit = "new tokens/s";
     Ok(vec![
         Figure::new("the engine alone", unit, engine),
@@ -74,8 +74,8 @@ impl CompletionServer {
 
     /// Returns prompts that no other seed has, so that no cache helps.
     fn draw_prompts(&self, seed: u64) -> Vec<Vec<u32>> {
-        let prompt = |i| fixture::ids(derive_seed(seed, i), PROMPT, self.vocab);
-        (0..ROWS as u64).map(prompt).collect()
+        let seeds = (0..ROWS as u64).map(|i| derive_seed(seed, i));
+        seeds.map(|seed| fixture::ids(seed, PROMPT, self.vocab)).collect()
     }
 
     /// Returns the seconds of the engine.

@@ -156,15 +156,15 @@ async fn in_lock_step(
     let mut said: Replies = episodes.iter().map(|_| Vec::new()).collect();
     for turn in 0..CALLS.0 + CALLS.1 - 1 {
         let playing =
-            || episodes.iter().enumerate().filter_map(|(i, e)| Some((i, e, e.calls.get(turn)?)));
-        let replies = playing().map(|(i, episode, call)| {
+            episodes.iter().enumerate().filter_map(|(i, e)| Some((i, e, e.calls.get(turn)?)));
+        let replies = playing.clone().map(|(i, episode, call)| {
             call.request_reply(policy, episode.prompt_of_call(shared, turn, &said[i]))
         });
         let replies = try_join_all(replies).await?;
-        for ((i, ..), reply) in playing().zip(replies) {
+        for ((i, ..), reply) in playing.clone().zip(replies) {
             said[i].push(reply);
         }
-        join_all(playing().map(|(.., call)| tokio::time::sleep(call.tool))).await;
+        join_all(playing.map(|(.., call)| tokio::time::sleep(call.tool))).await;
     }
     Ok(said)
 }

@@ -372,7 +372,8 @@ pub(crate) static CLAIMS: [Claim; 7] = [
 impl Claim {
     /// Returns the first arm of each run.
     pub(crate) fn first_arms(&self) -> Vec<&'static Arm> {
-        let first = |at: usize| !self.arms[..at].iter().any(|arm| arm.run == self.arms[at].run);
-        (0..self.arms.len()).filter(|&at| first(at)).map(|at| &self.arms[at]).collect()
+        let arms = self.arms.iter().enumerate();
+        let first = arms.filter(|(at, arm)| self.arms[..*at].iter().all(|a| a.run != arm.run));
+        first.map(|(_, arm)| arm).collect()
     }
 }

@@ -66,9 +66,9 @@ impl TestVerdict {
 /// Compares two arms by the differences of runs with the same seed. `None` with fewer than two such seeds.
 pub(crate) fn compare_arms(test: &ClaimTest, outcomes: &Outcomes) -> Option<ArmComparison> {
     let (ours, theirs) = (outcomes.get(test.better)?, outcomes.get(test.other)?);
-    let pair =
-        |(seed, run): (&u64, &ArmOutcome)| test.measure.paired_values([run, theirs.get(seed)?]);
-    compare_pairs(&ours.iter().filter_map(pair).collect::<Vec<_>>(), test.measure)
+    let pairs =
+        ours.iter().filter_map(|(seed, run)| test.measure.paired_values([run, theirs.get(seed)?]));
+    compare_pairs(&pairs.collect::<Vec<_>>(), test.measure)
 }
 
 /// Returns the comparison of pairs of values.
@@ -82,11 +82,10 @@ fn compare_pairs(pairs: &[[f64; 2]], measure: Measure) -> Option<ArmComparison> 
         return None;
     }
     let n = pairs.len() as f64;
-    let mean = |side: usize| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n;
     let differences: Vec<f64> = pairs.iter().map(|[a, b]| a - b).collect();
     let difference = over_runs(&differences)?;
     Some(ArmComparison {
-        means: [mean(0), mean(1)],
+        means: [0, 1].map(|side| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n),
         difference,
         seeds: pairs.len(),
         verdict: TestVerdict::from_interval(difference, measure.sign()),

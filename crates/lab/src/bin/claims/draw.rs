@@ -69,20 +69,20 @@ fn claim_panels(claim: &Claim) -> Vec<ClaimPanel> {
         axis: "sampled tokens",
         curve: |run| run.steps.iter().map(|step| (step.tokens, step.reward)).collect(),
     }];
-    let tests = |measure| claim.tests.iter().any(|test| test.measure == measure);
-    if tests(Measure::Spikes) {
+    let mut measures = claim.tests.iter().map(|test| test.measure);
+    if measures.clone().any(|measure| measure == Measure::Spikes) {
         panels.push(ClaimPanel {
             title: "largest gradient norm of a policy",
             axis: "sampled tokens",
             curve: |run| {
-                let largest = |step: &crate::quantity::StepMetrics| {
-                    step.norms.values().copied().reduce(f64::max)
-                };
-                run.steps.iter().filter_map(|step| Some((step.tokens, largest(step)?))).collect()
+                let largest = run.steps.iter().filter_map(|step| {
+                    Some((step.tokens, step.norms.values().copied().reduce(f64::max)?))
+                });
+                largest.collect()
             },
         });
     }
-    if tests(Measure::RewardAtKl) {
+    if measures.any(|measure| measure == Measure::RewardAtKl) {
         panels.push(ClaimPanel { title: "reward", axis: "KL", curve: ArmOutcome::by_kl });
     }
     panels
@@ -112,12 +112,19 @@ fn mean_point(curves: &[Vec<(f64, f64)>], x: f64, at: f64) -> Option<[f64; 4]> {
     Some([x, mean(values)?, low, high])
 }
 
+/// Formats a point, by the left side of a diagram and the ends of its axes.
+fn point_text([x, y]: [f64; 2], left: f64, end: f64, [least, most]: [f64; 2]) -> String {
+    let (x, y) = (left + WIDTH * x / end, TOP + HEIGHT - HEIGHT * (y - least) / (most - least));
+    format!("{x:.1},{y:.1}")
+}
+
 /// Draws a frame with the ends of both axes, the ranges, and the lines above them.
 fn draw_panel(svg: &mut String, left: f64, panel: &ClaimPanel, lines: &[PanelCurve]) {
-    let points = || lines.iter().flatten();
-    let most = points().map(|point| point[3]).fold(1e-9, f64::max);
-    let least = points().map(|point| point[2]).fold(0.0, f64::min);
-    let end = points().map(|point| point[0]).fold(1e-9, f64::max);
+    let points = lines.iter().flatten();
+    let most = points.clone().map(|point| point[3]).fold(1e-9, f64::max);
+    let least = points.clone().map(|point| point[2]).fold(0.0, f64::min);
+    let end = points.map(|point| point[0]).fold(1e-9, f64::max);
+    let range = [least, most];
     let bottom = TOP + HEIGHT;
     let _ = writeln!(
         svg,
@@ -137,16 +144,10 @@ fn draw_panel(svg: &mut String, left: f64, panel: &ClaimPanel, lines: &[PanelCur
         panel.axis,
         if end < 10.0 { format!("{end:.3}") } else { format!("{end:.0}") },
     );
-    let point_text = |x: f64, y: f64| {
-        format!(
-            "{:.1},{:.1}",
-            left + WIDTH * x / end,
-            bottom - HEIGHT * (y - least) / (most - least)
-        )
-    };
     for (line, colour) in lines.iter().zip(COLOURS) {
-        let low = line.iter().map(|point| point_text(point[0], point[2]));
-        let high = line.iter().rev().map(|point| point_text(point[0], point[3]));
+        let low = line.iter().map(|point| point_text([point[0], point[2]], left, end, range));
+        let high =
+            line.iter().rev().map(|point| point_text([point[0], point[3]], left, end, range));
         let area: Vec<String> = low.chain(high).collect();
         let _ = writeln!(
             svg,
@@ -155,7 +156,8 @@ fn draw_panel(svg: &mut String, left: f64, panel: &ClaimPanel, lines: &[PanelCur
         );
     }
     for (line, colour) in lines.iter().zip(COLOURS) {
-        let means: Vec<String> = line.iter().map(|point| point_text(point[0], point[1])).collect();
+        let means = line.iter().map(|point| point_text([point[0], point[1]], left, end, range));
+        let means: Vec<String> = means.collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>",

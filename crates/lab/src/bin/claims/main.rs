@@ -119,29 +119,30 @@ fn format_report(claims: &[&'static Claim], arguments: &ClaimArguments) -> Resul
     Ok(text)
 }
 
+fn replace_block(page: &str, name: &str, block: &str) -> Result<String> {
+    table::replace_marked(page, name, block.trim_end()).map_err(|problem| anyhow!(problem))
+}
+
 /// Writes the tables of the claims and the summary into a page, and the drawings beside it.
 fn write_page(page: &Path, claims: &[&'static Claim], arguments: &ClaimArguments) -> Result<()> {
     let images = page.parent().unwrap_or(Path::new("")).join("img/claims");
     fs::create_dir_all(&images)?;
     let mut text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let mut all = Vec::new();
-    for claim in &CLAIMS {
-        all.push(read_outcomes(claim, arguments)?);
-    }
-    let replace = |text: &str, name: &str, with: &str| {
-        table::replace_marked(text, name, with.trim_end()).map_err(|problem| anyhow!(problem))
-    };
-    let chosen = |claim: &Claim| claims.iter().any(|other| other.name == claim.name);
-    for (claim, outcomes) in CLAIMS.iter().zip(&all).filter(|(claim, _)| chosen(claim)) {
+    let all = CLAIMS.iter().map(|claim| read_outcomes(claim, arguments));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    for (claim, outcomes) in CLAIMS.iter().zip(&all) {
+        if claims.iter().all(|other| other.name != claim.name) {
+            continue;
+        }
         let mut block = table::format_tables(claim, outcomes);
         if !outcomes.is_empty() {
             let image = format!("{}.svg", claim.name);
             fs::write(images.join(&image), draw::draw_claim(claim, outcomes))?;
             block = format!("![Curves of the arms](img/claims/{image})\n\n{block}");
         }
-        text = replace(&text, claim.name, &block)?;
+        text = replace_block(&text, claim.name, &block)?;
     }
-    text = replace(&text, "summary", &table::format_summary(&all, &text))?;
+    text = replace_block(&text, "summary", &table::format_summary(&all, &text))?;
     Ok(fs::write(page, text)?)
 }
 

@@ -83,8 +83,7 @@ impl Measure {
             Self::Reward => runs.map(|run| mean(run.steps.iter().map(|step| step.reward))),
             Self::Drops => runs.map(|run| Some(count_drops(&run.step_rewards()) as f64)),
             Self::Spikes => {
-                let count = |norms: &Vec<f64>| count_spikes(norms) as f64;
-                runs.map(|run| mean(run.gradient_norms().iter().map(count)))
+                runs.map(|run| mean(run.gradient_norms().iter().map(|n| count_spikes(n) as f64)))
             }
             Self::Peak => runs.map(|run| {
                 run.gradient_norms().iter().filter_map(|n| relative_peak(n)).reduce(f64::max)
@@ -121,6 +120,10 @@ impl ArmOutcome {
     }
 }
 
+fn metric_value(row: &BTreeMap<String, Value>, name: &str) -> Option<f64> {
+    row.get(name).and_then(Value::as_f64)
+}
+
 /// Reads the steps of a run, with the given metric times a factor as the reward.
 ///
 /// # Errors
@@ -130,17 +133,17 @@ pub(crate) fn read_steps(metrics: &str, (reward, factor): (&str, f64)) -> Result
     let (mut steps, mut tokens): (Vec<StepMetrics>, f64) = (Vec::new(), 0.0);
     for line in metrics.lines() {
         let row: BTreeMap<String, Value> = serde_json::from_str(line)?;
-        let value = |name: &str| row.get(name).and_then(Value::as_f64);
         // Rows of evaluations have no episodes of training.
-        if value("rollout/episodes").is_none() {
+        if metric_value(&row, "rollout/episodes").is_none() {
             continue;
         }
         for seat in row.keys().filter_map(|name| name.strip_suffix("/completion_tokens_mean")) {
-            let of = |what: &str| value(&format!("{seat}/{what}")).unwrap_or(0.0);
-            tokens += of("turns") * of("completion_tokens_mean");
+            let [turns, mean] = ["turns", "completion_tokens_mean"]
+                .map(|what| metric_value(&row, &format!("{seat}/{what}")).unwrap_or(0.0));
+            tokens += turns * mean;
         }
         // A part that no episode of the step earned has no metric.
-        let reward = match value(reward) {
+        let reward = match metric_value(&row, reward) {
             Some(reward) => reward,
             None if reward.starts_with("rollout/reward/") => 0.0,
             None => return Err(anyhow::anyhow!("step {} has no `{reward}`", steps.len() + 1)),
@@ -161,8 +164,11 @@ pub(crate) fn read_steps(metrics: &str, (reward, factor): (&str, f64)) -> Result
 
 /// Returns a metric of each policy. `what` is the end of its name.
 fn policy_values(row: &BTreeMap<String, Value>, what: &str) -> BTreeMap<String, f64> {
-    let name = |name: &str| Some(name.strip_prefix("policy/")?.strip_suffix(what)?.to_owned());
-    row.iter().filter_map(|(key, value)| Some((name(key)?, value.as_f64()?))).collect()
+    let values = row.iter().filter_map(|(key, value)| {
+        let policy = key.strip_prefix("policy/")?.strip_suffix(what)?;
+        Some((policy.to_owned(), value.as_f64()?))
+    });
+    values.collect()
 }
 
 /// Returns the mean; `None` without a value.
@@ -184,15 +190,19 @@ fn median(values: &[f64]) -> Option<f64> {
     Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
 }
 
+fn values_before(values: &[f64], at: usize) -> &[f64] {
+    &values[at.saturating_sub(WINDOW)..at]
+}
+
 /// Returns the number of values that are far above those before them.
 ///
 /// ```text
 /// spike at t:  xₜ > 3 · median(xₜ₋₁₀ .. xₜ₋₁)        with at least 5 earlier values
 /// ```
 fn count_spikes(values: &[f64]) -> usize {
-    let usual = |at: usize| median(&values[at.saturating_sub(WINDOW)..at]);
-    let spikes = (FEWEST..values.len())
-        .filter(|&at| usual(at).is_some_and(|usual| values[at] > SPIKE * usual));
+    let spikes = (FEWEST..values.len()).filter(|&at| {
+        median(values_before(values, at)).is_some_and(|usual| values[at] > SPIKE * usual)
+    });
     spikes.count()
 }
 
@@ -202,9 +212,10 @@ fn count_spikes(values: &[f64]) -> usize {
 /// drop at t:  xₜ < mean(xₜ₋₁₀ .. xₜ₋₁) - 0.2         with at least 5 earlier values
 /// ```
 fn count_drops(values: &[f64]) -> usize {
-    let usual = |at: usize| mean(values[at.saturating_sub(WINDOW)..at].iter().copied());
-    let drops = (FEWEST..values.len())
-        .filter(|&at| usual(at).is_some_and(|usual| values[at] < usual - DROP));
+    let drops = (FEWEST..values.len()).filter(|&at| {
+        let usual = mean(values_before(values, at).iter().copied());
+        usual.is_some_and(|usual| values[at] < usual - DROP)
+    });
     drops.count()
 }
 
@@ -220,8 +231,8 @@ fn relative_peak(values: &[f64]) -> Option<f64> {
 /// sₜ = mean(xₜ₋₄ .. xₜ)
 /// ```
 fn moving_average(values: &[f64]) -> Vec<f64> {
-    let window = |at: usize| values[(at + 1).saturating_sub(SMOOTH)..=at].iter().copied();
-    (0..values.len()).filter_map(|at| mean(window(at))).collect()
+    let windows = (0..values.len()).map(|at| &values[(at + 1).saturating_sub(SMOOTH)..=at]);
+    windows.filter_map(|window| mean(window.iter().copied())).collect()
 }
 
 /// Returns the value of a curve at `x`, by linear interpolation at the first point that reaches it; `None` beyond the

@@ -112,12 +112,12 @@ impl TrainingRun {
         arguments: &ClaimArguments,
         registry: &Registry,
     ) -> Result<(Plan, Vec<(&'static str, Plan)>)> {
-        let plan = |set| resolve_plan(&self.team_sources(set, arguments), registry);
         let played = self.arms_of_run().map(|arm| {
             let set = if arm.played.is_empty() { arm.set } else { arm.played };
-            Ok((arm.name, plan(set)?))
+            Ok((arm.name, resolve_plan(&self.team_sources(set, arguments), registry)?))
         });
-        Ok((plan(self.arm.set)?, played.collect::<Result<_>>()?))
+        let trained = resolve_plan(&self.team_sources(self.arm.set, arguments), registry)?;
+        Ok((trained, played.collect::<Result<_>>()?))
     }
 
     /// Describes everything that the results depend on.

@@ -48,7 +48,6 @@ pub(crate) fn format_summary(outcomes: &[Outcomes], page: &str) -> String {
             .to_owned();
     for (claim, outcomes) in CLAIMS.iter().zip(outcomes) {
         let comparisons = compare_claim(claim, outcomes);
-        let with = |verdict| names_with_verdict(claim, &comparisons, verdict);
         let budget = match claim.budget {
             RunBudget::Steps(steps) => format!("{steps} steps of equally many episodes"),
             RunBudget::Tokens(tokens) => format!("{tokens} sampled tokens"),
@@ -59,14 +58,9 @@ pub(crate) fn format_summary(outcomes: &[Outcomes], page: &str) -> String {
             text += &format!("{line}\n");
             continue;
         }
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(
-            text,
-            "{start}{} | {} | {} |",
-            with(TestVerdict::Shown),
-            with(TestVerdict::NotShown),
-            with(TestVerdict::Opposite),
-        );
+        let verdicts = [TestVerdict::Shown, TestVerdict::NotShown, TestVerdict::Opposite];
+        let names = verdicts.map(|verdict| names_with_verdict(claim, &comparisons, verdict));
+        text += &format!("{start}{} |\n", names.join(" | "));
     }
     text
 }
@@ -88,9 +82,9 @@ fn names_with_verdict(
 
 /// Names a test among those of its claim: its quantity, and the arms where they differ.
 fn name_test(claim: &Claim, test: &ClaimTest) -> String {
-    let others = |of: fn(&ClaimTest) -> &str| claim.tests.iter().any(|other| of(other) != of(test));
     let mut name = test.measure.name().to_owned();
-    if others(|test| test.better) || others(|test| test.other) {
+    let mut others = claim.tests.iter();
+    if others.any(|other| (other.better, other.other) != (test.better, test.other)) {
         let _ = write!(name, " ({} against {})", test.better, test.other); // a `String` takes everything
     }
     name
@@ -133,30 +127,36 @@ const fn decimal_places(measure: Measure) -> usize {
 
 /// Formats the means of an arm over its runs.
 fn arm_row(arm: &Arm, runs: &[&ArmOutcome]) -> String {
-    let over =
-        |value: &dyn Fn(&ArmOutcome) -> Option<f64>| mean(runs.iter().filter_map(|run| value(run)));
-    let own = |measure: Measure| over(&|run| Some(measure.paired_values([run, run])?[0]));
-    let shown = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
-    };
-    let rewards = |of: fn(&[f64]) -> &[f64]| {
-        shown(over(&|run| mean(of(&run.step_rewards()).iter().copied())), 2)
-    };
-    let first = rewards(|all| &all[..all.len().min(ENDS)]);
-    let last = rewards(|all| &all[all.len().saturating_sub(ENDS)..]);
-    let kl = over(&|run| run.by_kl().last().map(|end| end.0)).filter(|kl| *kl > 0.0);
+    let rewards: Vec<Vec<f64>> = runs.iter().map(|run| run.step_rewards()).collect();
+    let first = rewards.iter().map(|all| &all[..all.len().min(ENDS)]);
+    let last = rewards.iter().map(|all| &all[all.len().saturating_sub(ENDS)..]);
+    let first = mean(first.filter_map(|part| mean(part.iter().copied())));
+    let last = mean(last.filter_map(|part| mean(part.iter().copied())));
+    let kl = mean(runs.iter().filter_map(|run| run.by_kl().last().map(|end| end.0)));
+    let steps = mean(runs.iter().map(|run| run.steps.len() as f64));
+    let tokens = mean(runs.iter().filter_map(|run| run.steps.last().map(|step| step.tokens)));
     format!(
-        "| {} | {} | {} | {first}, {last} | {} | {} | {} | {} | {} | {} |\n",
+        "| {} | {} | {} | {}, {} | {} | {} | {} | {} | {} | {} |\n",
         arm.name,
-        shown(own(Measure::Solved), 3),
-        shown(own(Measure::Reward), 3),
-        shown(own(Measure::Drops), 2),
-        shown(own(Measure::Spikes), 2),
-        shown(own(Measure::Peak), 2),
-        shown(kl, 4),
-        shown(over(&|run| Some(run.steps.len() as f64)), 0),
-        shown(over(&|run| run.steps.last().map(|step| step.tokens)), 0),
+        mean_text(own_mean(runs, Measure::Solved), 3),
+        mean_text(own_mean(runs, Measure::Reward), 3),
+        mean_text(first, 2),
+        mean_text(last, 2),
+        mean_text(own_mean(runs, Measure::Drops), 2),
+        mean_text(own_mean(runs, Measure::Spikes), 2),
+        mean_text(own_mean(runs, Measure::Peak), 2),
+        mean_text(kl.filter(|kl| *kl > 0.0), 4),
+        mean_text(steps, 0),
+        mean_text(tokens, 0),
     )
+}
+
+fn own_mean(runs: &[&ArmOutcome], measure: Measure) -> Option<f64> {
+    mean(runs.iter().filter_map(|run| Some(measure.paired_values([run, run])?[0])))
+}
+
+fn mean_text(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// Formats the settings of an arm, and those of its evaluation.
@@ -173,6 +173,10 @@ fn list_settings(set: SettingLists) -> String {
     set.join(", ")
 }
 
+fn split_at_mark<'p>(page: &'p str, mark: &str) -> Result<(&'p str, &'p str), String> {
+    page.split_once(mark).ok_or_else(|| format!("the page has no line `{}`", mark.trim()))
+}
+
 /// Replaces the text between the marks of a name.
 ///
 /// # Errors
@@ -180,9 +184,8 @@ fn list_settings(set: SettingLists) -> String {
 /// The name, if a mark is missing.
 pub(crate) fn replace_marked(page: &str, name: &str, text: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->"));
-    let missing = |mark: &str| format!("the page has no line `{}`", mark.trim());
-    let (before, rest) = page.split_once(&begin).ok_or_else(|| missing(&begin))?;
-    let (_, after) = rest.split_once(&end).ok_or_else(|| missing(&end))?;
+    let (before, rest) = split_at_mark(page, &begin)?;
+    let (_, after) = split_at_mark(rest, &end)?;
     Ok(format!("{before}{begin}\n{text}\n{end}{after}"))
 }
 

@@ -54,9 +54,8 @@ fn main() -> Result<()> {
     fs::create_dir_all(&arguments.out)?;
     let mut rows = Vec::new();
     for (name, path) in examples {
-        let run = || train_example(&name, &path, &arguments, &registry);
-        let row =
-            measure::catch_panic(run).unwrap_or_else(|error| ExampleRow::failed_row(&name, &error));
+        let row = measure::catch_panic(|| train_example(&name, &path, &arguments, &registry))
+            .unwrap_or_else(|error| ExampleRow::failed_row(&name, &error));
         eprintln!("{}", row.format_line());
         rows.push(row);
         fs::write(arguments.out.join("table.md"), format_table(&rows))?;
@@ -77,8 +76,8 @@ fn chosen_examples(names: &[String]) -> Result<Vec<(String, PathBuf)>> {
         }
     }
     all.sort();
-    let known = |name: &&String| all.iter().any(|(known, _)| known == *name);
-    if let Some(name) = names.iter().find(|name| !known(name)) {
+    let mut unknown = names.iter().filter(|name| all.iter().all(|(known, _)| known != *name));
+    if let Some(name) = unknown.next() {
         let all: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
         bail!("no example is called `{name}`; there are {}", all.join(", "));
     }

@@ -32,15 +32,16 @@ impl ExampleRow {
     ) -> Result<Self> {
         let rows: Vec<Value> =
             metrics.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-        let of = |name: &str| rows.iter().filter_map(|row| row[name].as_f64()).collect::<Vec<_>>();
-        let rewards = of("rollout/score_mean");
+        let [rewards, flat] = ["rollout/score_mean", "group/flat_steps"]
+            .map(|name| rows.iter().filter_map(|row| row[name].as_f64()).collect::<Vec<_>>());
         let tenth = rewards.len().div_ceil(10);
-        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        let [first, last] = [&rewards[..tenth], &rewards[rewards.len() - tenth..]]
+            .map(|part| part.iter().sum::<f64>() / part.len() as f64);
         let run = ExampleRun {
             orchestra: plan.orchestra.name.clone(),
             environment: plan.environment.name.clone(),
-            reward: (mean(&rewards[..tenth]), mean(&rewards[rewards.len() - tenth..])),
-            flat: of("group/flat_steps").into_iter().filter(|flat| *flat > 0.0).count(),
+            reward: (first, last),
+            flat: flat.into_iter().filter(|flat| *flat > 0.0).count(),
             trained,
         };
         Ok(Self { example: example.to_owned(), outcome: Ok(run) })

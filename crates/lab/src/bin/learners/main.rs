@@ -30,9 +30,10 @@ fn main() -> Result<()> {
     let (mut rows, mut before) = (Vec::new(), BTreeMap::new());
     for preset in presets {
         for seed in 0..arguments.seeds {
-            let run = || train_preset(preset, seed, &arguments, &registry, &mut before);
-            let row = measure::catch_panic(run)
-                .unwrap_or_else(|error| PresetRow::failed_row(preset, seed, &error));
+            let row = measure::catch_panic(|| {
+                train_preset(preset, seed, &arguments, &registry, &mut before)
+            });
+            let row = row.unwrap_or_else(|error| PresetRow::failed_row(preset, seed, &error));
             eprintln!("{}", row.format_line());
             rows.push(row);
             fs::write(arguments.out.join("table.md"), format_table(&rows))?;

@@ -144,7 +144,7 @@ fn turn_messages(turn: &Turn) -> Vec<Message> {
 
 /// Pairs a reply with the next different one of the same agent.
 fn preference_pair(turns: &[Turn], at: usize, turn: &Turn) -> Option<Value> {
-    let other = |other: &&Turn| other.seat == turn.seat && other.reply != turn.reply;
-    let other = turns[at + 1..].iter().chain(&turns[..at]).find(other)?;
+    let mut others = turns[at + 1..].iter().chain(&turns[..at]);
+    let other = others.find(|other| other.seat == turn.seat && other.reply != turn.reply)?;
     Some(json!({ "prompt": turn.prompt, "chosen": turn.reply, "rejected": other.reply }))
 }

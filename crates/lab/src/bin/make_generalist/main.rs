@@ -68,10 +68,9 @@ async fn stage_turns(stage: &TeachingStage, noise: f64) -> Result<Vec<maverl::tr
     let dir = maverl_lab::examples_dir();
     let mut examples: Vec<PathBuf> =
         fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    let run = |path: &PathBuf| {
+    examples.retain(|path| {
         path.extension().is_some_and(|end| end == "toml") && !path.ends_with("Cargo.toml")
-    };
-    examples.retain(run);
+    });
     examples.sort();
     let each = stage.row_count().div_ceil(examples.len());
     let mut turns = Vec::new();

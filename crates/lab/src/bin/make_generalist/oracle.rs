@@ -102,11 +102,12 @@ fn draw_tasks(plan: &Plan, n: usize, seed: u64) -> Result<Vec<Task>> {
 impl TaskOracle {
     /// Replies to a conversation that ends with the prompt of a request.
     fn respond(&self, ask: &Ask, messages: &[Message]) -> Response {
-        let by = |role| messages.iter().filter(move |message| message.role == role);
+        let [mut users, assistants] = [Role::User, Role::Assistant]
+            .map(|role| messages.iter().filter(move |message| message.role == role));
         let seen: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
-        let asked = by(Role::User).next_back().map_or("", |message| message.content.as_str());
+        let asked = users.next_back().map_or("", |message| message.content.as_str());
         let (seen, mut draw) = (seen.join("\n"), SplitMix64::new(ask.seed));
-        let reply = self.next_call(&seen, by(Role::Assistant).count(), &mut draw);
+        let reply = self.next_call(&seen, assistants.count(), &mut draw);
         Response::text(reply.unwrap_or_else(|| self.write_reply(&seen, asked, &mut draw)))
     }
 

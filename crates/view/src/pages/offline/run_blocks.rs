@@ -186,9 +186,9 @@ fn choose_rows(index: &RowIndex, choice: &PageChoice) -> Vec<usize> {
             tasks.entry(index.task_and_score(at).0).or_default().push(at);
         }
         groups.extend(tasks.into_values().map(|rows| {
-            let scores = || rows.iter().map(|at| index.task_and_score(*at).1);
-            let spread =
-                scores().fold(f64::NEG_INFINITY, f64::max) - scores().fold(f64::INFINITY, f64::min);
+            let scores = rows.iter().map(|at| index.task_and_score(*at).1);
+            let most = scores.clone().fold(f64::NEG_INFINITY, f64::max);
+            let spread = most - scores.fold(f64::INFINITY, f64::min);
             (if spread.is_finite() { spread } else { 0.0 }, rows)
         }));
     }

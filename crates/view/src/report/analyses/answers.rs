@@ -61,16 +61,18 @@ pub(crate) fn reply_parts(reply: &str) -> BTreeMap<String, u64> {
     let ends = reply.match_indices("</").map(|(at, _)| &reply[at + 2..]);
     let names = ends.filter_map(|rest| rest.split('>').next()).filter(|name| is_tag_name(name));
     let names: BTreeSet<String> = collect_into(names.map(str::to_ascii_lowercase).take(TAGS));
-    let content = |name: String| Some((name.clone(), text_hash(tag(reply, &name).ok()?)));
-    collect_into(
-        names.into_iter().filter_map(content).chain([(WHOLE.to_owned(), text_hash(reply))]),
-    )
+    let contents = names.into_iter().filter_map(|name| {
+        let hash = text_hash(tag(reply, &name).ok()?);
+        Some((name, hash))
+    });
+    collect_into(contents.chain([(WHOLE.to_owned(), text_hash(reply))]))
 }
 
 /// Returns true for a text that may be the name of a tag.
 fn is_tag_name(name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    !name.is_empty() && name.len() <= NAME && name.chars().all(is_part)
+    !name.is_empty()
+        && name.len() <= NAME
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
 /// Answers of episodes.
@@ -96,9 +98,9 @@ impl<'e> EpisodeAnswers<'e> {
             let known = outcomes.entry((one.task, answer)).or_insert(Some(one.solved));
             *known = known.filter(|solved| *solved == one.solved);
         }
-        let turns = || episodes.iter().flat_map(|one| &one.turns);
+        let turns = episodes.iter().flat_map(|one| &one.turns);
         let names: BTreeSet<&str> =
-            collect_into(turns().flat_map(|turn| turn.parts.keys().map(String::as_str)));
+            collect_into(turns.flat_map(|turn| turn.parts.keys().map(String::as_str)));
         // The whole reply is the last choice.
         let part = names.into_iter().rev().find(|name| is_answer(episodes, name));
         let (judged, judges) = (BTreeMap::new(), BTreeSet::new());
@@ -124,9 +126,9 @@ impl<'e> EpisodeAnswers<'e> {
             }
         }
         for ((seat, line, paid), answer) in open {
-            let its = || known.range((seat, line, i64::MIN)..=(seat, line, i64::MAX));
-            let sides = [0, 1].map(|side| its().map(|(_, n)| n[side]).sum::<usize>());
-            let is_judge = its().all(|(_, n)| n.contains(&0)) && sides.iter().all(|n| *n >= JUDGED);
+            let mut its = known.range((seat, line, i64::MIN)..=(seat, line, i64::MAX));
+            let sides = [0, 1].map(|side| its.clone().map(|(_, n)| n[side]).sum::<usize>());
+            let is_judge = its.all(|(_, n)| n.contains(&0)) && sides.iter().all(|n| *n >= JUDGED);
             let Some([right, _]) = known.get(&(seat, line, paid)).filter(|_| is_judge) else {
                 continue;
             };
@@ -198,13 +200,18 @@ impl<'e> EpisodeAnswers<'e> {
     }
 }
 
+fn list_counts(counts: &BTreeMap<String, usize>) -> String {
+    counts.iter().map(|(seat, n)| format!("{seat} ({n})")).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns true if a part is the answer of every episode that has one: that of the last reply with the part.
 fn is_answer(episodes: &[AnsweredEpisode], name: &str) -> bool {
     let mut answered = episodes.iter().filter(|one| one.answer.is_some()).peekable();
-    let last = |one: &AnsweredEpisode| {
-        one.turns.iter().rev().find_map(|turn| turn.parts.get(name).copied())
-    };
-    answered.peek().is_some() && answered.all(|one| last(one) == one.answer)
+    answered.peek().is_some()
+        && answered.all(|one| {
+            let last = one.turns.iter().rev().find_map(|turn| turn.parts.get(name).copied());
+            last == one.answer
+        })
 }
 
 /// Episodes with more than one answer.
@@ -248,8 +255,8 @@ impl Replaced {
         }
         self.lost += 1;
         *self.by.entry(one.turns[last.turn].seat.clone()).or_default() += 1;
-        let gives = |turn: &usize| given.iter().any(|of| of.turn == *turn);
-        let between = (first.turn..last.turn).filter(|turn| !gives(turn));
+        let between =
+            (first.turn..last.turn).filter(|turn| given.iter().all(|of| of.turn != *turn));
         let seats: BTreeSet<&String> = collect_into(between.map(|turn| &one.turns[turn].seat));
         for seat in seats {
             *self.after.entry(seat.clone()).or_default() += 1;
@@ -259,9 +266,6 @@ impl Replaced {
     fn summary(&self, judges: &BTreeSet<String>) -> Value {
         let Self { episodes, right, wrong, judged, solved, lost, mended, .. } = *self;
         let (unknown, unchanged) = (episodes - right - wrong, right - lost);
-        let list = |of: &BTreeMap<String, usize>| {
-            of.iter().map(|(seat, n)| format!("{seat} ({n})")).collect::<Vec<_>>().join(", ")
-        };
         let mut text = format!(
             "Answers: {lost} of {right} right first answers were replaced by wrong ones, {mended} of {wrong} wrong ones by right \
              ones. So {solved} of the {episodes} episodes with more than one answer are solved: {unchanged} after a right first answer, \
@@ -273,9 +277,9 @@ impl Replaced {
         }
         text.push('.');
         if lost > 0 {
-            text += &format!(" Right ones were replaced by {}", list(&self.by));
+            text += &format!(" Right ones were replaced by {}", list_counts(&self.by));
             if !self.after.is_empty() {
-                text += &format!(", after replies of {}", list(&self.after));
+                text += &format!(", after replies of {}", list_counts(&self.after));
             }
             text.push('.');
         }

@@ -32,14 +32,13 @@ pub(crate) fn score_change(
         names.into_iter().map(|name| source_change(name, [now, before], [all, old])).collect();
     let new = sources.iter().filter(|of| of.before.episodes == 0).map(|of| of.within).sum();
     let by = all.score - old.score;
-    let scored = |of: &[ScoredEpisode]| {
-        of.iter().map(|one| (one.task, one.score)).collect::<Vec<ScoredTask>>()
-    };
+    let [new_scores, old_scores] =
+        [now, before].map(|of| of.iter().map(|one| (one.task, one.score)).collect::<Vec<_>>());
     let mut change = ScoreChange {
         now: all.score,
         before: old.score,
         by,
-        interval: score_interval(&scored(now), &scored(before), by),
+        interval: score_interval(&new_scores, &old_scores, by),
         mix: sources.iter().map(|of| of.mix).sum(),
         new,
         terms: change_terms(now, before, &sources),
@@ -62,17 +61,17 @@ fn source_change(
     [now, before]: [&[ScoredEpisode]; 2],
     [all, old]: [ScorePart; 2],
 ) -> SourceChange {
-    let share = |part: ScorePart, whole: ScorePart| part.episodes as f64 / whole.episodes as f64;
-    let part = |of: &[ScoredEpisode]| mean_score(of.iter().filter(|one| one.source == name));
-    let (is, was) = (part(now), part(before));
+    let [is, was] = [now, before].map(|of| mean_score(of.iter().filter(|one| one.source == name)));
+    let [is_share, was_share] =
+        [(is, all), (was, old)].map(|(part, whole)| part.episodes as f64 / whole.episodes as f64);
     let usual = if was.episodes > 0 { was.score } else { old.score };
     SourceChange {
         source: name.to_owned(),
         now: is,
         before: was,
         tasks: [count_tasks(now, name), count_tasks(before, name)],
-        mix: (share(is, all) - share(was, old)) * (usual - old.score),
-        within: share(is, all) * (is.score - usual),
+        mix: (is_share - was_share) * (usual - old.score),
+        within: is_share * (is.score - usual),
     }
 }
 

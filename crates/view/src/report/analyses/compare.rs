@@ -73,10 +73,12 @@ type Shares = [BTreeMap<String, f64>; 2];
 
 /// Returns the difference of the gains over training of two runs, paired by task; null if no task is in all four evaluations.
 fn gain_difference(one: &Shares, other: &Shares) -> Value {
-    let gain = |[before, after]: &Shares, task| Some(after.get(task)? - before.get(task)?);
-    let tasks = one[1].keys();
-    let differences: Vec<f64> =
-        tasks.filter_map(|task| Some(gain(other, task)? - gain(one, task)?)).collect();
+    let differences = one[1].keys().filter_map(|task| {
+        let [gain, other] =
+            [one, other].map(|[before, after]: &Shares| Some(after.get(task)? - before.get(task)?));
+        Some(other? - gain?)
+    });
+    let differences: Vec<f64> = differences.collect();
     if differences.is_empty() {
         return Value::Null;
     }
@@ -106,17 +108,17 @@ fn other_values(keys: &BTreeMap<String, Vec<Value>>, i: usize) -> String {
 
 /// Describes a set of runs that differ in the seed only.
 fn seed_set(facts: &[WholeFiles], members: &[usize], pairs: &[Value]) -> Value {
-    let after = |i: &usize| facts[*i].after["sampled"]["overall"]["avg"]["mean"].as_f64();
-    let results: Vec<Option<f64>> = members.iter().map(after).collect();
+    let afters = members.iter().map(|i| &facts[*i].after["sampled"]["overall"]["avg"]["mean"]);
+    let results: Vec<Option<f64>> = afters.map(Value::as_f64).collect();
     let known: Vec<f64> = results.iter().copied().flatten().collect();
     let interval = over_runs(&known).filter(|_| known.len() > 1).map(within_shares);
-    let differ = |what, key| differing_runs(what, key, members, pairs);
-    let gain = differ("Gain over training", "gain");
+    let score = differing_runs("Held-out score after training", "difference", members, pairs);
+    let gain = differing_runs("Gain over training", "gain", members, pairs);
     let equal = start_equal(members.iter().map(|i| &facts[*i].provenance["weights"]));
     let note = "Their starting weights are equal, so their scores before training differ by sampling alone, and the scores after \
                 it tell more than the gains.";
     let note = (equal && gain.is_some()).then_some(note);
-    let text = [differ("Held-out score after training", "difference"), gain];
+    let text = [score, gain];
     object!({
         "members": members,
         "after": results,
@@ -142,20 +144,20 @@ fn start_equal<'v>(mut weights: impl Iterator<Item = &'v Value>) -> bool {
 
 /// Says which runs of a set differ beyond chance in a quantity of their pairs; `None` if no pair has it.
 fn differing_runs(what: &str, key: &str, members: &[usize], pairs: &[Value]) -> Option<String> {
-    let letter = |run: usize| char::from(b'A' + run as u8);
     let (mut known, mut apart) = (0, Vec::new());
     for pair in pairs {
-        let run = |at: usize| pair["runs"][at].as_u64().map(|run| run as usize);
-        let (Some(first), Some(second)) = (run(0), run(1)) else { continue };
-        let end = |name: &str| pair[key][name].as_f64();
-        let (Some(low), Some(high)) = (end("low"), end("high")) else { continue };
+        let runs = [0, 1].map(|at| pair["runs"][at].as_u64().map(|run| run as usize));
+        let [Some(first), Some(second)] = runs else { continue };
+        let ends = ["low", "high"].map(|name| pair[key][name].as_f64());
+        let [Some(low), Some(high)] = ends else { continue };
         if !members.contains(&first) || !members.contains(&second) {
             continue;
         }
         known += 1;
         if low > 0.0 || high < 0.0 {
             let side = if low > 0.0 { "higher" } else { "lower" };
-            apart.push(format!("{} {side} than {}", letter(second), letter(first)));
+            let [first, second] = [first, second].map(|run| char::from(b'A' + run as u8));
+            apart.push(format!("{second} {side} than {first}"));
         }
     }
     let found = if apart.is_empty() {
@@ -214,11 +216,9 @@ fn compare_pair(
     let interval = paired_interval(&differences);
     let changed = both.iter().filter(|(_, a, b)| listed && a != b).take(TASKS);
     // An episode of each that shows the difference: solved in the run that solves more.
-    let episode = |run: &ReportedRun, task: &str, solved| {
-        run.lock_content().index.with_outcome("after", task, solved)
-    };
     let changed = changed.map(|&(task, a, b)| {
-        let episodes = [episode(one, task, a > b), episode(other, task, b > a)];
+        let episodes = [(one, a > b), (other, b > a)]
+            .map(|(run, solved)| run.lock_content().index.with_outcome("after", task, solved));
         object!({ "task": task, "shares": [a, b], "episodes": episodes })
     });
     object!({

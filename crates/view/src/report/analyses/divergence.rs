@@ -150,8 +150,7 @@ pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<Divergence> 
 
 /// Returns true if some of the episodes are solved and others are not.
 fn is_mixed(its: &[usize], played: &[Played]) -> bool {
-    let solved = |i: &usize| played[*i].solved;
-    its.iter().any(solved) && !its.iter().all(solved)
+    (1..its.len()).contains(&its.iter().filter(|i| played[**i].solved).count())
 }
 
 /// Returns the hash of a value.
@@ -227,23 +226,22 @@ fn find_divergence(one: &[TurnKey], other: &[TurnKey]) -> (usize, Cause) {
     (2 * one.len().min(other.len()), Cause::new(kind, None))
 }
 
+fn count_causes(causes: &[Cause], kinds: &[CauseKind]) -> usize {
+    causes.iter().filter(|cause| kinds.contains(&cause.kind)).count()
+}
+
 /// Describes which agent loses most of the tasks of some episodes, that none stands out, or that it cannot be known, with
 /// the numbers.
 pub(crate) fn loss_summary(causes: &[Cause]) -> Value {
-    let mut counts: BTreeMap<&Cause, usize> = BTreeMap::new();
-    causes.iter().for_each(|cause| *counts.entry(cause).or_default() += 1);
     let mut seats: BTreeMap<&str, usize> = BTreeMap::new();
-    for (cause, n) in &counts {
-        if let Some(seat) = &cause.seat {
-            *seats.entry(seat).or_default() += n;
-        }
+    for seat in causes.iter().filter_map(|cause| cause.seat.as_deref()) {
+        *seats.entry(seat).or_default() += 1;
     }
-    let sum = |kinds: &[CauseKind]| -> usize {
-        counts.iter().filter(|(cause, _)| kinds.contains(&cause.kind)).map(|(_, n)| n).sum()
-    };
-    let unsolved = causes.len() - sum(&[CauseKind::Solved]);
-    let unknown =
-        sum(&[CauseKind::NeverSolved, CauseKind::DistinctReplies, CauseKind::NotCompared]);
+    let unsolved = causes.len() - count_causes(causes, &[CauseKind::Solved]);
+    let unknown = count_causes(
+        causes,
+        &[CauseKind::NeverSolved, CauseKind::DistinctReplies, CauseKind::NotCompared],
+    );
     let mut ranked: Vec<(&str, usize)> = seats.iter().map(|(seat, n)| (*seat, *n)).collect();
     sort_by(&mut ranked, |(a, x), (b, y)| y.cmp(x).then(a.cmp(b)));
     let seat = find_bottleneck(&ranked, unsolved - unknown);
@@ -259,11 +257,12 @@ pub(crate) fn loss_summary(causes: &[Cause]) -> Value {
         None => "Quality: no agent stands out.".to_owned(),
     };
     let others = [
-        ("of tasks that no episode solved", sum(&[CauseKind::NeverSolved])),
-        ("of tasks whose first replies all differ", sum(&[CauseKind::DistinctReplies])),
-        ("after equal replies", sum(&[CauseKind::OtherObservation, CauseKind::EqualTurns])),
-        ("not compared", sum(&[CauseKind::NotCompared])),
+        ("of tasks that no episode solved", &[CauseKind::NeverSolved][..]),
+        ("of tasks whose first replies all differ", &[CauseKind::DistinctReplies]),
+        ("after equal replies", &[CauseKind::OtherObservation, CauseKind::EqualTurns]),
+        ("not compared", &[CauseKind::NotCompared]),
     ];
+    let others = others.map(|(name, kinds)| (name, count_causes(causes, kinds)));
     let others: Vec<(&str, usize)> = others.into_iter().filter(|(_, n)| *n > 0).collect();
     let lost = ranked.iter().map(|(seat, n)| format!("{n} lost by {seat}"));
     let parts: Vec<String> =

@@ -97,8 +97,9 @@ fn turn_json(
 ) -> Value {
     let turn = &episode.turns[i];
     let (shared, from) = shared_messages(&episode.turns, i);
-    let message = |message: &Message| object!({ "role": message.role, "content": shortened_text(&message.content) });
-    let prompt: Vec<Value> = turn.prompt[shared..].iter().map(message).collect();
+    let prompt = turn.prompt[shared..].iter().map(
+        |message| object!({ "role": message.role, "content": shortened_text(&message.content) }),
+    );
     let tokens = turn.tokens.as_ref();
     let tools = turn.tools.iter().map(|tool| tool["function"]["name"].clone());
     object!({
@@ -106,7 +107,7 @@ fn turn_json(
         "seat": turn.seat,
         "policy": turn.policy,
         "shared": (shared > 0).then(|| object!({ "turn": from, "messages": shared })),
-        "prompt": prompt,
+        "prompt": prompt.collect::<Vec<_>>(),
         "tools": tools.collect::<Vec<_>>(),
         "reply": shortened_text(&turn.reply),
         "error": turn.error.as_deref().map(shortened_text),

@@ -78,10 +78,10 @@ pub(crate) fn failed_replies(
             *wanted = ReplyLine::new(&prompt, &reply);
         }
     });
-    let of = |i: usize, turn: usize| wanted.get(&(i, turn)).cloned().unwrap_or_default();
-    let pairs: Vec<[ReplyLine; 2]> =
-        pairs.iter().map(|(i, other, turn)| [of(*i, *turn), of(*other, *turn)]).collect();
-    compare_replies(seat, &pairs)
+    let pairs = pairs.iter().map(|(i, other, turn)| {
+        [i, other].map(|i| wanted.get(&(*i, *turn)).cloned().unwrap_or_default())
+    });
+    compare_replies(seat, &pairs.collect::<Vec<_>>())
 }
 
 /// Says how replies that lose an episode are unlike those of solved ones; `None` without any.
@@ -98,13 +98,15 @@ fn compare_replies(seat: &str, pairs: &[[ReplyLine; 2]]) -> Option<FailedReplies
         format!("“{lost}” where the solved one has “{solved}”{times}")
     });
     let quoted: Vec<String> = quoted.collect();
-    let coined = |side: usize| pairs.iter().filter_map(move |pair| pair[side].coined.as_deref());
-    let (lost, solved) = (coined(0).count(), coined(1).count());
+    let [lost_words, solved_words] = [0, 1].map(|side| {
+        pairs.iter().filter_map(move |pair| pair[side].coined.as_deref()).collect::<Vec<_>>()
+    });
+    let (lost, solved) = (lost_words.len(), solved_words.len());
     let first = quoted.first()?;
     let mut text = format!("How {seat} failed: {}.", quoted.join("; "));
     let mut evidence = format!(", with {first}");
     if let Some(word) =
-        coined(0).next().filter(|_| (lost as f64 - solved as f64) > APART * n as f64)
+        lost_words.first().filter(|_| (lost as f64 - solved as f64) > APART * n as f64)
     {
         text += &format!(
             " {lost} of its {n} replies there have a word that is not in the prompt; so have {solved} of the {n} replies of solved episodes that they are compared with."

@@ -66,22 +66,22 @@ fn is_unusual(means: &[(u32, f64)], at: usize) -> bool {
 /// Returns the largest fall beyond chance; without one, the largest of all. `None` if the score never fell.
 pub(crate) fn largest_fall(index: &RowIndex) -> Option<Fall> {
     let means = index.mean_scores(TRAIN);
-    let by = |at: &usize| means[at - 1].1 - means[*at].1;
-    let mut falls: Vec<usize> = (1..means.len()).filter(|at| by(at) > 0.0).collect();
-    sort_by(&mut falls, |a, b| by(b).total_cmp(&by(a)).then(a.cmp(b)));
+    let falls = (1..means.len()).map(|at| (at, means[at - 1].1 - means[at].1));
+    let mut falls: Vec<(usize, f64)> = falls.filter(|(_, by)| *by > 0.0).collect();
+    sort_by(&mut falls, |(a, by), (b, other)| other.total_cmp(by).then(a.cmp(b)));
     let beyond = falls
         .iter()
         .take(TRIED)
-        .map(|&at| fall_at(index, &means, at))
+        .map(|&(at, _)| fall_at(index, &means, at))
         .find(|fall| fall.beyond_chance);
-    beyond.or_else(|| falls.first().map(|&at| fall_at(index, &means, at)))
+    beyond.or_else(|| falls.first().map(|&(at, _)| fall_at(index, &means, at)))
 }
 
 /// Returns the fall from a step to the next one.
 fn fall_at(index: &RowIndex, means: &[(u32, f64)], at: usize) -> Fall {
     let ((before, old), (step, new)) = (means[at - 1], means[at]);
-    let scores = |step| index.task_scores(TRAIN, step);
-    let interval = score_interval(&scores(step), &scores(before), new - old);
+    let [new_scores, old_scores] = [step, before].map(|step| index.task_scores(TRAIN, step));
+    let interval = score_interval(&new_scores, &old_scores, new - old);
     Fall {
         step,
         before,

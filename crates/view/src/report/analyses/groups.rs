@@ -71,8 +71,9 @@ impl SampleSum {
     ) -> RankedLine {
         let Self { samples, rewards, advantages, weight } = *self;
         // Advantages that cancel leave rounding errors.
-        let part = |(weight, whole)| if whole > 1e-9 { weight / whole } else { 0.0 };
-        let share = weight.zip(whole).map(part);
+        let share = weight
+            .zip(whole)
+            .map(|(weight, whole)| if whole > 1e-9 { weight / whole } else { 0.0 });
         let line = object!({
             "step": step, key: of, "size": size, "samples": samples, "advantages": advantages,
             "weight": weight, "share": share, "reward": rewards / samples.max(1) as f64,
@@ -89,10 +90,9 @@ fn ranked_lines(
     all: &StepSamples,
 ) -> [Vec<RankedLine>; 2] {
     let weights = weights.of_step(run, step, all);
-    let sum = |id| {
-        SampleSum::new(weights.as_ref().and_then(|weights: &Vec<f64>| weights.get(id).copied()))
-    };
-    let mut sums: Vec<SampleSum> = (0..all.groups.len()).map(sum).collect();
+    let weights = (0..all.groups.len())
+        .map(|id| weights.as_ref().and_then(|weights| weights.get(id).copied()));
+    let mut sums: Vec<SampleSum> = weights.map(SampleSum::new).collect();
     for sample in &all.samples {
         if let Some(sum) = sample.group.and_then(|group| sums.get_mut(group)) {
             sum.samples += 1;
@@ -128,8 +128,7 @@ fn ranked_lines(
 /// Returns a key by which lines are sorted, the largest weight last; of equal weights, the larger part of its step.
 fn rank_key(((weight, share), _): &RankedLine) -> (i64, i64) {
     // Sums of the same numbers in another order are equal up to rounding.
-    let round = |value: f64| (value * 1e6).round() as i64;
-    (round(*weight), round(*share))
+    ((weight * 1e6).round() as i64, (share * 1e6).round() as i64)
 }
 
 /// Line of the largest group of an agent, and the number of groups with its weight.
@@ -203,12 +202,12 @@ pub(crate) fn largest_groups(
     weights: &GroupWeights,
 ) -> Result<Value, ReportProblem> {
     let files = entries(&run.path().join("samples")).unwrap_or_default();
-    let of_step = |path: &PathBuf| name(path).ends_with(".jsonl.zst");
-    let steps = files.iter().filter(|path| of_step(path)).filter_map(|path| step_of(path));
-    let size =
-        |step: u64| run.files.episodes_file(TRAIN, step).and_then(|file| file.metadata().ok());
-    let mut sizes: Vec<(u64, u64)> =
-        steps.map(|step| (step, size(step).map_or(0, |found| found.len()))).collect();
+    let files = files.iter().filter(|path| name(path).ends_with(".jsonl.zst"));
+    let sizes = files.filter_map(|path| step_of(path)).map(|step| {
+        let file = run.files.episodes_file(TRAIN, step).and_then(|file| file.metadata().ok());
+        (step, file.map_or(0, |found| found.len()))
+    });
+    let mut sizes: Vec<(u64, u64)> = sizes.collect();
     sizes.sort_unstable();
     let read = newest_steps(&sizes, BYTES);
     let (mut found, mut samples, mut estimator) = ([Vec::new(), Vec::new()], 0, Value::Null);

@@ -105,14 +105,13 @@ impl SharedLine<'_> {
 /// Returns the last line of an agent with few replies whose shares differ most, or else the one that it always has. `None`
 /// if its replies mostly differ, or one of the sides has no turn.
 fn find_line(split: &OutcomeLines, by: By) -> Option<SharedLine<'_>> {
-    let of = |turns: &TurnCounts| [turns.solved as f64, turns.unsolved as f64];
-    let all = of(&split.turns);
+    let all = [split.turns.solved as f64, split.turns.unsolved as f64];
     if all.contains(&0.0) || !split.has_few_lines() {
         return None;
     }
     let lines = split.ranked_lines().into_iter().take(LINES).map(|(text, turns)| {
-        let [solved, unsolved] = of(turns);
-        SharedLine { text, by, shares: [solved / all[0], unsolved / all[1]], turns: all }
+        let shares = [turns.solved as f64 / all[0], turns.unsolved as f64 / all[1]];
+        SharedLine { text, by, shares, turns: all }
     });
     lines.max_by(|a, b| a.rank().total_cmp(&b.rank()))
 }
@@ -147,22 +146,17 @@ struct Pay {
 /// Answers for an agent by its reward parts and its replies, with the sentences that decide it.
 fn answer_agent(seat: &str, pay: &Pay, line: Option<&SharedLine<'_>>) -> (HackingVerdict, String) {
     let Pay { by, means, is_paid } = *pay;
-    let number = |mean: Option<f64>| {
-        mean.map_or("–".to_owned(), |mean| format!("{mean:.2}").replace('-', "−"))
-    };
-    let [solved, unsolved] = means.map(number);
+    let [solved, unsolved] = means
+        .map(|mean| mean.map_or("–".to_owned(), |mean| format!("{mean:.2}").replace('-', "−")));
     let parts = format!(
         "Reward parts give it {}.",
         by.describe_sides([&solved, &format!("{unsolved} a turn")])
     );
     if !is_paid {
-        let says = |line: &SharedLine<'_>| {
+        let unpaid = line.filter(|line| line.is_same()).map(|line| {
             format!("{seat} {}, but no reward part pays it for this.", line.sentence())
-        };
-        return (
-            HackingVerdict::No,
-            line.filter(|line| line.is_same()).map(says).unwrap_or_default(),
-        );
+        });
+        return (HackingVerdict::No, unpaid.unwrap_or_default());
     }
     let earns_more = means[0].zip(means[1]).is_some_and(|(yes, no)| no < yes - EQUAL);
     let what = if by == By::Outcome { "outcome" } else { "answer" };
@@ -213,16 +207,16 @@ fn of_seat(seat: &str, sums: &SeatSums, replies: Option<&SeatReplies>) -> (Hacki
 
 /// Says that reward parts pay no agent, and what they give instead.
 fn describe_unpaid(team: &TeamCounts) -> String {
-    let means = || team.seats.values().flat_map(by_outcome).flatten();
-    let [low, high] = [means().fold(0.0, f64::min), means().fold(0.0, f64::max)];
+    let means = team.seats.values().flat_map(by_outcome).flatten();
+    let [low, high] = [means.clone().fold(0.0, f64::min), means.fold(0.0, f64::max)];
     let text = "No reward part pays an agent, only the score of the episode does.";
     // As many digits as show on which side of 0 the lowest one is.
     let digits = if low < 0.0 && low > -5e-4 { 6 } else { 3 };
     let zero = format!("{:.digits$}", 0.0);
-    let number = |value: f64| {
+    let ends = [low, high].map(|value| {
         format!("{value:.digits$}").replace(&format!("-{zero}"), &zero).replace('-', "−")
-    };
-    match [low, high].map(number) {
+    });
+    match ends {
         [low, high] if low == high => text.to_owned(),
         [low, high] => format!(
             "{text} A turn gets {low} to {high} by reward parts on average, by agent and outcome{}.",
@@ -236,21 +230,22 @@ pub(crate) fn hacking_summary(
     team: &TeamCounts,
     replies: &BTreeMap<String, SeatReplies>,
 ) -> (Value, Vec<HackedReward>) {
-    let of_seat =
-        |(seat, sums): (&String, &SeatSums)| (of_seat(seat, sums, replies.get(seat)), seat.clone());
-    let found: Vec<((HackingVerdict, String), String)> = team.seats.iter().map(of_seat).collect();
+    let found = team.seats.iter().map(|(seat, sums): (&String, &SeatSums)| {
+        (of_seat(seat, sums, replies.get(seat)), seat.clone())
+    });
+    let found: Vec<((HackingVerdict, String), String)> = found.collect();
     let worst = found.iter().map(|((verdict, _), _)| *verdict).max().unwrap_or(HackingVerdict::No);
     // The agents that decide it.
-    let its = || found.iter().filter(|((verdict, text), _)| *verdict == worst && !text.is_empty());
-    let names = its().map(|(_, seat)| seat.as_str()).collect::<Vec<_>>().join(", ");
-    let text = its().map(|((_, text), _)| text.as_str()).collect::<Vec<_>>().join(" ");
+    let its = found.iter().filter(|((verdict, text), _)| *verdict == worst && !text.is_empty());
+    let names = its.clone().map(|(_, seat)| seat.as_str()).collect::<Vec<_>>().join(", ");
+    let text = its.clone().map(|((_, text), _)| text.as_str()).collect::<Vec<_>>().join(" ");
     let lead = match worst {
         HackingVerdict::Yes => format!("Reward hacked? Yes, that of {names}."),
         HackingVerdict::Unknown => format!("Reward hacked? Cannot be told of {names}."),
         HackingVerdict::No => "Reward hacked? No.".to_owned(),
     };
     let text = if text.is_empty() { describe_unpaid(team) } else { text };
-    let hacked = its().filter(|_| worst == HackingVerdict::Yes);
+    let hacked = its.filter(|_| worst == HackingVerdict::Yes);
     let hacked = hacked.map(|(_, seat)| HackedReward { seat: seat.clone(), steps: team.steps });
     (format!("{lead} {text}").into(), hacked.collect())
 }

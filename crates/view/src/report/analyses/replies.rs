@@ -126,10 +126,10 @@ pub(crate) fn read_findings(run: &ReportedRun) -> ReplyFindings {
     let lost = loss_summary(
         &loss_causes(&run.files, &last).into_iter().map(|(cause, _)| cause).collect::<Vec<_>>(),
     );
-    let seat = |(seat, replies): (&String, &SeatReplies)| {
-        (seat.clone(), of_seat(replies, before.seats.get(seat)))
-    };
-    let seats: BTreeMap<String, Value> = collect_into(now.seats.iter().map(seat));
+    let seats = now.seats.iter();
+    let seats: BTreeMap<String, Value> = collect_into(
+        seats.map(|(seat, late)| (seat.clone(), of_seat(late, before.seats.get(seat)))),
+    );
     let sums = run.lock_content().index.team_sums(TRAIN, late);
     let (reward, hacked) = hacking_summary(&sums, &now.seats);
     let unreadable = before.unreadable + now.unreadable;
@@ -147,15 +147,17 @@ fn of_seat(late: &SeatReplies, early: Option<&SeatReplies>) -> Value {
     let before = early.map(|replies| if seen.is_some() { &replies.seen } else { &replies.outcome });
     let now = seen.unwrap_or(&late.outcome);
     let lines = now.ranked_lines();
-    let old = |line: &str| before.map(|of| of.lines.get(line).copied().unwrap_or_default());
-    let line = |(line, turns): &(&str, &TurnCounts)| object!({ "text": line, "late": turns, "early": old(line) });
+    let shown = lines.iter().take(LINES).map(|(line, turns)| {
+        let early = before.map(|of| of.lines.get(*line).copied().unwrap_or_default());
+        object!({ "text": line, "late": turns, "early": early })
+    });
     object!({
         "seen": seen.is_some(),
         "few": now.has_few_lines(),
         "late": now.turns,
         "early": before.map(|of| of.turns),
         "distinct": lines.len(),
-        "lines": lines.iter().take(LINES).map(line).collect::<Vec<_>>(),
+        "lines": shown.collect::<Vec<_>>(),
     })
 }
 

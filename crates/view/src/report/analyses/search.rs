@@ -231,10 +231,7 @@ impl Iterator for RunningSearch {
         if self.ended {
             return None;
         }
-        let results = match self.results.take() {
-            Some(results) => results,
-            None => self.start_threads(),
-        };
+        let results = self.results.take().unwrap_or_else(|| self.start_threads());
         let mut gone = false;
         match results.recv_timeout(PATIENCE) {
             Ok(found) => {

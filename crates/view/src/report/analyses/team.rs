@@ -90,8 +90,9 @@ pub(crate) fn last_steps(index: &RowIndex) -> Option<[u32; 2]> {
 /// Returns the parts of steps with their seconds, the longest first.
 fn step_parts(run: &RunFiles, steps: &[u32]) -> Vec<(String, f64)> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-    let is_one = |row: &SpanRow| steps.iter().any(|step| u64::from(*step) == row.step);
-    for row in run.read_spans().iter().filter(|row| is_one(row)) {
+    let mut rows = run.read_spans();
+    rows.retain(|row| steps.iter().any(|step| u64::from(*step) == row.step));
+    for row in &rows {
         for SpanRecord(name, policy, _, lasts) in &row.spans {
             // Those of a policy are within a part of the step.
             if policy.is_none() {
@@ -116,9 +117,9 @@ pub(crate) fn team_summary(run: &ReportedRun) -> Result<Value, ReportProblem> {
         };
         let late = steps[steps.len().saturating_sub(WINDOW)];
         let early = steps[WINDOW.min(steps.len()) - 1];
-        let sums = |steps| content.index.team_sums(TRAIN, steps);
-        let early = (early < late).then(|| sums([*first, early]));
-        (early, sums([late, *last]), steps[steps.len().saturating_sub(WINDOW)..].to_vec())
+        let early = (early < late).then(|| content.index.team_sums(TRAIN, [*first, early]));
+        let sums = content.index.team_sums(TRAIN, [late, *last]);
+        (early, sums, steps[steps.len().saturating_sub(WINDOW)..].to_vec())
     };
     let mut times = Occupancy::default();
     for step in &steps {
@@ -131,21 +132,19 @@ pub(crate) fn team_summary(run: &ReportedRun) -> Result<Value, ReportProblem> {
 
 /// Compares a step with the step before it.
 pub(crate) fn step_comparison(run: &ReportedRun, step: u64) -> Result<Value, ReportProblem> {
-    let missing = || ReportProblem::missing("the run has no episodes of this step");
-    let step = u32::try_from(step).map_err(|_| missing())?;
     let content = run.lock_content();
     let steps = content.index.stage_steps(TRAIN);
-    if !steps.contains(&step) {
-        return Err(missing());
-    }
+    let step = u32::try_from(step).ok().filter(|step| steps.contains(step));
+    let step =
+        step.ok_or_else(|| ReportProblem::missing("the run has no episodes of this step"))?;
     let at = steps.partition_point(|&earlier| earlier < step);
     let previous = at.checked_sub(1).map(|last| steps[last]);
     let earlier = previous.map(|last| [steps[at.saturating_sub(BEFORE)], last]);
-    let mean = |of: &TeamCounts| of.score / of.episodes.max(1) as f64;
-    let usual = earlier.map(|steps| mean(&content.index.team_sums(TRAIN, steps)));
+    let usual = earlier.map(|steps| content.index.team_sums(TRAIN, steps).mean_score());
     let before = previous.map(|step| content.index.team_sums(TRAIN, [step; 2]));
-    let next =
-        steps.get(at + 1).map(|next| (*next, mean(&content.index.team_sums(TRAIN, [*next; 2]))));
+    let next = steps
+        .get(at + 1)
+        .map(|next| (*next, content.index.team_sums(TRAIN, [*next; 2]).mean_score()));
     let tasks = content.index.task_sums(TRAIN, step);
     let now = content.index.team_sums(TRAIN, [step; 2]);
     drop(content);
@@ -193,10 +192,10 @@ fn task_context(tasks: &[TaskSums], next: Option<(u32, f64)>) -> Option<String> 
 /// Returns the number of the tasks of a step that earlier steps had too, and their mean score now and then.
 fn known_tasks(tasks: &[TaskSums]) -> Option<(usize, f64, f64)> {
     let seen: Vec<&TaskSums> = tasks.iter().filter(|task| task.before.episodes > 0).collect();
-    let mean = |of: fn(&TaskSums) -> Attempts| {
-        seen.iter().map(|task| of(task).mean_score()).sum::<f64>() / seen.len() as f64
-    };
-    (!seen.is_empty()).then(|| (seen.len(), mean(|task| task.now), mean(|task| task.before)))
+    let now: f64 = seen.iter().map(|task| task.now.mean_score()).sum();
+    let before: f64 = seen.iter().map(|task| task.before.mean_score()).sum();
+    let n = seen.len();
+    (n > 0).then(|| (n, now / n as f64, before / n as f64))
 }
 
 #[cfg(test)]

@@ -19,8 +19,9 @@ pub(crate) fn step_times(run: &RunFiles, from: u64, to: u64) -> Value {
 
 /// Returns the times of the turns of a step.
 pub(crate) fn turn_times(run: &RunFiles, step: u64) -> Result<Value, ReportProblem> {
-    let missing = || ReportProblem::missing("the run has no times of the turns of this step");
-    let turns = run.read_clock(step)?.ok_or_else(missing)?;
+    let turns = run
+        .read_clock(step)?
+        .ok_or_else(|| ReportProblem::missing("the run has no times of the turns of this step"))?;
     Ok(object!({ "step": step, "turns": turns }))
 }
 

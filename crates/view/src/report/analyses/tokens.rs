@@ -41,9 +41,9 @@ pub(crate) fn turn_tokens(
 ) -> Result<Value, ReportProblem> {
     let turn = episode.turns.get(at);
     let turn = turn.ok_or_else(|| ReportProblem::missing("there is no such turn"))?;
-    let without =
-        || ReportProblem::missing("the turn has no tokens: an endpoint or a script replied");
-    let tokens = turn.tokens.as_ref().ok_or_else(without)?;
+    let tokens = turn.tokens.as_ref().ok_or_else(|| {
+        ReportProblem::missing("the turn has no tokens: an endpoint or a script replied")
+    })?;
     let words = stored_tokenizer(run.path(), &turn.policy)?;
     let (shared, from) = match prompt {
         TurnPrompt::All => (0, 0),
@@ -109,8 +109,8 @@ fn add_quantities(
     completion: &mut Value,
 ) -> Result<Option<SampleRecord>, ReportProblem> {
     let Some(samples) = run.read_samples(step)? else { return Ok(None) };
-    let is = |sample: &SampleRecord| (sample.episode, sample.turn) == (episode, turn);
-    let Some(at) = samples.samples.iter().position(is) else { return Ok(None) };
+    let mut places = samples.samples.iter().map(|sample| (sample.episode, sample.turn));
+    let Some(at) = places.position(|place| place == (episode, turn)) else { return Ok(None) };
     let sample = samples.samples[at].clone();
     let factor = sample.factor.unwrap_or(1.0);
     let length = completion["ids"].as_array().map_or(0, Vec::len);
@@ -144,12 +144,19 @@ fn likeliest_tokens(
         return Ok(None);
     }
     let record = read_top(&path).map_err(ReportProblem::unreadable)?;
-    let fits = |of: &&TopTurn| of.turn == turn && of.tokens.len() == length;
-    let Some(found) = record.turns.iter().find(fits) else { return Ok(None) };
-    let text = |id| Some(words?.pieces(&[id]).into_iter().next()?.text);
-    let token = |&(id, logprob): &(u32, f32)| json!([text(id), logprob, id]);
-    let tokens = found.tokens.iter().map(|of| of.iter().map(token).collect::<Vec<Value>>());
+    let mut turns = record.turns.iter();
+    let found = turns.find(|of| of.turn == turn && of.tokens.len() == length);
+    let Some(found) = found else { return Ok(None) };
+    let tokens = found.tokens.iter().map(|of| likely_tokens(words, of));
     Ok(Some(tokens.collect::<Vec<_>>().into()))
+}
+
+fn likely_tokens(words: Option<&Tokenizer>, tokens: &[(u32, f32)]) -> Vec<Value> {
+    let tokens = tokens.iter().map(|(id, logprob)| {
+        let piece = words.and_then(|words| words.pieces(&[*id]).into_iter().next());
+        json!([piece.map(|piece| piece.text), logprob, id])
+    });
+    tokens.collect()
 }
 
 /// Returns ids with their texts: those of special tokens by index, and the bytes of tokens without text, as
@@ -157,12 +164,13 @@ fn likeliest_tokens(
 fn token_pieces(words: Option<&Tokenizer>, ids: &[u32]) -> Value {
     let Some(words) = words else { return object!({ "ids": ids }) };
     let pieces = words.pieces(ids);
-    let special = (0..pieces.len()).filter(|&i| pieces[i].special);
-    let special: Vec<usize> = special.collect();
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+    let special: Vec<usize> = (0..pieces.len()).filter(|&i| pieces[i].special).collect();
     let bytes = pieces.iter().enumerate().filter(|(_, piece)| piece.text.is_empty());
-    let bytes: serde_json::Map<String, Value> =
-        bytes.map(|(i, piece)| (i.to_string(), hex(&piece.bytes).into())).collect();
+    let bytes = bytes.map(|(i, piece)| {
+        let hex: String = piece.bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+        (i.to_string(), hex.into())
+    });
+    let bytes: serde_json::Map<String, Value> = bytes.collect();
     let texts: Vec<&str> = pieces.iter().map(|Piece { text, .. }| text.as_str()).collect();
     object!({ "ids": ids, "texts": texts, "special": special, "bytes": bytes })
 }
@@ -217,9 +225,9 @@ fn stored_tokenizer(run: &Path, policy: &str) -> Result<Option<Arc<Tokenizer>>, 
     }
     let json = read_tokenizer(&path).map_err(ReportProblem::unreadable)?;
     let words = Tokenizer::from_json(&json);
-    let damaged =
-        |error| ReportProblem::unreadable(format!("`{}` is damaged: {error}", path.display()));
-    let words = words.map_err(damaged)?;
+    let words = words.map_err(|error| {
+        ReportProblem::unreadable(format!("`{}` is damaged: {error}", path.display()))
+    })?;
     let words = Arc::new(words);
     last.push((path, Arc::clone(&words)));
     if last.len() > TOKENIZERS {

@@ -4,9 +4,9 @@
 //! −A in another cancel. The weight of a group is the sum over its distinct replies of `|sum of their advantages|`, before
 //! clipping. It is at most the sum of absolute advantages, and equals it if no reply occurs twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
@@ -27,6 +27,10 @@ type OfStep = ([FileStamp; 2], Vec<f64>);
 pub(crate) struct GroupWeights(Mutex<BTreeMap<u64, OfStep>>);
 
 impl GroupWeights {
+    fn lock_known(&self) -> MutexGuard<'_, BTreeMap<u64, OfStep>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the weights of the groups of a step by their id; `None` if a reply cannot be read.
     pub(crate) fn of_step(
         &self,
@@ -38,12 +42,11 @@ impl GroupWeights {
             file_stamp(&run.files.samples_file(step)),
             file_stamp(&run.files.episodes_file(TRAIN, step)?),
         ];
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, weights)) = known().get(&step).filter(|(of, _)| *of == stamps) {
+        if let Some((_, weights)) = self.lock_known().get(&step).filter(|(of, _)| *of == stamps) {
             return Some(weights.clone());
         }
         let weights = compute_weights(run, step, all)?;
-        known().insert(step, (stamps, weights.clone()));
+        self.lock_known().insert(step, (stamps, weights.clone()));
         Some(weights)
     }
 }
@@ -87,9 +90,9 @@ fn compute_weights(run: &ReportedRun, step: u64, all: &StepSamples) -> Option<Ve
         collect_into(in_group.map(|(sample, group)| {
             ((sample.episode, sample.turn), (group, loss_advantage(sample)))
         }));
-    let has_sample = |n: usize| samples.range((n, 0)..=(n, usize::MAX)).next().is_some();
+    let sampled: BTreeSet<usize> = collect_into(samples.keys().map(|(n, _)| *n));
     let numbered = played.iter().map(|one| (one.location.n as usize, one));
-    let episodes: Vec<_> = numbered.filter(|(n, _)| has_sample(*n)).collect();
+    let episodes: Vec<_> = numbered.filter(|(n, _)| sampled.contains(n)).collect();
     let mut groups: Vec<ReplySums> = Vec::new();
     groups.resize_with(all.groups.len(), ReplySums::default);
     read_turns(&run.files, &episodes, |n, texts| {

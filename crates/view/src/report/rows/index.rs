@@ -61,6 +61,12 @@ struct IndexRow {
     flags: u8,
 }
 
+impl IndexRow {
+    fn has_flag(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
 /// Counts of a seat in an episode, 20 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
@@ -77,6 +83,10 @@ struct Cell {
 struct Names {
     numbers: BTreeMap<String, u32>,
     names: Vec<String>,
+}
+
+fn narrow_number(n: u32) -> u16 {
+    u16::try_from(n).unwrap_or(u16::MAX)
 }
 
 impl Names {
@@ -115,22 +125,20 @@ impl RowIndex {
     }
 
     fn push_row(&mut self, offset: u64, row: &EpisodeRow, flags: u8) {
-        let narrow = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
         let first_cell = self.cells.len() as u32;
         let (mut malformed, mut truncated) = (false, false);
         for (seat, counts) in row.seats.iter().take(usize::from(u8::MAX)) {
             malformed |= counts.1 > 0;
             truncated |= counts.2 > 0;
             self.cells.push(Cell {
-                seat: narrow(self.seats.number_of(&seat.to_string())),
-                turns: narrow(counts.0),
-                malformed: narrow(counts.1),
-                truncated: narrow(counts.2),
+                seat: narrow_number(self.seats.number_of(&seat.to_string())),
+                turns: narrow_number(counts.0),
+                malformed: narrow_number(counts.1),
+                truncated: narrow_number(counts.2),
                 tokens: u32::try_from(counts.3).unwrap_or(u32::MAX),
                 reward: counts.4 as f32,
             });
         }
-        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let task = self.tasks.number_of(&format!("{}/{}", row.source, row.task));
         self.sources.resize(self.tasks.names.len(), row.source.len());
         self.rows.push(IndexRow {
@@ -144,13 +152,13 @@ impl RowIndex {
             first_cell,
             index: row.index,
             at: u32::try_from(row.at[1]).unwrap_or(u32::MAX),
-            stage: narrow(self.stages.number_of(&row.stage)),
+            stage: narrow_number(self.stages.number_of(&row.stage)),
             cells: (self.cells.len() as u32 - first_cell) as u8,
             flags: flags
-                | bit(row.solved == Some(true), SOLVED)
-                | bit(row.score.is_some(), SCORED)
-                | bit(malformed, MALFORMED)
-                | bit(truncated, TRUNCATED),
+                | (u8::from(row.solved == Some(true)) * SOLVED)
+                | (u8::from(row.score.is_some()) * SCORED)
+                | (u8::from(malformed) * MALFORMED)
+                | (u8::from(truncated) * TRUNCATED),
         });
     }
 
@@ -168,8 +176,6 @@ impl RowIndex {
     /// Forgets the rows of the oldest training steps until the others have three quarters of a size.
     fn shrink_to(&mut self, most: usize) {
         let train = self.stages.find_number(TRAIN);
-        let is_old =
-            |row: &IndexRow, until: u32| Some(u32::from(row.stage)) == train && row.step < until;
         let steps = self.stage_steps(TRAIN);
         let each = self.size_in_bytes() / self.rows.len().max(1);
         let mut over = self.size_in_bytes().saturating_sub(most / 4 * 3) / each.max(1);
@@ -179,20 +185,21 @@ impl RowIndex {
                 break;
             }
             until = step + 1;
-            let its = self.rows.iter().filter(|row| is_old(row, until) && row.step == step).count();
-            over = over.saturating_sub(its);
+            let its = (self.rows.iter())
+                .filter(|row| Some(u32::from(row.stage)) == train && row.step == step);
+            over = over.saturating_sub(its.count());
         }
         let (rows, cells) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.cells));
         let made = std::mem::take(&mut self.made);
         for mut row in rows {
-            if is_old(&row, until) {
+            if Some(u32::from(row.stage)) == train && row.step < until {
                 self.forgotten += 1;
                 continue;
             }
             let its = &cells[row.first_cell as usize..][..usize::from(row.cells)];
             row.first_cell = self.cells.len() as u32;
             self.cells.extend_from_slice(its);
-            if row.flags & MADE != 0 {
+            if row.has_flag(MADE) {
                 let rest = &made[row.offset as usize..];
                 let end =
                     rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
@@ -213,7 +220,7 @@ impl RowIndex {
         self.forgotten = 0;
         let cells = std::mem::take(&mut self.cells);
         self.rows.retain_mut(|row| {
-            let made = row.flags & MADE != 0;
+            let made = row.has_flag(MADE);
             if made {
                 let its = &cells[row.first_cell as usize..][..usize::from(row.cells)];
                 row.first_cell = self.cells.len() as u32;
@@ -257,11 +264,10 @@ impl RowIndex {
 
     /// Returns the indices of the selected rows in their order, and the number of all selected ones.
     pub(crate) fn select_rows(&self, selection: &Selection) -> (Vec<usize>, usize) {
-        let number = |names: &Names, name: &Option<String>| {
+        let chosen = [(&self.stages, &selection.stage), (&self.seats, &selection.seat)];
+        let [stage, seat] = chosen.map(|(names, name)| {
             name.as_ref().map(|name| names.find_number(name).unwrap_or(u32::MAX))
-        };
-        let (stage, seat) =
-            (number(&self.stages, &selection.stage), number(&self.seats, &selection.seat));
+        });
         let tasks: Option<Vec<bool>> = selection
             .task
             .as_ref()
@@ -285,27 +291,25 @@ impl RowIndex {
     }
 
     fn fits_selection(&self, row: &IndexRow, seat: Option<u32>, selection: &Selection) -> bool {
-        let within = |(low, high): (Option<u32>, Option<u32>), value: u32| {
-            low.is_none_or(|low| value >= low) && high.is_none_or(|high| value <= high)
-        };
-        let is = |bit: u8| row.flags & bit != 0;
         let cell = seat.map(|seat| self.seat_cell(row, seat));
-        let (low, high) = selection.score;
+        let ((low, high), (first, last)) = (selection.score, selection.steps);
         let flag = match selection.flag {
             None => true,
-            Some(Flag::Unscored) => !is(SCORED),
+            Some(Flag::Unscored) => !row.has_flag(SCORED),
             Some(Flag::Malformed) => match cell {
                 Some(cell) => cell.is_some_and(|cell| cell.malformed > 0),
-                None => is(MALFORMED),
+                None => row.has_flag(MALFORMED),
             },
             Some(Flag::Truncated) => match cell {
                 Some(cell) => cell.is_some_and(|cell| cell.truncated > 0),
-                None => is(TRUNCATED),
+                None => row.has_flag(TRUNCATED),
             },
         };
-        flag && within(selection.steps, row.step)
+        flag && first.is_none_or(|first| row.step >= first)
+            && last.is_none_or(|last| row.step <= last)
             && cell.is_none_or(|cell| cell.is_some())
-            && selection.solved.is_none_or(|solved| is(SCORED) && is(SOLVED) == solved)
+            && (selection.solved)
+                .is_none_or(|solved| row.has_flag(SCORED) && row.has_flag(SOLVED) == solved)
             && low.is_none_or(|low| row.score >= low)
             && high.is_none_or(|high| row.score <= high)
     }
@@ -349,11 +353,10 @@ impl RowIndex {
     /// Returns the index of the row of an episode.
     pub(crate) fn find_row(&self, stage: &str, step: u64, n: u64) -> Option<usize> {
         let stage = self.stages.find_number(stage)?;
-        let is = |row: &IndexRow| {
-            (u64::from(row.n), u64::from(row.step), u32::from(row.stage)) == (n, step, stage)
-        };
         // The newest row: rows that were made for a step follow those of a file.
-        (0..self.rows.len()).rev().find(|&at| is(&self.rows[at]))
+        self.rows.iter().rposition(|row| {
+            (u64::from(row.n), u64::from(row.step), u32::from(row.stage)) == (n, step, stage)
+        })
     }
 
     /// Reads rows by their indices.

@@ -116,10 +116,11 @@ impl Pulse {
 
     /// Returns `running`, `checking` as long as it is not known, or `stopped`.
     fn state(&self, now: Instant) -> &'static str {
-        let recent = |at: Option<Instant>| at.is_some_and(|at| now - at < PATIENCE);
+        let [changed, seen] =
+            [self.changed, self.seen].map(|at| at.is_some_and(|at| now - at < PATIENCE));
         match () {
-            () if recent(self.changed) => "running",
-            () if self.changed.is_none() && recent(self.seen) => "checking",
+            () if changed => "running",
+            () if self.changed.is_none() && seen => "checking",
             () => "stopped",
         }
     }
@@ -127,7 +128,6 @@ impl Pulse {
 
 impl ReportedRun {
     pub(crate) fn new(path: PathBuf, name: String) -> Self {
-        let file = |name: &str| GrowingLines::new(path.join(name));
         let content = RunContent {
             facts: WholeFiles::default(),
             problem: None,
@@ -138,10 +138,10 @@ impl ReportedRun {
             pulse: Pulse::default(),
             scanning: None,
             resets: 0,
-            metrics: file("metrics.jsonl"),
-            timing: file("timing.jsonl"),
-            rows: file("episodes.jsonl"),
-            notes: file("warnings.jsonl"),
+            metrics: GrowingLines::new(path.join("metrics.jsonl")),
+            timing: GrowingLines::new(path.join("timing.jsonl")),
+            rows: GrowingLines::new(path.join("episodes.jsonl")),
+            notes: GrowingLines::new(path.join("warnings.jsonl")),
             stamps: Vec::new(),
             read: 0,
             polled: None,
@@ -205,41 +205,43 @@ impl RunContent {
         let dir = RunDir::open(path).map_err(|error| error.to_string())?;
         let text = fs::read_to_string(dir.resolved()).map_err(|error| error.to_string())?;
         let config: toml::Value = toml::from_str(&text).map_err(|error| error.to_string())?;
-        let json = |file: &str| read_json(&path.join(file)).unwrap_or(Value::Null);
-        self.facts = WholeFiles {
-            config: serde_json::to_value(config).map_err(|error| error.to_string())?,
-            provenance: json("provenance.json"),
-            plan: json(PLAN),
-            summary: json("summary.json"),
-            before: json("evaluations/before.json"),
-            after: json("evaluations/after.json"),
-        };
+        let config = serde_json::to_value(config).map_err(|error| error.to_string())?;
+        let [before, after] = ["evaluations/before.json", "evaluations/after.json"];
+        let [provenance, plan, summary, before, after] =
+            ["provenance.json", PLAN, "summary.json", before, after]
+                .map(|file| read_json(&path.join(file)).unwrap_or(Value::Null));
+        self.facts = WholeFiles { config, provenance, plan, summary, before, after };
         self.stamps = stamps;
         self.read += 1;
         Ok(())
     }
 
+    /// Reads new lines of both files of metrics. Returns true if one of them shrank.
+    fn poll_series(&mut self) -> io::Result<bool> {
+        let mut shrank = false;
+        for file in [&mut self.metrics, &mut self.timing] {
+            let change =
+                file.poll(&mut self.series, |_| {}, |series, _, line| series.add_line(line))?;
+            shrank |= change == FileChange::Reset;
+        }
+        Ok(shrank)
+    }
+
     /// Reads new lines of growing files.
     fn poll_growing(&mut self) -> io::Result<()> {
-        let add = |series: &mut Series, _, line: &[u8]| series.add_line(line);
         // Both files are cut back to the same step: one that shrank means that both are read anew.
-        let unchanged = |_: &mut Series| {};
-        let metrics = self.metrics.poll(&mut self.series, unchanged, add)?;
-        let timing = self.timing.poll(&mut self.series, unchanged, add)?;
-        if metrics == FileChange::Reset || timing == FileChange::Reset {
+        if self.poll_series()? {
             self.series = Series::default();
-            let file = |of: &GrowingLines| GrowingLines::new(of.path().to_owned());
-            (self.metrics, self.timing) = (file(&self.metrics), file(&self.timing));
-            self.metrics.poll(&mut self.series, unchanged, add)?;
-            self.timing.poll(&mut self.series, unchanged, add)?;
+            for file in [&mut self.metrics, &mut self.timing] {
+                *file = GrowingLines::new(file.path().to_owned());
+            }
+            self.poll_series()?;
             self.resets += 1;
         }
-        let add = |index: &mut RowIndex, at, line: &[u8]| index.add_line(at, line);
-        let rows = self.rows.poll(&mut self.index, RowIndex::clear_read, add)?;
-        let add = |warnings: &mut Vec<Value>, _, line: &[u8]| {
+        let rows = self.rows.poll(&mut self.index, RowIndex::clear_read, RowIndex::add_line)?;
+        let notes = self.notes.poll(&mut self.warnings, Vec::clear, |warnings, _, line| {
             warnings.extend(serde_json::from_slice::<Value>(line).ok());
-        };
-        let notes = self.notes.poll(&mut self.warnings, Vec::clear, add)?;
+        })?;
         self.resets += u64::from(rows == FileChange::Reset || notes == FileChange::Reset);
         Ok(())
     }
@@ -314,7 +316,8 @@ impl RunContent {
     /// Returns the line of the run in the list of runs. `notices` is the number of those that are problems.
     pub(crate) fn list_line(&self, id: &str, name: &str, notices: usize) -> Value {
         let WholeFiles { config, before, after, .. } = &self.facts;
-        let share = |report: &Value| report["sampled"]["overall"]["avg"].clone();
+        let [before, after] =
+            [before, after].map(|report| report["sampled"]["overall"]["avg"].clone());
         let step = self.series.last_step().unwrap_or(0);
         object!({
             "r": id,
@@ -326,8 +329,8 @@ impl RunContent {
             "seed": config["seed"],
             "algorithm": config["algorithm"]["name"],
             "orchestra": config["orchestra"]["name"],
-            "before": share(before),
-            "after": share(after),
+            "before": before,
+            "after": after,
             "progress": self.beat,
             "notices": notices,
         })

@@ -38,10 +38,9 @@ fn missing_files(run: &ReportedRun) -> Vec<(String, u64, PathBuf)> {
     if indexed && (forgotten || first.is_none_or(|first| first <= 1)) {
         return Vec::new();
     }
-    let before = |step: u64| first.is_none_or(|first| step < first);
     let mut files = steps_below(run.path(), "rollouts", TRAIN);
     files.extend(steps_below(run.path(), "evaluations", "validation"));
-    files.retain(|(_, step, _)| before(*step));
+    files.retain(|(_, step, _)| first.is_none_or(|first| *step < first));
     sort_by(&mut files, |(_, a, _), (_, b, _)| b.cmp(a));
     let last = files.first().map_or(0, |(_, step, _)| *step);
     for (stage, step) in
@@ -56,9 +55,9 @@ fn missing_files(run: &ReportedRun) -> Vec<(String, u64, PathBuf)> {
 
 /// Returns the whole files of episodes in a directory of a run, each with its stage and step.
 fn steps_below(run: &Path, part: &str, stage: &str) -> Vec<(String, u64, PathBuf)> {
-    let whole = |path: &PathBuf| name(path).ends_with(".jsonl.zst") && !is_growing(path);
-    let files = entries(&run.join(part)).unwrap_or_default().into_iter().filter(whole);
-    files.filter_map(|path| Some((stage.to_owned(), step_of(&path)?, path))).collect()
+    let mut files = entries(&run.join(part)).unwrap_or_default();
+    files.retain(|path| name(path).ends_with(".jsonl.zst") && !is_growing(path));
+    files.into_iter().filter_map(|path| Some((stage.to_owned(), step_of(&path)?, path))).collect()
 }
 
 /// Makes the rows of files, which are read from the cache if they are there.

@@ -66,17 +66,16 @@ impl Series {
     /// with more than `most` values ends early, and `next` is the step at which to continue.
     pub(crate) fn select_columns(&self, names: &[&str], from: u64, most: usize) -> Value {
         let first = self.steps.partition_point(|step| *step < from);
-        let selected = |name: &str| {
+        let columns = self.columns.iter().filter(|(name, _)| {
             names.is_empty() || names.iter().any(|pattern| fits_pattern(name, pattern))
-        };
-        let columns: Vec<_> = self.columns.iter().filter(|(name, _)| selected(name)).collect();
+        });
+        let columns: Vec<_> = columns.collect();
         let fit = most / (columns.len() + 1);
         let end = self.steps.len().min(first.saturating_add(fit.max(1)));
         let columns = columns.into_iter().map(|(name, values)| {
-            let value = |at| values.get(at).copied().unwrap_or(f64::NAN);
+            let column = (first..end).map(|at| values.get(at).copied().unwrap_or(f64::NAN));
             // NaN becomes null.
-            let column: Vec<Value> = (first..end).map(|at| value(at).into()).collect();
-            (name.clone(), column.into())
+            (name.clone(), column.collect::<Vec<f64>>().into())
         });
         let columns: Map<String, Value> = columns.collect();
         object!({

@@ -58,11 +58,8 @@ pub(crate) fn name_cause(change: &ScoreChange, named: u32) -> Option<String> {
 
 /// Says how many episodes a term has in both steps.
 fn count_episodes(change: &ScoreChange, term: &ChangeTerm, named: u32) -> String {
-    let all = |of: fn(&SourceChange) -> ScorePart| -> usize {
-        change.sources.iter().map(|source| of(source).episodes).sum()
-    };
     let [is, was] = term.episodes;
-    let (n, m) = (all(|source| source.now), all(|source| source.before));
+    let [n, m] = change.episode_counts();
     let numbers = format!("{is} of {n} episodes ({was} of {m} in step {named})");
     let seat = term.cause.seat.as_deref().unwrap_or_default();
     let only = if change.by > 0.0 { "only " } else { "" };
@@ -81,16 +78,21 @@ const MOSTLY: f64 = 0.7;
 
 /// Names the source of several that most of the change within sources comes from.
 fn name_main_source(change: &ScoreChange) -> String {
-    let both = || change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let both = change.sources.iter().filter(|of| of.is_in_both());
     let whole = change.share_along(change.within_sources());
-    let most =
-        both().max_by(|a, b| change.share_along(a.within).total_cmp(&change.share_along(b.within)));
+    let most = both
+        .clone()
+        .max_by(|a, b| change.share_along(a.within).total_cmp(&change.share_along(b.within)));
     match most {
-        Some(of) if both().count() > 1 && change.share_along(of.within) > MOSTLY * whole => {
+        Some(of) if both.count() > 1 && change.share_along(of.within) > MOSTLY * whole => {
             format!(", mostly of “{}”", of.source)
         }
         _ => String::new(),
     }
+}
+
+fn rounded_hundredths(value: f64) -> f64 {
+    format!("{value:.2}").parse().map_or(0.0, |value: f64| (100.0 * value).round())
 }
 
 /// Names the parts of a change that has a cause: those that go the way of the change first, the largest of them at the
@@ -106,17 +108,14 @@ pub(crate) fn named_parts(change: &ScoreChange) -> String {
     let terms = change.terms.iter().map(|term| (term.by, term.cause.short_text()));
     let mut parts: Vec<(f64, String)> = kinds.into_iter().chain(terms).collect();
     sort_by(&mut parts, |(a, _), (b, _)| {
-        let along = |part: &f64| part.signum() == change.by.signum();
-        along(b).cmp(&along(a)).then(b.abs().total_cmp(&a.abs()))
+        let [a_along, b_along] = [a, b].map(|part| part.signum() == change.by.signum());
+        b_along.cmp(&a_along).then(b.abs().total_cmp(&a.abs()))
     });
     let rest: f64 = parts.iter().skip(NAMED).map(|(by, _)| by).sum();
     parts.truncate(NAMED);
     parts.push((rest, "all others".to_owned()));
-    let hundredths = |value: f64| {
-        format!("{value:.2}").parse().map_or(0.0, |value: f64| (100.0 * value).round())
-    };
-    let named: f64 = parts.iter().map(|(by, _)| hundredths(*by)).sum();
-    parts.push(((hundredths(change.by) - named) / 100.0, "rounding".to_owned()));
+    let named: f64 = parts.iter().map(|(by, _)| rounded_hundredths(*by)).sum();
+    parts.push(((rounded_hundredths(change.by) - named) / 100.0, "rounding".to_owned()));
     let parts =
         parts.into_iter().filter_map(|(by, what)| Some(format!("{} {what}", rounded_number(by)?)));
     format!("In parts: {}.", parts.collect::<Vec<_>>().join(", "))
@@ -170,28 +169,26 @@ fn name_largest(change: &ScoreChange, named: u32) -> Vec<String> {
 
 /// Lists the scores of sources that both steps have, those first that changed the score most.
 fn list_scores(change: &ScoreChange, named: u32) -> String {
-    let both = change.sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let both = change.sources.iter().filter(|of| of.is_in_both());
     let mut sources: Vec<&SourceChange> = both.collect();
     sort_by(&mut sources, |a, b| {
         change.share_along(b.within).total_cmp(&change.share_along(a.within))
     });
-    let score = |SourceChange { source, now, before, .. }: &SourceChange| {
+    let scores = sources.into_iter().take(4).map(|SourceChange { source, now, before, .. }| {
         format!("“{source}” {:.3}, {:.3} in step {named}", now.score, before.score)
-    };
-    sources.into_iter().take(4).map(score).collect::<Vec<_>>().join("; ")
+    });
+    scores.collect::<Vec<_>>().join("; ")
 }
 
 /// Says how the share of the source changed that changed most.
 fn name_changed_share(change: &ScoreChange, named: u32) -> Option<String> {
-    let sum = |of: fn(&SourceChange) -> ScorePart| -> usize {
-        change.sources.iter().map(|one| of(one).episodes).sum()
-    };
-    let (all, old) = (sum(|one| one.now) as f64, sum(|one| one.before) as f64);
-    let shares =
-        |one: &SourceChange| (one.now.episodes as f64 / all, one.before.episodes as f64 / old);
-    let apart = |one: &SourceChange| (shares(one).0 - shares(one).1).abs();
-    let most = change.sources.iter().max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
-    let (SourceChange { source, before, .. }, (is, was)) = (most, shares(most));
+    let [all, old] = change.episode_counts().map(|count| count as f64);
+    let shares = change
+        .sources
+        .iter()
+        .map(|one| (one, one.now.episodes as f64 / all, one.before.episodes as f64 / old));
+    let (SourceChange { source, before, .. }, is, was) =
+        shares.max_by(|(_, a, b), (_, c, d)| (a - b).abs().total_cmp(&(c - d).abs()))?;
     Some(format!(
         "“{source}” has {:.1} % of the episodes, {:.1} % in step {named}, where it scored {:.3}",
         100.0 * is,

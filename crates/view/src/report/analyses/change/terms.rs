@@ -84,7 +84,20 @@ pub(crate) struct ScoreChange {
 /// Task and score of an episode.
 pub(crate) type ScoredTask = (u32, f64);
 
+impl SourceChange {
+    /// Returns true if both steps have episodes of the source.
+    pub(super) fn is_in_both(&self) -> bool {
+        self.now.episodes > 0 && self.before.episodes > 0
+    }
+}
+
 impl ScoreChange {
+    /// Returns the number of episodes of the later and of the earlier step.
+    pub(super) fn episode_counts(&self) -> [usize; 2] {
+        let counts = self.sources.iter().map(|of| [of.now.episodes, of.before.episodes]);
+        counts.fold([0, 0], |[n, m], [now, before]| [n + now, m + before])
+    }
+
     /// True if other tasks of the same kinds are reason enough for the change.
     pub(crate) fn is_chance(&self) -> bool {
         self.interval.is_some_and(has_zero)
@@ -160,9 +173,9 @@ pub(super) fn change_terms(
 ) -> Vec<ChangeTerm> {
     let solved =
         mean_score(now.iter().chain(before).filter(|one| one.cause.kind == CauseKind::Solved));
-    let largest = || now.iter().chain(before).map(|one| one.score).fold(f64::MIN, f64::max);
-    let full = if solved.episodes > 0 { solved.score } else { largest() };
-    let both = sources.iter().filter(|of| of.now.episodes > 0 && of.before.episodes > 0);
+    let scores = now.iter().chain(before).map(|one| one.score);
+    let full = if solved.episodes > 0 { solved.score } else { scores.fold(f64::MIN, f64::max) };
+    let both = sources.iter().filter(|of| of.is_in_both());
     let both: BTreeMap<&str, &SourceChange> = collect_into(both.map(|of| (of.source.as_str(), of)));
     let mut sums: BTreeMap<&Cause, ([usize; 2], f64, f64)> = BTreeMap::new();
     for (side, one) in now.iter().map(|one| (0, one)).chain(before.iter().map(|one| (1, one))) {
@@ -191,7 +204,9 @@ pub(super) fn change_terms(
 /// Returns an episode with a cause and the solved one that it diverges from: the first of the task that has most of them.
 fn example_of(now: &[ScoredEpisode], cause: &Cause) -> Option<(u32, Option<u32>)> {
     let its: Vec<&ScoredEpisode> = now.iter().filter(|one| one.cause == *cause).collect();
-    let of_task = |task: u32| its.iter().filter(|one| one.task == task).count();
-    let of = its.iter().max_by_key(|one| (of_task(one.task), std::cmp::Reverse(one.n)))?;
+    let of = its.iter().max_by_key(|one| {
+        let of_task = its.iter().filter(|other| other.task == one.task).count();
+        (of_task, std::cmp::Reverse(one.n))
+    })?;
     Some((of.n, of.solved))
 }

@@ -62,22 +62,21 @@ impl Words {
     pub(crate) fn find_first(&self, texts: &Texts) -> Option<WordHit> {
         match texts {
             Texts::Episode { question, observations, answer, rewards: _ } => {
-                let observed = || {
-                    observations
-                        .iter()
-                        .find_map(|text| self.find_in((2, 0, 0), "observation", None, text))
-                };
-                let answered = || self.find_in((4, 0, 0), "answer", None, answer.as_deref()?);
+                let mut observed = observations.iter();
                 self.find_in((0, 0, 0), "question", None, question)
-                    .or_else(observed)
-                    .or_else(answered)
+                    .or_else(|| {
+                        observed.find_map(|text| self.find_in((2, 0, 0), "observation", None, text))
+                    })
+                    .or_else(|| self.find_in((4, 0, 0), "answer", None, answer.as_deref()?))
             }
             Texts::Turn { turn, prompt, reply, error, seat: _ } => {
                 let (i, turn) = (*turn, Some(*turn));
-                let failed = || self.find_in((1, i, 1), "error", turn, error.as_deref()?);
-                let asked =
-                    || prompt.iter().find_map(|text| self.find_in((3, i, 0), "prompt", turn, text));
-                self.find_in((1, i, 0), "reply", turn, reply).or_else(failed).or_else(asked)
+                let mut asked = prompt.iter();
+                self.find_in((1, i, 0), "reply", turn, reply)
+                    .or_else(|| self.find_in((1, i, 1), "error", turn, error.as_deref()?))
+                    .or_else(|| {
+                        asked.find_map(|text| self.find_in((3, i, 0), "prompt", turn, text))
+                    })
             }
         }
     }

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use super::location::RowLocation;
 use super::{Cell, IndexRow, RowIndex, SCORED, SOLVED};
-use crate::compact::collect_into;
-use crate::compact::sort_by;
+use crate::compact::{collect_into, sort_by};
 
 /// Sums over the scored episodes of some steps.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
@@ -22,6 +21,12 @@ pub(crate) struct TeamCounts {
     pub(crate) score: f64,
     /// Sums of each seat, by name.
     pub(crate) seats: BTreeMap<String, SeatSums>,
+}
+
+impl TeamCounts {
+    pub(crate) fn mean_score(&self) -> f64 {
+        self.score / self.episodes.max(1) as f64
+    }
 }
 
 /// Sums of a seat.
@@ -86,7 +91,7 @@ pub(crate) struct Attempts {
 impl Attempts {
     fn add_row(&mut self, row: &IndexRow) {
         self.episodes += 1;
-        self.solved += usize::from(row.flags & SOLVED != 0);
+        self.solved += usize::from(row.has_flag(SOLVED));
         self.score += row.score;
     }
 
@@ -103,7 +108,7 @@ impl RowIndex {
         self.rows.iter().filter(move |row| {
             Some(u32::from(row.stage)) == stage
                 && (first..=last).contains(&row.step)
-                && row.flags & SCORED != 0
+                && row.has_flag(SCORED)
         })
     }
 
@@ -112,7 +117,7 @@ impl RowIndex {
         let mut team = TeamCounts { steps, ..TeamCounts::default() };
         let mut seats = vec![SeatSums::default(); self.seats.names.len()];
         for row in self.scored_rows(stage, steps) {
-            let solved = row.flags & SOLVED != 0;
+            let solved = row.has_flag(SOLVED);
             team.episodes += 1;
             team.solved += usize::from(solved);
             team.score += row.score;
@@ -129,9 +134,10 @@ impl RowIndex {
                 sums.parts += f64::from(cell.reward) - f64::from(cell.turns) * row.score;
             }
         }
-        let asked = |sums: &SeatSums| sums.solved.episodes + sums.unsolved.episodes > 0;
         let named = self.seats.names.iter().cloned().zip(seats);
-        team.seats = collect_into(named.filter(|(_, sums)| asked(sums)));
+        team.seats = collect_into(
+            named.filter(|(_, sums)| sums.solved.episodes + sums.unsolved.episodes > 0),
+        );
         team
     }
 
@@ -161,16 +167,13 @@ impl RowIndex {
 
     /// Returns the share of solved episodes of each task of a stage, by task.
     pub(crate) fn solved_by_task(&self, stage: &str) -> Vec<(&str, f64)> {
-        let Some(stage) = self.stages.find_number(stage) else { return Vec::new() };
         let mut counts: BTreeMap<u32, Attempts> = BTreeMap::new();
-        let scored = |row: &&IndexRow| u32::from(row.stage) == stage && row.flags & SCORED != 0;
-        for row in self.rows.iter().filter(scored) {
-            counts.entry(row.task).or_default().add_row(row);
-        }
-        let share = |(task, of): (u32, Attempts)| {
+        self.scored_rows(stage, [0, u32::MAX])
+            .for_each(|row| counts.entry(row.task).or_default().add_row(row));
+        let shares = counts.into_iter().map(|(task, of)| {
             (self.tasks.names[task as usize].as_str(), of.solved as f64 / of.episodes as f64)
-        };
-        counts.into_iter().map(share).collect()
+        });
+        shares.collect()
     }
 
     /// Returns the mean score of each step of a stage, ascending.
@@ -211,10 +214,9 @@ impl RowIndex {
                 before: before.get(&task).copied().unwrap_or_default(),
             })
             .collect();
-        let key = |sums: &TaskSums| (sums.change(), sums.now.mean_score());
         sort_by(&mut tasks, |a, b| {
-            let ((a, a_score), (b, b_score)) = (key(a), key(b));
-            a.total_cmp(&b).then(a_score.total_cmp(&b_score))
+            let order = a.change().total_cmp(&b.change());
+            order.then(a.now.mean_score().total_cmp(&b.now.mean_score()))
         });
         tasks
     }

@@ -41,16 +41,15 @@ impl RowIndex {
     /// Returns the rows of the same task in a stage, ascending by step and index.
     pub(crate) fn of_task(&self, at: usize) -> Vec<TaskRow> {
         let given = self.rows[at];
-        let same = |row: &&IndexRow| (row.task, row.stage) == (given.task, given.stage);
         self.rows
             .iter()
-            .filter(same)
+            .filter(|row| (row.task, row.stage) == (given.task, given.stage))
             .map(|row: &IndexRow| TaskRow {
                 step: u64::from(row.step),
                 n: u64::from(row.n),
                 index: row.index,
-                solved: (row.flags & SCORED != 0).then_some(row.flags & SOLVED != 0),
-                score: (row.flags & SCORED != 0).then_some(row.score),
+                solved: row.has_flag(SCORED).then_some(row.has_flag(SOLVED)),
+                score: row.has_flag(SCORED).then_some(row.score),
             })
             .collect()
     }
@@ -62,8 +61,8 @@ impl RowIndex {
             .iter()
             .find(|row: &&IndexRow| {
                 (u32::from(row.stage), row.task) == (stage, task)
-                    && row.flags & SCORED != 0
-                    && (row.flags & SOLVED != 0) == solved
+                    && row.has_flag(SCORED)
+                    && row.has_flag(SOLVED) == solved
             })
             .map(|row| (row.step, row.n))
     }
