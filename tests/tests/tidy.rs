@@ -856,6 +856,43 @@ fn no_function_is_longer_than_60_lines() {
     none(&problems);
 }
 
+/// Maximum number of lines of a closure that `let` names. A longer one is a function.
+const LONGEST_CLOSURE: usize = 3;
+
+#[test]
+fn no_closure_with_a_name_is_longer_than_three_lines() {
+    let mut problems = Vec::new();
+    for dir in CRATES {
+        for path in rust_files(&root().join(dir)).iter().filter(|path| !is_test(path)) {
+            let code = code(path);
+            for (i, line) in code.iter().enumerate() {
+                let indent = line.len() - line.trim_start().len();
+                let bound =
+                    line.trim_start().strip_prefix("let ").and_then(|rest| rest.split_once('='));
+                let value = bound.map(|(_, value)| value.trim_start());
+                let opens = value.is_some_and(|value| match value {
+                    // The closure begins on the next line.
+                    "" => code.get(i + 1).is_some_and(|next| opens_closure(next.trim_start())),
+                    value => opens_closure(value),
+                });
+                let deeper = |line: &&String| line.len() - line.trim_start().len() > indent;
+                let inside = code[i + 1..].iter().take_while(deeper).count();
+                let closed = code.get(i + 1 + inside).is_some_and(|end| end.trim() == "};");
+                let lines = 1 + inside + usize::from(closed);
+                if opens && !line.ends_with(';') && lines > LONGEST_CLOSURE {
+                    problems.push(place(path, i));
+                }
+            }
+        }
+    }
+    none(&problems);
+}
+
+/// Returns true if an expression is a closure.
+fn opens_closure(value: &str) -> bool {
+    value.strip_prefix("move ").unwrap_or(value).starts_with('|')
+}
+
 /// Returns true if a function begins on a line, and does not end on it.
 fn opens_function(line: &str) -> bool {
     let code = uncommented(line).trim_start();
