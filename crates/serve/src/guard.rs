@@ -58,7 +58,7 @@ impl Guard {
         own: Option<IpAddr>,
     ) -> Result<ClientNumber, Refusal> {
         let authority = uri.authority().map(Authority::as_str);
-        for host in only_value(headers, HOST)?.into_iter().chain(authority) {
+        for host in only_value(headers, &HOST)?.into_iter().chain(authority) {
             if !host_of(host).is_some_and(|host| self.is_host(host)) {
                 let remedy = if self.local {
                     "its names are localhost, 127.0.0.1 and [::1]"
@@ -68,7 +68,7 @@ impl Guard {
                 return Err(forbidden(format!("this server is not called {host:?}; {remedy}")));
             }
         }
-        if let Some(origin) = only_value(headers, ORIGIN)? {
+        if let Some(origin) = only_value(headers, &ORIGIN)? {
             let host = origin.strip_prefix("http://").or(origin.strip_prefix("https://"));
             if !host.and_then(host_of).is_some_and(|host| self.is_origin(host, own)) {
                 let remedy = if self.local {
@@ -83,7 +83,7 @@ impl Guard {
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
             return Ok(ClientNumber(0));
         }
-        let key = header_values(headers, AUTHORIZATION).next().and_then(|value| {
+        let key = header_values(headers, &AUTHORIZATION).next().and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
@@ -116,14 +116,17 @@ impl Guard {
 }
 
 /// Returns the values of a header.
-fn header_values(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+fn header_values<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'h str> + use<'h> {
     let values = headers.get_all(name).into_iter();
     values.map(|value| value.to_str().unwrap_or("\u{fffd}"))
 }
 
 /// Returns the value of a header that a request has once.
-fn only_value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
-    let mut values = header_values(headers, name.clone());
+fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refusal> {
+    let mut values = header_values(headers, name);
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(forbidden(format!("the request has two header lines `{name}`"))),
         (value, None) => Ok(value),

@@ -171,14 +171,14 @@ fn read_request(bytes: &[u8]) -> Result<RequestedItems, Refusal> {
     let items = items
         .into_iter()
         .enumerate()
-        .map(|(i, item)| graded_item(item).ok_or_else(|| empty(format!("items[{i}].completion"))));
+        .map(|(i, item)| graded_item(&item).ok_or_else(|| empty(format!("items[{i}].completion"))));
     let items: Vec<Graded> = items.collect::<Result<_, Refusal>>()?;
     check_items(&items)?;
     Ok(RequestedItems { ids, items })
 }
 
 /// Returns an item of maverl's protocol; nothing if it has no reply.
-fn graded_item(item: ScoredItem) -> Option<Graded> {
+fn graded_item(item: &ScoredItem) -> Option<Graded> {
     let (task, answer) = (item.task.clone().unwrap_or_default(), item.answer.clone());
     let data = item.data.clone();
     let read = conversation(item.conversation(), data)?;
