@@ -133,14 +133,14 @@ fn optimizer(digest: &mut Digest) {
 }
 
 const HEADS: [Heads; 8] = [
-    Heads { q: 4, kv: 2, dim: 32 },
-    Heads { q: 8, kv: 2, dim: 64 },
-    Heads { q: 2, kv: 1, dim: 128 },
-    Heads { q: 5, kv: 5, dim: 16 },
-    Heads { q: 3, kv: 1, dim: 7 },
-    Heads { q: 1, kv: 1, dim: 1 },
-    Heads { q: 6, kv: 3, dim: 40 },
-    Heads { q: 7, kv: 1, dim: 96 },
+    Heads::new(4, 2, 32),
+    Heads::new(8, 2, 64),
+    Heads::new(2, 1, 128),
+    Heads::new(5, 5, 16),
+    Heads::new(3, 1, 7),
+    Heads::new(1, 1, 1),
+    Heads::new(6, 3, 40),
+    Heads::new(7, 1, 96),
 ];
 
 fn attentions(digest: &mut Digest) {

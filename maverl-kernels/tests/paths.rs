@@ -45,7 +45,7 @@ fn heads() -> impl Strategy<Value = Heads> {
         3 => prop::sample::select(vec![16, 32, 64, 80, 96, 128]),
         1 => 1_usize..70,
     ];
-    (1_usize..4, 1_usize..5, dims).prop_map(|(kv, group, dim)| Heads { q: kv * group, kv, dim })
+    (1_usize..4, 1_usize..5, dims).prop_map(|(kv, group, dim)| Heads::new(kv * group, kv, dim))
 }
 
 proptest! {

@@ -14,6 +14,11 @@ pub struct Heads {
 }
 
 impl Heads {
+    /// Returns the shape of `q` query heads and `kv` key and value heads of `dim` elements.
+    pub const fn new(q: usize, kv: usize, dim: usize) -> Self {
+        Self { q, kv, dim }
+    }
+
     /// Returns the number of elements of a token's queries.
     pub(super) fn q_width(self) -> usize {
         self.q * self.dim

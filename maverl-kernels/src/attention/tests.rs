@@ -57,12 +57,12 @@ fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32
 }
 
 const SHAPES: [Heads; 6] = [
-    Heads { q: 4, kv: 4, dim: 32 },
-    Heads { q: 4, kv: 2, dim: 16 },
-    Heads { q: 3, kv: 1, dim: 7 },
-    Heads { q: 2, kv: 1, dim: 128 },
-    Heads { q: 1, kv: 1, dim: 1 },
-    Heads { q: 6, kv: 3, dim: 40 },
+    Heads::new(4, 4, 32),
+    Heads::new(4, 2, 16),
+    Heads::new(3, 1, 7),
+    Heads::new(2, 1, 128),
+    Heads::new(1, 1, 1),
+    Heads::new(6, 3, 40),
 ];
 
 #[test]
@@ -77,7 +77,7 @@ fn forward_agrees_with_f64_on_ragged_rows() {
 
 #[test]
 fn backward_agrees_with_central_differences_on_ragged_rows() {
-    for heads in [SHAPES[1], SHAPES[2], SHAPES[4], Heads { q: 2, kv: 2, dim: 20 }] {
+    for heads in [SHAPES[1], SHAPES[2], SHAPES[4], Heads::new(2, 2, 20)] {
         let offsets = [0, 1, 4, 4, 22];
         let c = case(22, heads);
         let dout = random(4, c.q.len());
@@ -236,7 +236,7 @@ fn rows_and_threads_do_not_change_bits() {
 
 #[test]
 fn one_long_row_by_head_has_the_bits_of_one_thread() {
-    let heads = Heads { q: 4, kv: 2, dim: 64 };
+    let heads = Heads::new(4, 2, 64);
     let c = case(600, heads);
     let dout = random(4, c.q.len());
     let one = threads(1, || backward(&c, &dout, &[0, 600], heads));
@@ -247,7 +247,7 @@ fn one_long_row_by_head_has_the_bits_of_one_thread() {
 #[test]
 #[should_panic(expected = "k has 8 elements, not [3, 4]")]
 fn wrong_shapes_are_named() {
-    let heads = Heads { q: 1, kv: 1, dim: 4 };
+    let heads = Heads::new(1, 1, 4);
     let packing = Packing::from_offsets(&[0, 3]);
     attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], packing, heads, &mut [0.0; 12]);
 }

@@ -215,7 +215,8 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         sizes: &MeasuredSizes,
         rows: &[usize],
     ) -> Result<(), M::Error> {
-        let MeasuredSizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim }, .. } = *sizes;
+        let MeasuredSizes { hidden: d, intermediate: f, heads: Heads { q, kv, dim, .. }, .. } =
+            *sizes;
         let weights = [
             ("q", q * dim, d),
             ("k", kv * dim, d),
@@ -295,7 +296,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
     /// If the device fails.
     pub fn measure_attention(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
-        let Heads { q, kv, dim } = heads;
+        let Heads { q, kv, dim, .. } = heads;
         let Amounts { tokens, row, .. } = self.amounts;
         let (rows, n) = (tokens.div_ceil(row), tokens.next_multiple_of(row));
         let offsets: Vec<usize> = (0..=rows).map(|i| i * row).collect();
@@ -328,7 +329,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
 
     fn measure_decoding(&mut self, sizes: &MeasuredSizes) -> Result<(), M::Error> {
         let (kernels, heads) = (self.kernels, sizes.heads);
-        let Heads { q, kv, dim } = heads;
+        let Heads { q, kv, dim, .. } = heads;
         let Amounts { rows, row, .. } = self.amounts;
         let each = row.div_ceil(BLOCK_TOKENS);
         let shape = KvShape { layers: 1, heads: kv, dim };
@@ -416,7 +417,7 @@ mod tests {
             return eprintln!("skipped: {error}");
         }
         let kernels = Kernels::new(Emulated::shared_machine(&MODEL).unwrap());
-        let heads = Heads { q: 2, kv: 1, dim: 32 };
+        let heads = Heads::new(2, 1, 32);
         let sizes = MeasuredSizes { name: "small", hidden: 64, intermediate: 72, heads, vocab: 70 };
         let amounts =
             Amounts { tokens: 18, row: 9, rows: 2, logits: 3, parameters: 1000, milliseconds: 0.0 };

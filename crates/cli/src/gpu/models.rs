@@ -38,11 +38,8 @@ impl ModelSize {
             Self::Seven => "7b",
         };
         let shape = self.shape();
-        let heads = Heads {
-            q: shape.num_attention_heads,
-            kv: shape.num_key_value_heads,
-            dim: shape.hidden_size / shape.num_attention_heads,
-        };
+        let dim = shape.hidden_size / shape.num_attention_heads;
+        let heads = Heads::new(shape.num_attention_heads, shape.num_key_value_heads, dim);
         MeasuredSizes {
             name,
             hidden: shape.hidden_size,

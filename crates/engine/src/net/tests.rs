@@ -146,9 +146,12 @@ fn layout(name: &str, dir: &Path, called: &str) -> (String, PathBuf, Model) {
     (called.to_owned(), reference, Model::load(&ModelFiles::new(&source)).unwrap())
 }
 
+/// Number of kinds of models in the families.
+pub(super) const KINDS: usize = 4;
+
 /// Returns the `config.json` of a small model of each kind in the families: queries, keys and values with a bias and
 /// tied embeddings; normalized heads of their own width; scaled rope; a bias everywhere.
-pub(super) fn made_configs() -> [Value; 4] {
+pub(super) fn made_configs() -> [Value; KINDS] {
     let sizes = json!({
         "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 40, "vocab_size": 60,

@@ -132,7 +132,7 @@ const GROUP: usize = 16;
 
 /// Returns the reasons why no device runs models of this shape.
 pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
-    let Heads { q, kv, dim } = config.heads();
+    let Heads { q, kv, dim, .. } = config.heads();
     let mut reasons = Vec::new();
     if !HEAD_DIMS.contains(&dim) {
         reasons.push(format!("heads of {dim} numbers, where {HEAD_DIMS:?} are supported"));

@@ -12,14 +12,14 @@ fn bits(logits: &[Vec<f32>]) -> Vec<Vec<u32>> {
     logits.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-fn models() -> [Model; 4] {
+fn models() -> [Model; KINDS] {
     made_configs().map(|config| made(&config))
 }
 
 #[test]
 fn a_row_has_the_same_bits_alone_and_packed_in_any_order() {
     let models = models();
-    proptest!(ProptestConfig::with_cases(48), |(rows in rows_of_ids(), which in 0..4_usize)| {
+    proptest!(ProptestConfig::with_cases(48), |(rows in rows_of_ids(), which in 0..KINDS)| {
         let model = &models[which];
         let packed = packed_logits(model, &rows);
         let mut reversed: Vec<Vec<u32>> = rows.clone();
@@ -36,7 +36,7 @@ fn a_row_has_the_same_bits_alone_and_packed_in_any_order() {
 #[test]
 fn a_cache_fed_in_chunks_in_any_company_gives_the_bits_of_no_cache() {
     let models = models();
-    let cases = (rows_of_ids(), prop::collection::vec(1..12_usize, 6), 0..4_usize);
+    let cases = (rows_of_ids(), prop::collection::vec(1..12_usize, 6), 0..KINDS);
     proptest!(ProptestConfig::with_cases(48), |((rows, chunks, which) in cases)| {
         let model = &models[which];
         let expected = packed_logits(model, &rows);
@@ -61,7 +61,7 @@ fn a_cache_fed_in_chunks_in_any_company_gives_the_bits_of_no_cache() {
 fn continuations_of_a_reused_prefix_have_the_bits_of_whole_rows() {
     let models = models();
     let ids = || prop::collection::vec(0..60_u32, 1..30);
-    let cases = (ids(), prop::collection::vec(ids(), 1..4), 0..4_usize);
+    let cases = (ids(), prop::collection::vec(ids(), 1..4), 0..KINDS);
     proptest!(ProptestConfig::with_cases(48), |((prefix, endings, which) in cases)| {
         let model = &models[which];
         let rows: Vec<Vec<u32>> =

@@ -78,7 +78,7 @@ contract! {
 }
 
 /// Returns configurations of each kind with heads of 32, which every device has.
-pub(super) fn configs() -> [Value; 4] {
+pub(super) fn configs() -> [Value; KINDS] {
     made_configs().map(|mut config| {
         let sizes = json!({
             "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,

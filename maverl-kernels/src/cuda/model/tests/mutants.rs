@@ -212,7 +212,7 @@ fn mistakes_in_attention_are_caught() {
 
 /// Results of attention in all its forms.
 fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, EmulateError> {
-    let (heads, n, offsets) = (Heads { q: 2, kv: 1, dim: 32 }, 215, [0, 70, 75, 215]);
+    let (heads, n, offsets) = (Heads::new(2, 1, 32), 215, [0, 70, 75, 215]);
     let packing = Packing { offsets: &offsets, prefixes: &[None, None, Some(0)] };
     let q: Vec<f32> = random(1, n * 64).into_iter().map(|x| 6.0 * x).collect();
     let (q, dout) = (kernels.array_of(&to_bf16(&q))?, kernels.array_of(&random_bf16(4, n * 64))?);
