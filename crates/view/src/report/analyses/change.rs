@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use self::sentence::{answer_change, explain_change, name_cause, named_parts};
 pub(crate) use self::terms::{ScoreChange, ScoredEpisode, has_zero, score_interval};
-use self::terms::{ScorePart, ScoredTask, SourceChange, change_terms, mean_score};
+use self::terms::{ScorePart, SourceChange, change_terms, mean_score};
 use crate::compact::collect_into;
 
 /// Returns the change from the episodes of a step to those of a later one; `None` if one has no episode.

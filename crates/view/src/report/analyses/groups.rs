@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::path::PathBuf;
 
 use maverl::run_dir::disk::{entries, name, step_of};
 use maverl::run_dir::{StepSamples, TRAIN};

@@ -11,7 +11,7 @@ use super::answers::{AnsweredEpisode, AnsweredTurn, EpisodeAnswers, reply_parts,
 use super::divergence::{loss_causes, loss_summary};
 use super::fall::fall_summary;
 use super::hacking::{HackedReward, hacking_summary};
-use super::last_lines::{LINES, SeatReplies, TurnCounts, last_line};
+use super::last_lines::{LINES, SeatReplies, last_line};
 use super::team::WINDOW;
 use crate::compact::collect_into;
 use crate::report::rows::index::counts::Played;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use maverl::run_dir::{SpanRecord, SpanRow, TRAIN, TurnTime};
+use maverl::run_dir::{SpanRecord, TRAIN, TurnTime};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use crate::compact::sort_by;
 use crate::report::problem::ReportProblem;
 use crate::report::reading::files::RunFiles;
 use crate::report::rows::index::RowIndex;
-use crate::report::rows::index::counts::{Attempts, TaskSums, TeamCounts};
+use crate::report::rows::index::counts::TaskSums;
 use crate::report::rows::run::ReportedRun;
 
 /// Number of steps whose sums are shown, at either end of a run.

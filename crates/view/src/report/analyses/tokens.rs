@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl::config::{Config, LossPlan, Ratio, SurrogatePlan};
-use maverl::run_dir::{
-    SampleRecord, TRAIN, TopTurn, read_tokenizer, read_tokens, read_top, tokenizer,
-};
+use maverl::run_dir::{SampleRecord, TRAIN, read_tokenizer, read_tokens, read_top, tokenizer};
 use maverl::settings::Tagged;
 use maverl::text::{Piece, Tokenizer};
 use maverl::trajectory::{Episode, Seat, Tokens, Turn};

@@ -1,6 +1,6 @@
 //! Sentences on the change of the score: its cause, its parts, and the numbers behind them.
 
-use super::terms::{ChangeTerm, ScoreChange, ScorePart, SourceChange};
+use super::terms::{ChangeTerm, ScoreChange, SourceChange};
 use crate::compact::sort_by;
 use crate::report::analyses::divergence::CauseKind;
 
