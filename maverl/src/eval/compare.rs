@@ -91,7 +91,7 @@ impl System {
             // answer.
             let chosen = scored.iter().find(|episode| episode.answer == winner).or(scored.first());
             let spent = TaskOutcome::sum_of(scored);
-            let went = TaskOutcome::sum_of(chosen.map_or(&[], std::slice::from_ref));
+            let went = TaskOutcome::sum_of(chosen.map_or(&[][..], std::slice::from_ref));
             TaskOutcome { sampled: spent.sampled, read: spent.read, ..went }
         })
     }

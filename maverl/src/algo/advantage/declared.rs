@@ -81,7 +81,7 @@ pub fn rewarded_step<'e>(
 /// Tokens of a sample's prompt.
 fn prompt_of<'e>(episodes: &'e [Episode], sample: &Sample) -> &'e [u32] {
     let turn = episodes.get(sample.episode).and_then(|episode| episode.turns.get(sample.turn));
-    turn.and_then(|turn| turn.tokens.as_ref()).map_or(&[], |tokens| &tokens.prompt)
+    turn.and_then(|turn| turn.tokens.as_ref()).map_or(&[][..], |tokens| tokens.prompt.as_slice())
 }
 
 /// Reward of a sample's turn by its episode.
