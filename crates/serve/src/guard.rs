@@ -125,15 +125,10 @@ fn header_values<'h>(
 }
 
 /// Returns the value of a header that a request has once.
-<<<<<<< ours
 fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refusal> {
-=======
-fn only_value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
-    let shown = name.to_string();
->>>>>>> theirs
     let mut values = header_values(headers, name);
     match (values.next(), values.next()) {
-        (_, Some(_)) => Err(forbidden(format!("the request has two header lines `{shown}`"))),
+        (_, Some(_)) => Err(forbidden(format!("the request has two header lines `{name}`"))),
         (value, None) => Ok(value),
     }
 }

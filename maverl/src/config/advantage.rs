@@ -114,7 +114,7 @@ pub struct GroupPlan {
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
-    /// Advantage in a group of one unit: 0 (`zero`), or the reward of the unit (`raw`).
+    /// Advantage in a group of one unit: 0 (`zero`), or the formula without a baseline (`raw`).
     pub singleton: Singleton,
     /// GiGPO: adds the advantage of a turn relative to turns with the same or a similar prompt.
     #[serde(skip_serializing_if = "Option::is_none")]

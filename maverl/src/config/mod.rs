@@ -294,7 +294,8 @@ pub struct RolloutConfig {
     /// Maximum number of concurrent episodes.
     #[setting(default = 512)]
     pub max_episodes: NonZeroUsize,
-    /// Time limit of an episode in seconds; after it, the episode ends unscored.
+    /// Time limit of each part of an episode in seconds (opening, playing, scoring, closing, reward servers); after it, the episode ends
+    /// unscored.
     #[setting(default = 600.0, range = above(0.0).., level = "team")]
     pub timeout_s: f64,
     /// Outcome if a prompt does not fit the context: the episode ends unscored, or observations are shortened.

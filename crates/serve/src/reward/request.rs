@@ -178,18 +178,11 @@ fn read_request(bytes: &[u8]) -> Result<RequestedItems, Refusal> {
 }
 
 /// Returns an item of maverl's protocol; nothing if it has no reply.
-<<<<<<< ours
 fn graded_item(item: &ScoredItem) -> Option<Graded> {
     let (task, answer) = (item.task.clone().unwrap_or_default(), item.answer.clone());
     let data = item.data.clone();
     let read = conversation(item.conversation(), data)?;
     Some(Graded { task, answer: answer.or(read.answer), ..read })
-=======
-fn graded_item(item: ScoredItem) -> Option<Graded> {
-    let read = conversation(item.conversation(), item.data)?;
-    let (task, answer) = (item.task.unwrap_or_default(), item.answer.or(read.answer));
-    Some(Graded { task, answer, ..read })
->>>>>>> theirs
 }
 
 /// Returns the item of a conversation whose last message is the reply; nothing if it has no messages.
