@@ -85,14 +85,6 @@ fn a_run_directory_in_the_place_of_a_configuration_is_answered_with_resume() {
 }
 
 #[test]
-fn completions_name_the_binary() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = lab().run(&["completions", shell]).succeeded().stdout;
-        assert!(script.contains("team") && script.contains("explain"), "{script}");
-    }
-}
-
-#[test]
 fn check_prints_the_plan_for_people_and_for_machines() {
     let lab = lab();
     let own = ["check", "run.toml", "--set", "agents.\"duo/closer\".worker_group=\"own\""];
