@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
 
 use agents::debate::{Debater, Motion};
 use anyhow::{Context, Result, bail};
@@ -31,6 +31,10 @@ struct Arguments {
     max_level: u64,
 }
 
+fn create_file(path: &Path) -> Result<BufWriter<fs::File>> {
+    fs::File::create(path).map(BufWriter::new).with_context(|| path.display().to_string())
+}
+
 fn main() -> Result<()> {
     let Arguments { out, worlds, max_level } = Arguments::parse();
     let easy = |task: &Task| task.level().is_some_and(|level| level <= max_level);
@@ -40,13 +44,8 @@ fn main() -> Result<()> {
         .map(|task| task.question)
         .collect();
     fs::create_dir_all(&out)?;
-    let file = |name: &str| {
-        let path = out.join(name);
-        fs::File::create(&path)
-            .map(std::io::BufWriter::new)
-            .with_context(|| path.display().to_string())
-    };
-    let (mut of_tasks, mut of_solver) = (file("tasks.jsonl")?, file("solver.jsonl")?);
+    let mut of_tasks = create_file(&out.join("tasks.jsonl"))?;
+    let mut of_solver = create_file(&out.join("solver.jsonl"))?;
     let (mut asked, mut shown) = (BTreeSet::new(), 0);
     for world in 1..=worlds {
         let mut draw = SplitMix64::new(world);

@@ -104,14 +104,17 @@ fn tokenizer(c: &mut Criterion) {
 
 /// Documents of 50 words, of which some are common and most are rare.
 fn documents() -> Vec<Document> {
-    let word = |i: u64| {
-        let draw = derive_seed(i, 0) % 50_000;
-        format!("w{}", draw * draw / 50_000)
-    };
-    let text = |i: u64| (0..50).map(|j| word(50 * i + j)).collect::<Vec<_>>().join(" ");
-    let document =
-        |i: u64| Document { key: format!("d{i:05}"), title: format!("title {i}"), text: text(i) };
-    (0..DOCUMENTS as u64).map(document).collect()
+    (0..DOCUMENTS as u64).map(random_document).collect()
+}
+
+fn random_document(i: u64) -> Document {
+    let words: Vec<String> = (0..50).map(|j| random_word(50 * i + j)).collect();
+    Document { key: format!("d{i:05}"), title: format!("title {i}"), text: words.join(" ") }
+}
+
+fn random_word(i: u64) -> String {
+    let draw = derive_seed(i, 0) % 50_000;
+    format!("w{}", draw * draw / 50_000)
 }
 
 fn index(c: &mut Criterion) {

@@ -105,16 +105,18 @@ fn attention(c: &mut Criterion, shape: &Shape) {
     let mask = Tensor::from_iter((0..row * row).map(hidden), &Device::Cpu)
         .and_then(|mask| mask.reshape((row, row)))
         .expect("a square mask");
-    let repeat = |x: &Tensor| {
-        let x = x.unsqueeze(2)?.expand((rows, heads.kv, group, row, heads.dim))?;
-        x.reshape(&q)
-    };
     let composed = Composed { name: "attention", work: n * d * row, vars: &qkv, dy: &dy };
     composed.time(c, shape, |vars| {
-        let scores = vars[0].matmul(&repeat(&vars[1])?.t()?)?;
+        let scores = vars[0].matmul(&repeat_heads(&vars[1], group)?.t()?)?;
         let scores = (scores / (heads.dim as f64).sqrt())?.broadcast_add(&mask)?;
-        log_softmax(&scores)?.exp()?.matmul(&repeat(&vars[2])?)
+        log_softmax(&scores)?.exp()?.matmul(&repeat_heads(&vars[2], group)?)
     });
+}
+
+/// Repeats each key head for the query heads that share it.
+fn repeat_heads(x: &Tensor, group: usize) -> Result<Tensor> {
+    let (rows, heads, row, dim) = x.dims4()?;
+    x.unsqueeze(2)?.expand((rows, heads, group, row, dim))?.reshape((rows, heads * group, row, dim))
 }
 
 /// Log-probs of targets through all logits, the counterpart of `head_logprobs` and `head_loss`.
@@ -139,14 +141,17 @@ fn adamw(c: &mut Criterion, shape: &Shape) {
     let Shape { n, d, .. } = *shape;
     let [mut p, g, mut m, mut v] = [1, 2, 3, 4].map(|seed| tensor(seed, &[n, d]));
     v = v.sqr().expect("runs");
-    let mut step = || {
-        let norm = g.sqr()?.sum_all()?.sqrt()?.to_dtype(DType::F64)?.to_scalar::<f64>()?;
-        let g = (&g * (1.0 / (norm + 1e-6)).min(1.0))?;
-        m = ((&m * 0.9)? + (&g * 0.1)?)?;
-        v = ((&v * 0.999)? + (g.sqr()? * 0.001)?)?;
-        let change = ((&m / 0.41)? / ((&v / 0.005)?.sqrt()? + 1e-8)?)?;
-        p = ((&p * (1.0 - 1e-5))? - (change * 1e-3)?)?;
-        Result::Ok(())
-    };
-    time(c, shape, "candle_adamw", n * d, || step().expect("runs"));
+    time(c, shape, "candle_adamw", n * d, || {
+        [p, m, v] = adamw_step([&p, &g, &m, &v]).expect("runs");
+    });
+}
+
+/// Returns the parameters and the two moments after a step.
+fn adamw_step([p, g, m, v]: [&Tensor; 4]) -> Result<[Tensor; 3]> {
+    let norm = g.sqr()?.sum_all()?.sqrt()?.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+    let g = (g * (1.0 / (norm + 1e-6)).min(1.0))?;
+    let m = ((m * 0.9)? + (&g * 0.1)?)?;
+    let v = ((v * 0.999)? + (g.sqr()? * 0.001)?)?;
+    let change = ((&m / 0.41)? / ((&v / 0.005)?.sqrt()? + 1e-8)?)?;
+    Ok([((p * (1.0 - 1e-5))? - (change * 1e-3)?)?, m, v])
 }

@@ -24,16 +24,16 @@ pub(super) struct Registers {
 
 impl Registers {
     pub(super) fn measure(path: Instructions) -> Self {
-        let of = |instruction| {
-            let lanes = path.run(Lanes);
-            let elements = (lanes * CHAINS * STEPS) as f64;
-            elements / seconds(&mut || drop(black_box(path.run(Chains { instruction }))))
-        };
         Self {
-            multiply_adds: of(Instruction::MultiplyAdd),
-            divisions: of(Instruction::Divide),
-            roots: of(Instruction::Root),
+            multiply_adds: Self::per_second(path, Instruction::MultiplyAdd),
+            divisions: Self::per_second(path, Instruction::Divide),
+            roots: Self::per_second(path, Instruction::Root),
         }
+    }
+
+    fn per_second(path: Instructions, instruction: Instruction) -> f64 {
+        let elements = (path.run(Lanes) * CHAINS * STEPS) as f64;
+        elements / seconds(&mut || drop(black_box(path.run(Chains { instruction }))))
     }
 }
 

@@ -211,13 +211,11 @@ impl ProductLibrary {
     /// Opens the library for the device of a stream.
     fn open(stream: &Arc<CudaStream>) -> Result<Self, CublasLtError> {
         let functions = Functions::find()?;
-        let bound = stream.context().bind_to_thread();
-        bound.map_err(|error| driver_failure("the context", error))?;
-        let library = CublasLt::new(functions)?;
+        stream.context().bind_to_thread().map_err(|error| driver_failure("the context", error))?;
         // SAFETY: the library writes the workspace before it reads it.
         let workspace = unsafe { stream.alloc(WORKSPACE) };
         let workspace = workspace.map_err(|error| driver_failure("the workspace", error))?;
-        Ok(Self { library, workspace })
+        Ok(Self { library: CublasLt::new(functions)?, workspace })
     }
 }
 

@@ -1,8 +1,11 @@
 //! Speed of the kernels on a machine, beside that of a copy in its memory.
 
+mod gradients;
 mod sizes;
 
 pub use sizes::{Amounts, MeasuredSizes};
+
+use gradients::GradientArrays;
 
 use super::array::args;
 use super::{
@@ -41,28 +44,6 @@ impl Speed {
 /// Returns the amounts of a call that only reads and writes.
 fn only_bytes(bytes: usize) -> [f64; 2] {
     [bytes as f64, 0.0]
-}
-
-/// Arrays of a product `x wᵀ` of a shape `[m, n, k]`, and of its gradients.
-struct GradientArrays<M: Machine> {
-    shape: [usize; 3],
-    x: DeviceArray<M, u16>,
-    dy: DeviceArray<M, u16>,
-    w: DeviceArray<M, u16>,
-    dx: DeviceArray<M, u16>,
-    dw: DeviceArray<M, f32>,
-}
-
-impl<M: Machine> GradientArrays<M> {
-    fn input_gradient(&mut self, kernels: &Kernels<M>) -> Result<(), M::Error> {
-        let ([m, n, k], out) = (self.shape, Destination::Bf16(self.dx.slice_mut()).into());
-        kernels.linear_back(self.dy.as_slice(), self.w.as_slice(), [m, k, n], None, out)
-    }
-
-    fn weight_gradient(&mut self, kernels: &Kernels<M>) -> Result<(), M::Error> {
-        let ([m, n, k], out) = (self.shape, Destination::Add(self.dw.slice_mut()).into());
-        kernels.linear_back_weight(self.dy.as_slice(), self.x.as_slice(), [n, k, m], out)
-    }
 }
 
 /// Measures operations of a machine.

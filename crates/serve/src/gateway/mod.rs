@@ -221,9 +221,8 @@ impl EpisodePlayer for Gateway {
             }
             let message = match ended {
                 None => continue,
-                // The worker waits for an answer.
                 Some(PlayerEnd::Silent(_)) if !course.jobs.is_empty() => {
-                    player.renew();
+                    player.renew(); // the worker waits for an answer
                     continue;
                 }
                 Some(PlayerEnd::Silent(message) | PlayerEnd::Gone(message)) => message,
