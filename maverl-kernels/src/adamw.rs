@@ -94,9 +94,9 @@ impl AdamW {
             beta2: self.beta2 as f32,
             gain1: (1.0 - self.beta1) as f32,
             gain2: (1.0 - self.beta2) as f32,
-            correction: (1.0 - self.beta2.powf(t)).sqrt() as f32,
+            correction: (1.0 - libm::pow(self.beta2, t)).sqrt() as f32,
             eps: self.eps as f32,
-            rate: (self.lr / (1.0 - self.beta1.powf(t))) as f32,
+            rate: (self.lr / (1.0 - libm::pow(self.beta1, t))) as f32,
             scale: grad_scale,
         }
     }

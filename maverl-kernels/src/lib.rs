@@ -32,6 +32,7 @@
 //! Each operation is compared with a reference in f64, and with itself in another batch, in another order and on
 //! another number of threads. All paths must give the bits of each other (`tests/paths.rs`) and recorded ones
 //! (`tests/golden.rs`), but for products in `bf16` (see [`matmul`]).
+#![cfg_attr(test, allow(clippy::disallowed_methods))] // tests compare with the functions of the C library
 #![deny(missing_docs)]
 
 mod lanes;

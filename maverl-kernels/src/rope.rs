@@ -65,8 +65,8 @@ impl RopeTable {
         let end = positions.next_power_of_two().min(self.max_positions);
         let angles = (0..end).flat_map(|p| self.inv_freq.iter().map(move |f| p as f32 * f));
         let rows = Arc::new(RopeRows {
-            cos: angles.clone().map(f32::cos).collect(),
-            sin: angles.map(f32::sin).collect(),
+            cos: angles.clone().map(libm::cosf).collect(),
+            sin: angles.map(libm::sinf).collect(),
         });
         let mut held = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if held.cos.len() < rows.cos.len() {

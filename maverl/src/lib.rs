@@ -43,6 +43,7 @@
 //! | [`testing`] | assertions for tests of estimators and surrogates |
 //!
 //! Whatever else is public is for the crates of the workspace. It is hidden here, and may change.
+#![cfg_attr(test, allow(clippy::disallowed_methods))] // tests compare with the functions of the C library
 #![warn(missing_docs)]
 
 #[allow(unused_extern_crates)] // generated code says `::maverl` inside this crate too

@@ -72,7 +72,7 @@ impl Node {
     /// Returns the upper confidence bound (UCB1), where the parent has `visits`.
     fn upper_bound(&self, visits: usize, exploration: f64) -> f64 {
         let n = f64::from(self.visits);
-        self.total / n + exploration * ((visits as f64).ln() / n).sqrt()
+        self.total / n + exploration * (libm::log(visits as f64) / n).sqrt()
     }
 }
 

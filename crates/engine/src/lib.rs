@@ -36,6 +36,7 @@
 //! | [`runtime`] | worker groups: the threads that own models, generate and update |
 //!
 //! [`maverl`]: https://docs.rs/maverl
+#![cfg_attr(test, allow(clippy::disallowed_methods))] // tests compare with the functions of the C library
 #![warn(missing_docs)]
 
 pub mod files;

@@ -82,7 +82,7 @@ pub fn copy_model(from: &Path, to: &Path) -> Result<()> {
 
 /// Returns the learning rate schedule: linear warm-up over a twentieth of the steps, then a half cosine.
 fn schedule_factor(progress: f64) -> f64 {
-    (progress / 0.05).min(1.0) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
+    (progress / 0.05).min(1.0) * 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress))
 }
 
 fn start_runtime(model: &Path) -> Result<Runtime> {

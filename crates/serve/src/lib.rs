@@ -8,6 +8,7 @@
 //! Memory has limits in bytes: of bodies (`body.rs`), of texts that are parsed and encoded at once (`model/reading.rs`),
 //! and of texts that cannot fit a context, which are refused before they are encoded. Each choice of a completion takes
 //! a permit of `queue.rs`.
+#![cfg_attr(test, allow(clippy::disallowed_methods))] // tests compare with the functions of the C library
 
 mod base;
 mod body;

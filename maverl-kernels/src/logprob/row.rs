@@ -97,12 +97,12 @@ impl LogitRow {
 
     /// Returns the log-probability of a logit of this row.
     pub(crate) fn logp(&self, logit: f32) -> f32 {
-        (f64::from(logit * self.inverse - self.max) - self.sum.ln()) as f32
+        (f64::from(logit * self.inverse - self.max) - libm::log(self.sum)) as f32
     }
 
     /// Returns the entropy, in nats.
     pub(crate) fn entropy(&self) -> f64 {
-        (self.sum.ln() - self.moment / self.sum).max(0.0)
+        (libm::log(self.sum) - self.moment / self.sum).max(0.0)
     }
 
     /// Replaces the logits of this row by their gradient.
@@ -117,7 +117,7 @@ impl LogitRow {
     ) {
         let scale = lanes.splat((1.0 / self.sum) as f32);
         // log p + H = (z − max) + offset
-        let offset = lanes.splat((self.entropy() - self.sum.ln()) as f32);
+        let offset = lanes.splat((self.entropy() - libm::log(self.sum)) as f32);
         let distances = Distances::of(lanes, self.inverse, self.max);
         let falling = lanes.splat(-self.inverse);
         let (by_logp, by_entropy) = (lanes.splat(dlogp), lanes.splat(dentropy));

@@ -205,11 +205,11 @@ fn draw_block(params: &mut Vec<f32>, seed: u64, n: usize, middle: f64, spread: f
 }
 
 fn elu(x: f64) -> f64 {
-    if x > 0.0 { x } else { x.exp_m1() }
+    if x > 0.0 { x } else { libm::expm1(x) }
 }
 
 fn elu_slope(x: f64) -> f64 {
-    if x > 0.0 { 1.0 } else { x.exp() }
+    if x > 0.0 { 1.0 } else { libm::exp(x) }
 }
 
 fn sign(x: f64) -> f64 {

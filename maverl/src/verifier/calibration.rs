@@ -47,11 +47,12 @@ impl Calibration {
             .map(|(logit, label)| (*logit, if *label { high } else { low }))
             .collect();
         // The minimum over the offset is convex in the slope, and its derivative is that at the best offset.
-        let slope = bisect_zero((BOUNDS.0.ln(), BOUNDS.1.ln()), |slope| {
-            let (slope, offset) = (slope.exp(), best_offset(&rows, slope.exp()));
+        let log_slope = bisect_zero((libm::log(BOUNDS.0), libm::log(BOUNDS.1)), |log_slope| {
+            let slope = libm::exp(log_slope);
+            let offset = best_offset(&rows, slope);
             rows.iter().map(|(z, t)| (sigmoid(slope * z + offset) - t) * z).sum()
-        })
-        .exp();
+        });
+        let slope = libm::exp(log_slope);
         Self { temperature: 1.0 / slope, offset: best_offset(&rows, slope) }
     }
 }
@@ -84,7 +85,7 @@ fn bisect_zero((mut low, mut high): (f64, f64), of: impl Fn(f64) -> f64) -> f64 
 }
 
 fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + libm::exp(-x))
 }
 
 #[cfg(test)]

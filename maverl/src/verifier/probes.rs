@@ -111,7 +111,7 @@ fn bayes(train: &[Probed<'_>], test: &[Probed<'_>]) -> Vec<f64> {
 /// Returns the log-odds of a feature from its numbers of wrong and right rows, and those of all rows.
 fn log_odds(count: [f64; 2], rows: [f64; 2]) -> f64 {
     let [wrong, right] = [0, 1].map(|label| (count[label] + 1.0) / (rows[label] + 2.0));
-    (right / wrong).ln()
+    libm::log(right / wrong)
 }
 
 /// Returns the words of a reply, and its pairs of words. Signs are words.

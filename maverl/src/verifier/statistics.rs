@@ -76,7 +76,7 @@ pub(crate) fn statistics(
 
 /// Computes `log(1 + exp(x))`.
 fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
+    x.max(0.0) + libm::log1p(libm::exp(-x.abs()))
 }
 
 /// Computes the area under the ROC curve: the probability that a right row has a higher score than a wrong one, where ties

@@ -101,7 +101,7 @@ impl BenchFixture {
 
     fn random_row(&self, i: u64) -> Row {
         let completion = self.ids(derive_seed(2, i), PROMPT + REPLY - 1);
-        let logprob = -(self.size.vocab_size as f32).ln();
+        let logprob = -libm::logf(self.size.vocab_size as f32);
         let logprobs = vec![logprob; completion.len()];
         let advantage = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
         row(self.ids(derive_seed(1, i), 1), completion, logprobs, advantage)

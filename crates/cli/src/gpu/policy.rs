@@ -70,7 +70,7 @@ impl Fixture {
 
     fn training_row(&self, i: u64) -> Row {
         let completion = self.ids(derive_seed(5, i), ROW - 1);
-        let logprobs = vec![-(self.vocab as f32).ln(); completion.len()];
+        let logprobs = vec![-libm::logf(self.vocab as f32); completion.len()];
         let advantages = vec![if i.is_multiple_of(2) { 1.0 } else { -1.0 }; completion.len()];
         Row { prompt: self.ids(i, 1), completion, logprobs, advantages, ..Row::default() }
     }

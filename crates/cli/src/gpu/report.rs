@@ -122,7 +122,10 @@ fn round_number(value: f64) -> String {
         size if !(1e-3..1e7).contains(&size) => format!("{value:.3e}"),
         size if size >= 1000.0 => format!("{value:.0}"),
         size => {
-            format!("{value:.*}", 3_usize.saturating_sub(size.log10().floor().max(0.0) as usize))
+            format!(
+                "{value:.*}",
+                3_usize.saturating_sub(libm::log10(size).floor().max(0.0) as usize)
+            )
         }
     }
 }

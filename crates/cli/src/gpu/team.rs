@@ -79,7 +79,7 @@ fn train_team(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     checked.report.add(GpuPart::Team, &line);
     let cpu = run(dir, DeviceChoice::Cpu)?;
     let ([mine, mine_error], [other, other_error]) = (mean(&device), mean(&cpu));
-    let apart = ERRORS * mine_error.hypot(other_error);
+    let apart = ERRORS * libm::hypot(mine_error, other_error);
     let ok = (mine - other).abs() <= apart.max(1e-9);
     let note = format!(
         "{mine:.3} on the device, {other:.3} on the CPU in the last {LAST} of {steps} steps; {apart:.3} allowed"

@@ -194,7 +194,7 @@ pub(super) fn draw_values(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
 /// Generates a standard normal number (Box & Muller, 1958).
 fn normal(seed: u64, counter: u64) -> f32 {
     let (u, v) = (1.0 - uniform_number(seed, 2 * counter), uniform_number(seed, 2 * counter + 1));
-    ((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32
+    ((-2.0 * libm::log(u)).sqrt() * libm::cos(std::f64::consts::TAU * v)) as f32
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::Term;
 ///
 /// The loss of verifiers, [2110.14168](https://arxiv.org/abs/2110.14168) section 4.
 pub fn cross_entropy(logit: f64, target: f64) -> Term {
-    let value = logit.max(0.0) + (-logit.abs()).exp().ln_1p() - target * logit;
-    Term { value, grad: 1.0 / (1.0 + (-logit).exp()) - target }
+    let value = logit.max(0.0) + libm::log1p(libm::exp(-logit.abs())) - target * logit;
+    Term { value, grad: 1.0 / (1.0 + libm::exp(-logit)) - target }
 }
 
 #[cfg(test)]

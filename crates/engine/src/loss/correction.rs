@@ -71,7 +71,7 @@ pub fn correction_weights(correction: Correction, trainer: &[f32], rollout: &[f3
     match correction {
         Correction::None => vec![1.0; trainer.len()],
         Correction::Truncate(TruncateOptions { cap }) => {
-            ratios.map(|log_ratio| at_most(log_ratio.exp(), cap)).collect()
+            ratios.map(|log_ratio| at_most(libm::exp(log_ratio), cap)).collect()
         }
         Correction::MaskTokens(mask) => ratios.map(|log_ratio| mask.weight(log_ratio)).collect(),
         Correction::MaskSequences(mask) => {
@@ -84,6 +84,6 @@ pub fn correction_weights(correction: Correction, trainer: &[f32], rollout: &[f3
 impl MaskOptions {
     /// Returns 1 for a ratio within the bounds, else 0.
     fn weight(self, log_ratio: f64) -> f64 {
-        f64::from(u8::from(log_ratio.abs() <= self.cap.ln()))
+        f64::from(u8::from(log_ratio.abs() <= libm::log(self.cap)))
     }
 }

@@ -41,7 +41,7 @@ pub fn kl(estimator: Kl, logp: f64, logp_ref: f64) -> Term {
     match estimator {
         Kl::K1 => Term { value: excess, grad: 1.0 },
         Kl::K2 => Term { value: excess * excess / 2.0, grad: excess },
-        Kl::K3 => Term { value: (-excess).exp_m1() + excess, grad: -(-excess).exp_m1() },
+        Kl::K3 => Term { value: libm::expm1(-excess) + excess, grad: -libm::expm1(-excess) },
     }
 }
 
@@ -91,7 +91,7 @@ pub fn importance_corrected(kl: Term, log_ratio: f64) -> Term {
 ///
 /// [2505.12504]: https://arxiv.org/abs/2505.12504
 pub fn policy_drift(log_ratio: f64) -> Term {
-    let pull = at_most(log_ratio.exp_m1(), 2.0);
+    let pull = at_most(libm::expm1(log_ratio), 2.0);
     Term { value: pull * log_ratio, grad: pull }
 }
 

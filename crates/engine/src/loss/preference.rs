@@ -109,10 +109,10 @@ pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
 }
 
 fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + libm::exp(-x))
 }
 
 /// Returns `log(1 + eˣ)`, also where `eˣ` overflows.
 fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
+    x.max(0.0) + libm::log1p(libm::exp(-x.abs()))
 }

@@ -9,7 +9,7 @@ pub(super) const LOG_RATIO_MAX: f64 = 20.0;
 
 /// Returns `ρ`, bounded. NaN stays NaN and is reported with the loss.
 pub(super) fn ratio(log_ratio: f64) -> f64 {
-    at_most(log_ratio, LOG_RATIO_MAX).exp()
+    libm::exp(at_most(log_ratio, LOG_RATIO_MAX))
 }
 
 /// The smaller of both; what is not a number stays so, unlike in [`f64::min`].
@@ -80,7 +80,7 @@ pub fn cispo(logp: f64, log_ratio: f64, advantage: f64, high: f64) -> Clipped {
 pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) -> Clipped {
     let tau = if advantage > 0.0 { positive } else { negative };
     let ratio = ratio(log_ratio);
-    let gate = 1.0 / (1.0 + (-tau * (ratio - 1.0)).exp());
+    let gate = 1.0 / (1.0 + libm::exp(-tau * (ratio - 1.0)));
     let grad = -advantage * 4.0 * gate * (1.0 - gate) * ratio;
     Clipped::free(-advantage * 4.0 / tau * gate, grad)
 }
@@ -96,7 +96,7 @@ pub fn sapo(log_ratio: f64, advantage: f64, (positive, negative): (f64, f64)) ->
 ///
 /// [2505.12504]: https://arxiv.org/abs/2505.12504
 pub fn cpgd(log_ratio: f64, advantage: f64, (low, high): (f64, f64)) -> Clipped {
-    let (floor, ceiling) = ((-low).ln_1p(), high.ln_1p());
+    let (floor, ceiling) = (libm::log1p(-low), libm::log1p(high));
     if advantage > 0.0 && log_ratio > ceiling {
         Clipped::cut_at(-advantage * ceiling, Clip::High)
     } else if advantage < 0.0 && log_ratio < floor {

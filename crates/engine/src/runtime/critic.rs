@@ -205,7 +205,7 @@ impl<O: Backend> Critic<O> {
         let (of_trunk, of_head) = found.map_err(|error| failed_critic(&self.policy, &error))?;
         let norms = self.body.peers.norm(&self.body.ops, &of_trunk).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
-            Ok(trunk.hypot(head))
+            Ok(libm::hypot(trunk, head))
         });
         let norm = norms.map_err(|error| failed_critic(&self.policy, &error))?;
         if !totals.value.loss.is_finite() || !norm.is_finite() {

@@ -57,7 +57,7 @@ impl OptimOptions {
             * match self.schedule {
                 Schedule::Constant => 1.0,
                 Schedule::Linear => 1.0 - progress,
-                Schedule::Cosine => f64::midpoint(1.0, (PI * progress).cos()),
+                Schedule::Cosine => f64::midpoint(1.0, libm::cos(PI * progress)),
             }
     }
 

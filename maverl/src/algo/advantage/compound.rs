@@ -29,7 +29,7 @@ impl Compound {
 
     /// The factor of an episode.
     pub fn of(&self, episode: usize) -> f64 {
-        let factor = self.changed.get(&episode).map_or(1.0, |log| log.exp());
+        let factor = self.changed.get(&episode).map_or(1.0, |log| libm::exp(*log));
         self.clip.map_or(factor, |clip| factor.clamp(1.0 - clip, 1.0 + clip))
     }
 

@@ -100,7 +100,7 @@ fn word_postings(counts: Vec<(u32, u32)>, norms: &[f64]) -> Vec<Posting> {
 /// Computes `ln(1 + (N − n + 0.5) / (n + 0.5))`.
 fn idf(documents: usize, with_word: usize) -> f64 {
     let (all, with_word) = (documents as f64, with_word as f64);
-    (1.0 + (all - with_word + 0.5) / (with_word + 0.5)).ln()
+    libm::log(1.0 + (all - with_word + 0.5) / (with_word + 0.5))
 }
 
 /// Sums the contributions to each document, in the order of the lists.

@@ -33,7 +33,8 @@ impl Rope {
     /// ```
     pub fn inv_freq(&self, head_dim: usize) -> Vec<f32> {
         let theta = self.theta as f32;
-        let plain = (0..head_dim / 2).map(|i| theta.powf((2 * i) as f32 / head_dim as f32).recip());
+        let plain =
+            (0..head_dim / 2).map(|i| libm::powf(theta, (2 * i) as f32 / head_dim as f32).recip());
         plain.map(|f| self.llama3.map_or(f, |llama3| llama3.scale_frequency(f))).collect()
     }
 

@@ -97,7 +97,7 @@ impl RewardHead {
     pub fn probability(&self, logit: f32) -> f64 {
         let logit = f64::from(logit);
         let odds = self.likelihood.map_or(logit, |it| reply_odds(logit, [it.weight, it.bias]));
-        1.0 / (1.0 + (-(odds / self.temperature + self.offset)).exp())
+        1.0 / (1.0 + libm::exp(-(odds / self.temperature + self.offset)))
     }
 }
 
@@ -106,7 +106,7 @@ impl RewardHead {
 /// are in f32, log s is at most -1e-6.
 pub fn reply_odds(logit: f64, [weight, bias]: [f32; 2]) -> f64 {
     let log_mean = ((logit - f64::from(bias)) / f64::from(weight)).min(-1e-6);
-    log_mean - (-log_mean.exp_m1()).ln()
+    log_mean - libm::log(-libm::expm1(log_mean))
 }
 
 #[cfg(test)]

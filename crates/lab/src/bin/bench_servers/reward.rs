@@ -50,7 +50,8 @@ fn start_verifier(setup: &Setup) -> Result<Grader, Failure> {
     in_model_directory(setup, |dir| {
         let model = Model::load(&ModelFiles::new(&ModelSource::Directory(dir.to_owned())))?;
         let head = ValueHead::new(HeadKind::Reward, &model.config);
-        let weight: Vec<f32> = (0..model.config.hidden_size).map(|i| (i as f32).sin()).collect();
+        let weight: Vec<f32> =
+            (0..model.config.hidden_size).map(|i| libm::sinf(i as f32)).collect();
         head.vars()[0].1.set(&weight)?;
         let model = RewardModel::new(model, head, RewardHead::new(1.0, 0.0))?;
         let with_head = dir.join("verifier");

@@ -112,7 +112,7 @@ impl TurnDraws {
         let longer = (1..LONGEST_REPLY).find(|_| draw.gen_bool(1.0 / MEAN_REPLY));
         let max_tokens = longer.unwrap_or(LONGEST_REPLY);
         let uniform = (draw.bits() >> 11) as f64 / (1_u64 << 53) as f64;
-        let tool = MEAN_TOOL.mul_f64(-(1.0 - uniform).ln());
+        let tool = MEAN_TOOL.mul_f64(-libm::log(1.0 - uniform));
         let sampling = Arc::new(Sampling { max_tokens, ..Sampling::default() });
         Self { sampling, seed, tool }
     }
