@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use maverl::trajectory::{Episode, Outcome, RewardOf, Turn};
+use maverl_kernels::simd::available_paths;
 use maverl_tests::lab::{Ended, train_args};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::lab;
 
@@ -31,6 +33,28 @@ fn equal_seeds_give_equal_runs_on_any_number_of_threads_and_other_seeds_do_not()
     lab.run(&["train", "run.toml", "--out", "other", "--seed", "8"]).succeeded();
     let other = maverl_tests::lab::Run(lab.path("other"));
     assert_ne!(other.bytes("metrics.jsonl"), first.bytes("metrics.jsonl"));
+}
+
+/// SHA-256 of `metrics.jsonl` and of the weights of a run of seed 7, on every CPU and system.
+const BITS: [&str; 2] = ["", ""];
+
+#[test]
+fn a_seed_gives_the_recorded_bytes_with_every_set_of_vector_instructions() {
+    let lab = lab();
+    for path in available_paths() {
+        let name = path.to_string();
+        let args = train_args(&name, &["seed=7"]);
+        let output = lab.command(&args).env("MAVERL_SIMD", &name).output().unwrap();
+        Ended::of(&output).succeeded();
+        let run = maverl_tests::lab::Run(lab.path(&name));
+        let bits = [run.bytes("metrics.jsonl"), run.weights(4, "tiny")].map(|bytes| sha256(&bytes));
+        assert_eq!(bits, BITS, "{name}");
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
