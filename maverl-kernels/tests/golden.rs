@@ -1,8 +1,5 @@
 //! The bits of every operation, on every path of this processor, against recorded ones: what a run writes to `metrics.jsonl`
 //! depends on no path and on no version of this crate.
-//!
-//! Angles and logarithms are the C library's, so the record is for the one that it was made with.
-#![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
