@@ -34,6 +34,9 @@ full-targets:
         rustup target add $target || { echo "skipped: rustup has no $target here"; continue; }; \
         TARGET_CC=true TARGET_CXX=true TARGET_AR=true \
         cargo clippy -p maverl-cli -p maverl-orchestras --features maverl-cli/full --target $target -- -D warnings || exit 1; done
+    rustup target add x86_64-pc-windows-gnu || { echo "skipped: rustup has no x86_64-pc-windows-gnu here"; exit 0; }; \
+        TARGET_CC=true TARGET_CXX=true TARGET_AR=true \
+        cargo clippy -p maverl-cli --features stock --target x86_64-pc-windows-gnu -- -D warnings
 
 # Every test of the first tier with all of its cases.
 full-tests:

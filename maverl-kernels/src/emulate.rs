@@ -15,11 +15,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use libloading::Library;
 
 /// The part of CUDA that kernels find on the CPU.
 const HEADER: &str = include_str!("emulate/cuda_on_cpu.h");
@@ -230,8 +230,10 @@ fn cache_dir() -> Option<PathBuf> {
     let base =
         absolute_dir("XDG_CACHE_HOME").or_else(|| Some(absolute_dir("HOME")?.join(".cache")))?;
     let dir = base.join("maverl").join("emulated");
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    made.ok().map(|()| dir)
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(&dir).ok().map(|()| dir)
 }
 
 /// Returns the absolute path that a variable holds.
@@ -311,23 +313,13 @@ EXPORT void coc_set(const char* order, int copies_at_once, int mutant) {
 }
 
 fn open_library(library: &Path) -> Result<KernelLibrary, EmulateError> {
-    let path = CString::new(library.as_os_str().as_bytes())
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     // SAFETY: the library is the one just built, stays open, and its functions have these types in `launcher_source`.
     unsafe {
-        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-        if handle.is_null() {
-            return Err(io::Error::other("the built library does not open").into());
-        }
-        let [launch, set] =
-            [c"coc_launch", c"coc_set"].map(|name| libc::dlsym(handle, name.as_ptr()));
-        if launch.is_null() || set.is_null() {
-            return Err(io::Error::other("the built library lacks a function").into());
-        }
-        Ok(KernelLibrary {
-            launch: std::mem::transmute::<*mut c_void, LaunchFunction>(launch),
-            set: std::mem::transmute::<*mut c_void, Set>(set),
-        })
+        let library = Library::new(library).map_err(io::Error::other)?;
+        let launch = *library.get::<LaunchFunction>(c"coc_launch").map_err(io::Error::other)?;
+        let set = *library.get::<Set>(c"coc_set").map_err(io::Error::other)?;
+        std::mem::forget(library);
+        Ok(KernelLibrary { launch, set })
     }
 }
 

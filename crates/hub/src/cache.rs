@@ -91,7 +91,7 @@ impl Blob {
         let folder = file.parent().unwrap_or(file);
         std::fs::create_dir_all(folder)?;
         let target = relative(folder, &self.path);
-        match std::os::unix::fs::symlink(&target, file) {
+        match symlink(&target, file) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             // Some file systems have no links.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -100,6 +100,15 @@ impl Blob {
             linked => linked,
         }
     }
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+
+/// Fails as on a file system without links: on Windows, only some users may make them.
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::PermissionDenied.into())
 }
 
 /// Returns the path that leads from a folder to a file, as a link has it.

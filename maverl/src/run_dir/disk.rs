@@ -136,8 +136,15 @@ pub fn parent(path: &Path) -> &Path {
 }
 
 /// Makes the entries of a directory durable.
+#[cfg(unix)]
 pub fn sync_dir(dir: &Path) -> Result<(), RunDirError> {
     File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
+}
+
+/// No-op on Windows, which flushes no directories.
+#[cfg(not(unix))]
+pub fn sync_dir(_: &Path) -> Result<(), RunDirError> {
+    Ok(())
 }
 
 /// Makes a directory and everything below it durable.
@@ -146,7 +153,9 @@ pub fn sync_tree(dir: &Path) -> Result<(), RunDirError> {
         if path.is_dir() {
             sync_tree(&path)?;
         } else {
-            File::open(&path).and_then(|file| file.sync_all()).at("sync", &path)?;
+            // Windows flushes only what was opened for writing.
+            let file = OpenOptions::new().read(true).write(cfg!(windows)).open(&path);
+            file.and_then(|file| file.sync_all()).at("sync", &path)?;
         }
     }
     sync_dir(dir)
