@@ -20,7 +20,7 @@ use maverl_kernels::{
 const RECORDED: [(&str, u64); 9] = [
     ("norm", 0xe4b9_c3a6_7d55_8a69),
     ("swiglu", 0x7de9_fb25_f749_ca78),
-    ("rope", 0x1f19_8268_687b_2b68),
+    ("rope", 0xba51_fa2c_2a3a_4983),
     ("embedding", 0x229c_acf4_7988_9bc1),
     ("adamw", 0xe5c9_ca8c_e2bb_a645),
     ("attention", 0xfb16_0ea9_d4ef_549d),
