@@ -69,7 +69,7 @@ const CRATE_MAY_USE: &[(&str, &[&str])] = &[
         &["maverl", "crates/cli", "crates/serve", "maverl-kernels", "agents", "orchestras"],
     ),
     ("examples", &["maverl", "crates/engine", "agents", "orchestras"]),
-    ("tests", &["maverl", "crates/cli", "orchestras"]),
+    ("tests", &["maverl", "crates/cli", "maverl-kernels", "orchestras"]),
 ];
 
 /// Modules of `maverl-engine`. In the table of `maverl`, they are above its own.
