@@ -5,6 +5,7 @@ use super::process::{PlayerEnd, Process};
 use super::workers::WorkerLease;
 
 /// Player of an episode.
+#[cfg_attr(windows, allow(clippy::large_enum_variant))] // a child is larger there
 pub(super) enum GatewayPlayer {
     /// A process with its output.
     Process(Process, Log),

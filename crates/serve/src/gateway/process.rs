@@ -171,7 +171,7 @@ async fn end(mut child: Child, group: ProcessGroup, parting: Duration) {
 }
 
 /// A process group. Dropping it kills its members.
-struct ProcessGroup(Option<u32>);
+struct ProcessGroup(#[cfg_attr(not(unix), allow(dead_code))] Option<u32>);
 
 impl ProcessGroup {
     /// Returns the group that a child leads.
