@@ -15,6 +15,7 @@ use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Shells, Z
 use clap_complete::{CompleteEnv, Shell};
 use maverl::config::reference::{self, Item};
 use maverl::config::source::shipped_configs;
+use maverl::output;
 use maverl::run_dir::MANIFEST;
 
 use super::shipped::summary;
@@ -24,9 +25,6 @@ use super::{Cli, Failure, print};
 const ASKING_SHELL: &str = "MAVERL_COMPLETE";
 
 const SHELLS: Shells<'static> = Shells(&[&PiecewiseBash, &Elvish, &Fish, &Powershell, &Zsh]);
-
-/// Parts of keys that a user chooses, as the reference writes them.
-const CHOSEN_PARTS: [&str; 3] = ["NAME", "TEAM/ROLE", "N"];
 
 /// Writes the script for a shell, under the binary's name.
 pub(super) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
@@ -93,8 +91,19 @@ fn values_of(command: &str, arg: &Arg) -> Option<ListValues> {
 /// Lists shipped configurations, then files.
 fn configurations(begin: &OsStr) -> Vec<CompletionCandidate> {
     let mut found = shipped_names(begin);
-    found.extend(PathCompleter::file().complete(begin));
+    found.extend(paths(&PathCompleter::file(), begin));
     found
+}
+
+/// Lists paths, without those whose names would control a terminal.
+fn paths(completer: &PathCompleter, begin: &OsStr) -> Vec<CompletionCandidate> {
+    let mut found = completer.complete(begin);
+    found.retain(|path| is_plain(&path.get_value().to_string_lossy()));
+    found
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.contains(char::is_control) && output::visible(name) == name
 }
 
 fn shipped_names(begin: &OsStr) -> Vec<CompletionCandidate> {
@@ -106,12 +115,11 @@ fn shipped_names(begin: &OsStr) -> Vec<CompletionCandidate> {
 /// Lists the runs in `runs`, then directories.
 fn runs(begin: &OsStr) -> Vec<CompletionCandidate> {
     let entries = std::fs::read_dir("runs").into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.retain(|path| path.join(MANIFEST).is_file());
-    paths.sort();
-    let mut found =
-        beginning_with(begin, paths.iter().map(|path| (path.display().to_string(), None)));
-    found.extend(PathCompleter::dir().complete(begin));
+    let runs = entries.map(|entry| entry.path()).filter(|path| path.join(MANIFEST).is_file());
+    let names: BTreeSet<String> =
+        runs.map(|path| path.display().to_string()).filter(|name| is_plain(name)).collect();
+    let mut found = beginning_with(begin, names.into_iter().map(|name| (name, None)));
+    found.extend(paths(&PathCompleter::dir(), begin));
     found
 }
 
@@ -137,7 +145,7 @@ fn assignments(begin: &OsStr) -> Vec<CompletionCandidate> {
 fn assigned_key(item: &Item, given: &[&str]) -> String {
     let mut key = String::new();
     for (i, part) in item.path.iter().enumerate() {
-        let chosen = CHOSEN_PARTS.contains(&part.as_str());
+        let chosen = reference::is_chosen(part);
         if chosen && i + 1 >= given.len() {
             return key;
         }

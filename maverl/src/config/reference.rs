@@ -51,6 +51,11 @@ const NAMED: [(&str, &str); 9] = [
     ("seats", "N"),
 ];
 
+/// Returns true for a part of a key that stands for a name that a user chooses.
+pub fn is_chosen(part: &str) -> bool {
+    NAMED.iter().any(|(_, chosen)| *chosen == part)
+}
+
 /// Tables of an agent or an estimator, and where their keys are described.
 const SAME: [(&str, &[&str]); 4] = [
     ("sampling", &["sampling"]),

@@ -46,6 +46,12 @@ fn bash_completes_commands_shipped_configurations_keys_and_runs() {
     let key = "models.small.optim.warm";
     assert_eq!(complete(&["train", "--set", key], key), ["models.small.optim.warmup_steps="]);
     assert!(complete(&["info", "runs/s"], "runs/s").contains(&"runs/second".to_owned()));
+    for hostile in ["runs/s\u{1b}[2Jx", "runs/s\nx", "runs/s\u{202e}x"] {
+        fs::create_dir_all(lab.path(hostile)).unwrap();
+        lab.write(&format!("{hostile}/manifest.json"), "{}");
+    }
+    let names = complete(&["info", "runs/s"], "runs/s");
+    assert!(names.iter().all(|name| name.starts_with("runs/second")), "{names:?}");
     let shipped = complete(&["examples", "example", ":", "search_orch"], "search_orch");
     assert!(shipped.contains(&"search_orchestra".to_owned()), "{shipped:?}");
     let shipped = complete(&["train", "example", ":"], "");
