@@ -15,7 +15,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maverl::config::TaskConfig;
 use maverl::data::{self, Bounds};
-use maverl::run_dir::read_rollouts;
+use maverl::run_dir::{read_clock, read_rollouts, read_samples};
 
 /// Variable with the case of a child process; without it, the tests run.
 const CASE: &str = "MAVERL_HOSTILE_CASE";
@@ -132,6 +132,8 @@ enum As {
     Corpus,
     Demonstrations,
     Rollouts,
+    Samples,
+    Clock,
 }
 
 type Archive = (&'static str, As, fn() -> Vec<u8>, &'static str);
@@ -172,6 +174,8 @@ const ARCHIVES: &[Archive] = &[
         ROWS,
     ),
     ("rollouts of one line", As::Rollouts, || zstd(" ", 1024), "it has more than 64 MiB"),
+    ("samples of one line", As::Samples, || zstd(" ", 1024), "it has more than 64 MiB"),
+    ("times of one line", As::Clock, || zstd(" ", 1024), "it has more than 64 MiB"),
     #[cfg(feature = "parquet")]
     (
         "Parquet: a page of 256 MiB",
@@ -233,6 +237,8 @@ fn read(path: &Path, read_as: As) -> String {
             data::demonstrations(path, &bounded).map(drop).map_err(|e| e.to_string())
         }
         As::Rollouts => read_rollouts(path).map(drop).map_err(|e| e.to_string()),
+        As::Samples => read_samples(path).map(drop).map_err(|e| e.to_string()),
+        As::Clock => read_clock(path).map(drop).map_err(|e| e.to_string()),
     };
     refused.expect_err("it is refused")
 }

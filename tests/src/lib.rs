@@ -6,6 +6,8 @@ pub mod estimator;
 pub mod hub;
 pub mod inference;
 pub mod lab;
+#[path = "../../crates/dist/src/testing/port.rs"]
+pub mod port;
 pub mod push;
 pub mod schema;
 pub mod team;

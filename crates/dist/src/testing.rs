@@ -1,9 +1,12 @@
 //! Ranks that are threads of one process, for tests. Tests of the engine include this file.
 #![allow(clippy::unwrap_used)]
 
-use std::net::TcpListener;
+#[path = "testing/port.rs"]
+mod port;
+
 use std::time::Duration;
 
+pub(crate) use self::port::PortLease;
 use super::{DistOptions, Launch, Ranks};
 
 /// Time within which the loss of a rank ends the others.
@@ -22,11 +25,6 @@ pub(crate) fn launch(rank: usize, size: usize) -> Launch {
     Launch::detect(get).unwrap().unwrap()
 }
 
-/// Returns a free port of this machine.
-pub(crate) fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Returns options with an address on this machine.
 pub(crate) fn options(port: u16) -> DistOptions {
     on_port(DistOptions::default(), port)
@@ -41,7 +39,8 @@ fn on_port(mut options: DistOptions, port: u16) -> DistOptions {
 
 /// Runs ranks on threads, and returns what each returns.
 pub(crate) fn on_ranks<T: Send>(size: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
-    let port = port();
+    let lease = PortLease::take();
+    let port = lease.port;
     std::thread::scope(|scope| {
         let spawn = |rank| {
             let run = &run;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::*;
-use crate::testing::{launch, on_ranks, options, port};
+use crate::testing::{PortLease, launch, on_ranks, options};
 
 /// Returns numbers of a rank whose sum depends on the order of addition.
 fn numbers(rank: usize, count: usize) -> Vec<f32> {
@@ -125,7 +125,8 @@ fn ranks_that_differ_are_named() {
 
 #[test]
 fn strangers_at_the_port_of_rank_0_are_sent_away() {
-    let port = port();
+    let lease = PortLease::take();
+    let port = lease.port;
     let two = std::thread::scope(|scope| {
         let leader = scope.spawn(|| Ranks::join(&launch(0, 2), &options(port)).unwrap());
         let stranger = loop {
@@ -175,7 +176,8 @@ fn strangers(port: u16, count: usize, stop: &AtomicBool) {
 
 /// Lets two ranks join at a port with so many strangers, and returns the time that it takes from the start of rank 1.
 fn join_beside(count: usize) -> Duration {
-    let (port, stop) = (port(), AtomicBool::new(false));
+    let (lease, stop) = (PortLease::take(), AtomicBool::new(false));
+    let port = lease.port;
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| Ranks::join(&launch(0, 2), &options(port)));
         while TcpStream::connect(("127.0.0.1", port)).is_err() {}
@@ -206,7 +208,8 @@ fn two_hundred_strangers_delay_two_ranks_by_less_than_a_second() {
 
 #[test]
 fn a_stranger_that_goes_on_does_not_prolong_the_time_to_join() {
-    let (port, stop) = (port(), AtomicBool::new(false));
+    let (lease, stop) = (PortLease::take(), AtomicBool::new(false));
+    let port = lease.port;
     let short = DistOptions { join: Duration::from_secs(1), ..options(port) };
     std::thread::scope(|scope| {
         scope.spawn(|| strangers(port, 20, &stop));
@@ -269,7 +272,8 @@ fn a_rank_that_is_asked_to_stop_tells_rank_0() {
 
 #[test]
 fn a_rank_that_does_not_join_in_time_is_named() {
-    let short = DistOptions { join: Duration::from_millis(300), ..options(port()) };
+    let lease = PortLease::take();
+    let short = DistOptions { join: Duration::from_millis(300), ..options(lease.port) };
     let error = Ranks::join(&launch(0, 2), &short).unwrap_err().to_string();
     assert!(error.contains("rank 1 has not joined in time"), "{error}");
     let error = Ranks::join(&launch(1, 2), &short).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Lines of a compressed file of episodes, and the position of an episode in it.
+//! Lines of a compressed file, and the position of an episode among those of a rollout.
 
 use std::fmt::Display;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::{At, RunDirError, damaged_error};
 
-/// Maximum length of a line in bytes before compression. An episode has one line, and one for each turn.
+/// Maximum length of a line in bytes before compression. In rollouts, an episode has one line, and one for each turn.
 pub(super) const LONGEST: u64 = 64 << 20;
 /// Maximum length of a file in bytes before compression.
 const MOST: u64 = 4 << 30;
@@ -16,8 +16,8 @@ const MOST: u64 = 4 << 30;
 /// frame.
 pub type EpisodePosition = [u64; 2];
 
-/// Lines of a compressed file, read one at a time, of limited length.
-pub(super) struct RolloutLines<'p> {
+/// Lines of a compressed file, read one at a time. Their length is limited, and that of the file.
+pub(super) struct PackedLines<'p> {
     pub(super) path: &'p Path,
     text: BufReader<zstd::Decoder<'static, BufReader<fs::File>>>,
     /// Number of the last line, from 1.
@@ -26,7 +26,7 @@ pub(super) struct RolloutLines<'p> {
     pub(super) bytes: u64,
 }
 
-impl<'p> RolloutLines<'p> {
+impl<'p> PackedLines<'p> {
     pub(super) fn open(path: &'p Path) -> Result<Self, RunDirError> {
         let file = fs::File::open(path).at("open", path)?;
         let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);

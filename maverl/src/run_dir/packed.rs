@@ -1,13 +1,13 @@
 //! Compressed content of files, with a checksum, and lines of JSON in it.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{At, RunDirError, damaged_error};
+use super::error::RunDirError;
+use super::lines::PackedLines;
 
 /// Compression level.
 pub(super) const LEVEL: i32 = 3;
@@ -36,14 +36,11 @@ pub(super) fn pack_lines(values: impl IntoIterator<Item = impl Serialize>) -> io
     frame.finish()
 }
 
-/// Reads the values of a file of compressed lines of JSON. An error about a line names it.
+/// Reads the values of a file of compressed lines of JSON, which are of limited length. An error about a line names it.
 pub(super) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunDirError> {
-    let file = File::open(path).at("open", path)?;
-    let text = BufReader::new(zstd::Decoder::new(file).at("read", path)?);
-    let mut values = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let value = serde_json::from_str(&line.at("read", path)?);
-        values.push(value.map_err(|e| damaged_error(path, format!("line {}: {e}", i + 1)))?);
+    let (mut lines, mut line, mut values) = (PackedLines::open(path)?, Vec::new(), Vec::new());
+    while lines.read(&mut line)? {
+        values.push(serde_json::from_slice(&line).map_err(|error| lines.damaged_line(error))?);
     }
     Ok(values)
 }

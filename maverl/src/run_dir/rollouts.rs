@@ -16,7 +16,7 @@ pub use self::writer::is_growing;
 
 use super::disk::write_atomic;
 use super::error::{At, RunDirError, damaged_error};
-use super::lines::{EpisodePosition, RolloutLines};
+use super::lines::{EpisodePosition, PackedLines};
 use super::packed::pack_bytes;
 use super::rows::scan_rollouts;
 use crate::task::Task;
@@ -172,7 +172,7 @@ pub fn read_ended_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
 fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirError> {
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
-    let mut lines = RolloutLines::open(path)?;
+    let mut lines = PackedLines::open(path)?;
     let end = loop {
         match lines.next() {
             Ok(None) => break Ok(()),
@@ -230,10 +230,10 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
 ///
 /// If the file cannot be read, or no episode begins at the place.
 pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode, RunDirError> {
-    let mut lines = RolloutLines::open_frame(path, frame, true)?;
+    let mut lines = PackedLines::open_frame(path, frame, true)?;
     if lines.skip(at)? < at || lines.at_end()? {
         // The place was found by reading the file from its start.
-        lines = RolloutLines::open_frame(path, frame, false)?;
+        lines = PackedLines::open_frame(path, frame, false)?;
         lines.skip(at)?;
     }
     let place = [frame, at];
@@ -257,7 +257,7 @@ pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode
 }
 
 /// Reads the next line of the episode at a place.
-fn next_line(lines: &mut RolloutLines<'_>, place: EpisodePosition) -> Result<Line, RunDirError> {
+fn next_line(lines: &mut PackedLines<'_>, place: EpisodePosition) -> Result<Line, RunDirError> {
     let line = lines.next()?;
     let line = line.ok_or_else(|| place_error(lines.path, place, "no episode begins there"))?;
     serde_json::from_slice(&line).map_err(|error| place_error(lines.path, place, error))

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::error::RunDirError;
-use super::lines::{EpisodePosition, RolloutLines};
+use super::lines::{EpisodePosition, PackedLines};
 use crate::task::Task;
 use crate::trajectory::{Episode, FaultKind, Outcome, RewardOf, RewardPart, Seat};
 
@@ -168,7 +168,7 @@ pub fn scan_rollouts(
     step: u64,
     mut found: impl FnMut(EpisodeRow) -> bool,
 ) -> Result<(), RunDirError> {
-    let mut lines = RolloutLines::open(path)?;
+    let mut lines = PackedLines::open(path)?;
     let (mut at, mut n) = (0, 0);
     while let Some(line) = lines.next()? {
         let line = serde_json::from_slice(&line).map_err(|error| lines.damaged_line(error));

@@ -1,12 +1,13 @@
 //! Programs that play as an orchestra, in whole runs. They need `python3`, and skip with a message without it.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use maverl::trajectory::{Episode, Outcome};
 use maverl_tests::lab::{Ended, Lab, Run, wait_until};
+use maverl_tests::port::PortLease;
 use serde_json::{Map, Value};
 
 use crate::lab;
@@ -115,7 +116,8 @@ fn a_program_that_attaches_from_outside_plays_the_same_and_its_key_is_in_no_file
     }
     let lab = lab();
     let orchestra = train(&lab, "search_orchestra.toml", "orchestra", &COMPARED);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let lease = PortLease::take();
+    let port = lease.port;
     let address = format!("orchestra.address=\"127.0.0.1:{port}\"");
     let outside = ["orchestra.command=[]", "orchestra.key_env=\"TEST_GATEWAY_KEY\"", &address];
     let config = example("program_workers.toml");

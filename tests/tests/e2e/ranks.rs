@@ -3,12 +3,12 @@
 mod several;
 mod stopping;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use maverl_tests::lab::{Ended, Lab, Run, train_args, wait_until};
+use maverl_tests::port::PortLease;
 use serde_json::Value;
 
 use crate::lab;
@@ -41,16 +41,18 @@ const TWO_WORKERS: [&str; 2] =
     ["algorithm.name=\"drmas\"", "agents.\"duo/closer\".worker_group=\"own\""];
 
 /// Processes of one run.
-struct Launched(Vec<Child>);
+struct Launched {
+    children: Vec<Child>,
+    /// Held until the processes have ended.
+    _port: Option<PortLease>,
+}
 
 impl Launched {
     /// Starts ranks with arguments. `change` changes the command of a rank.
     fn start(lab: &Lab, ranks: usize, args: &[&str], change: impl Fn(usize, &mut Command)) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let settings =
-            [format!("dist.address=\"127.0.0.1:{port}\""), format!("dist.timeout_s={TIMEOUT}")];
+        let lease = PortLease::take();
+        let address = format!("dist.address=\"127.0.0.1:{}\"", lease.port);
+        let settings = [address, format!("dist.timeout_s={TIMEOUT}")];
         let start = |rank: usize| {
             let mut command = lab.command(args);
             for set in &settings {
@@ -60,19 +62,19 @@ impl Launched {
             change(rank, &mut command);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         };
-        Self((0..ranks).map(start).collect())
+        Self { children: (0..ranks).map(start).collect(), _port: Some(lease) }
     }
 
     /// Waits for all ranks.
     fn end(mut self) -> Vec<Ended> {
         let end = |child: Child| Ended::of(&child.wait_with_output().unwrap());
-        std::mem::take(&mut self.0).into_iter().map(end).collect()
+        std::mem::take(&mut self.children).into_iter().map(end).collect()
     }
 }
 
 impl Drop for Launched {
     fn drop(&mut self) {
-        self.0.iter_mut().for_each(|child| drop(child.kill()));
+        self.children.iter_mut().for_each(|child| drop(child.kill()));
     }
 }
 
@@ -235,9 +237,8 @@ fn programs(lab: &Lab) -> String {
 fn the_script_of_the_job_set_starts_ranks_by_the_variables_of_kubernetes() {
     let (lab, script) = (lab(), script("jobset.yaml"));
     let path = programs(&lab);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    drop(listener);
+    let lease = PortLease::take();
+    let port = lease.port.to_string();
     let start = |rank: usize| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &script]).current_dir(lab.path("")).env("PATH", &path);
@@ -246,7 +247,8 @@ fn the_script_of_the_job_set_starts_ranks_by_the_variables_of_kubernetes() {
         shell.env("MAVERL_STEPS", "2").env("MAVERL_RUNTIME__THREADS", "1");
         shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    for ended in Launched((0..2).map(start).collect()).end() {
+    let children = (0..2).map(start).collect();
+    for ended in (Launched { children, _port: Some(lease) }).end() {
         ended.succeeded();
     }
     assert_eq!(Run(lab.path("runs/mine")).json("provenance.json")["ranks"], 2);
@@ -291,21 +293,23 @@ fn lose(
         Launched::start(lab, ranks, &train_args(out, set), |_, _| ())
     };
     std::thread::sleep(after);
-    if launched.0[rank].try_wait().unwrap().is_some() {
+    if launched.children[rank].try_wait().unwrap().is_some() {
         return None;
     }
-    signal(&launched.0[rank], by);
+    signal(&launched.children[rank], by);
     let lost = Instant::now();
     for other in (0..ranks).filter(|&other| other != rank) {
-        wait_until("the end of another rank", || launched.0[other].try_wait().unwrap().is_some());
+        wait_until("the end of another rank", || {
+            launched.children[other].try_wait().unwrap().is_some()
+        });
     }
     let seconds = lost.elapsed().as_secs_f64();
     println!(
         "{by} of rank {rank} of {ranks} after {:.2} s: the others ended in {seconds:.2} s",
         after.as_secs_f64()
     );
-    drop(launched.0[rank].kill());
-    let ended = std::mem::take(&mut launched.0).into_iter();
+    drop(launched.children[rank].kill());
+    let ended = std::mem::take(&mut launched.children).into_iter();
     for (other, child) in ended.enumerate() {
         let ended = Ended::of(&child.wait_with_output().unwrap());
         if other == rank || ended.code == Some(0) {
@@ -397,14 +401,14 @@ fn a_rank_that_is_stopped_for_longer_than_the_limit_is_lost() {
     let metrics = lab.path("run").join("metrics.jsonl");
     wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
     // Shorter than the limit: the run goes on.
-    signal(&launched.0[1], "-STOP");
+    signal(&launched.children[1], "-STOP");
     std::thread::sleep(Duration::from_secs(1));
-    signal(&launched.0[1], "-CONT");
+    signal(&launched.children[1], "-CONT");
     let before = metrics.metadata().unwrap().len();
     wait_until("a step after the pause", || metrics.metadata().unwrap().len() > before);
-    signal(&launched.0[1], "-STOP");
-    wait_until("the end of rank 0", || launched.0[0].try_wait().unwrap().is_some());
-    signal(&launched.0[1], "-CONT");
+    signal(&launched.children[1], "-STOP");
+    wait_until("the end of rank 0", || launched.children[0].try_wait().unwrap().is_some());
+    signal(&launched.children[1], "-CONT");
     let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
     first.failed().says(&["rank 0: rank 1 (", "no sign of life for"]);
     second.failed().says(&["rank 1: rank "]);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::place_error;
 use crate::run_dir::error::RunDirError;
-use crate::run_dir::lines::{EpisodePosition, RolloutLines};
+use crate::run_dir::lines::{EpisodePosition, PackedLines};
 use crate::trajectory::{RewardPart, Seat};
 
 /// First bytes of the line of an episode. Those of its turns follow it.
@@ -116,7 +116,7 @@ pub fn scan_texts(
     let mut seen = 0;
     // All offsets are in the frame, or counted from the start of the file.
     for only in [true, false] {
-        let mut lines = RolloutLines::open_frame(path, frame, only)?;
+        let mut lines = PackedLines::open_frame(path, frame, only)?;
         let ended = scan(&mut lines, starts, &mut seen, &filter, &mut found)?;
         if seen == starts.len() {
             return if ended { Ok(()) } else { lines.drain() };
@@ -129,7 +129,7 @@ pub fn scan_texts(
 /// Parses lines up to the end of the last episode; returns true if the text has no more lines. `seen` is the number of
 /// episodes that were found.
 fn scan(
-    lines: &mut RolloutLines<'_>,
+    lines: &mut PackedLines<'_>,
     starts: &[u64],
     seen: &mut usize,
     filter: &impl Fn(&[u8]) -> bool,

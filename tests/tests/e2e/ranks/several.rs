@@ -112,7 +112,7 @@ fn stopped_stages_and_seeds_go_on_to_the_end_that_they_have_without_the_stop() {
         let launched = Launched::start(&lab, 2, &with(&parted), |_, _| ());
         let metrics = lab.path(&parted).join(stopped).join("metrics.jsonl");
         wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
-        launched.0.iter().for_each(|rank| signal(rank, "-INT"));
+        launched.children.iter().for_each(|rank| signal(rank, "-INT"));
         let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
         assert_eq!([first.code, second.code], [Some(130); 2], "{first}{second}");
         first.says(&["stopped in `", "goes on"]);
@@ -165,8 +165,8 @@ fn a_rank_that_is_killed_in_a_seed_ends_the_command_of_all() {
     let mut launched = Launched::start(&lab, 2, &command, |_, _| ());
     let metrics = lab.path("several/seed-0/metrics.jsonl");
     wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
-    signal(&launched.0[1], "-KILL");
-    wait_until("the end of rank 0", || launched.0[0].try_wait().unwrap().is_some());
+    signal(&launched.children[1], "-KILL");
+    wait_until("the end of rank 0", || launched.children[0].try_wait().unwrap().is_some());
     let [first, _]: [Ended; 2] = launched.end().try_into().unwrap();
     first.failed().says(&["rank 0: rank 1 (", "is lost"]);
     assert!(!lab.path("several/seed-1").exists());
@@ -186,7 +186,8 @@ fn the_ranks_of_a_launcher_train_stages_by_its_variables_alone() {
         command.spawn().unwrap()
     };
     // Both stages meet at the port that follows from the name of the job.
-    for ended in Launched(["0", "1"].map(start).into()).end() {
+    let children = ["0", "1"].map(start).into();
+    for ended in (Launched { children, _port: None }).end() {
         ended.succeeded();
     }
     assert_eq!(Run(lab.path("both/2-rl")).steps().len(), 2);

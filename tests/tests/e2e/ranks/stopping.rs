@@ -17,7 +17,7 @@ fn the_first_signal_of_any_rank_ends_the_step_on_all_and_the_run_goes_on_as_with
         let launched = Launched::start(&lab, 3, &train_args(&out, &set), |_, _| ());
         let metrics = lab.path(&out).join("metrics.jsonl");
         wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
-        signal(&launched.0[rank], by);
+        signal(&launched.children[rank], by);
         let ended: [Ended; 3] = launched.end().try_into().unwrap();
         assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 3], "{by} of {rank}");
         let [first, ..] = ended;
@@ -47,7 +47,7 @@ fn a_signal_during_an_evaluation_ends_all_ranks_after_it() {
         let launched = Launched::start(&lab, 2, &train_args(&out, &set), |_, _| ());
         let begun = lab.path(&out).join("checkpoints/step-000000");
         wait_until("the first checkpoint", || begun.exists());
-        signal(&launched.0[rank], by);
+        signal(&launched.children[rank], by);
         let ended: [Ended; 2] = launched.end().try_into().unwrap();
         assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 2], "{ended:?}");
     }
@@ -65,7 +65,7 @@ fn signals_to_several_ranks_or_to_all_end_the_step_as_one_does() {
         let metrics = lab.path(&out).join("metrics.jsonl");
         wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
         for rank in ranks {
-            signal(&launched.0[*rank], "-TERM");
+            signal(&launched.children[*rank], "-TERM");
         }
         let ended: [Ended; 3] = launched.end().try_into().unwrap();
         assert_eq!(ended.each_ref().map(|ended| ended.code), [Some(130); 3], "{ended:?}");
@@ -83,9 +83,9 @@ fn the_second_signal_of_a_rank_ends_it_at_once_and_the_others_name_it() {
     let mut launched = Launched::start(&lab, 2, &train_args("run", &set), |_, _| ());
     let begun = lab.path("run/checkpoints/step-000000");
     wait_until("the first checkpoint", || begun.exists());
-    signal(&launched.0[1], "-TERM");
-    signal(&launched.0[1], "-INT");
-    wait_until("the end of rank 1", || launched.0[1].try_wait().unwrap().is_some());
+    signal(&launched.children[1], "-TERM");
+    signal(&launched.children[1], "-INT");
+    wait_until("the end of rank 1", || launched.children[1].try_wait().unwrap().is_some());
     let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
     assert_eq!(second.code, Some(130), "{second}");
     first.failed().says(&["rank 0: rank 1 (", "is lost"]);
