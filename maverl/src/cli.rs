@@ -9,6 +9,7 @@ pub mod check_config;
 pub mod examples;
 pub mod export;
 mod failure;
+mod local_ranks;
 pub mod models;
 pub mod number;
 pub mod paths;

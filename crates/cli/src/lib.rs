@@ -33,6 +33,7 @@ mod gpu;
 mod grade;
 mod info;
 mod inspect;
+mod launch;
 mod machine;
 mod new;
 mod replay;
@@ -108,6 +109,11 @@ enum Command {
     /// complete one. `--seeds` trains once with each seed, one after the other, and prints a table of the results. CONFIG may
     /// be a file of stages (`stages = ["sft.toml", "ppo.toml"]`): each is trained, and models of the same name go on.
     Train(RunArgs),
+    /// Print a file with which a cluster starts a run, and starts it again where it was stopped.
+    ///
+    /// Nothing is submitted. The file begins the run, or resumes it if its directory exists, and gives it time to write a checkpoint
+    /// before its machines are taken away.
+    Launch(launch::LaunchArgs),
     /// Evaluate a team on held-out tasks: avg@n and pass@k, per data source.
     ///
     /// With `--run`, the weights are those of a checkpoint; otherwise, those that training would start from. `[eval]` in
@@ -260,6 +266,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve { options: _ } => {
             Err(Failure(maverl::lacks_feature!("serve", "maverl-cli").to_owned()))
         }
+        Command::Launch(args) => launch::launch(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Gpu(command) => gpu::gpu(&command),
         Command::Completions { shell } => complete::completions(shell),

@@ -135,7 +135,7 @@ fn inner_table<'t>(table: &'t Toml, name: &str) -> Option<&'t Toml> {
 }
 
 /// Returns the models, data, servers and programs that a configuration names, each with its kind.
-fn wanted_sources(table: &Toml) -> Vec<(&'static str, String)> {
+pub(super) fn wanted_sources(table: &Toml) -> Vec<(&'static str, String)> {
     let mut found: Vec<(&'static str, Option<&Value>)> = Vec::new();
     for model in inner_table(table, "models").into_iter().flat_map(Toml::values) {
         found.push(("model", model.get("path")));

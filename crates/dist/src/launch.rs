@@ -29,7 +29,7 @@ struct Launcher {
 
 /// Known launchers, in the order in which they are tried. `mpirun` starts its daemons with `srun` inside an allocation of
 /// Slurm, so Slurm's variables count daemons there, and Open MPI is tried first.
-const LAUNCHERS: [Launcher; 6] = [
+const LAUNCHERS: [Launcher; 7] = [
     Launcher {
         name: "MAVERL_RANK",
         rank: "MAVERL_RANK",
@@ -78,6 +78,15 @@ const LAUNCHERS: [Launcher; 6] = [
         local_rank: "MAVERL_LOCAL_RANK",
         local_size: "MAVERL_LOCAL_RANKS",
         job: &["MAVERL_JOB"],
+    },
+    Launcher {
+        // It starts one process on each machine.
+        name: "SkyPilot",
+        rank: "SKYPILOT_NODE_RANK",
+        size: "SKYPILOT_NUM_NODES",
+        local_rank: "MAVERL_LOCAL_RANK",
+        local_size: "MAVERL_LOCAL_RANKS",
+        job: &["SKYPILOT_TASK_ID"],
     },
 ];
 
@@ -154,8 +163,8 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// Returns the address of rank 0: `MASTER_ADDR`, the first machine of Slurm's step, or this machine if all ranks run
-    /// on it.
+    /// Returns the address of rank 0: `MASTER_ADDR`, the first machine of Slurm's step or of SkyPilot's, or this machine if all
+    /// ranks run on it.
     fn find_address(&self, get: Variables<'_>) -> Option<String> {
         let port = get("MASTER_PORT").unwrap_or_else(|| self.port().to_string());
         if let Some(host) = get("MASTER_ADDR") {
@@ -164,21 +173,30 @@ impl Launch {
         if self.local_size == Some(self.size) {
             return Some(format!("127.0.0.1:{port}"));
         }
-        let machines = get("SLURM_STEP_NODELIST").filter(|_| self.launcher == "srun")?;
-        Some(format!("{}:{port}", first_machine(&machines)))
+        let first = match self.launcher {
+            "srun" => first_machine(&get("SLURM_STEP_NODELIST")?),
+            "SkyPilot" => get("SKYPILOT_NODE_IPS")?.lines().next()?.trim().to_owned(),
+            _ => return None,
+        };
+        Some(format!("{first}:{port}"))
     }
 
     /// Returns the port of rank 0: a function of the job's name, so that jobs on one machine have different ones.
     fn port(&self) -> u64 {
-        match self.job.as_str() {
-            "" => PORT,
-            job => PORTS.0 + hash(job.as_bytes()) % PORTS.1,
-        }
+        job_port(&self.job)
     }
 
     /// Returns a number that all ranks of the job have in common.
     pub(super) fn key(&self) -> u64 {
         hash(format!("{} {}", self.job, self.size).as_bytes())
+    }
+}
+
+/// Returns the port of rank 0 of a job.
+pub(super) fn job_port(job: &str) -> u64 {
+    match job {
+        "" => PORT,
+        job => PORTS.0 + hash(job.as_bytes()) % PORTS.1,
     }
 }
 

@@ -12,6 +12,7 @@ mod channel;
 mod error;
 mod inbox;
 mod launch;
+mod machine;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -24,6 +25,7 @@ pub use self::mpi::{end_failed_job, leave_job};
 pub use channel::{Channel, parts};
 pub use error::RankError;
 pub use launch::Launch;
+pub use machine::Machine;
 #[cfg(feature = "cuda")]
 pub use nccl::{Nccl, NcclOptions, NcclSpan};
 

@@ -1,5 +1,6 @@
 //! Arguments of `maverl train` and of examples, and the configuration that they give.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -53,6 +54,10 @@ pub struct RunArgs {
     /// [default of DIR: `runs/<name of CONFIG>-seeds-<n>`]
     #[arg(long, value_name = "SEEDS", conflicts_with_all = ["resume", "seed"])]
     pub(super) seeds: Option<Seeds>,
+    /// Train with so many processes on this machine, which this one starts; where a launcher started one process on each of
+    /// several machines, with so many on each.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    pub(super) ranks_per_node: Option<NonZeroUsize>,
 }
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
@@ -88,6 +93,15 @@ impl ConfigArgs {
     /// Returns true if there is a file or an assignment.
     pub fn is_given(&self) -> bool {
         self.path().is_some() || !self.set.is_empty()
+    }
+
+    /// Returns the words of a command line with the same arguments, of which CONFIG is the first.
+    pub fn words(&self) -> Vec<String> {
+        let path = self.path().map(|path| path.display().to_string());
+        let sets = self.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
+        let seed = self.seed.map(|seed| format!("--seed={seed}"));
+        let quick = self.quick.then(|| "--quick".to_owned());
+        path.into_iter().chain(sets).chain(seed).chain(quick).collect()
     }
 
     /// Returns true for `--quick`.

@@ -6,7 +6,7 @@ use crate::cli::terminal;
 use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 31] = [
+pub const EXAMPLES: [(&str, &[&str]); 32] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -44,6 +44,15 @@ pub const EXAMPLES: [(&str, &[&str]); 31] = [
             "maverl train run.toml --out runs/first --seed 1 --set models.tiny.optim.lr=1e-4",
             "maverl train --resume runs/first --steps 200",
             "maverl train stages.toml --out runs/hybrid",
+            "maverl train run.toml --ranks-per-node 8",
+        ],
+    ),
+    (
+        "launch",
+        &[
+            "maverl launch slurm run.toml --nodes 2 --gpus 8 --time 4:00:00 > run.sbatch",
+            "maverl launch skypilot run.toml --nodes 2 --gpus 8 --gpu H100 --volume data > run.yaml",
+            "maverl launch jobset run.toml --nodes 4 --gpus 1 --volume data > run.yaml",
         ],
     ),
     (

@@ -7,6 +7,7 @@ use clap::Parser;
 
 use crate::cli::arguments::{BuiltinConfig, RunArgs};
 use crate::cli::failure::Failure;
+use crate::cli::local_ranks;
 use crate::cli::paths::of_run;
 use crate::cli::process::{exit, until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
@@ -36,6 +37,9 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
 /// `maverl train`, and the `main` of examples.
 pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
     let launch = launch()?;
+    if let Some(count) = args.ranks_per_node.filter(|count| count.get() > 1) {
+        return local_ranks::train(count.get(), launch.as_ref());
+    }
     train_rank(args, given, launch.clone()).map_err(|Failure(message)| match launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
         None => Failure(message),

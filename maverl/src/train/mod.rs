@@ -33,7 +33,7 @@ mod supervised;
 mod training;
 
 pub use crate::checkpoint::Which;
-pub use crate::dist::{Launch, RankError};
+pub use crate::dist::{Launch, Machine, RankError};
 pub use error::{DemonstrationError, ErrorKind, TrainError};
 #[doc(hidden)]
 pub use held_out::play_for_data;
@@ -45,12 +45,13 @@ pub use progress::Silent;
 #[doc(hidden)]
 pub use progress::commands::resume_command;
 #[doc(hidden)]
-pub use progress::commands::{COMMANDS, features, own_name, program, rename_program};
+pub use progress::commands::{COMMANDS, features, own_name, program, quote_word, rename_program};
 #[doc(hidden)]
 pub use progress::display::stderr;
 #[doc(hidden)]
 pub use progress::heartbeat::Beat;
 pub use progress::interrupt::Interrupt;
+pub(crate) use progress::interrupt::Signals;
 #[doc(hidden)]
 pub use progress::tell;
 pub use progress::{Progress, StepLine, silent};

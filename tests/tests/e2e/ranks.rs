@@ -1,9 +1,9 @@
 //! Runs of several processes on this machine.
 
+mod launching;
 mod several;
 mod stopping;
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -209,66 +209,6 @@ fn mpi_in_a_program_without_it_is_refused_with_the_way_to_build_it() {
     let set = [&SET[..], &["dist.transport=\"mpi\""]].concat();
     let ended = lab().fails("run", &set);
     ended.says(&["`dist.transport` is \"mpi\"", "--features mpi", "`dist.transport = \"tcp\"`"]);
-}
-
-/// Returns the script of a manifest of Kubernetes: the block below `args`.
-fn script(manifest: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(manifest);
-    let text = std::fs::read_to_string(file).unwrap();
-    let block = text.split_once("- |\n").unwrap().1;
-    let deep = block.len() - block.trim_start().len();
-    let lines =
-        block.lines().take_while(|line| line.len() > deep && line[..deep].trim().is_empty());
-    lines.map(|line| format!("{}\n", &line[deep..])).collect()
-}
-
-/// Returns a directory with programs: `maverl`, and an `mpirun` that prints how it is called.
-fn programs(lab: &Lab) -> String {
-    let bin = lab.path("bin");
-    std::fs::create_dir_all(&bin).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_team"), bin.join("maverl")).unwrap();
-    lab.write("bin/mpirun", "#!/bin/sh\nprintf '%s\\n' \"$*\"\n");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(bin.join("mpirun"), mode).unwrap();
-    format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
-}
-
-#[test]
-fn the_script_of_the_job_set_starts_ranks_by_the_variables_of_kubernetes() {
-    let (lab, script) = (lab(), script("jobset.yaml"));
-    let path = programs(&lab);
-    let lease = PortLease::take();
-    let port = lease.port.to_string();
-    let start = |rank: usize| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script]).current_dir(lab.path("")).env("PATH", &path);
-        shell.env("JOB_COMPLETION_INDEX", rank.to_string()).env("MAVERL_RANKS", "2");
-        shell.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
-        shell.env("MAVERL_STEPS", "2").env("MAVERL_RUNTIME__THREADS", "1");
-        shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let children = (0..2).map(start).collect();
-    for ended in (Launched { children, _port: Some(lease) }).end() {
-        ended.succeeded();
-    }
-    assert_eq!(Run(lab.path("runs/mine")).json("provenance.json")["ranks"], 2);
-    assert!(script.contains("maverl train --resume runs/mine"), "{script}");
-}
-
-#[test]
-fn the_script_of_the_job_of_the_mpi_operator_begins_a_run_over_mpi_and_resumes_it() {
-    let (lab, script) = (lab(), script("mpijob.yaml"));
-    let path = programs(&lab);
-    let printed = || {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script]).current_dir(lab.path("")).env("PATH", &path);
-        Ended::of(&shell.output().unwrap()).succeeded().stdout
-    };
-    let launch = "-n 4 --bind-to none maverl train";
-    let begun = "run.toml --out runs/mine --set dist.transport=\"mpi\"";
-    assert_eq!(printed(), format!("{launch} {begun}\n"));
-    std::fs::create_dir_all(lab.path("runs/mine")).unwrap();
-    assert_eq!(printed(), format!("{launch} --resume runs/mine\n"));
 }
 
 /// Sends a signal to a process.

@@ -12,7 +12,7 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 27] = [
+pub const COMMANDS: [&str; 28] = [
     "new",
     "list",
     "examples",
@@ -20,6 +20,7 @@ pub const COMMANDS: [&str; 27] = [
     "schema",
     "check",
     "train",
+    "launch",
     "eval",
     "info",
     "doctor",
@@ -303,7 +304,7 @@ fn features_of(package: &Path) -> Vec<String> {
 }
 
 /// Quotes a word for a shell, if that is needed.
-fn quote_word(word: &str) -> String {
+pub fn quote_word(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=,:@".contains(c)) {
         word.to_owned()
     } else {
