@@ -13,6 +13,7 @@ mod answer;
 mod call;
 mod course;
 mod dialect;
+mod directory;
 mod episodes;
 mod history;
 mod log;
@@ -28,7 +29,7 @@ mod shared;
 mod tests;
 mod workers;
 
-pub use options::{Mode, OnCrash, ProgramOptions, Structure};
+pub use options::{Confine, Mode, OnCrash, ProgramOptions, Structure, WorkDirectory};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};

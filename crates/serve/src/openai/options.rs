@@ -137,6 +137,21 @@ impl MaxTokens {
         }
         Err(too_many_tokens(prompt, wanted, context))
     }
+
+    /// Returns the length for a prompt of `prompt` tokens: what was requested, or the rest of the context if that is less.
+    pub(crate) fn length_up_to(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
+        let room = context.saturating_sub(prompt);
+        if prompt > 0 && room == 0 {
+            return Err(prompt_too_long(prompt, context));
+        }
+        Self(self.0.map(|wanted| wanted.min(room))).length_within(prompt, context)
+    }
+}
+
+/// Returns the error of a prompt that leaves no room for a token.
+fn prompt_too_long(prompt: usize, context: usize) -> Refusal {
+    let most = context.saturating_sub(1);
+    too_long(format!("prompt is too long: {prompt} tokens > {most} maximum"))
 }
 
 /// Returns the error of a request for more tokens than the context has.
