@@ -13,8 +13,8 @@ import sys
 import anthropic
 
 TURNS = 4
-RULE = "Answer the question as <answer>number</answer>."
-SYSTEM = [{"type": "text", "text": RULE, "cache_control": {"type": "ephemeral"}}]
+SYSTEM = [{"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}}]
+RULE = "What is the answer? Reply <answer>words</answer>."
 BASH = {
     "name": "Bash",
     "description": "Runs a command.",
@@ -33,7 +33,8 @@ def run(block):
 def play(question):
     """Plays an episode, and returns its last answer."""
     client, answer = anthropic.Anthropic(), None
-    messages = [{"role": "user", "content": [{"type": "text", "text": question}]}]
+    first = [{"type": "text", "text": text} for text in (f"Question: {question}", RULE)]
+    messages = [{"role": "user", "content": first}]
     asked_again = False
     for _ in range(TURNS):
         with client.messages.stream(
@@ -41,14 +42,14 @@ def play(question):
         ) as stream:
             said = stream.get_final_message()
         text = "".join(block.text for block in said.content if block.type == "text")
-        found = re.findall(r"<answer>\s*(-?\d+)\s*</answer>", text)
+        found = re.findall("<answer>(.*?)</answer>", text, re.DOTALL)
         answer = found[-1] if found else answer
         messages.append({"role": "assistant", "content": said.content})
         results = [run(block) for block in said.content if block.type == "tool_use"]
         if not results and asked_again:
             break
         asked_again = asked_again or not results
-        messages.append({"role": "user", "content": results or [{"type": "text", "text": "Are you sure?"}]})
+        messages.append({"role": "user", "content": results or [{"type": "text", "text": RULE}]})
     return answer
 
 

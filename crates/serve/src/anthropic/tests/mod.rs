@@ -129,6 +129,31 @@ fn an_error_names_the_place_of_the_request_as_it_was_written() {
     );
 }
 
+#[test]
+fn an_error_has_the_type_of_its_status_and_a_full_context_its_words() {
+    for (status, kind) in [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (405, "invalid_request_error"),
+        (409, "invalid_request_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (503, "overloaded_error"),
+    ] {
+        let status = axum::http::StatusCode::from_u16(status).unwrap();
+        let refusal = Refusal::new(status, "code", "what");
+        let told = sent(&refusal.anthropic_answer());
+        let error = json!({"type": kind, "message": "what", "param": null, "code": "code"});
+        assert_eq!(told, json!({"type": "error", "error": error}));
+    }
+    let full = Refusal::invalid("messages", "no room").with_code("context_length_exceeded");
+    let told = sent(&full.anthropic_answer());
+    assert_eq!(told["error"]["message"], "prompt is too long: no room");
+}
+
 /// Returns a chat completion with thoughts, a text and two calls.
 fn chat(content: &str, reason: &str, stop: &Value) -> ChatCompletion {
     let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}});

@@ -196,11 +196,11 @@ impl WrongPlace {
     /// Returns a request that is wrong at the place, by a number that chooses the value.
     pub(crate) fn spoil(&self, request: &Value, draw: u64) -> Value {
         let wrong = &self.wrong[draw as usize % self.wrong.len()];
-        let mut spoilt = request.clone();
+        let mut spoiled = request.clone();
         // Fields that are not known have no effect.
-        spoilt["further"] = json!({"x": draw});
-        replace(&mut spoilt, &self.steps, wrong);
-        spoilt
+        spoiled["further"] = json!({"x": draw});
+        replace(&mut spoiled, &self.steps, wrong);
+        spoiled
     }
 
     /// Returns true if an error names the place, or the object that it is in.

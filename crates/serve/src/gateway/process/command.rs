@@ -9,13 +9,17 @@ use crate::gateway::options::{BWRAP, Confine, INHERITED, ProgramOptions, find_pr
 
 /// Directories of programs and libraries, which a confined program may read.
 const SYSTEM: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
-/// Files and directories of the system that programs need to find libraries, hosts and certificates.
-const SYSTEM_FILES: [&str; 7] = [
+/// Files and directories of the system that programs need to find libraries, users, hosts and certificates.
+const SYSTEM_FILES: [&str; 11] = [
     "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/group",
     "/etc/hosts",
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/pki",
     "/etc/resolv.conf",
     "/etc/ssl",
 ];

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::anthropic::tests::{joined, shapes};
+use crate::testing::stride;
 
 const ROUTE: &str = "/v1/messages";
 
@@ -151,6 +152,32 @@ async fn keys_and_refusals_have_the_form_of_anthropic_s() {
     let unknown = played.post(ROUTE, unknown).await;
     assert_eq!(unknown.json()["error"]["type"], "not_found_error");
     assert!(played.finish("yes").await.score().unwrap().solved);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spoiled_messages_are_refused_and_their_episode_goes_on_as_without_them() {
+    let played = Played::start(options(&["a"])).await;
+    let said = played.post(ROUTE, message(&json!([user("hi")]))).await.json();
+    let body = shapes::after_a_call();
+    let mut places = shapes::places(&body);
+    // Sampling has no effect here, be it right or wrong.
+    places.retain(|place| !["temperature", "top_p", "top_k"].contains(&place.path.as_str()));
+    let mut refused = 0;
+    for case in (0..2_000_u64).step_by(stride(20)) {
+        let draw = maverl_kernels::sample::derive_seed(7, case);
+        let place = &places[draw as usize % places.len()];
+        let answer = played.post(ROUTE, place.spoil(&body, draw >> 32)).await;
+        assert_eq!(answer.status, 400, "{}: {}", place.path, answer.body);
+        assert!(place.is_named_by(&answer.message()), "{}: {}", place.path, answer.body);
+        refused += 1;
+    }
+    let again = json!([user("hi"), {"role": "assistant", "content": said["content"]}, user("go")]);
+    played.post(ROUTE, message(&again)).await;
+    let episode = played.finish("yes").await;
+    println!("{refused} requests were refused");
+    assert_eq!(prompt(&episode.turns[1]), ["hi", " HI ", "go"]);
+    let told = (paths(&episode), metric(&episode, "gateway/limits"));
+    assert_eq!(told, (vec!["0".into(), "1".into()], Some(0.0)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use maverl_kernels::sample::derive_seed;
 
 use super::*;
 use crate::anthropic::tests::{joined, shapes};
-use crate::testing::{exchange, request};
+use crate::testing::{exchange, request, stride};
 
 const ROUTE: &str = "/v1/messages";
 
@@ -238,13 +238,8 @@ async fn models_are_listed_in_the_form_of_the_client() {
     assert_eq!(alive.unwrap().status, 200);
 }
 
-/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
-fn stride(n: usize) -> usize {
-    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_spoilt_requests_are_refused_with_the_place_that_is_wrong() {
+async fn thousands_of_spoiled_requests_are_refused_with_the_place_that_is_wrong() {
     let served = Served::start(ModelSettings::default()).await;
     let requests = [shapes::untrimmed(), shapes::after_a_call()];
     let places = requests.each_ref().map(shapes::places);
@@ -253,8 +248,8 @@ async fn thousands_of_spoilt_requests_are_refused_with_the_place_that_is_wrong()
     for case in (0..10_000_u64).step_by(stride(50)) {
         let (draw, which) = (derive_seed(5, case), case as usize / 50 % 2);
         let place = &places[which][draw as usize % places[which].len()];
-        let spoilt = place.spoil(&requests[which], draw >> 32);
-        let answer = ask(served.address(), ROUTE, Some(&spoilt)).await;
+        let spoiled = place.spoil(&requests[which], draw >> 32);
+        let answer = ask(served.address(), ROUTE, Some(&spoiled)).await;
         assert_eq!(answer.status, 400, "{} {case}: {}", place.path, answer.body);
         assert!(place.is_named_by(&answer.message()), "{} {case}: {}", place.path, answer.body);
         named.insert(place.path.clone());
