@@ -235,7 +235,12 @@ impl StreamWriter<ChatChunkChoice> for EventWriter<'_> {
     }
 
     async fn fail(self, refusal: &Refusal) {
-        self.events.end_stream();
-        self.events.send_named("error", &refusal.anthropic_answer()).await;
+        fail_stream(self.events, refusal).await;
     }
+}
+
+/// Ends a stream with an error, which clients raise.
+pub(crate) async fn fail_stream(events: &Events, refusal: &Refusal) {
+    events.end_stream();
+    events.send_named("error", &refusal.anthropic_answer()).await;
 }

@@ -9,7 +9,7 @@ mod request;
 mod system;
 
 pub(crate) use answer::{MessageAnswer, MessageOrigin, StopReason, TokenCount};
-pub(crate) use events::EventWriter;
+pub(crate) use events::{EventWriter, fail_stream};
 pub(crate) use models::{MessageModel, MessageModels, asks_for_models};
 pub(crate) use request::{as_chat, as_prompt};
 pub(crate) use system::{has_later_system, without_later_system};

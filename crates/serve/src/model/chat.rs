@@ -14,6 +14,8 @@ use super::choice::{ChoiceEvent, ChoiceJob, ReplyBatch};
 use super::grammar::Style;
 use super::server::ModelServer;
 use crate::anthropic::{has_later_system, without_later_system};
+#[cfg(feature = "grammar")]
+use crate::openai::StructuredForm;
 use crate::openai::answer::Extra;
 use crate::openai::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
 use crate::openai::origin::AnswerOrigin;
@@ -53,7 +55,9 @@ pub(super) enum ChatProtocol {
 pub(super) struct ChatPrompt {
     rendered: Rendered,
     pub(super) ids: Vec<u32>,
-    wanted: WantedForm,
+    /// Form that the reply must have.
+    #[cfg(feature = "grammar")]
+    enforced: Option<StructuredForm>,
 }
 
 impl ChatPrompt {
@@ -77,7 +81,12 @@ impl ChatPrompt {
         let rendered = render(entry, messages, tools, variables, true)?;
         entry.bound_text(rendered.text())?;
         let ids = entry.tokenizer().encode_rendered(&rendered).map_err(|e| template_refusal(&e))?;
-        Ok(Self { rendered, ids, wanted })
+        Ok(Self {
+            rendered,
+            ids,
+            #[cfg(feature = "grammar")]
+            enforced: wanted.enforced,
+        })
     }
 }
 
@@ -91,12 +100,14 @@ pub(super) fn read(
     let mut request: ChatRequest = fields.read()?;
     fields.finish(server.settings.strict)?;
     check_modalities(request.modalities.as_ref())?;
-    let prompt = ChatPrompt::read(server, &entry, &mut request, protocol)?;
-    let ChatPrompt { rendered, ids: prompt, wanted } = prompt;
-    let ChatRequest { tools, choices, streaming, limit, .. } = request;
     let sampling = request.sampled.sampling(entry.vocabulary())?;
     let reported =
         ReportedTokens::of_chat(request.logprobs, request.top_logprobs, &request.tokens)?;
+    let prompt = ChatPrompt::read(server, &entry, &mut request, protocol)?;
+    #[cfg(feature = "grammar")]
+    let enforced = prompt.enforced;
+    let ChatPrompt { rendered, ids: prompt, .. } = prompt;
+    let ChatRequest { tools, choices, streaming, limit, .. } = request;
     let max_tokens = match protocol {
         ChatProtocol::OpenAi => limit.length_within(prompt.len(), entry.context())?,
         ChatProtocol::Anthropic => limit.length_up_to(prompt.len(), entry.context())?,
@@ -111,7 +122,7 @@ pub(super) fn read(
     };
     let prompt: Arc<[u32]> = prompt.into();
     #[cfg(feature = "grammar")]
-    let (grammar, shape) = match &wanted.enforced {
+    let (grammar, shape) = match &enforced {
         None => (None, shape),
         Some(form) => {
             let style = Style::of(rendered.text(), shape.thinking);

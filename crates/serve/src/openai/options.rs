@@ -36,8 +36,8 @@ request! {
 
 impl SampledFields {
     /// Returns the sampling, but for `max_tokens`, by a model with `vocabulary` tokens.
-    pub(crate) fn sampling(self, vocabulary: usize) -> Result<Sampling, Refusal> {
-        let EndFields { stop: StopTexts(stop), stop_token_ids } = self.ends;
+    pub(crate) fn sampling(&self, vocabulary: usize) -> Result<Sampling, Refusal> {
+        let EndFields { stop: StopTexts(stop), stop_token_ids } = &self.ends;
         let stop_ids = stop_token_ids.below(vocabulary)?.unwrap_or_default();
         if stop_ids.len() > MOST_STOP_IDS {
             let what = format!("has {} ids; a request may have {MOST_STOP_IDS}", stop_ids.len());
@@ -50,7 +50,7 @@ impl SampledFields {
             min_p: self.min_p.unwrap_or(0.0) as f32,
             repetition_penalty: self.repetition_penalty.unwrap_or(1.0) as f32,
             max_tokens: 1,
-            stop,
+            stop: stop.clone(),
             stop_ids,
         })
     }

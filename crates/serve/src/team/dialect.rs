@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::answer::{header, stream, whole_answer};
 use super::request::TeamQuestion;
 use super::server::TeamServer;
-use crate::anthropic::{self, EventWriter, MESSAGE_PREFIX, MessageAnswer, StopReason};
+use crate::anthropic::{self, EventWriter, MESSAGE_PREFIX, MessageAnswer, StopReason, fail_stream};
 use crate::openai::answer::Extra;
 use crate::openai::chat::ChatCompletion;
 use crate::openai::writer::{ChunkWriter, UsageChunks};
@@ -72,9 +72,10 @@ impl TeamDialect {
     ) -> Response {
         let metrics = server.metrics.clone();
         events(&metrics, move |events| async move {
-            let team = match server.team() {
-                Ok(team) => team,
-                Err(refusal) => return events.fail(&refusal).await,
+            let team = match (self, server.team()) {
+                (_, Ok(team)) => team,
+                (Self::Chat, Err(refusal)) => return events.fail(&refusal).await,
+                (Self::Messages, Err(refusal)) => return fail_stream(&events, &refusal).await,
             };
             match self {
                 Self::Chat => {
