@@ -86,6 +86,23 @@ fn private_builder() -> DirBuilder {
     DirBuilder::new()
 }
 
+/// Returns the files below a directory, sorted by their paths. Links are none.
+pub(super) fn files_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let (entry, mut below) = (entry?, Vec::new());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            below = files_below(&entry.path())?;
+        } else if kind.is_file() {
+            below.push(entry.path());
+        }
+        files.append(&mut below);
+    }
+    files.sort();
+    Ok(files)
+}
+
 /// Copies a directory with everything below it. Links stay links.
 fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
@@ -124,6 +141,9 @@ mod tests {
         let files = tempfile::tempdir().unwrap();
         fs::create_dir(files.path().join("below")).unwrap();
         fs::write(files.path().join("below/a.txt"), "a").unwrap();
+        fs::write(files.path().join("z.txt"), "z").unwrap();
+        let found = files_below(files.path()).unwrap();
+        assert_eq!(found, ["below/a.txt", "z.txt"].map(|name| files.path().join(name)));
         let seed = 0x0123_4567_0000_0000 | u64::from(std::process::id());
         let one = EpisodeDirectory::create(seed, Some(files.path())).unwrap();
         let other = EpisodeDirectory::create(seed, None).unwrap();

@@ -133,6 +133,24 @@ impl Gateway {
         &self.shared.url
     }
 
+    /// Returns the files that episodes depend on: those of `sources`, and those that are copied into the directory of each
+    /// episode. Paths are relative to the directory of the configuration.
+    pub fn sources(&self) -> Vec<String> {
+        let GatewayState { options, base, .. } = &*self.shared;
+        let mut sources = options.sources.clone();
+        if options.files.is_empty() {
+            return sources;
+        }
+        // A directory that cannot be read fails where it is copied.
+        for path in directory::files_below(&base.join(&options.files)).unwrap_or_default() {
+            let name = path.strip_prefix(base).unwrap_or(&path).display().to_string();
+            if !sources.contains(&name) {
+                sources.push(name);
+            }
+        }
+        sources
+    }
+
     /// Lets programs with this key claim episodes.
     pub fn admit(&self, key: &str) {
         self.shared.workers.admit(key);

@@ -70,7 +70,7 @@ pub struct ProgramOptions {
     /// Directory in which the program of an episode runs: `config` is that of the configuration, `episode` one of its own,
     /// with a home beside it. It is removed at the end.
     pub workdir: WorkDirectory,
-    /// Directory whose files are copied into that of each episode; empty for none.
+    /// Directory whose files are copied into that of each episode; empty for none. Their hashes are those of `sources`, too.
     pub files: String,
     /// `bwrap` runs the program under bubblewrap: it sees its own directory, the programs and libraries of the system, and no
     /// other file. The network stays.
