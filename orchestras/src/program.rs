@@ -47,7 +47,7 @@ impl Orchestra for Run {
     }
 
     fn sources(&self) -> Vec<String> {
-        self.options.sources.clone()
+        self.gateway.as_ref().map_or_else(|| self.options.sources.clone(), Gateway::sources)
     }
 }
 

@@ -25,6 +25,8 @@ ship! {
     "examples/pair.toml",
     "examples/program.toml",
     "examples/program_workers.toml",
+    "examples/programs/messages.toml",
+    "examples/programs/messages/messages.py",
     "examples/programs/search.py",
     "examples/programs/sums.jsonl",
     "examples/programs/sums_v1.py",

@@ -307,6 +307,33 @@ fn clients_of_others_drive_a_served_model() {
 }
 
 #[test]
+fn clients_of_anthropic_drive_a_served_model() {
+    let Some(python) = python("anthropic", "anthropic") else { return };
+    let lab = lab();
+    let server = Server::start(&lab, &["model", "--model", "builtin:tiny"]);
+    let url = format!("http://{}", server.address);
+    let output = Command::new(&python)
+        .arg(script("anthropic_clients.py"))
+        .env("ANTHROPIC_BASE_URL", &url)
+        .env("ANTHROPIC_API_KEY", KEY)
+        .env("NO_PROXY", "127.0.0.1")
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = page();
+    let example = page.split("```python\n").find(|part| part.contains("import Anthropic")).unwrap();
+    let example = example.split("```").next().unwrap();
+    let example =
+        example.replace("http://127.0.0.1:8000", &url).replace("\"none\"", &format!("{KEY:?}"));
+    let output = Command::new(&python).args(["-c", &example]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!output.stdout.is_empty());
+    assert_eq!(server.stop(), Some(0));
+    without_key(&lab.path(""));
+}
+
+#[test]
 fn an_evaluation_harness_drives_a_served_model() {
     let Some(python) = python("lm_eval", "lm-eval") else { return };
     let lab = lab();

@@ -208,6 +208,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Modules that the servers of models and teams may use.
+const SERVER_OF_MODELS_MAY_USE: &[&str] =
+    &["anthropic", "base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"];
+
 /// Modules of `maverl-serve`.
 const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("refusal", &[]),
@@ -221,14 +225,26 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("listener", &["guard", "refusal", "tls"]),
     ("queue", &["guard", "metrics", "refusal"]),
     ("openai", &["refusal", "stream"]),
+    ("anthropic", &["openai", "refusal", "stream"]),
     ("retriever", &["body", "listener", "refusal"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
     ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),
-    ("model", &["base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"]),
-    ("team", &["base", "body", "guard", "metrics", "openai", "queue", "refusal", "stream"]),
+    ("model", SERVER_OF_MODELS_MAY_USE),
+    ("team", SERVER_OF_MODELS_MAY_USE),
     (
         "gateway",
-        &["base", "body", "guard", "key", "listener", "metrics", "openai", "refusal", "stream"],
+        &[
+            "anthropic",
+            "base",
+            "body",
+            "guard",
+            "key",
+            "listener",
+            "metrics",
+            "openai",
+            "refusal",
+            "stream",
+        ],
     ),
 ];
 
@@ -611,8 +627,9 @@ fn uses_among_files_are_found_however_they_are_written() {
 }
 
 /// Folders whose files have one direction.
-const WITHOUT_CIRCLES: [&str; 8] = [
+const WITHOUT_CIRCLES: [&str; 9] = [
     "crates/answers/src",
+    "crates/serve/src/anthropic",
     "crates/serve/src/listener",
     "crates/serve/src/model",
     "crates/serve/src/openai",

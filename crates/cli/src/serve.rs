@@ -19,12 +19,12 @@ use super::Failure;
 
 #[derive(Subcommand)]
 pub(super) enum ServeCommand {
-    /// Serve models, adapters, or the policies of a run in OpenAI's protocol: chat and text completions.
+    /// Serve models, adapters, or the policies of a run in OpenAI's protocol (chat and text completions) and in Anthropic's (messages).
     ///
     /// The first line of standard output is `{"listening": "http://HOST:PORT"}`; `/health` answers 200 once everything is
     /// loaded. Ctrl-C finishes the current requests and stops the server; a second one stops it at once.
     Model(Box<model::ServeModelArgs>),
-    /// Serve a team as a model in OpenAI's protocol: a request is one episode, without a judge.
+    /// Serve a team as a model in OpenAI's protocol and in Anthropic's: a request is one episode, without a judge.
     ///
     /// The question is the message of the user, or the transcript of a longer conversation. `maverl.turns` in a request lists
     /// the replies of the team in the answer.

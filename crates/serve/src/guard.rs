@@ -17,8 +17,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::key::Keys;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, in_form_of_client, is_of_anthropic};
 
+/// Header with the key in Anthropic's protocol.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Paths that need no key.
 const OPEN: [&str; 1] = ["/health"];
 
@@ -83,13 +85,9 @@ impl Guard {
         if self.keys.is_empty() || OPEN.contains(&uri.path()) {
             return Ok(ClientNumber(0));
         }
-        let key = header_values(headers, &AUTHORIZATION).next().and_then(|value| {
-            let (scheme, key) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-        });
-        key.and_then(|key| self.keys.find(key)).map(ClientNumber).ok_or_else(|| {
-            let message =
-                "the request has no key of this server; send it as `Authorization: Bearer KEY`";
+        let found = sent_keys(headers).find_map(|key| self.keys.find(key));
+        found.map(ClientNumber).ok_or_else(|| {
+            let message = "the request has no key of this server; send it as `Authorization: Bearer KEY` or as `x-api-key: KEY`";
             Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
         })
     }
@@ -113,6 +111,16 @@ impl Guard {
         host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
     }
+}
+
+/// Returns the keys of a request: of its header `Authorization`, then of `x-api-key`, which Anthropic's clients send.
+pub(super) fn sent_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let bearer = header_values(headers, &AUTHORIZATION).next().and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    let other = header_values(headers, &API_KEY).next().map(str::trim);
+    bearer.into_iter().chain(other)
 }
 
 /// Returns the values of a header.
@@ -163,7 +171,14 @@ pub fn is_loopback(address: &str) -> bool {
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+/// Checks a request. Its answer has the form that its client knows.
+async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let of_anthropic = is_of_anthropic(request.uri().path(), request.headers());
+    let response = admit(&guard, request, next).await;
+    if of_anthropic { in_form_of_client(response) } else { response }
+}
+
+async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let own = request.extensions().get().and_then(|&OwnAddress(own)| own);
     match guard.admit(request.uri(), request.headers(), own) {
         Ok(client) => {
@@ -346,6 +361,11 @@ mod tests {
         for wrong in ["Bearer key-one-2", "Basic key-one-1", "key-one-1", "Bearer", "Bearer "] {
             assert_eq!(with(wrong), Err(401), "{wrong}");
         }
+        let other =
+            |key| admitted(&guard, "/v1/models", &[("host", "localhost"), ("x-api-key", key)]);
+        assert_eq!((other("key-two-2"), other("key-two-3")), (Ok(ClientNumber(1)), Err(401)));
+        let both = [("authorization", "Bearer none"), ("x-api-key", "key-one-1")];
+        assert_eq!(admitted(&guard, "/v1/models", &both), Ok(ClientNumber(0)));
         assert_eq!(admitted(&guard, "/v1/models", &[]), Err(401));
         assert_eq!(admitted(&guard, "/health", &[]), Ok(ClientNumber(0)));
     }

@@ -10,6 +10,7 @@
 //! a permit of `queue.rs`.
 #![cfg_attr(test, allow(clippy::disallowed_methods))] // tests compare with the functions of the C library
 
+mod anthropic;
 mod base;
 mod body;
 #[cfg(any(feature = "grpc", feature = "openenv"))]

@@ -1,7 +1,10 @@
 //! The error of a request.
 
+mod anthropic;
 #[cfg(feature = "grpc")]
 pub(crate) mod status;
+
+pub(crate) use anthropic::{ANTHROPIC_VERSION, in_form_of_client, is_of_anthropic};
 
 use std::time::Duration;
 
@@ -108,8 +111,10 @@ struct ErrorBody<'a> {
 }
 
 impl IntoResponse for Refusal {
+    /// The refusal is an extension of the response too, so that the body can be written in another form.
     fn into_response(self) -> Response {
         let mut response = json_response(self.status, &self.answer());
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));

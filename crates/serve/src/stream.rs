@@ -33,15 +33,25 @@ impl Events {
         self.text(format!("data: {}\n\n", to_json(event))).await
     }
 
+    /// Sends an event with a name; returns false if the client is gone.
+    pub(crate) async fn send_named(&self, name: &str, event: &impl Serialize) -> bool {
+        self.text(format!("event: {name}\ndata: {}\n\n", to_json(event))).await
+    }
+
+    /// Marks the answer as complete, before its last events are sent.
+    pub(crate) fn end_stream(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
     /// Ends the answer.
     pub(crate) async fn finish_stream(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.end_stream();
         self.text("data: [DONE]\n\n".to_owned()).await;
     }
 
     /// Ends the answer with an error, which clients raise. There is no `[DONE]`.
     pub(crate) async fn fail(&self, refusal: &Refusal) {
-        self.ended.store(true, Ordering::Release);
+        self.end_stream();
         self.send(&refusal.answer()).await;
     }
 

@@ -60,6 +60,11 @@ impl Answer {
 /// Longest wait of a test, which no busy machine exceeds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Returns the stride through the cases of a test: `n` in the first tier, 1 in the second (`MAVERL_FULL`).
+pub(crate) fn stride(n: usize) -> usize {
+    if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { n }
+}
+
 /// Waits until a condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();

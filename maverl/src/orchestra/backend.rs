@@ -18,6 +18,17 @@ pub trait ChatBackend: Send + Sync {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Response, Fault>>;
 
+    /// Returns true if a conversation may have system messages after its first message.
+    fn takes_later_system(&self) -> bool {
+        true
+    }
+
+    /// Returns the number of tokens of a prompt that begins a conversation; `None` if the backend has no tokens.
+    fn count_tokens(&self, prompt: &Prompt) -> Option<Result<usize, Fault>> {
+        let _ = prompt;
+        None
+    }
+
     /// Samples recorded tokens again, from their prompt and their seed; `None` if the backend has no tokens.
     fn sample_again<'a>(
         &'a self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::agent::AskError;
+use crate::agent::{AskError, Prompt};
 use crate::env::EnvError;
 use crate::orchestra::backend::Ask;
 use crate::orchestra::branch::lock;
@@ -78,6 +78,16 @@ impl EpisodeState {
         let said = self.respond(&*member.backend, &mut conversation, ask).await?;
         let turn = answered_turn(path, seat, member.backend.name(), &conversation, said);
         Ok((turn, conversation))
+    }
+
+    /// Returns true if a conversation with a seat may have system messages after its first message.
+    pub fn takes_later_system(&self, seat: &Seat) -> bool {
+        self.members.get(seat).is_none_or(|member| member.backend.takes_later_system())
+    }
+
+    /// Returns the number of tokens of a prompt that begins a conversation with a seat; `None` if the seat has no tokens.
+    pub fn count_tokens(&self, seat: &Seat, prompt: &Prompt) -> Option<Result<usize, Fault>> {
+        self.members.get(seat)?.backend.count_tokens(prompt)
     }
 
     /// Changes the paths of recorded turns, all at once.

@@ -1,13 +1,15 @@
 //! A model as a [`ChatBackend`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::agent::Prompt;
 use crate::config::{History, Overflow, RolloutConfig};
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response, request_begin};
-use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, text_prompt};
+use crate::rollout::later_system::takes_later_system;
+use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, prompt_tokens, text_prompt};
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
@@ -19,6 +21,7 @@ pub struct ModelBackend {
     stop_ids: Vec<u32>,
     overflow: Overflow,
     history: History,
+    takes_later_system: OnceLock<bool>,
 }
 
 impl ModelBackend {
@@ -26,17 +29,13 @@ impl ModelBackend {
     pub fn new(policy: Policy, sampling: Sampling, rollout: &RolloutConfig) -> Self {
         let RolloutConfig { overflow, history, .. } = *rollout;
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
-        Self { policy, sampling: Arc::new(sampling), stop_ids, overflow, history }
+        let (sampling, takes_later_system) = (Arc::new(sampling), OnceLock::new());
+        Self { policy, sampling, stop_ids, overflow, history, takes_later_system }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let sampling = self.sampling(&ask.limits);
-        let room = PromptRoom {
-            context: self.policy.context(),
-            max_tokens: sampling.max_tokens,
-            overflow: self.overflow,
-            history: self.history,
-        };
+        let room = self.room(&sampling);
         let tokenizer = &**self.policy.tokenizer();
         let next = if ask.prompt.continued {
             text_prompt(tokenizer, conversation, &ask.prompt, room)?
@@ -67,6 +66,16 @@ impl ModelBackend {
             finish: completion.finish,
             ..recorded.clone()
         })
+    }
+
+    /// Returns the room of a prompt.
+    fn room(&self, sampling: &Sampling) -> PromptRoom {
+        PromptRoom {
+            context: self.policy.context(),
+            max_tokens: sampling.max_tokens,
+            overflow: self.overflow,
+            history: self.history,
+        }
     }
 
     /// Returns the sampling of a request.
@@ -121,6 +130,15 @@ impl ChatBackend for ModelBackend {
         ask: Ask,
     ) -> BoxFuture<'a, Result<Response, Fault>> {
         self.answer(conversation, ask).boxed()
+    }
+
+    fn takes_later_system(&self) -> bool {
+        *self.takes_later_system.get_or_init(|| takes_later_system(self.policy.tokenizer()))
+    }
+
+    fn count_tokens(&self, prompt: &Prompt) -> Option<Result<usize, Fault>> {
+        let tokenizer = &**self.policy.tokenizer();
+        Some(prompt_tokens(tokenizer, prompt, self.room(&self.sampling)))
     }
 
     fn sample_again<'a>(

@@ -12,6 +12,7 @@ mod endpoint;
 mod episode_rewards;
 mod error;
 mod fault;
+mod later_system;
 mod mixture;
 mod plain;
 mod prompt;
@@ -38,6 +39,8 @@ pub use endpoint::{Endpoint, EndpointUsage, EndpointVoice};
 #[doc(hidden)]
 pub use episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 pub use error::RolloutError;
+#[doc(hidden)]
+pub use later_system::takes_later_system;
 #[doc(hidden)]
 pub use plain::plain_conversation;
 #[doc(hidden)]

@@ -122,6 +122,24 @@ pub(crate) fn next_prompt(
     Ok(best)
 }
 
+/// Returns the number of tokens of a prompt that begins a conversation, be it more than the context has.
+///
+/// # Errors
+///
+/// A fault of kind `overflow` if the prompt has more bytes than are encoded; else as [`next_prompt`].
+pub(crate) fn prompt_tokens(
+    templater: &impl Templater,
+    prompt: &Prompt,
+    room: PromptRoom,
+) -> Result<usize, Fault> {
+    let begun = Conversation::default();
+    let rendered = templater.render(&begun.messages_with(prompt), begun.tools_with(prompt));
+    let rendered = rendered.map_err(|error| template(error, prompt))?;
+    room.check_bytes(templater, rendered.text())?;
+    let ids = templater.encode_rendered(&rendered).map_err(|error| template(error, prompt))?;
+    Ok(ids.len())
+}
+
 /// Returns the prompt of a text that the model continues, without a chat template.
 ///
 /// # Errors

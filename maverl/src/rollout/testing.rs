@@ -231,6 +231,11 @@ impl ChatBackend for Talker {
         "talker"
     }
 
+    fn count_tokens(&self, prompt: &Prompt) -> Option<Result<usize, Fault>> {
+        let messages = Conversation::default().messages_with(prompt);
+        Some(Ok(messages.iter().map(|message| message.content.len()).sum()))
+    }
+
     fn respond<'a>(
         &'a self,
         conversation: &'a mut Conversation,

@@ -35,6 +35,23 @@ fn a_program_is_an_orchestra_with_a_seat_for_each_model() {
 }
 
 #[test]
+fn a_program_depends_on_its_sources_and_on_the_files_of_its_directory() {
+    let mut run = shell("", &["a"]);
+    run.options.sources = vec!["Cargo.toml".to_owned(), "src/program/tests.rs".to_owned()];
+    run.options.files = "src/program".to_owned();
+    run.start(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert_eq!(run.sources(), ["Cargo.toml", "src/program/tests.rs"]);
+    run.options.files = "src/search".to_owned();
+    run.options.sources.clear();
+    run.start(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let found = run.sources();
+    assert!(
+        !found.is_empty() && found.iter().all(|name| name.starts_with("src/search/")),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn the_environment_judges_the_answer_of_a_program() {
     let mut run = shell("read -r line; echo \"$line\" >&2; echo '{\"answer\": \"42\"}'", &["a"]);
     run.start(Path::new("")).unwrap();

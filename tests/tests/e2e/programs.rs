@@ -82,9 +82,12 @@ fn is_equal(name: &str, orchestra: &Run, program: &Run) -> usize {
     let (ours, theirs) = (orchestra.steps(), program.steps());
     assert_eq!((ours.len(), theirs.len()), (3, 3), "{name}");
     for (ours, theirs) in ours.iter().zip(&theirs) {
-        let mut theirs = renamed(theirs);
-        theirs.retain(|name, _| !name.starts_with("gateway/"));
-        assert_eq!(renamed(ours), theirs, "{name}");
+        let [ours, theirs] = [ours, theirs].map(|row| {
+            let mut row = renamed(row);
+            row.retain(|name, _| !name.starts_with("gateway/"));
+            row
+        });
+        assert_eq!(ours, theirs, "{name}");
     }
     turns
 }
@@ -107,6 +110,79 @@ fn the_search_team_as_a_program_has_the_same_tokens_rewards_and_updates() {
     let workers = train(&lab, "program_workers.toml", "workers", &COMPARED);
     is_equal("workers", &orchestra, &workers);
     eprintln!("{turns} turns are equal");
+}
+
+/// Parts of the search team that ask in OpenAI's protocol, and the same in Anthropic's.
+const BY_MESSAGES: [(&str, &str); 5] = [
+    ("body = {\"model\": model, ", "body = {\"model\": model, \"max_tokens\": 32000, "),
+    ("/v1/chat/completions", "/v1/messages"),
+    (
+        "choice = said[\"choices\"][0]",
+        "choice = {\"finish_reason\": {\"max_tokens\": \"length\"}.get(said[\"stop_reason\"])}",
+    ),
+    ("reply = choice[\"message\"][\"content\"]", "reply = said[\"content\"][0][\"text\"]"),
+    (
+        "\"authorization\": \"Bearer \" + episode[\"api_key\"]",
+        "\"x-api-key\": episode[\"api_key\"]",
+    ),
+];
+
+#[test]
+fn the_search_team_in_the_messages_api_has_the_same_tokens_rewards_and_updates() {
+    if without_python("the search team in the messages API") {
+        return;
+    }
+    let lab = lab();
+    let chat = train(&lab, "program.toml", "chat", &COMPARED);
+    let program = std::fs::read_to_string(example("programs/search.py")).unwrap();
+    let program = BY_MESSAGES.iter().fold(program, |program, (chat, message)| {
+        assert_eq!(program.matches(chat).count(), 1, "{chat}");
+        program.replace(chat, message)
+    });
+    lab.write("messages.py", &program);
+    let command = format!("orchestra.command=[\"python3\", {:?}]", lab.path("messages.py"));
+    let messages = train(&lab, "program.toml", "messages", &[&COMPARED[..], &[&command]].concat());
+    let turns = is_equal("messages", &chat, &messages);
+    assert_eq!(chat.steps(), messages.steps());
+    eprintln!("{turns} turns are equal");
+}
+
+/// A stand-in for Claude Code: its report is what the question asks for.
+const CLAUDE: &str = r#"#!/bin/sh
+case "$2" in
+    *limit*) echo '{"is_error": true, "api_error_status": 400, "result": "prompt is too long"}' ;;
+    *busy*) echo '{"is_error": true, "api_error_status": 500, "result": "busy"}' ;;
+    *) echo '{"is_error": false, "result": "4", "num_turns": 2}' ;;
+esac
+"#;
+
+#[test]
+fn the_wrapper_of_a_coding_agent_says_how_its_episode_ends() {
+    if without_python("the wrapper of a coding agent") {
+        return;
+    }
+    let lab = lab();
+    lab.write("claude", CLAUDE);
+    let file = lab.path("claude");
+    assert!(Command::new("chmod").arg("+x").arg(&file).status().unwrap().success());
+    let paths = std::env::var_os("PATH").unwrap();
+    let paths = std::iter::once(lab.path("")).chain(std::env::split_paths(&paths));
+    let paths = std::env::join_paths(paths).unwrap();
+    for (question, code, out) in [
+        ("2 + 2?", 0, "{\"answer\": \"4\", \"metrics\": {\"turns\": 2}}"),
+        ("limit", 65, ""),
+        ("busy", 75, ""),
+    ] {
+        let mut wrapper = Command::new("python3");
+        wrapper.arg(example("programs/claude_code.py")).env("PATH", &paths);
+        let child = wrapper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let line = format!("{{\"task\": {{\"question\": {question:?}}}}}\n");
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), line.as_bytes()).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{question}");
+        assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), out, "{question}");
+    }
 }
 
 #[test]

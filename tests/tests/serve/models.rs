@@ -70,6 +70,73 @@ fn a_streamed_answer_of_a_team_joined_is_the_whole_one() {
     without_key(&lab.path(""));
 }
 
+/// Returns a message whose parts are those of a stream, joined as clients do: its text, its thoughts, and the last `maverl`.
+fn joined_message(text: &str) -> (String, String, Value) {
+    let (mut texts, mut maverl) = ([String::new(), String::new()], Value::Null);
+    for line in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let event: Value = serde_json::from_str(line).unwrap();
+        for (text, key) in texts.iter_mut().zip(["text", "thinking"]) {
+            text.push_str(event["delta"][key].as_str().unwrap_or_default());
+        }
+        if event["type"] == "message_delta" {
+            maverl = event["maverl"].clone();
+        }
+    }
+    let [text, thoughts] = texts;
+    (text, thoughts, maverl)
+}
+
+#[test]
+fn a_team_says_the_same_in_a_message_as_in_a_chat_completion() {
+    let lab = lab();
+    lab.train("run", &["steps=1", "eval.before_and_after=false"]);
+    let server = Server::start(&lab, &["team", "--run", "run", "--show-turns"]);
+    for seed in 1..4 {
+        let user = json!({"role": "user", "content": format!("question {seed}?")});
+        let system = "Be brief.";
+        let turns = json!({"turns": true});
+        let chat = json!({
+            "seed": seed, "max_tokens": 24, "maverl": turns, "messages": [{"role": "system", "content": system}, user],
+        });
+        let (_, chat) = server.post("/v1/chat/completions", &chat);
+        let mut asked = json!({"seed": seed, "max_tokens": 24, "maverl": turns, "system": system, "messages": [user]});
+        let (status, message) = server.post("/v1/messages", &asked);
+        assert_eq!(status, 200, "{message}");
+        assert_eq!(message["maverl"], chat["maverl"]);
+        let said = &chat["choices"][0]["message"];
+        let blocks = message["content"].as_array().unwrap();
+        assert_eq!(blocks.last().unwrap()["text"], said["content"]);
+        assert_eq!(blocks[0]["thinking"], said["reasoning_content"]);
+        let usage = ["input_tokens", "output_tokens"].map(|key| message["usage"][key].clone());
+        assert_eq!(
+            usage,
+            ["prompt_tokens", "completion_tokens"].map(|key| chat["usage"][key].clone())
+        );
+        asked["stream"] = true.into();
+        let line = "POST /v1/messages HTTP/1.1\r\n";
+        let (status, text) = server.exchange(line, &asked.to_string());
+        assert_eq!(status, 200, "{text}");
+        let (text, thoughts, maverl) = joined_message(&text);
+        assert_eq!(
+            (text.as_str(), thoughts.as_str()),
+            (said["content"].as_str().unwrap(), said["reasoning_content"].as_str().unwrap())
+        );
+        assert_eq!(maverl, chat["maverl"]);
+    }
+    let tool = json!({"name": "f", "input_schema": {}});
+    let asked =
+        json!({"max_tokens": 8, "messages": [{"role": "user", "content": "x"}], "tools": [tool]});
+    let (status, refused) = server.post("/v1/messages", &asked);
+    assert_eq!((status, &refused["type"]), (400, &json!("error")));
+    assert!(
+        refused["error"]["message"].as_str().unwrap().starts_with("`tools` is not for a team"),
+        "{refused}"
+    );
+    let (status, refused) = server.post("/v1/messages/count_tokens", &asked);
+    assert_eq!((status, &refused["error"]["type"]), (404, &json!("not_found_error")));
+    assert_eq!(server.stop(), Some(0));
+}
+
 /// Ids and log-probs that a served model samples for a recorded prompt.
 fn generated(server: &Server, model: &str, tokens: &Tokens) -> (Vec<u32>, Vec<f32>) {
     let stops: Vec<u32> = (200..256).collect();

@@ -99,6 +99,30 @@ fn programs_of_frameworks_continue_their_conversations_with_what_was_sampled() {
 }
 
 #[test]
+fn a_coding_agent_in_the_messages_api_is_trained_in_directories_of_its_own() {
+    let Some(python) = python("anthropic", "anthropic") else { return };
+    let lab = lab();
+    let config = example("messages.toml");
+    let command = format!("orchestra.command=[{python:?}, \"messages.py\"]");
+    let set = ["steps=2", "task.tasks_per_step=2", "task.group_size=3", &command];
+    let mut args = vec!["train", &config, "--out", "messages"];
+    args.extend(set.iter().flat_map(|set| ["--set", set]));
+    lab.run(&args).succeeded();
+    let run = Run(lab.path("messages"));
+    for row in run.steps() {
+        assert_eq!((&row["rollout/unscored"], &row["gateway/crashes"]), (&0.0.into(), &0.0.into()));
+        assert!(row["gateway/calls_mean"].as_f64().unwrap() >= 2.0, "{row}");
+        assert_eq!(row["gateway/prefix_reuse"], 1.0, "{row}");
+        let mismatch = row.get("mismatch/tiny/logp_abs_max").and_then(Value::as_f64);
+        assert!(mismatch.is_none_or(|mismatch| mismatch < 1e-5), "{row}");
+    }
+    let episodes = run.episodes(1);
+    assert!(episodes.iter().all(|episode| episode.turns[0].tools.len() == 1));
+    let episode = format!("1/{}/{}", episodes[0].task.id, episodes[0].index);
+    lab.run(&["replay", "messages", &episode, "--turns"]).succeeded();
+}
+
+#[test]
 fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
     let Some(python) = python("verifiers", "verifiers") else { return };
     let lab = lab();

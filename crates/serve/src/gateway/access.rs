@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -12,6 +11,7 @@ use super::course::{EpisodeCommand, Reply};
 use super::episodes::{FoundEpisode, Open, episode_closed};
 use super::shared::GatewayState;
 use crate::body;
+use crate::guard::sent_keys;
 use crate::openai::Fields;
 use crate::refusal::Refusal;
 
@@ -70,6 +70,5 @@ pub(super) fn belongs(open: &Open, uri: &Uri) -> Result<(), Refusal> {
 
 /// Returns the key of a request.
 pub(super) fn key(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, key) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    sent_keys(headers).next()
 }

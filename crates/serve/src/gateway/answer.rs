@@ -25,7 +25,7 @@ impl Told {
     pub(super) fn read(turn: &Turn, call: &SeatCall, rendered: &str) -> Self {
         let shape = match call.dialect {
             Dialect::Text => ReplyTextShape::default(),
-            Dialect::Chat | Dialect::Responses => ReplyTextShape {
+            Dialect::Chat | Dialect::Responses | Dialect::Messages => ReplyTextShape {
                 thinking: rendered.trim_end().ends_with("<think>"),
                 thoughts: true,
                 calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
@@ -70,6 +70,8 @@ pub(super) struct Choice {
     /// Token ids of the prompt and of the reply, if the seat has them.
     pub(super) tokens: Option<(Vec<u32>, Vec<u32>)>,
     pub(super) version: u64,
+    /// The stop string of a message that ended the reply.
+    pub(super) stop: Option<String>,
 }
 
 impl Choice {
@@ -86,7 +88,8 @@ impl Choice {
         }
         let tokens = self.tokens.as_ref().filter(|_| ids);
         let token_ids = tokens.map(|(_, ids)| ids.clone());
-        let end = ChatChunkChoice::end(index, reason, None);
+        let stop = self.stop.clone().filter(|_| !self.truncated);
+        let end = ChatChunkChoice::end(index, reason, stop.map(|stop| Some(stop.into())));
         ChatChunkChoice { token_ids, ..end }.add_to(&mut choice);
         choice
     }

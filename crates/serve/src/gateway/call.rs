@@ -8,6 +8,7 @@ use super::dialect::Dialect;
 use super::history::{Hash, order_results};
 use super::options::{ProgramOptions, Structure};
 use super::order;
+use crate::anthropic::as_prompt;
 use crate::openai::requests::CallRequest;
 use crate::openai::{
     EndFields, Fields, Messages, StopTexts, Streaming, Structured, ToolChoice, Tools, WantedForm,
@@ -105,6 +106,27 @@ impl SeatCall {
     ) -> Result<Self, Refusal> {
         let mut fields = Fields::parse(body)?;
         dialect.as_chat(&mut fields)?;
+        Self::of_fields(dialect, fields, headers, body, options)
+    }
+
+    /// Reads a request for the number of tokens of the prompt of a message.
+    pub(super) fn read_prompt(
+        headers: &HeaderMap,
+        body: &[u8],
+        options: &ProgramOptions,
+    ) -> Result<Self, Refusal> {
+        let mut fields = Fields::parse(body)?;
+        as_prompt(&mut fields)?;
+        Self::of_fields(Dialect::Messages, fields, headers, body, options)
+    }
+
+    fn of_fields(
+        dialect: Dialect,
+        mut fields: Fields,
+        headers: &HeaderMap,
+        body: &[u8],
+        options: &ProgramOptions,
+    ) -> Result<Self, Refusal> {
         let model = fields.model()?.unwrap_or_default();
         let model = header(headers, "x-maverl-seat")?.map_or(model, str::to_owned);
         let seat = seat(&model, &options.models)?;
@@ -171,6 +193,15 @@ impl SeatCall {
             ignored: request.sampling.0,
             form,
         })
+    }
+}
+
+impl SeatCall {
+    /// Returns the stop string that ended a reply, which the answer to a message names.
+    pub(super) fn ending_stop(&self, reply: &str) -> Option<String> {
+        let stops = self.limits.stop.iter().filter(|_| self.dialect == Dialect::Messages);
+        let found = stops.filter_map(|stop| Some((reply.find(stop.as_str())?, stop)));
+        found.min_by_key(|(at, _)| *at).map(|(_, stop)| stop.clone())
     }
 }
 

@@ -5,11 +5,12 @@
 
 mod complete;
 mod ends;
+mod prompts;
+mod refused;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use axum::http::StatusCode;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -20,6 +21,7 @@ use tokio::sync::{oneshot, watch};
 pub(super) use complete::Completed;
 use complete::{CallOutcome, Under, complete};
 pub(super) use ends::Exit;
+use refused::{failed_request, refused_prompt};
 
 use super::answer::{Choice, Told, answer};
 use super::call::SeatCall;
@@ -40,6 +42,8 @@ pub(super) type Reply = oneshot::Sender<Result<Value, Refusal>>;
 /// A request to an episode.
 pub(super) enum EpisodeCommand {
     Chat(Box<SeatCall>, oneshot::Sender<Result<watch::Receiver<Completed>, Refusal>>),
+    /// A request for the number of tokens of the prompt of a call.
+    Count(Box<SeatCall>, Reply),
     State(Reply),
     Tools(Reply),
     Act(Action, Reply),
@@ -149,6 +153,9 @@ impl<'e> EpisodeCourse<'e> {
             EpisodeCommand::Chat(call, reply) => {
                 let _ = reply.send(self.chat(*call));
             }
+            EpisodeCommand::Count(call, reply) => {
+                let _ = reply.send(self.count_tokens(*call));
+            }
             EpisodeCommand::State(reply) => {
                 let mut told = self.told.clone();
                 told["turns"] = self.turns.into();
@@ -179,7 +186,7 @@ impl<'e> EpisodeCourse<'e> {
     }
 
     /// Begins a call, or joins the equal one that is sent again. Returns the receiver of its result.
-    fn chat(&mut self, call: SeatCall) -> Result<watch::Receiver<Completed>, Refusal> {
+    fn chat(&mut self, mut call: SeatCall) -> Result<watch::Receiver<Completed>, Refusal> {
         if call.again
             && let Some(result) = self.results.get(&call.digest)
         {
@@ -189,6 +196,7 @@ impl<'e> EpisodeCourse<'e> {
         let begun = self.order.begin(call.path.as_ref());
         begun.map_err(|what| Refusal::invalid("X-Maverl-Path", what))?;
         self.ignored = self.ignored.or(call.ignored);
+        self.place_system(&mut call);
         self.turns += call.choices;
         let continued = call.dialect == Dialect::Text;
         let hashes = hashes(&call.tools.declared, &call.messages, continued);
@@ -304,25 +312,14 @@ impl<'e> EpisodeCourse<'e> {
     /// Returns the refusal of a call with a fault. A prompt that does not fit is refused and nothing else; another fault
     /// ends the episode.
     fn refuse_call(&mut self, fault: Fault) -> Refusal {
-        let refusal = match fault.kind {
-            FaultKind::Overflow => {
-                let what =
-                    format!("This model's maximum context length is exceeded: {}", fault.message);
-                Refusal::invalid("messages", what).with_code("context_length_exceeded")
-            }
-            FaultKind::Program => {
-                let what = format!("the messages do not fit the chat template: {}", fault.message);
-                Refusal::invalid("messages", what)
-            }
-            _ => {
-                let refusal = failed_request(&fault);
-                self.state.fail(fault.clone());
-                self.end = Some(End::Fault(fault));
-                return refusal;
-            }
-        };
-        self.counts.limits += 1;
-        Refusal { retry: Some(false), ..refusal }
+        if let Some(refusal) = refused_prompt(&fault) {
+            self.counts.limits += 1;
+            return refusal;
+        }
+        let refusal = failed_request(&fault);
+        self.state.fail(fault.clone());
+        self.end = Some(End::Fault(fault));
+        refusal
     }
 
     /// Records a turn at its place, before its reply is judged (RO-2), and returns it as a choice of the answer.
@@ -361,7 +358,8 @@ impl<'e> EpisodeCourse<'e> {
         let (seed, version) =
             turn.tokens.as_ref().map_or((0, 0), |tokens| (tokens.seed, tokens.version));
         let tokens = turn.tokens.map(|tokens| (tokens.prompt, tokens.completion));
-        Choice { told, seed, truncated: turn.truncated, tokens, version }
+        let stop = call.ending_stop(&turn.reply);
+        Choice { told, seed, truncated: turn.truncated, tokens, version, stop }
     }
 
     fn act(&mut self, action: Action, reply: Reply) {
@@ -382,11 +380,4 @@ fn judge(turn: &Turn, call: &SeatCall, told: &Told) -> Result<(), ReplyError> {
     }
     let calls: Vec<_> = told.calls.iter().collect();
     call.form.check(&told.content, &calls).map_err(ReplyError::Other)
-}
-
-/// Returns the answer to a request that a fault ended.
-fn failed_request(fault: &Fault) -> Refusal {
-    let message = format!("the episode ended with a fault of kind `{}`", fault.kind.name());
-    let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "episode_failed", message);
-    Refusal { retry: Some(false), ..refusal }
 }

@@ -1,4 +1,4 @@
-//! Forms of requests for completions: chat completions, text completions, and responses.
+//! Forms of requests for completions: chat completions, text completions, responses, and Anthropic's messages.
 //!
 //! Every form becomes a call. Its answer is made as a chat completion, and is then written in the form of the request.
 
@@ -9,12 +9,13 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use crate::anthropic::{self, EventWriter, MESSAGE_PREFIX, MessageAnswer, StopReason};
 use crate::metrics::ServerMetrics;
 use crate::openai::Fields;
-use crate::openai::answer::{ChunkChoice, Extra, Header};
+use crate::openai::answer::{Extra, Header};
 use crate::openai::chat::ChatCompletion;
 use crate::openai::responses::{self, response_events};
-use crate::openai::writer::{AnswerWriter as _, ChunkWriter, UsageChunks};
+use crate::openai::writer::{ChunkWriter, StreamWriter, UsageChunks};
 use crate::refusal::Refusal;
 use crate::refusal::json_response;
 use crate::stream::events;
@@ -28,6 +29,8 @@ pub(super) enum Dialect {
     Text,
     /// `/v1/responses`, without a state on the server.
     Responses,
+    /// `/v1/messages`, in Anthropic's protocol.
+    Messages,
 }
 
 impl Dialect {
@@ -37,6 +40,7 @@ impl Dialect {
             Self::Chat => "chatcmpl",
             Self::Text => "cmpl",
             Self::Responses => "resp",
+            Self::Messages => MESSAGE_PREFIX,
         }
     }
 
@@ -46,6 +50,7 @@ impl Dialect {
             Self::Chat => Ok(()),
             Self::Text => text::as_chat(fields),
             Self::Responses => responses::as_chat(fields),
+            Self::Messages => anthropic::as_chat(fields),
         }
     }
 
@@ -80,6 +85,12 @@ impl Dialect {
                     }
                     events.finish_stream().await;
                 }
+                Self::Messages => {
+                    let begun = MessageAnswer::begun_chat(&answer);
+                    let writer = EventWriter::begin(begun, StopReason::MaxTokens, &events).await;
+                    let parts = answer.choices.iter().flat_map(|choice| choice.parts()).collect();
+                    stream(writer, parts, &answer).await;
+                }
             }
         })
     }
@@ -91,6 +102,10 @@ impl Dialect {
             Self::Responses => {
                 json_response(StatusCode::OK, &responses::ResponsesAnswer::from(answer))
             }
+            Self::Messages => {
+                let answer = MessageAnswer::of_chat(answer, StopReason::MaxTokens);
+                json_response(StatusCode::OK, &answer)
+            }
         }
     }
 }
@@ -101,11 +116,7 @@ fn header(answer: &ChatCompletion) -> Header {
 }
 
 /// Sends the parts of an answer.
-async fn stream<P: ChunkChoice>(
-    mut writer: ChunkWriter<'_, P>,
-    parts: Vec<P>,
-    answer: &ChatCompletion,
-) {
+async fn stream<P>(mut writer: impl StreamWriter<P>, parts: Vec<P>, answer: &ChatCompletion) {
     for part in parts {
         if !writer.write(part).await {
             return;

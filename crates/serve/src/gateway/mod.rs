@@ -13,6 +13,7 @@ mod answer;
 mod call;
 mod course;
 mod dialect;
+mod directory;
 mod episodes;
 mod history;
 mod log;
@@ -28,7 +29,7 @@ mod shared;
 mod tests;
 mod workers;
 
-pub use options::{Mode, OnCrash, ProgramOptions, Structure};
+pub use options::{Confine, Mode, OnCrash, ProgramOptions, Structure, WorkDirectory};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -130,6 +131,24 @@ impl Gateway {
     /// Returns the address that programs are told.
     pub fn url(&self) -> &str {
         &self.shared.url
+    }
+
+    /// Returns the files that episodes depend on: those of `sources`, and those that are copied into the directory of each
+    /// episode. Paths are relative to the directory of the configuration.
+    pub fn sources(&self) -> Vec<String> {
+        let GatewayState { options, base, .. } = &*self.shared;
+        let mut sources = options.sources.clone();
+        if options.files.is_empty() {
+            return sources;
+        }
+        // A directory that cannot be read fails where it is copied.
+        for path in directory::files_below(&base.join(&options.files)).unwrap_or_default() {
+            let name = path.strip_prefix(base).unwrap_or(&path).display().to_string();
+            if !sources.contains(&name) {
+                sources.push(name);
+            }
+        }
+        sources
     }
 
     /// Lets programs with this key claim episodes.

@@ -1,5 +1,7 @@
 //! Options of a program: what is run, which seats it asks, and what it may do.
 
+mod directory;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -14,13 +16,18 @@ use maverl::settings::Settings;
 
 /// Variables of the environment that every program inherits.
 pub(super) const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Program that confines others.
+pub(super) const BWRAP: &str = "bwrap";
 /// Maximum number of workers that a run starts.
 const MOST_PROCESSES: u32 = 1024;
 /// Variables that the gateway sets.
-pub(super) const OWN: [&str; 8] = [
+pub(super) const OWN: [&str; 11] = [
     "OPENAI_BASE_URL",
     "OPENAI_API_BASE",
     "OPENAI_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_API_KEY",
     "MAVERL_EPISODE_URL",
     "MAVERL_GATEWAY_KEY",
     "MAVERL_GATEWAY_URL",
@@ -33,7 +40,7 @@ pub(super) const OWN: [&str; 8] = [
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct ProgramOptions {
-    /// The program and its arguments. It runs in the directory of the configuration.
+    /// The program and its arguments.
     pub command: Vec<String>,
     /// `episode`: a process for each episode. `worker`: long-lived processes that claim episodes, or, without `command`,
     /// programs that attach from outside.
@@ -60,6 +67,16 @@ pub struct ProgramOptions {
     pub env: BTreeMap<String, String>,
     /// Variables that it inherits.
     pub pass_env: Vec<String>,
+    /// Directory in which the program of an episode runs: `config` is that of the configuration, `episode` one of its own,
+    /// with a home beside it. It is removed at the end.
+    pub workdir: WorkDirectory,
+    /// Directory whose files are copied into that of each episode; empty for none. Their hashes are those of `sources`, too.
+    pub files: String,
+    /// `bwrap` runs the program under bubblewrap: it sees its own directory, the programs and libraries of the system, and no
+    /// other file. The network stays.
+    pub confine: Confine,
+    /// Further files and directories that a confined program may read.
+    pub readable: Vec<String>,
     /// Requests for a form of the reply: `prompt` asks for it in words and checks it, `refuse` refuses.
     pub structured: Structure,
     /// Outcome of an episode whose program crashes: `unscored`, or `score` (without an answer).
@@ -94,6 +111,28 @@ pub enum Mode {
     Worker,
 }
 
+/// Directory in which the program of an episode runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkDirectory {
+    /// That of the configuration.
+    #[default]
+    Config,
+    /// One of its own, which is removed at the end.
+    Episode,
+}
+
+/// Confinement of the program of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confine {
+    /// It has the rights of the user.
+    #[default]
+    None,
+    /// Bubblewrap hides files and processes from it.
+    Bwrap,
+}
+
 /// Treatment of requests for a form of the reply (`response_format`, forced tools).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -126,6 +165,7 @@ impl ProgramOptions {
         let mut problems = self.problems_of_models();
         problems.extend(self.problem_of_command(base));
         problems.extend(self.problems_of_workers());
+        problems.extend(self.problems_of_directory(base));
         for name in self.sources.iter().filter(|name| !base.join(name).is_file()) {
             let at = base.join(name);
             problems.push(format!("`sources` names `{name}`; there is no file {}", at.display()));
@@ -309,6 +349,24 @@ mod tests {
         let problems = attached.validate(Path::new("/")).unwrap_err();
         assert!(problems.len() == 2 && problems[1].contains("is not set"), "{problems:?}");
         assert_eq!(attached.workers(), 0);
+    }
+
+    #[test]
+    fn a_directory_of_its_own_is_that_of_an_episode_and_confinement_needs_it() {
+        let valid = ProgramOptions { command: vec!["sh".to_owned()], ..options(&["a"]) };
+        let files = "no/such/files".to_owned();
+        let readable = vec!["none".to_owned()];
+        let shared = ProgramOptions { files, readable, ..valid.clone() };
+        let problems = shared.validate(Path::new("/")).unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        let confined = ProgramOptions { confine: Confine::Bwrap, ..valid.clone() };
+        let problems = confined.validate(Path::new("/")).unwrap_err();
+        assert!(problems[0].contains("set `workdir = \"episode\"`"), "{problems:?}");
+        let workdir = WorkDirectory::Episode;
+        let worker = ProgramOptions { mode: Mode::Worker, workdir, ..valid.clone() };
+        assert!(worker.validate(Path::new("/")).unwrap_err()[0].contains("plays several"));
+        let own = ProgramOptions { workdir, files: "usr".to_owned(), ..valid };
+        assert_eq!(own.validate(Path::new("/")), Ok(vec![]));
     }
 
     #[test]

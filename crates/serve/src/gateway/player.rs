@@ -5,10 +5,9 @@ use super::process::{PlayerEnd, Process};
 use super::workers::WorkerLease;
 
 /// Player of an episode.
-#[cfg_attr(windows, allow(clippy::large_enum_variant))] // a child is larger there
 pub(super) enum GatewayPlayer {
     /// A process with its output.
-    Process(Process, Log),
+    Process(Box<Process>, Log),
     /// A worker that claimed the episode.
     Worker(WorkerLease),
 }

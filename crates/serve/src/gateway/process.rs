@@ -2,6 +2,7 @@
 
 #[cfg(unix)]
 mod cleanup;
+mod command;
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -9,12 +10,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use command::program_command;
+
+use super::directory::EpisodeDirectory;
 use super::log::Log;
-use super::options::{INHERITED, ProgramOptions, find_program};
+use super::options::ProgramOptions;
 
 /// Time that a program has to end by itself after it has finished its episode.
 const PARTING: Duration = Duration::from_secs(2);
@@ -36,6 +40,7 @@ pub(super) struct Process {
     output: JoinHandle<Option<Value>>,
     errors: JoinHandle<Vec<u8>>,
     parting: Duration,
+    directory: Option<EpisodeDirectory>,
 }
 
 /// End of a player before the episode was finished.
@@ -69,33 +74,27 @@ impl Left {
 }
 
 impl Process {
-    /// Starts the program of the options in a directory, with further variables. Its standard input is one line, and its
-    /// output goes to the log.
+    /// Starts the program of the options, in the directory of the episode or else in `base`, with further variables. Its
+    /// standard input is one line, and its output goes to the log.
     pub(super) fn start(
         options: &ProgramOptions,
         base: &Path,
+        directory: Option<EpisodeDirectory>,
         variables: Vec<(&'static str, String)>,
         input: String,
         log: Log,
     ) -> Result<Self, String> {
-        let (program, arguments) = options.command.split_first().ok_or("`command` is empty")?;
-        let path = find_program(program, base).ok_or_else(|| format!("there is no `{program}`"))?;
-        let path = std::path::absolute(&path).map_err(|error| error.to_string())?;
-        let directory = if base.as_os_str().is_empty() { Path::new(".") } else { base };
-        let mut command = Command::new(path);
-        command.args(arguments).current_dir(directory).env_clear().envs(&options.env);
-        let passed = INHERITED.into_iter().chain(options.pass_env.iter().map(String::as_str));
-        for name in passed.filter(|name| !options.env.contains_key(*name)) {
-            if let Some(value) = std::env::var_os(name) {
-                command.env(name, value);
-            }
-        }
-        command.envs(variables).kill_on_drop(true);
+        let mut command = program_command(options, base, directory.as_ref())?;
+        // Names of models may be those of `env`; other variables of the gateway are in none.
+        let own = variables.into_iter().filter(|(name, _)| !options.env.contains_key(*name));
+        command.envs(own).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         command.process_group(0);
-        let child = command.spawn();
-        let mut child = child.map_err(|error| format!("`{program}` does not start: {error}"))?;
+        let mut child = command.spawn().map_err(|error| {
+            let program = options.command.first().map_or("", String::as_str);
+            format!("`{program}` does not start: {error}")
+        })?;
         let group = ProcessGroup::of(&child);
         if let Some(mut stdin) = child.stdin.take() {
             // A program that does not read its input ends this task when it ends.
@@ -116,7 +115,7 @@ impl Process {
             }
         });
         let parting = Duration::ZERO;
-        Ok(Self { child: Some(child), group: Some(group), output, errors, parting })
+        Ok(Self { child: Some(child), group: Some(group), output, errors, parting, directory })
     }
 
     /// Waits until the program itself has ended. May be cancelled.
@@ -131,6 +130,9 @@ impl Process {
     pub(super) async fn end_group(mut self, status: ExitStatus, key: &str) -> Left {
         self.child = None;
         self.group = None;
+        let directory = self.directory.take();
+        // Nobody waits for the removal of the files.
+        tokio::task::spawn_blocking(move || drop(directory));
         let report = tokio::time::timeout(OUTPUT, &mut self.output).await;
         let errors = tokio::time::timeout(OUTPUT, &mut self.errors).await;
         let errors = errors.ok().and_then(Result::ok).unwrap_or_default();
@@ -155,19 +157,25 @@ impl Drop for Process {
         let (Some(child), Some(group)) = (self.child.take(), self.group.take()) else { return };
         // Without a runtime, or if it shuts down, both are dropped, which ends the group at once.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(end(child, group, self.parting));
+            runtime.spawn(end(child, group, self.parting, self.directory.take()));
         }
     }
 }
 
-/// Ends a group: asks it after `parting`, and forces it 5 s later.
-async fn end(mut child: Child, group: ProcessGroup, parting: Duration) {
+/// Ends a group: asks it after `parting`, and forces it 5 s later. Then its directory is removed.
+async fn end(
+    mut child: Child,
+    group: ProcessGroup,
+    parting: Duration,
+    directory: Option<EpisodeDirectory>,
+) {
     if tokio::time::timeout(parting, child.wait()).await.is_err() {
         group.ask();
         let _ = tokio::time::timeout(FORCE, child.wait()).await;
     }
     drop(group);
     let _ = child.wait().await;
+    tokio::task::spawn_blocking(move || drop(directory));
 }
 
 /// A process group. Dropping it kills its members.

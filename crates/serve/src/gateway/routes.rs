@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, head, post};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -21,6 +21,7 @@ use super::mcp;
 use super::report::{EpisodeFinish, ReportedFailure, ReportedPart};
 use super::shared::GatewayState;
 use super::workers::{Claimed, Worker};
+use crate::anthropic::{MessageModel, MessageModels, asks_for_models};
 use crate::body;
 use crate::openai::models::{ModelCard, ModelList};
 use crate::openai::{CHAT_PATH, Fields, request};
@@ -65,10 +66,14 @@ pub(super) fn router(shared: Arc<GatewayState>) -> Router {
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(text))
         .route("/v1/responses", post(responses))
+        .route("/v1/messages", post(messages))
+        .route("/v1/messages/count_tokens", post(count_tokens))
         .route("/v1/models", get(models))
         .route("/episodes/{id}/v1/chat/completions", post(chat))
         .route("/episodes/{id}/v1/completions", post(text))
         .route("/episodes/{id}/v1/responses", post(responses))
+        .route("/episodes/{id}/v1/messages", post(messages))
+        .route("/episodes/{id}/v1/messages/count_tokens", post(count_tokens))
         .route("/episodes/{id}/v1/models", get(models))
         .route("/episodes/{id}", get(state))
         .route("/episodes/{id}/tools", get(tools))
@@ -79,6 +84,7 @@ pub(super) fn router(shared: Arc<GatewayState>) -> Router {
         .route("/episodes/{id}/fail", post(fail))
         .route("/claim", post(claim))
         .route("/heartbeat", post(heartbeat))
+        .route("/", head(StatusCode::OK))
         .fallback(other_path)
         .with_state(shared)
 }
@@ -93,6 +99,24 @@ async fn text(State(shared): State<Arc<GatewayState>>, request: Request) -> Resp
 
 async fn responses(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     answer_call(Dialect::Responses, &shared, request).await
+}
+
+async fn messages(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    answer_call(Dialect::Messages, &shared, request).await
+}
+
+async fn count_tokens(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
+    respond_with(count_prompt(&shared, request).await)
+}
+
+/// Counts the tokens of the prompt of a call.
+async fn count_prompt(shared: &GatewayState, request: Request) -> Result<Value, Refusal> {
+    let open = open(shared, request.uri(), request.headers())?;
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(body, MOST_BYTES).await?;
+    let call = SeatCall::read_prompt(&parts.headers, &bytes, &shared.options)?;
+    let count = |reply| EpisodeCommand::Count(Box::new(call), reply);
+    request_without_body(Ok(open), count).await
 }
 
 /// Answers a call, and counts it.
@@ -136,6 +160,10 @@ async fn completion(
 async fn models(State(shared): State<Arc<GatewayState>>, request: Request) -> Response {
     let found = open(&shared, request.uri(), request.headers());
     let models = shared.options.models.iter();
+    if asks_for_models(request.headers()) {
+        let models = models.map(|name| MessageModel::new(name.clone(), shared.created));
+        return respond_with(found.map(|_| MessageModels::from_iter(models)));
+    }
     let cards = models.map(|name| ModelCard::new(name.clone(), shared.created, None));
     respond_with(found.map(|_| ModelList::from_iter(cards)))
 }

@@ -7,9 +7,10 @@ use axum::http::Uri;
 use serde_json::{Value, json};
 
 use super::course::{End, EpisodeCourse, Exit, program_fault};
+use super::directory::EpisodeDirectory;
 use super::episodes::{Entered, Episodes};
 use super::log::Log;
-use super::options::{Mode, OnCrash, ProgramOptions};
+use super::options::{Mode, OnCrash, ProgramOptions, WorkDirectory};
 use super::player::GatewayPlayer;
 use super::process::{Left, Process};
 use super::report::EpisodeFinish;
@@ -56,7 +57,10 @@ impl GatewayState {
         let mut told = told.clone();
         told["api_key"] = entered.key.as_str().into();
         let player = match self.options.mode {
-            Mode::Episode => self.start(state, entered, &told)?,
+            Mode::Episode => {
+                let directory = self.directory(state.seed()).await?;
+                self.start(state, entered, &told, directory)?
+            }
             Mode::Worker => {
                 GatewayPlayer::Worker(self.workers.offer(told, self.options.lease()).await?)
             }
@@ -87,26 +91,51 @@ impl GatewayState {
         })
     }
 
+    /// Creates the directory of an episode, if the options ask for one.
+    async fn directory(&self, seed: u64) -> Result<Option<EpisodeDirectory>, String> {
+        if self.options.workdir == WorkDirectory::Config {
+            return Ok(None);
+        }
+        let files = Some(&self.options.files).filter(|files| !files.is_empty());
+        let files = files.map(|files| self.base.join(files));
+        let made =
+            tokio::task::spawn_blocking(move || EpisodeDirectory::create(seed, files.as_deref()));
+        made.await.map_err(|error| error.to_string())?.map(Some)
+    }
+
     /// Starts the program of an episode with its description as input.
     fn start(
         &self,
         state: &EpisodeState,
         entered: &Entered<'_>,
         told: &Value,
+        directory: Option<EpisodeDirectory>,
     ) -> Result<GatewayPlayer, String> {
         let episode = format!("{}/episodes/{}", self.url, entered.open.id);
-        let api = format!("{episode}/v1");
+        let (api, models) = (format!("{episode}/v1"), &self.options.models);
+        let [first, last] =
+            [models.first(), models.last()].map(|name| name.cloned().unwrap_or_default());
         let variables = vec![
             ("OPENAI_BASE_URL", api.clone()),
             ("OPENAI_API_BASE", api),
             ("OPENAI_API_KEY", entered.key.clone()),
+            // Clients of Anthropic's append the whole path.
+            ("ANTHROPIC_BASE_URL", episode.clone()),
+            ("ANTHROPIC_AUTH_TOKEN", entered.key.clone()),
+            ("ANTHROPIC_API_KEY", String::new()),
+            ("ANTHROPIC_MODEL", first.clone()),
+            ("ANTHROPIC_DEFAULT_OPUS_MODEL", first.clone()),
+            ("ANTHROPIC_DEFAULT_SONNET_MODEL", first),
+            ("ANTHROPIC_DEFAULT_HAIKU_MODEL", last),
             ("MAVERL_EPISODE_URL", episode),
             ("MAVERL_SEED", state.seed().to_string()),
             ("NO_PROXY", self.host().unwrap_or_else(|| "127.0.0.1".to_owned())),
         ];
         let (log, input) = (Log::default(), format!("{told}\n"));
-        let process = Process::start(&self.options, &self.base, variables, input, log.clone())?;
-        Ok(GatewayPlayer::Process(process, log))
+        let output = log.clone();
+        let process =
+            Process::start(&self.options, &self.base, directory, variables, input, output)?;
+        Ok(GatewayPlayer::Process(Box::new(process), log))
     }
 
     /// Returns the end of an episode whose program has ended.

@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod dialects;
+mod directory;
 mod ends;
 mod malformed;
+mod messages;
 mod workers;
 
 use std::net::SocketAddr;

@@ -14,7 +14,9 @@ use crate::openai::answer::{
     CachedTokens, ChoicePart, ChoicesAnswer, ChunkChoice, Extra, FinishReason, Header, TokenUsage,
 };
 use crate::openai::origin::{AnswerOrigin, Seed};
-use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
+use crate::openai::writer::{
+    AnswerWriter, ChunkWriter, StreamWriter as _, UsageChunks, WholeWriter,
+};
 use crate::openai::{Choices, Streaming, new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::{Refusal, json_response};
@@ -98,7 +100,7 @@ impl<F: AnswerForm> Generation<F> {
             let header = self.batch.entry.header(F::PREFIX);
             let mut writer = ChunkWriter::new(header, usage_chunks, self.extra(), &events);
             match self.write(&of, &admitted, &mut writer).await {
-                Err(refusal) => events.fail(&refusal).await,
+                Err(refusal) => writer.fail(&refusal).await,
                 Ok(None) => {}
                 Ok(Some(tokens)) => writer.finish(usage(&self.batch, tokens), None).await,
             }
@@ -166,7 +168,7 @@ impl Entry {
 }
 
 /// Returns `usage`. A prompt that several choices share counts once.
-fn usage(batch: &ReplyBatch, completion: usize) -> TokenUsage {
+pub(super) fn usage(batch: &ReplyBatch, completion: usize) -> TokenUsage {
     let mut prompt = 0;
     for (i, job) in batch.jobs.iter().enumerate() {
         let shared = i > 0 && Arc::ptr_eq(&batch.jobs[i - 1].prompt, &job.prompt);

@@ -13,6 +13,9 @@ use super::choice::{ChoiceEvent, ChoiceJob, ReplyBatch};
 #[cfg(feature = "grammar")]
 use super::grammar::Style;
 use super::server::ModelServer;
+use crate::anthropic::{has_later_system, without_later_system};
+#[cfg(feature = "grammar")]
+use crate::openai::StructuredForm;
 use crate::openai::answer::Extra;
 use crate::openai::chat::{ChatChunkChoice, ChatLogprobs, Delta, PartTokens, ToolCall};
 use crate::openai::origin::AnswerOrigin;
@@ -22,7 +25,7 @@ use crate::openai::{
     flat, with_system,
 };
 use crate::refusal::Refusal;
-use maverl::rollout::plain_conversation;
+use maverl::rollout::{plain_conversation, takes_later_system};
 use maverl::runtime::Step;
 use maverl::text::{ChatInput, ChatMessage, Rendered, TokenizerError};
 
@@ -35,8 +38,56 @@ pub(super) async fn route(State(server): State<Arc<ModelServer>>, request: Reque
 
 async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Response, Refusal> {
     let of = Arc::clone(server);
-    let (chat, admitted) = asked.read(move |entry, fields| read(&of, entry, fields)).await?;
+    let read = asked.read(move |entry, fields| read(&of, entry, fields, ChatProtocol::OpenAi));
+    let (chat, admitted) = read.await?;
     chat.answer(server, admitted).await
+}
+
+/// Protocol of a request that becomes a chat completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChatProtocol {
+    OpenAi,
+    /// A system message may come later than the template takes it, and `max_tokens` may be more than the context leaves.
+    Anthropic,
+}
+
+/// Prompt of a request.
+pub(super) struct ChatPrompt {
+    rendered: Rendered,
+    pub(super) ids: Vec<u32>,
+    /// Form that the reply must have.
+    #[cfg(feature = "grammar")]
+    enforced: Option<StructuredForm>,
+}
+
+impl ChatPrompt {
+    /// Renders and encodes the prompt of a request, whose messages are taken.
+    pub(super) fn read(
+        server: &ModelServer,
+        entry: &Entry,
+        request: &mut ChatRequest,
+        protocol: ChatProtocol,
+    ) -> Result<Self, Refusal> {
+        let ChatRequest { messages: Messages(messages), tools, response_format, .. } = request;
+        let structured = server.settings.structured;
+        let wanted = WantedForm::read(response_format.as_ref(), &tools.choice, structured)?;
+        let effort = request.reasoning_effort.as_deref();
+        let variables = variables(effort, request.chat_template_kwargs.as_ref())?;
+        let mut messages = with_system(std::mem::take(messages), &wanted);
+        let later = protocol == ChatProtocol::Anthropic && has_later_system(&messages);
+        if later && !takes_later_system(entry.tokenizer()) {
+            messages = without_later_system(messages);
+        }
+        let rendered = render(entry, messages, tools, variables, true)?;
+        entry.bound_text(rendered.text())?;
+        let ids = entry.tokenizer().encode_rendered(&rendered).map_err(|e| template_refusal(&e))?;
+        Ok(Self {
+            rendered,
+            ids,
+            #[cfg(feature = "grammar")]
+            enforced: wanted.enforced,
+        })
+    }
 }
 
 /// Reads a request.
@@ -44,22 +95,23 @@ pub(super) fn read(
     server: &ModelServer,
     entry: Arc<Entry>,
     mut fields: Fields,
+    protocol: ChatProtocol,
 ) -> Result<Generation<ChatForm>, Refusal> {
-    let request: ChatRequest = fields.read()?;
+    let mut request: ChatRequest = fields.read()?;
     fields.finish(server.settings.strict)?;
-    let ChatRequest { messages: Messages(messages), tools, choices, streaming, .. } = request;
-    let structured = server.settings.structured;
-    let wanted = WantedForm::read(request.response_format.as_ref(), &tools.choice, structured)?;
+    check_modalities(request.modalities.as_ref())?;
     let sampling = request.sampled.sampling(entry.vocabulary())?;
     let reported =
         ReportedTokens::of_chat(request.logprobs, request.top_logprobs, &request.tokens)?;
-    let variables = variables(request.reasoning_effort, request.chat_template_kwargs)?;
-    check_modalities(request.modalities.as_ref())?;
-    let messages = with_system(messages, &wanted);
-    let rendered = render(&entry, messages, &tools, variables, true)?;
-    entry.bound_text(rendered.text())?;
-    let prompt = entry.tokenizer().encode_rendered(&rendered).map_err(|e| template_refusal(&e))?;
-    let max_tokens = request.limit.length_within(prompt.len(), entry.context())?;
+    let prompt = ChatPrompt::read(server, &entry, &mut request, protocol)?;
+    #[cfg(feature = "grammar")]
+    let enforced = prompt.enforced;
+    let ChatPrompt { rendered, ids: prompt, .. } = prompt;
+    let ChatRequest { tools, choices, streaming, limit, .. } = request;
+    let max_tokens = match protocol {
+        ChatProtocol::OpenAi => limit.length_within(prompt.len(), entry.context())?,
+        ChatProtocol::Anthropic => limit.length_up_to(prompt.len(), entry.context())?,
+    };
     reported.check_listed((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(maverl::runtime::Sampling { max_tokens, ..sampling });
     let shape = ReplyTextShape {
@@ -70,7 +122,7 @@ pub(super) fn read(
     };
     let prompt: Arc<[u32]> = prompt.into();
     #[cfg(feature = "grammar")]
-    let (grammar, shape) = match &wanted.enforced {
+    let (grammar, shape) = match &enforced {
         None => (None, shape),
         Some(form) => {
             let style = Style::of(rendered.text(), shape.thinking);
@@ -158,14 +210,14 @@ fn tokens(batch: &ReplyBatch, steps: &[Step]) -> PartTokens {
 
 /// Returns the further variables of the chat template.
 fn variables(
-    effort: Option<String>,
-    given: Option<Map<String, Value>>,
+    effort: Option<&str>,
+    given: Option<&Map<String, Value>>,
 ) -> Result<Map<String, Value>, Refusal> {
     let mut variables = Map::new();
     if let Some(effort) = effort {
         variables.insert("enable_thinking".to_owned(), (effort != "none").into());
     }
-    let given = given.unwrap_or_default();
+    let given = given.cloned().unwrap_or_default();
     if let Some(name) = ChatInput::VARIABLES.iter().find(|name| given.contains_key(**name)) {
         let what = format!("has `{name}`, which the request itself gives");
         return Err(Refusal::field("chat_template_kwargs", &what));

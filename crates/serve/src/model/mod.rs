@@ -11,6 +11,7 @@ mod generate;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod list;
+mod messages;
 mod reading;
 mod responses;
 mod server;
@@ -20,9 +21,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, head, post};
 
 use asked::RouteOutcome;
 pub use catalog::{Catalog, Entry};
@@ -40,6 +41,9 @@ impl ModelServer {
             .route("/v1/chat/completions", post(chat::route))
             .route("/v1/completions", post(completions::route))
             .route("/v1/responses", post(responses::route))
+            .route("/v1/messages", post(messages::route))
+            .route("/v1/messages/count_tokens", post(messages::count))
+            .route("/", head(StatusCode::OK))
             .route("/tokenize", post(tokenize::tokenize))
             .route("/detokenize", post(tokenize::detokenize))
             .route("/tokenizer_info", get(tokenize::info))
@@ -58,8 +62,12 @@ async fn other_path(State(server): State<Arc<ModelServer>>, uri: Uri) -> Respons
 
 async fn other_method(State(server): State<Arc<ModelServer>>, request: Request) -> Response {
     let path = request.uri().path();
-    let read = path.starts_with("/v1/models") || path == "/tokenizer_info";
-    let allow = if read { "GET" } else { "POST" };
+    let allow = match path {
+        "/" => "HEAD",
+        "/tokenizer_info" => "GET",
+        path if path.starts_with("/v1/models") => "GET",
+        _ => "POST",
+    };
     let refusal = Refusal::other_method(path, request.method(), allow);
     RouteOutcome::refusal_outcome(refusal).count_answer(&server, "other")
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::answer::Generation;
 use super::asked::AdmittedRequest;
-use super::chat::{self, ChatForm};
+use super::chat::{self, ChatForm, ChatProtocol};
 use super::server::ModelServer;
 use crate::openai::chat::ChatCompletion;
 use crate::openai::new_id;
@@ -26,7 +26,7 @@ async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Res
     let of = Arc::clone(server);
     let read = asked.read(move |entry, mut fields| {
         responses::as_chat(&mut fields)?;
-        chat::read(&of, entry, fields)
+        chat::read(&of, entry, fields, ChatProtocol::OpenAi)
     });
     let (chat, admitted) = read.await?;
     if !chat.streaming.stream {

@@ -6,6 +6,7 @@ mod fields;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod limits;
+mod messages;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +36,12 @@ pub(super) struct Served {
 
 impl Served {
     pub(super) async fn start(settings: ModelSettings) -> Self {
-        let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+        Self::of(&ModelSource::Builtin("tiny".to_owned()), settings).await
+    }
+
+    /// Starts a server of the files of `builtin:tiny`.
+    pub(super) async fn of(source: &ModelSource, settings: ModelSettings) -> Self {
+        let files = ModelFiles::new(source);
         let model = Model::load(&files).unwrap();
         let tokenizer = Arc::new(Tokenizer::load(&files).unwrap());
         let runtime = RuntimeOptions {

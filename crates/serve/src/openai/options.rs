@@ -36,8 +36,8 @@ request! {
 
 impl SampledFields {
     /// Returns the sampling, but for `max_tokens`, by a model with `vocabulary` tokens.
-    pub(crate) fn sampling(self, vocabulary: usize) -> Result<Sampling, Refusal> {
-        let EndFields { stop: StopTexts(stop), stop_token_ids } = self.ends;
+    pub(crate) fn sampling(&self, vocabulary: usize) -> Result<Sampling, Refusal> {
+        let EndFields { stop: StopTexts(stop), stop_token_ids } = &self.ends;
         let stop_ids = stop_token_ids.below(vocabulary)?.unwrap_or_default();
         if stop_ids.len() > MOST_STOP_IDS {
             let what = format!("has {} ids; a request may have {MOST_STOP_IDS}", stop_ids.len());
@@ -50,7 +50,7 @@ impl SampledFields {
             min_p: self.min_p.unwrap_or(0.0) as f32,
             repetition_penalty: self.repetition_penalty.unwrap_or(1.0) as f32,
             max_tokens: 1,
-            stop,
+            stop: stop.clone(),
             stop_ids,
         })
     }
@@ -137,6 +137,21 @@ impl MaxTokens {
         }
         Err(too_many_tokens(prompt, wanted, context))
     }
+
+    /// Returns the length for a prompt of `prompt` tokens: what was requested, or the rest of the context if that is less.
+    pub(crate) fn length_up_to(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
+        let room = context.saturating_sub(prompt);
+        if prompt > 0 && room == 0 {
+            return Err(prompt_too_long(prompt, context));
+        }
+        Self(self.0.map(|wanted| wanted.min(room))).length_within(prompt, context)
+    }
+}
+
+/// Returns the error of a prompt that leaves no room for a token.
+fn prompt_too_long(prompt: usize, context: usize) -> Refusal {
+    let most = context.saturating_sub(1);
+    too_long(format!("prompt is too long: {prompt} tokens > {most} maximum"))
 }
 
 /// Returns the error of a request for more tokens than the context has.

@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 
 use super::answer::{ChoicePart, ChoicesAnswer, ChunkChoice, Extra, Header, TokenUsage};
 use super::origin::AnswerOrigin;
+use crate::refusal::Refusal;
 use crate::stream::Events;
 
 /// Receiver of the parts of an answer.
@@ -15,6 +16,15 @@ pub(crate) trait AnswerWriter<P> {
 
     /// Adds a part to its choice. Returns false if the client is gone.
     async fn write(&mut self, part: P) -> bool;
+}
+
+/// Sender of an answer in parts, with an end.
+pub(crate) trait StreamWriter<P>: AnswerWriter<P> {
+    /// Ends the stream. `maverl` is the field of that name, if no earlier part had it.
+    async fn finish(self, usage: TokenUsage, maverl: Option<AnswerOrigin>);
+
+    /// Ends the stream with an error, which clients raise.
+    async fn fail(self, refusal: &Refusal);
 }
 
 /// Choices of an answer that is sent at its end.
@@ -110,16 +120,6 @@ impl<'e, P: ChunkChoice> ChunkWriter<'e, P> {
         Self { later, ..self }
     }
 
-    /// Ends the stream: with a chunk of `usage` if the client asked for it, and of `maverl` if no other chunk had it.
-    pub(crate) async fn finish(mut self, usage: TokenUsage, maverl: Option<AnswerOrigin>) {
-        let asked = self.usage != UsageChunks::None;
-        if asked || maverl.is_some() {
-            self.later.maverl = maverl.or(self.later.maverl);
-            self.send(Vec::new(), self.later.clone(), asked.then_some(usage)).await;
-        }
-        self.events.finish_stream().await;
-    }
-
     async fn send(&self, choices: Vec<P>, extra: Extra, usage: Option<TokenUsage>) -> bool {
         let shown = usage.is_some() || self.usage == UsageChunks::All;
         let chunk = P::chunk(&self.header, choices, shown.then_some(usage), extra);
@@ -136,5 +136,21 @@ impl<P: ChunkChoice> AnswerWriter<P> for ChunkWriter<'_, P> {
     async fn write(&mut self, part: P) -> bool {
         let extra = self.first.take().unwrap_or_else(|| self.later.clone());
         self.send(vec![part], extra, None).await
+    }
+}
+
+impl<P: ChunkChoice> StreamWriter<P> for ChunkWriter<'_, P> {
+    /// Ends the stream: with a chunk of `usage` if the client asked for it, and of `maverl` if no other chunk had it.
+    async fn finish(mut self, usage: TokenUsage, maverl: Option<AnswerOrigin>) {
+        let asked = self.usage != UsageChunks::None;
+        if asked || maverl.is_some() {
+            self.later.maverl = maverl.or(self.later.maverl);
+            self.send(Vec::new(), self.later.clone(), asked.then_some(usage)).await;
+        }
+        self.events.finish_stream().await;
+    }
+
+    async fn fail(self, refusal: &Refusal) {
+        self.events.fail(refusal).await;
     }
 }

@@ -3,32 +3,28 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::http::StatusCode;
-use axum::response::Response;
 use futures::future::try_join_all;
 use tokio::sync::mpsc;
 
 use super::request::TeamQuestion;
 use super::server::{ServedTeam, TeamServer};
 use crate::openai::answer::{Extra, FinishReason, Header, TokenUsage};
-use crate::openai::chat::{ChatChunkChoice, Delta, PartTokens};
+use crate::openai::chat::{ChatChunkChoice, ChatCompletion, Delta, PartTokens};
 use crate::openai::origin::{AnswerOrigin, Seed, TurnRecord, TurnUsage};
-use crate::openai::writer::{AnswerWriter, ChunkWriter, UsageChunks, WholeWriter};
+use crate::openai::writer::{AnswerWriter, StreamWriter, WholeWriter};
 use crate::openai::{new_id, now};
 use crate::queue::Admitted;
 use crate::refusal::Refusal;
-use crate::refusal::json_response;
-use crate::stream::Events;
 use maverl::orchestra::ReplyListener;
 use maverl::rollout::EpisodeRequest;
 use maverl::trajectory::{Episode, FaultKind, Outcome, Seat, Turn};
 
-/// Answers at the end of all episodes.
-pub(super) async fn whole_response(
+/// Returns the answer at the end of all episodes.
+pub(super) async fn whole_answer(
     server: &TeamServer,
     question: &TeamQuestion,
     admitted: &Admitted,
-) -> Result<Response, Refusal> {
+) -> Result<ChatCompletion, Refusal> {
     let team = server.team()?;
     let plays = (0..question.choices.n).map(|choice| {
         let unheard: ReplyListener = Arc::new(|_, _, _| ());
@@ -50,23 +46,19 @@ pub(super) async fn whole_response(
     }
     let maverl = Some(origin(team, question, &episodes));
     let extra = Extra { maverl, prompt_token_ids: None };
-    let answer = writer.finish(header(team), usage(&episodes), extra);
-    Ok(json_response(StatusCode::OK, &answer))
+    Ok(writer.finish(header(team), usage(&episodes), extra))
 }
 
-/// Answers in chunks: the turns as they come, if they are shown, and each answer at the end of its episode.
+/// Answers in parts: the turns as they come, if they are shown, and each answer at the end of its episode.
 pub(super) async fn stream(
     server: &TeamServer,
-    question: TeamQuestion,
+    team: &ServedTeam,
+    question: &TeamQuestion,
     admitted: &Admitted,
-    events: &Events,
+    mut writer: impl StreamWriter<ChatChunkChoice>,
 ) {
-    let team = match server.team() {
-        Ok(team) => team,
-        Err(refusal) => return events.fail(&refusal).await,
-    };
     let (news, received) = mpsc::channel::<(usize, EpisodeEvent)>(64);
-    let (question, show) = (&question, server.settings.show_turns);
+    let show = server.settings.show_turns;
     let plays = try_join_all((0..question.choices.n).map(|choice| {
         let (turns, news) = (news.clone(), news.clone());
         let heard: ReplyListener = Arc::new(move |seat, _, reply| {
@@ -83,12 +75,9 @@ pub(super) async fn stream(
         }
     }));
     drop(news);
-    let asked = question.streaming.include_usage;
-    let usage_chunks = if asked { UsageChunks::Last } else { UsageChunks::None };
-    let mut writer = ChunkWriter::new(header(team), usage_chunks, Extra::default(), events);
     let (played, done) = tokio::join!(plays, write(&mut writer, question, received));
     match played.and(done) {
-        Err(fault) => events.fail(&fault).await,
+        Err(fault) => writer.fail(&fault).await,
         Ok(episodes) => {
             let maverl = origin(team, question, &episodes);
             writer.finish(usage(&episodes), Some(maverl)).await;
@@ -194,7 +183,7 @@ fn show_reply(seat: &Seat, reply: &str) -> String {
     format!("[{seat}] {}\n\n", reply.trim())
 }
 
-fn header(team: &ServedTeam) -> Header {
+pub(super) fn header(team: &ServedTeam) -> Header {
     let (id, created, model) = (new_id("chatcmpl"), now(), team.name.clone());
     Header { id, created, model, system_fingerprint: None }
 }

@@ -8,10 +8,11 @@ use super::{Fixture, STAGES, programs_run};
 use crate::lab;
 use maverl::config::source::shipped_configs;
 
-/// Examples that need what no test has: a verifier that a run before it trained, and a Python package.
-const WITHOUT: [(&str, &str); 2] = [
+/// Examples that need what no test has: a verifier that a run before it trained, and Python packages.
+const WITHOUT: [(&str, &str); 3] = [
     ("example:verifier/debate", "verifiers/sums"),
     ("example:programs/verifiers", "verifiers_env.py"),
+    ("example:programs/messages", "messages.py"),
 ];
 
 /// Runs the command line in an empty directory, with a cache of its own.

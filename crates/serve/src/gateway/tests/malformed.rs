@@ -42,6 +42,8 @@ async fn malformed_requests_are_refused_and_their_episode_goes_on_as_without_the
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/act",
         "/parts",
         "/finish",

@@ -61,7 +61,7 @@ impl Workers {
         let variables =
             vec![("MAVERL_GATEWAY_URL", url.to_owned()), ("MAVERL_GATEWAY_KEY", key.clone())];
         let log = worker.log.clone();
-        let started = Process::start(options, base, variables, String::new(), log);
+        let started = Process::start(options, base, None, variables, String::new(), log);
         let ended = match started {
             Ok(mut process) => {
                 let status = tokio::select! {
