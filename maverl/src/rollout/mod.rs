@@ -22,6 +22,7 @@ mod runner;
 mod script;
 mod seed;
 mod servers;
+mod structured;
 mod unjudged;
 
 #[doc(hidden)]
