@@ -300,7 +300,7 @@ async fn a_demanded_call_is_written_and_read_in_the_form_of_its_model() {
         let entry = entry.with_reply_format(format, &maverl::tools::ThoughtFormat::Auto);
         assert!(served.server.catalog().unwrap().add(entry));
         let fields = json!({
-            "model": name, "tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": 400, "temperature": 2.0,
+            "model": name, "tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": 300, "temperature": 2.0,
         });
         let answer = served.chat(fields).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.body);
