@@ -213,10 +213,10 @@ impl FormRules<'_> {
             return Ok(format!("{open} ({}) {end}", words.collect::<Vec<_>>().join(" | ")));
         }
         if self.style.has_special(close) {
-            return Ok(format!("{open} (/[^<]+/)? {end}"));
+            return Ok(format!("{open} (/[^<]{}/)? {end}", repetition(schema, 1)));
         }
         let name = format!("part_{}[lazy]", self.count);
-        let rule = format!("{name}: /(.|\\n)*{}/", escaped(close));
+        let rule = format!("{name}: /(.|\\n){}{}/", repetition(schema, 0), escaped(close));
         self.rules.push(rule);
         self.count += 1;
         Ok(format!("{open} {}", name.trim_end_matches("[lazy]")))
@@ -272,10 +272,21 @@ impl FormRules<'_> {
             Some("integer" | "number" | "boolean" | "null") => self.json_rule(schema.clone()),
             _ => {
                 let quote = self.style.quote(QUOTE);
-                let text = if self.style.has_special(QUOTE) { r"/(.|\n)+/" } else { "/[^<]+/" };
-                Ok(format!("{quote} ({text})? {quote}"))
+                let free = if self.style.has_special(QUOTE) { r"(.|\n)" } else { "[^<]" };
+                Ok(format!("{quote} (/{free}{}/)? {quote}", repetition(schema, 1)))
             }
         }
+    }
+}
+
+/// Returns the repetition of a character in the text of a schema, up to its `maxLength`. Larger bounds would take much memory,
+/// and are left to the check of the arguments.
+fn repetition(schema: &Value, least: usize) -> String {
+    const LONGEST: u64 = 256;
+    match schema["maxLength"].as_u64().filter(|most| (1..=LONGEST).contains(most)) {
+        Some(most) => format!("{{{least},{most}}}"),
+        None if least == 0 => "*".to_owned(),
+        None => "+".to_owned(),
     }
 }
 
