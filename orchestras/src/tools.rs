@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use agents::tools::{Caller, Errand, Step};
 use maverl::prelude::*;
-use maverl::tools::{Call, CallError};
+use maverl::tools::{Call, CallError, unreadable_call};
 
 /// Calls tools, in one conversation, until it answers.
 #[orchestra(name = "tools/act", agents(Caller), needs("tool"))]
@@ -49,6 +49,7 @@ impl Act {
                 Ok(call) => call.into(),
                 // The environment describes the problem, and counts it.
                 Err(CallError::Unreadable(what)) => Action::Text(what),
+                Err(CallError::Malformed(what)) => Action::Text(unreadable_call(&what)),
                 Err(error) => Action::Text(error.to_string()),
             };
             results.push(team.act(action).await?.text);

@@ -94,7 +94,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The resolved algorithm holds the declared estimator and surrogate; options of the engine are its own types.
     (
         "config",
-        &["credit", "dist", "loss", "net", "output", "runtime", "settings", "table", "text"],
+        &[
+            "credit", "dist", "loss", "net", "output", "runtime", "settings", "table", "text",
+            "tools",
+        ],
     ),
     // Servers of others.
     ("client", &[]),
@@ -104,7 +107,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Estimators and surrogates: plain data and arithmetic, so that plans can hold them. Steps are generated, to compare
     // a kernel with its estimator.
     ("credit", &["loss", "rng", "settings"]),
-    ("tools", &["agent", "task"]),
+    ("tools", &["agent", "task", "text"]),
     ("builtin", &["rng", "task"]),
     ("data", &["client", "config", "text", "rng", "task", "trajectory", "builtin"]),
     ("env", &["client", "data", "rng", "files", "net", "text", "task", "tools", "builtin"]),
@@ -126,7 +129,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Meaning of a configuration.
-    ("plan", &["config", "credit", "loss", "files", "net", "runtime", "table", "trajectory"]),
+    (
+        "plan",
+        &["config", "credit", "loss", "files", "net", "runtime", "table", "tools", "trajectory"],
+    ),
     (
         "check",
         &[
@@ -144,6 +150,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
             "table",
             "task",
+            "tools",
             "trajectory",
         ],
     ),
@@ -1062,7 +1069,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (
         "tools/mod.rs",
-        "Arguments Call CallError DeclaredTool Format NoArguments Schema SchemaError Tool ToolFuture ToolOutput calls check declared_tools read schemars serde",
+        "Arguments Call CallError CallFormat DeclaredTool NoArguments ReplyFormat Schema SchemaError TemplateCalls ThoughtFormat ThoughtTags Tool ToolFuture ToolOutput calls check declared_tools read schemars serde template_calls unreadable_call",
     ),
     (
         "train/mod.rs",

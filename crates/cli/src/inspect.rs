@@ -1,5 +1,7 @@
 //! `maverl inspect`: content of a model or adapter directory.
 
+mod replies;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,6 +11,7 @@ use safetensors::tensor::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::replies::ReplySummary;
 use super::{Failure, models, paths, print, tell, terminal};
 use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
 use maverl::net::LoraConfig;
@@ -68,6 +71,8 @@ struct ModelReport {
     /// Maximum length of a sequence in tokens.
     context: usize,
     chat_template: Option<TemplateSummary>,
+    /// Forms of calls and thoughts; `None` without a chat template.
+    replies: Option<ReplySummary>,
     special_tokens: Vec<Special>,
     /// Ids that end a reply.
     stop_ids: Vec<u32>,
@@ -141,6 +146,7 @@ impl ModelReport {
             tied: config.tie_word_embeddings,
             context: config.max_position_embeddings,
             chat_template: template(&files, &tokenizer)?,
+            replies: tokenizer.require_template().is_ok().then(|| ReplySummary::of(&tokenizer)),
             special_tokens: special(&tokenizer),
             stop_ids: tokenizer.stop_ids().to_vec(),
             files: match files.directory() {
@@ -184,6 +190,7 @@ impl ModelReport {
                 lines.push(("", first_line.clone()));
             }
         }
+        lines.extend(self.replies.iter().flat_map(ReplySummary::lines));
         for Special { name, token, id } in &self.special_tokens {
             let id = id.map_or_else(|| "not in the vocabulary".to_owned(), |id| id.to_string());
             lines.push(("special", format!("{name} {token:?} ({id})")));

@@ -13,6 +13,7 @@ use crate::files::{HfConfig, ModelFiles, ModelSource, read_file};
 use crate::net::Model;
 use crate::net::lora::is_adapter;
 use crate::text::{ChatInput, Tokenizer};
+use crate::tools::{CallFormat, ThoughtFormat};
 
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
@@ -60,6 +61,19 @@ pub fn kwargs(text: &str) -> Result<Map<String, Value>, String> {
         Some(name) => Err(format!("`{name}` is what the conversation itself gives")),
         None => Ok(kwargs),
     }
+}
+
+/// Parses the name of a form of calls.
+pub fn call_format(text: &str) -> Result<CallFormat, String> {
+    serde_json::from_value(Value::from(text)).map_err(|_| {
+        let names: Vec<String> = CallFormat::ALL.into_iter().map(CallFormat::name).collect();
+        format!("no form of calls; write auto, {}", names.join(", "))
+    })
+}
+
+/// Parses a form of thoughts.
+pub fn thought_format(text: &str) -> Result<ThoughtFormat, String> {
+    ThoughtFormat::try_from(text.to_owned())
 }
 
 /// Returns the source of a model. A directory must exist; a model on the hub need not be local yet.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::runtime::{Dtype, LoraConfig, OptimConfig};
 use crate::settings::Settings;
+use crate::tools::{CallFormat, ThoughtFormat};
 
 /// `[models.NAME]`: a base, and how the policy on it is updated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
@@ -45,6 +46,16 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"fast\"")]
     pub rollout_servers: Option<String>,
+    /// Form in which it writes calls of tools. Without the key, and with `auto`, the form in which its chat template renders
+    /// calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"qwen_xml\"")]
+    pub calls: Option<CallFormat>,
+    /// Form of the thoughts before an answer: `auto`, `think`, `none`, `harmony`, or the texts around them. Without the key,
+    /// and with `auto`, the form in which its chat template renders thoughts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"[THINK] [/THINK]\"")]
+    pub thoughts: Option<ThoughtFormat>,
     /// Further variables of its chat template, as `enable_thinking` of Qwen3's.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[setting(table)]

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 
 use crate::agent::Prompt;
 use crate::orchestra::conversation::Conversation;
+use crate::tools::ReplyFormat;
 use crate::trajectory::{Fault, Seat, Tokens, TurnPath};
 
 /// Generates the replies of a seat: a model in a worker group, a script, or a server.
@@ -27,6 +28,11 @@ pub trait ChatBackend: Send + Sync {
     fn count_tokens(&self, prompt: &Prompt) -> Option<Result<usize, Fault>> {
         let _ = prompt;
         None
+    }
+
+    /// Returns the form in which the backend writes calls and thoughts. Default: that of most servers, which agents read.
+    fn reply_format(&self) -> ReplyFormat {
+        ReplyFormat::default()
     }
 
     /// Samples recorded tokens again, from their prompt and their seed; `None` if the backend has no tokens.

@@ -15,6 +15,7 @@ use crate::orchestra::requests::RequestOptions;
 use crate::orchestra::reward_parts::RewardParts;
 use crate::orchestra::session::EnvSession;
 use crate::task::{Action, Observation, Score, Task};
+use crate::tools::ReplyFormat;
 use crate::trajectory::{Act, Fault, RewardPart, Role, Seat, Turn, TurnPath};
 
 /// One seat: the agent (options applied) and its backend.
@@ -95,6 +96,11 @@ impl EpisodeState {
     /// Returns true if a member has the seat.
     pub(crate) fn has_member(&self, seat: &Seat) -> bool {
         self.members.contains_key(seat)
+    }
+
+    /// Returns the form of the replies of a seat.
+    pub fn reply_format(&self, seat: &Seat) -> Option<ReplyFormat> {
+        Some(self.members.get(seat)?.backend.reply_format())
     }
 
     /// Returns the turns recorded so far, sorted by path.

@@ -225,6 +225,8 @@ impl<A: AgentName> PendingAsk<A> {
         let parsed = if truncated {
             Err(ReplyError::Truncated { tokens })
         } else {
+            let Conversation { rendered, tools, .. } = &conversation;
+            let reply = backend.reply_format().canonical_reply(&reply, rendered, tools);
             agent.parse(&reply).and_then(read)
         };
         if let Err(error) = &parsed {

@@ -37,6 +37,7 @@ use crate::config::{
     DeviceChoice, Dtype, EndpointConfig, Resolved, RewardServerConfig, RewardVerifierConfig,
     RolloutServerConfig,
 };
+use crate::tools::{CallFormat, ThoughtFormat};
 use crate::trajectory::Seat;
 
 /// The resolved plan of a run: the seats of the team, which policy speaks for each seat, which worker group holds each policy,
@@ -83,6 +84,14 @@ impl Plan {
         let mut trained = (0..self.policies.len()).filter(|&index| self.policies[index].trained);
         let place = turn.checked_rem(trained.clone().count() as u64).unwrap_or(0);
         trained.nth(place as usize) == Some(policy)
+    }
+
+    /// Returns the forms in which the model of a worker group writes calls and thoughts, as configured.
+    pub fn reply_format(&self, worker: usize) -> (CallFormat, ThoughtFormat) {
+        let model = self.config.models.get(&self.workers[worker].model);
+        model.map_or_else(Default::default, |model| {
+            (model.calls.unwrap_or_default(), model.thoughts.clone().unwrap_or_default())
+        })
     }
 
     /// Returns the name and the settings of the inference servers that sample for a policy.

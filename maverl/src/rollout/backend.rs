@@ -10,7 +10,9 @@ use crate::config::{History, Overflow, RolloutConfig};
 use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response, request_begin};
 use crate::rollout::later_system::takes_later_system;
 use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, prompt_tokens, text_prompt};
+use crate::rollout::structured::FormattedTokenizer;
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
+use crate::tools::{CallFormat, ReplyFormat, ThoughtFormat};
 use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
 
 /// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled
@@ -22,15 +24,23 @@ pub struct ModelBackend {
     overflow: Overflow,
     history: History,
     takes_later_system: OnceLock<bool>,
+    format: ReplyFormat,
 }
 
 impl ModelBackend {
-    /// Creates a backend with sampling parameters, and the treatment of prompts that do not fit and of earlier turns.
-    pub fn new(policy: Policy, sampling: Sampling, rollout: &RolloutConfig) -> Self {
+    /// Creates a backend with sampling parameters, the treatment of prompts that do not fit and of earlier turns, and the
+    /// form of its model's replies.
+    pub fn new(
+        policy: Policy,
+        sampling: Sampling,
+        rollout: &RolloutConfig,
+        (calls, thoughts): (CallFormat, ThoughtFormat),
+    ) -> Self {
         let RolloutConfig { overflow, history, .. } = *rollout;
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
         let (sampling, takes_later_system) = (Arc::new(sampling), OnceLock::new());
-        Self { policy, sampling, stop_ids, overflow, history, takes_later_system }
+        let format = ReplyFormat::of_model(policy.tokenizer(), calls, &thoughts);
+        Self { policy, sampling, stop_ids, overflow, history, takes_later_system, format }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
@@ -40,14 +50,16 @@ impl ModelBackend {
         let next = if ask.prompt.continued {
             text_prompt(tokenizer, conversation, &ask.prompt, room)?
         } else {
-            next_prompt(tokenizer, conversation, &ask.prompt, &self.stop_ids, room)?
+            let templater = FormattedTokenizer { tokenizer, format: &self.format };
+            next_prompt(&templater, conversation, &ask.prompt, &self.stop_ids, room)?
         };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
         let watch = request_begin().map(Watch::of_begin);
         let request =
             Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
         let completion = self.policy.generate(request).await.map_err(fault)?;
-        let reply = tokenizer.decode(reply_ids(&completion.ids, &self.stop_ids));
+        let ids = reply_ids(&completion.ids, &self.stop_ids);
+        let reply = tokenizer.decode_keeping(ids, &self.format.kept);
         Ok(self.record_reply(conversation, next, completion, reply, ask.seed))
     }
 
@@ -139,6 +151,10 @@ impl ChatBackend for ModelBackend {
     fn count_tokens(&self, prompt: &Prompt) -> Option<Result<usize, Fault>> {
         let tokenizer = &**self.policy.tokenizer();
         Some(prompt_tokens(tokenizer, prompt, self.room(&self.sampling)))
+    }
+
+    fn reply_format(&self) -> ReplyFormat {
+        self.format.clone()
     }
 
     fn sample_again<'a>(

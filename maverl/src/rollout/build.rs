@@ -211,7 +211,14 @@ fn model_backend(
 ) -> Arc<dyn ChatBackend> {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
-    Arc::new(ModelBackend::new(policies[seat.policy].clone(), sampling, &plan.config.rollout))
+    let policy = policies[seat.policy].clone();
+    let rollout = &plan.config.rollout;
+    Arc::new(ModelBackend::new(
+        policy,
+        sampling,
+        rollout,
+        plan.reply_format(plan.policies[seat.policy].worker),
+    ))
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

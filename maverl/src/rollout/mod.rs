@@ -23,6 +23,7 @@ mod runner;
 mod script;
 mod seed;
 mod servers;
+mod structured;
 mod unjudged;
 
 #[doc(hidden)]

@@ -17,14 +17,17 @@ use crate::orchestra::{
 use crate::registry::Registry;
 use crate::rollout::{EpisodeRequest, EpisodeRunner};
 use crate::task::Task;
+use crate::tools::{CallFormat, ReplyFormat};
 use crate::trajectory::{Episode, Fault, FaultKind, Message, Outcome, Seat};
 
 type Respond = dyn Fn(&Ask, &[Message]) -> Response + Send + Sync;
 
 /// A [`ChatBackend`] that replies with the result of a function.
+#[derive(Clone)]
 pub struct Script {
     name: String,
-    respond: Box<Respond>,
+    respond: Arc<Respond>,
+    calls: CallFormat,
 }
 
 impl Script {
@@ -40,7 +43,13 @@ impl Script {
         name: impl Into<String>,
         respond: impl Fn(&Ask, &[Message]) -> Response + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), respond: Box::new(respond) }
+        Self { name: name.into(), respond: Arc::new(respond), calls: CallFormat::Auto }
+    }
+
+    /// Sets the form in which the script writes calls.
+    #[must_use]
+    pub fn calls(self, calls: CallFormat) -> Self {
+        Self { calls, ..self }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
@@ -56,6 +65,10 @@ impl Script {
 impl ChatBackend for Script {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn reply_format(&self) -> ReplyFormat {
+        ReplyFormat::of_calls(self.calls)
     }
 
     fn respond<'a>(
@@ -135,7 +148,7 @@ pub struct Scripted {
     orchestra: Arc<dyn DynOrchestra>,
     environment: Arc<dyn DynEnvironment>,
     environments: BTreeMap<String, Arc<dyn DynEnvironment>>,
-    script: Arc<Script>,
+    script: Script,
     agents: BTreeMap<&'static str, Arc<dyn Any + Send + Sync>>,
 }
 
@@ -150,9 +163,15 @@ impl Scripted {
             orchestra: Arc::new(orchestra),
             environment: Arc::new(environment),
             environments: BTreeMap::new(),
-            script: Arc::new(Script::new(script)),
+            script: Script::new(script),
             agents: BTreeMap::new(),
         }
+    }
+
+    /// Sets the form in which the script writes calls.
+    #[must_use]
+    pub fn calls(self, calls: CallFormat) -> Self {
+        Self { script: self.script.calls(calls), ..self }
     }
 
     /// Seats this agent, with its options, instead of the registered one with its defaults.
@@ -211,7 +230,7 @@ impl Scripted {
                 None => registered_script(&seat.agent)
                     .map_err(|message| Fault::new(FaultKind::Orchestra, message))?,
             };
-            members.insert(seat, Member { agent, backend: self.script.clone() });
+            members.insert(seat, Member { agent, backend: Arc::new(self.script.clone()) });
         }
         Ok(members)
     }

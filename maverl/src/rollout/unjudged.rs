@@ -91,8 +91,9 @@ impl Rollout {
             adjust(&mut sampling);
             let policy = policies[seat.policy].clone();
             if let Some(member) = members.get_mut(&seat.seat) {
-                member.backend =
-                    Arc::new(ModelBackend::new(policy, sampling, &plan.config.rollout));
+                let (rollout, format) =
+                    (&plan.config.rollout, plan.reply_format(plan.policies[seat.policy].worker));
+                member.backend = Arc::new(ModelBackend::new(policy, sampling, rollout, format));
             }
         }
         EpisodeRunner {

@@ -1,20 +1,26 @@
 //! Tool calls: parsed from replies and validated against the tool's schema. Also Rust functions as tools.
 //!
-//! A model writes a call in the format of its chat template. Parsing is lenient about form (spaces, fences, a missing
+//! A model writes a call in the form of its chat template (`formats`). Parsing is lenient about form (spaces, fences, a missing
 //! last tag, arguments as a string) and strict about content: an unknown name, and arguments that violate the schema,
 //! are errors in words for the model, never guesses.
 
 mod describe;
+mod formats;
 mod function;
-mod parse;
 mod schema;
 
 #[doc(hidden)]
 pub use describe::describe;
-pub use function::{Arguments, DeclaredTool, NoArguments, ToolFuture, ToolOutput, declared_tools};
-pub use parse::{Format, calls, read};
+pub use formats::{
+    CallFormat, ReplyFormat, TemplateCalls, ThoughtFormat, ThoughtTags, calls, read,
+    template_calls, unreadable_call,
+};
 #[doc(hidden)]
-pub use parse::{TaggedCall, tagged_calls, whole_calls};
+pub use formats::{
+    CallSegment, Channel, ChannelHeader, ChannelPart, TaggedCall, split_calls, split_channels,
+    tagged_calls, whole_calls,
+};
+pub use function::{Arguments, DeclaredTool, NoArguments, ToolFuture, ToolOutput, declared_tools};
 pub use schema::{Schema, SchemaError};
 
 // Crates for deriving the argument of a tool.
@@ -79,6 +85,9 @@ pub enum CallError {
     /// The text that should be a call cannot be parsed.
     #[error("a tool call is no JSON object with `name` and `arguments`: {0}")]
     Unreadable(String),
+    /// A call in another form than JSON cannot be parsed.
+    #[error("a tool call cannot be read: {0}")]
+    Malformed(String),
     /// No tool has this name.
     #[error("there is no tool `{name}`; there is {}", known.join(", "))]
     Unknown {

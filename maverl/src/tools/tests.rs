@@ -49,7 +49,7 @@ fn calls_of_qwen_are_read() {
         // Calls inside a thought are not executed.
         ("<think><tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call></think>42", vec![]),
     ] {
-        assert_eq!(calls(reply, Format::Hermes), wanted, "{reply}");
+        assert_eq!(calls(reply, CallFormat::Hermes, &[]), wanted, "{reply}");
     }
 }
 
@@ -70,7 +70,7 @@ fn calls_of_llama_are_read() {
         ("{\"answer\": 42}", vec![]),
         ("[1, 2]", vec![]),
     ] {
-        assert_eq!(calls(reply, Format::Llama3), wanted, "{reply}");
+        assert_eq!(calls(reply, CallFormat::Llama3Json, &[]), wanted, "{reply}");
     }
 }
 
@@ -85,15 +85,15 @@ fn what_is_no_call_is_said_and_does_not_hide_the_others() {
         "<tool_call>{\"name\": \"add\", \"arguments\": [1]}</tool_call>",
         "<tool_call>{\"name\": \"add\", \"arguments\": \"x\"}</tool_call>",
     ] {
-        let found = calls(reply, Format::Hermes);
+        let found = calls(reply, CallFormat::Hermes, &[]);
         assert!(matches!(&found[..], [Err(CallError::Unreadable(_))]), "{reply}: {found:?}");
         let both = format!(
             "{reply}<tool_call>{{\"name\": \"add\", \"arguments\": {{\"x\": 1}}}}</tool_call>"
         );
-        let found = calls(&both, Format::Hermes);
+        let found = calls(&both, CallFormat::Hermes, &[]);
         assert_eq!((found.len(), found.last()), (2, Some(&add(1))), "{both}");
     }
-    assert_eq!(calls("<|python_tag|>print(1)", Format::Llama3).len(), 1);
+    assert_eq!(calls("<|python_tag|>print(1)", CallFormat::Llama3Json, &[]).len(), 1);
 }
 
 #[test]
@@ -124,18 +124,26 @@ fn tags_in_the_strings_of_a_call_are_text() {
         for (reply, count) in
             [(tagged, 1), (open, 1), (two, 2), (more, 2), (thought, 1), (fenced, 1)]
         {
-            assert_eq!(calls(&reply, Format::Hermes), vec![wanted.clone(); count], "{reply}");
+            assert_eq!(
+                calls(&reply, CallFormat::Hermes, &[]),
+                vec![wanted.clone(); count],
+                "{reply}"
+            );
             assert_eq!(read(&reply), vec![wanted.clone(); count], "{reply}");
         }
         for reply in [object.clone(), format!("<|python_tag|>{object}")] {
-            assert_eq!(calls(&reply, Format::Llama3), std::slice::from_ref(&wanted), "{reply}");
+            assert_eq!(
+                calls(&reply, CallFormat::Llama3Json, &[]),
+                std::slice::from_ref(&wanted),
+                "{reply}"
+            );
             assert_eq!(read(&reply), std::slice::from_ref(&wanted), "{reply}");
         }
     }
     // What ends within the string is one call that cannot be read.
     let (_, object) = text("see <tool_call> here");
     let cut = format!("<tool_call>\n{}", &object[..object.len() - 8]);
-    let found = calls(&cut, Format::Hermes);
+    let found = calls(&cut, CallFormat::Hermes, &[]);
     assert!(matches!(&found[..], [Err(CallError::Unreadable(_))]), "{found:?}");
 }
 

@@ -3,6 +3,7 @@
 use maverl::env::tools::ToolsEnvironment;
 use maverl::registry::Registry;
 use maverl::rollout::Scripted;
+use maverl::tools::CallFormat;
 use maverl::trajectory::{Message, Role};
 use serde_json::json;
 
@@ -19,10 +20,16 @@ fn task() -> Task {
 
 /// Plays an episode in which `line` returns the reply to a conversation.
 fn play(act: Act, line: fn(&[Message]) -> String) -> Episode {
+    play_in(CallFormat::Auto, act, line)
+}
+
+/// Plays an episode of a model that writes calls in this form.
+fn play_in(format: CallFormat, act: Act, line: fn(&[Message]) -> String) -> Episode {
     let options = json!({"tools": ["calculator"]});
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
     tools.start(std::path::Path::new("")).unwrap();
-    Scripted::new(act, tools, move |_, messages| line(messages)).play_blocking(&task())
+    let scripted = Scripted::new(act, tools, move |_, messages| line(messages));
+    scripted.calls(format).play_blocking(&task())
 }
 
 fn calls(expressions: &[&str]) -> String {
@@ -58,6 +65,30 @@ fn results_come_back_as_messages_of_tools_in_the_order_of_the_calls() {
     assert_eq!((metric(&episode, "calls"), metric(&episode, "refused_calls")), (2.0, 0.0));
     let offered = episode.turns.iter().map(|turn| &turn.tools[0]["function"]["name"]);
     assert!(offered.eq(["calculator", "calculator"]), "each turn says what could be called");
+}
+
+#[test]
+fn calls_in_the_form_of_a_model_are_carried_out_and_recorded_as_they_were_written() {
+    let episode = play_in(CallFormat::QwenXml, Act::default(), |messages| {
+        match messages.len() {
+        1 => "<think>\nhm\n</think>\n\n<tool_call>\n<function=calculator>\n<parameter=expression>\n12 * 34 + 56\n\
+              </parameter>\n</function>\n</tool_call>"
+            .to_owned(),
+        3 => "<tool_call>{\"name\": \"calculator\"}</tool_call>".to_owned(),
+        5 => "<tool_call>\n<function=calc>\n</function>\n</tool_call>".to_owned(),
+        _ => format!("<answer>{}</answer>", messages[2].content),
+    }
+    });
+    assert_eq!((episode.answer.as_deref(), episode.score().unwrap().reward), (Some("464"), 1.0));
+    assert!(episode.turns[0].reply.contains("<function=calculator>"), "{}", episode.turns[0].reply);
+    let told = |turn: usize| &episode.turns[turn].prompt.last().unwrap().content;
+    assert!(
+        told(2).contains("a tool call cannot be read: there is no `<function` in it"),
+        "{}",
+        told(2)
+    );
+    assert!(told(3).contains("there is no tool `calc`"), "{}", told(3));
+    assert_eq!((metric(&episode, "calls"), metric(&episode, "refused_calls")), (3.0, 2.0));
 }
 
 #[test]

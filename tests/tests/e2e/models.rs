@@ -85,6 +85,32 @@ fn inspect_says_what_a_model_is() {
 }
 
 #[test]
+fn inspect_says_in_which_form_a_model_writes_calls_and_thoughts() {
+    let lab = lab();
+    let formats = fixtures().join("formats");
+    for (name, calls, thoughts) in [
+        ("qwen_xml", "qwen_xml (from the chat template)", "think"),
+        (
+            "mistral",
+            "mistral (from the chat template); no token of the vocabulary: `[TOOL_CALLS]`",
+            "[THINK] [/THINK]",
+        ),
+        ("harmony", "harmony (from the chat template)", "harmony"),
+    ] {
+        fs::copy(formats.join(format!("{name}.jinja")), lab.path("model/chat_template.jinja"))
+            .unwrap();
+        let text = lab.run(&["inspect", "model"]).succeeded().stdout;
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(calls) && text.contains(thoughts), "{name}: {text}");
+        let json = json_of(&lab, &["inspect", "model", "--json"]);
+        assert_eq!(
+            (&json["replies"]["calls"], &json["replies"]["thoughts"]),
+            (&json!(name), &json!(thoughts))
+        );
+    }
+}
+
+#[test]
 fn inspect_says_what_an_adapter_is_and_other_commands_ask_for_its_base() {
     let lab = lab();
     adapter(&lab, "lora");

@@ -64,6 +64,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("models.tiny.lora.target_modules", &["[\"q_proj\", \"v_proj\"]", "\"all-linear\""]),
     ("models.tiny.dtype", &["bf16"]),
     ("models.tiny.gradient_checkpointing", &["true"]),
+    ("models.tiny.calls", &["qwen_xml", "auto"]),
+    ("models.tiny.thoughts", &["none", "\"[THINK] [/THINK]\""]),
     ("models.tiny.chat_template_kwargs", &["{ enable_thinking = false, depth = { a = 1 } }"]),
     (
         "algorithm.name",

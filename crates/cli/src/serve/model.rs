@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Map, Value};
@@ -18,6 +19,7 @@ use maverl::config::{Dtype, RuntimeOptions};
 use maverl::files::ModelSource;
 use maverl::output;
 use maverl::runtime::Host;
+use maverl::tools::{CallFormat, ThoughtFormat};
 use maverl::train::Interrupt;
 use maverl_serve::Limits;
 use maverl_serve::model::{Catalog, Entry, ModelServer, ModelSettings};
@@ -40,6 +42,12 @@ pub(crate) struct ServeModelArgs {
     /// Further variables of its chat template, a JSON object: `{"enable_thinking": false}`.
     #[arg(long, value_name = "JSON", requires = "model", value_parser = models::kwargs)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// Form in which it writes calls of tools, as `qwen_xml`. [default: that of its chat template]
+    #[arg(long, value_name = "FORM", requires = "model", value_parser = models::call_format)]
+    calls: Option<CallFormat>,
+    /// Form of its thoughts: `think`, `none`, `harmony`, or the texts around them. [default: that of its chat template]
+    #[arg(long, value_name = "FORM", requires = "model", value_parser = models::thought_format)]
+    thoughts: Option<ThoughtFormat>,
     /// Serve the policies of the run in this directory, each under its name, as they were trained.
     #[arg(long, value_name = "RUN", group = "served")]
     run: Option<PathBuf>,
@@ -167,12 +175,18 @@ impl ServeModelArgs {
             start(&files, dtype, &told, &runtime, places)
         });
         let (host, fingerprint) = loaded.await??;
-        let base = Entry { fingerprint, ..Entry::new(name.clone(), &host, 0, model) };
+        let base = Entry::new(name.clone(), &host, 0, model).with_reply_format(
+            self.calls.unwrap_or_default(),
+            &self.thoughts.clone().unwrap_or_default(),
+        );
+        let format = Arc::clone(&base.format);
+        let base = Entry { fingerprint, ..base };
         let mut entries = vec![base];
         for (place, (adapter, dir)) in (1..).zip(&self.adapter) {
             let fingerprint = host.load_adapter(place, dir, 0).await?;
             let entry = Entry::new(adapter.clone(), &host, place, dir.display().to_string());
-            entries.push(Entry { parent: Some(name.clone()), fingerprint, ..entry });
+            let (parent, format) = (Some(name.clone()), Arc::clone(&format));
+            entries.push(Entry { parent, fingerprint, format, ..entry });
         }
         Ok(entries)
     }

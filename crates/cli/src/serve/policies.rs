@@ -85,12 +85,14 @@ async fn adapters(
     let places = adapters.len() * checkpoints.len();
     let source = plan.workers[worker].source.clone();
     let host = host(plan, worker, source, requests, places).await?.0;
+    let (calls, thoughts) = plan.reply_format(worker);
     let (mut entries, mut place) = (Vec::new(), 0);
     for checkpoint in checkpoints {
         for policy in &adapters {
             let (dir, step) = (checkpoint.policy(&policy.name)?, checkpoint.state.step);
             let fingerprint = host.load_adapter(place, &dir, step).await?;
-            let entry = Entry::new(policy.name.clone(), &host, place, dir.display().to_string());
+            let entry = Entry::new(policy.name.clone(), &host, place, dir.display().to_string())
+                .with_reply_format(calls, &thoughts);
             let parent = Some(plan.workers[worker].name.clone());
             entries.push(Entry { version: step, parent, fingerprint, ..entry });
             place += 1;
@@ -107,13 +109,15 @@ async fn own_weights(
     checkpoints: &[Checkpoint],
     requests: &RequestArgs,
 ) -> Result<Vec<Entry>, Failure> {
+    let (calls, thoughts) = plan.reply_format(worker);
     let mut entries = Vec::new();
     for policy in policies.iter().filter(|policy| policy.adapter.is_none()) {
         for checkpoint in checkpoints {
             let (dir, step) = (checkpoint.policy(&policy.name)?, checkpoint.state.step);
             let source = ModelSource::Directory(dir.clone());
             let (host, fingerprint) = host(plan, worker, source, requests, 1).await?;
-            let entry = Entry::new(policy.name.clone(), &host, 0, dir.display().to_string());
+            let entry = Entry::new(policy.name.clone(), &host, 0, dir.display().to_string())
+                .with_reply_format(calls, &thoughts);
             entries.push(Entry { version: step, fingerprint, ..entry });
         }
     }

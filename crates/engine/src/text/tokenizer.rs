@@ -154,6 +154,15 @@ impl Tokenizer {
         self.decode_ids(ids, true)
     }
 
+    /// Decodes ids without special tokens but for `kept`: those of a form of replies.
+    pub fn decode_keeping(&self, ids: &[u32], kept: &[u32]) -> String {
+        if kept.is_empty() {
+            return self.decode(ids);
+        }
+        let shown = ids.iter().copied().filter(|id| kept.contains(id) || !self.is_special(*id));
+        self.decode_raw(&shown.collect::<Vec<_>>())
+    }
+
     /// Decodes ids with special tokens; U+FFFD if the tokenizer has no text for them.
     pub fn decode_raw(&self, ids: &[u32]) -> String {
         self.decode_ids(ids, false)

@@ -1,5 +1,7 @@
 //! Answers to calls, in OpenAI's shape.
 
+use std::sync::Arc;
+
 use super::call::SeatCall;
 use super::dialect::Dialect;
 use crate::openai::answer::{AnswerObject, ChoicePart as _, FinishReason, TokenUsage};
@@ -9,7 +11,7 @@ use crate::openai::chat::{
 use crate::openai::origin::{AnswerOrigin, Seed};
 use crate::openai::{ReplyPart, ReplyText, ReplyTextShape, now};
 use maverl::text::ChatMessage;
-use maverl::tools;
+use maverl::tools::{self, ReplyFormat};
 use maverl::trajectory::Turn;
 
 /// A reply as its client is told it.
@@ -22,14 +24,21 @@ pub(super) struct Told {
 
 impl Told {
     /// Reads the reply of a turn; `rendered` is the prompt as the template rendered it.
-    pub(super) fn read(turn: &Turn, call: &SeatCall, rendered: &str) -> Self {
+    pub(super) fn read(
+        turn: &Turn,
+        call: &SeatCall,
+        rendered: &str,
+        format: &Arc<ReplyFormat>,
+    ) -> Self {
         let shape = match call.dialect {
             Dialect::Text => ReplyTextShape::default(),
             Dialect::Chat | Dialect::Responses | Dialect::Messages => ReplyTextShape {
-                thinking: rendered.trim_end().ends_with("<think>"),
-                thoughts: true,
+                thinking: format.begins_within_thoughts(rendered),
+                thoughts: format.has_thoughts,
                 calls: if call.tools.declared.is_empty() { 0 } else { call.tools.most },
                 tagged: false,
+                format: Arc::clone(format),
+                tools: call.tools.declared.as_slice().into(),
             },
         };
         let (content, reasoning, calls) = Default::default();

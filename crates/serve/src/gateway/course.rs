@@ -348,7 +348,8 @@ impl<'e> EpisodeCourse<'e> {
         turn.masked = call.masked;
         self.counts.forked += u32::from(turn.forked);
         self.state.record(turn.clone());
-        let told = Told::read(&turn, call, &conversation.rendered);
+        let format = self.state.reply_format(&turn.seat).unwrap_or_default();
+        let told = Told::read(&turn, call, &conversation.rendered, &Arc::new(format));
         if let Err(error) = judge(&turn, call, &told) {
             self.state.reject(&turn.path, &error);
         }

@@ -75,9 +75,10 @@ async fn load_adapter(server: &Arc<ModelServer>, request: Request) -> Result<Res
         .all_entries()
         .into_iter()
         .find(|other| other.parent.is_none() && Arc::ptr_eq(other.host.blocks(), host.blocks()));
+    let entry = Entry::new(name.clone(), &host, place, path);
+    let format = base.as_ref().map_or(&entry.format, |base| &base.format).clone();
     let parent = base.map(|base| base.name.clone());
-    let entry = Entry { parent, fingerprint, ..Entry::new(name.clone(), &host, place, path) };
-    let entry = Entry { by_client: true, ..entry };
+    let entry = Entry { parent, fingerprint, format, by_client: true, ..entry };
     if !catalog.add(entry) {
         catalog.give_place(host, place);
         return Err(fields.error("lora_name", &format!("is {name:?}, which there is already")));

@@ -8,6 +8,7 @@ use crate::openai::now;
 use crate::refusal::Refusal;
 use maverl::runtime::Host;
 use maverl::text::Tokenizer;
+use maverl::tools::{CallFormat, ReplyFormat, ThoughtFormat};
 
 /// A served model: a base, or an adapter on it.
 #[derive(Clone)]
@@ -30,6 +31,8 @@ pub struct Entry {
     pub created: u64,
     /// A client loaded it, and may unload it.
     pub by_client: bool,
+    /// Form in which the model writes calls and thoughts.
+    pub format: Arc<ReplyFormat>,
 }
 
 impl Entry {
@@ -40,6 +43,8 @@ impl Entry {
         place: usize,
         root: impl Into<String>,
     ) -> Self {
+        let format =
+            ReplyFormat::of_model(host.tokenizer(), CallFormat::Auto, &ThoughtFormat::Auto);
         Self {
             name: name.into(),
             host: host.clone(),
@@ -50,7 +55,15 @@ impl Entry {
             fingerprint: String::new(),
             created: now(),
             by_client: false,
+            format: Arc::new(format),
         }
+    }
+
+    /// Sets the form in which the model writes calls and thoughts. Default: that of its chat template.
+    #[must_use]
+    pub fn with_reply_format(self, calls: CallFormat, thoughts: &ThoughtFormat) -> Self {
+        let format = Arc::new(ReplyFormat::of_model(self.host.tokenizer(), calls, thoughts));
+        Self { format, ..self }
     }
 
     pub(super) fn tokenizer(&self) -> &Arc<Tokenizer> {

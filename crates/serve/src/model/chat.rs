@@ -114,19 +114,23 @@ pub(super) fn read(
     };
     reported.check_listed((choices.n as usize).saturating_mul(max_tokens))?;
     let sampling = Arc::new(maverl::runtime::Sampling { max_tokens, ..sampling });
+    let format = Arc::clone(&entry.format);
     let shape = ReplyTextShape {
-        thinking: rendered.text().trim_end().ends_with("<think>"),
-        thoughts: true,
+        thinking: format.begins_within_thoughts(rendered.text()),
+        thoughts: format.has_thoughts,
         calls: if tools.declared.is_empty() { 0 } else { tools.most },
         tagged: false,
+        format,
+        tools: tools.declared.as_slice().into(),
     };
     let prompt: Arc<[u32]> = prompt.into();
     #[cfg(feature = "grammar")]
     let (grammar, shape) = match &enforced {
         None => (None, shape),
         Some(form) => {
-            let style = Style::of(rendered.text(), shape.thinking);
-            let grammar = server.grammars.compile(&entry, form, &tools, style)?;
+            let tokenizer = entry.tokenizer();
+            let style = Style::of(rendered.text(), shape.thinking, &entry.format, tokenizer);
+            let grammar = server.grammars.compile(&entry, form, &tools, &style)?;
             (Some(grammar), ReplyTextShape { tagged: style.tagged, ..shape })
         }
     };

@@ -262,9 +262,10 @@ struct Reply<'b> {
 impl<'b> Reply<'b> {
     fn new(batch: &'b ReplyBatch, job: &'b ChoiceJob) -> Self {
         let tokenizer = batch.entry.tokenizer();
+        let decoder = tokenizer.detokenizer().keeping(&batch.shape.format.kept);
         let prompt = if job.echo == Echo::No { 0 } else { job.prompt.len() - 1 };
         Self {
-            text: ReplyText::new(tokenizer.detokenizer(), &job.sampling.stop, batch.shape),
+            text: ReplyText::new(decoder, &job.sampling.stop, batch.shape.clone()),
             job,
             stop_ids: [tokenizer.stop_ids(), &job.sampling.stop_ids],
             prompt,

@@ -1,7 +1,9 @@
 //! Grammars of replies: JSON of a schema, and calls of tools.
 
+mod forms;
 mod multiples;
 mod source;
+mod style;
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -17,7 +19,7 @@ use crate::openai::{StructuredForm, Tools, count_values};
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, GrammarState};
 use maverl::text::Tokenizer;
-pub(super) use source::Style;
+pub(super) use style::Style;
 
 /// Longest token in bytes that a grammar may use.
 const LONGEST: usize = 256;
@@ -60,7 +62,7 @@ impl Grammars {
         entry: &Entry,
         form: &StructuredForm,
         tools: &Tools,
-        style: Style,
+        style: &Style,
     ) -> Result<Arc<dyn Grammar>, Refusal> {
         let tokens = self.tokens(entry)?;
         let source = source::source(form, tools, style);
@@ -238,3 +240,6 @@ impl GrammarState for GrammarPosition {
         self.matcher.consume_token(id).map_err(|error| brief(&error.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,48 +3,20 @@
 //! Text that may still become something else is held back: incomplete characters, the beginning of a stop string or tag,
 //! and everything from a tool tag on. The parts joined are therefore the parts of the whole reply, however it is cut.
 
+mod calls;
+mod part;
+
+use std::sync::Arc;
+
+use calls::{read_bare_calls, read_channel_calls, read_segments, read_tagged_calls};
 use maverl::text::Detokenizer;
-use maverl::tools::{self, Call, Format};
-
-/// End of the thoughts of a reasoning model.
-const THOUGHT: &str = "</think>";
-/// Start of its thoughts.
-const THINK: &str = "<think>";
-/// Tag of a call.
-const CALL: &str = "<tool_call>";
-/// End of a tagged call.
-const CALLED: &str = "</tool_call>";
-/// Tag of a call in Llama 3's format.
-const PYTHON: &str = "<|python_tag|>";
-/// First characters of a reply that is a call without a tag.
-const BARE: [&str; 4] = ["{", "[", "```", PYTHON];
-
-/// A part of a reply.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ReplyPart {
-    /// Text before the end of the thoughts.
-    Reasoning(String),
-    /// Text of the answer.
-    Content(String),
-    /// A call.
-    Call(Call),
-}
-
-impl ReplyPart {
-    /// Adds parts to others. Texts of one kind that follow each other become one part, and so one event of a stream.
-    pub(crate) fn append(parts: &mut Vec<Self>, more: Vec<Self>) {
-        for part in more {
-            match (parts.last_mut(), part) {
-                (Some(Self::Content(text)), Self::Content(more))
-                | (Some(Self::Reasoning(text)), Self::Reasoning(more)) => text.push_str(&more),
-                (_, part) => parts.push(part),
-            }
-        }
-    }
-}
+use maverl::tools::{self, CallFormat, Channel, ChannelHeader, ReplyFormat};
+pub(crate) use part::ReplyPart;
+use part::add_part;
+use serde_json::Value;
 
 /// Expected parts of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ReplyTextShape {
     /// The prompt ends within thoughts, so that the reply begins with them.
     pub(crate) thinking: bool,
@@ -54,6 +26,10 @@ pub(crate) struct ReplyTextShape {
     pub(crate) calls: usize,
     /// Calls have tags: a reply that begins as one without a tag is an answer in JSON.
     pub(crate) tagged: bool,
+    /// Form of thoughts and calls.
+    pub(crate) format: Arc<ReplyFormat>,
+    /// Declarations of the tools, for the types of arguments.
+    pub(crate) tools: Arc<[Value]>,
 }
 
 /// Stage of a reply.
@@ -71,6 +47,17 @@ enum ReplyStage {
     Calls,
     /// From the start of a reply that may be a call without a tag.
     BareCall,
+    /// Before a message of a channel.
+    Header,
+    /// Within a message of thoughts, or of the answer.
+    Message(MessageKind),
+}
+
+/// Kind of a message whose text is given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MessageKind {
+    Thoughts,
+    Answer,
 }
 
 /// Reader of a reply.
@@ -81,6 +68,8 @@ pub(crate) struct ReplyText<'a> {
     stage: ReplyStage,
     /// Text that is not given out yet.
     held: String,
+    /// Length of the held text in which no stop string begins.
+    searched: usize,
     /// The stop string that was found.
     stop: Option<String>,
 }
@@ -92,13 +81,20 @@ impl<'a> ReplyText<'a> {
         stops: &'a [String],
         shape: ReplyTextShape,
     ) -> Self {
-        let stage = Self::first_stage(shape);
-        Self { decoder: Some(decoder), stops, shape, stage, held: String::new(), stop: None }
+        Self { decoder: Some(decoder), ..Self::without_decoder(stops, shape) }
     }
 
-    fn first_stage(shape: ReplyTextShape) -> ReplyStage {
+    fn without_decoder(stops: &'a [String], shape: ReplyTextShape) -> Self {
+        let stage = Self::first_stage(&shape);
+        Self { decoder: None, stops, shape, stage, held: String::new(), searched: 0, stop: None }
+    }
+
+    fn first_stage(shape: &ReplyTextShape) -> ReplyStage {
         match shape {
             ReplyTextShape { thoughts: false, calls: 0, .. } => ReplyStage::Text,
+            ReplyTextShape { format, .. } if format.calls == CallFormat::Harmony => {
+                ReplyStage::Header
+            }
             ReplyTextShape { thoughts: true, thinking: true, .. } => ReplyStage::Thoughts,
             _ => ReplyStage::Start,
         }
@@ -110,9 +106,7 @@ impl<'a> ReplyText<'a> {
         stops: &'a [String],
         shape: ReplyTextShape,
     ) -> Vec<ReplyPart> {
-        let stage = Self::first_stage(shape);
-        let (held, decoder, stop) = (String::new(), None, None);
-        let mut text = Self { decoder, stops, shape, stage, held, stop };
+        let mut text = Self::without_decoder(stops, shape);
         text.read(reply);
         text.take(true)
     }
@@ -143,10 +137,13 @@ impl<'a> ReplyText<'a> {
         if self.stop.is_some() {
             return;
         }
-        // The beginning of a stop string is held back, so that it is found here however the text is cut.
+        // The beginning of a stop string is held back, so that it is found here however the text is cut. What was searched
+        // before is not searched again: calls are held until the end.
         self.held.push_str(text);
+        let from = self.searched.min(self.held.len());
+        let new = &self.held[from..];
         let found =
-            self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
+            self.stops.iter().filter_map(|stop| Some((from + new.find(stop.as_str())?, stop)));
         if let Some((at, stop)) = found.min_by_key(|&(at, stop)| (at, stop.len())) {
             self.held.truncate(at);
             self.stop = Some(stop.clone());
@@ -161,6 +158,7 @@ impl<'a> ReplyText<'a> {
         let tail = self.held.split_off(self.held.len() - kept);
         let mut parts = Vec::new();
         while self.advance(end, &mut parts) {}
+        self.searched = self.held.len();
         self.held.push_str(&tail);
         parts
     }
@@ -185,36 +183,106 @@ impl<'a> ReplyText<'a> {
                 self.shape.thoughts = false;
                 true
             }
-            ReplyStage::Thoughts => match self.held.find(THOUGHT) {
-                Some(at) => {
-                    let thoughts = self.held[..at].to_owned();
-                    self.held.drain(..at + THOUGHT.len());
-                    push(parts, ReplyPart::Reasoning(thoughts));
-                    self.stage = ReplyStage::Answer;
-                    true
-                }
-                None => self.give(THOUGHT, end, ReplyPart::Reasoning, parts),
-            },
-            ReplyStage::Text if self.shape.calls > 0 => match self.held.find(CALL) {
-                Some(at) => {
-                    push(parts, ReplyPart::Content(self.held[..at].to_owned()));
-                    self.held.drain(..at);
-                    self.stage = ReplyStage::Calls;
-                    true
-                }
-                None => self.give(CALL, end, ReplyPart::Content, parts),
-            },
-            ReplyStage::Text => self.give("", end, ReplyPart::Content, parts),
+            ReplyStage::Thoughts => self.advance_thoughts(end, parts),
+            ReplyStage::Text if self.shape.calls > 0 => self.advance_text(end, parts),
+            ReplyStage::Text => self.give(&[], end, ReplyPart::Content, parts),
             ReplyStage::Calls | ReplyStage::BareCall => {
                 if end && !self.held.is_empty() {
-                    let held = std::mem::take(&mut self.held);
-                    match self.stage {
-                        ReplyStage::Calls => read_tagged_calls(&held, self.shape.calls, parts),
-                        _ => bare(&held, self.shape.calls, parts),
-                    }
+                    self.read_calls(parts);
                 }
                 false
             }
+            ReplyStage::Header => self.advance_header(end, parts),
+            ReplyStage::Message(kind) => self.advance_message(kind, end, parts),
+        }
+    }
+
+    /// Gives out text up to the first call.
+    fn advance_text(&mut self, end: bool, parts: &mut Vec<ReplyPart>) -> bool {
+        let openings = self.shape.format.calls.openings();
+        let Some(at) = find_first(&self.held, openings) else {
+            return self.give(openings, end, ReplyPart::Content, parts);
+        };
+        add_part(parts, ReplyPart::Content(self.held[..at].to_owned()));
+        self.held.drain(..at);
+        self.stage = ReplyStage::Calls;
+        true
+    }
+
+    /// Gives out thoughts up to their end.
+    fn advance_thoughts(&mut self, end: bool, parts: &mut Vec<ReplyPart>) -> bool {
+        let format = Arc::clone(&self.shape.format);
+        let close = format.thoughts.close.as_str();
+        let Some(at) = self.held.find(close) else {
+            return self.give(&[close], end, ReplyPart::Reasoning, parts);
+        };
+        let thoughts = self.held[..at].to_owned();
+        self.held.drain(..at + close.len());
+        add_part(parts, ReplyPart::Reasoning(thoughts));
+        self.stage = ReplyStage::Answer;
+        true
+    }
+
+    /// Reads the header of a message. Text without a header is content, and from a message to a tool on, all is held.
+    fn advance_header(&mut self, end: bool, parts: &mut Vec<ReplyPart>) -> bool {
+        if self.held.is_empty() || !(end || ChannelHeader::is_decided(&self.held)) {
+            return false;
+        }
+        let (kind, read) = match ChannelHeader::read(&self.held) {
+            Some(ChannelHeader { channel: Channel::Tool(_), .. }) if self.shape.calls > 0 => {
+                self.stage = ReplyStage::Calls;
+                return true;
+            }
+            Some(ChannelHeader { channel: Channel::Thoughts, len }) => (MessageKind::Thoughts, len),
+            Some(ChannelHeader { len, .. }) => (MessageKind::Answer, len),
+            None => {
+                // A start of a message without the rest is text.
+                let first = self.held.chars().next().map_or(0, char::len_utf8);
+                add_part(parts, ReplyPart::Content(self.held.drain(..first).collect()));
+                (MessageKind::Answer, 0)
+            }
+        };
+        self.held.drain(..read);
+        self.stage = ReplyStage::Message(kind);
+        true
+    }
+
+    /// Gives out a message up to its end.
+    fn advance_message(
+        &mut self,
+        kind: MessageKind,
+        end: bool,
+        parts: &mut Vec<ReplyPart>,
+    ) -> bool {
+        let part = match kind {
+            MessageKind::Thoughts => ReplyPart::Reasoning,
+            MessageKind::Answer => ReplyPart::Content,
+        };
+        let ends = ChannelHeader::BODY_ENDS;
+        let Some(at) = find_first(&self.held, &ends) else {
+            return self.give(&ends, end, part, parts);
+        };
+        add_part(parts, part(self.held[..at].to_owned()));
+        self.held.drain(..at);
+        // The first three belong to the message, the others begin the next one.
+        let close = ends[..3].iter().find(|close| self.held.starts_with(**close));
+        self.held.drain(..close.map_or(0, |close| close.len()));
+        self.stage = ReplyStage::Header;
+        true
+    }
+
+    /// Reads the held text, which has calls, at the end of the reply.
+    fn read_calls(&mut self, parts: &mut Vec<ReplyPart>) {
+        let (held, most) = (std::mem::take(&mut self.held), self.shape.calls);
+        let format = self.shape.format.calls;
+        match self.stage {
+            _ if format == CallFormat::Harmony => read_channel_calls(&held, most, parts),
+            _ if !format.is_json() => {
+                let segments = tools::split_calls(&held, format, &self.shape.tools);
+                read_segments(segments, most, parts);
+            }
+            ReplyStage::Calls => read_tagged_calls(&held, most, parts),
+            _ => read_bare_calls(&held, most, parts),
         }
     }
 
@@ -232,19 +300,22 @@ impl<'a> ReplyText<'a> {
             self.stage = if end { ReplyStage::Text } else { ReplyStage::Start };
             return end && !self.held.is_empty();
         }
-        if self.shape.thoughts && said.starts_with(THINK) {
-            let at = self.held.len() - said.len() + THINK.len();
+        let format = &self.shape.format;
+        let think = format.thoughts.open.as_str();
+        if self.shape.thoughts && said.starts_with(think) {
+            let at = self.held.len() - said.len() + think.len();
             self.held.drain(..at);
             self.stage = ReplyStage::Opened;
             return true;
         }
         let bare = self.shape.calls > 0 && !self.shape.tagged;
-        if bare && BARE.iter().any(|start| said.starts_with(start)) {
+        let starts = format.calls.bare_openings();
+        if bare && starts.iter().any(|start| said.starts_with(start)) {
             self.stage = ReplyStage::BareCall;
             return true;
         }
-        let tags = BARE.iter().filter(|_| bare);
-        let tags = tags.chain([&THINK].into_iter().filter(|_| self.shape.thoughts));
+        let tags = starts.iter().copied().filter(|_| bare);
+        let tags = tags.chain([think].into_iter().filter(|_| self.shape.thoughts));
         let undecided = tags.into_iter().any(|tag| tag.starts_with(said));
         if undecided && !end {
             return false;
@@ -253,27 +324,19 @@ impl<'a> ReplyText<'a> {
         true
     }
 
-    /// Gives out the held text but for what may become a tag.
+    /// Gives out the held text but for what may become one of these tags.
     fn give(
         &mut self,
-        tag: &str,
+        tags: &[&str],
         end: bool,
         part: impl Fn(String) -> ReplyPart,
         parts: &mut Vec<ReplyPart>,
     ) -> bool {
-        let kept = if end { 0 } else { overlap(&self.held, tag) };
+        let overlaps = tags.iter().map(|tag| overlap(&self.held, tag));
+        let kept = if end { 0 } else { overlaps.max().unwrap_or(0) };
         let given: String = self.held.drain(..self.held.len() - kept).collect();
-        push(parts, part(given));
+        add_part(parts, part(given));
         false
-    }
-}
-
-/// Adds a part, unless it is an empty text.
-fn push(parts: &mut Vec<ReplyPart>, part: ReplyPart) {
-    let empty =
-        matches!(&part, ReplyPart::Reasoning(text) | ReplyPart::Content(text) if text.is_empty());
-    if !empty {
-        parts.push(part);
     }
 }
 
@@ -283,38 +346,9 @@ fn overlap(text: &str, tag: &str) -> usize {
     (1..=most).rev().find(|&n| tag.is_char_boundary(n) && text.ends_with(&tag[..n])).unwrap_or(0)
 }
 
-/// Reads calls in tags. One that cannot be read stays in the content, as does text after a call.
-fn read_tagged_calls(text: &str, most: usize, parts: &mut Vec<ReplyPart>) {
-    let (mut content, mut calls) = (String::new(), Vec::new());
-    for tag in tools::tagged_calls(text) {
-        let read: Result<Vec<Call>, _> = tag.calls.into_iter().collect();
-        let Ok(read) = read else {
-            content.push_str(tag.text);
-            continue;
-        };
-        calls.extend(read);
-        let after = tag.after.rsplit_once(CALLED).map_or("", |(_, after)| after);
-        if !after.trim().is_empty() {
-            content.push_str(after);
-        }
-    }
-    push(parts, ReplyPart::Content(content));
-    parts.extend(calls.into_iter().take(most).map(ReplyPart::Call));
-}
-
-/// Reads a reply that may be a call without a tag. If it is none, it is content.
-fn bare(text: &str, most: usize, parts: &mut Vec<ReplyPart>) {
-    if let Some(at) = text.find(CALL).filter(|_| tools::whole_calls(text).is_none()) {
-        push(parts, ReplyPart::Content(text[..at].to_owned()));
-        return read_tagged_calls(&text[at..], most, parts);
-    }
-    let read: Result<Vec<Call>, _> = tools::calls(text, Format::Llama3).into_iter().collect();
-    match read {
-        Ok(calls) if !calls.is_empty() => {
-            parts.extend(calls.into_iter().take(most).map(ReplyPart::Call))
-        }
-        _ => push(parts, ReplyPart::Content(text.to_owned())),
-    }
+/// Returns the position of the first of some texts.
+fn find_first(text: &str, wanted: &[&str]) -> Option<usize> {
+    wanted.iter().filter_map(|wanted| text.find(wanted)).min()
 }
 
 #[cfg(test)]

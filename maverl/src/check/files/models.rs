@@ -5,12 +5,13 @@ use std::path::Path;
 
 use super::adapters::{AdapterStart, start_adapter};
 use crate::check::purpose::Purpose;
-use crate::config::Config;
 use crate::config::source::missing::{self, WantedEntry};
 use crate::config::source::{Problems, path, suggestion};
+use crate::config::{Config, ModelConfig};
 use crate::files::{HfConfig, ModelError, ModelFiles, builtin};
 use crate::plan::{ModelSource, weights};
 use crate::text::Tokenizer;
+use crate::tools::{CallFormat, template_calls};
 
 /// All models that can be opened.
 pub(crate) type Models = BTreeMap<String, OpenedModel>;
@@ -56,6 +57,7 @@ pub(crate) fn open_models(
                 warnings.extend(shape.warning().map(|warning| format!("{source}: {warning}")));
                 let tokenizer = tokenizer
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
+                warnings.extend(tokenizer.as_ref().and_then(|it| unread_calls(name, model, it)));
                 let start = start.map(|start| start.compare_shape(&shape));
                 let opened = OpenedModel { source, parameters, shape, tokenizer, start };
                 models.insert(name.clone(), opened);
@@ -144,6 +146,15 @@ fn help(given: &str, source: &ModelSource) -> Option<String> {
         Some(name) => format!("did you mean `{}`?", Path::new(given).join(name).display()),
         None => RELATIVE.to_owned(),
     })
+}
+
+/// Returns the warning about a chat template whose calls are not read.
+fn unread_calls(name: &str, model: &ModelConfig, tokenizer: &Tokenizer) -> Option<String> {
+    if model.calls.unwrap_or_default() != CallFormat::Auto {
+        return None;
+    }
+    let warning = template_calls(tokenizer).warning()?;
+    Some(format!("`models.{name}`: {warning}"))
 }
 
 /// Returns the warning about a model that can be planned with, but not trained.

@@ -151,6 +151,26 @@ fn a_template_is_not_told_what_the_conversation_gives() {
     );
 }
 
+#[test]
+fn a_template_whose_calls_are_not_read_is_a_warning_until_their_form_is_set() {
+    let lab = Lab::new();
+    let template = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}CALL {{ \
+                    c.function.name }}!{% endfor %}{% endfor %}";
+    lab.write("model/chat_template.jinja", template);
+    let warnings = lab.warnings(&search(), MODEL).concat();
+    assert!(
+        warnings.contains("`models.small`: the chat template renders calls in an unknown form"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("CALL probe_a!"), "{warnings}");
+    let told = lab.warnings(&search(), &format!("{MODEL}calls = \"glm\"\n")).concat();
+    assert!(!told.contains("unknown form"), "{told}");
+    let found =
+        lab.problems(&search(), &format!("{MODEL}calls = \"qwen_xm\"\nthoughts = \"<a>\"\n"));
+    assert!(found[0].contains("qwen_xm") && found.len() == 2, "{found:?}");
+    assert!(found[1].contains("the two texts around them"), "{found:?}");
+}
+
 /// Returns rows of questions, each in a split.
 fn rows(rows: &[(&str, &str)]) -> String {
     rows.iter()

@@ -5,12 +5,14 @@ use crate::text::Tokenizer;
 /// Streaming decoder: takes ids and returns text, never a part of a character.
 ///
 /// The concatenation of all results of [`push`](Self::push) and [`finish`](Self::finish) equals [`Tokenizer::decode`]
-/// of all ids. Text that the next id may still change is held back: the first bytes of a character and, with
+/// of all ids ([`Tokenizer::decode_keeping`] with kept tokens). Text that the next id may still change is held back: the first bytes of a character and, with
 /// byte-fallback tokenizers, a run of bytes, which is text only as a whole. Bytes that form no character become U+FFFD
 /// once that is certain.
 pub struct Detokenizer<'a> {
     tokenizer: &'a Tokenizer,
     keep_special: bool,
+    /// Special tokens that are kept, if not all are.
+    kept: &'a [u32],
     held: HeldText,
 }
 
@@ -35,12 +37,19 @@ impl<'a> Detokenizer<'a> {
         } else {
             HeldText::Ids { ids: Vec::new(), fresh: 0, context: String::new() }
         };
-        Self { tokenizer, keep_special, held }
+        Self { tokenizer, keep_special, kept: &[], held }
+    }
+
+    /// Keeps these special tokens, too.
+    #[must_use]
+    pub fn keeping(self, kept: &'a [u32]) -> Self {
+        Self { kept, ..self }
     }
 
     /// Takes the next id, and returns the text that is now certain.
     pub fn push(&mut self, id: u32) -> String {
-        let Some(token) = self.tokenizer.token(id, self.keep_special) else { return String::new() };
+        let keep = self.keep_special || self.kept.contains(&id);
+        let Some(token) = self.tokenizer.token(id, keep) else { return String::new() };
         match &mut self.held {
             HeldText::Bytes(bytes) => {
                 match token.chars().map(byte).collect::<Option<Vec<u8>>>() {

@@ -423,6 +423,11 @@ proptest! {
         for (name, tokenizer) in made::all() {
             prop_assert_eq!(streamed(tokenizer, &ids, true), tokenizer.decode_raw(&ids), "{}", name);
             prop_assert_eq!(streamed(tokenizer, &ids, false), tokenizer.decode(&ids), "{}", name);
+            let special = ids.iter().copied().filter(|id| tokenizer.is_special(*id));
+            let kept: Vec<u32> = special.take(1).collect();
+            let mut stream = tokenizer.detokenizer().keeping(&kept);
+            let text: String = ids.iter().map(|&id| stream.push(id)).collect();
+            prop_assert_eq!(text + &stream.finish(), tokenizer.decode_keeping(&ids, &kept), "{}", name);
         }
     }
 

@@ -1,11 +1,11 @@
-//! Bounds of `multipleOf`.
+//! Schemas as a grammar can have them: their spelling, and bounds of `multipleOf`.
 //!
 //! The lexer divides a number digit by digit, in 32 bits: with `p` decimals and the digits `d` of the divisor it computes
 //! `10 d + 9 · 10ᵖ`. Beyond 2³² the remainders would be wrong, and so would the numbers that they allow.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 /// Keys whose values are data, not schemas.
 const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
@@ -22,7 +22,7 @@ struct Divisors {
 }
 
 /// Fails for a schema with a `multipleOf` that the lexer cannot divide by.
-pub(super) fn check_multiples(schema: &Value) -> Result<(), String> {
+fn check_multiples(schema: &Value) -> Result<(), String> {
     let mut divisors = Divisors::default();
     divisors.collect(schema)?;
     divisors.check_together()
@@ -93,6 +93,17 @@ fn digits(divisor: &Number) -> Result<(u32, u32), String> {
          short decimal such as 0.01",
         largest(0)
     ))
+}
+
+/// Returns a schema whose values have one form: on one line, with a blank after each comma and colon. Where blanks are free,
+/// a weak model writes them without end.
+pub(super) fn compact_schema(schema: Value) -> Result<Value, String> {
+    check_multiples(&schema)?;
+    let Value::Object(mut schema) = schema else { return Ok(schema) };
+    let spelled =
+        json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
+    schema.insert("x-guidance".to_owned(), spelled);
+    Ok(Value::Object(schema))
 }
 
 #[cfg(test)]

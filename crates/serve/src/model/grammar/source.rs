@@ -2,40 +2,23 @@
 
 use serde_json::{Value, json};
 
-use super::multiples::check_multiples;
+use super::forms::push_call_rules;
+use super::multiples::compact_schema;
+use super::style::Style;
 use crate::openai::{StructuredForm, Tools};
-
-/// Way in which a model writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) struct Style {
-    /// Calls have the tags of Hermes; otherwise a call is the whole reply.
-    pub(in crate::model) tagged: bool,
-    /// Name of the arguments in a call.
-    arguments: &'static str,
-    /// The reply begins within thoughts, which are free.
-    thinking: bool,
-}
-
-impl Style {
-    /// Returns the style that a rendered prompt asks for.
-    pub(in crate::model) fn of(rendered: &str, thinking: bool) -> Self {
-        let tagged = rendered.contains("<tool_call>");
-        let llama = !tagged && rendered.contains("\"parameters\": dictionary");
-        Self { tagged, arguments: if llama { "parameters" } else { "arguments" }, thinking }
-    }
-}
 
 /// Returns the grammar of a form. An answer of a form may be a call instead, if there are tools.
 ///
 /// # Errors
 ///
 /// For a schema with numbers that the lexer cannot count with.
-pub(super) fn source(form: &StructuredForm, tools: &Tools, style: Style) -> Result<String, String> {
+pub(super) fn source(
+    form: &StructuredForm,
+    tools: &Tools,
+    style: &Style,
+) -> Result<String, String> {
     let mut rules = if style.thinking {
-        vec![
-            r#"start: thoughts "\n\n" body"#.to_owned(),
-            r"thoughts[lazy]: /(.|\n)*<\/think>/".to_owned(),
-        ]
+        style.thought_rules().to_vec()
     } else {
         vec!["start: body".to_owned()]
     };
@@ -44,7 +27,7 @@ pub(super) fn source(form: &StructuredForm, tools: &Tools, style: Style) -> Resu
             let either = if tools.declared.is_empty() { "answer" } else { "answer | calls" };
             rules.push(format!("body: {either}"));
             let schema = schema.clone().unwrap_or_else(|| json!({"type": "object"}));
-            rules.push(format!("answer: %json {}", compact(schema)?));
+            rules.push(format!("answer: %json {}", compact_schema(schema)?));
             if !tools.declared.is_empty() {
                 calls(&mut rules, tools, None, style)?;
             }
@@ -62,14 +45,17 @@ fn calls(
     rules: &mut Vec<String>,
     tools: &Tools,
     name: Option<&str>,
-    style: Style,
+    style: &Style,
 ) -> Result<(), String> {
-    // One call: a weak model would write the next one without end.
-    let tagged = r#"calls: "<tool_call>\n" call "\n</tool_call>""#;
-    rules.push(if style.tagged { tagged } else { "calls: call" }.to_owned());
     let functions = tools.declared.iter().map(|tool| &tool["function"]);
     let functions = functions.filter(|function| name.is_none_or(|name| function["name"] == name));
     let functions: Vec<&Value> = functions.collect();
+    // One call: a weak model would write the next one without end.
+    if !style.form().is_json() {
+        return push_call_rules(rules, &functions, style);
+    }
+    let tagged = r#"calls: "<tool_call>\n" call "\n</tool_call>""#;
+    rules.push(if style.tagged { tagged } else { "calls: call" }.to_owned());
     let each: Vec<String> = (0..functions.len()).map(|i| format!("call_{i}")).collect();
     rules.push(format!("call: {}", each.join(" | ")));
     for (i, function) in functions.into_iter().enumerate() {
@@ -80,27 +66,21 @@ fn calls(
         if let Value::Object(schema) = &mut schema {
             schema.entry("type").or_insert_with(|| "object".into());
         }
-        rules.push(format!("arguments_{i}: %json {}", compact(schema)?));
+        rules.push(format!("arguments_{i}: %json {}", compact_schema(schema)?));
     }
     Ok(())
-}
-
-/// Returns a schema whose values have one form: on one line, with a blank after each comma and colon. Where blanks are free,
-/// a weak model writes them without end.
-fn compact(schema: Value) -> Result<Value, String> {
-    check_multiples(&schema)?;
-    let Value::Object(mut schema) = schema else { return Ok(schema) };
-    let spelled =
-        json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
-    schema.insert("x-guidance".to_owned(), spelled);
-    Ok(Value::Object(schema))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use super::*;
+    use maverl::files::{ModelFiles, ModelSource};
+    use maverl::text::Tokenizer;
+    use maverl::tools::ReplyFormat;
 
     fn tools(names: &[&str], most: usize) -> Tools {
         let declared = names.iter().map(|name| {
@@ -109,17 +89,38 @@ mod tests {
         Tools { declared: declared.collect(), most, ..Tools::default() }
     }
 
+    fn tokenizer() -> Tokenizer {
+        let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+        Tokenizer::load(&files).unwrap()
+    }
+
+    /// Returns the style of a model that writes JSON.
+    fn json_style(rendered: &str, thinking: bool) -> Style {
+        Style::of(rendered, thinking, &Arc::default(), &tokenizer())
+    }
+
     #[test]
     fn a_style_follows_the_prompt() {
-        let hermes = Style::of("within <tool_call></tool_call> tags", false);
+        let hermes = json_style("within <tool_call></tool_call> tags", false);
         assert!(hermes.tagged && hermes.arguments == "arguments");
-        let llama = Style::of(r#"{"name": function name, "parameters": dictionary of .."#, true);
+        let llama = json_style(r#"{"name": function name, "parameters": dictionary of .."#, true);
         assert!(!llama.tagged && llama.arguments == "parameters" && llama.thinking);
     }
 
     #[test]
+    fn special_tokens_are_in_a_rule_by_their_ids() {
+        let tokenizer = tokenizer();
+        let id = tokenizer.stop_ids()[0];
+        let token = tokenizer.decode_raw(&[id]);
+        let format = ReplyFormat { kept: vec![id], ..ReplyFormat::default() };
+        let style = Style::of("", false, &Arc::new(format), &tokenizer);
+        assert_eq!(style.quote(&format!("a{token}b\n")), format!("\"a\" <[{id}]> \"b\\n\""));
+        assert!(style.has_special(&format!("a{token}")) && style.quote("").is_empty());
+    }
+
+    #[test]
     fn a_grammar_has_the_rules_of_its_form() {
-        let hermes = Style::of("<tool_call>", false);
+        let hermes = &json_style("<tool_call>", false);
         let forced =
             source(&StructuredForm::Call(Some("g".to_owned())), &tools(&["f", "g"], 9), hermes)
                 .unwrap();
@@ -128,7 +129,7 @@ mod tests {
         let any = source(&StructuredForm::Call(None), &tools(&["f", "g"], 9), hermes).unwrap();
         assert!(any.contains("call: call_0 | call_1"), "{any}");
         let one =
-            source(&StructuredForm::Call(None), &tools(&["f"], 1), Style::of("", true)).unwrap();
+            source(&StructuredForm::Call(None), &tools(&["f"], 1), &json_style("", true)).unwrap();
         assert!(one.contains("thoughts[lazy]") && one.contains("calls: call\n"), "{one}");
         let both = source(&StructuredForm::Json(None), &tools(&["f"], 1), hermes).unwrap();
         assert!(both.contains("body: answer | calls"), "{both}");

@@ -3,9 +3,12 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+mod forms;
+
 use super::*;
 use maverl::files::{ModelFiles, ModelSource};
 use maverl::text::Tokenizer;
+use maverl::tools::Call;
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
@@ -43,6 +46,11 @@ fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
     all
 }
 
+/// Returns the form of a model with these calls.
+fn of_calls(calls: CallFormat) -> ReplyFormat {
+    ReplyFormat { calls, ..ReplyFormat::default() }
+}
+
 fn content(text: &str) -> ReplyPart {
     ReplyPart::Content(text.to_owned())
 }
@@ -54,8 +62,10 @@ fn call(name: &str, arguments: &serde_json::Value) -> ReplyPart {
     })
 }
 
-const CHAT: ReplyTextShape =
-    ReplyTextShape { thinking: false, thoughts: true, calls: usize::MAX, tagged: false };
+/// Returns the shape of a chat with tools.
+fn chat() -> ReplyTextShape {
+    ReplyTextShape { thoughts: true, calls: usize::MAX, ..ReplyTextShape::default() }
+}
 
 #[test]
 fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
@@ -79,14 +89,14 @@ fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
         (r#"{"answer": 7}"#, vec![content(r#"{"answer": 7}"#)]),
         ("<think>a</think>{\"name\": \"f\"}", vec![thoughts("a"), call("f", &json!({}))]),
     ] {
-        assert_eq!(pieces(&tokenizer, &[text], &[], CHAT), expected, "{text}");
+        assert_eq!(pieces(&tokenizer, &[text], &[], chat()), expected, "{text}");
     }
-    let one = ReplyTextShape { calls: 1, ..CHAT };
+    let one = ReplyTextShape { calls: 1, ..chat() };
     let two = format!("{hermes}{hermes}");
     assert_eq!(pieces(&tokenizer, &[&two], &[], one).len(), 1);
-    let none = ReplyTextShape { calls: 0, ..CHAT };
+    let none = ReplyTextShape { calls: 0, ..chat() };
     assert_eq!(pieces(&tokenizer, &[hermes], &[], none), [content(hermes)]);
-    let within = ReplyTextShape { thinking: true, ..CHAT };
+    let within = ReplyTextShape { thinking: true, ..chat() };
     let parts = pieces(&tokenizer, &["hm</think>yes"], &[], within);
     assert_eq!(parts, [thoughts("hm"), content("yes")]);
 }
@@ -109,7 +119,7 @@ fn a_tag_in_a_string_of_a_call_does_not_end_the_call_however_the_reply_is_cut() 
             (vec![&after], vec![content("Well.  then"), wanted.clone()]),
             (vec![&object], vec![wanted.clone()]),
         ] {
-            assert_eq!(pieces(&tokenizer, &parts, &[], CHAT), expected, "{parts:?}");
+            assert_eq!(pieces(&tokenizer, &parts, &[], chat()), expected, "{parts:?}");
         }
     }
 }
@@ -156,6 +166,19 @@ fn fragment() -> impl Strategy<Value = &'static str> {
         "OP",
         "STOP",
         "|python_tag|>",
+        "<function=f>",
+        "[TOOL_CALLS]",
+        "f[ARGS]{}",
+        "[f()]",
+        "<|tool_call>call:f{}",
+        "<｜tool▁call▁begin｜>",
+        "<|channel|>",
+        "<|start|>assistant",
+        "final",
+        "analysis",
+        " to=functions.f",
+        "<|message|>",
+        "<|end|>",
     ])
 }
 
@@ -176,11 +199,11 @@ fn texts_that_follow_each_other_are_one_part_and_calls_stay_apart() {
 #[test]
 fn ends_of_lines_after_the_tag_of_thoughts_are_dropped_however_the_reply_is_cut() {
     let tokenizer = tokenizer_once();
-    let shape = ReplyTextShape { calls: 0, ..CHAT };
-    let whole = pieces(tokenizer, &["<think>\n\nabc"], &[], shape);
+    let shape = ReplyTextShape { calls: 0, ..chat() };
+    let whole = pieces(tokenizer, &["<think>\n\nabc"], &[], shape.clone());
     assert_eq!(whole, [ReplyPart::Reasoning("abc".to_owned())]);
     for cut in [&["<think>", "\n\nabc"][..], &["<think>\n", "\n", "abc"]] {
-        assert_eq!(pieces(tokenizer, cut, &[], shape), whole, "{cut:?}");
+        assert_eq!(pieces(tokenizer, cut, &[], shape.clone()), whole, "{cut:?}");
     }
 }
 
@@ -195,11 +218,13 @@ proptest! {
         thoughts in any::<bool>(),
         calls in prop::sample::select(vec![0, 1, usize::MAX]),
         tagged in any::<bool>(),
+        format in prop::sample::select(CallFormat::ALL.to_vec()),
         stops in prop::sample::subsequence(vec!["STOP".to_owned(), "\n\n".to_owned(), "k>\n".to_owned(), "語a".to_owned()], 0..4),
     ) {
         let tokenizer = tokenizer_once();
         let text = fragments.concat();
-        let shape = ReplyTextShape { thinking, thoughts, calls, tagged };
+        let format = Arc::new(of_calls(format));
+        let shape = ReplyTextShape { thinking, thoughts, calls, tagged, format, ..ReplyTextShape::default() };
         let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         let mut cuts: Vec<usize> = if places.is_empty() {
             Vec::new()
@@ -213,7 +238,7 @@ proptest! {
             cut.push(&text[from..to]);
             from = to;
         }
-        let whole = pieces(tokenizer, &[&text], &stops, shape);
+        let whole = pieces(tokenizer, &[&text], &stops, shape.clone());
         prop_assert_eq!(pieces(tokenizer, &cut, &stops, shape), whole);
     }
 

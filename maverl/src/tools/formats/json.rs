@@ -1,50 +1,75 @@
-//! Calls in a reply.
+//! Calls as JSON objects: Hermes, Llama 3, and Mistral's list.
 
 use serde_json::{Map, Value};
 
-use super::{Call, CallError};
-
-/// Call format of a family of models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Format {
-    /// `<tool_call>{"name": .., "arguments": {..}}</tool_call>`, any number of them: Qwen 2.5 and 3, Hermes.
-    Hermes,
-    /// The whole reply is `{"name": .., "parameters": {..}}`, optionally after `<|python_tag|>`; several are separated
-    /// by `;` or a new line: Llama 3.
-    Llama3,
-}
+use super::block::{CallBlock, text_start};
+use crate::tools::{Call, CallError};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 const THOUGHT: &str = "</think>";
 const PYTHON: &str = "<|python_tag|>";
+/// Key of a call in another form that could not be read, with the reason (`canonical`).
+pub(super) const UNREADABLE: &str = "unreadable_call";
 
-/// Returns the calls of a reply in order, each parsed or with its error. Empty if the reply has none. Text before
-/// `</think>` is ignored.
-pub fn calls(reply: &str, format: Format) -> Vec<Result<Call, CallError>> {
-    match format {
-        Format::Hermes => {
-            let mut found = Vec::new();
-            for tag in tagged_calls(reply) {
-                found.extend(tag.calls);
-                if tag.after.contains(THOUGHT) {
-                    found.clear();
-                }
-            }
-            found
+/// Returns the calls of a reply in Hermes' tags. Text before `</think>` is ignored.
+pub(super) fn hermes_calls(reply: &str) -> Vec<Result<Call, CallError>> {
+    let mut found = Vec::new();
+    for tag in tagged_calls(reply) {
+        found.extend(tag.calls);
+        if tag.after.contains(THOUGHT) {
+            found.clear();
         }
-        // A tag of thoughts may be in a string of a call.
-        Format::Llama3 => whole_calls(reply).unwrap_or_else(|| {
-            bare(reply.rsplit_once(THOUGHT).map_or(reply, |(_, answer)| answer))
-        }),
     }
+    found
 }
 
-/// Returns the calls of a reply of an unknown model: a reply with a tag is parsed as Hermes, any other as Llama 3.
-pub fn read(reply: &str) -> Vec<Result<Call, CallError>> {
-    let tagged = reply.contains(OPEN) && whole_calls(reply).is_none();
-    calls(reply, if tagged { Format::Hermes } else { Format::Llama3 })
+/// Returns the calls of a reply without tags. Text before `</think>` is ignored, but a tag of thoughts may be in a string of
+/// a call.
+pub(super) fn llama_calls(reply: &str) -> Vec<Result<Call, CallError>> {
+    whole_calls(reply)
+        .unwrap_or_else(|| bare(reply.rsplit_once(THOUGHT).map_or(reply, |(_, answer)| answer)))
+}
+
+/// Returns true for a reply with a tag of Hermes that is not one of its calls' strings.
+pub(super) fn is_tagged(reply: &str) -> bool {
+    reply.contains(OPEN) && whole_calls(reply).is_none()
+}
+
+/// Reads the list of calls, or the calls, after an opening.
+pub(super) fn read_listed_calls(text: &str, opening: &str) -> CallBlock {
+    let inside = &text[opening.len()..];
+    let (calls, after) = read_all(inside);
+    if calls.is_empty() {
+        let len = opening.len() + inside.find(opening).unwrap_or(inside.len());
+        let what =
+            format!("there is no list of JSON objects after `{opening}`: {}", text_start(inside));
+        return CallBlock::malformed(what, len);
+    }
+    CallBlock { calls, len: text.len() - after.len() }
+}
+
+/// Reads one JSON value at the beginning of a text. Returns its arguments and its length.
+///
+/// # Errors
+///
+/// The reason, and the length of the text that was read.
+pub(super) fn read_arguments(text: &str) -> Result<(Map<String, Value>, usize), (String, usize)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next();
+    let end = values.byte_offset();
+    match value {
+        None => Err(("there are no arguments".to_owned(), text.len())),
+        Some(Err(error)) if error.is_eof() => Err((error.to_string(), text.len())),
+        Some(Err(error)) => Err((error.to_string(), end)),
+        Some(Ok(Value::Object(arguments))) => Ok((arguments, end)),
+        Some(Ok(Value::String(inner))) => match serde_json::from_str(&inner) {
+            Ok(arguments) => Ok((arguments, end)),
+            Err(error) => Err((error.to_string(), end)),
+        },
+        Some(Ok(Value::Null)) => Ok((Map::new(), end)),
+        Some(Ok(other)) => Err((format!("the arguments are {other}; write an object"), end)),
+    }
 }
 
 /// A tag of a call, with what follows up to the next one.
@@ -137,6 +162,9 @@ fn strip_fence(text: &str) -> &str {
 
 fn call(value: Value) -> Result<Call, CallError> {
     let Value::Object(mut object) = value else { return Err(unreadable(&value.to_string())) };
+    if let (1, Some(Value::String(what))) = (object.len(), object.get(UNREADABLE)) {
+        return Err(CallError::Malformed(what.clone()));
+    }
     // OpenAI's form nests both in `function`.
     if let Some(Value::Object(function)) = object.remove("function") {
         object = function;
@@ -159,6 +187,5 @@ fn call(value: Value) -> Result<Call, CallError> {
 }
 
 fn unreadable(text: &str) -> CallError {
-    let text: String = text.trim().chars().take(200).collect();
-    CallError::Unreadable(format!("{text:?}"))
+    CallError::Unreadable(text_start(text))
 }

@@ -1,0 +1,164 @@
+//! Calls of Gemma 4: `<|tool_call>call:NAME{key:<|"|>text<|"|>,n:42,list:[1,{a:true}]}<tool_call|>`.
+//!
+//! Keys are bare, texts are between quotes of their own and have no escapes.
+
+use serde_json::{Map, Value};
+
+use super::block::{CallBlock, find_opening, is_name, text_start};
+use crate::tools::{Call, CallError};
+
+const OPEN: &str = "<|tool_call>";
+const CLOSE: &str = "<tool_call|>";
+const QUOTE: &str = "<|\"|>";
+/// Most levels of nested values, as of JSON.
+const DEPTH: usize = 128;
+
+/// Reads the call at the beginning of a text.
+pub(super) fn read_gemma_calls(text: &str) -> CallBlock {
+    let mut reader = GemmaReader { text, at: OPEN.len() };
+    match reader.read_call() {
+        Ok(call) => {
+            reader.skip_blanks();
+            reader.accept(CLOSE);
+            CallBlock { calls: vec![Ok(call)], len: reader.at }
+        }
+        Err(what) => {
+            let rest = &text[reader.at..];
+            let len = reader.at + find_opening(rest, &[OPEN]).unwrap_or(rest.len());
+            let shown = text_start(&text[OPEN.len()..len]);
+            let calls = vec![Err(CallError::Malformed(format!("{what}: {shown}")))];
+            CallBlock { calls, len }
+        }
+    }
+}
+
+struct GemmaReader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Result with a problem in words.
+type Read<T> = Result<T, String>;
+
+impl<'a> GemmaReader<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_blanks(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn accept(&mut self, next: &str) -> bool {
+        let found = self.rest().starts_with(next);
+        self.at += if found { next.len() } else { 0 };
+        found
+    }
+
+    fn read_call(&mut self) -> Read<Call> {
+        self.skip_blanks();
+        if !self.accept("call:") {
+            return Err("`call:NAME` is missing".to_owned());
+        }
+        let rest = self.rest();
+        let len = rest.find(['{', '<', '\n']).unwrap_or(rest.len());
+        let name = rest[..len].trim();
+        self.at += len;
+        if !is_name(name) || !self.rest().starts_with('{') {
+            return Err("`call:NAME{..}` is missing".to_owned());
+        }
+        let arguments =
+            self.read_object(0).map_err(|what| format!("arguments of `{name}`: {what}"))?;
+        Ok(Call { name: name.to_owned(), arguments })
+    }
+
+    fn read_object(&mut self, depth: usize) -> Read<Map<String, Value>> {
+        self.at += 1;
+        let mut object = Map::new();
+        loop {
+            self.skip_blanks();
+            if self.accept("}") {
+                return Ok(object);
+            }
+            let key = self.read_key()?;
+            object.insert(key, self.read_value(depth + 1)?);
+            self.end_item('}')?;
+        }
+    }
+
+    fn read_items(&mut self, depth: usize) -> Read<Vec<Value>> {
+        self.at += 1;
+        let mut items = Vec::new();
+        loop {
+            self.skip_blanks();
+            if self.accept("]") {
+                return Ok(items);
+            }
+            items.push(self.read_value(depth + 1)?);
+            self.end_item(']')?;
+        }
+    }
+
+    /// Skips a comma, which is missing before the end of a list or an object.
+    fn end_item(&mut self, close: char) -> Read<()> {
+        self.skip_blanks();
+        if self.accept(",") || self.rest().starts_with(close) {
+            return Ok(());
+        }
+        Err(format!("`,` or `{close}` is missing"))
+    }
+
+    /// Reads a key, bare or in quotes, and the colon after it.
+    fn read_key(&mut self) -> Read<String> {
+        let key = if self.rest().starts_with(QUOTE) {
+            let key = self.read_text()?;
+            self.skip_blanks();
+            key
+        } else {
+            let rest = self.rest();
+            let len = rest.find([':', ',', '{', '}', '[', ']', '<']).unwrap_or(rest.len());
+            self.at += len;
+            rest[..len].trim().trim_matches('"').to_owned()
+        };
+        if key.is_empty() || !self.accept(":") {
+            return Err("a key or its `:` is missing".to_owned());
+        }
+        Ok(key)
+    }
+
+    fn read_value(&mut self, depth: usize) -> Read<Value> {
+        if depth > DEPTH {
+            return Err(format!("more than {DEPTH} levels of values"));
+        }
+        self.skip_blanks();
+        let rest = self.rest();
+        match rest.chars().next() {
+            Some('{') => self.read_object(depth).map(Value::Object),
+            Some('[') => self.read_items(depth).map(Value::Array),
+            Some(_) if rest.starts_with(QUOTE) => self.read_text().map(Value::String),
+            _ => {
+                let len = rest.find([',', '}', ']', '<', '\n']).unwrap_or(rest.len());
+                let word = rest[..len].trim();
+                let value = match word {
+                    "True" => Some(Value::Bool(true)),
+                    "False" => Some(Value::Bool(false)),
+                    "None" => Some(Value::Null),
+                    _ => serde_json::from_str(word).ok(),
+                };
+                self.at += len;
+                value.ok_or_else(|| format!("{} is no value", text_start(word)))
+            }
+        }
+    }
+
+    /// Reads a text between quotes.
+    fn read_text(&mut self) -> Read<String> {
+        let start = self.at + QUOTE.len();
+        let Some(len) = self.text[start..].find(QUOTE) else {
+            self.at = self.text.len();
+            return Err("a text has no end".to_owned());
+        };
+        self.at = start + len + QUOTE.len();
+        Ok(self.text[start..start + len].to_owned())
+    }
+}
