@@ -202,7 +202,7 @@ mod tests {
         for list in [vec![], vec![bound(0.0, 2.0)], vec![bound(0.0, 2.0), bound(0.5, 1.0)]] {
             let written = list.written();
             let text: TaggedListConfig = serde_json::from_value(json(&written)).unwrap();
-            assert_eq!(Vec::resolve(&text, Vec::new()), list);
+            assert_eq!(<Vec<Change> as Settings>::resolve(&text, Vec::new()), list);
         }
         assert_eq!(json(&Vec::<Change>::new().written()), "none");
     }

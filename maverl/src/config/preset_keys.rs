@@ -141,7 +141,7 @@ impl Preset {
             Self::Gmpo => ("gmpo", json!({ "clip_low": 0.4, "clip_high": 0.4 })),
             Self::Vespo => ("vespo", json!({ "k": [2.0, 3.0], "lambda": [3.0, 2.0] })),
             Self::Dppo => ("dppo", json!({ "by": "tv" })),
-            Self::Dro => ("dro", json!({ "beta": 0.1 })),
+            Self::Dro => ("dro", json!({ "pull_coef": 0.1 })),
             Self::Gpg => ("reinforce", json!({})),
             _ => return TaggedConfig::default(),
         };

@@ -29,7 +29,7 @@ const SURROGATES: [BuiltinSurrogate; 10] = [
     BuiltinSurrogate::Vespo(VespoOptions { k: (2.0, 3.0), lambda: (3.0, 2.0) }),
     dppo_by(Divergence::Tv),
     dppo_by(Divergence::Kl),
-    BuiltinSurrogate::Dro(DroOptions { beta: 0.1 }),
+    BuiltinSurrogate::Dro(DroOptions { pull_coef: 0.1 }),
     BuiltinSurrogate::Reinforce(ReinforceOptions {}),
 ];
 

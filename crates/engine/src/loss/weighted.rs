@@ -136,12 +136,12 @@ impl Surrogate for DppoOptions {
 pub struct DroOptions {
     /// Coefficient of the pull.
     #[setting(default = 0.1, range = 0.0..)]
-    pub beta: f64,
+    pub pull_coef: f64,
 }
 
 impl Surrogate for DroOptions {
     fn loss(&self, token: &PolicyToken) -> Clipped {
-        dro(token, self.beta)
+        dro(token, self.pull_coef)
     }
 }
 

@@ -586,7 +586,7 @@ async fn skipped_rows_change_neither_the_loss_nor_any_count() {
         let (without, skipped) = (without.await, skipped.await);
         assert_eq!((without.rows, without.tokens), (skipped.rows, skipped.tokens));
         assert_eq!((without.loss, without.entropy), (skipped.loss, skipped.entropy));
-        let same = (without.grad_norm - skipped.grad_norm).abs() < 1e-6 * without.grad_norm;
+        let same = (without.grad_norm - skipped.grad_norm).abs() < 1e-5 * without.grad_norm;
         assert!(same, "{without:?} {skipped:?}");
     }
     let none = updated_with(|batch| batch.rows.iter_mut().for_each(|row| row.skipped = true));

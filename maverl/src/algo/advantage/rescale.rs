@@ -16,7 +16,7 @@ use crate::credit::Rewarded;
 ///
 /// - The length of a unit is the number of its tokens that are trained on.
 /// - B is the number of units of the step, M that of units in groups without spread.
-/// - A group without spread has no advantages, whatever rounding makes of `b`.
+/// - With `length_baseline`, a group without spread has no advantages, whatever rounding makes of `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rescale {
     /// Baseline in which a unit counts with its length.
@@ -48,8 +48,10 @@ impl Rescale {
         let rows = || step.groups.iter().map(|&group| &moments[group]);
         if self.length_baseline {
             let baselines = length_baselines(step, moments);
-            let shifts = step.groups.iter().map(|&group| moments[group].mean - baselines[group]);
-            advantages.iter_mut().zip(shifts).for_each(|(advantage, shift)| *advantage += shift);
+            for (advantage, &group) in advantages.iter_mut().zip(step.groups) {
+                let shifted = *advantage + (moments[group].mean - baselines[group]);
+                *advantage = if moments[group].has_spread() { shifted } else { 0.0 };
+            }
             terms.baselines = Some(baselines);
         }
         if self.normalize_mean {

@@ -121,3 +121,14 @@ fn new_presets_have_the_parts_of_their_papers() {
     let AdvantagePlan::Group(maxrl) = algorithm(Preset::Maxrl).advantage else { panic!() };
     assert!(maxrl.normalize_mean && !maxrl.normalize_std && !maxrl.compensate_flat);
 }
+
+#[test]
+fn a_surrogate_that_averages_the_advantages_of_tokens_is_doubted() {
+    let doubts = |more: &str| {
+        let toml = format!("[algorithm]\nname = \"ppo\"\n{more}");
+        plan_of(&text(&toml)).warnings.join("\n").contains("takes the mean advantage of a reply")
+    };
+    assert!(!doubts(""));
+    assert!(doubts("loss.surrogate = \"vespo\""));
+    assert!(!doubts("loss.surrogate = \"vespo\"\nadvantage.granularity = \"turn\""));
+}
