@@ -37,7 +37,9 @@ pub use gdpo::Gdpo;
 pub(crate) use generated::steps_of_a_run;
 pub use kernel::KernelSource;
 pub(crate) use kernel::{arrays, difference};
-pub use maverl_engine::loss::{Clip, Clipped, PolicyToken, Surrogate, Term};
+pub use maverl_engine::loss::{
+    Clip, Clipped, LossUnit, PolicyReply, PolicyToken, ReplyLoss, Surrogate, Term,
+};
 pub use maverl_kernels::advantage::{
     Baseline, GaeParams, GaeSteps, Grouping, Moments, RaggedRows, Relative, Segments, Singleton,
     discounted_returns, gae_advantages, group_moments, relative_advantages, whiten_groups,

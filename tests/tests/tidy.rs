@@ -991,11 +991,12 @@ const ENGINE_API: &[(&str, &str)] = &[
     ("message.rs", "Finish Message Role"),
     (
         "loss.rs",
-        "AdaptiveKl Aggregation BuiltinSurrogate CispoOptions Clip ClipOptions Clipped Correction CpgdOptions Kl LossOptions \
-         MaskOptions Pair PairLoss PolicyLoss PolicyToken PreferenceLoss PreferenceOptions Ratio RowTokens SapoOptions Surrogate \
-         Term TruncateOptions ValueLimits ValueLoss cispo \
-         clipped_surrogate clipped_value correction_weights cpgd cross_entropy huber importance_corrected kl kl_reward linear \
-         log_likelihood policy_drift policy_gradient preference sapo token_weights value_loss",
+        "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipOptions Clipped Correction CorrectionMeasure \
+         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl LossOptions LossUnit \
+         MaskOptions Pair PairLoss PolicyLoss PolicyReply PolicyToken PreferenceLoss PreferenceOptions Ratio ReinforceOptions \
+         ReplyLoss RowTokens SapoOptions Surrogate Term TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
+         clipped_surrogate clipped_value correction_weights cpgd cross_entropy dppo dro gmpo huber importance_corrected kl \
+         kl_reward linear log_likelihood policy_drift policy_gradient preference reinforce sapo token_weights value_loss vespo",
     ),
     (
         "files/mod.rs",
@@ -1033,7 +1034,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     (
         "credit.rs",
         "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo GroupBy Grouping KernelSource KnownBaseline Moments \
-         PolicyToken RaggedRows Relative RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term discounted_returns \
+         LossUnit PolicyReply PolicyToken RaggedRows Relative ReplyLoss RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term discounted_returns \
          gae_advantages group_moments relative_advantages whiten_groups",
     ),
     (
@@ -1083,7 +1084,7 @@ const MAVERL_API: &[(&str, &str)] = &[
 
 /// Public items of `maverl-settings`; see [`ENGINE_API`].
 const SETTINGS_API: &[(&str, &str)] =
-    &[("lib.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig")];
+    &[("lib.rs", "NoKeys OpenKind Settings TableKind Tagged TaggedConfig TaggedListConfig")];
 
 /// Words between `pub` and the name of an item.
 const ITEMS: [&str; 10] =

@@ -11,8 +11,9 @@
 //!
 //! - **AL-1** Nothing here does I/O or reads a clock or a random number.
 //!
-//! A new surrogate is a function in `surrogate.rs`, a struct of its settings with a variant of `BuiltinSurrogate` in
-//! `options.rs`, and an export here. A new unit of the ratio is a variant of `Ratio`, which `policy.rs` reads.
+//! A new surrogate is a function in `surrogate.rs`, `weighted.rs` or, of a whole reply, `reply.rs`; a struct of its settings
+//! with a variant of `BuiltinSurrogate` in `options.rs`; and an export here. A new unit of the ratio is a variant of `Ratio`,
+//! which `reply.rs` reads.
 
 mod aggregate;
 mod classify;
@@ -21,13 +22,18 @@ mod divergence;
 mod options;
 mod policy;
 mod preference;
+mod reply;
 mod surrogate;
 mod token;
 mod value;
+mod weighted;
 
 pub use aggregate::{Aggregation, token_weights};
 pub use classify::cross_entropy;
-pub use correction::{Correction, MaskOptions, TruncateOptions, correction_weights};
+pub use correction::{
+    CapOptions, Correction, CorrectionMeasure, CorrectionUnit, KeptWeight, MaskOptions,
+    TruncateOptions, correction_weights,
+};
 #[doc(hidden)]
 pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
@@ -38,9 +44,11 @@ pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient}
 #[doc(hidden)]
 pub use preference::PreferenceConfig;
 pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};
+pub use reply::{GmpoOptions, PolicyReply, ReplyLoss, VespoOptions, gmpo, vespo};
 pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
-pub use token::{Clip, Clipped, PolicyToken, Surrogate, Term};
+pub use token::{Clip, Clipped, LossUnit, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
+pub use weighted::{Divergence, DppoOptions, DroOptions, ReinforceOptions, dppo, dro, reinforce};
 
 #[cfg(test)]
 mod testing;

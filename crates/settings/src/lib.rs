@@ -34,6 +34,7 @@ mod key;
 mod range;
 mod read;
 mod tagged;
+mod tagged_list;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,7 @@ pub use range::{Bound, Numbers, OutOfRange, Range};
 #[doc(hidden)]
 pub use read::read;
 pub use tagged::{NoKeys, OpenKind, TableKind, Tagged, TaggedConfig};
+pub use tagged_list::TaggedListConfig;
 
 /// Crates that generated code uses.
 #[doc(hidden)]

@@ -61,9 +61,10 @@ export function written(line, page) {
   else {
     const factor = estimator.baseline === "leave_one_out" ? ` · ${group.size} / ${group.size - 1}` : "";
     const centered = alone ? `a group of one: ${unit}` : estimator.baseline === "none" ? unit
-      : lead ? `(${unit} − ${term(arithmetic.unit - arithmetic.centered)} of the second best)` : `(${unit} − ${term(group.mean)})${factor}`;
+      : lead ? `(${unit} − ${term(arithmetic.unit - arithmetic.centered)} of the second best)` : `(${unit} − ${term(group.baseline ?? group.mean)})${factor}`;
+    const scaled = `${estimator.normalize_mean ? ` / ${term(group.mean)} of the group` : ""}${estimator.flat_factor ? ` · ${estimator.flat_factor.toFixed(3)}` : ""}`;
     const divided = arithmetic.deviation === null
-      ? estimator.normalize_std ? " · 0: the group of the deviation has no spread" : ""
+      ? estimator.normalize_std ? " · 0: the group of the deviation has no spread" : scaled
       : alone && !line.deviation ? "" : ` / (${arithmetic.deviation.toFixed(3)} + ${constant(estimator.eps)})`;
     parts.push(centered + divided);
   }
@@ -78,8 +79,8 @@ export function written(line, page) {
 function rule(estimator) {
   if (estimator.estimator === "pair") return "A reply is all that the agent says in an episode, with the mean of its rewards. Those with the highest and the lowest reward make a pair (1 and −1), unless all are equal. The loss is that of DPO.";
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
-  const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best" }[/** @type {string} */ (estimator.baseline)];
-  const divided = `Advantage A = ${estimator.normalize_std ? `(${centered}) / (deviation + ${constant(estimator.eps)})` : centered}`;
+  const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best", length_weighted: "reward − mean by length" }[/** @type {string} */ (estimator.baseline)];
+  const divided = `Advantage A = ${estimator.normalize_std ? `(${centered}) / (deviation + ${constant(estimator.eps)})` : estimator.normalize_mean ? `(${centered}) / mean` : centered}${estimator.flat_factor ? " · units / units of groups with spread" : ""}`;
   return `${divided}${estimator.anchor_weight ? ` + ${estimator.anchor_weight} · anchor` : ""}${estimator.whiten ? ", whitened over the tokens of the step" : ""}. Reward: of a turn or an episode, less the baseline that was known before the step, if there is one`;
 }
 

@@ -7,6 +7,7 @@ mod compound;
 mod declared;
 mod ema;
 mod pairs;
+mod rescale;
 mod rounds;
 mod shaping;
 mod valued;
@@ -21,6 +22,7 @@ pub use declared::rewarded_step;
 pub use ema::EmaBaseline;
 pub use pairs::ReplyPair;
 pub(crate) use pairs::pairs_of_step;
+pub use rescale::{Rescale, RescaleTerms};
 pub use rounds::apply_future_rewards;
 pub use shaping::{
     ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
@@ -63,6 +65,8 @@ pub struct Terms {
     pub moments: Vec<Moments>,
     /// The same two of the deviation, if its groups are others.
     pub deviation: Option<(Vec<usize>, Vec<Moments>)>,
+    /// Terms of other baselines and scales of groups.
+    pub rescale: RescaleTerms,
     /// Advantage of each sample among equal prompts, before its weight. `[N]`
     pub anchors: Option<Vec<f64>>,
     /// Advantage of each sample before whitening. `[N]`
@@ -106,13 +110,14 @@ pub(crate) fn advantages(
     let comparison = GroupComparison::from(&algorithm.advantage);
     let step = rewarded_step(episodes, samples, None, comparison.by);
     let rewards = &step.rewards;
-    let Compared { mut values, moments, anchors } = comparison.compare(&step.view_on(estimators));
+    let Compared { mut values, moments, rescale, anchors } =
+        comparison.compare(&step.view_on(estimators));
     let mean = RowIds { unit: step.units.clone(), group: step.groups.clone() };
     let deviation = comparison.deviation(&step.view());
     let apart = deviation.as_ref().map(RowIds::grouping);
     let deviation = deviation.zip(apart.as_ref());
     let mut terms = terms(estimators, rewards, mean, &moments, deviation);
-    terms.anchors = anchors;
+    (terms.rescale, terms.anchors) = (rescale, anchors);
     terms.unwhitened.clone_from(&values);
     let singleton = comparison.options.singleton;
     let mut groups = summary(samples, &terms.groups, &moments, singleton);

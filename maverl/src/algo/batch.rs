@@ -4,13 +4,15 @@ use maverl_engine::runtime::{Batch, Objective, Row};
 
 use crate::algo::Sample;
 use crate::algo::advantage::ReplyPair;
+use crate::config::TruncatedReply;
 use crate::plan::Plan;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, Finish};
 
 /// Builds the batch of each trained policy that has samples in training step `step`, sorted by policy, with that step's
 /// learning rate.
 ///
-/// Rows keep the order of `samples`: (task, episode index, turn path). Rows with advantage 0 are kept: they count in
+/// Rows keep the order of `samples`: (task, episode index, turn path). Truncated replies are skipped if their seat says so
+/// (`loss.truncated`), and a policy whose rows are all skipped has no batch. Rows with advantage 0 are kept: they count in
 /// every denominator and get gradients from the KL and entropy terms. The log-probs of a greedily sampled row are at
 /// temperature 1.
 ///
@@ -28,7 +30,10 @@ pub fn batches(
     let mut batches = empty_batches(plan, step);
     for (policy, batch) in &mut batches {
         let rows = samples.iter().zip(advantages).filter(|(sample, _)| sample.policy == *policy);
-        let rows = rows.map(|(sample, advantages)| row(plan, episodes, sample, advantages));
+        let rows = rows.map(|(sample, advantages)| Row {
+            skipped: is_skipped(plan, episodes, sample),
+            ..row(plan, episodes, sample, advantages)
+        });
         batch.rows = rows.collect();
         batch.surrogate = plan.algorithm.custom_surrogate();
         batch.aggregation = plan.algorithm.aggregation;
@@ -36,8 +41,15 @@ pub fn batches(
         batch.early_stop_kl = plan.algorithm.early_stop_kl;
         batch.record_tokens = plan.config.record.tokens_in(step);
     }
-    batches.retain(|(_, batch)| !batch.rows.is_empty());
+    batches.retain(|(_, batch)| batch.trained_rows().next().is_some());
     batches
+}
+
+/// Returns true if a sample counts in its group, and is not trained on because its reply was truncated.
+fn is_skipped(plan: &Plan, episodes: &[Episode], sample: &Sample) -> bool {
+    let tokens = episodes[sample.episode].turns[sample.turn].tokens.as_ref();
+    plan.seats[sample.seat].loss.truncated == TruncatedReply::Skip
+        && tokens.is_some_and(|tokens| tokens.finish == Finish::Length)
 }
 
 /// Builds the batch of each trained policy that has pairs of replies in training step `step`, sorted by policy. The rows of
@@ -88,8 +100,8 @@ pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages
         logprobs: tokens.logprobs.clone(),
         advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
-        weights: Vec::new(),
         loss: plan.seats[sample.seat].loss.options(),
+        ..Row::default()
     }
 }
 
@@ -169,6 +181,33 @@ mod tests {
         assert_eq!((ids(b), &b.pairs[..]), (vec![5, 2], &[[1, 1]][..]));
         assert!(a.rows.iter().all(|row| row.logprobs.is_empty()));
         assert!(matches!(a.objective, Objective::Preference(_)));
+    }
+
+    #[test]
+    fn truncated_replies_are_skipped_where_their_seat_says_so_and_count_in_their_group() {
+        let mut plan = plan(&[("t/a", true)]);
+        let cut = |index, reward| {
+            let mut episode = episode("p", index, reward, vec![turn("t/a", 0)]);
+            episode.turns[0].tokens.as_mut().unwrap().finish = Finish::Length;
+            episode
+        };
+        let one = episode("p", 1, 0.0, vec![turn("t/a", 0)]);
+        let skipped = |plan: &Plan, episodes: &[Episode]| {
+            let samples = samples(episodes, plan);
+            let values = advantages(episodes, &samples, &plan.algorithm, &CPU).by_token(&samples);
+            assert!(values.iter().all(|advantages| advantages[0] != 0.0), "both are compared");
+            let found = batches(plan, episodes, &samples, &values, 0);
+            found
+                .iter()
+                .map(|(_, batch)| batch.rows.iter().map(|row| row.skipped).collect())
+                .collect()
+        };
+        let none: Vec<Vec<bool>> = skipped(&plan, &[cut(0, 1.0), one.clone()]);
+        assert_eq!(none, [[false, false]]);
+        plan.seats[0].loss.truncated = TruncatedReply::Skip;
+        assert_eq!(skipped(&plan, &[cut(0, 1.0), one]), [[true, false]]);
+        let all = skipped(&plan, &[cut(0, 1.0), cut(1, 0.0)]);
+        assert!(all.is_empty(), "a policy without rows has no batch: {all:?}");
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! | [`relative_advantages`](maverl_kernels::advantage::relative_advantages()), by task | `A = (r̄_episode − μ_task) / (σ_task + ε)` | GRPO, [2402.03300] §4.1.2 | kernels |
 //! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | kernels |
 //! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | kernels |
+//! | by length | `A = u − Σ len·u / Σ len` | OPO, [2505.23585] eq. 7 | `advantage/rescale.rs` |
+//! | over the mean; flat groups | `(u − μ) / μ`; `(u − μ) B / (B − M)` | MaxRL, [2602.02710]; GPG, [2504.02546] eq. 6 | `advantage/rescale.rs` |
 //! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | kernels |
 //! | [`whiten_groups`](maverl_kernels::advantage::whiten_groups()) | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | kernels |
 //! | [`discounted_returns`](maverl_kernels::advantage::discounted_returns()) | `Rₜ = rₜ + γ Rₜ₊₁`, compared among equal prompts | GiGPO, [2505.10978] | kernels, `advantage/anchor.rs` |
@@ -25,10 +27,15 @@
 //! | [`cispo`](loss::cispo) | `−sg(min(ρ, 1+ε))·A·logp` | MiniMax-M1, [2506.13585] | `loss/surrogate.rs` |
 //! | [`sapo`](loss::sapo) | `−A·(4/τ)·sigmoid(τ(ρ−1))` | SAPO, [2511.20347] | `loss/surrogate.rs` |
 //! | [`cpgd`](loss::cpgd), [`policy_drift`](loss::policy_drift) | `−A·clip(log ρ)` | CPGD, [2505.12504] | `loss/surrogate.rs` |
-//! | [`policy_gradient`] | the loss of a row; ratios of rows | GSPO, [2507.18071] | `loss/policy.rs` |
+//! | [`gmpo`](loss::gmpo) | `−A·exp(mean clip(log ρ))` | GMPO, [2507.20673] eq. 4 | `loss/reply.rs` |
+//! | [`vespo`](loss::vespo) | `−sg(φ(Π ρ))·A·logp` | VESPO, [2602.10693] | `loss/reply.rs` |
+//! | [`dppo`](loss::dppo) | `−sg(min(ρ, 20))·A·logp`, 0 where probabilities differ | DPPO, [2602.04879] | `loss/weighted.rs` |
+//! | [`dro`](loss::dro), [`reinforce`](loss::reinforce) | `−A·logp + β/2·log² ρ`; `−A·logp` | DRO, [2405.19107]; GPG eq. 5 | `loss/weighted.rs` |
+//! | [`policy_gradient`] | the loss of a row; mask of off-policy rows | DeepSeek-V3.2, [2512.02556] eq. 9 | `loss/policy.rs` |
+//! | [`PolicyReply`](loss::PolicyReply) | ratios of rows | GSPO, [2507.18071] | `loss/reply.rs` |
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
 //! | [`kl_reward`](loss::kl_reward), [`AdaptiveKl`](loss::AdaptiveKl) | `r − β Σ kl`; `β (1 + clip(kl / target − 1) n / h)` | [1909.08593] | `loss/divergence.rs` |
-//! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)`; masks | truncated importance sampling; IcePop's mask, [2510.18855] | `loss/correction.rs` |
+//! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)`; masks | truncated importance sampling; IcePop, [2510.18855] | `loss/correction.rs` |
 //! | `advantage::paired` | `(argmax r, argmin r)` of an agent's replies to a task | online DPO, [2402.04792] §3 | `advantage/pairs.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
@@ -44,6 +51,14 @@
 //! Letters of dimensions, here and in `model`: `P` tasks, `G` episodes per task, `N` packed tokens (or samples, where
 //! there are no tokens), `B` rows of a micro-batch, `T` tokens of a row, `V` vocabulary, `D` hidden, `H` heads.
 //!
+//! [2405.19107]: https://arxiv.org/abs/2405.19107
+//! [2504.02546]: https://arxiv.org/abs/2504.02546
+//! [2505.23585]: https://arxiv.org/abs/2505.23585
+//! [2507.20673]: https://arxiv.org/abs/2507.20673
+//! [2512.02556]: https://arxiv.org/abs/2512.02556
+//! [2602.02710]: https://arxiv.org/abs/2602.02710
+//! [2602.04879]: https://arxiv.org/abs/2602.04879
+//! [2602.10693]: https://arxiv.org/abs/2602.10693
 //! [2310.10505]: https://arxiv.org/abs/2310.10505
 //! [1909.08593]: https://arxiv.org/abs/1909.08593
 //! [2510.18855]: https://arxiv.org/abs/2510.18855

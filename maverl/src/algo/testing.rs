@@ -13,7 +13,7 @@ use crate::plan::{
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
-pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
+pub(crate) use rl_math::{assert_close, learning, matrix, numbers, rl_math};
 
 pub(crate) const OPTIM: OptimOptions = OptimOptions {
     lr: 0.5,

@@ -44,9 +44,9 @@ pub fn schema(registry: &Registry) -> Value {
     for table in &TAGGED {
         let (parent, key) = table.header.rsplit_once('.').unwrap_or_default();
         let parent = if parent == "algorithm.loss" { "LossConfig" } else { "AlgorithmConfig" };
-        let place = format!("/$defs/{parent}/properties/{key}/$ref");
+        let place = format!("/$defs/{parent}/properties/{key}");
         if let Some(found) = schema.pointer_mut(&place) {
-            *found = format!("#/$defs/{}", table.definition).into();
+            rename(found, "#/$defs/TaggedConfig", &format!("#/$defs/{}", table.definition));
         }
     }
     schema

@@ -12,6 +12,7 @@ mod excerpts;
 mod files;
 mod idle;
 mod keys;
+mod losses;
 mod mistakes;
 mod mixture;
 mod plan;

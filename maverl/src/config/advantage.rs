@@ -24,6 +24,8 @@ pub enum AdvantagePlan {
     Critic(CriticPlan),
     /// A share of the advantage of the team, whose value a mixer makes of those of the agents.
     Mixer(MixerPlan),
+    /// The reward minus the mean of a group in which a unit counts with its tokens (OPO).
+    Opo(OpoPlan),
     /// An estimator declared with `#[advantage]`.
     #[setting(open)]
     Declared(Instance<dyn Advantage>),
@@ -52,6 +54,7 @@ impl AdvantagePlan {
             Self::MovingAverage(plan) => Some(plan),
             Self::Critic(plan) => Some(plan),
             Self::Mixer(_) => None,
+            Self::Opo(plan) => Some(plan),
             Self::Declared(declared) => Some(&*declared.value),
         }
     }
@@ -70,7 +73,7 @@ impl AdvantagePlan {
     /// unknown.
     pub fn has_reward_unit(&self) -> bool {
         match self {
-            Self::Group(plan) => !plan.normalize_std,
+            Self::Group(plan) => !plan.normalize_std && !plan.normalize_mean,
             Self::Declared(_) => false,
             _ => true,
         }
@@ -87,7 +90,7 @@ impl AdvantagePlan {
 
     /// True if rewards are compared with those of a group of the step.
     pub fn compares_group(&self) -> bool {
-        matches!(self, Self::Group(_) | Self::Declared(_)) && self.critic().is_none()
+        matches!(self, Self::Group(_) | Self::Opo(_) | Self::Declared(_)) && self.critic().is_none()
     }
 }
 
@@ -111,6 +114,12 @@ pub struct GroupPlan {
     /// Divide by the group's standard deviation.
     #[setting(default = true)]
     pub normalize_std: bool,
+    /// Divide by the group's mean instead; 0 if it is 0 or less (MaxRL).
+    #[setting(default = false)]
+    pub normalize_mean: bool,
+    /// Multiply by the number of units of the step, over the number of those in groups with unequal rewards (GPG).
+    #[setting(default = false)]
+    pub compensate_flat: bool,
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
@@ -120,6 +129,17 @@ pub struct GroupPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
+}
+
+/// Rewards minus the mean of a group in which a unit counts with its tokens.
+#[maverl::advantage(name = "opo")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct OpoPlan {
+    /// Units that are compared, as in `group`.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
 }
 
 /// Declares an estimator that compares rewards with a baseline known before the step, or with none. These have keys in

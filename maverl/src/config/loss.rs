@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::instance::Instance;
 use crate::credit::Surrogate;
 use crate::loss::{
-    BuiltinSurrogate, CispoOptions, ClipOptions, Correction, CpgdOptions, Kl, LossOptions, Ratio,
-    SapoOptions,
+    BuiltinSurrogate, CispoOptions, ClipOptions, Correction, CpgdOptions, DppoOptions, DroOptions,
+    GmpoOptions, Kl, LossOptions, Ratio, ReinforceOptions, SapoOptions, VespoOptions,
 };
 use crate::settings::Settings;
 
@@ -22,7 +22,8 @@ pub struct LossPlan {
     #[setting(table)]
     pub surrogate: SurrogatePlan,
     /// Unit of the importance ratio: each token (`token`), or the reply, with the geometric mean (`sequence`) or the
-    /// product (`product`) of its tokens' ratios.
+    /// product (`product`) of its tokens' ratios; or the mean, with the advantage and the gradient of each token
+    /// (`sequence_token`).
     pub ratio: Ratio,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
@@ -37,15 +38,22 @@ pub struct LossPlan {
     /// Use of the KL: as a term of the loss of a token (`loss`), or as a penalty in the reward of a turn (`reward`).
     #[setting(idle_when = "kl_coef = 0")]
     pub kl_in: KlIn,
-    /// Correction of differences between the log-probs of sampler and trainer.
+    /// Correction of differences between the log-probs of sampler and trainer; a list of tables, whose weights are multiplied.
     #[setting(table)]
-    pub correction: Correction,
+    pub correction: Vec<Correction>,
+    /// Mean over a reply of the sampler's log-prob minus the current one, above which its tokens with a negative advantage are
+    /// masked (DeepSeek-V3.2); 0 disables it.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub off_policy_mask: f64,
     /// Coefficient of the drift penalty towards the sampling policy (CPGD).
     #[setting(default = 0.0, range = 0.0..)]
     pub drift_coef: f32,
     /// Coefficient of the entropy bonus.
     #[setting(default = 0.0, range = 0.0..)]
     pub entropy_coef: f32,
+    /// Use of replies that were truncated at `max_tokens`: like others (`train`), or compared with others but not trained on
+    /// (`skip`).
+    pub truncated: TruncatedReply,
     /// Penalty on the reward of a turn whose reply is malformed or truncated.
     #[setting(default = 0.1, range = 0.0..)]
     pub invalid_reply_penalty: f64,
@@ -69,7 +77,8 @@ impl LossPlan {
             kl_corrected: self.kl_corrected,
             drift_coef: self.drift_coef,
             entropy_coef: self.entropy_coef,
-            correction: self.correction,
+            correction: self.correction.clone(),
+            off_policy_mask: self.off_policy_mask,
         }
     }
 }
@@ -86,6 +95,16 @@ pub enum SurrogatePlan {
     Sapo(SapoOptions),
     /// The clipped log-ratio (CPGD).
     Cpgd(CpgdOptions),
+    /// The geometric mean of the clipped ratios of a reply (GMPO).
+    Gmpo(GmpoOptions),
+    /// The log-probability, weighted by a smooth function of the ratio of the reply (VESPO).
+    Vespo(VespoOptions),
+    /// The log-probability, weighted by the ratio, within a distance of the probability (DPPO).
+    Dppo(DppoOptions),
+    /// The log-probability, and a quadratic pull towards the sampling policy (DRO).
+    Dro(DroOptions),
+    /// The log-probability, without a ratio (REINFORCE, GPG).
+    Reinforce(ReinforceOptions),
     /// A surrogate declared with `#[surrogate]`.
     #[setting(open)]
     Declared(Instance<dyn Surrogate>),
@@ -99,6 +118,11 @@ impl SurrogatePlan {
             Self::Cispo(options) => options,
             Self::Sapo(options) => options,
             Self::Cpgd(options) => options,
+            Self::Gmpo(options) => options,
+            Self::Vespo(options) => options,
+            Self::Dppo(options) => options,
+            Self::Dro(options) => options,
+            Self::Reinforce(options) => options,
             Self::Declared(declared) => &*declared.value,
         }
     }
@@ -110,9 +134,25 @@ impl SurrogatePlan {
             Self::Cispo(options) => BuiltinSurrogate::Cispo(*options),
             Self::Sapo(options) => BuiltinSurrogate::Sapo(*options),
             Self::Cpgd(options) => BuiltinSurrogate::Cpgd(*options),
+            Self::Gmpo(options) => BuiltinSurrogate::Gmpo(*options),
+            Self::Vespo(options) => BuiltinSurrogate::Vespo(*options),
+            Self::Dppo(options) => BuiltinSurrogate::Dppo(*options),
+            Self::Dro(options) => BuiltinSurrogate::Dro(*options),
+            Self::Reinforce(options) => BuiltinSurrogate::Reinforce(*options),
             Self::Declared(_) => BuiltinSurrogate::default(),
         }
     }
+}
+
+/// Use of replies that were truncated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TruncatedReply {
+    /// They are trained on like others.
+    #[default]
+    Train,
+    /// Their rewards count in groups, and they are not trained on (DAPO's overlong filtering).
+    Skip,
 }
 
 /// Where the KL to the reference counts.

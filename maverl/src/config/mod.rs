@@ -32,9 +32,9 @@ mod verifier;
 pub use crate::credit::{GroupBy, KnownBaseline};
 pub use crate::dist::Transport;
 pub use crate::loss::{
-    AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction, CpgdOptions,
-    Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions, Ratio, SapoOptions,
-    TruncateOptions,
+    AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction,
+    CorrectionUnit, CpgdOptions, Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions,
+    Ratio, SapoOptions, TruncateOptions,
 };
 pub use crate::net::HeadKind;
 pub use crate::runtime::{
@@ -42,8 +42,8 @@ pub use crate::runtime::{
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{
-    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
-    Singleton,
+    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan,
+    RewardPlan, Singleton,
 };
 pub use agent::AgentConfig;
 pub use algorithm::{
@@ -59,7 +59,9 @@ pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use eval::{EvalConfig, Unsplit};
 pub use instance::{Chosen, Instance};
-pub use loss::{KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, SurrogatePlan};
+pub use loss::{
+    KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, SurrogatePlan, TruncatedReply,
+};
 pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;

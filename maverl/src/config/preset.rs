@@ -43,6 +43,22 @@ pub enum Preset {
     Remax,
     /// GSPO where a reply counts with its length.
     Luspo,
+    /// GSPO where each token has its own advantage.
+    GspoToken,
+    /// GRPO with the geometric mean of the clipped ratios of a reply.
+    Gmpo,
+    /// GRPO on log-probabilities, weighted by a smooth function of the ratio of the reply.
+    Vespo,
+    /// GRPO on weighted log-probabilities, within a distance of the probability of a token.
+    Dppo,
+    /// GRPO on log-probabilities, with a quadratic pull towards the policy that sampled.
+    Dro,
+    /// Rewards less the mean of their task, over this mean.
+    Maxrl,
+    /// Rewards less the mean of their task, on log-probabilities; tasks without spread are made up for.
+    Gpg,
+    /// Rewards less the mean of their task in which a reply counts with its length.
+    Opo,
     /// Two agents, the second of which sees what the first said; they exchange policies as they go.
     Cory,
     /// Advantages from the values of one critic, which reads what each agent is given.
@@ -75,7 +91,7 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 37] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -91,6 +107,14 @@ impl Preset {
         Self::Passk,
         Self::Remax,
         Self::Luspo,
+        Self::GspoToken,
+        Self::Gmpo,
+        Self::Vespo,
+        Self::Dppo,
+        Self::Dro,
+        Self::Maxrl,
+        Self::Gpg,
+        Self::Opo,
         Self::Cory,
         Self::Ppo,
         Self::Ippo,
@@ -140,6 +164,14 @@ impl Preset {
             Self::Passk => "passk",
             Self::Remax => "remax",
             Self::Luspo => "luspo",
+            Self::GspoToken => "gspo_token",
+            Self::Gmpo => "gmpo",
+            Self::Vespo => "vespo",
+            Self::Dppo => "dppo",
+            Self::Dro => "dro",
+            Self::Maxrl => "maxrl",
+            Self::Gpg => "gpg",
+            Self::Opo => "opo",
             Self::Cory => "cory",
             Self::Ppo => "ppo",
             Self::Ippo => "ippo",
@@ -167,13 +199,20 @@ impl Preset {
             Self::Rloo => Some("2402.14740"),
             Self::Gigpo => Some("2505.10978"),
             Self::ReinforcePlusPlus | Self::ReinforcePlusPlusBaseline => Some("2501.03262"),
-            Self::Gspo => Some("2507.18071"),
+            Self::Gspo | Self::GspoToken => Some("2507.18071"),
             Self::Cispo => Some("2506.13585"),
             Self::Sapo => Some("2511.20347"),
             Self::Cpgd => Some("2505.12504"),
             Self::Passk => Some("2503.19595"),
             Self::Remax => Some("2310.10505"),
             Self::Luspo => Some("2602.05261"),
+            Self::Gmpo => Some("2507.20673"),
+            Self::Vespo => Some("2602.10693"),
+            Self::Dppo => Some("2602.04879"),
+            Self::Dro => Some("2405.19107"),
+            Self::Maxrl => Some("2602.02710"),
+            Self::Gpg => Some("2504.02546"),
+            Self::Opo => Some("2505.23585"),
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
             Self::Spin => Some("2401.01335"),
@@ -215,6 +254,24 @@ impl Preset {
             Self::Passk => "only the best of a group learns, by what it has over the second best",
             Self::Remax => "each episode against one more on its task, played greedily",
             Self::Luspo => "GSPO where a reply counts with its length",
+            Self::GspoToken => "GSPO where each token has its own advantage",
+            Self::Gmpo => "GRPO with the geometric mean of the clipped ratios of a reply",
+            Self::Vespo => {
+                "GRPO on log-probabilities, weighted by a smooth function of the ratio of the reply"
+            }
+            Self::Dppo => {
+                "GRPO on weighted log-probabilities, within a distance of the probability of a token"
+            }
+            Self::Dro => {
+                "GRPO on log-probabilities, with a quadratic pull towards the policy that sampled"
+            }
+            Self::Maxrl => "rewards less the mean of their task, over this mean",
+            Self::Gpg => {
+                "rewards less the mean of their task, on log-probabilities; makes up for tasks without spread"
+            }
+            Self::Opo => {
+                "rewards less the mean of their task, in which a reply counts with its length"
+            }
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
             Self::Spin => {

@@ -27,7 +27,19 @@ impl Preset {
             | Self::Luspo
             | Self::Cispo
             | Self::Sapo
-            | Self::Cpgd => ("group", json!({ "by": "task" })),
+            | Self::Cpgd
+            | Self::GspoToken
+            | Self::Gmpo
+            | Self::Vespo
+            | Self::Dppo
+            | Self::Dro => ("group", json!({ "by": "task" })),
+            Self::Maxrl => {
+                ("group", json!({ "by": "task", "normalize_std": false, "normalize_mean": true }))
+            }
+            Self::Gpg => {
+                ("group", json!({ "by": "task", "normalize_std": false, "compensate_flat": true }))
+            }
+            Self::Opo => ("opo", json!({ "by": "task" })),
             Self::Drgrpo | Self::ReinforcePlusPlusBaseline => {
                 ("group", json!({ "by": "task", "normalize_std": false }))
             }
@@ -107,8 +119,10 @@ impl Preset {
     const fn aggregation(self) -> Option<Aggregation> {
         match self {
             Self::Drgrpo => Some(Aggregation::Constant),
-            Self::Dapo | Self::Cispo => Some(Aggregation::TokenMean),
-            Self::Rloo | Self::Gspo | Self::Sapo => Some(Aggregation::SequenceMean),
+            Self::Dapo | Self::Cispo | Self::Vespo | Self::Dppo => Some(Aggregation::TokenMean),
+            Self::Rloo | Self::Gspo | Self::GspoToken | Self::Gmpo | Self::Sapo => {
+                Some(Aggregation::SequenceMean)
+            }
             Self::Remax | Self::Luspo => Some(Aggregation::SequenceSum),
             _ => None,
         }
@@ -118,10 +132,17 @@ impl Preset {
     fn surrogate(self) -> TaggedConfig {
         let (kind, settings) = match self {
             Self::Dapo => ("clip", json!({ "clip_high": 0.28 })),
-            Self::Gspo | Self::Luspo => ("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 })),
+            Self::Gspo | Self::GspoToken | Self::Luspo => {
+                ("clip", json!({ "clip_low": 3e-4, "clip_high": 4e-4 }))
+            }
             Self::Cispo => ("cispo", json!({ "clip_high": 4.0 })),
             Self::Sapo => ("sapo", json!({ "gate": [1.0, 1.05] })),
             Self::Cpgd => ("cpgd", json!({})),
+            Self::Gmpo => ("gmpo", json!({ "clip_low": 0.4, "clip_high": 0.4 })),
+            Self::Vespo => ("vespo", json!({ "k": [2.0, 3.0], "lambda": [3.0, 2.0] })),
+            Self::Dppo => ("dppo", json!({ "by": "tv" })),
+            Self::Dro => ("dro", json!({ "pull_coef": 0.1 })),
+            Self::Gpg => ("reinforce", json!({})),
             _ => return TaggedConfig::default(),
         };
         TaggedConfig::new(kind, &settings)
@@ -136,6 +157,7 @@ impl Preset {
             }
             Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
+            Self::GspoToken => LossConfig { ratio: Some(Ratio::SequenceToken), ..none },
             Self::Gspo | Self::Luspo => LossConfig { ratio: Some(Ratio::Sequence), ..none },
             Self::Cpgd => LossConfig { drift_coef: Some(0.001), ..none },
             _ => none,

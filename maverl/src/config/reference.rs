@@ -113,9 +113,17 @@ pub fn generic(path: &[String]) -> Vec<String> {
     generic
 }
 
-/// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's.
+/// Keys whose value is a table or a list of tables.
+const LISTS: [&str; 1] = ["correction"];
+
+/// Path under which a key is described: those of agents, seats and critics are described with the run's and the model's, and
+/// those of a list of tables without the index.
 pub fn described_path(path: &[String]) -> Vec<String> {
     let mut path = generic(path);
+    let index = |at: &usize| LISTS.contains(&path[at - 1].as_str()) && is_index(&path[*at]);
+    if let Some(index) = (1..path.len()).find(index) {
+        path.remove(index);
+    }
     if path.len() > 4 && path[0] == "agents" && path[2] == "seats" {
         path.drain(2..4);
     }
@@ -130,6 +138,10 @@ pub fn described_path(path: &[String]) -> Vec<String> {
         Some(home.chain(path[rest..].iter().cloned()).collect())
     });
     found.unwrap_or(path)
+}
+
+fn is_index(part: &str) -> bool {
+    part.parse::<usize>().is_ok()
 }
 
 /// The tables that a key can be written in, as their headers.

@@ -114,7 +114,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 47] = [
+pub static TABLES: [DeclaredTable; 53] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -132,6 +132,7 @@ pub static TABLES: [DeclaredTable; 47] = [
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[3]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[6]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
     DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
@@ -144,9 +145,14 @@ pub static TABLES: [DeclaredTable; 47] = [
     DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[1]),
     DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[2]),
     DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[3]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[4]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[5]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[6]),
+    DeclaredTable::kind("algorithm.loss.surrogate", &SurrogatePlan::KINDS[7]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[1]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[2]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[3]),
+    DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[4]),
     DeclaredTable::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
     DeclaredTable::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     DeclaredTable::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::{Build, Entry, SourceLocation, from_options, in_range};
-use crate::loss::{CispoOptions, ClipOptions, CpgdOptions, SapoOptions};
+use crate::loss::{
+    CispoOptions, ClipOptions, CpgdOptions, DppoOptions, DroOptions, GmpoOptions, ReinforceOptions,
+    SapoOptions, VespoOptions,
+};
 use crate::settings::{Key, Table};
 
 /// Registers surrogates with their names and first lines of documentation.
@@ -37,4 +40,9 @@ surrogates! {
     "cispo": CispoOptions, "The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585";
     "sapo": SapoOptions, "A soft gate of the ratio (SAPO). arXiv:2511.20347";
     "cpgd": CpgdOptions, "The clipped log-ratio (CPGD). arXiv:2505.12504";
+    "gmpo": GmpoOptions, "The geometric mean of the clipped ratios of a reply (GMPO). arXiv:2507.20673";
+    "vespo": VespoOptions, "The log-probability, weighted by a smooth function of the ratio of the reply (VESPO). arXiv:2602.10693";
+    "dppo": DppoOptions, "The log-probability, weighted by the ratio, within a distance of the probability (DPPO). arXiv:2602.04879";
+    "dro": DroOptions, "The log-probability, and a quadratic pull towards the sampling policy (DRO). arXiv:2405.19107";
+    "reinforce": ReinforceOptions, "The log-probability, without a ratio (REINFORCE, GPG). arXiv:2504.02546";
 }

@@ -31,12 +31,18 @@ pub struct StepSamples {
 pub struct EstimatorRecord {
     /// `group`, `pair`, `critic`, `mixer`, or the name of a declared estimator. The settings below are those of `group`.
     pub estimator: String,
-    /// Baseline of a group: `mean`, `leave_one_out`, `second_best` or `none`.
+    /// Baseline of a group: `mean`, `leave_one_out`, `second_best`, `length_weighted` or `none`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub baseline: String,
     /// True if advantages are divided by the deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalize_std: Option<bool>,
+    /// True if advantages are divided by the mean of the group.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub normalize_mean: bool,
+    /// Factor that makes up for groups without spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flat_factor: Option<f64>,
     /// Addend of the deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f64>,
@@ -84,6 +90,9 @@ pub struct GroupRecord {
     pub deviation: f64,
     /// True if the units differ by more than rounding.
     pub spread: bool,
+    /// Baseline of the group, if it is not the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<f64>,
 }
 
 /// A turn that was trained on.
@@ -146,6 +155,10 @@ enum Line {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
 }
@@ -228,6 +241,7 @@ impl StepSamples {
             }
             "none" => unit,
             "mean" => unit - group.mean,
+            "length_weighted" => unit - group.baseline.unwrap_or(group.mean),
             "second_best" => self.lead(group, unit)?,
             _ => return None,
         };
@@ -241,7 +255,7 @@ impl StepSamples {
         };
         let relative = match deviation {
             _ if alone && singleton == "zero" => 0.0,
-            None => centered,
+            None => self.rescaled(group, centered),
             Some(deviation) => centered / (deviation + eps.unwrap_or(0.0)),
         };
         let advantage = sample
@@ -255,6 +269,13 @@ impl StepSamples {
             }
         };
         Some(AdvantageTerms { unit, centered, deviation, relative, advantage })
+    }
+
+    /// Returns a value that no deviation divides with the other scales of its group.
+    fn rescaled(&self, group: &GroupRecord, centered: f64) -> f64 {
+        let divisor = if self.estimator.normalize_mean { group.mean } else { 1.0 };
+        let scaled = if divisor > 0.0 { centered / divisor } else { 0.0 };
+        scaled * self.estimator.flat_factor.unwrap_or(1.0)
     }
 
     /// Returns the value of the unit of a sample.
@@ -317,6 +338,7 @@ mod tests {
             mean,
             deviation,
             spread: deviation > 0.0,
+            baseline: None,
         };
         let sample = |episode, group, reward, advantage| SampleRecord {
             episode,

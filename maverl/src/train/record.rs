@@ -50,6 +50,7 @@ pub(super) fn record(
     let by = (group_by(by), group_by(deviation_by));
     let terms = estimated.terms;
     let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
+    let of_mean = of_mean.map(|groups| with_baselines(groups, terms));
     let deviation = terms.and_then(|terms| terms.deviation.as_ref());
     let deviation = deviation.map(|(ids, moments)| groups(plan, samples, by.1, ids, moments));
     let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
@@ -59,6 +60,7 @@ pub(super) fn record(
             least_divisor: estimated.least_divisor,
             device: estimated.estimators.device().map(str::to_owned),
             kernel: estimated.estimators.kernel().map(str::to_owned),
+            flat_factor: terms.and_then(|terms| terms.rescale.flat_factor),
             ..estimator(estimated.estimator, &comparison)
         },
         groups: of_mean.unwrap_or_default(),
@@ -73,14 +75,15 @@ fn estimator(name: &str, comparison: &GroupComparison) -> EstimatorRecord {
     if name != "group" {
         return named;
     }
-    let GroupComparison { options, anchor, .. } = comparison;
+    let GroupComparison { options, rescale, anchor, .. } = comparison;
     let singleton = match options.singleton {
         Singleton::Zero => "zero",
         Singleton::Raw => "raw",
     };
     EstimatorRecord {
-        baseline: baseline(options.baseline).to_owned(),
+        baseline: baseline(options.baseline, rescale.length_baseline).to_owned(),
         normalize_std: Some(options.normalize_std),
+        normalize_mean: rescale.normalize_mean,
         eps: Some(options.eps),
         singleton: singleton.to_owned(),
         anchor_weight: anchor.map_or(0.0, |anchor| anchor.weight),
@@ -154,9 +157,18 @@ fn groups(
             mean: moments.mean,
             deviation: moments.std(),
             spread: moments.has_spread(),
+            baseline: None,
         });
     }
     records
+}
+
+/// Adds the baselines of groups, if they are not their means.
+fn with_baselines(mut groups: Vec<GroupRecord>, terms: Option<&Terms>) -> Vec<GroupRecord> {
+    if let Some(baselines) = terms.and_then(|terms| terms.rescale.baselines.as_ref()) {
+        groups.iter_mut().for_each(|group| group.baseline = Some(baselines[group.id]));
+    }
+    groups
 }
 
 /// Returns the record of the tokens of samples, from the columns of each policy's batch; `None` if no batch has any.
@@ -192,8 +204,9 @@ fn group_by(by: GroupBy) -> &'static str {
 }
 
 /// Returns the baseline of groups. Baselines that are known before the step are part of each sample.
-fn baseline(baseline: Baseline) -> &'static str {
+fn baseline(baseline: Baseline, by_length: bool) -> &'static str {
     match baseline {
+        Baseline::Mean if by_length => "length_weighted",
         Baseline::Mean => "mean",
         Baseline::LeaveOneOut => "leave_one_out",
         Baseline::SecondBest => "second_best",
@@ -208,7 +221,9 @@ mod tests {
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{advantages, samples};
-    use crate::config::{self, AdvantagePlan, AnchorPlan, GroupBaseline, GroupPlan, RewardPlan};
+    use crate::config::{
+        self, AdvantagePlan, AnchorPlan, GroupBaseline, GroupPlan, OpoPlan, RewardPlan,
+    };
     use crate::credit::CPU;
 
     /// Checks that the arithmetic of every sample of a step gives its advantage.
@@ -280,6 +295,10 @@ mod tests {
         check("raw singletons", GroupPlan { singleton: config::Singleton::Raw, ..group() });
         let anchor = Some(AnchorPlan { weight: 0.5, ..AnchorPlan::default() });
         check("anchor", GroupPlan { anchor, ..group() });
+        let scaled = GroupPlan { normalize_std: false, normalize_mean: true, ..group() };
+        check("over the mean", GroupPlan { compensate_flat: true, ..scaled });
+        let by = GroupBy::Task;
+        super::tests::check("by length", AdvantagePlan::Opo(OpoPlan { by }), false);
         super::tests::check("whitened", AdvantagePlan::default(), true);
         super::tests::check("reward", AdvantagePlan::Reward(RewardPlan::default()), false);
     }

@@ -142,7 +142,7 @@ impl<'t> Line<'t> {
 
     fn row(&self, divided: &Continuation) -> Result<Row, DemonstrationError> {
         let (prompt, completion) = self.tokenizer.encode_parts(divided)?;
-        Ok(Row { prompt, completion, loss: self.loss, ..Row::default() })
+        Ok(Row { prompt, completion, loss: self.loss.clone(), ..Row::default() })
     }
 
     /// Cuts rows with one prompt that are longer than the context, or refuses them. See [`OverlongText::Truncate`].

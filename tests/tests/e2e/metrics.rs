@@ -87,6 +87,12 @@ fn spans(line: &str) -> Vec<String> {
     line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
+/// Masks of off-policy tokens and replies.
+const MASKS: [&str; 2] = [
+    "algorithm.loss.correction=[\"truncate\", { kind = \"mask\", of = \"max\" }]",
+    "algorithm.loss.off_policy_mask=0.5",
+];
+
 /// Runs in which together every metric occurs: name and settings.
 fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     let with = |more: &[&'static str]| [&["steps=2", "eval.before_and_after=false"], more].concat();
@@ -118,6 +124,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     ];
     vec![
         ("kl", with(&kl)),
+        ("masks", with(&MASKS)),
         ("endpoint", with(&served)),
         ("sequence", with(&sequence)),
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),

@@ -93,7 +93,14 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.loss.surrogate.clip_high", &["0.28"]),
     ("algorithm.loss.kl_in", &["reward"]),
     ("algorithm.loss.surrogate", &["cispo", "{ kind = 'sapo', gate = [1.5, 2.0] }", "clip"]),
-    ("algorithm.loss.correction", &["truncate", "{ kind = 'mask_tokens', cap = 3 }"]),
+    (
+        "algorithm.loss.correction",
+        &[
+            "truncate",
+            "{ kind = 'mask_tokens', cap = 3 }",
+            "[{ kind = 'mask', of = 'mean' }, 'truncate']",
+        ],
+    ),
     ("algorithm.advantage.lambda", &["0.9"]),
     ("algorithm.advantage.epochs", &["5"]),
     ("algorithm.advantage.minibatches", &["2"]),

@@ -84,6 +84,7 @@ fn the_schema_knows_types_ranges_names_and_settings_of_what_is_linked() {
         "[algorithm.advantage]\nkind = \"duo/margin\"\nscale = 2.5",
         "[algorithm.loss.surrogate]\nkind = \"duo/soft\"\nwidth = 0.3",
         "[algorithm.loss]\nsurrogate.clip_high = 0.28\ncorrection = { kind = \"truncate\", cap = 3.0 }",
+        "[[algorithm.loss.correction]]\nkind = \"truncate\"\nhigh = 3.0\n[[algorithm.loss.correction]]\nkind = \"mask\"",
         "[algorithm]\nname = \"ppo\"\nadvantage.trunk = \"shared\"",
         "[algorithm]\nupdate_order = \"fixed\"\nshaping = { kind = \"margin\", weight = 0.1 }",
         "[agents.\"search/verifier\".loss]\nsurrogate = { kind = \"sapo\", gate = [1.0, 1.1] }",

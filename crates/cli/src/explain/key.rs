@@ -290,7 +290,7 @@ algorithm.loss.surrogate.clip_high
 
   type             a finite number above 0
   default          0.2
-  default by kind  clip (0.2), cispo (4.0), cpgd (0.2)
+  default by kind  clip (0.2), cispo (4.0), cpgd (0.2), gmpo (0.4)
   level            agent: every agent and every seat may have its own
   written in       [algorithm.loss.surrogate],
                    [agents.\"TEAM/ROLE\".loss.surrogate],

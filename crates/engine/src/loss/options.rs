@@ -4,11 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::surrogate::{cispo, clipped_surrogate, cpgd, sapo};
-use super::{Clipped, Correction, Kl, PolicyToken, Surrogate};
+use super::{
+    Clipped, Correction, DppoOptions, DroOptions, GmpoOptions, Kl, LossUnit, PolicyReply,
+    PolicyToken, ReinforceOptions, ReplyLoss, Surrogate, VespoOptions,
+};
 use crate::settings::Settings;
 
 /// Coefficients of the policy-gradient loss of a row.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LossOptions {
     /// Surrogate loss of a token.
     pub surrogate: BuiltinSurrogate,
@@ -24,8 +27,23 @@ pub struct LossOptions {
     pub drift_coef: f32,
     /// Coefficient of the entropy bonus.
     pub entropy_coef: f32,
-    /// Correction of differences between the log-probs of sampler and trainer.
-    pub correction: Correction,
+    /// Corrections of differences between the log-probs of sampler and trainer; their weights are multiplied.
+    pub correction: Vec<Correction>,
+    /// Mean of `logp_sampler − logp` over a row, above which its tokens with a negative advantage have no surrogate; 0 masks
+    /// none.
+    pub off_policy_mask: f64,
+}
+
+impl LossOptions {
+    /// Returns true if any correction has an effect.
+    pub(crate) fn is_corrected(&self) -> bool {
+        self.correction.iter().any(|correction| *correction != Correction::None)
+    }
+
+    /// Returns true if a correction is a mask that may keep the ratio.
+    pub(crate) fn has_mask(&self) -> bool {
+        self.correction.iter().any(|correction| matches!(correction, Correction::Mask(_)))
+    }
 }
 
 impl Default for LossOptions {
@@ -39,7 +57,8 @@ impl Default for LossOptions {
             kl_corrected: false,
             drift_coef: 0.0,
             entropy_coef: 0.0,
-            correction: Correction::None,
+            correction: Vec::new(),
+            off_policy_mask: 0.0,
         }
     }
 }
@@ -55,6 +74,8 @@ pub enum Ratio {
     Sequence,
     /// The whole reply: the product over its tokens (RLOO).
     Product,
+    /// The whole reply, as with `Sequence`; each token has its own advantage and gradient (GSPO-token).
+    SequenceToken,
 }
 
 /// Surrogates of this crate, with their parameters.
@@ -69,6 +90,16 @@ pub enum BuiltinSurrogate {
     Sapo(SapoOptions),
     /// [`cpgd`]: the clipped log-ratio.
     Cpgd(CpgdOptions),
+    /// [`gmpo`](super::gmpo): the geometric mean of clipped ratios.
+    Gmpo(GmpoOptions),
+    /// [`vespo`](super::vespo): the log-probability, weighted by a smooth function of the reply's ratio.
+    Vespo(VespoOptions),
+    /// [`dppo`](super::dppo): the log-probability, weighted by the ratio, within a distance of probabilities.
+    Dppo(DppoOptions),
+    /// [`dro`](super::dro): the log-probability, and a quadratic pull.
+    Dro(DroOptions),
+    /// [`reinforce`](super::reinforce): the log-probability.
+    Reinforce(ReinforceOptions),
 }
 
 impl Default for BuiltinSurrogate {
@@ -85,18 +116,26 @@ impl BuiltinSurrogate {
             Self::Cispo(options) => options,
             Self::Sapo(options) => options,
             Self::Cpgd(options) => options,
+            Self::Gmpo(options) => options,
+            Self::Vespo(options) => options,
+            Self::Dppo(options) => options,
+            Self::Dro(options) => options,
+            Self::Reinforce(options) => options,
         }
     }
 }
 
 impl Surrogate for BuiltinSurrogate {
     fn loss(&self, token: &PolicyToken) -> Clipped {
-        match self {
-            Self::Clip(options) => options.loss(token),
-            Self::Cispo(options) => options.loss(token),
-            Self::Sapo(options) => options.loss(token),
-            Self::Cpgd(options) => options.loss(token),
-        }
+        self.surrogate().loss(token)
+    }
+
+    fn reply(&self, reply: &PolicyReply<'_>, slopes: &mut [f64]) -> ReplyLoss {
+        self.surrogate().reply(reply, slopes)
+    }
+
+    fn unit(&self) -> LossUnit {
+        self.surrogate().unit()
     }
 
     fn ratio_bounds(&self) -> Option<[f64; 2]> {

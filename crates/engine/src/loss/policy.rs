@@ -2,9 +2,7 @@
 
 use std::ops::AddAssign;
 
-use super::{
-    Clip, LossOptions, PolicyToken, Ratio, Surrogate, Term, importance_corrected, kl, policy_drift,
-};
+use super::{LossOptions, PolicyReply, Surrogate, Term, importance_corrected, kl, policy_drift};
 
 /// Token values of one row. All slices are `[T]`.
 #[derive(Debug, Clone, Copy)]
@@ -13,8 +11,10 @@ pub struct RowTokens<'a> {
     pub logp: &'a [f32],
     /// Current entropies of the token distributions.
     pub entropy: &'a [f32],
-    /// Log-probs at sampling.
+    /// Log-probs at sampling; those of the trainer before its update, if the row is corrected.
     pub old: &'a [f32],
+    /// Log-probs of the sampler, if `old` has those of the trainer.
+    pub sampler: Option<&'a [f32]>,
     /// Log-probs under the reference; present only if the row has a KL term.
     pub reference: Option<&'a [f32]>,
     /// Weight of each token: [`token_weights`](super::token_weights).
@@ -42,6 +42,8 @@ pub struct PolicyLoss {
     pub clipped: [u64; 3],
     /// k1 of the KL from the sampling policy, `Σ (logp_old − logp)`.
     pub ppo_kl: f64,
+    /// Number of tokens without a surrogate, because their row is off policy.
+    pub masked: u64,
 }
 
 impl AddAssign for PolicyLoss {
@@ -53,6 +55,7 @@ impl AddAssign for PolicyLoss {
         self.tokens += other.tokens;
         self.kl_tokens += other.kl_tokens;
         self.ppo_kl += other.ppo_kl;
+        self.masked += other.masked;
         for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
             *ours += theirs;
         }
@@ -61,14 +64,14 @@ impl AddAssign for PolicyLoss {
 
 /// Computes the policy-gradient loss of one row. Adds its derivatives by `logp [T]` and by `entropy [T]`.
 ///
+/// `surrogate` is that of `options`, or another one; [`PolicyReply::token_losses`] has the ratios. With
+/// `options.off_policy_mask`:
+///
 /// ```text
-/// ratio token      log ρₜ = logpₜ − logp_oldₜ
-/// ratio sequence   log ρ  = mean over the row                GSPO, 2507.18071 eq. 7
-/// ratio product    log ρ  = sum over the row                 RLOO, 2402.14740 §2
+/// surrogate of token t = 0        if Aₜ < 0 and mean(logp_sampler − logp) > off_policy_mask
 /// ```
 ///
-/// `surrogate` is that of `options`, or another one. A ratio of the whole row gives every token the same surrogate, of
-/// the mean advantage, and its derivative reaches every token.
+/// DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556) eq. 9.
 ///
 /// # Panics
 ///
@@ -90,7 +93,7 @@ pub fn policy_gradient(
     ];
     assert!(lengths.iter().all(|&len| len == n), "policy_gradient: {lengths:?} for {n} tokens");
     let mut sums = PolicyLoss { tokens: n as u64, ..PolicyLoss::default() };
-    surrogates(row, advantages, (options.ratio, surrogate), d_logp, &mut sums);
+    surrogates(row, advantages, (options, surrogate), d_logp, &mut sums);
     for t in 0..n {
         let weight = f64::from(row.weights[t]);
         let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
@@ -153,50 +156,41 @@ fn divergence(options: &LossOptions, logp: f64, reference: f64, log_ratio: f64) 
     if options.kl_corrected { importance_corrected(kl, log_ratio) } else { kl }
 }
 
-/// Computes the surrogates of a row, at the level of its ratio.
+/// Computes the surrogates of a row.
 fn surrogates(
     row: &RowTokens<'_>,
     advantages: &[f32],
-    (ratio, surrogate): (Ratio, &dyn Surrogate),
+    (options, surrogate): (&LossOptions, &dyn Surrogate),
     d_logp: &mut [f32],
     sums: &mut PolicyLoss,
 ) {
-    let n = row.logp.len();
-    if ratio == Ratio::Token {
-        for (t, d_logp) in d_logp.iter_mut().enumerate() {
-            let advantage = f64::from(advantages[t]);
-            let (logp, log_ratio) = (f64::from(row.logp[t]), log_ratio(row, t));
-            let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
-            let weight = f64::from(row.weights[t]);
-            *d_logp += (weight * found.term.grad) as f32;
-            sums.surrogate += weight * found.term.value;
-            sums.count(found.clip, 1);
+    let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let (logp, advantages, mut weights) = (wide(row.logp), wide(advantages), wide(row.weights));
+    let log_ratios: Vec<f64> = (0..logp.len()).map(|t| log_ratio(row, t)).collect();
+    if options.off_policy_mask > 0.0 && sampler_gap(row) > options.off_policy_mask {
+        for (weight, _) in weights.iter_mut().zip(&advantages).filter(|(_, a)| **a < 0.0) {
+            *weight = 0.0;
+            sums.masked += 1;
         }
-        return;
     }
-    let share = if ratio == Ratio::Sequence { 1.0 / n.max(1) as f64 } else { 1.0 };
-    let logp = share * row.logp.iter().map(|&logp| f64::from(logp)).sum::<f64>();
-    let log_ratio = share * (0..n).map(|t| log_ratio(row, t)).sum::<f64>();
-    // If all tokens have the same advantage, the mean is that advantage, without rounding.
-    let first = advantages.first().copied().unwrap_or(0.0);
-    let above: f64 = advantages.iter().map(|&a| f64::from(a) - f64::from(first)).sum();
-    let advantage = f64::from(first) + above / n.max(1) as f64;
-    let found = surrogate.loss(&PolicyToken { logp, log_ratio, advantage });
-    let weight: f64 = row.weights.iter().map(|&weight| f64::from(weight)).sum();
-    for d in d_logp {
-        *d += (weight * found.term.grad * share) as f32;
+    let reply = PolicyReply {
+        ratio: options.ratio,
+        ..PolicyReply::new(&logp, &log_ratios, &advantages, &weights)
+    };
+    let mut slopes = vec![0.0; logp.len()];
+    let found = surrogate.reply(&reply, &mut slopes);
+    for (d_logp, slope) in d_logp.iter_mut().zip(&slopes) {
+        *d_logp += *slope as f32;
     }
-    sums.surrogate += weight * found.term.value;
-    sums.count(found.clip, n as u64);
+    sums.surrogate += found.value;
+    for (ours, theirs) in sums.clipped.iter_mut().zip(found.clipped) {
+        *ours += theirs;
+    }
 }
 
-impl PolicyLoss {
-    fn count(&mut self, clip: Option<Clip>, tokens: u64) {
-        match clip {
-            Some(Clip::Low) => self.clipped[0] += tokens,
-            Some(Clip::High) => self.clipped[1] += tokens,
-            Some(Clip::Dual) => self.clipped[2] += tokens,
-            None => {}
-        }
-    }
+/// Returns the mean of `logp_sampler − logp` over a row.
+fn sampler_gap(row: &RowTokens<'_>) -> f64 {
+    let sampler = row.sampler.unwrap_or(row.old).iter().zip(row.logp);
+    let gap: f64 = sampler.map(|(sampler, logp)| f64::from(*sampler) - f64::from(*logp)).sum();
+    gap / row.logp.len().max(1) as f64
 }

@@ -3,7 +3,7 @@
 #[path = "../../../../tests/fixtures/rl_math.rs"]
 mod rl_math;
 
-pub(crate) use rl_math::{assert_close, matrix, numbers, rl_math};
+pub(crate) use rl_math::{assert_close, learning, matrix, numbers, rl_math};
 
 /// Computes the derivative of `f` at `x` by central differences.
 pub(crate) fn central(f: impl Fn(f64) -> f64, x: f64) -> f64 {

@@ -6,26 +6,36 @@ use serde_json::Value;
 use super::testing::{assert_close, central, matrix, numbers, rl_math};
 use super::*;
 
+mod learning;
+
 /// Rows of the golden vectors of Dr. MAS: A = +1 for three tokens, −1 for two.
 const OLD: [f64; 5] = [-1.0, -2.0, -0.5, -1.0, -1.0];
 const NEW: [f64; 5] = [-0.7, -2.5, -0.5, -3.0, 0.3];
-const GOLDEN: LossOptions = LossOptions { surrogate: clip(0.2, 0.28, 3.0), ..LOSS };
-const LOSS: LossOptions = LossOptions {
-    surrogate: clip(0.2, 0.2, 3.0),
-    ratio: Ratio::Token,
-    kl_coef: 0.0,
-    kl: Kl::K3,
-    kl_corrected: false,
-    drift_coef: 0.0,
-    entropy_coef: 0.0,
-    correction: Correction::None,
-};
-const SURROGATES: [BuiltinSurrogate; 4] = [
+/// Returns the loss of the golden vectors of Dr. MAS.
+fn golden_loss() -> LossOptions {
+    LossOptions { surrogate: clip(0.2, 0.28, 3.0), ..LossOptions::default() }
+}
+
+/// Returns the clipped surrogate alone.
+fn plain_loss() -> LossOptions {
+    LossOptions { surrogate: clip(0.2, 0.2, 3.0), ..LossOptions::default() }
+}
+const SURROGATES: [BuiltinSurrogate; 10] = [
     clip(0.2, 0.2, 3.0),
     BuiltinSurrogate::Cispo(CispoOptions { clip_high: 0.2 }),
     BuiltinSurrogate::Sapo(SapoOptions { gate: (1.0, 1.05) }),
     BuiltinSurrogate::Cpgd(CpgdOptions { clip_low: 0.2, clip_high: 0.2 }),
+    BuiltinSurrogate::Gmpo(GmpoOptions { clip_low: 0.4, clip_high: 0.4 }),
+    BuiltinSurrogate::Vespo(VespoOptions { k: (2.0, 3.0), lambda: (3.0, 2.0) }),
+    dppo_by(Divergence::Tv),
+    dppo_by(Divergence::Kl),
+    BuiltinSurrogate::Dro(DroOptions { pull_coef: 0.1 }),
+    BuiltinSurrogate::Reinforce(ReinforceOptions {}),
 ];
+
+const fn dppo_by(by: Divergence) -> BuiltinSurrogate {
+    BuiltinSurrogate::Dppo(DppoOptions { by, low: None, high: None })
+}
 
 const fn clip(clip_low: f64, clip_high: f64, clip_dual: f64) -> BuiltinSurrogate {
     BuiltinSurrogate::Clip(ClipOptions { clip_low, clip_high, clip_dual })
@@ -93,6 +103,7 @@ impl Rows {
                 logp: &logp,
                 entropy: &entropy,
                 old: &old,
+                sampler: None,
                 reference: reference.as_deref(),
                 weights: &weights[at..at + n],
                 share: 1.0 / weights.len() as f64,
@@ -125,17 +136,17 @@ fn the_surrogate_agrees_with_the_reference_in_every_aggregation() {
         (Aggregation::SequenceSum, 0.456735),
         (Aggregation::SequenceMean, 0.468912),
     ] {
-        let found = rows.loss(&GOLDEN, aggregation, 0);
+        let found = rows.loss(&golden_loss(), aggregation, 0);
         assert_close(&format!("{aggregation:?}"), &[found.sums.loss], &[want], 1e-6);
     }
     // Dr. MAS divides the sum of rows by the padded width; here that is the mean of rows over the longest.
-    let constant = rows.loss(&GOLDEN, Aggregation::Constant, 3).sums.loss;
+    let constant = rows.loss(&golden_loss(), Aggregation::Constant, 3).sums.loss;
     assert_close("sum-norm", &[2.0 * constant], &[0.30449], 1e-5);
 }
 
 #[test]
 fn clip_statistics_agree_with_the_reference() {
-    let sums = Rows::golden().loss(&GOLDEN, Aggregation::TokenMean, 0).sums;
+    let sums = Rows::golden().loss(&golden_loss(), Aggregation::TokenMean, 0).sums;
     assert_eq!((sums.tokens, sums.clipped), (5, [1, 1, 1])); // clipfrac 0.4, lower 0.2
     assert_close("ppo_kl", &[sums.ppo_kl / 5.0], &[0.18], 1e-6);
     let mut twice = sums;
@@ -146,7 +157,7 @@ fn clip_statistics_agree_with_the_reference() {
 
 #[test]
 fn no_gradient_beyond_a_clip() {
-    let found = Rows::golden().loss(&GOLDEN, Aggregation::SequenceSum, 0);
+    let found = Rows::golden().loss(&golden_loss(), Aggregation::SequenceSum, 0);
     let want = [0.0, -(-0.5_f64).exp() / 2.0, -0.5, 0.0, 0.0];
     assert_close("d_logp", &found.d_logp, &want, 1e-7);
 }
@@ -160,7 +171,7 @@ fn on_policy_every_surrogate_has_the_gradient_of_reinforce() {
         ..Rows::default()
     };
     for surrogate in SURROGATES {
-        let options = LossOptions { surrogate, ..LOSS };
+        let options = LossOptions { surrogate, ..plain_loss() };
         let found = rows.loss(&options, Aggregation::SequenceSum, 0);
         let want = [-0.5, -0.5, 0.5 / 3.0, 0.0];
         assert_close(&format!("{surrogate:?}"), &found.d_logp, &want, 1e-7);
@@ -179,7 +190,7 @@ fn a_ratio_that_overflows_has_no_nan() {
                 kl_coef: 0.1,
                 kl_corrected: corrected,
                 drift_coef: 0.1,
-                ..LOSS
+                ..plain_loss()
             };
             let rows = Rows {
                 logp: vec![vec![0.0; 2], vec![0.0; 2]],
@@ -199,7 +210,7 @@ fn a_ratio_that_overflows_has_no_nan() {
         old: vec![vec![-1e4; 3], vec![-1e4; 2]],
         ..rows
     };
-    let found = far.loss(&LOSS, Aggregation::SequenceMean, 0);
+    let found = far.loss(&plain_loss(), Aggregation::SequenceMean, 0);
     assert_eq!(found.d_logp, [0.0; 5]);
     assert_close("clipped", &[found.sums.loss], &[(-1.2 + 3.0) / 2.0], 1e-6);
 }
@@ -207,7 +218,7 @@ fn a_ratio_that_overflows_has_no_nan() {
 #[test]
 fn a_log_prob_that_is_no_number_makes_the_loss_none() {
     for surrogate in SURROGATES {
-        for ratio in [Ratio::Token, Ratio::Sequence, Ratio::Product] {
+        for ratio in [Ratio::Token, Ratio::Sequence, Ratio::Product, Ratio::SequenceToken] {
             for advantage in [1.0, -1.0] {
                 let rows = Rows {
                     logp: vec![vec![-1.0, f64::NAN]],
@@ -215,7 +226,7 @@ fn a_log_prob_that_is_no_number_makes_the_loss_none() {
                     advantages: vec![advantage],
                     ..Rows::default()
                 };
-                let options = LossOptions { surrogate, ratio, ..LOSS };
+                let options = LossOptions { surrogate, ratio, ..plain_loss() };
                 let found = rows.loss(&options, Aggregation::TokenMean, 0);
                 assert!(found.sums.loss.is_nan(), "{surrogate:?} {ratio:?}");
             }
@@ -231,7 +242,7 @@ fn parts(params: &Value) -> (LossOptions, Aggregation) {
         surrogate: clip(number("epsilon_low", 0.2), high, number("delta", 1e30)),
         kl_coef: number("beta", 0.0) as f32,
         kl_corrected: params["use_bias_correction_kl"].as_bool().unwrap_or(false),
-        ..LOSS
+        ..plain_loss()
     };
     if params["importance_sampling_level"] == "sequence" {
         options.ratio = Ratio::Sequence;
@@ -300,7 +311,7 @@ fn the_entropy_bonus_agrees_with_trl_which_averages_it_over_tokens() {
     let surrogate = rows.loss(&parts(&case["params"]).0, Aggregation::SequenceMean, 0);
     let entropy_coef = case["params"]["entropy_coef"].as_f64().unwrap() as f32;
     let idle = Rows { advantages: vec![0.0; rows.logp.len()], ..rows };
-    let bonus = idle.loss(&LossOptions { entropy_coef, ..LOSS }, Aggregation::TokenMean, 0);
+    let bonus = idle.loss(&LossOptions { entropy_coef, ..plain_loss() }, Aggregation::TokenMean, 0);
     let want = case["outputs"]["loss"].as_f64().unwrap();
     assert_close(name, &[surrogate.sums.loss + bonus.sums.loss], &[want], 1e-6);
     let want = packed(&matrix(&case["outputs"]["d_loss/d_entropies"]), &idle.lengths());
@@ -319,7 +330,7 @@ fn the_loss_of_rloo_agrees_with_trl() {
         .map(|(sum, n)| (0..n).map(|t| if t == 0 { sum } else { 0.0 }).collect())
         .collect();
     let surrogate = clip(0.2, 0.2, 1e30);
-    let options = LossOptions { ratio: Ratio::Product, surrogate, ..LOSS };
+    let options = LossOptions { ratio: Ratio::Product, surrogate, ..plain_loss() };
     let found = rows.loss(&options, Aggregation::SequenceMean, 0);
     assert_close(name, &[found.sums.loss], &[case["outputs"]["loss"].as_f64().unwrap()], 1e-6);
     let want = packed(&matrix(&case["outputs"]["d_loss/d_logps"]), &rows.lengths());
@@ -543,10 +554,10 @@ fn a_weight_without_gradient_has_none() {
 #[test]
 fn off_policy_tokens_count_less_or_not_at_all() {
     let (trainer, rollout) = ([-1.0, -1.0, -3.0], [-1.0, -2.0, -1.0]);
-    let of = |correction| correction_weights(correction, &trainer, &rollout);
-    let truncate = Correction::Truncate(TruncateOptions { cap: 2.0 });
+    let of = |correction| correction_weights(&[correction], &trainer, &rollout);
+    let truncate = Correction::Truncate(TruncateOptions::default());
     assert_close("truncate", &of(truncate), &[1.0, 2.0, (-2.0_f64).exp()], 1e-12);
-    let mask = |cap| MaskOptions { cap };
+    let mask = |cap| CapOptions { cap };
     assert_eq!(of(Correction::MaskTokens(mask(2.0))), [1.0, 0.0, 0.0]);
     assert_eq!(of(Correction::MaskSequences(mask(2.0))), [1.0; 3]);
     assert_eq!(of(Correction::MaskSequences(mask(1.1))), [0.0; 3]);
@@ -560,6 +571,7 @@ fn the_loss_of_supervised_rows_is_the_weighted_log_likelihood() {
         logp: &logp,
         entropy: &entropy,
         old: &[],
+        sampler: None,
         reference: None,
         weights: &weights,
         share: 0.5,
@@ -620,7 +632,7 @@ fn what_is_not_a_number_never_becomes_one() {
     }
     assert!(policy_drift(nan).value.is_nan());
     let truncate = Correction::Truncate(TruncateOptions::default());
-    assert!(correction_weights(truncate, &[f32::NAN], &[0.0])[0].is_nan());
+    assert!(correction_weights(&[truncate], &[f32::NAN], &[0.0])[0].is_nan());
 }
 
 #[test]

@@ -1,14 +1,29 @@
 //! Loss of a token: the trait of surrogates, and its values.
 
-/// A surrogate: the loss of a token for its advantage.
+use super::{PolicyReply, ReplyLoss};
+
+/// A surrogate: the loss of a token for its advantage, or with [`reply`](Self::reply) that of a whole reply.
 ///
-/// With a [`Ratio`](super::Ratio) of the whole row it is called once for each row, with the mean or the sum over its
+/// With a [`Ratio`](super::Ratio) of the whole row, `loss` is called once for each row, with the mean or the sum over its
 /// tokens. In `maverl`, `#[surrogate]` declares one.
 pub trait Surrogate: Send + Sync + 'static {
     /// Loss and derivative with respect to `logp`.
     ///
     /// `log_ratio = logp − logp_old` moves with `logp`, one to one; everything else is constant.
     fn loss(&self, token: &PolicyToken) -> Clipped;
+
+    /// Computes the weighted loss of a reply, `Σ wₜ · Lₜ`, and writes its derivative by each log-prob to `slopes [T]`.
+    ///
+    /// The default calls [`loss`](Self::loss) at the level of the reply's ratio ([`PolicyReply::token_losses`]). `slopes` has an
+    /// element for each token.
+    fn reply(&self, reply: &PolicyReply<'_>, slopes: &mut [f64]) -> ReplyLoss {
+        reply.token_losses(&|token| self.loss(token), slopes)
+    }
+
+    /// Returns what the aggregation counts: tokens, or with a loss that has one value for a reply, replies.
+    fn unit(&self) -> LossUnit {
+        LossUnit::Token
+    }
 
     /// Returns the bounds of the ratio beyond which a token has no gradient, the lower one for negative advantages and the
     /// upper one for positive ones. The viewer shows them. `None` if the surrogate does not clip the ratio.
@@ -20,6 +35,16 @@ pub trait Surrogate: Send + Sync + 'static {
     fn needs_token_ratio(&self) -> bool {
         false
     }
+}
+
+/// Unit that an aggregation counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LossUnit {
+    /// Tokens, by the [`Aggregation`](super::Aggregation) of the batch.
+    #[default]
+    Token,
+    /// Replies: their mean, whatever the aggregation.
+    Reply,
 }
 
 /// A token, or with a ratio of the whole reply a reply, whose loss a [`Surrogate`] computes.

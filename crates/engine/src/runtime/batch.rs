@@ -17,12 +17,16 @@ pub struct Row {
     pub completion: Vec<u32>,
     /// Log-probs at rollout, one per completion token; empty in SFT.
     pub logprobs: Vec<f32>,
+    /// Log-probs of the sampler, where a correction has put those of the trainer into `logprobs`; else empty.
+    pub sampler: Vec<f32>,
     /// Advantage of each completion token; empty in SFT.
     pub advantages: Vec<f32>,
     /// Temperature of the log-probs (1 for a greedy reply).
     pub temperature: f32,
     /// Weight of each token, in addition to [`Batch::aggregation`]; empty means 1 each.
     pub weights: Vec<f32>,
+    /// True if the row is not trained on, and no aggregation counts it.
+    pub skipped: bool,
     /// Coefficients of the loss.
     pub loss: LossOptions,
 }
@@ -34,9 +38,11 @@ impl Default for Row {
             prompt: Vec::new(),
             completion: Vec::new(),
             logprobs: Vec::new(),
+            sampler: Vec::new(),
             advantages: Vec::new(),
             temperature: 1.0,
             weights: Vec::new(),
+            skipped: false,
             loss: LossOptions::default(),
         }
     }
@@ -151,6 +157,17 @@ impl Batch {
         let sizes = self.pairs.iter().flatten().map(|&rows| rows as u64);
         let pairs = sizes.fold(mix_word(0, self.lr.to_bits()), mix_word);
         self.rows.iter().fold(pairs, |hash, row| row.mixed_into(hash))
+    }
+
+    /// Returns the rows that are trained on.
+    pub fn trained_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| !row.skipped)
+    }
+
+    /// Returns the surrogate of a row.
+    pub(super) fn surrogate_of<'s>(&'s self, row: &'s Row) -> &'s dyn Surrogate {
+        let declared = self.surrogate.as_ref().map(|declared| &*declared.value);
+        declared.unwrap_or(&row.loss.surrogate)
     }
 
     /// Returns the number of rows of each unit: a row, or a pair of replies. Minibatches consist of whole units.

@@ -219,7 +219,7 @@ mod tests {
             advantages: vec![1.0; completion.len()],
             temperature: 0.7,
             loss: LossOptions::default(),
-            weights: Vec::new(),
+            ..Row::default()
         }
     }
 

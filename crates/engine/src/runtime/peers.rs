@@ -216,9 +216,10 @@ impl Peers {
 
     /// Adds the sums of all ranks over the rows of a loss.
     pub(crate) fn policy_loss(&self, own: PolicyLoss) -> Result<PolicyLoss, ModelError> {
-        let PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl } = own;
+        let PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl, masked } =
+            own;
         let [low, high, dual] = clipped;
-        let counts = [tokens, kl_tokens, low, high, dual].map(|count| count as f64);
+        let counts = [tokens, kl_tokens, low, high, dual, masked].map(|count| count as f64);
         let numbers = [&[loss, surrogate, kl, entropy, ppo_kl][..], &counts].concat();
         let mut sum = PolicyLoss::default();
         for of in self.numbers(&numbers)? {
@@ -226,9 +227,19 @@ impl Peers {
                 continue;
             };
             let counts: Vec<u64> = counts.iter().map(|&count| count as u64).collect();
-            let &[tokens, kl_tokens, low, high, dual] = counts.as_slice() else { continue };
+            let &[tokens, kl_tokens, low, high, dual, masked] = counts.as_slice() else { continue };
             let clipped = [low, high, dual];
-            sum += PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl };
+            sum += PolicyLoss {
+                loss,
+                surrogate,
+                kl,
+                entropy,
+                tokens,
+                kl_tokens,
+                clipped,
+                ppo_kl,
+                masked,
+            };
         }
         Ok(sum)
     }

@@ -34,6 +34,10 @@ pub struct UpdateStats {
     pub mismatch_max: f64,
     /// Mean weight of a token, if the mismatch of the sampler's log-probs is corrected.
     pub correction_mean: Option<f64>,
+    /// Share of tokens with a weight above 0, if a correction is a [`Mask`](crate::loss::Correction::Mask).
+    pub correction_kept: Option<f64>,
+    /// Share of tokens without a surrogate because their row is off policy, if a row has such a mask.
+    pub off_policy_masked: Option<f64>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.

@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::files::ModelSource;
-use crate::loss::{Aggregation, Correction, MaskOptions, PreferenceOptions, TruncateOptions};
+use crate::loss::{
+    Aggregation, BuiltinSurrogate, CapOptions, Correction, GmpoOptions, MaskOptions,
+    PreferenceOptions, TruncateOptions,
+};
 
 /// Worker groups and options of a runtime.
 struct Setup {
@@ -463,7 +466,7 @@ async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
             let done = policy.generate(request(i)).await.unwrap();
             let mut row = row(&done, request(i).prompt, 1.0);
             row.logprobs.iter_mut().for_each(|logp| *logp -= noise);
-            row.loss.correction = correction;
+            row.loss.correction = vec![correction];
             rows.push(row);
         }
         policy.update(batch(rows)).await.unwrap()
@@ -474,7 +477,7 @@ async fn log_probs_the_sampler_got_wrong_are_corrected_for() {
     assert!((cut.grad_norm / plain.grad_norm - 2.0).abs() < 1e-3, "{cut:?}");
     assert!((cut.correction_mean.unwrap() - 2.0).abs() < 1e-5);
     assert!((cut.mismatch_mean - 1.0).abs() < 1e-5, "the mismatch is told all the same");
-    let mask = MaskOptions::default();
+    let mask = CapOptions::default();
     for masked in [Correction::MaskTokens(mask), Correction::MaskSequences(mask)] {
         let stats = norm(masked, 1.0).await;
         assert_eq!((stats.grad_norm, stats.correction_mean), (0.0, Some(0.0)));
@@ -548,4 +551,78 @@ fn two_policies_of_one_name_are_refused() {
     let setup = setup(&["p", "p"]);
     let error = Runtime::start(&setup.workers, &setup.options).err().unwrap();
     assert!(matches!(error, RuntimeError::Duplicate { .. }), "{error}");
+}
+
+/// Returns rows with advantages of both signs, and the update with one of their losses.
+async fn updated_with(change: impl Fn(&mut Batch)) -> crate::runtime::UpdateStats {
+    let runtime = setup(&["p"]).start();
+    let policy = runtime.policies()[0].clone();
+    let mut rows = Vec::new();
+    for i in 0..6 {
+        let done = policy.generate(request(i)).await.unwrap();
+        rows.push(row(&done, request(i).prompt, 1.0 - i as f32 * 0.4));
+    }
+    let mut batch = batch(rows);
+    change(&mut batch);
+    policy.update(batch).await.unwrap()
+}
+
+#[tokio::test]
+async fn skipped_rows_change_neither_the_loss_nor_any_count() {
+    for aggregation in [
+        Aggregation::TokenMean,
+        Aggregation::SequenceMean,
+        Aggregation::SequenceSum,
+        Aggregation::Constant,
+    ] {
+        let without = updated_with(|batch| {
+            batch.aggregation = aggregation;
+            batch.rows.remove(2);
+        });
+        let skipped = updated_with(|batch| {
+            batch.aggregation = aggregation;
+            batch.rows[2].skipped = true;
+        });
+        let (without, skipped) = (without.await, skipped.await);
+        assert_eq!((without.rows, without.tokens), (skipped.rows, skipped.tokens));
+        assert_eq!((without.loss, without.entropy), (skipped.loss, skipped.entropy));
+        let same = (without.grad_norm - skipped.grad_norm).abs() < 1e-5 * without.grad_norm;
+        assert!(same, "{without:?} {skipped:?}");
+    }
+    let none = updated_with(|batch| batch.rows.iter_mut().for_each(|row| row.skipped = true));
+    assert_eq!(none.await.optimizer_steps, 0);
+}
+
+#[tokio::test]
+async fn on_policy_the_mean_over_replies_is_that_of_the_sequence_mean() {
+    let surrogate = BuiltinSurrogate::Gmpo(GmpoOptions::default());
+    let norms = [Aggregation::TokenMean, Aggregation::SequenceSum].map(|aggregation| {
+        updated_with(move |batch| {
+            batch.aggregation = aggregation;
+            batch.rows.iter_mut().for_each(|row| row.loss.surrogate = surrogate);
+        })
+    });
+    let want = updated_with(|batch| batch.aggregation = Aggregation::SequenceMean).await;
+    for stats in norms {
+        let stats = stats.await;
+        let same = (stats.grad_norm - want.grad_norm).abs() < 1e-5 * want.grad_norm;
+        assert!(same, "{stats:?} {want:?}");
+    }
+}
+
+#[tokio::test]
+async fn masks_report_what_they_keep() {
+    let stats = updated_with(|batch| {
+        for row in &mut batch.rows {
+            row.logprobs.iter_mut().for_each(|logp| *logp += 1.0);
+            row.loss.correction = vec![Correction::Mask(MaskOptions::default())];
+            row.loss.off_policy_mask = 0.5;
+        }
+    });
+    let stats = stats.await;
+    assert_eq!((stats.correction_mean, stats.correction_kept), (Some(0.0), Some(0.0)));
+    let masked = stats.off_policy_masked.unwrap();
+    assert!(masked > 0.0 && masked < 1.0, "tokens with a negative advantage: {masked}");
+    let plain = updated_with(|_| {}).await;
+    assert_eq!((plain.correction_kept, plain.off_policy_masked), (None, None));
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::loss::{self, RowTokens};
+use crate::loss::{self, Aggregation, LossUnit, RowTokens};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
@@ -97,7 +97,7 @@ impl<O: Backend> Trainer<O> {
             let before = totals.policy;
             for part in 0..batch.minibatches {
                 let rows = batch.minibatch(&rows, part);
-                if rows.is_empty() {
+                if rows.iter().all(|row| row.skipped) {
                     continue;
                 }
                 if let Some(recorder) = &mut totals.recorder {
@@ -284,6 +284,7 @@ fn lengths<'r>(rows: &'r [&Row]) -> impl Iterator<Item = usize> + use<'r> {
 /// Returns the number of tokens of a row that are not trained on.
 fn masked_tokens(batch: &Batch, row: &Row) -> usize {
     match batch.objective {
+        _ if row.skipped => row.completion.len(),
         Objective::Supervised => row.weights.iter().filter(|&&weight| weight == 0.0).count(),
         Objective::PolicyGradient | Objective::Preference(_) => 0,
     }
@@ -293,15 +294,26 @@ fn completion_tokens(rows: &[&Row]) -> usize {
     rows.iter().map(|row| row.completion.len()).sum()
 }
 
-/// Returns the packed weight of each token: the aggregation over all rows, times the rows' own weights.
+/// Returns the packed weight of each token: the aggregation over all rows that are trained on, times the rows' own weights.
 fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
-    let lengths: Vec<usize> = rows.iter().map(|row| row.completion.len()).collect();
-    let mut weights = loss::token_weights(&lengths, batch.aggregation, batch.longest);
-    let mut rest = weights.as_mut_slice();
+    let trained = rows.iter().filter(|row| !row.skipped);
+    let lengths: Vec<usize> = trained.map(|row| row.completion.len()).collect();
+    let by_token = loss::token_weights(&lengths, batch.aggregation, batch.longest);
+    let by_reply = loss::token_weights(&lengths, Aggregation::SequenceMean, batch.longest);
+    let (mut weights, mut at) = (Vec::new(), 0);
     for row in rows {
-        let (own, after) = rest.split_at_mut(row.completion.len());
-        own.iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
-        rest = after;
+        let (first, n) = (weights.len(), row.completion.len());
+        if row.skipped {
+            weights.resize(first + n, 0.0);
+            continue;
+        }
+        let all = match batch.surrogate_of(row).unit() {
+            LossUnit::Token => &by_token,
+            LossUnit::Reply => &by_reply,
+        };
+        weights.extend_from_slice(&all[at..at + n]);
+        weights[first..].iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
+        at += n;
     }
     weights
 }
@@ -348,6 +360,7 @@ impl Micro<'_> {
                 logp: &logp[here.clone()],
                 entropy: &entropy[here.clone()],
                 old: &row.logprobs,
+                sampler: (!row.sampler.is_empty()).then_some(row.sampler.as_slice()),
                 reference: reference.map(|reference| &reference[all.clone()]),
                 weights: &self.weights[all],
                 share: self.share,
@@ -360,13 +373,14 @@ impl Micro<'_> {
             if let Some(recorder) = &mut totals.recorder {
                 recorder.add(self.first_row + index, row, &tokens, first);
             }
+            if row.skipped {
+                continue;
+            }
             totals.policy += match batch.objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
                 Objective::Preference(_) => loss::linear(&tokens, d_logp),
                 Objective::PolicyGradient => {
-                    let declared = batch.surrogate.as_ref().map(|declared| &*declared.value);
-                    let surrogate = declared.unwrap_or(&row.loss.surrogate);
-                    let options = (&row.loss, surrogate);
+                    let options = (&row.loss, batch.surrogate_of(row));
                     loss::policy_gradient(&tokens, &row.advantages, options, [d_logp, d_entropy])
                 }
             };

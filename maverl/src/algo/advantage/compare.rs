@@ -2,10 +2,11 @@
 
 use maverl_kernels::advantage::{self as kernels, Moments, Relative};
 
+use super::rescale::{Rescale, RescaleTerms};
 use super::{RowIds, anchor};
 use crate::config::{
-    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, RewardPlan,
-    Singleton,
+    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan,
+    RewardPlan, Singleton,
 };
 use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded};
 
@@ -31,6 +32,8 @@ pub struct GroupComparison {
     pub deviation_by: GroupBy,
     /// Baseline, deviation and groups of one.
     pub options: Relative,
+    /// Other baselines and scales.
+    pub rescale: Rescale,
     /// Comparison of turns with the same prompt, which is added.
     pub anchor: Option<AnchorPlan>,
 }
@@ -42,6 +45,8 @@ pub struct Compared {
     pub values: Vec<f64>,
     /// Moments of each group over its units.
     pub moments: Vec<Moments>,
+    /// Terms of other baselines and scales.
+    pub rescale: RescaleTerms,
     /// Advantage of each row among equal prompts, before its weight. `[N]`
     pub anchors: Option<Vec<f64>>,
 }
@@ -52,6 +57,7 @@ impl GroupComparison {
         let deviation = self.deviation(step).map(|ids| ids.grouping());
         let (mut values, moments) =
             step.relative(step.rewards, &step.grouping(), deviation.as_ref(), &self.options);
+        let rescale = self.rescale.apply(step, &moments, &mut values);
         let anchor = self.anchor.filter(|anchor| anchor.weight != 0.0);
         let anchors = anchor.map(|anchor| {
             let returns = anchor::returns(step, anchor.discount);
@@ -65,7 +71,7 @@ impl GroupComparison {
             step.estimators().round(&mut values);
             among
         });
-        Compared { values, moments, anchors }
+        Compared { values, moments, rescale, anchors }
     }
 
     /// Ids of the rows that the deviation is taken over, if they are others.
@@ -107,7 +113,17 @@ impl From<&GroupPlan> for GroupComparison {
             eps: plan.eps,
         };
         let deviation_by = plan.deviation_by.unwrap_or(plan.by);
-        Self { by: plan.by, deviation_by, options, anchor: plan.anchor }
+        let GroupPlan { by, normalize_mean, compensate_flat, anchor, .. } = *plan;
+        let rescale = Rescale { normalize_mean, compensate_flat, ..Rescale::default() };
+        Self { by, deviation_by, options, rescale, anchor }
+    }
+}
+
+impl From<&OpoPlan> for GroupComparison {
+    fn from(plan: &OpoPlan) -> Self {
+        let group = GroupPlan { by: plan.by, normalize_std: false, ..GroupPlan::default() };
+        let rescale = Rescale { length_baseline: true, ..Rescale::default() };
+        Self { rescale, ..Self::from(&group) }
     }
 }
 
@@ -119,6 +135,7 @@ impl From<&AdvantagePlan> for GroupComparison {
             AdvantagePlan::Reward(plan) => Self::plain(plan.by, plan.anchor),
             AdvantagePlan::Greedy(plan) => Self::plain(plan.by, plan.anchor),
             AdvantagePlan::MovingAverage(plan) => Self::plain(plan.by, plan.anchor),
+            AdvantagePlan::Opo(plan) => Self::from(plan),
             AdvantagePlan::Critic(_) | AdvantagePlan::Mixer(_) => Self::from(&GroupPlan::default()),
             AdvantagePlan::Declared(declared) => {
                 Self::from(&GroupPlan { by: declared.value.group_by(), ..GroupPlan::default() })
@@ -128,6 +145,16 @@ impl From<&AdvantagePlan> for GroupComparison {
 }
 
 impl Advantage for GroupPlan {
+    fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+        GroupComparison::from(self).estimate(step, out);
+    }
+
+    fn group_by(&self) -> GroupBy {
+        self.by
+    }
+}
+
+impl Advantage for OpoPlan {
     fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
         GroupComparison::from(self).estimate(step, out);
     }

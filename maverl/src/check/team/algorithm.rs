@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::losses::check_losses;
 use crate::config::source::{Problems, path};
-use crate::config::{
-    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Ratio, Trunk, UpdateOrder,
-};
+use crate::config::{AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Trunk, UpdateOrder};
 use crate::plan::{AlgorithmPlan, SeatPlan};
-use crate::settings::Tagged;
 
 /// Reports combinations that cannot work.
 pub(crate) fn check_algorithm(
@@ -26,6 +24,7 @@ pub(crate) fn check_algorithm(
         pairs(config, algorithm, problems);
     }
     sequence(algorithm, seats, problems);
+    check_losses(algorithm, seats, problems);
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
     {
@@ -49,20 +48,6 @@ pub(crate) fn check_algorithm(
             let message = "`algorithm.advantage.baseline` compares with other episodes, and `task.group_size` is 1";
             let help = "play more episodes on each task";
             problems.conflict(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
-        }
-    }
-    for seat in seats.iter().filter(|seat| seat.trained) {
-        let surrogate = &seat.loss.surrogate;
-        if surrogate.surrogate().needs_token_ratio() && seat.loss.ratio != Ratio::Token {
-            let kind = surrogate.kind();
-            let message = format!(
-                "`{}` is trained with the surrogate {kind:?} and a ratio of the reply",
-                seat.seat
-            );
-            let help =
-                format!("`{kind}` weighs each token by its own ratio: set `ratio = \"token\"`");
-            problems.conflict(&path(["algorithm", "loss", "ratio"]), message, help);
-            break;
         }
     }
 }

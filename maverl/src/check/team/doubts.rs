@@ -1,8 +1,9 @@
 //! Warnings about valid numbers that are probably mistakes.
 
 use super::idle::idle_keys;
-use crate::config::{Config, Preset};
+use crate::config::{AdvantagePlan, Config, Granularity, Preset, SurrogatePlan};
 use crate::plan::{AlgorithmPlan, OptimOptions, PolicyPlan, SeatPlan};
+use crate::settings::Tagged;
 
 /// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
 const STEEP: f64 = 0.1;
@@ -20,6 +21,7 @@ pub(crate) fn number_doubts(
 ) -> Vec<String> {
     let mut doubts = idle_keys(config, algorithm, seats);
     doubts.extend(repetition_doubt(config, tasks));
+    doubts.extend(average_doubt(algorithm, seats));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
@@ -39,6 +41,23 @@ pub(crate) fn number_doubts(
         format!("`sampling.temperature` is {temperature}: replies are little more than chance above {HOT}")
     }));
     doubts
+}
+
+/// Returns a warning if a surrogate averages advantages that a critic gives to single tokens.
+fn average_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String> {
+    let AdvantagePlan::Critic(critic) = &algorithm.advantage else { return None };
+    if critic.granularity != Granularity::Token {
+        return None;
+    }
+    let mut trained = seats.iter().filter(|seat| seat.trained);
+    let averages = |surrogate: &SurrogatePlan| {
+        matches!(surrogate, SurrogatePlan::Gmpo(_) | SurrogatePlan::Vespo(_))
+    };
+    let surrogate = &trained.find(|seat| averages(&seat.loss.surrogate))?.loss.surrogate;
+    Some(format!(
+        "the surrogate {:?} takes the mean advantage of a reply, and `algorithm.advantage` has one for each token",
+        surrogate.kind()
+    ))
 }
 
 fn steep(what: &str, optim: &OptimOptions) -> Option<String> {

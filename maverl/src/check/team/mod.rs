@@ -10,6 +10,7 @@ mod doubts;
 mod endpoint;
 mod groups;
 mod idle;
+mod losses;
 mod overlong;
 mod policy;
 mod precision;

@@ -21,7 +21,7 @@ pub(super) fn find<'v>(value: &'v Value, path: &[String]) -> (&'v Value, usize) 
     found
 }
 
-/// The table with a `kind` that a key is in, and the rest of its path; none for the `kind` itself.
+/// The table with a `kind` that a key is in, and the rest of its path; none for the `kind` itself. The path has no indices.
 pub(super) fn tagged_table(path: &[String]) -> Option<(&'static TaggedTable, &[String])> {
     if path.last().is_some_and(|key| key == "kind") {
         return None;

@@ -10,7 +10,7 @@ use super::values::out_of_range;
 use super::{alias, load};
 use crate::config::tables::{self, TaggedTable};
 use crate::config::{AlgorithmConfig, Config, LossConfig};
-use crate::settings::{TaggedConfig, read};
+use crate::settings::{TaggedConfig, TaggedListConfig, read};
 
 /// Names of the kinds that crates declare, by the name of the table's definition.
 pub(crate) type DeclaredKinds = BTreeMap<&'static str, Vec<&'static str>>;
@@ -67,7 +67,28 @@ impl Tables<'_, '_> {
         let at = path_within(at, "loss");
         let surrogate = path_within(&at, "surrogate");
         self.check(&mut written.surrogate, &inherited.surrogate, &surrogate);
-        self.check(&mut written.correction, &inherited.correction, &path_within(&at, "correction"));
+        self.check_list(
+            &mut written.correction,
+            &inherited.correction,
+            &path_within(&at, "correction"),
+        );
+    }
+
+    /// Reports what is wrong in a table, or in each table of a list. A list inherits nothing.
+    fn check_list(
+        &mut self,
+        written: &mut TaggedListConfig,
+        inherited: &TaggedListConfig,
+        at: &[String],
+    ) {
+        let alone = TaggedConfig::default();
+        if !matches!(self.problems.layers().value(at), Some(Value::Array(..))) {
+            let inherited = inherited.0.first().unwrap_or(&alone);
+            return written.0.iter_mut().for_each(|table| self.check(table, inherited, at));
+        }
+        for (index, table) in written.0.iter_mut().enumerate() {
+            self.check(table, &alone, &path_within(at, &index.to_string()));
+        }
     }
 
     /// Reports what is wrong in one table, and takes it out. The kind is inherited if none is written.

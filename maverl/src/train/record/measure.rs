@@ -91,8 +91,14 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ("version", stats.version as f64),
         ],
     );
-    if let Some(weight) = stats.correction_mean {
-        metrics.extend(policy_metrics(policy, [("correction_mean", weight)]));
+    for (name, value) in [
+        ("correction_mean", stats.correction_mean),
+        ("correction_kept", stats.correction_kept),
+        ("off_policy_masked", stats.off_policy_masked),
+    ] {
+        if let Some(value) = value {
+            metrics.extend(policy_metrics(policy, [(name, value)]));
+        }
     }
     if let Some(pairs) = stats.preference {
         metrics.extend(policy_metrics(

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::config::Correction;
 use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
 use crate::metrics::Metrics;
 use crate::net::Model;
@@ -101,7 +100,7 @@ impl PolicyServers {
                 weights_dir: dir.filter(|_| its.trained || adapter),
                 base: adapter.then(|| worker.source.clone()),
                 max_mismatch: config.max_mismatch,
-                uncorrected: seats.any(|seat| seat.loss.correction == Correction::None),
+                uncorrected: seats.any(|seat| seat.loss.correction.is_empty()),
                 state: Mutex::default(),
             });
         }

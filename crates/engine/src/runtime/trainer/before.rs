@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Totals, Trainer, lengths, shares};
 use crate::files::ModelError;
-use crate::loss::{self, Correction, Pair, PreferenceOptions, preference};
+use crate::loss::{self, Pair, PreferenceOptions, preference};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Model, Pool};
 use crate::runtime::packed::{PackedRows, row_batches};
@@ -43,19 +43,23 @@ impl<O: Backend> Trainer<O> {
         }
         let mut found = self.current_logprobs(model, &chosen)?.into_iter();
         let mut rows = batch.rows.clone();
-        let (mut sum, mut tokens) = (0.0, 0);
+        let (mut sum, mut kept, mut tokens) = (0.0, 0, 0_usize);
         for (index, row) in rows.iter_mut().enumerate().filter(|(_, row)| is_corrected(row)) {
             let trainer = found.next().expect("one list of log-probs for each row");
             totals.mismatch(&trainer, &row.logprobs);
             if let Some(recorder) = &mut totals.recorder {
                 recorder.record_correction(index, &trainer, &row.logprobs);
             }
-            let weights = loss::correction_weights(row.loss.correction, &trainer, &row.logprobs);
+            let weights = loss::correction_weights(&row.loss.correction, &trainer, &row.logprobs);
             (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
+            kept += weights.iter().filter(|&&weight| weight > 0.0).count();
             row.weights = weights.into_iter().map(|weight| weight as f32).collect();
-            row.logprobs = trainer;
+            row.sampler = std::mem::replace(&mut row.logprobs, trainer);
         }
-        totals.mean_weight = Some(sum / tokens.max(1) as f64);
+        let tokens = tokens.max(1) as f64;
+        totals.mean_weight = Some(sum / tokens);
+        let masks = chosen.iter().any(|row| row.loss.has_mask());
+        totals.kept = masks.then_some(kept as f64 / tokens);
         Ok(Cow::Owned(rows))
     }
 
@@ -143,7 +147,7 @@ impl<O: Backend> Trainer<O> {
 
 /// Returns true if the sampler's mismatch of a row is corrected.
 fn is_corrected(row: &Row) -> bool {
-    row.loss.correction != Correction::None && !row.logprobs.is_empty()
+    row.loss.is_corrected() && !row.logprobs.is_empty()
 }
 
 /// Returns the sum of the log-probs of each row.

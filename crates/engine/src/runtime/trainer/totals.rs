@@ -43,6 +43,8 @@ pub(super) struct Totals {
     pub(super) pairs: PairSums,
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
+    /// Share of these tokens whose weight is not 0, if a correction masks tokens and keeps their ratio.
+    pub(super) kept: Option<f64>,
     /// Recorder of tokens, if the batch asks for one.
     pub(super) recorder: Option<ColumnRecorder>,
 }
@@ -63,6 +65,7 @@ impl Totals {
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        let masks = batch.rows.iter().any(|row| row.loss.off_policy_mask > 0.0);
         UpdateStats {
             loss: sums.loss / steps,
             pg_loss: sums.surrogate / steps,
@@ -77,10 +80,12 @@ impl Totals {
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
             correction_mean: self.mean_weight,
+            correction_kept: self.kept,
+            off_policy_masked: masks.then_some(sums.masked as f64 / tokens),
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
-            rows: batch.rows.len() as u64,
-            tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            rows: batch.trained_rows().count() as u64,
+            tokens: batch.trained_rows().map(|row| row.completion.len() as u64).sum(),
             version,
             columns,
         }

@@ -1,0 +1,239 @@
+//! Corrections and surrogates of replies against recorded values, and their derivatives.
+
+use super::*;
+use crate::loss::testing::learning;
+
+fn f32s(row: &[f64]) -> Vec<f32> {
+    row.iter().map(|&x| x as f32).collect()
+}
+
+fn rows_of(case: &Value) -> Rows {
+    let inputs = &case["inputs"];
+    Rows {
+        logp: matrix(&inputs["logp"]),
+        old: matrix(&inputs["logp_old"]),
+        advantages: numbers(&inputs["advantages"]),
+        ..Rows::default()
+    }
+}
+
+/// Returns the loss of each token and the slopes of each reply, with weights of 1.
+fn of_replies(rows: &Rows, surrogate: BuiltinSurrogate, ratio: Ratio) -> [Vec<Vec<f64>>; 2] {
+    let [mut values, mut slopes] = [Vec::new(), Vec::new()];
+    for ((logp, old), &advantage) in rows.logp.iter().zip(&rows.old).zip(&rows.advantages) {
+        let n = logp.len();
+        let log_ratio: Vec<f64> = logp.iter().zip(old).map(|(now, old)| now - old).collect();
+        let advantages = vec![advantage; n];
+        let value = |weights: &[f64]| {
+            let reply = PolicyReply::new(logp, &log_ratio, &advantages, weights);
+            let reply = PolicyReply { ratio, ..reply };
+            let mut slopes = vec![0.0; n];
+            (surrogate.reply(&reply, &mut slopes).value, slopes)
+        };
+        let one = |t: usize| (0..n).map(|other| f64::from(u8::from(other == t))).collect();
+        values.push((0..n).map(|t| value(&Vec::<f64>::as_slice(&one(t))).0).collect());
+        slopes.push(value(&vec![1.0; n]).1);
+    }
+    [values, slopes]
+}
+
+#[test]
+fn corrections_agree_with_recorded_weights() {
+    for name in [
+        "truncate",
+        "truncate_two_sided",
+        "truncate_product",
+        "icepop",
+        "mask_one",
+        "sequence_mean",
+        "sequence_product",
+        "sequence_max",
+        "k2",
+        "k3_mean",
+        "k3_max",
+    ] {
+        let case = learning(&format!("correction/{name}"));
+        let correction = correction_of(&case["params"]);
+        let [trainer, sampler] = ["trainer", "sampler"].map(|key| matrix(&case["inputs"][key]));
+        let want = matrix(&case["outputs"]["weights"]);
+        for ((trainer, sampler), want) in trainer.iter().zip(&sampler).zip(&want) {
+            let got = correction_weights(&[correction], &f32s(trainer), &f32s(sampler));
+            assert_close(name, &got, want, 2e-6);
+        }
+    }
+}
+
+/// Returns the correction that the settings of a case describe.
+fn correction_of(params: &Value) -> Correction {
+    let mut settings = params.clone();
+    let keys = settings.as_object_mut().unwrap();
+    let kind = keys.remove("kind").unwrap();
+    if kind == "mask" {
+        return Correction::Mask(serde_json::from_value(settings).unwrap());
+    }
+    assert!(keys.remove("measure").unwrap() == "ratio" && keys.remove("keep").unwrap() == "ratio");
+    Correction::Truncate(serde_json::from_value(settings).unwrap())
+}
+
+#[test]
+fn weights_of_several_corrections_are_multiplied() {
+    let (trainer, rollout) = ([-1.0, -1.0, -3.0], [-1.0, -2.0, -1.0]);
+    let truncate = Correction::Truncate(TruncateOptions::default());
+    let mask = Correction::Mask(MaskOptions { keep: KeptWeight::One, ..MaskOptions::default() });
+    let got = correction_weights(&[truncate, mask], &trainer, &rollout);
+    assert_close("truncated and masked", &got, &[1.0, 2.0, 0.0], 1e-12);
+    assert_eq!(correction_weights(&[], &trainer, &rollout), [1.0; 3]);
+    let capped = TruncateOptions { cap: Some(1.5), ..TruncateOptions::default() };
+    let got = correction_weights(&[Correction::Truncate(capped)], &trainer, &rollout);
+    assert_close("cap", &got, &[1.0, 1.5, (-2.0_f64).exp()], 1e-12);
+}
+
+#[test]
+fn a_short_name_is_the_mask_that_it_stands_for() {
+    let (trainer, rollout) = ([-1.0, -1.3, -3.0, -0.4], [-1.0, -2.0, -1.0, -0.2]);
+    for (of, short) in [
+        (CorrectionUnit::Token, Correction::MaskTokens as fn(CapOptions) -> Correction),
+        (CorrectionUnit::Mean, Correction::MaskSequences),
+    ] {
+        for cap in [1.1, 1.5, 2.5] {
+            let (low, high, keep) = (1.0 / cap, cap, KeptWeight::One);
+            let mask = MaskOptions { of, low, high, keep, ..MaskOptions::default() };
+            let of = |correction| correction_weights(&[correction], &trainer, &rollout);
+            assert_eq!(of(short(CapOptions { cap })), of(Correction::Mask(mask)), "{cap}");
+        }
+    }
+}
+
+#[test]
+fn surrogates_agree_with_recorded_values_and_slopes() {
+    let clip = clip(0.003, 0.004, 1e30);
+    let [tv, kl] = [Divergence::Tv, Divergence::Kl].map(dppo_by);
+    for (name, surrogate, ratio) in [
+        ("gspo_token", clip, Ratio::SequenceToken),
+        ("dppo_tv", tv, Ratio::Token),
+        ("dppo_kl", kl, Ratio::Token),
+        ("vespo", BuiltinSurrogate::Vespo(VespoOptions::default()), Ratio::Token),
+        ("dro", BuiltinSurrogate::Dro(DroOptions::default()), Ratio::Token),
+    ] {
+        let case = learning(&format!("loss/{name}"));
+        let [values, slopes] = of_replies(&rows_of(&case), surrogate, ratio);
+        for (key, got) in [("value", values), ("grad", slopes)] {
+            let want = matrix(&case["outputs"][key]);
+            assert_close(&format!("{name} {key}"), &got.concat(), &want.concat(), 1e-9);
+        }
+    }
+}
+
+#[test]
+fn gmpo_agrees_with_recorded_values_and_counts_replies() {
+    let case = learning("loss/gmpo");
+    let (rows, options) = (rows_of(&case), GmpoOptions::default());
+    let want = numbers(&case["outputs"]["value"]);
+    let [_, slopes] = of_replies(&rows, BuiltinSurrogate::Gmpo(options), Ratio::Token);
+    let lengths = rows.lengths().into_iter().map(|n| n as f64);
+    let slopes = slopes.iter().zip(lengths).map(|(row, n)| row.iter().map(|d| d / n).collect());
+    let slopes: Vec<Vec<f64>> = slopes.collect();
+    assert_close("slopes", &slopes.concat(), &matrix(&case["outputs"]["grad"]).concat(), 1e-9);
+    let loss = LossOptions { surrogate: BuiltinSurrogate::Gmpo(options), ..LossOptions::default() };
+    let found = rows.loss(&loss, Aggregation::SequenceMean, 0);
+    let mean = want.iter().sum::<f64>() / want.len() as f64;
+    assert_close("mean", &[found.sums.loss], &[mean], 1e-6);
+    assert_eq!(found.sums.clipped, [0, 1, 0]);
+    assert_eq!(loss.surrogate.unit(), LossUnit::Reply);
+}
+
+#[test]
+fn a_reply_far_from_the_sampler_has_no_surrogate_where_its_advantage_is_negative() {
+    let case = learning("loss/off_policy_mask");
+    let rows = rows_of(&case);
+    let mask = case["params"]["delta"].as_f64().unwrap();
+    let surrogate = clip(1.0, 1e30, 1e30);
+    let loss = LossOptions { surrogate, off_policy_mask: mask, ..LossOptions::default() };
+    let found = rows.loss(&loss, Aggregation::SequenceSum, 0);
+    let want: Vec<f64> = matrix(&case["outputs"]["grad"]).concat();
+    let want: Vec<f64> = want.iter().map(|d| d / rows.logp.len() as f64).collect();
+    assert_close("slopes", &found.d_logp, &want, 1e-6);
+    assert_eq!(found.sums.masked, 5);
+    let gaps = numbers(&learning("correction/off_policy_mask")["outputs"]["keep"]);
+    assert_eq!(gaps, [1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn the_mask_of_off_policy_replies_compares_with_the_sampler_of_corrected_rows() {
+    let (logp, trainer, sampler) = ([-1.0_f32, -2.0], [-1.0_f32, -2.0], [-0.5_f32, -1.0]);
+    let slopes = |sampler, off_policy_mask| {
+        let row = RowTokens {
+            logp: &logp,
+            entropy: &[0.0; 2],
+            old: &trainer,
+            sampler,
+            reference: None,
+            weights: &[1.0; 2],
+            share: 0.5,
+        };
+        let loss = LossOptions { off_policy_mask, ..LossOptions::default() };
+        let (mut d_logp, mut d_entropy) = ([0.0; 2], [0.0; 2]);
+        let surrogate: (&LossOptions, &dyn Surrogate) = (&loss, &loss.surrogate);
+        policy_gradient(&row, &[-1.0, 1.0], surrogate, [&mut d_logp, &mut d_entropy]);
+        d_logp
+    };
+    assert_eq!(slopes(Some(&sampler), 0.7), [0.0, -1.0], "the mean gap is 0.75");
+    assert_eq!(slopes(Some(&sampler), 0.8), [1.0, -1.0]);
+    assert_eq!(slopes(None, 0.7), [1.0, -1.0], "the trainer is the sampler");
+}
+
+#[test]
+fn slopes_of_replies_agree_with_central_differences() {
+    let logp = [-0.8, -1.4, -0.3];
+    let old = [-0.9, -1.2, -0.5];
+    let weights = [0.5, 0.25, 1.0];
+    for advantages in [[0.7; 3], [-0.4; 3], [0.9, -0.2, 0.1]] {
+        for (surrogate, ratio) in [
+            (SURROGATES[0], Ratio::Sequence),
+            (SURROGATES[0], Ratio::Product),
+            (BuiltinSurrogate::Gmpo(GmpoOptions::default()), Ratio::Token),
+            (BuiltinSurrogate::Dro(DroOptions::default()), Ratio::Token),
+            (BuiltinSurrogate::Reinforce(ReinforceOptions {}), Ratio::Token),
+        ] {
+            let of = |t: usize, x: f64| {
+                let mut now = logp;
+                now[t] = x;
+                let moved: Vec<f64> = now.iter().zip(&old).map(|(now, old)| now - old).collect();
+                let reply = PolicyReply::new(&now, &moved, &advantages, &weights);
+                let mut slopes = [0.0; 3];
+                let found = surrogate.reply(&PolicyReply { ratio, ..reply }, &mut slopes);
+                (found.value, slopes[t])
+            };
+            for t in 0..3 {
+                let want = central(|x| of(t, x).0, logp[t]);
+                let name = format!("{surrogate:?} {ratio:?}");
+                assert_close(&name, &[of(t, logp[t]).1], &[want], 1e-7);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_without_a_gradient_is_held_in_vespo_and_dppo() {
+    let (old, advantages, weights) = ([-0.9, -1.2, -0.5], [0.7; 3], [1.0; 3]);
+    let logp = [-0.8, -1.4, -0.3];
+    let moved: Vec<f64> = logp.iter().zip(&old).map(|(now, old)| now - old).collect();
+    let sum: f64 = moved.iter().sum();
+    let gate = (3.0 + 2.0 * sum - 3.0 * sum.exp()).exp();
+    let reply = PolicyReply::new(&logp, &moved, &advantages, &weights);
+    let mut slopes = [0.0; 3];
+    VespoOptions::default().reply(&reply, &mut slopes);
+    assert_close("vespo", &slopes, &[-gate * 0.7; 3], 1e-12);
+    DppoOptions::default().reply(&reply, &mut slopes);
+    let want: Vec<f64> = moved.iter().map(|moved| -moved.exp() * 0.7).collect();
+    assert_close("dppo", &slopes, &want, 1e-12);
+}
+
+#[test]
+fn a_certain_token_has_a_divergence() {
+    for (logp, log_ratio) in [(0.0, 0.5), (-0.5, -0.5), (0.0, 0.0)] {
+        let token = PolicyToken { logp, log_ratio, advantage: 1.0 };
+        let found = dppo(&token, Divergence::Kl, [0.05, 0.05]);
+        assert!(found.term.value.is_finite() && found.term.grad.is_finite(), "{token:?}");
+    }
+}

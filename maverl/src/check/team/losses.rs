@@ -1,0 +1,97 @@
+//! Parts of a loss, and of the advantages it has, that do not go together.
+
+use crate::config::source::{Problems, path};
+use crate::config::{
+    AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupPlan, Ratio, TruncateOptions,
+};
+use crate::loss::LossUnit;
+use crate::plan::{AlgorithmPlan, SeatPlan};
+use crate::settings::Tagged;
+
+/// Upper bound of a truncation where none is written.
+const HIGH: f64 = 2.0;
+
+/// Reports combinations that cannot work in the losses of trained seats, each once.
+pub(super) fn check_losses(
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+    problems: &mut Problems<'_>,
+) {
+    let trained = || seats.iter().filter(|seat| seat.trained);
+    scales(algorithm, problems);
+    if let Some(seat) = trained().find(|seat| needs_other_ratio(seat)) {
+        let kind = seat.loss.surrogate.kind();
+        let message = format!(
+            "`{}` is trained with the surrogate {kind:?} and a ratio of the reply",
+            seat.seat
+        );
+        let help = format!("`{kind}` weighs each token by its own ratio: set `ratio = \"token\"`");
+        problems.conflict(&path(["algorithm", "loss", "ratio"]), message, help);
+    }
+    let of_reply = |seat: &&SeatPlan| seat.loss.surrogate.surrogate().unit() == LossUnit::Reply;
+    if let Some(seat) = trained().find(of_reply)
+        && algorithm.aggregation != Aggregation::SequenceMean
+    {
+        let kind = seat.loss.surrogate.kind();
+        let message = format!(
+            "the surrogate {kind:?} has one loss for a reply, and `algorithm.aggregation` counts tokens"
+        );
+        let help = "the loss is the mean over replies: set `aggregation = \"sequence_mean\"`";
+        problems.conflict(&path(["algorithm", "aggregation"]), message, help.to_owned());
+    }
+    if let Some((what, help)) = trained().find_map(|seat| corrections(&seat.loss.correction)) {
+        let message = format!("`algorithm.loss.correction` {what}");
+        problems.conflict(&path(["algorithm", "loss", "correction"]), message, help.to_owned());
+    }
+}
+
+fn needs_other_ratio(seat: &SeatPlan) -> bool {
+    seat.loss.ratio != Ratio::Token && seat.loss.surrogate.surrogate().needs_token_ratio()
+}
+
+/// An advantage has one divisor.
+fn scales(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    let AdvantagePlan::Group(GroupPlan {
+        normalize_std: true,
+        normalize_mean,
+        compensate_flat,
+        ..
+    }) = algorithm.advantage
+    else {
+        return;
+    };
+    for (set, key) in [(normalize_mean, "normalize_mean"), (compensate_flat, "compensate_flat")] {
+        if set {
+            let message = format!(
+                "`algorithm.advantage.{key}` is true, and advantages are divided by the deviation"
+            );
+            let help = "set `normalize_std = false`, or remove it";
+            problems.conflict(&path(["algorithm", "advantage", key]), message, help.to_owned());
+        }
+    }
+}
+
+/// Returns what is wrong with the corrections of a seat, and how to correct it.
+fn corrections(corrections: &[Correction]) -> Option<(&'static str, &'static str)> {
+    let truncates = |correction: &&Correction| matches!(correction, Correction::Truncate(_));
+    if corrections.iter().filter(truncates).count() > 1 {
+        let what = "truncates twice";
+        return Some((what, "the weights of all tables are multiplied: truncate in one of them"));
+    }
+    corrections.iter().find_map(|correction| match correction {
+        Correction::Truncate(truncate) => truncation(truncate),
+        Correction::Mask(mask) if mask.low > mask.high => {
+            Some(("has a `low` above its `high`", "no ratio is within such bounds"))
+        }
+        _ => None,
+    })
+}
+
+fn truncation(truncate: &TruncateOptions) -> Option<(&'static str, &'static str)> {
+    if truncate.of == CorrectionUnit::Max {
+        let what = "truncates the ratio of `max`, which a reply does not have";
+        return Some((what, "write `of = \"token\"`, `\"mean\"` or `\"product\"`"));
+    }
+    let two = truncate.cap.is_some() && truncate.high != HIGH;
+    two.then_some(("has both `cap` and `high`", "`cap` is another name of `high`: remove one"))
+}

@@ -1,0 +1,134 @@
+//! Corrections and surrogates of a loss.
+
+use super::*;
+use crate::config::{
+    AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupBy, OpoPlan, Ratio,
+};
+use crate::config::{Preset, SurrogatePlan};
+use crate::loss::{KeptWeight, LossUnit};
+
+fn corrections(toml: &str) -> Vec<Correction> {
+    plan_of(&text(toml)).seats[0].loss.correction.clone()
+}
+
+fn refused(toml: &str, part: &str) {
+    let problems = super::super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+    let found = render(&problems, GraphicalTheme::none());
+    assert!(found.contains(part), "{found}");
+}
+
+#[test]
+fn a_correction_is_a_name_a_table_or_a_list() {
+    assert_eq!(corrections(""), []);
+    assert_eq!(corrections("[algorithm.loss]\ncorrection = \"none\""), []);
+    let one = corrections("[algorithm.loss]\ncorrection = \"truncate\"");
+    assert!(matches!(one[..], [Correction::Truncate(options)] if options.high == 2.0));
+    let one =
+        corrections("[algorithm.loss.correction]\nkind = \"mask\"\nof = \"mean\"\nkeep = \"one\"");
+    let [Correction::Mask(mask)] = one[..] else { panic!("{one:?}") };
+    assert_eq!(
+        (mask.of, mask.keep, mask.low, mask.high),
+        (CorrectionUnit::Mean, KeptWeight::One, 0.5, 5.0)
+    );
+    let list = "[[algorithm.loss.correction]]\nkind = \"truncate\"\nhigh = 3\n\
+                [[algorithm.loss.correction]]\nkind = \"mask_tokens\"\ncap = 4\n\
+                [[algorithm.loss.correction]]\nkind = \"none\"";
+    let two = corrections(list);
+    assert!(
+        matches!(two[..], [Correction::Truncate(_), Correction::MaskTokens(mask)] if mask.cap == 4.0)
+    );
+    let plan = plan_of(&text(list));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+}
+
+#[test]
+fn an_agent_changes_keys_of_one_table_and_replaces_a_list() {
+    let own = "[agents.\"search/answerer\".loss.correction]\n";
+    let of = |run: &str, own: &str| {
+        let plan = plan_of(&text(&format!("{run}\n{own}")));
+        let seat = plan.seats.iter().find(|seat| seat.seat.agent == "search/answerer").unwrap();
+        seat.loss.correction.clone()
+    };
+    let run = "[algorithm.loss.correction]\nkind = \"mask\"\nhigh = 7";
+    let [Correction::Mask(mask)] = of(run, &format!("{own}low = 0.25"))[..] else { panic!() };
+    assert_eq!((mask.low, mask.high), (0.25, 7.0));
+    let list = "[[algorithm.loss.correction]]\nkind = \"truncate\"\n\
+                [[algorithm.loss.correction]]\nkind = \"mask\"";
+    assert_eq!(of(list, "").len(), 2);
+    assert_eq!(of(list, &format!("{own}kind = \"none\"")), []);
+}
+
+#[test]
+fn mistakes_in_a_list_of_corrections_are_reported_with_their_place() {
+    refused("[algorithm.loss]\ncorrection = [{ kind = \"truncate\", hihg = 2 }]", "hihg");
+    refused("[[algorithm.loss.correction]]\nkind = \"cut\"", "no correction is called `cut`");
+    refused("[[algorithm.loss.correction]]\nkind = \"mask\"\nhigh = 0", "is 0; expected");
+    refused("[algorithm.loss]\ncorrection = []", "an empty list");
+}
+
+#[test]
+fn corrections_that_exclude_each_other_are_refused_with_the_reason() {
+    let table = "[algorithm.loss]\ncorrection = ";
+    refused(
+        &format!("{table}[\"truncate\", \"truncate\"]"),
+        "`algorithm.loss.correction` truncates twice",
+    );
+    refused(
+        &format!("{table}{{ kind = \"truncate\", of = \"max\" }}"),
+        "truncates the ratio of `max`",
+    );
+    refused(
+        &format!("{table}{{ kind = \"truncate\", cap = 3, high = 4 }}"),
+        "has both `cap` and `high`",
+    );
+    refused(
+        &format!("{table}{{ kind = \"mask\", low = 0.9, high = 0.5 }}"),
+        "has a `low` above its `high`",
+    );
+}
+
+#[test]
+fn surrogates_of_replies_need_their_ratio_and_their_aggregation() {
+    for name in ["gmpo", "vespo", "dppo"] {
+        refused(
+            &format!("[algorithm]\nname = \"{name}\"\nloss.ratio = \"sequence\""),
+            &format!("the surrogate \"{name}\" and a ratio of the reply"),
+        );
+    }
+    refused(
+        "[algorithm]\nname = \"gmpo\"\naggregation = \"token_mean\"",
+        "the surrogate \"gmpo\" has one loss for a reply",
+    );
+    refused(
+        "[algorithm]\nname = \"grpo\"\nadvantage.normalize_mean = true",
+        "`algorithm.advantage.normalize_mean` is true, and advantages are divided by the deviation",
+    );
+}
+
+#[test]
+fn new_presets_have_the_parts_of_their_papers() {
+    let algorithm = |preset: Preset| {
+        plan_of(&text(&format!("[algorithm]\nname = \"{}\"", preset.name()))).algorithm
+    };
+    let gmpo = algorithm(Preset::Gmpo);
+    assert_eq!(gmpo.loss.surrogate.surrogate().unit(), LossUnit::Reply);
+    assert_eq!(gmpo.aggregation, Aggregation::SequenceMean);
+    assert_eq!(algorithm(Preset::GspoToken).loss.ratio, Ratio::SequenceToken);
+    assert!(matches!(algorithm(Preset::Gpg).loss.surrogate, SurrogatePlan::Reinforce(_)));
+    let opo = AdvantagePlan::Opo(OpoPlan { by: GroupBy::Task });
+    assert_eq!(algorithm(Preset::Opo).advantage, opo);
+    let AdvantagePlan::Group(maxrl) = algorithm(Preset::Maxrl).advantage else { panic!() };
+    assert!(maxrl.normalize_mean && !maxrl.normalize_std && !maxrl.compensate_flat);
+}
+
+#[test]
+fn a_surrogate_that_averages_the_advantages_of_tokens_is_doubted() {
+    let doubts = |more: &str| {
+        let toml = format!("[algorithm]\nname = \"ppo\"\n{more}");
+        plan_of(&text(&toml)).warnings.join("\n").contains("takes the mean advantage of a reply")
+    };
+    assert!(!doubts(""));
+    assert!(doubts("loss.surrogate = \"vespo\""));
+    assert!(!doubts("loss.surrogate = \"vespo\"\nadvantage.granularity = \"turn\""));
+}
