@@ -179,7 +179,15 @@ impl FormRules<'_> {
         let required = parameters["required"].as_array();
         let is_required = |key: &str| required.is_some_and(|all| all.iter().any(|one| one == key));
         let properties = parameters["properties"].as_object().into_iter().flatten();
-        properties.map(|(key, schema)| Ok((rule(self, key, schema)?, is_required(key)))).collect()
+        properties
+            .map(|(key, schema)| {
+                if schema.get("$ref").is_some() {
+                    let what = "is a `$ref`, and calls in the form of this model need its type";
+                    return Err(format!("the argument `{key}` {what}"));
+                }
+                Ok((rule(self, key, schema)?, is_required(key)))
+            })
+            .collect()
     }
 
     /// Adds a rule of JSON, and returns its name.

@@ -147,3 +147,24 @@ fn the_grammar_of_each_form_allows_its_calls_and_no_others() {
         }
     }
 }
+
+#[test]
+fn an_argument_without_a_type_of_its_own_is_refused_in_forms_of_text() {
+    let tokenizer = tokenizer(&[]);
+    let parameters = json!({
+        "type": "object", "properties": {"size": {"$ref": "#/$defs/size"}}, "$defs": {"size": {"type": "integer"}},
+    });
+    let function = json!({"name": "weigh", "description": "", "parameters": parameters});
+    let declared = vec![json!({"type": "function", "function": function})];
+    let tools = Tools { declared, ..tools() };
+    for (format, refused) in [(CallFormat::QwenXml, true), (CallFormat::MistralV11, false)] {
+        let of_model = Arc::new(ReplyFormat::of_model(&tokenizer, format, &ThoughtFormat::Auto));
+        let style = Style::of("", false, &of_model, &tokenizer);
+        let source = source::source(&StructuredForm::Call(None), &tools, &style);
+        assert_eq!(
+            source.is_err_and(|error| error.contains("`size` is a `$ref`")),
+            refused,
+            "{format:?}"
+        );
+    }
+}

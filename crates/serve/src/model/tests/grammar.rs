@@ -289,31 +289,3 @@ async fn a_multiple_that_the_lexer_cannot_count_is_refused_and_others_are_obeyed
         }
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_demanded_call_is_written_and_read_in_the_form_of_its_model() {
-    let served = enforcing().await;
-    let tools = json!([tool("weigh", &city())]);
-    for format in maverl::tools::CallFormat::ALL {
-        let name = format.name();
-        let entry = Entry::new(name.clone(), &served.host, 0, "builtin:tiny");
-        let entry = entry.with_reply_format(format, &maverl::tools::ThoughtFormat::Auto);
-        assert!(served.server.catalog().unwrap().add(entry));
-        let fields = json!({
-            "model": name, "tools": tools, "tool_choice": "required", "seed": 1, "max_tokens": 300, "temperature": 2.0,
-        });
-        let answer = served.chat(fields).await;
-        assert_eq!(answer.status, 200, "{name}: {}", answer.body);
-        let choice = answer.json()["choices"][0].clone();
-        assert_eq!(choice["finish_reason"], "tool_calls", "{name}: {choice}");
-        let function = &choice["message"]["tool_calls"][0]["function"];
-        let arguments: Value =
-            serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
-        assert_eq!(function["name"], "weigh", "{name}");
-        assert!(
-            arguments["name"].is_string() && arguments["tags"].is_array(),
-            "{name}: {arguments}"
-        );
-        assert!((1..=999).contains(&arguments["size"].as_i64().unwrap()), "{name}: {arguments}");
-    }
-}
