@@ -24,17 +24,24 @@ fn of_replies(rows: &Rows, surrogate: BuiltinSurrogate, ratio: Ratio) -> [Vec<Ve
         let n = logp.len();
         let log_ratio: Vec<f64> = logp.iter().zip(old).map(|(now, old)| now - old).collect();
         let advantages = vec![advantage; n];
-        let value = |weights: &[f64]| {
-            let reply = PolicyReply::new(logp, &log_ratio, &advantages, weights);
-            let reply = PolicyReply { ratio, ..reply };
-            let mut slopes = vec![0.0; n];
-            (surrogate.reply(&reply, &mut slopes).value, slopes)
-        };
-        let one = |t: usize| (0..n).map(|other| f64::from(u8::from(other == t))).collect();
-        values.push((0..n).map(|t| value(&Vec::<f64>::as_slice(&one(t))).0).collect());
-        slopes.push(value(&vec![1.0; n]).1);
+        let unit = vec![0.0; n];
+        let reply = PolicyReply::new(logp, &log_ratio, &advantages, &unit);
+        let reply = PolicyReply { ratio, ..reply };
+        let of_tokens = (0..n).map(|t| {
+            let mut weights = unit.clone();
+            weights[t] = 1.0;
+            value_and_slopes(surrogate, PolicyReply { weights: &weights, ..reply }).0
+        });
+        values.push(of_tokens.collect());
+        slopes.push(value_and_slopes(surrogate, PolicyReply { weights: &vec![1.0; n], ..reply }).1);
     }
     [values, slopes]
+}
+
+/// Returns the loss of a reply and its slope in each log-prob.
+fn value_and_slopes(surrogate: BuiltinSurrogate, reply: PolicyReply<'_>) -> (f64, Vec<f64>) {
+    let mut slopes = vec![0.0; reply.weights.len()];
+    (surrogate.reply(&reply, &mut slopes).value, slopes)
 }
 
 #[test]
@@ -195,19 +202,21 @@ fn slopes_of_replies_agree_with_central_differences() {
             (BuiltinSurrogate::Dro(DroOptions::default()), Ratio::Token),
             (BuiltinSurrogate::Reinforce(ReinforceOptions {}), Ratio::Token),
         ] {
-            let of = |t: usize, x: f64| {
-                let mut now = logp;
-                now[t] = x;
-                let moved: Vec<f64> = now.iter().zip(&old).map(|(now, old)| now - old).collect();
-                let reply = PolicyReply::new(&now, &moved, &advantages, &weights);
-                let mut slopes = [0.0; 3];
-                let found = surrogate.reply(&PolicyReply { ratio, ..reply }, &mut slopes);
-                (found.value, slopes[t])
-            };
-            for t in 0..3 {
-                let want = central(|x| of(t, x).0, logp[t]);
-                let name = format!("{surrogate:?} {ratio:?}");
-                assert_close(&name, &[of(t, logp[t]).1], &[want], 1e-7);
+            let name = format!("{surrogate:?} {ratio:?}");
+            for (t, &own) in logp.iter().enumerate() {
+                let moved_by = |x: f64| {
+                    let mut now = logp;
+                    now[t] = x;
+                    now
+                };
+                let of = |now: [f64; 3]| {
+                    let moved: Vec<f64> =
+                        now.iter().zip(&old).map(|(now, old)| now - old).collect();
+                    let reply = PolicyReply::new(&now, &moved, &advantages, &weights);
+                    value_and_slopes(surrogate, PolicyReply { ratio, ..reply })
+                };
+                let want = central(|x| of(moved_by(x)).0, own);
+                assert_close(&name, &[of(logp).1[t]], &[want], 1e-7);
             }
         }
     }
