@@ -140,6 +140,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "config",
             "data",
             "files",
+            "loss",
             "net",
             "text",
             "orchestra",
@@ -1074,7 +1075,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "train/mod.rs",
-        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Options Progress RankError RecordedEpisode ReplayOptions ReplayScope Report RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
+        "DemonstrationError EndedEpisode EpisodeSink ErrorKind Evaluation Interrupt Launch Machine Options Progress RankError RecordedEpisode ReplayOptions ReplayScope Report RunSummary SinkError SplitScore StepLine TrainError Weights Which eval play replay silent train",
     ),
     (
         "trajectory.rs",

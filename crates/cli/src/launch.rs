@@ -115,9 +115,11 @@ pub(super) fn launch(args: &LaunchArgs) -> Result<ExitCode, Failure> {
 /// Parses a word that means itself in shells and in YAML.
 fn word(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@".contains(c);
-    match text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric() || c == '/') {
-        true if text.chars().all(plain) => Ok(text.to_owned()),
-        _ => Err("expected letters, digits and `/._-:@`".to_owned()),
+    let first = text.chars().next().filter(|c| c.is_ascii_alphanumeric() || *c == '/');
+    if first.is_some() && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits and `/._-:@`".to_owned())
     }
 }
 

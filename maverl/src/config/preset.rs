@@ -256,33 +256,21 @@ impl Preset {
             Self::Luspo => "GSPO where a reply counts with its length",
             Self::GspoToken => "GSPO where each token has its own advantage",
             Self::Gmpo => "GRPO with the geometric mean of the clipped ratios of a reply",
-            Self::Vespo => {
-                "GRPO on log-probabilities, weighted by a smooth function of the ratio of the reply"
-            }
-            Self::Dppo => {
-                "GRPO on weighted log-probabilities, within a distance of the probability of a token"
-            }
-            Self::Dro => {
-                "GRPO on log-probabilities, with a quadratic pull towards the policy that sampled"
-            }
+            Self::Vespo => "GRPO on log-probabilities, weighted smoothly by the ratio of the reply",
+            Self::Dppo => "GRPO within a distance of the probability that a token was sampled with",
+            Self::Dro => "GRPO on log-probabilities, with a quadratic pull towards the sampler",
             Self::Maxrl => "rewards less the mean of their task, over this mean",
             Self::Gpg => {
                 "rewards less the mean of their task, on log-probabilities; makes up for tasks without spread"
             }
-            Self::Opo => {
-                "rewards less the mean of their task, in which a reply counts with its length"
-            }
+            Self::Opo => "rewards less the mean of their task, weighted by the length of replies",
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
-            Self::Spin => {
-                "self-play: given replies against those of the policy of the iteration before"
-            }
+            Self::Spin => "self-play: given replies against those of the iteration before",
             Self::OnlineDpo => {
                 "pairs of the policy's own replies to a task, ordered by their rewards; the loss of DPO"
             }
-            Self::Verifier => {
-                "supervised: a head on a model that tells right replies from wrong ones"
-            }
+            Self::Verifier => "supervised: a head that tells right replies from wrong ones",
             Self::Ppo => "advantages from one critic, which reads what each agent is given",
             Self::Ippo => "PPO, a critic for each policy",
             Self::Mappo => "PPO, one critic that reads everything that was said",
