@@ -2,6 +2,7 @@
 
 use crate::loss::PolicyLoss;
 use crate::runtime::columns::ColumnRecorder;
+use crate::runtime::pass::PassTokens;
 use crate::runtime::{Batch, PairStats, UpdateStats};
 
 /// Sums over pairs of replies.
@@ -41,6 +42,8 @@ pub(super) struct Totals {
     /// Passes over the batch.
     pub(super) epochs: u64,
     pub(super) pairs: PairSums,
+    /// Tokens of the optimizer steps.
+    pub(super) tokens: PassTokens,
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
     /// Recorder of tokens, if the batch asks for one.
@@ -81,6 +84,7 @@ impl Totals {
             optimizer_steps: self.steps,
             rows: batch.rows.len() as u64,
             tokens: batch.rows.iter().map(|row| row.completion.len() as u64).sum(),
+            shared: self.tokens.into(),
             version,
             columns,
         }
