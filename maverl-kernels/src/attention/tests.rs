@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)] // golden values
+
 use super::*;
 use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 

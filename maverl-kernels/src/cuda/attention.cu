@@ -145,12 +145,12 @@ template <int D> struct Totals {
 };
 
 // Up to 128 queries of one node, from the position `first` on; the first is row `query` of q. Its keys are the tokens
-// path[places..places + past], then those from token `own` on, or those of a cached sequence.
-struct AttendTile { int query, first, count, own, places, past, sequence, unused; };
+// path[start..start + past], then those from token `own` on, or those of a cached sequence.
+struct AttendTile { int query, first, count, own, start, past, sequence, unused; };
 
 // The token at a position of a path.
 INLINE size_t path_token(const AttendTile& t, const int* path, int position) {
-  return position < t.past ? path[t.places + position] : t.own + position - t.past;
+  return position < t.past ? path[t.start + position] : t.own + position - t.past;
 }
 
 // Keys and values in blocks of 16 tokens: of each block, keys then values, [heads, 16, d].

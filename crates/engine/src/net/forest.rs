@@ -144,15 +144,15 @@ impl<'a> Forest<'a> {
         }
     }
 
-    /// Returns the nodes in pre-order, each with its parent's place in this order.
+    /// Returns the nodes in pre-order, each with its parent's index in this order.
     fn pre_order(&self) -> Vec<(usize, Option<usize>)> {
         let mut order = Vec::with_capacity(self.nodes.len());
         let mut stack: Vec<(usize, Option<usize>)> =
             self.roots.iter().rev().map(|&root| (root, None)).collect();
         while let Some((node, parent)) = stack.pop() {
-            let place = Some(order.len());
+            let index = Some(order.len());
             order.push((node, parent));
-            stack.extend(self.nodes[node].children.iter().rev().map(|&child| (child, place)));
+            stack.extend(self.nodes[node].children.iter().rev().map(|&child| (child, index)));
         }
         order
     }
@@ -178,31 +178,31 @@ impl<'a> Forest<'a> {
     /// Packs the nodes in pre-order.
     pub(crate) fn pack(&self) -> PackedForest {
         let mut packed = PackedForest { offsets: vec![0], ..PackedForest::default() };
-        let mut places = vec![0; self.nodes.len()];
+        let mut begins = vec![0; self.nodes.len()];
         for (node, parent) in self.pre_order() {
             let Node { tokens, start, .. } = &self.nodes[node];
-            places[node] = packed.ids.len();
+            begins[node] = packed.ids.len();
             packed.ids.extend_from_slice(tokens);
             packed.positions.extend((*start as u32..).take(tokens.len()));
             packed.offsets.push(packed.ids.len());
             packed.parents.push(parent);
         }
         for &(text, tree) in &self.texts {
-            packed.runs.push(self.text_runs(text, tree, &places));
+            packed.runs.push(self.text_runs(text, tree, &begins));
         }
         packed
     }
 
-    /// Returns where the runs of a text begin: position in the text, and place in the packing.
-    fn text_runs(&self, text: &[u32], tree: usize, places: &[usize]) -> Vec<[usize; 2]> {
+    /// Returns where the runs of a text begin: position in the text, and index in the packing. `begins` has the index of each node.
+    fn text_runs(&self, text: &[u32], tree: usize, begins: &[usize]) -> Vec<[usize; 2]> {
         let mut node = self.roots[tree];
-        let mut runs = vec![[0, places[node]]];
+        let mut runs = vec![[0, begins[node]]];
         while let Some(next) = text.get(self.nodes[node].end()) {
             let children = self.nodes[node].children.iter();
             let mut children = children.filter(|&&child| self.nodes[child].tokens[0] == *next);
             let Some(&child) = children.next() else { break };
             node = child;
-            runs.push([self.nodes[node].start, places[node]]);
+            runs.push([self.nodes[node].start, begins[node]]);
         }
         runs
     }
@@ -217,7 +217,7 @@ pub(crate) struct PackedForest {
     pub(crate) positions: Vec<u32>,
     offsets: Vec<usize>,
     parents: Vec<Option<usize>>,
-    /// For each text, where its runs begin: position in the text, and place in `ids`.
+    /// For each text, where its runs begin: position in the text, and index in `ids`.
     runs: Vec<Vec<[usize; 2]>>,
 }
 
@@ -228,8 +228,8 @@ impl PackedForest {
         Rows { ids: &self.ids, positions: &self.positions, packing }
     }
 
-    /// Returns the place in `ids` of the token at a position of a text.
-    pub(crate) fn token_place(&self, text: usize, position: usize) -> usize {
+    /// Returns the index in `ids` of the token at a position of a text.
+    pub(crate) fn token_index(&self, text: usize, position: usize) -> usize {
         let runs = &self.runs[text];
         let run = runs.partition_point(|[start, _]| *start <= position) - 1;
         runs[run][1] + position - runs[run][0]

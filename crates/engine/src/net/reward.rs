@@ -297,8 +297,8 @@ impl RewardModel {
         let (width, mut picked) = (self.model.config.hidden_size, Vec::new());
         for (text, (ids, places)) in rows.iter().enumerate() {
             for position in ids.len() - places..ids.len() {
-                let place = packed.token_place(text, position);
-                picked.extend_from_slice(&hidden[place * width..][..width]);
+                let at = packed.token_index(text, position);
+                picked.extend_from_slice(&hidden[at * width..][..width]);
             }
         }
         pool.give([hidden]);

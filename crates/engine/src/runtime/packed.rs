@@ -52,8 +52,8 @@ impl<'a> PassText<'a> {
     }
 }
 
-/// Packed texts, and their *entries*: the places after which something is computed. Entries of several texts may have one
-/// place.
+/// Packed texts, and their *entries*: the tokens after which something is computed. Several texts may have entries at one
+/// token.
 pub(crate) struct PackedRows {
     forest: PackedForest,
     /// Index of each entry's token: in training, of the token before each completion token.
@@ -74,7 +74,7 @@ impl PackedRows {
         let (mut targets, mut inv_temperature) = (Vec::new(), Vec::new());
         for (index, text) in texts.iter().enumerate() {
             let places = text.ids.len() - text.places..text.ids.len();
-            before.extend(places.map(|position| forest.token_place(index, position) as u32));
+            before.extend(places.map(|position| forest.token_index(index, position) as u32));
             completions.push(before.len());
             targets.extend_from_slice(text.targets);
             inv_temperature.resize(targets.len(), text.inv_temperature);
@@ -125,8 +125,8 @@ impl PackedRows {
         ops.pick(hidden, hidden.len() / self.tokens(), &self.before)
     }
 
-    /// Computes the backward pass of `predicting`: `[M, D]` to `[N, D]`, zeros elsewhere. Entries with one place are added in
-    /// their order.
+    /// Computes the backward pass of `predicting`: `[M, D]` to `[N, D]`, zeros elsewhere. Entries at one token are added in their
+    /// order.
     pub(crate) fn spread<O: Backend>(
         &self,
         ops: &O,

@@ -161,8 +161,8 @@ impl<O: Backend> Trainer<O> {
         let own = self.peers.share(&pass.rank_units(self.peers.size()));
         totals.tokens += pass.counts();
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
-        for places in pass.micro_batches(own, self.micro_batch_tokens) {
-            let micro = Micro::new(pass.pack(places), (rows, &weights), places, share);
+        for indices in pass.micro_batches(own, self.micro_batch_tokens) {
+            let micro = Micro::new(pass.pack(indices), (rows, &weights), indices, share);
             totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?;
@@ -200,7 +200,7 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
-        let decoder = self.decoder(model, &micro.packed, micro.places);
+        let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let ops = decoder.ops();
@@ -220,7 +220,7 @@ impl<O: Backend> Trainer<O> {
         })?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
-            let rows = micro.places.iter().copied().zip(lengths);
+            let rows = micro.indices.iter().copied().zip(lengths);
             dhidden = joint.backward(ops, &hidden, rows, dhidden)?;
         }
         tape.backward(&packed.spread(ops, &dhidden)?, gradients, pool)
@@ -313,7 +313,7 @@ fn token_share(batch: &Batch) -> f64 {
 struct Micro<'a> {
     rows: Vec<&'a Row>,
     /// Number of each row in the minibatch.
-    places: &'a [usize],
+    indices: &'a [usize],
     /// Weight of each completion token in the loss.
     weights: Vec<f32>,
     /// Weight of a completion token in means.
@@ -322,11 +322,11 @@ struct Micro<'a> {
 }
 
 impl<'a> Micro<'a> {
-    /// Selects the rows at some places of a minibatch, whose rows have these weights, one after the other.
+    /// Selects rows of a minibatch by their numbers. `weights` are those of the tokens of all its rows, one after the other.
     fn new(
         packed: PackedRows,
         (rows, weights): (&[&'a Row], &[f32]),
-        places: &'a [usize],
+        indices: &'a [usize],
         share: f64,
     ) -> Self {
         let ends = rows.iter().scan(0, |end, row| {
@@ -334,10 +334,10 @@ impl<'a> Micro<'a> {
             Some(*end)
         });
         let ends: Vec<usize> = ends.collect();
-        let own = places.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
+        let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
         let weights = own.flat_map(|own| &weights[own]).copied().collect();
-        let rows = places.iter().map(|&row| rows[row]).collect();
-        Self { rows, places, weights, share, packed }
+        let rows = indices.iter().map(|&row| rows[row]).collect();
+        Self { rows, indices, weights, share, packed }
     }
 }
 
@@ -373,7 +373,7 @@ impl Micro<'_> {
                 totals.mismatch(tokens.logp, tokens.old);
             }
             if let Some(recorder) = &mut totals.recorder {
-                recorder.add(self.places[index], row, &tokens, first);
+                recorder.add(self.indices[index], row, &tokens, first);
             }
             totals.policy += match batch.objective {
                 Objective::Supervised => loss::log_likelihood(&tokens, d_logp),

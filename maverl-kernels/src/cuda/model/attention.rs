@@ -143,29 +143,29 @@ impl<M: Machine> Kernels<M> {
 /// Lists tiles of at most `most` queries of one node, those that see the most keys first, and the tokens of their paths.
 fn query_tiles(packing: Packing<'_>, most: usize) -> (Vec<i32>, Vec<i32>) {
     let nodes = packing.path_nodes();
-    let (places, path) = path_places(packing, &nodes);
+    let (starts, path) = path_tokens(packing, &nodes);
     let mut tiles: Vec<[usize; TILE_WORDS]> = Vec::new();
-    for (node, place) in nodes.iter().zip(places) {
+    for (node, start) in nodes.iter().zip(starts) {
         let last = &node.path[node.path.len() - 1];
         let past = node.past - (node.own.start - last.start);
         for begin in (0..node.own.len()).step_by(most) {
             let (query, first) = (node.own.start + begin, node.past + begin);
             let count = most.min(node.own.len() - begin);
-            tiles.push([query, first, count, last.start, place, past, 0, 0]);
+            tiles.push([query, first, count, last.start, start, past, 0, 0]);
         }
     }
     (heaviest_first(&mut tiles), path)
 }
 
 /// Lists the tokens before the last range of each path, and where those of each node begin in the list. Siblings share them.
-fn path_places(packing: Packing<'_>, nodes: &[PathNode]) -> (Vec<usize>, Vec<i32>) {
-    let (mut places, mut path) = (Vec::with_capacity(nodes.len()), Vec::new());
+fn path_tokens(packing: Packing<'_>, nodes: &[PathNode]) -> (Vec<usize>, Vec<i32>) {
+    let (mut starts, mut path) = (Vec::with_capacity(nodes.len()), Vec::new());
     let mut listed: BTreeMap<usize, usize> = BTreeMap::new();
     for (n, node) in nodes.iter().enumerate() {
         let follows = node.path.last().is_some_and(|last| last.start < node.own.start);
-        places.push(match packing.parent_of_node(n) {
+        starts.push(match packing.parent_of_node(n) {
             None => 0,
-            Some(parent) if follows => places[parent],
+            Some(parent) if follows => starts[parent],
             Some(parent) => *listed.entry(parent).or_insert_with(|| {
                 let begin = path.len();
                 path.extend(nodes[parent].path.iter().cloned().flatten().map(|token| token as i32));
@@ -175,7 +175,7 @@ fn path_places(packing: Packing<'_>, nodes: &[PathNode]) -> (Vec<usize>, Vec<i32
     }
     // An array of a device is not empty.
     path.push(0);
-    (places, path)
+    (starts, path)
 }
 
 /// Sorts tiles by the keys they see, and returns their numbers.

@@ -46,7 +46,7 @@ fn forests_have_the_golden_packings() {
         assert_eq!(packed.parents, parents, "{name}");
         let places = rows.iter().enumerate().flat_map(|(row, [prompt, reply])| {
             let packed = &packed;
-            (0..reply.len()).map(move |i| packed.token_place(row, prompt.len() - 1 + i))
+            (0..reply.len()).map(move |i| packed.token_index(row, prompt.len() - 1 + i))
         });
         assert_eq!(places.collect::<Vec<_>>(), whole_numbers(&want["before"]), "{name}");
         assert_eq!(Some(forest.tokens() as u64), want["computed"].as_u64(), "{name}");
@@ -114,7 +114,7 @@ fn every_text_is_spelled_by_its_places_and_no_token_is_there_twice() {
         let mut spelled = BTreeMap::new();
         for (index, text) in texts.iter().enumerate() {
             for (position, &id) in text.iter().enumerate() {
-                let place = packed.token_place(index, position);
+                let place = packed.token_index(index, position);
                 assert_eq!((packed.ids[place], packed.positions[place]), (id, position as u32));
                 // One place never stands for two beginnings.
                 let prefix = &text[..=position];
