@@ -41,17 +41,17 @@ pub(super) async fn tree(setup: &Setup) -> Result<Vec<Figure>, Failure> {
 /// Returns the turns of an episode, of random tokens. With `keeps_words`, a prompt has the words of the turns before, too.
 fn turns_of(fixture: &BenchFixture, episode: u64, turns: u64, keeps_words: bool) -> Vec<Row> {
     let seed = derive_seed(3, episode);
-    let mut known = fixture.ids(seed, HEAD);
-    let logprob = -libm::logf(fixture.size.vocab_size as f32);
-    let turn = |turn: u64| {
+    let logprobs = vec![-libm::logf(fixture.size.vocab_size as f32); REPLY];
+    let (mut known, mut rows) = (fixture.ids(seed, HEAD), Vec::new());
+    for turn in 0..turns {
         let words = fixture.ids(derive_seed(4, turn), WORDS);
         let reply = fixture.ids(derive_seed(seed, turn), REPLY);
-        let prompt = [&known[..], &words].concat();
+        let advantage = if turn % 2 == 0 { 1.0 } else { -1.0 };
+        rows.push(row([&known[..], &words].concat(), reply.clone(), logprobs.clone(), advantage));
         if keeps_words {
             known.extend(words);
         }
-        known.extend(&reply);
-        row(prompt, reply, vec![logprob; REPLY], if turn % 2 == 0 { 1.0 } else { -1.0 })
-    };
-    (0..turns).map(turn).collect()
+        known.extend(reply);
+    }
+    rows
 }
