@@ -12,6 +12,7 @@
 mod backward;
 mod blocks;
 mod forward;
+mod packing;
 mod rows;
 mod shapes;
 mod vector;
@@ -24,8 +25,11 @@ use rayon::prelude::*;
 use crate::par;
 pub use blocks::{BLOCK_TOKENS, CacheBlock, CacheBlocks};
 use forward::ForwardTask;
+pub use packing::Packing;
+#[cfg(feature = "cuda")]
+pub(crate) use packing::PathNode;
 use rows::{SequenceKeys, SequenceValues};
-pub use shapes::{Heads, Packing, Segment};
+pub use shapes::{Heads, Segment};
 
 /// Queries of one task. The keys of the task are transposed once.
 const QUERIES: usize = 128;
@@ -33,8 +37,8 @@ const QUERIES: usize = 128;
 const PER_ELEMENT: usize = 16;
 
 /// Computes attention within packed rows: `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are `[n, heads.kv * dim]`. A
-/// token attends to the row's prefix and to its row up to itself. The bits equal those of the unsplit row, wherever it
-/// is split.
+/// token attends to the ancestors of its node and to its node up to itself. The bits equal those of the sequence alone,
+/// wherever it is split into nodes.
 ///
 /// # Panics
 ///
@@ -53,14 +57,16 @@ pub fn attention(
     check_rows("attention", n, qw, [("q", q.len())]);
     check_rows("attention", n, kvw, [("k", k.len()), ("v", v.len())]);
     check_rows("attention", n, qw, [("out", out.len())]);
-    let mut tasks = Vec::with_capacity(packing.offsets.len() + n / QUERIES);
+    let nodes = packing.path_nodes();
+    let mut tasks = Vec::with_capacity(nodes.len() + n / QUERIES);
     let mut out = out;
-    for [prefix, own] in packing.row_ranges() {
-        let [own_k, own_v] = [k, v].map(|x| token_rows(x, &own, kvw));
-        let keys = (SequenceKeys::Rows(own_k), SequenceValues::Whole(own_v));
-        let shared = (!prefix.is_empty()).then(|| [k, v].map(|x| token_rows(x, &prefix, kvw)));
-        let queries = token_rows(q, &own, qw);
-        push_tasks(&mut tasks, queries, prefix.len(), keys, shared, heads, &mut out);
+    for node in &nodes {
+        let (keys, values, path) = match (node.contiguous(k, kvw), node.contiguous(v, kvw)) {
+            (Some(k), Some(v)) => (k, v, &[][..]),
+            _ => (k, v, node.path.as_slice()),
+        };
+        let rows = (SequenceKeys::Rows(keys), SequenceValues::Whole(values), path);
+        push_tasks(&mut tasks, token_rows(q, &node.own, qw), node.past, rows, heads, &mut out);
     }
     run_tasks(tasks, heads);
 }
@@ -109,16 +115,19 @@ pub fn attention_cached(
     for &Segment { new_tokens, len, blocks: ids } in segments {
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
-        let rows =
-            (SequenceKeys::from_blocks(&blocks, ids), SequenceValues::from_blocks(&blocks, ids));
-        push_tasks(&mut tasks, queries, len - new_tokens, rows, None, heads, &mut out);
+        let rows = (
+            SequenceKeys::from_blocks(&blocks, ids),
+            SequenceValues::from_blocks(&blocks, ids),
+            &[][..],
+        );
+        push_tasks(&mut tasks, queries, len - new_tokens, rows, heads, &mut out);
     }
     run_tasks(tasks, heads);
 }
 
 /// Computes the gradients of [`attention`] from its `out` and `dout`. `dq`, `dk` and `dv` are overwritten.
-/// Probabilities are recomputed. The sums of a row are taken in the order of its queries; the rows that share a prefix
-/// then add their parts to its gradients, in row order.
+/// Probabilities are recomputed. The sums of a node are taken in the order of its queries; its descendants then add their
+/// parts to its gradients, in pre-order.
 ///
 /// ```text
 /// dpᵢⱼ = doutᵢ · vⱼ,   dsᵢⱼ = pᵢⱼ (dpᵢⱼ − doutᵢ · outᵢ)
@@ -148,42 +157,30 @@ pub fn attention_bwd(
     check_rows("attention_bwd", n, qw, wide);
     let narrow = [("k", k.len()), ("v", v.len()), ("dk", dk.len()), ("dv", dv.len())];
     check_rows("attention_bwd", n, kvw, narrow);
+    let inputs = backward::BackwardInputs { q, k, v, out, dout, heads };
+    let nodes = packing.path_nodes();
     let (mut dq, mut dk, mut dv) = (dq, dk, dv);
-    // A family is a row and the rows that have it as prefix, in row order.
-    let mut families: Vec<Vec<backward::BackwardTask<'_>>> =
-        Vec::with_capacity(packing.offsets.len());
-    let mut family = Vec::with_capacity(packing.offsets.len());
-    for (r, [prefix, own]) in packing.row_ranges().enumerate() {
-        let (at_q, at_kv) = (own.start * qw..own.end * qw, own.start * kvw..own.end * kvw);
-        let before = prefix.start * kvw..prefix.end * kvw;
-        let row = backward::GradientRow {
-            q: &q[at_q.clone()],
-            k: &k[at_kv.clone()],
-            v: &v[at_kv.clone()],
-            prefix: [&k[before.clone()], &v[before]],
-            out: &out[at_q.clone()],
-            dout: &dout[at_q.clone()],
-        };
-        let grads = [
-            split_front(&mut dq, at_q.len()),
-            split_front(&mut dk, at_kv.len()),
-            split_front(&mut dv, at_kv.len()),
-        ];
-        family.push(packing.prefix_of_row(r).map_or(families.len(), |prefix| family[prefix]));
-        if family[r] == families.len() {
-            families.push(Vec::new());
-        }
-        families[family[r]].push(backward::BackwardTask { row, grads });
-    }
-    let rows = packing.row_ranges();
-    let pairs = rows.map(|[prefix, own]| (2 * prefix.len() + own.len() + 1) * own.len() / 2);
+    let trees: Vec<_> = packing
+        .trees()
+        .map(|tree| {
+            let nodes = &nodes[tree];
+            let tokens = nodes[nodes.len() - 1].own.end - nodes[0].own.start;
+            let grads = [
+                split_front(&mut dq, tokens * qw),
+                split_front(&mut dk, tokens * kvw),
+                split_front(&mut dv, tokens * kvw),
+            ];
+            backward::BackwardTree { nodes, grads }
+        })
+        .collect();
+    let pairs = nodes.iter().map(|node| (2 * node.past + node.own.len() + 1) * node.own.len() / 2);
     let work = pairs.sum::<usize>() * qw;
     if !par::worth_it(work / PER_ELEMENT) {
-        families.into_iter().for_each(|family| backward::run_family(family, heads, false));
-    } else if families.len() < 2 * par::thread_count() {
-        families.into_iter().for_each(|family| backward::run_family(family, heads, true));
+        trees.into_iter().for_each(|tree| tree.run_tree(inputs, 1));
+    } else if trees.len() < 2 * par::thread_count() {
+        trees.into_iter().for_each(|tree| tree.run_tree(inputs, par::thread_count()));
     } else {
-        families.into_par_iter().for_each(|family| backward::run_family(family, heads, false));
+        trees.into_par_iter().for_each(|tree| tree.run_tree(inputs, 1));
     }
 }
 
@@ -209,7 +206,7 @@ fn decode_token(
 ) {
     let k = SequenceKeys::from_blocks(blocks, segment.blocks);
     let v = SequenceValues::from_blocks(blocks, segment.blocks);
-    ForwardTask { q, k, v, prefix: None, first: segment.len - 1, out }.run_task(heads);
+    ForwardTask { q, k, v, path: &[], first: segment.len - 1, out }.run_task(heads);
 }
 
 /// Splits the first `len` elements off a slice.
@@ -224,14 +221,13 @@ fn push_tasks<'a>(
     tasks: &mut Vec<ForwardTask<'a>>,
     q: &'a [f32],
     past: usize,
-    (k, v): (SequenceKeys<'a>, SequenceValues<'a>),
-    prefix: Option<[&'a [f32]; 2]>,
+    (k, v, path): (SequenceKeys<'a>, SequenceValues<'a>, &'a [Range<usize>]),
     heads: Heads,
     out: &mut &'a mut [f32],
 ) {
     for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
         let (first, out) = (past + i * QUERIES, split_front(out, q.len()));
-        tasks.push(ForwardTask { q, k, v, prefix, first, out });
+        tasks.push(ForwardTask { q, k, v, path, first, out });
     }
 }
 

@@ -143,12 +143,12 @@ const HEADS: [Heads; 8] = [
 fn attentions(digest: &mut Digest) {
     for heads in HEADS {
         let offsets = [0, 1, 1, 18, 19, 60, 76, 225, 240];
-        let prefixes = [None, None, None, Some(2), Some(2), None, Some(5), None];
+        let parents = [None, None, None, Some(2), Some(2), None, Some(5), None];
         let n = 240;
         let (qw, kvw) = (heads.q * heads.dim, heads.kv * heads.dim);
         let (q, k, v) = (scaled(1, n * qw, 2.0), random(2, n * kvw), random(3, n * kvw));
         for packing in
-            [Packing::from_offsets(&offsets), Packing { offsets: &offsets, prefixes: &prefixes }]
+            [Packing::from_offsets(&offsets), Packing { offsets: &offsets, parents: &parents }]
         {
             let (mut out, dout) = (vec![0.0; n * qw], random(4, n * qw));
             attention(&q, &k, &v, packing, heads, &mut out);

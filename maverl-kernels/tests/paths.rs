@@ -118,9 +118,10 @@ proptest! {
             *end += length;
             Some(*end)
         }));
-        let prefixes: Vec<Option<usize>> =
-            (0..lengths.len()).map(|r| (joined && r > 0).then_some(0)).collect();
-        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        // A root, its child, and children of that one.
+        let parents: Vec<Option<usize>> =
+            (0..lengths.len()).map(|n| (joined && n > 0).then_some((n > 1).into())).collect();
+        let packing = Packing { offsets: &offsets, parents: &parents };
         let n = offsets[lengths.len()];
         let [qw, kvw] = [heads.q, heads.kv].map(|count| n * count * heads.dim);
         let [q, k, v, dout] = [(0, qw), (1, kvw), (2, kvw), (3, qw)].map(|(i, n)| random(seed + i, n));

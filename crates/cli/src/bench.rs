@@ -8,6 +8,7 @@ pub mod measure;
 mod policy;
 pub mod report;
 pub mod setup;
+mod tree;
 
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
@@ -45,6 +46,8 @@ pub(super) enum BenchPart {
     Grpo,
     /// An update on 64 texts of 128 tokens.
     Sft,
+    /// Updates with the turns of 8 episodes: chains of 3 and of 15 agents, and conversations of 20 turns.
+    Tree,
     /// Matrix products, and the memory's bandwidth.
     Kernels,
 }
@@ -107,6 +110,7 @@ impl Benchmark for BenchArgs {
             BenchPart::Train => policy::train(&self.setup, self.times).await,
             BenchPart::Grpo => policy::grpo(&self.setup).await,
             BenchPart::Sft => policy::sft(&self.setup, self.times).await,
+            BenchPart::Tree => tree::tree(&self.setup).await,
             BenchPart::Kernels => Ok(kernels::kernels(&self.setup)),
         }
     }

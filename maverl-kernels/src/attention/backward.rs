@@ -1,13 +1,15 @@
-//! Backward pass of attention over one row.
+//! Backward pass of attention over trees of packed rows.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::forward::join_prefix;
+use super::packing::PathNode;
 use super::rows::SequenceValues;
 use super::shapes::Heads;
+use super::token_rows;
 use super::vector;
 use super::weighted::{self, Weighted};
 use crate::lanes::{self, Kernel, LANES, Lanes};
@@ -15,65 +17,72 @@ use crate::lanes::{self, Kernel, LANES, Lanes};
 /// Queries whose probabilities are held at once, so that a key's gradient is read and written once for all of them.
 const QUERIES: usize = 16;
 
-/// Inputs of one row's gradient.
+/// Arrays of all tokens, `[n, heads.q * dim]`, or `[n, heads.kv * dim]` of keys and values.
 #[derive(Clone, Copy)]
-pub(super) struct GradientRow<'a> {
-    /// Queries `[tokens, heads.q * dim]`; `out` and `dout` have the same shape.
+pub(super) struct BackwardInputs<'a> {
     pub(super) q: &'a [f32],
-    /// Keys `[tokens, heads.kv * dim]`; `v` has the same shape. With the prefix joined: `[prefix + tokens, ..]`.
     pub(super) k: &'a [f32],
     pub(super) v: &'a [f32],
-    /// Keys and values of the prefix; empty once they are joined with the row's.
-    pub(super) prefix: [&'a [f32]; 2],
     pub(super) out: &'a [f32],
     pub(super) dout: &'a [f32],
+    pub(super) heads: Heads,
 }
 
-/// A row and the slices of its gradients, by queries, keys and values.
-pub(super) struct BackwardTask<'a> {
-    pub(super) row: GradientRow<'a>,
+/// A tree of nodes, and the slices of its gradients, by queries, keys and values.
+pub(super) struct BackwardTree<'a> {
+    pub(super) nodes: &'a [PathNode],
     pub(super) grads: [&'a mut [f32]; 3],
 }
 
-/// Overwrites the gradients of a row, then of the rows that share it as prefix. Those add to its gradients of keys and
-/// values. `by_head` runs the heads in parallel, with the same sums in the same order.
-pub(super) fn run_family(family: Vec<BackwardTask<'_>>, heads: Heads, by_head: bool) {
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let mut family = family.into_iter();
-    let Some(mut first) = family.next() else { return };
-    first.row.run_row(heads, by_head, &mut first.grads, None);
-    let [_, dk, dv] = &mut first.grads;
-    for BackwardTask { row, mut grads } in family {
-        let k = join_prefix(&mut keys, row.prefix[0], row.k);
-        let v = join_prefix(&mut values, row.prefix[1], row.v);
-        let row = GradientRow { k, v, prefix: [&[], &[]], ..row };
-        row.run_row(heads, by_head, &mut grads, Some([dk, dv]));
-    }
-}
-
-impl GradientRow<'_> {
-    /// Overwrites the gradients of this row and adds to those of its prefix.
-    fn run_row(
-        self,
-        heads: Heads,
-        by_head: bool,
-        grads: &mut [&mut [f32]; 3],
-        mut prefix: Option<[&mut [f32]; 2]>,
-    ) {
-        if by_head {
-            let found = (0..heads.kv).into_par_iter().map(|head| self.head_gradients(heads, head));
-            for (head, found) in found.collect::<Vec<Grads>>().into_iter().enumerate() {
-                found.store_head(heads, head, grads, &mut prefix);
-            }
-        } else {
-            for head in 0..heads.kv {
-                self.head_gradients(heads, head).store_head(heads, head, grads, &mut prefix);
+impl BackwardTree<'_> {
+    /// Overwrites the gradients of the tree. With the nodes n in pre-order, of which the first overwrites:
+    ///
+    /// ```text
+    /// dk_m = Σ_n ds_nmᵀ q_n,   dv_m = Σ_n p_nmᵀ dout_n,   m on the path of n
+    /// ```
+    ///
+    /// About as many heads of nodes as `threads` are computed at once. The order of the sums does not depend on it.
+    pub(super) fn run_tree(mut self, inputs: BackwardInputs<'_>, threads: usize) {
+        let kv = inputs.heads.kv;
+        for nodes in self.nodes.chunks(threads.div_ceil(kv)) {
+            let views: Vec<HeadView<'_>> = nodes
+                .iter()
+                .flat_map(|node| (0..kv).map(move |head| HeadView { inputs, node, head }))
+                .collect();
+            if threads > 1 {
+                let found: Vec<Grads> = views.par_iter().map(HeadView::head_gradients).collect();
+                views.iter().zip(found).for_each(|(view, found)| self.store_head(view, &found));
+            } else {
+                views.iter().for_each(|view| self.store_head(view, &view.head_gradients()));
             }
         }
     }
 
-    fn head_gradients(self, heads: Heads, head: usize) -> Grads {
-        lanes::run_kernel(HeadView { row: self, heads, head })
+    /// Copies the gradients of a node's tokens to the columns of a head, and adds those of its ancestors.
+    fn store_head(&mut self, view: &HeadView<'_>, found: &Grads) {
+        let HeadView { inputs: BackwardInputs { heads, .. }, node, head } = *view;
+        let (dim, wide, kvw) = (heads.dim, vector::padded_dim(heads.dim), heads.kv_width());
+        let (members, qw) = (heads.group_size() * dim, heads.q_width());
+        let start = self.nodes[0].own.start;
+        let rows = |width: usize, tokens: &Range<usize>| {
+            (tokens.start - start) * width..(tokens.end - start) * width
+        };
+        let [dq, dk, dv] = &mut self.grads;
+        let columns = head * members..(head + 1) * members;
+        let to = &mut dq[rows(qw, &node.own)];
+        copy_columns(&found.dq, members, to, qw, columns, <[f32]>::copy_from_slice);
+        let columns = head * dim..(head + 1) * dim;
+        for (found, to) in [(&found.dk, dk), (&found.dv, dv)] {
+            let mut before = found.as_slice();
+            for tokens in node.ancestors() {
+                let (of_tokens, rest) = before.split_at(tokens.len() * wide);
+                before = rest;
+                let to = &mut to[rows(kvw, &tokens)];
+                copy_columns(of_tokens, wide, to, kvw, columns.clone(), add_numbers);
+            }
+            let to = &mut to[rows(kvw, &node.own)];
+            copy_columns(before, wide, to, kvw, columns.clone(), <[f32]>::copy_from_slice);
+        }
     }
 }
 
@@ -85,31 +94,6 @@ struct Grads {
     dk: Vec<f32>,
     /// Gradients of values, `[tokens, padded dim]`.
     dv: Vec<f32>,
-}
-
-impl Grads {
-    /// Copies the gradients to the columns of this head. Those of the prefix are added.
-    fn store_head(
-        self,
-        heads: Heads,
-        head: usize,
-        [dq, dk, dv]: &mut [&mut [f32]; 3],
-        prefix: &mut Option<[&mut [f32]; 2]>,
-    ) {
-        let (dim, wide, kvw) = (heads.dim, vector::padded_dim(heads.dim), heads.kv_width());
-        let (members, qw) = (heads.group_size() * dim, heads.q_width());
-        let columns = head * members..(head + 1) * members;
-        copy_columns(&self.dq, members, dq, qw, columns, <[f32]>::copy_from_slice);
-        let prefix = prefix.as_mut().map(|[dk, dv]| [&mut **dk, &mut **dv]);
-        let [to_k, to_v] = prefix.unwrap_or_default();
-        let before = to_k.len() / kvw * wide;
-        for (found, to, own) in [(&self.dk, to_k, dk), (&self.dv, to_v, dv)] {
-            let (of_prefix, of_own) = found.split_at(before);
-            let columns = head * dim..(head + 1) * dim;
-            copy_columns(of_prefix, wide, to, kvw, columns.clone(), add_numbers);
-            copy_columns(of_own, wide, own, kvw, columns, <[f32]>::copy_from_slice);
-        }
-    }
 }
 
 /// Copies the first elements of rows of `pitch` to columns of the rows of `to`.
@@ -130,10 +114,47 @@ fn add_numbers(to: &mut [f32], from: &[f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
+/// A node and a key head.
+#[derive(Clone, Copy)]
 struct HeadView<'a> {
-    row: GradientRow<'a>,
-    heads: Heads,
+    inputs: BackwardInputs<'a>,
+    node: &'a PathNode,
     head: usize,
+}
+
+impl HeadView<'_> {
+    fn head_gradients(&self) -> Grads {
+        lanes::run_kernel(*self)
+    }
+}
+
+/// Keys, or values, of a head for the tokens of a path: the columns `at..at + dim` of consecutive rows of `width`.
+struct HeadRows<'a> {
+    data: Cow<'a, [f32]>,
+    width: usize,
+    at: usize,
+}
+
+impl<'a> HeadRows<'a> {
+    /// Returns the rows of a path in `x [n, heads.kv * dim]`. They are copied if they do not follow each other.
+    fn of_path(x: &'a [f32], view: &HeadView<'_>) -> Self {
+        let HeadView { inputs: BackwardInputs { heads, .. }, node, head } = *view;
+        let (width, at) = (heads.kv_width(), head * heads.dim);
+        if let Some(data) = node.contiguous(x, width) {
+            return Self { data: Cow::Borrowed(data), width, at };
+        }
+        let ranges = node.path.iter().map(|tokens| token_rows(x, tokens, width));
+        let rows = ranges.flat_map(|rows| rows.chunks_exact(width));
+        let data = rows.flat_map(|row| &row[at..at + heads.dim]).copied().collect();
+        Self { data: Cow::Owned(data), width: heads.dim, at: 0 }
+    }
+
+    fn transpose(&self, dim: usize) -> Vec<f32> {
+        let mut out = Vec::new();
+        let tokens = self.data.len() / self.width;
+        vector::transpose_head(&self.data, self.width, self.at, dim, tokens, &mut out);
+        out
+    }
 }
 
 /// Buffers reused for every block of queries.
@@ -151,15 +172,12 @@ impl Kernel for HeadView<'_> {
 
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
-        let Self { row, heads, head } = self;
-        let (dim, kvw) = (heads.dim, heads.kv_width());
-        let (tokens, queries) = (row.k.len() / kvw, row.q.len() / heads.q_width());
-        let first = tokens - queries;
+        let BackwardInputs { k, v, heads, .. } = self.inputs;
+        let (dim, first, queries) = (heads.dim, self.node.past, self.node.own.len());
+        let tokens = first + queries;
         let wide = vector::padded_dim(dim);
-        let (mut keys, mut values) = (Vec::new(), Vec::new());
-        for (x, out) in [(row.k, &mut keys), (row.v, &mut values)] {
-            vector::transpose_head(x, kvw, head * dim, dim, tokens, out);
-        }
+        let rows = HeadRows::of_path(k, &self);
+        let (keys, values) = (rows.transpose(dim), HeadRows::of_path(v, &self).transpose(dim));
         let size = QUERIES * vector::padded_dim(tokens);
         let mut scratch = BackwardScratch {
             q: vec![0.0; QUERIES * wide],
@@ -175,10 +193,10 @@ impl Kernel for HeadView<'_> {
         for start in (first..tokens).step_by(QUERIES) {
             for member in 0..heads.group_size() {
                 let block = QueryBlock {
-                    head: &self,
+                    view: &self,
+                    rows: &rows,
                     keys: &keys,
                     values: &values,
-                    first,
                     start,
                     end: tokens.min(start + QUERIES),
                     member,
@@ -192,12 +210,13 @@ impl Kernel for HeadView<'_> {
 
 /// A block of queries of one query head.
 struct QueryBlock<'a> {
-    head: &'a HeadView<'a>,
+    view: &'a HeadView<'a>,
+    /// Keys of the path.
+    rows: &'a HeadRows<'a>,
     /// Transposed keys.
     keys: &'a [f32],
     values: &'a [f32],
-    /// Number of tokens before the first query of the row, and the queries of the block.
-    first: usize,
+    /// Positions of the queries of the block.
     start: usize,
     end: usize,
     /// Index of the query head in the group.
@@ -212,7 +231,8 @@ impl QueryBlock<'_> {
         scratch: &mut BackwardScratch,
         grads: &mut Grads,
     ) {
-        let (wide, pitch) = (vector::padded_dim(self.head.heads.dim), vector::padded_dim(self.end));
+        let (wide, pitch) =
+            (vector::padded_dim(self.view.inputs.heads.dim), vector::padded_dim(self.end));
         self.load_queries(wide, scratch);
         let rows = self.end - self.start;
         let BackwardScratch { q, dout, p, ds } = scratch;
@@ -229,25 +249,25 @@ impl QueryBlock<'_> {
         }
     }
 
-    /// Returns the index of a query of this group member in arrays of queries.
+    /// Returns the index of a query of this group member in arrays of queries, from its position.
     #[inline(always)]
     fn query_index(&self, query: usize) -> usize {
-        let HeadView { heads, head, .. } = *self.head;
-        (query - self.first) * heads.q_width()
+        let HeadView { inputs: BackwardInputs { heads, .. }, node, head } = *self.view;
+        (node.own.start + query - node.past) * heads.q_width()
             + (head * heads.group_size() + self.member) * heads.dim
     }
 
     /// Scales queries and copies output gradients to rows of `wide`.
     #[inline(always)]
     fn load_queries(&self, wide: usize, scratch: &mut BackwardScratch) {
-        let HeadView { row, heads, .. } = *self.head;
+        let BackwardInputs { q: all_q, dout: all_dout, heads, .. } = self.view.inputs;
         let rows = scratch.q.chunks_exact_mut(wide).zip(scratch.dout.chunks_exact_mut(wide));
         for (i, (q, dout)) in (self.start..self.end).zip(rows) {
             let here = self.query_index(i)..self.query_index(i) + heads.dim;
             q.iter_mut()
-                .zip(&row.q[here.clone()])
+                .zip(&all_q[here.clone()])
                 .for_each(|(to, q)| *to = q * heads.score_scale());
-            dout[..heads.dim].copy_from_slice(&row.dout[here]);
+            dout[..heads.dim].copy_from_slice(&all_dout[here]);
         }
     }
 
@@ -261,7 +281,7 @@ impl QueryBlock<'_> {
         to: &mut [f32],
         pitch: usize,
     ) {
-        let dim = self.head.heads.dim;
+        let dim = self.view.inputs.heads.dim;
         let x = vector::PitchedRows { data: from, pitch: vector::padded_dim(dim), dim };
         for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
             // Earlier queries attend to none of these keys.
@@ -281,14 +301,14 @@ impl QueryBlock<'_> {
         ds: &mut [f32],
         pitch: usize,
     ) {
-        let HeadView { row, heads, .. } = *self.head;
+        let BackwardInputs { out: all_out, heads, .. } = self.view.inputs;
         let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
         let douts = dout.chunks_exact(vector::padded_dim(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
             let seen = vector::padded_dim(i + 1);
             let softmax = vector::Softmax { scores: &mut p[..seen], keys: i + 1 };
             let inverse = lanes.splat(lanes.call_part(softmax));
-            let out = &row.out[self.query_index(i)..][..heads.dim];
+            let out = &all_out[self.query_index(i)..][..heads.dim];
             let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
             lanes.map_lanes(
                 [],
@@ -313,21 +333,22 @@ impl QueryBlock<'_> {
         pitch: usize,
         grads: &mut Grads,
     ) {
-        let HeadView { row, heads, head } = *self.head;
+        let HeadView { inputs: BackwardInputs { heads, .. }, node, .. } = *self.view;
         let (dim, members) = (heads.dim, heads.group_size() * heads.dim);
         let mut counts = [0; QUERIES];
         counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);
+        let HeadRows { data, width, at } = self.rows;
         let weighted = Weighted {
             weights: ds,
             pitch,
             counts: &counts[..self.end - self.start],
             scales: &[heads.score_scale(); QUERIES],
-            x: SequenceValues::Whole(row.k),
-            width: heads.kv_width(),
-            at: head * dim,
+            x: SequenceValues::Whole(data),
+            width: *width,
+            at: *at,
             dim,
         };
-        let dq = &mut grads.dq[(self.start - self.first) * members + self.member * dim..];
+        let dq = &mut grads.dq[(self.start - node.past) * members + self.member * dim..];
         weighted.compute_sums(lanes, dq, members);
     }
 }

@@ -1,11 +1,13 @@
 //! Forward pass of attention for a few queries of one row.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use pulp::Simd;
 
 use super::rows::{SequenceKeys, SequenceValues};
 use super::shapes::Heads;
+use super::token_rows;
 use super::vector;
 use super::weighted::Weighted;
 use crate::lanes::{self, Kernel, LANES, Lanes};
@@ -22,9 +24,9 @@ pub(super) struct ForwardTask<'a> {
     pub(super) k: SequenceKeys<'a>,
     /// Values `[.., heads.kv * dim]`.
     pub(super) v: SequenceValues<'a>,
-    /// Keys and values of the prefix. With a prefix, `k` and `v` are consecutive rows.
-    pub(super) prefix: Option<[&'a [f32]; 2]>,
-    /// Index of the first query in the row, prefix included.
+    /// Tokens of the row in `k` and `v`, which are then consecutive rows of all tokens; empty if `k` and `v` are the row's own.
+    pub(super) path: &'a [Range<usize>],
+    /// Index of the first query in the row.
     pub(super) first: usize,
     /// Output `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
@@ -77,15 +79,15 @@ impl Kernel for AttentionForward<'_> {
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { task, heads, scratch } = self;
         let ForwardScratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
-        let ForwardTask { q, k, v, prefix, first, out } = task;
-        let (k, v) = match (prefix, k, v) {
-            (Some([keys, values]), SequenceKeys::Rows(k), SequenceValues::Whole(v)) => (
-                SequenceKeys::Rows(join_prefix(all_keys, keys, k)),
-                SequenceValues::Whole(join_prefix(all_values, values, v)),
+        let ForwardTask { q, k, v, path, first, out } = task;
+        let (qw, kvw) = (heads.q_width(), heads.kv_width());
+        let (k, v) = match (k, v) {
+            (SequenceKeys::Rows(k), SequenceValues::Whole(v)) if !path.is_empty() => (
+                SequenceKeys::Rows(join_path(all_keys, k, path, kvw)),
+                SequenceValues::Whole(join_path(all_values, v, path, kvw)),
             ),
             _ => (k, v),
         };
-        let (qw, kvw) = (heads.q_width(), heads.kv_width());
         let tokens = first + q.len() / qw;
         let most_rows = (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS);
         let most_queries = (most_rows / heads.group_size()).max(1);
@@ -180,10 +182,14 @@ impl HeadGroup<'_> {
     }
 }
 
-/// Concatenates the prefix and the row's own part.
-pub(super) fn join_prefix<'a>(whole: &'a mut Vec<f32>, prefix: &[f32], own: &[f32]) -> &'a [f32] {
+/// Concatenates the tokens of a path in `x [n, width]`.
+fn join_path<'a>(
+    whole: &'a mut Vec<f32>,
+    x: &[f32],
+    path: &[Range<usize>],
+    width: usize,
+) -> &'a [f32] {
     whole.clear();
-    whole.extend_from_slice(prefix);
-    whole.extend_from_slice(own);
+    path.iter().for_each(|tokens| whole.extend_from_slice(token_rows(x, tokens, width)));
     whole
 }

@@ -1,6 +1,4 @@
-//! Shapes of an attention: heads, packed rows, and sequences of a cache.
-
-use std::ops::Range;
+//! Shapes of an attention: heads, and sequences of a cache.
 
 /// Shape of a grouped-query attention. Scores are scaled by `1 / √dim`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,53 +43,6 @@ impl Heads {
             dim > 0 && kv > 0 && q > 0 && q.is_multiple_of(kv),
             "{name}: {q} query heads over {kv} of {dim}"
         );
-    }
-}
-
-/// Sequences packed one after the other, without padding. Sequences may share a prefix, which is stored once.
-#[derive(Debug, Clone, Copy)]
-pub struct Packing<'a> {
-    /// Bounds of the rows: row `r` holds the tokens `offsets[r]..offsets[r + 1]`.
-    pub offsets: &'a [usize],
-    /// Prefix of each row: an earlier row that has no prefix itself, or `None`. Rows past the end of this list have no
-    /// prefix.
-    pub prefixes: &'a [Option<usize>],
-}
-
-impl<'a> Packing<'a> {
-    /// Packs rows without shared prefixes.
-    pub fn from_offsets(offsets: &'a [usize]) -> Self {
-        Self { offsets, prefixes: &[] }
-    }
-
-    /// Returns the row that is the prefix of row `r`.
-    pub fn prefix_of_row(&self, r: usize) -> Option<usize> {
-        self.prefixes.get(r).copied().flatten()
-    }
-
-    /// Iterates over the rows: the token range of the prefix (empty without one) and the row's own token range.
-    pub(crate) fn row_ranges(self) -> impl Iterator<Item = [Range<usize>; 2]> + 'a {
-        (0..self.offsets.len() - 1).map(move |r| {
-            let prefix = self.prefix_of_row(r).map_or(0..0, |prefix| self.own_range(prefix));
-            [prefix, self.own_range(r)]
-        })
-    }
-
-    fn own_range(&self, r: usize) -> Range<usize> {
-        self.offsets[r]..self.offsets[r + 1]
-    }
-
-    /// Asserts that offsets rise from 0 and that prefixes are valid. Returns the number of tokens.
-    #[track_caller]
-    pub(crate) fn assert_valid(self, name: &str) -> usize {
-        let Self { offsets, prefixes } = self;
-        assert_eq!(offsets.first(), Some(&0), "{name}: offsets begin at 0");
-        assert!(offsets.is_sorted(), "{name}: offsets rise");
-        assert!(prefixes.len() < offsets.len(), "{name}: a prefix for each row");
-        let mut rows = prefixes.iter().enumerate().filter_map(|(r, prefix)| Some((r, (*prefix)?)));
-        let fine = rows.all(|(r, prefix)| prefix < r && self.prefix_of_row(prefix).is_none());
-        assert!(fine, "{name}: prefixes of prefixes, or later ones");
-        offsets.last().copied().unwrap_or(0)
     }
 }
 

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)] // golden values
+
 use super::*;
 use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
@@ -252,25 +254,23 @@ fn wrong_shapes_are_named() {
     attention(&[0.0; 12], &[0.0; 8], &[0.0; 12], packing, heads, &mut [0.0; 12]);
 }
 
-type Family = ([usize; 6], [Option<usize>; 5], Vec<usize>, Vec<Vec<usize>>);
+/// Nodes of two trees: one with siblings at two levels, a chain, a node without tokens, and a root alone.
+const OFFSETS: [usize; 10] = [0, 21, 30, 30, 70, 75, 93, 110, 128, 131];
+const PARENTS: [Option<usize>; 9] =
+    [None, Some(0), Some(0), Some(2), Some(3), Some(3), Some(0), Some(6), None];
 
-/// Sequences that share their first 21 tokens, or nothing: packed with the prefix stored once, and each sequence whole.
-/// Holds the packing and, for each token of the sequences, its index among the shared ones.
-fn family() -> Family {
-    let offsets = [0, 21, 30, 30, 70, 75];
-    let prefixes = [None, Some(0), None, Some(0), Some(0)];
-    let rows: Vec<Vec<usize>> = (0..5)
-        .map(|r| {
-            let before = prefixes[r].map_or(0..0, |p: usize| offsets[p]..offsets[p + 1]);
-            before.chain(offsets[r]..offsets[r + 1]).collect()
-        })
-        .collect();
+/// Returns the path of each node, by the indices of its tokens, and the bounds of the paths one after the other.
+fn paths() -> (Vec<usize>, Vec<Vec<usize>>) {
+    let mut rows: Vec<Vec<usize>> = Vec::new();
+    for n in 0..PARENTS.len() {
+        let before = PARENTS[n].map_or_else(Vec::new, |parent| rows[parent].clone());
+        rows.push(before.into_iter().chain(OFFSETS[n]..OFFSETS[n + 1]).collect());
+    }
     let ends = rows.iter().scan(0, |end, row| {
         *end += row.len();
         Some(*end)
     });
-    let whole = std::iter::once(0).chain(ends).collect();
-    (offsets, prefixes, whole, rows)
+    (std::iter::once(0).chain(ends).collect(), rows)
 }
 
 /// Returns the rows of `width` at these indices.
@@ -279,12 +279,12 @@ fn pick(x: &[f32], width: usize, rows: &[Vec<usize>]) -> Vec<f32> {
 }
 
 #[test]
-fn rows_that_share_a_prefix_have_the_bits_of_whole_rows() {
+fn nodes_of_a_tree_have_the_bits_of_their_paths_alone() {
     for heads in SHAPES {
-        let (offsets, prefixes, whole, rows) = family();
-        let (c, qw, kvw) = (case(75, heads), heads.q_width(), heads.kv_width());
+        let (whole, rows) = paths();
+        let (c, qw, kvw) = (case(131, heads), heads.q_width(), heads.kv_width());
         let mut out = vec![f32::NAN; c.q.len()];
-        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let packing = Packing { offsets: &OFFSETS, parents: &PARENTS };
         attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
         let apart =
             Case { q: pick(&c.q, qw, &rows), k: pick(&c.k, kvw, &rows), v: pick(&c.v, kvw, &rows) };
@@ -293,11 +293,12 @@ fn rows_that_share_a_prefix_have_the_bits_of_whole_rows() {
 }
 
 #[test]
-fn gradients_of_a_shared_prefix_are_the_sums_of_those_of_whole_rows() {
+fn gradients_of_a_tree_are_the_sums_of_those_of_paths_and_have_the_same_bits_on_any_number_of_threads()
+ {
     for heads in SHAPES {
-        let (offsets, prefixes, whole, rows) = family();
-        let (c, qw, kvw) = (case(75, heads), heads.q_width(), heads.kv_width());
-        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let (whole, rows) = paths();
+        let (c, qw, kvw) = (case(131, heads), heads.q_width(), heads.kv_width());
+        let packing = Packing { offsets: &OFFSETS, parents: &PARENTS };
         let mut out = vec![f32::NAN; c.q.len()];
         attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
         let dout = random(4, c.q.len());
@@ -310,14 +311,15 @@ fn gradients_of_a_shared_prefix_are_the_sums_of_those_of_whole_rows() {
             })
         };
         let grads = run(1);
-        grads.iter().zip(&run(3)).for_each(|(a, b)| same_bits(a, b));
+        for count in [2, 7] {
+            grads.iter().zip(&run(count)).for_each(|(a, b)| same_bits(a, b));
+        }
         let apart =
             Case { q: pick(&c.q, qw, &rows), k: pick(&c.k, kvw, &rows), v: pick(&c.v, kvw, &rows) };
-        // The loss of a prefix's own queries counts once.
+        // The loss of a node's queries counts once.
         let mut given = pick(&dout, qw, &rows);
         for (r, row) in rows.iter().enumerate() {
-            for (i, &at) in row.iter().enumerate().filter(|(_, at)| **at < offsets[r]) {
-                assert!(at < 21);
+            for (i, _) in row.iter().enumerate().filter(|(_, at)| **at < OFFSETS[r]) {
                 given[(whole[r] + i) * qw..][..qw].fill(0.0);
             }
         }
@@ -331,4 +333,35 @@ fn gradients_of_a_shared_prefix_are_the_sums_of_those_of_whole_rows() {
             close(grads, &sums, 1e-5);
         }
     }
+}
+
+#[test]
+fn attention_over_a_tree_has_the_golden_values() {
+    let all: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/fixtures/packing_tree.json")).unwrap();
+    let case = &all["attention"];
+    let list = |side: &str, name: &str| -> Vec<f64> {
+        let rows = case[side][name].as_array().unwrap().iter();
+        rows.flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap()).collect()
+    };
+    let narrow = |name| list("inputs", name).into_iter().map(|x| x as f32).collect::<Vec<f32>>();
+    let [q, k, v, dout] = ["q", "k", "v", "dout"].map(narrow);
+    let numbers = |name: &str| case["inputs"][name].as_array().unwrap().iter();
+    let offsets: Vec<usize> = numbers("offsets").map(|x| x.as_u64().unwrap() as usize).collect();
+    let parents: Vec<_> = numbers("parents").map(|x| x.as_u64().map(|x| x as usize)).collect();
+    let (packing, heads) = (Packing { offsets: &offsets, parents: &parents }, Heads::new(1, 1, 3));
+    let mut out = vec![f32::NAN; q.len()];
+    attention(&q, &k, &v, packing, heads, &mut out);
+    let [mut dq, mut dk, mut dv] = [(); 3].map(|()| vec![f32::NAN; q.len()]);
+    attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv);
+    for (name, got) in [("out", &out), ("dq", &dq), ("dk", &dk), ("dv", &dv)] {
+        close(got, &list("outputs", name), 1e-6);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the parent of node 3 is the node before it or an ancestor of that")]
+fn nodes_that_are_not_in_pre_order_are_refused() {
+    let parents = [None, Some(0), None, Some(1)];
+    Packing { offsets: &[0, 1, 2, 3, 4], parents: &parents }.assert_valid("attention");
 }

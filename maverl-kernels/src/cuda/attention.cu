@@ -1,5 +1,5 @@
-// Causal grouped-query attention over ragged rows, forward: packed rows with shared prefixes, new tokens behind cached
-// ones, and decoding.
+// Causal grouped-query attention over ragged rows, forward: packed trees of rows, new tokens behind cached ones, and
+// decoding.
 //
 //   s = q k log2(e) / sqrt(d),  m' = max(m, s),  p = 2^(s - m'),  l = l 2^(m - m') + sum p,  o = o 2^(m - m') + bf16(p) v
 //
@@ -144,9 +144,14 @@ template <int D> struct Totals {
   }
 };
 
-// Up to 128 queries of one row, from the position `first` on; the first is row `query` of q. Its keys are those of the
-// shared prefix, then its own; or those of a cached sequence.
-struct AttendTile { int query, first, count, own, prefix, prefix_len, sequence, unused; };
+// Up to 128 queries of one node, from the position `first` on; the first is row `query` of q. Its keys are the tokens
+// path[start..start + past], then those from token `own` on, or those of a cached sequence.
+struct AttendTile { int query, first, count, own, start, past, sequence, unused; };
+
+// The token at a position of a path.
+INLINE size_t path_token(const AttendTile& t, const int* path, int position) {
+  return position < t.past ? path[t.start + position] : t.own + position - t.past;
+}
 
 // Keys and values in blocks of 16 tokens: of each block, keys then values, [heads, 16, d].
 struct Cache { const bf16* blocks; const int* table; int most; u64 stride; };
@@ -157,8 +162,8 @@ INLINE const bf16* cached(const Cache& c, int sequence, int position, int kv_hea
 }
 
 template <int D, bool CACHED>
-INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cache, const AttendTile* tiles, int heads,
-                   int kv_heads, float scale, bf16* out, float* lse) {
+INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cache, const AttendTile* tiles,
+                   const int* path, int heads, int kv_heads, float scale, bf16* out, float* lse) {
   constexpr int BYTES = TILE * D * 2;
   constexpr bool FROM_SHARED = D > 64;  // registers do not hold the queries beside the totals
   SHARED_DYN(unsigned char, shared);
@@ -203,7 +208,7 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
         key = cached(cache, t.sequence, at, kv_heads, kv, D, false);
         value = cached(cache, t.sequence, at, kv_heads, kv, D, true);
       } else {
-        size_t row = at < t.prefix_len ? t.prefix + at : t.own + at - t.prefix_len;
+        size_t row = path_token(t, path, at);
         key = k + row * kv_width + kv * D, value = v + row * kv_width + kv * D;
       }
       cp_async16(keys + swizzled<D / 8>(r, x), key + x * 8, 16);
@@ -360,13 +365,13 @@ KERNEL(256) append_kv(const bf16* k, const bf16* v, const u32* slots, int n, int
 }
 
 #define ATTEND(D)                                                                                                       \
-  KERNEL(256) attend_##D(const bf16* q, const bf16* k, const bf16* v, const AttendTile* tiles, int heads, int kv_heads, \
-                         float scale, bf16* out, float* lse) {                                                         \
-    attend<D, false>(q, k, v, {}, tiles, heads, kv_heads, scale, out, lse);                                            \
+  KERNEL(256) attend_##D(const bf16* q, const bf16* k, const bf16* v, const AttendTile* tiles, const int* path,        \
+                         int heads, int kv_heads, float scale, bf16* out, float* lse) {                                \
+    attend<D, false>(q, k, v, {}, tiles, path, heads, kv_heads, scale, out, lse);                                      \
   }                                                                                                                    \
-  KERNEL(256) attend_cached_##D(const bf16* q, const bf16* blocks, const int* table, int most, u64 stride,              \
+  KERNEL(256) attend_cached_##D(const bf16* q, const bf16* blocks, const int* table, int most, u64 stride,             \
                                 const AttendTile* tiles, int heads, int kv_heads, float scale, bf16* out) {            \
-    attend<D, true>(q, 0, 0, {blocks, table, most, stride}, tiles, heads, kv_heads, scale, out, 0);                    \
+    attend<D, true>(q, 0, 0, {blocks, table, most, stride}, tiles, 0, heads, kv_heads, scale, out, 0);                 \
   }                                                                                                                    \
   KERNEL(32) attend_one_##D(const bf16* q, const bf16* blocks, const int* table, int most, u64 stride,                  \
                             const DecodeRow* rows, int heads, int kv_heads, float scale, float* values, float* sums) { \

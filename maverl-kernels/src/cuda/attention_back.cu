@@ -109,7 +109,8 @@ INLINE void write_rows(bf16* to, size_t width, int count,
 // A block has 64 queries of a head, and walks the keys they see, ascending.
 template <int D>
 INLINE void attend_dq(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse, const float* delta,
-                      const AttendTile* tiles, int heads, int kv_heads, float scale2, float scale, bf16* dq) {
+                      const AttendTile* tiles, const int* path, int heads, int kv_heads, float scale2, float scale,
+                      bf16* dq) {
   constexpr int BYTES = BACK_TILE * D * 2, STEP_BYTES = BACK_STEP * D * 2;
   SHARED_DYN(unsigned char, shared);
   const u32 queries = shared_address(shared), douts = queries + BYTES, stages = douts + BYTES;
@@ -125,7 +126,7 @@ INLINE void attend_dq(const bf16* q, const bf16* k, const bf16* v, const bf16* d
 #pragma unroll
     for (int j = 0; j < BACK_STEP * (D / 8) / 128; j++) {
       int c = j * 128 + threadIdx.x, r = c / (D / 8), x = c % (D / 8), at = min(i * BACK_STEP + r, last);
-      size_t row = (at < t.prefix_len ? t.prefix + at : t.own + at - t.prefix_len) * kv_width + kv * D + x * 8;
+      size_t row = path_token(t, path, at) * kv_width + kv * D + x * 8;
       cp_async16(keys + swizzled<D / 8>(r, x), k + row, 16);
       cp_async16(values + swizzled<D / 8>(r, x), v + row, 16);
     }
@@ -179,10 +180,10 @@ INLINE void attend_dq(const bf16* q, const bf16* k, const bf16* v, const bf16* d
   write_rows<D>(dq + at_head, width, t.count, acc, scale);
 }
 
-// Up to 64 keys of one row from the position `first` on, the first of which is token `token`. The queries that see them
+// Up to 64 keys of one node from the position `first` on, the first of which is token `token`. The queries that see them
 // are the steps begin..end of a list.
 struct KeyTile { int token, first, count, begin, end, unused[3]; };
-// Up to 32 queries of one row: the first token, its position, their number.
+// Up to 32 queries of one node: the first token, its position, their number.
 struct QueryStep { int token, first, count, unused; };
 
 // A block has 64 keys of a key head, and walks the steps of queries that see them: of each, the heads that share the
@@ -262,9 +263,9 @@ INLINE void attend_dkv(const bf16* q, const bf16* k, const bf16* v, const bf16* 
 
 #define ATTEND_BACK(D)                                                                                                 \
   KERNEL(128) attend_dq_##D(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse,           \
-                            const float* delta, const AttendTile* tiles, int heads, int kv_heads, float scale2,        \
-                            float scale, bf16* dq) {                                                                   \
-    attend_dq<D>(q, k, v, dout, lse, delta, tiles, heads, kv_heads, scale2, scale, dq);                                \
+                            const float* delta, const AttendTile* tiles, const int* path, int heads, int kv_heads,     \
+                            float scale2, float scale, bf16* dq) {                                                     \
+    attend_dq<D>(q, k, v, dout, lse, delta, tiles, path, heads, kv_heads, scale2, scale, dq);                          \
   }                                                                                                                    \
   KERNEL(128) attend_dkv_##D(const bf16* q, const bf16* k, const bf16* v, const bf16* dout, const float* lse,          \
                              const float* delta, const KeyTile* tiles, const QueryStep* steps, int heads,              \

@@ -281,8 +281,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let Amounts { tokens, row, .. } = self.amounts;
         let (rows, n) = (tokens.div_ceil(row), tokens.next_multiple_of(row));
         let offsets: Vec<usize> = (0..=rows).map(|i| i * row).collect();
-        let prefixes = vec![None; rows];
-        let packing = Packing { offsets: &offsets, prefixes: &prefixes };
+        let packing = Packing::from_offsets(&offsets);
         let (forward, back) =
             (kernels.attention_layout(packing)?, kernels.backward_layout(packing)?);
         let (qs, dout) = (self.random_array(n * q * dim)?, self.random_array(n * q * dim)?);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Version of the format of run directories and checkpoints.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 
 /// A file that has changed since it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -211,7 +211,7 @@ fn what_a_run_was_started_with_is_checked_too() {
     }
     lab.train("next", &["steps=0", QUICK]);
     let manifest = fs::read_to_string(lab.path("next/manifest.json")).unwrap();
-    lab.write("next/manifest.json", &manifest.replacen("\"format\": 2", "\"format\": 99", 1));
+    lab.write("next/manifest.json", &manifest.replacen("\"format\": 3", "\"format\": 99", 1));
     lab.run(&["train", "--resume", "next"]).failed().says(&["format 99"]);
 }
 

@@ -77,7 +77,7 @@ const UPDATE: &[Stop] = &[
     ("crates/engine/src/runtime/worker.rs", "update", "the policy, together with a critic that shares its trunk if there is one"),
     ("crates/engine/src/runtime/trainer.rs", "update", "epochs, minibatches, micro-batches"),
     ("crates/engine/src/loss/aggregate.rs", "token_weights", "weight of each token in the loss (`aggregation`)"),
-    ("crates/engine/src/runtime/packed.rs", "row_batches", "division of a minibatch into micro-batches of packed rows"),
+    ("crates/engine/src/runtime/pass.rs", "micro_batches", "order of the rows of a minibatch, and its division into micro-batches"),
     ("crates/engine/src/net/tape.rs", "record", "forward pass that keeps the activations"),
     ("crates/engine/src/net/decoder.rs", "layer", "forward pass of a layer"),
     ("crates/engine/src/net/decoder/mlp.rs", "mlp", "a layer's MLP, after its attention in `attention.rs`"),

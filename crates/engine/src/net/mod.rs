@@ -5,6 +5,7 @@
 mod copies;
 #[doc(hidden)]
 pub mod decoder;
+mod forest;
 #[doc(hidden)]
 pub mod gradients;
 #[doc(hidden)]
@@ -32,6 +33,7 @@ pub mod values;
 pub mod weights;
 
 pub use decoder::{Context, Decoder};
+pub(crate) use forest::{Forest, PackedForest};
 pub use gradients::Gradients;
 pub use heads::{HeadKind, ValueHead, ValueModel};
 pub use kv::KvStore;

@@ -16,7 +16,6 @@
 //! logit = 1/n Σ (weight log p(y_t | x, y_<t) + bias)                         y: the n tokens of the reply, with its end
 //! ```
 
-mod packed;
 mod settings;
 
 use std::path::Path;
@@ -28,9 +27,8 @@ use crate::files::shards::SCORE;
 use crate::files::{ModelError, ModelFiles, ModelSource, SaveOptions, Shards};
 use crate::message::Message;
 use crate::net::model::companion;
-use crate::net::{Context, HeadKind, Model, Pool, ValueHead};
+use crate::net::{Context, Forest, HeadKind, Model, Pool, Rows, ValueHead};
 use crate::text::{ChatInput, Rendered, Tokenizer, TokenizerError};
-use packed::PackedReplies;
 use settings::{FILE, LikelihoodHead, ScoredPlace};
 pub use settings::{RewardHead, reply_odds};
 
@@ -293,12 +291,15 @@ impl RewardModel {
     /// Computes the hidden states of the last tokens of each row, whose number is beside the ids. Rows are computed in one pass, and
     /// what several begin with once.
     fn hidden(&self, rows: &[(&[u32], usize)], pool: &mut Pool) -> Result<Vec<f32>, ModelError> {
-        let packed = PackedReplies::of(rows);
-        let context = Context::Packed(packed.packing());
-        let hidden = self.model.decoder.forward(&packed.ids, &packed.positions, context, pool)?;
+        let packed = Forest::of_texts(rows.iter().map(|&(ids, _)| ids), true).pack();
+        let Rows { ids, positions, packing } = packed.rows();
+        let hidden = self.model.decoder.forward(ids, positions, Context::Packed(packing), pool)?;
         let (width, mut picked) = (self.model.config.hidden_size, Vec::new());
-        for ((_, places), end) in rows.iter().zip(packed.ends) {
-            picked.extend_from_slice(&hidden[(end - places) * width..end * width]);
+        for (text, (ids, places)) in rows.iter().enumerate() {
+            for position in ids.len() - places..ids.len() {
+                let at = packed.token_index(text, position);
+                picked.extend_from_slice(&hidden[at * width..][..width]);
+            }
         }
         pool.give([hidden]);
         Ok(picked)

@@ -206,11 +206,6 @@ impl Batch {
         own
     }
 
-    /// Returns the number of consecutive rows that one rank computes.
-    pub(super) fn together(&self) -> usize {
-        if self.pairs.is_empty() { self.objective.rows() } else { 1 }
-    }
-
     /// Returns an error if the rows do not fit the objective.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let rows = self.rows.len();
@@ -222,7 +217,7 @@ impl Batch {
             format!(
                 "a batch has {minibatches} minibatches and {epochs} epochs; both are at least 1"
             )
-        } else if !rows.is_multiple_of(self.together()) {
+        } else if self.pairs.is_empty() && !rows.is_multiple_of(self.objective.rows()) {
             format!("{rows} rows are not pairs")
         } else if !self.pairs.is_empty() && !paired {
             format!(

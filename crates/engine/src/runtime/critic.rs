@@ -17,7 +17,8 @@ use crate::net::ops::{Backend, Cpu};
 use crate::net::{Adapter, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
 use crate::runtime::optimizer::Optimizer;
-use crate::runtime::packed::micro_batches;
+use crate::runtime::packed::PackedRows;
+use crate::runtime::pass::{PassTexts, PassTokens};
 use crate::runtime::peers::Peers;
 use crate::runtime::{
     CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
@@ -110,29 +111,13 @@ impl<O: Backend> Critic<O> {
         policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let lengths = texts.iter().map(|text| text.ids.len());
-        let values = self.body.peers.lists(lengths, |own| self.own_values(policy, &texts[own]));
-        values.map_err(|error| self.failed_pass(&error))
-    }
-
-    /// Computes the values of texts on this rank.
-    fn own_values(
-        &self,
-        policy: &Model<O>,
-        texts: &[ValueText],
-    ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let Body { trunk, head, micro_batch_tokens, pool, .. } = &self.body;
+        let Body { trunk, head, .. } = &self.body;
         let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
-        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut values, mut texts) = (Vec::new(), texts);
-        for micro in micro_batches(texts.iter().map(|t| t.ids.len()), *micro_batch_tokens) {
-            let (now, later) = texts.split_at(micro);
-            texts = later;
-            let all = pass::values(head, decoder, &pass::pack_texts(head, now.iter()), &mut pool)?;
-            let mut all = all.into_iter().map(|value| self.scale.value(value));
-            values.extend(now.iter().map(|text| all.by_ref().take(text.places).collect()));
-        }
-        Ok(values)
+        let values = self.all_lists(&pass::pass_of_texts(head, texts.iter()), |packed, pool| {
+            let values = pass::values(head, decoder, packed, pool)?.into_iter();
+            Ok(values.map(|value| self.scale.value(value)).collect())
+        });
+        values.map_err(|error| self.failed_pass(&error))
     }
 
     /// Computes the state of texts, each `[D]`: the trunk's hidden state at the position of the first value.
@@ -141,13 +126,23 @@ impl<O: Backend> Critic<O> {
         policy: &Model<O>,
         texts: &[ValueText],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let decoder = &self.body.trunk.as_ref().unwrap_or(policy).decoder;
-        let mut pool = self.body.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let lengths = texts.iter().map(|text| text.ids.len());
-        let states = self.body.peers.lists(lengths, |own| {
-            texts[own].iter().map(|text| pass::first_state(decoder, text, &mut pool)).collect()
+        let Body { trunk, ops, .. } = &self.body;
+        let decoder = &trunk.as_ref().unwrap_or(policy).decoder;
+        let states = self.all_lists(&pass::pass_of_states(texts.iter()), |packed, pool| {
+            Ok(ops.read(&packed.hidden(decoder, pool)?)?.into_owned())
         });
         states.map_err(|error| self.failed_pass(&error))
+    }
+
+    /// Computes [`PassTexts::lists`] of a pass.
+    fn all_lists(
+        &self,
+        pass: &PassTexts<'_>,
+        compute: impl Fn(&PackedRows, &mut Pool<O>) -> Result<Vec<f32>, ModelError>,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let Body { micro_batch_tokens, pool, peers, .. } = &self.body;
+        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pass.lists(peers, *micro_batch_tokens, |packed, _| compute(packed, &mut pool))
     }
 
     /// Trains a critic with a trunk of its own: `epochs` passes, each in `minibatches` optimizer steps.
@@ -169,7 +164,8 @@ impl<O: Backend> Critic<O> {
             let same = self.body.peers.compare(&self.body.ops, trunk.trainable(), &self.policy);
             same.map_err(|error| self.failed_pass(&error))?;
         }
-        Ok(ValueStats { likelihood: self.body.head.likelihood(), ..totals.stats(batch) })
+        let (likelihood, shared) = (self.body.head.likelihood(), Some(totals.tokens.into()));
+        Ok(ValueStats { likelihood, shared, ..totals.stats(batch) })
     }
 
     /// Updates the scale with the batch's returns, and converts all targets to it.
@@ -201,7 +197,7 @@ impl<O: Backend> Critic<O> {
         lr: f64,
         totals: &mut CriticTotals,
     ) -> Result<(), RuntimeError> {
-        let found = self.body.gradients(&mut self.of_trunk, rows, &mut totals.value);
+        let found = self.body.gradients(&mut self.of_trunk, rows, totals);
         let (of_trunk, of_head) = found.map_err(|error| failed_critic(&self.policy, &error))?;
         let norms = self.body.peers.norm(&self.body.ops, &of_trunk).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
@@ -277,7 +273,7 @@ impl<O: Backend> Body<O> {
         &self,
         optimizer: &mut Optimizer<O>,
         rows: &[&Aimed<'_>],
-        sums: &mut ValueLoss,
+        CriticTotals { value: sums, tokens, .. }: &mut CriticTotals,
     ) -> Result<(Gradients<'_, O>, Gradients<'_>), ModelError> {
         let Some(trunk) = &self.trunk else {
             return Err(ModelError::wrong_argument(
@@ -294,12 +290,13 @@ impl<O: Backend> Body<O> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.peers.channel().map(|_| std::mem::take(sums));
         let weight = weight(rows);
-        let mut left = &rows[self.peers.share(rows.iter().map(|row| row.text.ids.len()), 1)];
-        let lengths = left.iter().map(|row| row.text.ids.len());
-        for micro in micro_batches(lengths, self.micro_batch_tokens) {
-            let (now, later) = left.split_at(micro);
-            left = later;
-            let packed = pass::pack_texts(&self.head, now.iter().map(|row| row.text));
+        let pass = pass::pass_of_texts(&self.head, rows.iter().map(|row| row.text));
+        let own = self.peers.share(&pass.rank_units(self.peers.size()));
+        let mut counts = pass.counts();
+        for micro in pass.micro_batches(own, self.micro_batch_tokens) {
+            let now: Vec<&Aimed<'_>> = micro.iter().map(|&row| rows[row]).collect();
+            let packed = pass.pack(micro);
+            counts.computed += packed.tokens() as u64;
             let tape = Tape::record(&trunk.decoder, packed.rows(), self.checkpointing, &mut pool)?;
             pass::backward(
                 &self.head,
@@ -310,6 +307,8 @@ impl<O: Backend> Body<O> {
                 &mut pool,
             )?;
         }
+        counts.computed = self.peers.count(counts.computed)?;
+        *tokens += counts;
         if let Some(before) = before {
             self.peers.combine(&self.ops, &mut of_trunk)?;
             self.peers.on_host().combine(&Cpu::default(), &mut of_head)?;
@@ -376,6 +375,8 @@ fn all_grads(
 #[derive(Default)]
 struct CriticTotals {
     value: ValueLoss,
+    /// Tokens of the optimizer steps, unless they are the policy's.
+    tokens: PassTokens,
     grad_norm: f64,
     steps: u64,
 }
@@ -390,6 +391,7 @@ impl CriticTotals {
             optimizer_steps: self.steps,
             rows: batch.rows.len() as u64,
             values: batch.rows.iter().map(|row| row.text.places as u64).sum(),
+            shared: None,
             likelihood: None,
         }
     }

@@ -103,7 +103,7 @@ pub(super) fn score_and_differentiate<O: Backend>(
 ) -> Result<ScoredRows, ModelError> {
     let model = ops.load(model.clone(), true)?;
     let rows: Vec<&Row> = rows.iter().collect();
-    let packed = PackedRows::new(&rows, true);
+    let packed = PackedRows::of_rows(&rows, true);
     let (mut pool, decoder) = (Pool::default(), &model.decoder);
     let logprobs = packed.logprobs(decoder, &mut pool)?;
     let mut gradients = Gradients::on(ops, model.trainable())?;

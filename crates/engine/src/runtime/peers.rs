@@ -96,30 +96,32 @@ impl Peers {
         }
     }
 
-    /// Returns the rows of this rank. Rows are dealt in ranges of about equal numbers of tokens, so that rows with one
-    /// prompt stay together. `together` rows are never separated.
-    pub(crate) fn share(
-        &self,
-        lengths: impl Iterator<Item = usize>,
-        together: usize,
-    ) -> Range<usize> {
-        let Some(channel) = &self.channel else { return 0..lengths.count() };
-        let lengths: Vec<usize> = lengths.collect();
-        let [start, end] = [channel.rank(), channel.rank() + 1]
-            .map(|rank| first_row(&lengths, together, rank, channel.size()));
+    /// Returns the rows of this rank: a range with about as many tokens as those of other ranks. `units` are numbers of rows
+    /// that are not separated, with the tokens of each unit.
+    pub(crate) fn share(&self, units: &[[usize; 2]]) -> Range<usize> {
+        let Some(channel) = &self.channel else {
+            return 0..units.iter().map(|[rows, _]| rows).sum();
+        };
+        let [start, end] =
+            [channel.rank(), channel.rank() + 1].map(|rank| first_row(units, rank, channel.size()));
         start..end
     }
 
     /// Computes a list of numbers for each row, each on one rank. `compute` gets the rows of this rank.
     pub(crate) fn lists(
         &self,
-        lengths: impl Iterator<Item = usize>,
+        units: &[[usize; 2]],
         compute: impl FnOnce(Range<usize>) -> Result<Vec<Vec<f32>>, ModelError>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let own = compute(self.share(lengths, 1))?;
+        let own = compute(self.share(units))?;
         let Some(channel) = &self.channel else { return Ok(own) };
         let all = channel.all_gather(&encode(&own)).map_err(lost_rank)?;
         Ok(all.iter().flat_map(|bytes| decode(bytes)).collect())
+    }
+
+    /// Adds a count of all ranks.
+    pub(crate) fn count(&self, own: u64) -> Result<u64, ModelError> {
+        Ok(self.numbers(&[own as f64])?.concat().into_iter().map(|count| count as u64).sum())
     }
 
     /// Combines the gradients of all ranks: those that the moments of this rank belong to.
@@ -266,20 +268,16 @@ pub(crate) fn lost_rank(error: RankError) -> ModelError {
 }
 
 /// Returns the first row of a rank: the one that begins nearest to its share of the tokens.
-fn first_row(lengths: &[usize], together: usize, rank: usize, ranks: usize) -> usize {
-    let total: usize = lengths.iter().sum();
+fn first_row(units: &[[usize; 2]], rank: usize, ranks: usize) -> usize {
+    let total: usize = units.iter().map(|[_, tokens]| tokens).sum();
     let target = total * rank / ranks;
-    if rank == ranks {
-        return lengths.len();
-    }
     let (mut before, mut row) = (0, 0);
-    for unit in lengths.chunks(together) {
-        let tokens: usize = unit.iter().sum();
+    for [rows, tokens] in units {
         // A unit belongs to the rank in whose share its middle is.
-        if before + tokens / 2 >= target {
+        if rank < ranks && before + tokens / 2 >= target {
             break;
         }
-        (before, row) = (before + tokens, row + unit.len());
+        (before, row) = (before + tokens, row + rows);
     }
     row
 }
@@ -315,19 +313,20 @@ mod tests {
 
     #[test]
     fn every_row_has_one_rank_and_ranks_have_about_as_many_tokens() {
-        let lengths: Vec<usize> = (0..40).map(|i| 3 + (i * 7) % 11).collect();
-        let total: usize = lengths.iter().sum();
-        for (ranks, together) in [(1, 1), (2, 1), (3, 2), (4, 4), (7, 2), (64, 1)] {
+        for (ranks, rows) in [(1, 1), (2, 1), (3, 2), (4, 4), (7, 2), (64, 1)] {
+            let units: Vec<[usize; 2]> = (0..40).map(|i| [rows, 3 + (i * 7) % 11]).collect();
+            let total: usize = units.iter().map(|[_, tokens]| tokens).sum();
             let bounds: Vec<usize> =
-                (0..=ranks).map(|rank| first_row(&lengths, together, rank, ranks)).collect();
-            assert_eq!((bounds[0], bounds[ranks]), (0, lengths.len()));
+                (0..=ranks).map(|rank| first_row(&units, rank, ranks)).collect();
+            assert_eq!((bounds[0], bounds[ranks]), (0, 40 * rows));
             for pair in bounds.windows(2) {
-                assert!(pair[0] <= pair[1] && pair[0] % together == 0, "{bounds:?}");
-                let tokens: usize = lengths[pair[0]..pair[1]].iter().sum();
-                assert!(tokens.abs_diff(total / ranks) <= 13 * together, "{tokens} of {total}");
+                assert!(pair[0] <= pair[1] && pair[0] % rows == 0, "{bounds:?}");
+                let own = &units[pair[0] / rows..pair[1] / rows];
+                let tokens: usize = own.iter().map(|[_, tokens]| tokens).sum();
+                assert!(tokens.abs_diff(total / ranks) <= 13, "{tokens} of {total}");
             }
         }
-        assert_eq!(first_row(&[], 1, 1, 2), 0);
+        assert_eq!(first_row(&[], 1, 2), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TokenColumns;
+use super::pass::PassTokens;
 
 /// Statistics of an update. Means are over true token counts.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -46,11 +47,35 @@ pub struct UpdateStats {
     pub rows: u64,
     /// Number of completion tokens.
     pub tokens: u64,
+    /// Tokens that the rows share.
+    pub shared: SharedTokens,
     /// Version of the policy after the update.
     pub version: u64,
     /// Quantities of each token, if the batch asks for them.
     #[serde(skip)]
     pub columns: Option<TokenColumns>,
+}
+
+/// Tokens of the rows of an update, or of the texts of a critic's. What several begin with is computed once. Sums over optimizer
+/// steps, without passes that compute log-probs alone.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SharedTokens {
+    /// Sum of the lengths of the rows.
+    pub whole: u64,
+    /// Tokens that were computed.
+    pub computed: u64,
+    /// Share of the tokens that were not computed: 1 - computed / whole.
+    pub share: f64,
+    /// Tokens that were computed, over those of each minibatch once. It is 1 if no common beginning is cut by micro-batches or
+    /// ranks.
+    pub recomputed: f64,
+}
+
+impl From<PassTokens> for SharedTokens {
+    fn from(PassTokens { whole, once, computed }: PassTokens) -> Self {
+        let share = 1.0 - computed as f64 / whole.max(1) as f64;
+        Self { whole, computed, share, recomputed: computed as f64 / once.max(1) as f64 }
+    }
 }
 
 /// Means over pairs of replies, each before its optimizer step.
@@ -79,6 +104,8 @@ pub struct ValueStats {
     pub rows: u64,
     /// Number of values.
     pub values: u64,
+    /// Tokens that the texts share; `None` of a critic on the policy's trunk, whose texts are the policy's rows.
+    pub shared: Option<SharedTokens>,
     /// Weight and bias of a head of log-probs after the update.
     pub likelihood: Option<[f32; 2]>,
 }

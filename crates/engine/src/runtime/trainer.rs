@@ -23,7 +23,8 @@ use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::critic::{Joint, SharedTrunk};
 use crate::runtime::optimizer::Optimizer;
-use crate::runtime::packed::{PackedRows, row_batches};
+use crate::runtime::packed::{PackedRows, PassText};
+use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use totals::Totals;
@@ -156,19 +157,15 @@ impl<O: Backend> Trainer<O> {
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed_update(&error))?;
         let mut back = Back { gradients, joint };
-        let (shared, share) = (shares(model), token_share(batch));
-        let own = self.peers.share(lengths(rows), batch.together());
-        let (mut row_at, mut token_at) = (own.start, completion_tokens(&rows[..own.start]));
+        let (pass, share) = (pass_of_rows(rows, shares(model)), token_share(batch));
+        let own = self.peers.share(&pass.rank_units(self.peers.size()));
+        totals.tokens += pass.counts();
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
-        for micro in row_batches(&rows[own.clone()], self.micro_batch_tokens, shared) {
-            let rows = &rows[row_at..row_at + micro];
-            let tokens = completion_tokens(rows);
-            let weights = &weights[token_at..token_at + tokens];
-            let packed = PackedRows::new(rows, shared);
-            let micro = Micro { rows, weights, share, packed, first_row: row_at };
+        for indices in pass.micro_batches(own, self.micro_batch_tokens) {
+            let micro = Micro::new(pass.pack(indices), (rows, &weights), indices, share);
+            totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?;
-            (row_at, token_at) = (row_at + rows.len(), token_at + tokens);
         }
         if let Some(before) = before {
             let combined = self.combine(model, before, &mut back, totals);
@@ -203,7 +200,7 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
-        let decoder = self.decoder(model, &micro.packed, micro.first_row);
+        let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
         let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
         let ops = decoder.ops();
@@ -223,25 +220,27 @@ impl<O: Backend> Trainer<O> {
         })?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
-            dhidden = joint.backward(ops, &hidden, micro.first_row, lengths, dhidden)?;
+            let rows = micro.indices.iter().copied().zip(lengths);
+            dhidden = joint.backward(ops, &hidden, rows, dhidden)?;
         }
         tape.backward(&packed.spread(ops, &dhidden)?, gradients, pool)
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the
-    /// optimizer step, the row and the position, so no split into micro-batches changes it.
+    /// optimizer step, the row and the position, so no split into micro-batches changes it. `rows` are the numbers of the packed
+    /// rows in the minibatch.
     fn decoder<'m>(
         &self,
         model: &'m Model<O>,
         packed: &PackedRows,
-        first_row: usize,
+        rows: &[usize],
     ) -> Cow<'m, Decoder<O>> {
         let dropout = model.adapter().map_or(0.0, |adapter| adapter.config().dropout);
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
         let step = derive_seed(self.seed, self.optimizer.step);
-        let keys = packed.keys(step, first_row).into();
+        let keys = packed.keys(step, rows).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
@@ -265,20 +264,20 @@ impl<O: Backend> Trainer<O> {
     }
 }
 
-/// Returns true if rows share prompts. Under dropout they do not, because each row has masks of its own.
+/// Returns true if rows share what they begin with. Under dropout they do not, because each row has masks of its own.
 fn shares<O: Backend>(model: &Model<O>) -> bool {
     model.adapter().is_none_or(|adapter| adapter.config().dropout == 0.0)
+}
+
+/// Returns a pass over rows.
+fn pass_of_rows<'r>(rows: &[&'r Row], share: bool) -> PassTexts<'r> {
+    PassTexts::new(rows.iter().map(|row| PassText::of_row(row)), share)
 }
 
 /// Gradient sums of one optimizer step.
 struct Back<'a, O: Backend> {
     gradients: Gradients<'a, O>,
     joint: Option<Joint<'a, O>>,
-}
-
-/// Returns the number of tokens of each row.
-fn lengths<'r>(rows: &'r [&Row]) -> impl Iterator<Item = usize> + use<'r> {
-    rows.iter().map(|row| row.prompt.len() + row.completion.len())
 }
 
 /// Returns the number of tokens of a row that are not trained on.
@@ -290,11 +289,7 @@ fn masked_tokens(batch: &Batch, row: &Row) -> usize {
     }
 }
 
-fn completion_tokens(rows: &[&Row]) -> usize {
-    rows.iter().map(|row| row.completion.len()).sum()
-}
-
-/// Returns the packed weight of each token: the aggregation over all rows that are trained on, times the rows' own weights.
+/// Returns the weight of each token, row after row: the aggregation over all rows that are trained on, times the rows' own weights.
 fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
     let trained = rows.iter().filter(|row| !row.skipped);
     let lengths: Vec<usize> = trained.map(|row| row.completion.len()).collect();
@@ -328,14 +323,34 @@ fn token_share(batch: &Batch) -> f64 {
 
 /// Rows of one micro-batch.
 struct Micro<'a> {
-    rows: &'a [&'a Row],
+    rows: Vec<&'a Row>,
+    /// Number of each row in the minibatch.
+    indices: &'a [usize],
     /// Weight of each completion token in the loss.
-    weights: &'a [f32],
+    weights: Vec<f32>,
     /// Weight of a completion token in means.
     share: f64,
     packed: PackedRows,
-    /// Index of the first row in the minibatch.
-    first_row: usize,
+}
+
+impl<'a> Micro<'a> {
+    /// Selects rows of a minibatch by their numbers. `weights` are those of the tokens of all its rows, one after the other.
+    fn new(
+        packed: PackedRows,
+        (rows, weights): (&[&'a Row], &[f32]),
+        indices: &'a [usize],
+        share: f64,
+    ) -> Self {
+        let ends = rows.iter().scan(0, |end, row| {
+            *end += row.completion.len();
+            Some(*end)
+        });
+        let ends: Vec<usize> = ends.collect();
+        let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
+        let weights = own.flat_map(|own| &weights[own]).copied().collect();
+        let rows = indices.iter().map(|&row| rows[row]).collect();
+        Self { rows, indices, weights, share, packed }
+    }
 }
 
 impl Micro<'_> {
@@ -355,7 +370,7 @@ impl Micro<'_> {
         for index in rows {
             let all = completions[index]..completions[index + 1];
             let here = all.start - start..all.end - start;
-            let row = self.rows[index];
+            let row: &Row = self.rows[index];
             let tokens = RowTokens {
                 logp: &logp[here.clone()],
                 entropy: &entropy[here.clone()],
@@ -371,7 +386,7 @@ impl Micro<'_> {
                 totals.mismatch(tokens.logp, tokens.old);
             }
             if let Some(recorder) = &mut totals.recorder {
-                recorder.add(self.first_row + index, row, &tokens, first);
+                recorder.add(self.indices[index], row, &tokens, first);
             }
             if row.skipped {
                 continue;

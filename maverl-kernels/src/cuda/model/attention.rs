@@ -1,9 +1,9 @@
 //! Attention over packed rows, forward and backward.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use super::super::array::{args, expect_length};
-use crate::attention::{Heads, Packing};
+use crate::attention::{Heads, Packing, PathNode};
 use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
 /// Queries of a block.
@@ -20,6 +20,7 @@ const BACK_THREADS: u32 = 128;
 pub struct AttentionLayout<M: Machine> {
     tokens: usize,
     tiles: DeviceArray<M, i32>,
+    path: DeviceArray<M, i32>,
 }
 
 /// Packed rows as the backward pass of attention reads them.
@@ -27,6 +28,7 @@ pub struct AttentionLayout<M: Machine> {
 pub struct BackwardLayout<M: Machine> {
     tokens: usize,
     queries: DeviceArray<M, i32>,
+    path: DeviceArray<M, i32>,
     keys: DeviceArray<M, i32>,
     steps: DeviceArray<M, i32>,
 }
@@ -45,10 +47,11 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the offsets do not rise from 0, or a prefix is not valid.
+    /// If the offsets do not rise from 0, or the nodes are not in pre-order.
     pub fn attention_layout(&self, packing: Packing<'_>) -> Result<AttentionLayout<M>, M::Error> {
         let tokens = packing.assert_valid("attention");
-        Ok(AttentionLayout { tokens, tiles: self.array_of(&query_tiles(packing, QUERIES))? })
+        let (tiles, path) = query_tiles(packing, QUERIES);
+        Ok(AttentionLayout { tokens, tiles: self.array_of(&tiles)?, path: self.array_of(&path)? })
     }
 
     /// Copies what the backward pass reads of the rows of a packing to the machine.
@@ -59,18 +62,19 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the offsets do not rise from 0, or a prefix is not valid.
+    /// If the offsets do not rise from 0, or the nodes are not in pre-order.
     pub fn backward_layout(&self, packing: Packing<'_>) -> Result<BackwardLayout<M>, M::Error> {
         let tokens = packing.assert_valid("attention");
         let (keys, steps) = key_tiles(packing);
-        let queries = self.array_of(&query_tiles(packing, TILE))?;
+        let (queries, path) = query_tiles(packing, TILE);
+        let (queries, path) = (self.array_of(&queries)?, self.array_of(&path)?);
         let (keys, steps) = (self.array_of(&keys)?, self.array_of(&steps)?);
-        Ok(BackwardLayout { tokens, queries, keys, steps })
+        Ok(BackwardLayout { tokens, queries, path, keys, steps })
     }
 
     /// Computes [`attention`](crate::attention::attention): `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are
     /// `[n, heads.kv * dim]`. Writes the logarithms to base 2 of the sums of weights to `lse [n, heads.q]`. A token has
-    /// the same bits wherever its row is split, and as by [`Self::attend_cached`].
+    /// the same bits wherever its sequence is split into nodes, and as by [`Self::attend_cached`].
     ///
     /// # Errors
     ///
@@ -93,7 +97,7 @@ impl<M: Machine> Kernels<M> {
         check_packed("attend", n, heads, [q.len(), out.len()], [k.len(), v.len()]);
         expect_length("attend", "lse", lse.len(), n * q_heads);
         let kernel = by_width(dim, ["attend_32", "attend_64", "attend_128"]);
-        let args = args![q, k, v, layout.tiles, q_heads, kv, scale2(dim), out, lse];
+        let args = args![q, k, v, layout.tiles, layout.path, q_heads, kv, scale2(dim), out, lse];
         self.run_model_kernel(kernel, attend_shape(layout.tiles.len(), heads), args)
     }
 
@@ -125,10 +129,10 @@ impl<M: Machine> Kernels<M> {
         let shape = LaunchShape::of_blocks(rows.div_ceil(8));
         self.run_model_kernel("attend_delta", shape, args![dout, out, rows, dim, delta])?;
         let (scale2, scale) = (scale2(dim), 1.0 / (dim as f32).sqrt());
-        let BackwardLayout { queries, keys, steps, .. } = layout;
+        let BackwardLayout { queries, path, keys, steps, .. } = layout;
         let given = args![q, k, v, dout, lse, delta];
         let kernel = by_width(dim, ["attend_dq_32", "attend_dq_64", "attend_dq_128"]);
-        let args = [given, args![*queries, q_heads, kv, scale2, scale, dq]].concat();
+        let args = [given, args![*queries, *path, q_heads, kv, scale2, scale, dq]].concat();
         self.run_model_kernel(kernel, back_shape(queries.len(), q_heads, dim), &args)?;
         let kernel = by_width(dim, ["attend_dkv_32", "attend_dkv_64", "attend_dkv_128"]);
         let args = [given, args![*keys, *steps, q_heads, kv, scale2, scale, dk, dv]].concat();
@@ -136,17 +140,42 @@ impl<M: Machine> Kernels<M> {
     }
 }
 
-/// Lists tiles of at most `most` queries of one row, those that see the most keys first.
-fn query_tiles(packing: Packing<'_>, most: usize) -> Vec<i32> {
+/// Lists tiles of at most `most` queries of one node, those that see the most keys first, and the tokens of their paths.
+fn query_tiles(packing: Packing<'_>, most: usize) -> (Vec<i32>, Vec<i32>) {
+    let nodes = packing.path_nodes();
+    let (starts, path) = path_tokens(packing, &nodes);
     let mut tiles: Vec<[usize; TILE_WORDS]> = Vec::new();
-    for [prefix, own] in packing.row_ranges() {
-        for begin in (0..own.len()).step_by(most) {
-            let (query, first) = (own.start + begin, prefix.len() + begin);
-            let count = most.min(own.len() - begin);
-            tiles.push([query, first, count, own.start, prefix.start, prefix.len(), 0, 0]);
+    for (node, start) in nodes.iter().zip(starts) {
+        let last = &node.path[node.path.len() - 1];
+        let past = node.past - (node.own.start - last.start);
+        for begin in (0..node.own.len()).step_by(most) {
+            let (query, first) = (node.own.start + begin, node.past + begin);
+            let count = most.min(node.own.len() - begin);
+            tiles.push([query, first, count, last.start, start, past, 0, 0]);
         }
     }
-    heaviest_first(&mut tiles)
+    (heaviest_first(&mut tiles), path)
+}
+
+/// Lists the tokens before the last range of each path, and where those of each node begin in the list. Siblings share them.
+fn path_tokens(packing: Packing<'_>, nodes: &[PathNode]) -> (Vec<usize>, Vec<i32>) {
+    let (mut starts, mut path) = (Vec::with_capacity(nodes.len()), Vec::new());
+    let mut listed: BTreeMap<usize, usize> = BTreeMap::new();
+    for (n, node) in nodes.iter().enumerate() {
+        let follows = node.path.last().is_some_and(|last| last.start < node.own.start);
+        starts.push(match packing.parent_of_node(n) {
+            None => 0,
+            Some(parent) if follows => starts[parent],
+            Some(parent) => *listed.entry(parent).or_insert_with(|| {
+                let begin = path.len();
+                path.extend(nodes[parent].path.iter().cloned().flatten().map(|token| token as i32));
+                begin
+            }),
+        });
+    }
+    // An array of a device is not empty.
+    path.push(0);
+    (starts, path)
 }
 
 /// Sorts tiles by the keys they see, and returns their numbers.
@@ -155,33 +184,30 @@ pub(super) fn heaviest_first(tiles: &mut [[usize; TILE_WORDS]]) -> Vec<i32> {
     tiles.iter().flatten().map(|&word| word as i32).collect()
 }
 
-/// Lists tiles of 64 keys of one row, and the steps of 32 queries that see them: of the own row, ascending, then of
-/// each row that has it as prefix.
+/// Lists tiles of 64 keys of one node, and the steps of 32 queries that see them: of the node, ascending, then of each
+/// descendant, in pre-order.
 fn key_tiles(packing: Packing<'_>) -> (Vec<i32>, Vec<i32>) {
-    let rows: Vec<_> = packing.row_ranges().collect();
+    let nodes = packing.path_nodes();
     let (mut tiles, mut steps) = (Vec::new(), Vec::<i32>::new());
-    for (r, [prefix, own]) in rows.iter().enumerate() {
-        for begin in (0..own.len()).step_by(TILE) {
+    for (n, node) in nodes.iter().enumerate() {
+        let descendants = &nodes[n + 1..packing.subtree_end(n)];
+        for begin in (0..node.own.len()).step_by(TILE) {
             let first_step = steps.len() / STEP_WORDS;
-            push_steps(&mut steps, own, prefix.len(), begin);
-            for (child, [_, tokens]) in rows.iter().enumerate() {
-                if packing.prefix_of_row(child) == Some(r) {
-                    push_steps(&mut steps, tokens, own.len(), 0);
-                }
-            }
-            let count = TILE.min(own.len() - begin);
+            push_steps(&mut steps, node, begin);
+            descendants.iter().for_each(|node| push_steps(&mut steps, node, 0));
+            let count = TILE.min(node.own.len() - begin);
             let end = steps.len() / STEP_WORDS;
-            let tile = [own.start + begin, prefix.len() + begin, count, first_step, end, 0, 0, 0];
-            tiles.extend(tile.map(|word| word as i32));
+            let (token, first) = (node.own.start + begin, node.past + begin);
+            tiles.extend([token, first, count, first_step, end, 0, 0, 0].map(|word| word as i32));
         }
     }
     (tiles, steps)
 }
 
-/// Appends the steps of a row's queries, those of its tokens from the `from`-th on, after `past` keys of its prefix.
-fn push_steps(steps: &mut Vec<i32>, row: &Range<usize>, past: usize, from: usize) {
-    for at in (from..row.len()).step_by(STEP) {
-        let step = [row.start + at, past + at, STEP.min(row.len() - at), 0];
+/// Appends the steps of a node's queries, those of its tokens from the `from`-th on.
+fn push_steps(steps: &mut Vec<i32>, node: &PathNode, from: usize) {
+    for at in (from..node.own.len()).step_by(STEP) {
+        let step = [node.own.start + at, node.past + at, STEP.min(node.own.len() - at), 0];
         steps.extend(step.map(|word| word as i32));
     }
 }

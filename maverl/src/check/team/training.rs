@@ -33,7 +33,7 @@ pub(crate) fn training_warnings(
         if drops && !config.algorithm.name.is_supervised() {
             warnings.push(format!(
                 "`lora.dropout` of policy `{}` is above 0: rollout drops nothing, so the ratio of an update does not begin \
-                 at 1",
+                 at 1, and rows that begin alike share nothing in an update",
                 policy.name
             ));
         }

@@ -8,7 +8,7 @@ use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::EndpointUsage;
-use crate::runtime::{Batch, EngineStats, Policy, UpdateStats, ValueStats};
+use crate::runtime::{Batch, EngineStats, Policy, SharedTokens, UpdateStats, ValueStats};
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
@@ -91,6 +91,7 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ("version", stats.version as f64),
         ],
     );
+    metrics.extend(policy_metrics(policy, shared_tokens(&stats.shared)));
     for (name, value) in [
         ("correction_mean", stats.correction_mean),
         ("correction_kept", stats.correction_kept),
@@ -127,7 +128,21 @@ pub(crate) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
         ("rows", stats.rows as f64),
         ("values", stats.values as f64),
     ];
-    metrics_below(&format!("critic/{policy}"), values)
+    let mut metrics = metrics_below(&format!("critic/{policy}"), values);
+    if let Some(shared) = &stats.shared {
+        metrics.extend(metrics_below(&format!("critic/{policy}"), shared_tokens(shared)));
+    }
+    metrics
+}
+
+/// Returns the metrics of tokens that rows or texts share.
+fn shared_tokens(tokens: &SharedTokens) -> [(&'static str, f64); 4] {
+    [
+        ("tokens_whole", tokens.whole as f64),
+        ("tokens_computed", tokens.computed as f64),
+        ("share", tokens.share),
+        ("recomputed", tokens.recomputed),
+    ]
 }
 
 /// Returns the metrics of the factors on a policy's advantages, from policies that were updated before it.
@@ -264,6 +279,6 @@ mod tests {
         let metrics = update("small", &stats);
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
-        assert_eq!(metrics.iter().count(), 15);
+        assert_eq!(metrics.iter().count(), 19);
     }
 }

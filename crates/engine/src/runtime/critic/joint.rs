@@ -59,13 +59,12 @@ pub(crate) struct Joint<'a, O: Backend> {
 
 impl<O: Backend> Joint<'_, O> {
     /// Returns the sum of the gradient of the value loss and that of the hidden states that predict the completions, both `[M, D]`.
-    /// `first` is the index of the first row, `lengths` are the completion lengths of the rows.
+    /// `rows` are the numbers of the rows in the minibatch, with their completion lengths.
     pub(crate) fn backward(
         &mut self,
         ops: &O,
         hidden: &O::Act,
-        first: usize,
-        lengths: impl Iterator<Item = usize>,
+        rows: impl Iterator<Item = (usize, usize)>,
         dhidden: O::Act,
     ) -> Result<O::Act, ModelError> {
         let hidden = ops.read(hidden)?;
@@ -73,7 +72,8 @@ impl<O: Backend> Joint<'_, O> {
         let values = self.body.head.values(&hidden);
         let mut dvalues = vec![0.0; values.len()];
         let mut start = 0;
-        for (row, length) in self.rows[first..].iter().zip(lengths) {
+        for (row, length) in rows {
+            let row = self.rows[row];
             let span = start..start + row.text.places;
             let sums = &mut self.totals.value;
             let grads = row.grads(&values[span.clone()], self.weight, spec.limits, sums);

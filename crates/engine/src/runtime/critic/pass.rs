@@ -2,22 +2,21 @@
 
 use std::ops::Range;
 
-use maverl_kernels::attention::Packing;
-
 use crate::files::ModelError;
-use crate::net::ops::{Backend, Buffer};
-use crate::net::{Context, Decoder, Gradients, HeadKind, Pool, Rows, Tape, ValueHead};
+use crate::net::ops::Backend;
+use crate::net::{Decoder, Gradients, HeadKind, Pool, Tape, ValueHead};
 use crate::runtime::ValueText;
-use crate::runtime::packed::PackedRows;
+use crate::runtime::packed::{PackedRows, PassText};
+use crate::runtime::pass::PassTexts;
 
-/// Packs texts as a head reads them.
-pub(super) fn pack_texts<'a>(
+/// Returns a pass over texts as a head reads them.
+pub(super) fn pass_of_texts<'a>(
     head: &ValueHead,
     texts: impl Iterator<Item = &'a ValueText>,
-) -> PackedRows {
+) -> PassTexts<'a> {
     match head.kind() {
-        HeadKind::Value | HeadKind::Reward => PackedRows::texts(texts),
-        HeadKind::Likelihood => PackedRows::predicted_rows(texts),
+        HeadKind::Value | HeadKind::Reward => PassTexts::new(texts.map(PassText::of_values), true),
+        HeadKind::Likelihood => PassTexts::new(texts.map(PassText::of_predicted), true),
     }
 }
 
@@ -31,28 +30,14 @@ pub(super) fn values<O: Backend>(
     if head.kind() == HeadKind::Likelihood {
         return Ok(head.values(&packed.logprobs(decoder, pool)?));
     }
-    let (ops, Rows { ids, positions, packing }) = (decoder.ops(), packed.rows());
-    let hidden = decoder.forward(ids, positions, Context::Packed(packing), pool)?;
-    let values = head.values(&ops.read(&packed.predicting(ops, &hidden)?)?);
-    pool.give([hidden]);
-    Ok(values)
+    let hidden = packed.hidden(decoder, pool)?;
+    Ok(head.values(&decoder.ops().read(&hidden)?))
 }
 
-/// Computes the hidden state `[D]` at the position of a text's first value.
-pub(super) fn first_state<O: Backend>(
-    decoder: &Decoder<O>,
-    text: &ValueText,
-    pool: &mut Pool<O>,
-) -> Result<Vec<f32>, ModelError> {
-    let ids = &text.ids[..=text.ids.len() - text.places];
-    let positions: Vec<u32> = (0..ids.len() as u32).collect();
-    let (ops, whole) = (decoder.ops(), [0, ids.len()]);
-    let context = Context::Packed(Packing::from_offsets(&whole));
-    let hidden = decoder.forward(ids, &positions, context, pool)?;
-    let last = ops.pick(&hidden, hidden.len() / ids.len(), &[ids.len() as u32 - 1])?;
-    let state = ops.read(&last)?.into_owned();
-    pool.give([hidden]);
-    Ok(state)
+/// Returns a pass over texts up to their first value.
+pub(super) fn pass_of_states<'a>(texts: impl Iterator<Item = &'a ValueText>) -> PassTexts<'a> {
+    let texts = texts.map(|text| PassText::of_state(&text.ids[..=text.ids.len() - text.places]));
+    PassTexts::new(texts, true)
 }
 
 /// Adds the gradients of a loss of the values. `slopes` gets a range of texts and their values, and returns the derivatives by these;
@@ -76,7 +61,7 @@ pub(super) fn backward<O: Backend>(
         })?
     } else {
         let hidden = ops.read(&hidden)?;
-        let texts = 0..packed.rows().packing.offsets.len() - 1;
+        let texts = 0..packed.completions.len() - 1;
         let slopes = slopes(texts, &head.values(&hidden));
         ops.act(head.backward(&hidden, &slopes, of_head))?
     };

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::{Totals, Trainer, lengths, shares};
+use super::{Totals, Trainer, pass_of_rows, shares};
 use crate::files::ModelError;
 use crate::loss::{self, Pair, PreferenceOptions, preference};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Model, Pool};
-use crate::runtime::packed::{PackedRows, row_batches};
+use crate::runtime::packed::PackedRows;
 use crate::runtime::{Batch, Row, RuntimeError};
 
 impl<O: Backend> Trainer<O> {
@@ -76,8 +76,8 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
-        let own = self.logprobs_under(rows, shares(model), pool, |packed, first| {
-            self.decoder(model, packed, first)
+        let own = self.logprobs_under(rows, shares(model), pool, |packed, rows| {
+            self.decoder(model, packed, rows)
         })?;
         let mut ratios = sum_rows(&own);
         if !options.reference_free {
@@ -117,30 +117,18 @@ impl<O: Backend> Trainer<O> {
         self.logprobs_under(rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder))
     }
 
-    /// Computes the log-probs of the completions of rows, row by row; rows may share their prompts. `decoder` gets the
-    /// packed rows and the index of the first one.
+    /// Computes the log-probs of the completions of rows, for each row. With `share`, rows share what they begin with. `decoder`
+    /// gets packed rows and their numbers in `rows`.
     pub(super) fn logprobs_under<'m>(
         &self,
         rows: &[&Row],
         share: bool,
         pool: &mut Pool<O>,
-        decoder: impl Fn(&PackedRows, usize) -> Cow<'m, Decoder<O>>,
+        decoder: impl Fn(&PackedRows, &[usize]) -> Cow<'m, Decoder<O>>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        self.peers.lists(lengths(rows), |own| {
-            let (mut all, mut at) = (Vec::with_capacity(own.len()), own.start);
-            for micro in row_batches(&rows[own], self.micro_batch_tokens, share) {
-                let rows = &rows[at..at + micro];
-                let packed = PackedRows::new(rows, share);
-                let found = packed.logprobs(&decoder(&packed, at), pool)?;
-                let mut rest = found.as_slice();
-                for row in rows {
-                    let (own, after) = rest.split_at(row.completion.len());
-                    all.push(own.to_vec());
-                    rest = after;
-                }
-                at += micro;
-            }
-            Ok(all)
+        let pass = pass_of_rows(rows, share);
+        pass.lists(&self.peers, self.micro_batch_tokens, |packed, rows| {
+            packed.logprobs(&decoder(packed, rows), pool)
         })
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Before {
     /// Sum, maximum and number of the mismatches.
     mismatch: (f64, f64, u64),
     value: ValueLoss,
+    /// Tokens that were computed.
+    computed: u64,
 }
 
 impl Totals {
@@ -24,7 +26,8 @@ impl Totals {
         let mismatch = (self.mismatch, self.mismatch_max, self.mismatch_tokens);
         (self.mismatch, self.mismatch_max, self.mismatch_tokens) = (0.0, 0.0, 0);
         let value = back.joint.as_mut().map(Joint::begin_step).unwrap_or_default();
-        Before { policy: std::mem::take(&mut self.policy), mismatch, value }
+        let computed = std::mem::take(&mut self.tokens.computed);
+        Before { policy: std::mem::take(&mut self.policy), mismatch, value, computed }
     }
 }
 
@@ -37,8 +40,9 @@ impl<O: Backend> Trainer<O> {
         Back { gradients, joint }: &mut Back<'_, O>,
         totals: &mut Totals,
     ) -> Result<(), ModelError> {
-        let Before { policy, mismatch: (sum, max, tokens), value } = before;
+        let Before { policy, mismatch: (sum, max, tokens), value, computed } = before;
         self.peers.combine(model.decoder.ops(), gradients)?;
+        totals.tokens.computed = computed + self.peers.count(totals.tokens.computed)?;
         let own = self.peers.policy_loss(totals.policy)?;
         totals.policy = policy;
         totals.policy += own;

@@ -2,6 +2,7 @@
 
 use crate::loss::PolicyLoss;
 use crate::runtime::columns::ColumnRecorder;
+use crate::runtime::pass::PassTokens;
 use crate::runtime::{Batch, PairStats, UpdateStats};
 
 /// Sums over pairs of replies.
@@ -41,6 +42,8 @@ pub(super) struct Totals {
     /// Passes over the batch.
     pub(super) epochs: u64,
     pub(super) pairs: PairSums,
+    /// Tokens of the optimizer steps.
+    pub(super) tokens: PassTokens,
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
     /// Share of these tokens whose weight is not 0, if a correction masks tokens and keeps their ratio.
@@ -86,6 +89,7 @@ impl Totals {
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,
             tokens: batch.trained_rows().map(|row| row.completion.len() as u64).sum(),
+            shared: self.tokens.into(),
             version,
             columns,
         }

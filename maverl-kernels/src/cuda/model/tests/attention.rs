@@ -1,19 +1,19 @@
 use super::*;
-use crate::attention::{self as cpu, Heads, Packing, Segment};
+use crate::attention::{self as cpu, Heads, Packing, PathNode, Segment};
 use crate::cuda::{KvShape, Slice};
 
-/// Rows of tokens, with their prefixes.
+/// Nodes of tokens, with their parents.
 struct Case {
     heads: Heads,
     offsets: Vec<usize>,
-    prefixes: Vec<Option<usize>>,
+    parents: Vec<Option<usize>>,
     q: Vec<u16>,
     k: Vec<u16>,
     v: Vec<u16>,
 }
 
 impl Case {
-    fn new(heads: Heads, lengths: &[usize], prefixes: &[Option<usize>]) -> Self {
+    fn new(heads: Heads, lengths: &[usize], parents: &[Option<usize>]) -> Self {
         let mut offsets = vec![0];
         lengths.iter().for_each(|len| offsets.push(offsets[offsets.len() - 1] + len));
         let n = offsets[offsets.len() - 1];
@@ -21,11 +21,11 @@ impl Case {
         let [k, v] = [2, 3].map(|seed| random_bf16(seed, n * heads.kv * heads.dim));
         // Larger queries, so that weights differ.
         let q = to_bf16(&from_bf16(&q).iter().map(|x| 6.0 * x).collect::<Vec<f32>>());
-        Self { heads, offsets, prefixes: prefixes.to_vec(), q, k, v }
+        Self { heads, offsets, parents: parents.to_vec(), q, k, v }
     }
 
     fn packing(&self) -> Packing<'_> {
-        Packing { offsets: &self.offsets, prefixes: &self.prefixes }
+        Packing { offsets: &self.offsets, parents: &self.parents }
     }
 
     fn tokens(&self) -> usize {
@@ -62,10 +62,11 @@ impl Case {
 
     /// The keys that each token sees, in order.
     fn seen(&self) -> Vec<Vec<usize>> {
-        let rows = self.packing().row_ranges().flat_map(|[prefix, own]| {
-            own.clone().map(move |token| prefix.clone().chain(own.start..token + 1).collect())
-        });
-        rows.collect()
+        let nodes = self.packing().path_nodes();
+        let keys = |node: &PathNode, token: usize| {
+            node.ancestors().flatten().chain(node.own.start..token + 1).collect()
+        };
+        nodes.iter().flat_map(|node| node.own.clone().map(move |token| keys(node, token))).collect()
     }
 
     /// Result and gradients in f64. `round` is applied to the terms that the kernels round to bf16: weights relative to the
@@ -119,10 +120,15 @@ fn heads(q: usize, kv: usize, dim: usize) -> Heads {
 fn cases() -> Vec<Case> {
     vec![
         Case::new(heads(1, 1, 32), &[1, 7, 63], &[None; 3]),
-        Case::new(heads(2, 1, 64), &[17, 65, 0, 3], &[None, Some(0), None, Some(0)]),
+        Case::new(heads(2, 1, 64), &[17, 0, 65, 3], &[None, Some(0), Some(0), None]),
         Case::new(heads(4, 1, 128), &[40], &[None]),
         Case::new(heads(7, 1, 32), &[130, 5], &[None; 2]),
         Case::new(heads(8, 1, 32), &[70, 9, 66], &[None, Some(0), Some(0)]),
+        Case::new(
+            heads(2, 1, 32),
+            &[21, 3, 40, 70, 5, 33, 8],
+            &[None, Some(0), Some(1), Some(1), Some(3), Some(0), None],
+        ),
     ]
 }
 
@@ -194,9 +200,10 @@ pub(super) fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_dec
         let whole = Case::new(heads(q, kv, dim), &[len], &[None]);
         let (want, _) = whole.attend(kernels);
         let width = q * dim;
-        // Behind a prefix, with another row between.
+        // In two nodes, with a sibling between.
         let cut = 37;
-        let mut split = Case::new(heads(q, kv, dim), &[cut, 20, len - cut], &[None, None, Some(0)]);
+        let mut split =
+            Case::new(heads(q, kv, dim), &[cut, 20, len - cut], &[None, Some(0), Some(0)]);
         for (to, from, width) in [
             (&mut split.q, &whole.q, width),
             (&mut split.k, &whole.k, kv * dim),
@@ -206,7 +213,7 @@ pub(super) fn a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_dec
             to[(cut + 20) * width..].copy_from_slice(&from[cut * width..]);
         }
         let (got, _) = split.attend(kernels);
-        assert!(got[..cut * width] == want[..cut * width], "the prefix, {q} {kv} {dim}");
+        assert!(got[..cut * width] == want[..cut * width], "the parent, {q} {kv} {dim}");
         assert!(got[(cut + 20) * width..] == want[cut * width..], "behind it, {q} {kv} {dim}");
         // In one call, in chunks, token by token.
         let single: Vec<usize> = (1..=len).collect();

@@ -187,11 +187,7 @@ fn mistakes_in_attention_are_caught() {
         ),
         mutant("limit1 =", "(lane >> 2) + 8", "(lane >> 2)"),
         mutant("if (i * TILE <= position + 15", "i * TILE <= position + 15", "i * TILE < position"),
-        mutant(
-            "size_t row = at < t.prefix_len ? t.prefix + at : t.own + at - t.prefix_len;\n        key",
-            "at < t.prefix_len",
-            "at <= t.prefix_len",
-        ),
+        mutant("INLINE size_t path_token", "position < t.past", "position <= t.past"),
         mutant("at[j] = keys + swizzled", "kk * 2 + (lane >> 3 & 1)", "kk * 2"),
         mutant(
             "top[h] = fmaxf(top[h], __shfl_xor_sync(ALL, top[h], 1));",
@@ -213,7 +209,7 @@ fn mistakes_in_attention_are_caught() {
 /// Results of attention in all its forms.
 fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, EmulateError> {
     let (heads, n, offsets) = (Heads::new(2, 1, 32), 215, [0, 70, 75, 215]);
-    let packing = Packing { offsets: &offsets, prefixes: &[None, None, Some(0)] };
+    let packing = Packing { offsets: &offsets, parents: &[None, Some(0), Some(0)] };
     let q: Vec<f32> = random(1, n * 64).into_iter().map(|x| 6.0 * x).collect();
     let (q, dout) = (kernels.array_of(&to_bf16(&q))?, kernels.array_of(&random_bf16(4, n * 64))?);
     let [k, v] = [2, 3].map(|seed| kernels.array_of(&random_bf16(seed, n * 32)).unwrap());
