@@ -12,7 +12,7 @@ impl<S: Simd, const N: usize> Lanes<S, N> {
     /// ```
     #[inline(always)]
     pub(crate) fn tanh(self, x: Sixteen<S, N>) -> Sixteen<S, N> {
-        const TERMS: [f32; 4] = [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+        const TERMS: [f32; 4] = [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
 
         let square = self.mul(x, x);
         let mut p = self.splat(-5.704_988_7e-3);

@@ -25,7 +25,7 @@ use foreign::NeutralSizes;
 use layers::LayerSizes;
 pub use nested::TensorNames;
 pub(crate) use nested::WITHIN;
-use read_rope::RopeSizes;
+use read_rope::{LONGEST, RopeSizes};
 use reader::ConfigReader;
 pub use rope::{Frequencies, Llama3, LongRope, Rope, Scaling, Yarn};
 
@@ -85,8 +85,6 @@ const MOST_LAYERS: usize = 1024;
 const WIDEST: usize = 1 << 20;
 /// Most rows of the embedding.
 const MOST_TOKENS: usize = 1 << 24;
-/// Most positions.
-const LONGEST: usize = 1 << 30;
 
 impl HfConfig {
     /// The families that are supported, as `model_type` has them.
@@ -121,25 +119,18 @@ impl HfConfig {
         refuse_unsupported(keys);
         let family = families::read_family(keys);
         refuse_activation(keys, &family);
-        let defaults = family.defaults;
-        let layers = keys.size("num_hidden_layers", defaults.num_hidden_layers, MOST_LAYERS);
-        let hidden = keys.size("hidden_size", defaults.hidden_size, WIDEST);
-        let q = keys.size("num_attention_heads", defaults.num_attention_heads, WIDEST);
+        let (defaults, sizes) = (family.defaults, read_sizes(keys, &family));
+        let LayerSizes { hidden, heads, eps, .. } = sizes;
         let context =
             keys.size("max_position_embeddings", defaults.max_position_embeddings, LONGEST);
-        let kv = key_value_heads(keys, &family, q);
-        let heads = Heads::new(q, kv, head_dim(keys, &family, hidden, q));
-        let intermediate = keys.size("intermediate_size", defaults.intermediate_size, WIDEST);
         let vocab_size = keys.size("vocab_size", defaults.vocab_size, MOST_TOKENS);
-        let eps = keys.number("rms_norm_eps").unwrap_or(defaults.rms_norm_eps) as f32;
         let (ropes, query_scale) =
             read_rope::read_ropes(keys, &family, RopeSizes { context, head_dim: heads.dim });
-        let sizes = LayerSizes { layers, hidden, heads, intermediate, eps, query_scale };
         let head_softcap = family.softcaps.logits;
         let mut config = Self {
             model_type: family.name,
             hidden_size: hidden,
-            layers: layers::read_layers(keys, &family, sizes),
+            layers: layers::read_layers(keys, &family, LayerSizes { query_scale, ..sizes }),
             norm: NormShape { name: "norm", width: hidden, eps, gain: family.gain },
             vocab_size,
             max_position_embeddings: short_context(keys, &ropes, context),
@@ -215,6 +206,19 @@ impl HfConfig {
     pub fn skips(&self, tensor: &str) -> bool {
         self.skipped.iter().any(|start| tensor.starts_with(start))
     }
+}
+
+/// Reads the sizes of the layers. Factors of queries come from the rotary embedding.
+fn read_sizes(keys: &mut ConfigReader<'_>, family: &ModelFamily) -> LayerSizes {
+    let defaults = family.defaults;
+    let layers = keys.size("num_hidden_layers", defaults.num_hidden_layers, MOST_LAYERS);
+    let hidden = keys.size("hidden_size", defaults.hidden_size, WIDEST);
+    let q = keys.size("num_attention_heads", defaults.num_attention_heads, WIDEST);
+    let kv = key_value_heads(keys, family, q);
+    let heads = Heads::new(q, kv, head_dim(keys, family, hidden, q));
+    let intermediate = keys.size("intermediate_size", defaults.intermediate_size, WIDEST);
+    let eps = keys.number("rms_norm_eps").unwrap_or(defaults.rms_norm_eps) as f32;
+    LayerSizes { layers, hidden, heads, intermediate, eps, query_scale: None }
 }
 
 /// Returns the longest sequence with the short factors of LongRoPE, if there are any.

@@ -229,17 +229,29 @@ impl Shards {
                 ));
             }
         }
-        let skipped = self.tensors.iter().filter(|(name, _)| config.skips(name));
-        for (name, Stored { dtype, .. }) in
-            skipped.filter(|(_, stored)| !is_supported(stored.dtype))
-        {
-            problems.push(format!("`{name}` is {dtype:?}; f32, f16 or bf16 are supported"));
-        }
-        let extra = self.names().filter(|name| !wanted.contains_key(*name) && !config.skips(name));
-        // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
-        let extra = extra.filter(|name| !name.contains("rotary_emb.inv_freq"));
-        problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
+        problems.extend(self.unwanted(config, &wanted));
         if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }
+    }
+
+    /// Returns the problems with tensors that a configuration does not ask for.
+    fn unwanted(
+        &self,
+        config: &HfConfig,
+        wanted: &BTreeMap<String, Vec<usize>>,
+    ) -> impl Iterator<Item = String> {
+        let (skipped, extra): (Vec<_>, Vec<_>) = self
+            .tensors
+            .iter()
+            .filter(|(name, _)| !wanted.contains_key(*name))
+            .partition(|(name, _)| config.skips(name));
+        let skipped = skipped.into_iter().filter(|(_, stored)| !is_supported(stored.dtype));
+        let skipped = skipped.map(|(name, stored)| {
+            format!("`{name}` is {:?}; f32, f16 or bf16 are supported", stored.dtype)
+        });
+        // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
+        let extra = extra.into_iter().filter(|(name, _)| !name.contains("rotary_emb.inv_freq"));
+        let extra = extra.map(|(name, _)| format!("`{name}` is not part of this architecture"));
+        skipped.chain(extra)
     }
 }
 

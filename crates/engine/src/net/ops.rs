@@ -314,7 +314,8 @@ pub trait Ops: PartOps {
         pool: &mut Pool<Self>,
     ) -> Done<Self::Act>;
 
-    /// Computes log-probabilities and entropies of targets under `softmax(logits * inv_temperature)`, without keeping the logits of all rows.
+    /// Computes log-probabilities and entropies of targets under `softmax(logits * inv_temperature)`, without keeping the
+    /// logits of all rows.
     ///
     /// # Errors
     ///

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use super::LONGEST;
 use super::family::{ModelFamily, Ropes};
 use super::reader::ConfigReader;
 use super::rope::{Llama3, LongRope, Rope, Scaling, Yarn};
 use crate::files::parts::QueryScale;
 
+/// Most positions.
+pub(super) const LONGEST: usize = 1 << 30;
 /// The context before scaling.
 const ORIGINAL: &str = "original_max_position_embeddings";
 /// The share of a head that is rotated.

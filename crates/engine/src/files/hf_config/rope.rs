@@ -176,12 +176,8 @@ impl Yarn {
     /// ```
     fn scale_frequencies(&self, mut frequencies: Vec<f32>, theta: f64) -> Vec<f32> {
         let n = 2.0 * frequencies.len() as f64;
-        let context = self.original_max_position_embeddings as f64;
-        let bound = |rotations: f64| {
-            let waves = context / (rotations * 2.0 * std::f64::consts::PI);
-            n * libm::log(waves) / (2.0 * libm::log(theta))
-        };
-        let (mut low, mut high) = (bound(self.beta_fast), bound(self.beta_slow));
+        let mut low = self.bound(self.beta_fast, n, theta);
+        let mut high = self.bound(self.beta_slow, n, theta);
         if self.truncate {
             (low, high) = (low.floor(), high.ceil());
         }
@@ -194,6 +190,13 @@ impl Yarn {
             *f = *f / self.factor as f32 * ramp + *f * (1.0 - ramp);
         }
         frequencies
+    }
+
+    /// Returns the index of the frequency that rotates so often in the original context.
+    fn bound(&self, rotations: f64, n: f64, theta: f64) -> f64 {
+        let context = self.original_max_position_embeddings as f64;
+        let waves = context / (rotations * 2.0 * std::f64::consts::PI);
+        n * libm::log(waves) / (2.0 * libm::log(theta))
     }
 
     /// Returns the usual factor of cosines and sines, with a coefficient of its growth.

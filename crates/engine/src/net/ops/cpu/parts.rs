@@ -1,7 +1,7 @@
 //! Operations of parts that only some families have, on the CPU.
 
-use maverl_kernels::mlp;
 use maverl_kernels::norm::{rms_norm, rms_norm_bwd};
+use maverl_kernels::{elementwise, mlp};
 
 use super::{Cpu, Done, Placed};
 use crate::files::parts::QueryScale;
@@ -14,7 +14,7 @@ impl PartOps for Cpu {
     type Placed<'a> = Placed<'a>;
 
     fn scale_stream(&self, x: &mut Vec<f32>, factor: f32) -> Done<()> {
-        x.iter_mut().for_each(|x| *x *= factor);
+        elementwise::scale_numbers(x, factor);
         Ok(())
     }
 
@@ -23,7 +23,7 @@ impl PartOps for Cpu {
     }
 
     fn add_to_stream(&self, mut onto: Vec<f32>, dx: &Vec<f32>) -> Done<Vec<f32>> {
-        onto.iter_mut().zip(dx).for_each(|(sum, d)| *sum += d);
+        elementwise::add_numbers(&mut onto, dx);
         Ok(onto)
     }
 
@@ -36,7 +36,7 @@ impl PartOps for Cpu {
     ) -> Done<Vec<f32>> {
         let mut y = pool.take(x.len());
         norm.with_gains(|gains| rms_norm(x, gains, norm.eps, &mut y));
-        y.iter_mut().zip(onto).for_each(|(y, onto)| *y += onto);
+        elementwise::add_numbers(&mut y, onto);
         Ok(y)
     }
 
@@ -63,9 +63,7 @@ impl PartOps for Cpu {
         let mut start = 0;
         Ok(widths.map(|width| {
             let mut part = pool.take(x.len() / all * width);
-            for (to, row) in part.chunks_exact_mut(width).zip(x.chunks_exact(all)) {
-                to.copy_from_slice(&row[start..start + width]);
-            }
+            elementwise::copy_columns(x, all, start..start + width, &mut part);
             start += width;
             part
         }))
@@ -81,9 +79,7 @@ impl PartOps for Cpu {
         let mut joined = pool.take(parts.iter().map(|part| part.len()).sum());
         let mut start = 0;
         for (part, width) in parts.into_iter().zip(widths) {
-            for (row, from) in joined.chunks_exact_mut(all).zip(part.chunks_exact(width)) {
-                row[start..start + width].copy_from_slice(from);
-            }
+            elementwise::write_columns(part, &mut joined, all, start..start + width);
             start += width;
         }
         Ok(joined)
