@@ -96,7 +96,7 @@ fn inspect_prints_the_parts_of_the_layers_and_what_is_not_read() {
         (parts.collect::<Vec<_>>(), json, text)
     };
     let (parts, json, text) = inspect("gemma3");
-    let common = "heads 2/1 of 16, scores times 0.22360679, q/k norm of each head, norms before and after (1 + w), GeGLU 64";
+    let common = "heads 2/1 of 16, scores times 0.2236068, q/k norm of each head, norms before and after (1 + w), GeGLU 64";
     assert_eq!(
         parts,
         [
