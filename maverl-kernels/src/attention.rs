@@ -4,6 +4,9 @@
 //! sᵢⱼ = qᵢ · kⱼ / √dim,   pᵢ = softmax(sᵢ, j ≤ i),   outᵢ = Σⱼ pᵢⱼ vⱼ
 //! ```
 //!
+//! [`Scores`] may have another scale, a bound, and a window. Keys before a window have weights of exactly zero, and sums
+//! begin at the group of sixteen keys with the first key of the window, so a window as long as the row changes no bit.
+//!
 //! Scores are held for a few queries at a time; no `[T, T]` matrix exists. The order of every sum depends only on the
 //! absolute index of a key in its row: products over `dim` and the softmax sum use sixteen lanes, the weighted sum of
 //! values uses four. All entry points therefore give a query the same bits (K-1). Keys are read sixteen at a time, one
@@ -29,7 +32,7 @@ pub use packing::Packing;
 #[cfg(feature = "cuda")]
 pub(crate) use packing::PathNode;
 use rows::{SequenceKeys, SequenceValues};
-pub use shapes::{Heads, Segment};
+pub use shapes::{Heads, Scores, Segment};
 
 /// Queries of one task. The keys of the task are transposed once.
 const QUERIES: usize = 128;

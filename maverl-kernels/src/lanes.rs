@@ -4,6 +4,7 @@
 //! them. The order depends on the length alone. Sixteen lanes are one vector of AVX-512, two of AVX2, four of NEON, or
 //! sixteen numbers, so every path gives the same bits.
 
+mod hyperbolic;
 mod wide;
 
 use pulp::{Scalar512b, Simd, WithSimd, cast};

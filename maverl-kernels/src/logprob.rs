@@ -4,6 +4,8 @@
 //! z = (h wᵀ) / T,   log p(t) = z_t − logsumexp(z),   H = −Σ p log p   (nats)
 //! ```
 //!
+//! A head may bound its logits: `h wᵀ` is then replaced by `c tanh(h wᵀ / c)`, before the temperature.
+//!
 //! Rows are processed in chunks: each chunk's logits are computed, used and dropped. The backward pass does the same:
 //! the loss of whole sequences is computed as soon as their log-probs are known, while their logits are still in
 //! memory. Only a sequence longer than a chunk has its logits recomputed. Sums over the vocabulary are `f32` in sixteen
@@ -12,8 +14,10 @@
 //! A chunk has at most 512 rows. For vocabularies above 4096 it has 2²¹ divided by the size of the vocabulary, but at
 //! least 128.
 
+mod cap;
 mod row;
 
+pub use cap::cap_logits;
 pub(crate) use row::LogitRow;
 
 use std::ops::Range;
@@ -28,7 +32,7 @@ use crate::par;
 /// Maximum number of logits of one chunk.
 const CHUNK: usize = 1 << 21;
 
-/// Distributions `softmax((h wᵀ) * inv_temperature)` with one target token each.
+/// Distributions `softmax(cap(h wᵀ) * inv_temperature)` with one target token each.
 #[derive(Debug, Clone, Copy)]
 pub struct LmHead<'a> {
     /// Hidden states `[n, d]`.
@@ -39,6 +43,8 @@ pub struct LmHead<'a> {
     pub targets: &'a [u32],
     /// Inverse temperatures `[n]`, positive.
     pub inv_temperature: &'a [f32],
+    /// Bound `c` of the logits, `cap(x) = c tanh(x / c)`; `cap(x) = x` if there is none.
+    pub softcap: Option<f32>,
     /// Precision of the products.
     pub precision: Precision,
 }
@@ -68,7 +74,7 @@ impl LmHead<'_> {
     /// weight is added to `dw [V, d]`, which a frozen head omits.
     ///
     /// ```text
-    /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T
+    /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T,   d(h wᵀ) = dlogits (1 − (logits / c)²)
     /// ```
     ///
     /// # Errors
@@ -163,6 +169,9 @@ impl LmHead<'_> {
         let (vocab, d) = w.shape();
         let out = &mut out[..rows.len() * vocab];
         self.precision.set().nt_packed(&self.h[rows.start * d..rows.end * d], w, out, rows.len());
+        if let Some(cap) = self.softcap {
+            cap_logits(out, cap);
+        }
         out
     }
 
@@ -178,8 +187,15 @@ impl LmHead<'_> {
         par::for_each_part(logits, vocab, |first, logits| {
             for (i, logits) in (first / vocab..).zip(logits.chunks_exact_mut(vocab)) {
                 let target = self.targets[start + i] as usize;
-                let (dlogp, dentropy) = (dlogp[i], dentropy[i]);
-                lanes::run_kernel(LogitGradient { row: &rows[i], logits, target, dlogp, dentropy });
+                let gradients = LogitGradient {
+                    row: &rows[i],
+                    logits,
+                    target,
+                    dlogp: dlogp[i],
+                    dentropy: dentropy[i],
+                    softcap: self.softcap,
+                };
+                lanes::run_kernel(gradients);
             }
         });
     }
@@ -207,6 +223,7 @@ struct LogitGradient<'a> {
     target: usize,
     dlogp: f32,
     dentropy: f32,
+    softcap: Option<f32>,
 }
 
 impl Kernel for LogitGradient<'_> {
@@ -214,8 +231,24 @@ impl Kernel for LogitGradient<'_> {
 
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
-        let Self { row, logits, target, dlogp, dentropy } = self;
+        let Self { row, logits, target, dlogp, dentropy, softcap } = self;
+        let Some(cap) = softcap else {
+            return row.write_gradient(lanes, logits, target, dlogp, dentropy);
+        };
+        let mut slopes = logits.to_vec();
+        lanes.map_lanes(
+            [],
+            [&mut slopes],
+            #[inline(always)]
+            |[], [y]| [lanes.cap_slope(y, cap)],
+        );
         row.write_gradient(lanes, logits, target, dlogp, dentropy);
+        lanes.map_lanes(
+            [&slopes],
+            [logits],
+            #[inline(always)]
+            |[slope], [grad]| [lanes.mul(grad, slope)],
+        );
     }
 }
 

@@ -13,6 +13,10 @@ use crate::par;
 #[derive(Debug)]
 pub struct RopeTable {
     inv_freq: Vec<f32>,
+    /// Elements of a head.
+    head_dim: usize,
+    /// Factor of cosines and sines.
+    factor: f32,
     max_positions: usize,
     /// Table of the first positions: up to the last one used, rounded up to a power of two.
     rows: RwLock<Arc<RopeRows>>,
@@ -29,12 +33,31 @@ impl RopeTable {
     /// Creates the table of positions `0..max_positions`; `inv_freq` has half a head's dimension. Angles are `f32`
     /// products, as in Hugging Face.
     pub fn new(inv_freq: &[f32], max_positions: usize) -> Self {
-        Self { inv_freq: inv_freq.to_vec(), max_positions, rows: RwLock::default() }
+        let (inv_freq, head_dim) = (inv_freq.to_vec(), 2 * inv_freq.len());
+        Self { inv_freq, head_dim, factor: 1.0, max_positions, rows: RwLock::default() }
+    }
+
+    /// Returns the table of heads of `head_dim` elements, of which the first `2 * inv_freq.len()` are rotated.
+    ///
+    /// # Panics
+    ///
+    /// If the frequencies are those of more elements.
+    #[must_use]
+    pub fn with_head_dim(self, head_dim: usize) -> Self {
+        let rotated = 2 * self.inv_freq.len();
+        assert!(rotated <= head_dim, "rope: {rotated} rotated elements of a head of {head_dim}");
+        Self { head_dim, ..self }
+    }
+
+    /// Returns the table with cosines and sines multiplied by a factor (YaRN, arXiv:2309.00071, section 3.4).
+    #[must_use]
+    pub fn with_factor(self, factor: f32) -> Self {
+        Self { factor, ..self }
     }
 
     /// Returns the dimension of a head.
     pub fn head_dim(&self) -> usize {
-        2 * self.inv_freq.len()
+        self.head_dim
     }
 
     /// Returns the number of positions of the table.
@@ -65,8 +88,8 @@ impl RopeTable {
         let end = positions.next_power_of_two().min(self.max_positions);
         let angles = (0..end).flat_map(|p| self.inv_freq.iter().map(move |f| p as f32 * f));
         let rows = Arc::new(RopeRows {
-            cos: angles.clone().map(libm::cosf).collect(),
-            sin: angles.map(libm::sinf).collect(),
+            cos: angles.clone().map(|angle| libm::cosf(angle) * self.factor).collect(),
+            sin: angles.map(|angle| libm::sinf(angle) * self.factor).collect(),
         });
         let mut held = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if held.cos.len() < rows.cos.len() {
@@ -82,6 +105,8 @@ impl RopeTable {
 /// (a, b) = halves of a head:   (a, b) ← (a cos θ − b sin θ, b cos θ + a sin θ)
 /// ```
 ///
+/// If the table rotates only the first elements of a head, these are halved, and the others stay.
+///
 /// # Panics
 ///
 /// If the lengths differ from the shapes, or a position is not in the table.
@@ -89,7 +114,7 @@ pub fn apply_rope(x: &mut [f32], positions: &[u32], heads: usize, table: &RopeTa
     rotate_heads("rope", x, positions, heads, table, 1.0);
 }
 
-/// Computes the gradient of [`apply_rope`] in place: the rotation by the negative angle.
+/// Computes the gradient of [`apply_rope`] in place: the rotation by the negative angle, with the same factor.
 ///
 /// # Panics
 ///
@@ -106,14 +131,14 @@ fn rotate_heads(
     table: &RopeTable,
     sign: f32,
 ) {
-    let (n, half) = (positions.len(), table.head_dim() / 2);
-    let width = heads * 2 * half;
-    assert!(width > 0, "{name}: no heads, or a table of no frequencies");
+    let (n, head_dim, half) = (positions.len(), table.head_dim(), table.inv_freq.len());
+    let width = heads * head_dim;
+    assert!(width * half > 0, "{name}: no heads, or a table of no frequencies");
     assert_eq!(x.len(), n * width, "{name}: x has {} elements, not [{n}, {width}]", x.len());
     let table = &*checked_rows(name, positions, table);
     par::for_each_part(x, width, |start, x| {
         let positions = &positions[start / width..];
-        lanes::run_kernel(Rotate { x, positions, width, half, table, sign });
+        lanes::run_kernel(Rotate { x, positions, width, head_dim, half, table, sign });
     });
 }
 
@@ -124,6 +149,7 @@ struct Rotate<'a> {
     /// Positions, at least as many as tokens.
     positions: &'a [u32],
     width: usize,
+    head_dim: usize,
     half: usize,
     table: &'a RopeRows,
     sign: f32,
@@ -134,13 +160,13 @@ impl Kernel for Rotate<'_> {
 
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
-        let Self { x, positions, width, half, table, sign } = self;
+        let Self { x, positions, width, head_dim, half, table, sign } = self;
         let sign = lanes.splat(sign);
         for (x, &position) in x.chunks_exact_mut(width).zip(positions) {
             let at = position as usize * half..(position as usize + 1) * half;
             let (cos, sin) = (&table.cos[at.clone()], &table.sin[at]);
-            for x in x.chunks_exact_mut(2 * half) {
-                let (a, b) = x.split_at_mut(half);
+            for x in x.chunks_exact_mut(head_dim) {
+                let (a, b) = x[..2 * half].split_at_mut(half);
                 lanes.map_lanes(
                     [cos, sin],
                     [a, b],

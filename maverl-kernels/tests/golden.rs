@@ -199,6 +199,7 @@ fn rows(digest: &mut Digest) {
             w: &w,
             targets: &targets,
             inv_temperature: &inverse,
+            softcap: None,
             precision: Precision::F32,
         };
         head.logprobs(&mut logp, &mut entropy);

@@ -1,10 +1,12 @@
 //! Every operation but products gives the same bits on every path of this processor, whatever the lengths.
 
+use std::num::NonZeroU32;
+
 use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
-        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Segment, attention, attention_bwd,
-        attention_cached,
+        BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Scores, Segment, attention,
+        attention_bwd, attention_cached,
     },
     embedding,
     logprob::{LmHead, logprobs},
@@ -45,7 +47,14 @@ fn heads() -> impl Strategy<Value = Heads> {
         3 => prop::sample::select(vec![16, 32, 64, 80, 96, 128]),
         1 => 1_usize..70,
     ];
-    (1_usize..4, 1_usize..5, dims).prop_map(|(kv, group, dim)| Heads::new(kv * group, kv, dim))
+    let scores = (0_u32..40, prop::option::of(0.5_f32..4.0)).prop_map(|(window, softcap)| Scores {
+        scale: softcap.map(|cap| 0.3 * cap),
+        window: NonZeroU32::new(window),
+        softcap,
+    });
+    let plain = prop_oneof![Just(Scores::PLAIN), scores];
+    (1_usize..4, 1_usize..5, dims, plain)
+        .prop_map(|(kv, group, dim, scores)| Heads::new(kv * group, kv, dim).with_scores(scores))
 }
 
 proptest! {
@@ -74,12 +83,15 @@ proptest! {
             let [mut out, mut dgate, mut dup] = [(); 3].map(|()| vec![0.0; n]);
             mlp::swiglu(&a, &b, &mut out);
             mlp::swiglu_bwd(&a, &b, &c, &mut dgate, &mut dup);
+            let [mut geglu, mut dgate_of, mut dup_of] = [(); 3].map(|()| vec![0.0; n]);
+            mlp::geglu(&a, &b, &mut geglu);
+            mlp::geglu_bwd(&a, &b, &c, &mut dgate_of, &mut dup_of);
             let (mut p, mut m, mut v) = (a.clone(), vec![0.0; n], vec![0.0; n]);
             adamw_step(&cfg, 1, 0.5, &mut p, &b, &mut m, &mut v);
             adamw_step(&cfg, 2, 0.5, &mut p, &c, &mut m, &mut v);
             let squares = sum_of_squares(&b);
             let squares = [squares.to_bits() >> 32, squares.to_bits()].map(|x| f32::from_bits(x as u32));
-            vec![out, dgate, dup, p, m, v, squares.to_vec()]
+            vec![out, dgate, dup, geglu, dgate_of, dup_of, p, m, v, squares.to_vec()]
         });
     }
 
@@ -179,9 +191,12 @@ proptest! {
             };
             let precision = Precision::F32;
             let head =
-                LmHead { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, precision };
+                LmHead { h: &h, w: &w, targets: &targets, inv_temperature: &inverse, softcap: None, precision };
             head.loss_gradients(&[0, n], loss, &mut dh, Some(&mut dw)).expect("a loss that returns no error");
-            vec![logp, entropy, dh, dw]
+            let (mut capped_dh, mut capped_dw) = (h.clone(), w.clone());
+            let capped = LmHead { softcap: Some(0.7), ..head };
+            capped.loss_gradients(&[0, n], loss, &mut capped_dh, Some(&mut capped_dw)).expect("a loss that returns no error");
+            vec![logp, entropy, dh, dw, capped_dh, capped_dw]
         });
     }
 

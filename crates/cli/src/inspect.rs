@@ -1,5 +1,6 @@
 //! `maverl inspect`: content of a model or adapter directory.
 
+mod layers;
 mod replies;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use self::replies::ReplySummary;
 use super::{Failure, models, paths, print, tell, terminal};
+use layers::{LayerKind, skipped_tensors};
 use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
 use maverl::net::LoraConfig;
 use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
@@ -62,7 +64,10 @@ struct ModelReport {
     model: String,
     architecture: String,
     layers: usize,
+    layer_kinds: Vec<LayerKind>,
     parameters: ModelParts,
+    /// Number of values that are not read.
+    skipped: u64,
     /// Number of values of each stored type.
     dtypes: BTreeMap<String, u64>,
     vocabulary: Vocabulary,
@@ -140,6 +145,8 @@ impl ModelReport {
             model: files.describe(),
             architecture: named.unwrap_or("(none)").to_owned(),
             layers: config.layers.len(),
+            layer_kinds: config.layer_kinds().into_iter().map(LayerKind::new).collect(),
+            skipped: skipped_tensors(&config, &headers),
             parameters: ModelParts::of(&config),
             dtypes: dtypes(&headers),
             vocabulary: Vocabulary { tokens: tokenizer.len(), rows: config.vocab_size },
@@ -173,6 +180,10 @@ impl ModelReport {
             ("vocabulary", format!("{tokens} tokens, {rows} rows of the embedding")),
             ("context", format!("{} tokens", self.context)),
         ];
+        lines.splice(2..2, self.layer_kinds.iter().map(|kind| ("layers", kind.text())));
+        if self.skipped > 0 {
+            lines.push(("not read", format!("{} numbers of vision", count(self.skipped))));
+        }
         match &self.chat_template {
             None => lines.push(("chat template", "none".to_owned())),
             Some(TemplateSummary { names, file, first_line, prefix_preserving }) => {

@@ -15,7 +15,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
 use super::models::ModelArgs;
-use super::{Failure, number, paths, print};
+use super::{Failure, number, paths, print, tell};
 use maverl::data::object;
 use maverl::net::Model;
 use maverl::run_dir::disk::temporary;
@@ -53,7 +53,16 @@ pub(super) fn score(args: &ScoreArgs) -> Result<ExitCode, Failure> {
     }
     let (model, tokenizer) = args.model.open()?;
     let reader = ScoreReader { path: &args.input, model: &model, tokenizer: &tokenizer };
-    reader.check()?;
+    let longest = reader.check()?;
+    // Rows beyond the original context of LongRoPE need its long factors, which all rows then have.
+    let long = (longest > model.config.max_position_embeddings).then(|| model.with_long_rope());
+    let long = long.transpose()?;
+    if long.is_some() {
+        tell(format_args!(
+            "note: a row has {longest} tokens: the long factors of LongRoPE are used for all rows"
+        ));
+    }
+    let reader = ScoreReader { model: long.as_ref().unwrap_or(&model), ..reader };
     let temporary = temporary(&args.output);
     let written = write(&reader, &temporary, args.batch_tokens.get());
     let renamed = written.and_then(|written| match std::fs::rename(&temporary, &args.output) {
@@ -170,14 +179,14 @@ impl ScoreReader<'_> {
         Ok(rows)
     }
 
-    /// Reads every row, and reports all that cannot be scored.
-    fn check(&self) -> Result<(), Failure> {
-        let (mut bad, mut rows) = (Vec::new(), 0_u64);
+    /// Reads every row, and reports all that cannot be scored. Returns the length of the longest.
+    fn check(&self) -> Result<usize, Failure> {
+        let (mut bad, mut rows, mut longest) = (Vec::new(), 0_u64, 0);
         let mut more = 0_u64;
         for row in self.rows()? {
             rows += 1;
             match row? {
-                Ok(_) => {}
+                Ok(row) => longest = longest.max(row.ids.len()),
                 Err(what) if bad.len() < SHOWN => bad.push(what),
                 Err(_) => more += 1,
             }
@@ -186,7 +195,7 @@ impl ScoreReader<'_> {
             return Err(Failure(format!("{} has no rows", self.path.display())));
         }
         if bad.is_empty() {
-            return Ok(());
+            return Ok(longest);
         }
         let count = bad.len() as u64 + more;
         let more = if more > 0 { format!("\n... and {more} more") } else { String::new() };
@@ -201,8 +210,7 @@ impl ScoreReader<'_> {
         let given: Map<String, Value> =
             given.map(|(key, value)| (key.clone(), value.clone())).collect();
         let ids = self.ids(&given)?;
-        let (rows, context) =
-            (self.model.config.vocab_size, self.model.config.max_position_embeddings);
+        let (rows, context) = (self.model.config.vocab_size, self.model.config.whole_context);
         if ids.is_empty() {
             return Err("no tokens; at least one is needed".to_owned());
         }

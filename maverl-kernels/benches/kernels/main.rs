@@ -192,6 +192,7 @@ fn heads(c: &mut Criterion) {
             w: &w,
             targets: &targets,
             inv_temperature: &inverse,
+            softcap: None,
             precision: Precision::F32,
         };
         time(c, shape, "head_logprobs", n * d * vocab, || {

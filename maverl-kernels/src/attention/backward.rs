@@ -165,6 +165,8 @@ struct BackwardScratch {
     /// Probabilities and gradients of scores, `[QUERIES, padded tokens]`.
     p: Vec<f32>,
     ds: Vec<f32>,
+    /// Derivatives of bounded scores by scores, `[padded tokens]`; empty without a bound.
+    slopes: Vec<f32>,
 }
 
 impl Kernel for HeadView<'_> {
@@ -184,6 +186,7 @@ impl Kernel for HeadView<'_> {
             dout: vec![0.0; QUERIES * wide],
             p: vec![0.0; size],
             ds: vec![0.0; size],
+            slopes: vec![0.0; heads.scores.softcap.map_or(0, |_| size / QUERIES)],
         };
         let mut grads = Grads {
             dq: vec![0.0; queries * heads.group_size() * dim],
@@ -197,6 +200,7 @@ impl Kernel for HeadView<'_> {
                     rows: &rows,
                     keys: &keys,
                     values: &values,
+                    from: heads.first_group(start),
                     start,
                     end: tokens.min(start + QUERIES),
                     member,
@@ -216,6 +220,8 @@ struct QueryBlock<'a> {
     /// Transposed keys.
     keys: &'a [f32],
     values: &'a [f32],
+    /// First key that is read: a multiple of [`LANES`].
+    from: usize,
     /// Positions of the queries of the block.
     start: usize,
     end: usize,
@@ -231,20 +237,20 @@ impl QueryBlock<'_> {
         scratch: &mut BackwardScratch,
         grads: &mut Grads,
     ) {
-        let (wide, pitch) =
-            (vector::padded_dim(self.view.inputs.heads.dim), vector::padded_dim(self.end));
+        let wide = vector::padded_dim(self.view.inputs.heads.dim);
+        let pitch = vector::padded_dim(self.end - self.from);
         self.load_queries(wide, scratch);
         let rows = self.end - self.start;
-        let BackwardScratch { q, dout, p, ds } = scratch;
+        let BackwardScratch { q, dout, p, ds, slopes } = scratch;
         let (q, dout) = (&q[..rows * wide], &dout[..rows * wide]);
         let (p, ds) = (&mut p[..rows * pitch], &mut ds[..rows * pitch]);
         for (from, keys, to) in [(q, self.keys, &mut *p), (dout, self.values, &mut *ds)] {
             self.multiply_rows(lanes, from, keys, to, pitch);
         }
-        self.score_gradients(lanes, dout, p, ds, pitch);
+        self.score_gradients(lanes, dout, [&mut *p, &mut *ds, slopes], pitch);
         self.query_gradients(lanes, ds, pitch, grads);
         for (weights, x, acc) in [(&*ds, q, &mut grads.dk), (&*p, dout, &mut grads.dv)] {
-            let acc = &mut acc[..self.end * wide];
+            let acc = &mut acc[self.from * wide..self.end * wide];
             lanes.call_part(weighted::Accumulate { weights, pitch, x, width: wide, acc });
         }
     }
@@ -283,30 +289,37 @@ impl QueryBlock<'_> {
     ) {
         let dim = self.view.inputs.heads.dim;
         let x = vector::PitchedRows { data: from, pitch: vector::padded_dim(dim), dim };
+        let keys = &keys[self.from * dim..];
         for (i, keys) in keys.chunks_exact(dim * LANES).take(pitch / LANES).enumerate() {
             // Earlier queries attend to none of these keys.
-            let first = (i * LANES).saturating_sub(self.start);
+            let first = (self.from + i * LANES).saturating_sub(self.start);
             vector::KeyProducts { x, first, keys, out: to, pitch, at: i * LANES }
                 .compute_products(lanes);
         }
     }
 
-    /// Replaces scores by probabilities, and products with output gradients by gradients of the scores.
+    /// Replaces scores `p` by probabilities, and products `ds` with output gradients by gradients of the scores. `slopes`
+    /// are those of a bound.
     #[inline(always)]
     fn score_gradients<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         dout: &[f32],
-        p: &mut [f32],
-        ds: &mut [f32],
+        [p, ds, slopes]: [&mut [f32]; 3],
         pitch: usize,
     ) {
         let BackwardInputs { out: all_out, heads, .. } = self.view.inputs;
         let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
         let douts = dout.chunks_exact(vector::padded_dim(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
-            let seen = vector::padded_dim(i + 1);
-            let softmax = vector::Softmax { scores: &mut p[..seen], keys: i + 1 };
+            let keys = i + 1 - self.from;
+            let seen = vector::padded_dim(keys);
+            if let Some(cap) = heads.scores.softcap {
+                let slopes = Some(&mut slopes[..seen]);
+                lanes.call_part(vector::SoftCap { scores: &mut p[..seen], cap, slopes });
+            }
+            p[..heads.first_key(i).saturating_sub(self.from)].fill(f32::NEG_INFINITY);
+            let softmax = vector::Softmax { scores: &mut p[..seen], keys };
             let inverse = lanes.splat(lanes.call_part(softmax));
             let out = &all_out[self.query_index(i)..][..heads.dim];
             let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
@@ -319,6 +332,14 @@ impl QueryBlock<'_> {
                     [p, lanes.mul(p, lanes.sub(ds, pull))]
                 },
             );
+            if heads.scores.softcap.is_some() {
+                lanes.map_lanes(
+                    [&slopes[..seen]],
+                    [&mut ds[..seen]],
+                    #[inline(always)]
+                    |[slope], [ds]| [lanes.mul(ds, slope)],
+                );
+            }
             p[seen..].fill(0.0);
             ds[seen..].fill(0.0);
         }
@@ -336,14 +357,15 @@ impl QueryBlock<'_> {
         let HeadView { inputs: BackwardInputs { heads, .. }, node, .. } = *self.view;
         let (dim, members) = (heads.dim, heads.group_size() * heads.dim);
         let mut counts = [0; QUERIES];
-        counts.iter_mut().zip(self.start + 1..).for_each(|(count, keys)| *count = keys);
+        let keys = self.start + 1 - self.from..;
+        counts.iter_mut().zip(keys).for_each(|(count, keys)| *count = keys);
         let HeadRows { data, width, at } = self.rows;
         let weighted = Weighted {
             weights: ds,
             pitch,
             counts: &counts[..self.end - self.start],
             scales: &[heads.score_scale(); QUERIES],
-            x: SequenceValues::Whole(data),
+            x: SequenceValues::Whole(&data[self.from * width..]),
             width: *width,
             at: *at,
             dim,

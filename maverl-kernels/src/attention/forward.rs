@@ -88,6 +88,10 @@ impl Kernel for AttentionForward<'_> {
             ),
             _ => (k, v),
         };
+        // Tokens before the windows of all queries are skipped. From here on, they do not count.
+        let skipped = heads.first_group(first);
+        let (k, v) = (k.skip_tokens(skipped, kvw), v.skip_tokens(skipped, kvw));
+        let first = first - skipped;
         let tokens = first + q.len() / qw;
         let most_rows = (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS);
         let most_queries = (most_rows / heads.group_size()).max(1);
@@ -129,6 +133,9 @@ impl HeadGroup<'_> {
     ) {
         let Self { k, v, heads, head, .. } = *self;
         let (dim, group, qw) = (heads.dim, heads.group_size(), heads.q_width());
+        // Groups of keys before the window of the first query. From here on, keys are counted from the next one.
+        let skipped = heads.first_group(first);
+        let (v, first) = (v.skip_tokens(skipped, heads.kv_width()), first - skipped);
         let (kvw, at) = (heads.kv_width(), head * dim);
         let members = head * group * dim..(head + 1) * group * dim;
         let RowScratch { queries, out: found, scores, counts, scales } = scratch;
@@ -144,19 +151,24 @@ impl HeadGroup<'_> {
         let scores = &mut scores[..rows * pitch];
         let x = vector::PitchedRows { data: queries, pitch: dim, dim };
         for i in 0..pitch / LANES {
+            let of_all = i + skipped / LANES;
             if self.alone {
-                k.prefetch_keys(i + 1, at * LANES..(at + dim) * LANES);
+                k.prefetch_keys(of_all + 1, at * LANES..(at + dim) * LANES);
                 v.prefetch_values(i, kvw, at..at + dim);
             }
             // Earlier queries attend to none of these keys.
             let from = (i * LANES).saturating_sub(first) * group;
-            let (keys, at) = (self.key_group(i), i * LANES);
+            let (keys, at) = (self.key_group(of_all), i * LANES);
             vector::KeyProducts { x, first: from, keys, out: scores, pitch, at }
                 .compute_products(lanes);
         }
         scales.clear();
         for (scores, &keys) in scores.chunks_exact_mut(pitch).zip(&*counts) {
             let scores = &mut scores[..vector::padded_dim(keys)];
+            if let Some(cap) = heads.scores.softcap {
+                lanes.call_part(vector::SoftCap { scores, cap, slopes: None });
+            }
+            scores[..heads.first_key(keys - 1)].fill(f32::NEG_INFINITY);
             scales.push(lanes.call_part(vector::Softmax { scores, keys }));
         }
         found.resize((rows * dim).max(found.len()), 0.0);

@@ -19,6 +19,17 @@ pub(super) enum SequenceKeys<'a> {
 }
 
 impl<'a> SequenceKeys<'a> {
+    /// Returns the keys from token `first` on, which begins a block; rows have `width` elements.
+    #[inline(always)]
+    pub(super) fn skip_tokens(self, first: usize, width: usize) -> Self {
+        match self {
+            Self::Rows(rows) => Self::Rows(&rows[first * width..]),
+            Self::Blocks { storage, ids, at } => {
+                Self::Blocks { storage, ids: &ids[first / LANES..], at }
+            }
+        }
+    }
+
     pub(super) fn from_blocks(blocks: &CacheBlocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
     }
@@ -48,6 +59,17 @@ pub(super) enum SequenceValues<'a> {
 }
 
 impl<'a> SequenceValues<'a> {
+    /// Returns the values from token `first` on, which begins a block; rows have `width` elements.
+    #[inline(always)]
+    pub(super) fn skip_tokens(self, first: usize, width: usize) -> Self {
+        match self {
+            Self::Whole(rows) => Self::Whole(&rows[first * width..]),
+            Self::Blocks { storage, ids, at } => {
+                Self::Blocks { storage, ids: &ids[first / LANES..], at }
+            }
+        }
+    }
+
     /// Returns the values of a sequence.
     pub(super) fn from_blocks(blocks: &CacheBlocks<'a>, ids: &'a [u32]) -> Self {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.values }

@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used)] // golden values
 
+use std::num::NonZeroU32;
+
 use super::*;
 use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
 fn reference(q: &[f64], k: &[f64], v: &[f64], offsets: &[usize], heads: Heads) -> Vec<f64> {
-    let Heads { q: hq, kv: hkv, dim } = heads;
+    let Heads { q: hq, kv: hkv, dim, scores: Scores { scale, window, softcap } } = heads;
+    let scale = scale.map_or(1.0 / (dim as f64).sqrt(), f64::from);
     let mut out = vec![0.0; q.len()];
     for row in offsets.windows(2) {
         for i in row[0]..row[1] {
@@ -14,12 +17,16 @@ fn reference(q: &[f64], k: &[f64], v: &[f64], offsets: &[usize], heads: Heads) -
                 let query = &q[(i * hq + h) * dim..][..dim];
                 let score = |j: usize| {
                     let dot: f64 = (0..dim).map(|d| query[d] * k[at(j, d)]).sum();
-                    dot / (dim as f64).sqrt()
+                    let s = dot * scale;
+                    softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
                 };
-                let scores: Vec<f64> = (row[0]..=i).map(score).collect();
+                let first = window.map_or(row[0], |window| {
+                    row[0].max((i + 1).saturating_sub(window.get() as usize))
+                });
+                let scores: Vec<f64> = (first..=i).map(score).collect();
                 let max = scores.iter().fold(f64::MIN, |a, &b| a.max(b));
                 let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                for (j, s) in (row[0]..=i).zip(&scores) {
+                for (j, s) in (first..=i).zip(&scores) {
                     let p = (s - max).exp() / sum;
                     for d in 0..dim {
                         out[(i * hq + h) * dim + d] += p * v[at(j, d)];
@@ -58,14 +65,45 @@ fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32
     grads
 }
 
-const SHAPES: [Heads; 6] = [
+const fn scored(window: u32, softcap: Option<f32>, scale: Option<f32>) -> Scores {
+    Scores { scale, window: NonZeroU32::new(window), softcap }
+}
+
+const SHAPES: [Heads; 10] = [
     Heads::new(4, 4, 32),
     Heads::new(4, 2, 16),
     Heads::new(3, 1, 7),
     Heads::new(2, 1, 128),
     Heads::new(1, 1, 1),
     Heads::new(6, 3, 40),
+    Heads::new(4, 2, 16).with_scores(scored(7, None, None)),
+    Heads::new(3, 1, 7).with_scores(scored(21, Some(1.5), Some(0.3))),
+    Heads::new(2, 1, 64).with_scores(scored(100, None, Some(0.1))),
+    Heads::new(2, 2, 20).with_scores(scored(1, Some(0.5), None)),
 ];
+
+#[test]
+fn a_window_of_the_whole_row_changes_no_bit() {
+    for heads in &SHAPES[..6] {
+        let (offsets, c) = ([0, 1, 60, 190], case(190, *heads));
+        let dout = random(4, c.q.len());
+        let wide = heads.with_scores(scored(130, None, None));
+        same_bits(&forward(&c, &offsets, *heads), &forward(&c, &offsets, wide));
+        let [plain, windowed] = [*heads, wide].map(|heads| backward(&c, &dout, &offsets, heads));
+        plain.iter().zip(&windowed).for_each(|(a, b)| same_bits(a, b));
+    }
+}
+
+#[test]
+fn keys_before_the_window_are_not_read() {
+    let heads = SHAPES[6];
+    let mut c = case(100, heads);
+    let before = cached(&c, 0, 100, 1, heads);
+    // The last query attends to the keys from 93 on, which are in the blocks from 80 on.
+    c.k[..80 * heads.kv_width()].fill(f32::NAN);
+    c.v[..80 * heads.kv_width()].fill(f32::NAN);
+    same_bits(&cached(&c, 0, 100, 1, heads), &before);
+}
 
 #[test]
 fn forward_agrees_with_f64_on_ragged_rows() {
@@ -79,7 +117,8 @@ fn forward_agrees_with_f64_on_ragged_rows() {
 
 #[test]
 fn backward_agrees_with_central_differences_on_ragged_rows() {
-    for heads in [SHAPES[1], SHAPES[2], SHAPES[4], Heads::new(2, 2, 20)] {
+    let scored = SHAPES[6..].iter().filter(|heads| heads.dim < 64).copied();
+    for heads in [SHAPES[1], SHAPES[2], SHAPES[4], Heads::new(2, 2, 20)].into_iter().chain(scored) {
         let offsets = [0, 1, 4, 4, 22];
         let c = case(22, heads);
         let dout = random(4, c.q.len());

@@ -234,3 +234,29 @@ impl Kernel for Softmax<'_> {
         1.0 / lanes.sum(sums)
     }
 }
+
+/// Bounds of scores, `cap tanh(s / cap)`.
+pub(super) struct SoftCap<'a> {
+    /// Scores of whole groups of lanes.
+    pub(super) scores: &'a mut [f32],
+    pub(super) cap: f32,
+    /// Derivatives `1 − (y / cap)²` of the results `y`, if they are wanted.
+    pub(super) slopes: Option<&'a mut [f32]>,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let Self { scores, cap, slopes } = self;
+        lanes.cap_numbers(scores, cap);
+        let Some(slopes) = slopes else { return };
+        lanes.map_lanes(
+            [scores],
+            [slopes],
+            #[inline(always)]
+            |[y], _| [lanes.cap_slope(y, cap)],
+        );
+    }
+}

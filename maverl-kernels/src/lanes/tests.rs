@@ -25,6 +25,11 @@ type Pair = (Vec<f32>, Vec<f32>);
 
 on_lanes!(exp(x: [f32; LANES]) -> [f32; LANES], lanes => lanes.array(lanes.exp(lanes.load(&x))));
 on_lanes!(neg(x: [f32; LANES]) -> [f32; LANES], lanes => lanes.array(lanes.neg(lanes.load(&x))));
+on_lanes!(tanh(x: Vec<f32>) -> Vec<f32>, lanes => {
+    let mut out = x;
+    lanes.map_lanes([], [&mut out], #[inline(always)] |[], [x]| [lanes.tanh(x)]);
+    out
+});
 on_lanes!(sum(x: [f32; LANES]) -> f32, lanes => lanes.sum(lanes.load(&x)));
 on_lanes!(max(x: Vec<f32>) -> f32, lanes => lanes.max(&x));
 on_lanes!(has_nan(x: Vec<f32>) -> bool, lanes => lanes.has_nan(&x));
@@ -173,4 +178,19 @@ fn exp_ends_are_exact() {
     assert_eq!(one(-1e30), 0.0);
     assert!(one(f32::INFINITY).is_finite());
     assert!(one(f32::NAN).is_nan());
+}
+
+#[test]
+fn tanh_is_within_two_units_in_the_last_place_and_odd() {
+    let mut x: Vec<f32> = (0..40_000).map(|i| (i as f32 - 20_000.0) * 6e-4).collect();
+    x.extend([0.0, -0.0, 1e-30, -1e-8, 100.0, -1e30, f32::INFINITY, f32::NEG_INFINITY]);
+    let y = tanh(x.clone());
+    for (&x, &y) in x.iter().zip(&y) {
+        let want = f64::from(x).tanh();
+        let unit = f64::from((want as f32).abs().max(f32::MIN_POSITIVE)) * f64::from(f32::EPSILON);
+        assert!((f64::from(y) - want).abs() <= 2.0 * unit, "tanh {x} is {want}, not {y}");
+    }
+    let mirrored = tanh(x.iter().map(|x| -x).collect());
+    assert_eq!(mirrored.iter().map(|y| -y).collect::<Vec<_>>(), y);
+    assert!(tanh(vec![f32::NAN])[0].is_nan());
 }

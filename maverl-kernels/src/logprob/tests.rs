@@ -45,7 +45,7 @@ fn forward(c: &Case) -> [Vec<f32>; 2] {
 
 fn head(c: &Case) -> LmHead<'_> {
     let Case { h, w, targets, inverse } = c;
-    LmHead { h, w, targets, inv_temperature: inverse, precision: Precision::F32 }
+    LmHead { h, w, targets, inv_temperature: inverse, softcap: None, precision: Precision::F32 }
 }
 
 /// Computes the gradients of a loss with these derivatives, for sequences that begin at `offsets`. Asserts that the
@@ -189,4 +189,41 @@ fn an_error_of_the_loss_is_returned() {
     let c = case(4, 8, 5);
     let mut dh = vec![0.0; c.h.len()];
     assert_eq!(head(&c).loss_gradients(&[0, 4], |_, _, _| Err("no"), &mut dh, None), Err("no"));
+}
+
+#[test]
+fn a_bound_of_the_logits_agrees_with_f64_in_value_and_gradient() {
+    const CAP: f32 = 1.5;
+    let (n, d, vocab) = (4, 5, 19);
+    let c = case(n, d, vocab);
+    let capped = LmHead { softcap: Some(CAP), ..head(&c) };
+    let (dlogp, dentropy) = (random(3, n), random(4, n));
+    let reference = |h: &[f64], w: &[f64]| {
+        let rows = h.chunks(d).zip(&c.targets).zip(&c.inverse).map(|((h, &t), &inverse)| {
+            let dot = |w: &[f64]| h.iter().zip(w).map(|(h, w)| h * w).sum::<f64>();
+            let cap = |x: f64| f64::from(CAP) * (x / f64::from(CAP)).tanh();
+            let logits: Vec<f64> = w.chunks(d).map(|w| cap(dot(w)) * f64::from(inverse)).collect();
+            reference_row(&logits, t as usize)
+        });
+        rows.unzip::<_, _, Vec<f64>, Vec<f64>>()
+    };
+    let (h, w) = (wide(&c.h), wide(&c.w));
+    let (mut logp, mut entropy) = (vec![f32::NAN; n], vec![f32::NAN; n]);
+    capped.logprobs(&mut logp, &mut entropy);
+    let (want_logp, want_entropy) = reference(&h, &w);
+    close(&logp, &want_logp, 2e-6);
+    close(&entropy, &want_entropy, 4e-6);
+    let (mut dh, mut dw) = (vec![f32::NAN; c.h.len()], vec![0.0; c.w.len()]);
+    let give = |_, _: [&[f32]; 2], out: [&mut [f32]; 2]| {
+        out[0].copy_from_slice(&dlogp);
+        out[1].copy_from_slice(&dentropy);
+        Ok::<_, ()>(())
+    };
+    assert_eq!(capped.loss_gradients(&[0, n], give, &mut dh, Some(&mut dw)), Ok(()));
+    let loss = |h: &[f64], w: &[f64]| {
+        let (logp, entropy) = reference(h, w);
+        weigh(&logp, &dlogp) + weigh(&entropy, &dentropy)
+    };
+    close(&dh, &numeric(&h, |h| loss(h, &w)), 1e-4);
+    close(&dw, &numeric(&w, |w| loss(&h, w)), 1e-4);
 }

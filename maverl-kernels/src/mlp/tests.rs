@@ -5,6 +5,30 @@ fn reference(gate: &[f64], up: &[f64]) -> Vec<f64> {
     gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
 }
 
+fn gelu(gate: &[f64], up: &[f64]) -> Vec<f64> {
+    let scale = (2.0 / std::f64::consts::PI).sqrt();
+    let gelu = |g: f64| 0.5 * g * (1.0 + (scale * (g + 0.044_715 * g * g * g)).tanh());
+    gate.iter().zip(up).map(|(g, u)| gelu(*g) * u).collect()
+}
+
+#[test]
+fn geglu_forward_and_backward_agree_with_f64() {
+    let n = 203;
+    let gate: Vec<f32> = random(1, n).iter().map(|g| g * 8.0).collect();
+    let (up, dout) = (random(2, n), random(3, n));
+    let mut out = vec![f32::NAN; n];
+    geglu(&gate, &up, &mut out);
+    let (g, u) = (wide(&gate), wide(&up));
+    close(&out, &gelu(&g, &u), 1e-6);
+    let (mut dgate, mut dup) = (vec![f32::NAN; n], vec![f32::NAN; n]);
+    geglu_bwd(&gate, &up, &dout, &mut dgate, &mut dup);
+    close(&dgate, &numeric(&g, |g| weigh(&gelu(g, &u), &dout)), 1e-5);
+    close(&dup, &numeric(&u, |u| weigh(&gelu(&g, u), &dout)), 1e-5);
+    let mut out = [f32::NAN; 2];
+    geglu(&[-1e4, 1e4], &[1.0; 2], &mut out);
+    assert_eq!(out, [0.0, 1e4]);
+}
+
 #[test]
 fn forward_and_backward_agree_with_f64() {
     let n = 203;
@@ -39,4 +63,8 @@ fn an_element_alone_has_the_same_bits() {
         swiglu(&gate[i..=i], &up[i..=i], &mut alone);
         same_bits(&alone, &whole[i..=i]);
     }
+    geglu(&gate, &up, &mut whole);
+    let mut alone = [0.0];
+    geglu(&gate[40_000..=40_000], &up[40_000..=40_000], &mut alone);
+    same_bits(&alone, &whole[40_000..=40_000]);
 }

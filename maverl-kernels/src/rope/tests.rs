@@ -45,6 +45,29 @@ fn forward_agrees_with_f64_and_backward_with_central_differences() {
 }
 
 #[test]
+fn a_part_of_each_head_is_rotated_with_a_factor_and_the_rest_stays() {
+    let (inv_freq, heads, head_dim, positions) = (frequencies(3), 2, 10, [0, 7, 63]);
+    let table = RopeTable::new(&inv_freq, 64).with_head_dim(head_dim).with_factor(1.25);
+    let (x, dy) = (random(1, 3 * heads * head_dim), random(2, 3 * heads * head_dim));
+    let forward = |x: &[f64]| {
+        let part = |x: &[f64]| x.chunks(head_dim).flat_map(|head| head[..6].to_vec()).collect();
+        let part: Vec<f64> = part(x);
+        let turned = reference(&part, &positions, heads, &inv_freq);
+        let mut out = x.to_vec();
+        for (head, turned) in out.chunks_mut(head_dim).zip(turned.chunks(6)) {
+            head.iter_mut().zip(turned).for_each(|(x, turned)| *x = 1.25 * turned);
+        }
+        out
+    };
+    let mut out = vec![f32::NAN; x.len()];
+    turned(&x, &positions, heads, &table, &mut out);
+    close(&out, &forward(&wide(&x)), 1e-6);
+    let mut dx = dy.clone();
+    rope_bwd(&mut dx, &positions, heads, &table);
+    close(&dx, &numeric(&wide(&x), |x| weigh(&forward(x), &dy)), 1e-5);
+}
+
+#[test]
 fn a_token_alone_has_the_same_bits() {
     let table = RopeTable::new(&frequencies(16), 2048);
     let positions: Vec<u32> = (0..2000).collect();

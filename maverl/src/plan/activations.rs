@@ -4,7 +4,7 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::numbers::NUMBER;
 use crate::files::HfConfig;
-use crate::files::parts::LayerShape;
+use crate::files::parts::{LayerShape, Maps};
 use crate::net::KvStore;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
@@ -14,8 +14,8 @@ use crate::net::KvStore;
 ///
 /// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::files::parts::LayerShape));
 ///   only one layer's at a time with checkpointing, which keeps N D of the others;
-/// - used by every layer on its way: N (3 D + F), and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers
-///   that can be used again;
+/// - used by every layer on its way: N (3 D + F), the columns of a fused map and the input of a norm after it, and on its
+///   way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again;
 /// - under the head: M D twice, and N D, or the logits of some rows and the head as products read it.
 pub fn activation_bytes(
     shape: &HfConfig,
@@ -26,16 +26,16 @@ pub fn activation_bytes(
 ) -> u64 {
     let [n, m, layers] = [tokens, targets, shape.layers.len()].map(|count| count as u128);
     let [d, v] = [shape.hidden_size, shape.vocab_size].map(|width| width as u128);
-    let q = widest_layer(shape, |layer| layer.attention.q.output);
-    let k = widest_layer(shape, |layer| layer.attention.k.output);
-    let f = widest_layer(shape, |layer| layer.mlp.gate.output);
+    let q = widest_layer(shape, |layer| layer.attention.heads.q * layer.attention.heads.dim);
+    let k = widest_layer(shape, |layer| layer.attention.heads.kv * layer.attention.heads.dim);
+    let f = widest_layer(shape, |layer| layer.mlp.width);
 
     let kept = if checkpointing {
         (layers - 1) * n * d + n * widest_layer(shape, LayerShape::saved_numbers)
     } else {
         n * shape.layers.iter().map(|layer| layer.saved_numbers() as u128).sum::<u128>()
     };
-    let there = kept + n * (3 * d + f);
+    let there = kept + n * (3 * d + f + widest_layer(shape, passing_numbers));
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
     let back = n * (d + 2 * f + 2 * k + queries);
 
@@ -46,6 +46,13 @@ pub fn activation_bytes(
     let bytes = under_head.max(there + back + 2 * m * d + n * d) * u128::from(NUMBER);
     // Numbers of tokens that no machine has room for are refused by what compares this with its memory.
     u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Numbers of a token that a layer's fused maps and its norms after attention and MLP take on their way.
+fn passing_numbers(layer: &LayerShape) -> usize {
+    let fused = matches!(layer.mlp.gate_up, Maps::Fused(..));
+    let joined = if fused { 2 * layer.mlp.width } else { 0 };
+    joined + layer.after_mlp.map_or(0, |norm| norm.width)
 }
 
 /// The largest of a width of all layers.

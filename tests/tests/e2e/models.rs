@@ -87,7 +87,7 @@ fn inspect_says_what_a_model_is() {
 #[test]
 fn inspect_says_in_which_form_a_model_writes_calls_and_thoughts() {
     let lab = lab();
-    let formats = fixtures().join("formats");
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/formats");
     for (name, calls, thoughts) in [
         ("qwen_xml", "qwen_xml (from the chat template)", "think"),
         (
@@ -107,6 +107,60 @@ fn inspect_says_in_which_form_a_model_writes_calls_and_thoughts() {
             (&json["replies"]["calls"], &json["replies"]["thoughts"]),
             (&json!(name), &json!(thoughts))
         );
+    }
+}
+
+#[test]
+fn inspect_prints_the_parts_of_the_layers_and_what_is_not_read() {
+    let lab = lab();
+    let inspect = |name: &str| {
+        let model = reference_model(name).display().to_string();
+        let json = json_of(&lab, &["inspect", &model, "--json"]);
+        let text = lab.run(&["inspect", &model]).succeeded().stdout;
+        let kinds = json["layer_kinds"].as_array().unwrap();
+        let parts = kinds.iter().map(|kind| kind["parts"].as_str().unwrap().to_owned());
+        (parts.collect::<Vec<_>>(), json, text)
+    };
+    let (parts, json, text) = inspect("gemma3");
+    let common = "heads 2/1 of 16, scores times 0.2236068, q/k norm of each head, norms before and after (1 + w), GeGLU 64";
+    assert_eq!(
+        parts,
+        [
+            format!("window 7, rope 10000, {common}"),
+            format!("full attention, rope 1000000 linear 8, {common}")
+        ]
+    );
+    assert!(
+        json["skipped"].as_u64().unwrap() > 500 && text.contains("numbers of vision"),
+        "{text}"
+    );
+    let (parts, json, _) = inspect("phi3");
+    let phi = "full attention, rope 10000 longrope, short factors of 0.75 of a head, heads 4/2 of 16, fused maps, norms before, SwiGLU 64";
+    assert_eq!((parts, &json["context"]), (vec![phi.to_owned()], &json!(64)));
+    let (parts, json, _) = inspect("smollm3");
+    assert!(parts[0].starts_with("full attention, rope 2000000, heads 4/1 of 8"), "{parts:?}");
+    assert!(parts[1].starts_with("full attention, no rope, heads 4/1 of 8"), "{parts:?}");
+    assert_eq!(json["layer_kinds"][1]["layers"], json!([3]));
+}
+
+#[test]
+fn score_uses_the_long_factors_of_longrope_if_a_row_needs_them() {
+    let lab = lab();
+    let model = reference_model("phi3").display().to_string();
+    let reference = tensors(&reference_model("phi3").join("reference.safetensors"));
+    let (ids, mask) = (&reference["long.input_ids"].1, &reference["long.attention_mask"].1);
+    let given = ids.chunks(80).zip(mask.chunks(80)).map(|(ids, mask)| {
+        let row = ids.iter().zip(mask).filter(|(_, mask)| **mask == 1.0);
+        json!({ "input_ids": row.map(|(id, _)| *id as u64).collect::<Vec<_>>() }).to_string()
+    });
+    lab.write("in.jsonl", &given.collect::<Vec<_>>().join("\n"));
+    let score = ["score", "--model", &model, "--input", "in.jsonl", "--output", "out.jsonl"];
+    lab.run(&score).succeeded().says(&["the long factors of LongRoPE are used for all rows"]);
+    for (row, scored) in rows(&lab.path("out.jsonl")).iter().enumerate() {
+        let expected = &reference["long.logprobs"].1[row * 79..];
+        for (found, expected) in floats(&scored["logprobs"]).iter().zip(expected) {
+            assert!((f64::from(*found) - expected).abs() < 1e-4, "row {row}: {found}, {expected}");
+        }
     }
 }
 
@@ -520,9 +574,11 @@ fn a_new_model_has_the_shape_of_what_it_is_like() {
     assert_eq!(lab.run(&["new-model", "--like", "gpt", "--out", "t"]).code, Some(2));
 }
 
-/// Returns the directory of the reference models.
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+/// Returns the reference model of a family.
+fn reference_model(family: &str) -> PathBuf {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let first = fixtures.join(family);
+    if first.exists() { first } else { fixtures.join("families").join(family) }
 }
 
 /// Reads the tensors of a safetensors file by name: shape and values.
@@ -553,10 +609,9 @@ fn tensors(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
 
 #[test]
 fn scores_are_those_of_the_reference() {
-    let fixtures = fixtures();
     let lab = lab();
     for family in HfConfig::FAMILIES {
-        let dir = fixtures.join(family);
+        let dir = reference_model(family);
         let reference = tensors(&dir.join("reference.safetensors"));
         let (shape, input) = &reference["right.input_ids"];
         let mask = &reference["right.attention_mask"].1;
@@ -588,10 +643,9 @@ fn scores_are_those_of_the_reference() {
 
 #[test]
 fn conversations_have_the_ids_of_the_reference() {
-    let fixtures = fixtures();
     let lab = lab();
     for family in HfConfig::FAMILIES {
-        let dir = fixtures.join(family);
+        let dir = reference_model(family);
         let reference: Value =
             serde_json::from_slice(&fs::read(dir.join("reference.json")).unwrap()).unwrap();
         let cases = reference["chat"].as_array().unwrap();
@@ -612,10 +666,9 @@ fn conversations_have_the_ids_of_the_reference() {
 
 #[test]
 fn the_adapter_of_the_reference_is_merged_without_moving_a_logit() {
-    let fixtures = fixtures();
     let lab = lab();
     let [model, lora] =
-        ["qwen2", "qwen2/lora"].map(|name| fixtures.join(name).display().to_string());
+        ["qwen2", "qwen2/lora"].map(|name| reference_model(name).display().to_string());
     let args = ["export", "--model", &model, "--adapter", &lora, "--merge", "--out", "merged"];
     print!("{}", lab.run(&args).succeeded().stdout);
 }

@@ -1,23 +1,33 @@
 //! `config.json` of a Hugging Face model directory.
 //!
-//! The parts of the layers are all that differs between families. `families.rs` has a row for each family, `foreign.rs` the
-//! keys that a family does not read and that would change the numbers.
+//! The parts of the layers are all that differs between families. `families.rs` has a row for each family (`family.rs`),
+//! `layers.rs` makes layers of it. `read_rope.rs` reads rotary embeddings (`rope.rs`), `nested.rs` configurations with that of
+//! a decoder inside. `foreign.rs` has the keys that a family does not read and that would change the numbers.
 
 mod families;
+mod family;
 mod foreign;
+mod layers;
+mod nested;
+mod read_rope;
 mod reader;
 mod rope;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use maverl_kernels::attention::Heads;
 use serde_json::Value;
 
-use crate::files::parts::{LayerShape, LinearShape, NormShape};
-use families::{LayerSizes, ModelFamily};
+use crate::files::parts::{Activation, LayerShape, LinearShape, NormShape};
+use family::ModelFamily;
 use foreign::NeutralSizes;
+use layers::LayerSizes;
+pub use nested::TensorNames;
+pub(crate) use nested::WITHIN;
+use read_rope::{LONGEST, RopeSizes};
 use reader::ConfigReader;
-pub use rope::{Llama3, Rope};
+pub use rope::{Frequencies, Llama3, LongRope, Rope, Scaling, Yarn};
 
 /// The shape of a decoder, as `config.json` gives it (transformers 4 and 5 spellings).
 ///
@@ -36,10 +46,20 @@ pub struct HfConfig {
     pub vocab_size: usize,
     /// Longest sequence.
     pub max_position_embeddings: usize,
-    /// Rotary position embedding of queries and keys.
-    pub rope: Rope,
+    /// Longest sequence with the long factors of LongRoPE ([`HfConfig::with_long_rope`]); without it, the longest sequence.
+    pub whole_context: usize,
+    /// Rotary position embeddings of queries and keys; a layer names one of them.
+    pub ropes: Vec<Rope>,
+    /// Factor of the embeddings.
+    pub embed_scale: Option<f32>,
+    /// Bound `c` of the logits `z`, which become `c tanh(z / c)`.
+    pub head_softcap: Option<f32>,
     /// The output head is the embedding.
     pub tie_word_embeddings: bool,
+    /// Names of the tensors in checkpoints.
+    pub names: TensorNames,
+    /// Starts of the names of tensors that are not read; a saved model has them unchanged.
+    pub skipped: &'static [&'static str],
     /// `config.json` ties the head, but the checkpoint has another ([`HfConfig::load`]).
     pub head_untied: bool,
     /// The checkpoint has the head of a model that classifies sequences, which a language model has not: a warning
@@ -47,6 +67,8 @@ pub struct HfConfig {
     pub classifies: bool,
     /// Keys of other families that would change the numbers, with their values: a warning ([`HfConfig::warning`]).
     pub unread: Vec<String>,
+    /// Sentences about keys that have no effect, or another one than one may think: a warning ([`HfConfig::warning`]).
+    pub notes: Vec<String>,
 }
 
 /// Error of a `config.json` that cannot be used.
@@ -57,24 +79,12 @@ pub struct HfConfigError(
     pub String,
 );
 
-/// The embedding's name in checkpoints.
-pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
-/// The output head's name in checkpoints.
-pub(crate) const HEAD: &str = "lm_head.weight";
-
-/// Returns the name in checkpoints of what has a name within a layer.
-pub(crate) fn in_layer(layer: usize, name: &str) -> String {
-    format!("model.layers.{layer}.{name}")
-}
-
 /// Most decoder layers; each is some tensors, and their list is made before a weight is read.
 const MOST_LAYERS: usize = 1024;
 /// Largest width of the residual stream, of all heads together, and of the MLP.
 const WIDEST: usize = 1 << 20;
 /// Most rows of the embedding.
 const MOST_TOKENS: usize = 1 << 24;
-/// Most positions.
-const LONGEST: usize = 1 << 30;
 
 impl HfConfig {
     /// The families that are supported, as `model_type` has them.
@@ -89,8 +99,16 @@ impl HfConfig {
         let json: Value =
             serde_json::from_slice(text).map_err(|e| HfConfigError(format!("not JSON: {e}")))?;
         let json = json.as_object().ok_or_else(|| HfConfigError("not a JSON object".to_owned()))?;
-        let mut keys = ConfigReader::new(json);
-        let config = Self::read(&mut keys);
+        let (json, nested) = match nested::text_config(json) {
+            Some(inner) => (Cow::Owned(inner), true),
+            None => (Cow::Borrowed(json), false),
+        };
+        let mut keys = ConfigReader::new(&json);
+        let mut config = Self::read(&mut keys);
+        if nested {
+            (config.names, config.skipped) = (WITHIN[0], nested::SKIPPED);
+        }
+        config.notes = std::mem::take(&mut keys.notes);
         match &keys.problems[..] {
             [] => Ok(config),
             problems => Err(HfConfigError(problems.join("; "))),
@@ -98,33 +116,39 @@ impl HfConfig {
     }
 
     fn read(keys: &mut ConfigReader<'_>) -> Self {
-        let layers = keys.size("num_hidden_layers", 32, MOST_LAYERS);
-        let (family, biases) = families::read(keys, layers);
-        let hidden = keys.size("hidden_size", 4096, WIDEST);
-        let q = keys.size("num_attention_heads", 32, WIDEST);
-        let max_position_embeddings =
-            keys.size("max_position_embeddings", family.max_position_embeddings, LONGEST);
-        let kv = key_value_heads(keys, &family, q);
-        let heads = Heads { q, kv, dim: head_dim(keys, &family, hidden, q) };
-        let intermediate = keys.size("intermediate_size", family.intermediate_size, WIDEST);
-        let vocab_size = keys.size("vocab_size", family.vocab_size, MOST_TOKENS);
-        let eps = keys.number("rms_norm_eps").unwrap_or(1e-6) as f32;
-        let sizes = LayerSizes { hidden, heads, intermediate, eps };
+        refuse_unsupported(keys);
+        let family = families::read_family(keys);
+        refuse_activation(keys, &family);
+        let (defaults, sizes) = (family.defaults, read_sizes(keys, &family));
+        let LayerSizes { hidden, heads, eps, .. } = sizes;
+        let context =
+            keys.size("max_position_embeddings", defaults.max_position_embeddings, LONGEST);
+        let vocab_size = keys.size("vocab_size", defaults.vocab_size, MOST_TOKENS);
+        let (ropes, query_scale) =
+            read_rope::read_ropes(keys, &family, RopeSizes { context, head_dim: heads.dim });
+        let head_softcap = family.softcaps.logits;
         let mut config = Self {
             model_type: family.name,
             hidden_size: hidden,
-            layers: family.layers(layers, sizes, biases),
-            norm: NormShape { name: "model.norm", width: hidden, eps },
+            layers: layers::read_layers(keys, &family, LayerSizes { query_scale, ..sizes }),
+            norm: NormShape { name: "norm", width: hidden, eps, gain: family.gain },
             vocab_size,
-            max_position_embeddings,
-            rope: Rope::read(keys, max_position_embeddings),
-            tie_word_embeddings: keys.flag("tie_word_embeddings"),
+            max_position_embeddings: short_context(keys, &ropes, context),
+            whole_context: context,
+            ropes,
+            embed_scale: family.scaled.then(|| (hidden as f64).sqrt() as f32),
+            head_softcap: head_softcap.and_then(|(key, cap)| layers::softcap(keys, key, cap)),
+            tie_word_embeddings: keys.flag("tie_word_embeddings", defaults.tied),
+            names: nested::OWN,
+            skipped: &[],
             head_untied: false,
             classifies: false,
             unread: Vec::new(),
+            notes: Vec::new(),
         };
-        let sizes = NeutralSizes { longest: max_position_embeddings, head_dim: heads.dim };
+        let sizes = NeutralSizes { longest: context, head_dim: heads.dim };
         config.unread = foreign::unread(keys, &family, sizes);
+        foreign::note_ignored(keys);
         // Sizes that are missing or wrong make no sense together either.
         if keys.problems.is_empty() {
             keys.problems.extend(mismatches(heads));
@@ -137,35 +161,111 @@ impl HfConfig {
         self.layers[0].attention.heads
     }
 
-    /// Returns the frequencies of rotary positions, `[head_dim / 2]`.
-    pub fn inv_freq(&self) -> Vec<f32> {
-        self.rope.inv_freq(self.heads().dim)
+    /// Returns the configuration for sequences longer than the original context of LongRoPE: all tokens then have its long
+    /// factors. They are those of the model, not of a sequence, because a token must have the same bits in every batch, and
+    /// keys in a cache cannot be rotated again when a sequence becomes longer.
+    #[must_use]
+    pub fn with_long_rope(mut self) -> Self {
+        self.ropes.iter_mut().for_each(Rope::use_long_factors);
+        self.max_position_embeddings = self.whole_context;
+        self
+    }
+
+    /// Returns the frequencies of each rotary embedding.
+    pub fn frequencies(&self) -> Vec<Frequencies> {
+        self.ropes.iter().map(|rope| rope.frequencies(self.heads().dim)).collect()
     }
 
     /// The name and shape of every tensor of a checkpoint, in a fixed order.
     pub fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let table = vec![self.vocab_size, self.hidden_size];
-        let mut tensors = vec![(EMBEDDING.to_owned(), table.clone())];
+        let names = self.names;
+        let mut tensors = vec![(names.embedding(), table.clone())];
         for (index, layer) in self.layers.iter().enumerate() {
-            tensors.extend(layer.tensors().map(|(name, dims)| (in_layer(index, &name), dims)));
+            tensors
+                .extend(layer.tensors().map(|(name, dims)| (names.in_layer(index, &name), dims)));
         }
-        tensors.push(self.norm.tensor());
+        let (norm, dims) = self.norm.tensor();
+        tensors.push((names.beside_layers(&norm), dims));
         if !self.tie_word_embeddings {
-            tensors.push((HEAD.to_owned(), table));
+            tensors.push((names.head.to_owned(), table));
         }
         tensors
     }
 
-    /// Iterates over the linear maps of the layers with their names in checkpoints, without `.weight`.
+    /// Iterates over the linear maps of the layers with their names in adapters, which are those in checkpoints without
+    /// `.weight`, unless the decoder is part of a larger model.
     pub fn linears(&self) -> impl Iterator<Item = (String, &LinearShape)> {
-        self.layers.iter().enumerate().flat_map(|(index, layer)| {
-            layer.linears().map(move |map| (in_layer(index, map.name), map))
+        let names = self.names;
+        self.layers.iter().enumerate().flat_map(move |(index, layer)| {
+            layer.linears().map(move |map| (names.module(index, map.name), map))
         })
+    }
+
+    /// Returns true if a tensor of a checkpoint is not read.
+    pub fn skips(&self, tensor: &str) -> bool {
+        self.skipped.iter().any(|start| tensor.starts_with(start))
+    }
+}
+
+/// Reads the sizes of the layers. Factors of queries come from the rotary embedding.
+fn read_sizes(keys: &mut ConfigReader<'_>, family: &ModelFamily) -> LayerSizes {
+    let defaults = family.defaults;
+    let layers = keys.size("num_hidden_layers", defaults.num_hidden_layers, MOST_LAYERS);
+    let hidden = keys.size("hidden_size", defaults.hidden_size, WIDEST);
+    let q = keys.size("num_attention_heads", defaults.num_attention_heads, WIDEST);
+    let kv = key_value_heads(keys, family, q);
+    let heads = Heads::new(q, kv, head_dim(keys, family, hidden, q));
+    let intermediate = keys.size("intermediate_size", defaults.intermediate_size, WIDEST);
+    let eps = keys.number("rms_norm_eps").unwrap_or(defaults.rms_norm_eps) as f32;
+    LayerSizes { layers, hidden, heads, intermediate, eps, query_scale: None }
+}
+
+/// Returns the longest sequence with the short factors of LongRoPE, if there are any.
+fn short_context(keys: &mut ConfigReader<'_>, ropes: &[Rope], context: usize) -> usize {
+    let original =
+        ropes.iter().find_map(Rope::short_context).filter(|original| *original < context);
+    if let Some(original) = original {
+        keys.note(format!(
+            "the rope is \"longrope\", whose short factors are used: sequences have at most {original} of {context} tokens; for \
+             longer ones, write the values of `long_factor` as `short_factor`, too"
+        ));
+    }
+    original.unwrap_or(context)
+}
+
+/// Refuses what would change the numbers and is not built.
+fn refuse_unsupported(keys: &mut ConfigReader<'_>) {
+    for key in ["quantization_config", "compression_config"] {
+        if keys.value(key).is_some() {
+            keys.wrong(key, "weights of f32, f16 and bf16 are supported");
+        }
+    }
+    for key in ["num_experts", "num_local_experts", "n_routed_experts"] {
+        if keys.value(key).is_some_and(|experts| experts.as_u64() != Some(0)) {
+            keys.wrong(key, "mixtures of experts are not supported");
+        }
+    }
+}
+
+/// Refuses another activation than the family's, and attention to later tokens where the family has a key for it.
+fn refuse_activation(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
+    const BOTH_WAYS: &str = "use_bidirectional_attention";
+    let (key, activation) = family.activation;
+    let names: &[&str] = match activation {
+        Activation::Silu => &["silu"],
+        Activation::Gelu => &["gelu_pytorch_tanh"],
+    };
+    if keys.text(key).is_some_and(|act| !names.contains(&act)) {
+        keys.wrong(key, &format!("supported: {:?}", names[0]));
+    }
+    if family.reads.contains(&BOTH_WAYS) && keys.value(BOTH_WAYS) == Some(&Value::Bool(true)) {
+        keys.wrong(BOTH_WAYS, "only attention to earlier tokens is supported");
     }
 }
 
 /// Returns the problems of heads that do not fit together.
-fn mismatches(Heads { q, kv, dim }: Heads) -> impl Iterator<Item = String> {
+fn mismatches(Heads { q, kv, dim, .. }: Heads) -> impl Iterator<Item = String> {
     let groups = (!q.is_multiple_of(kv)).then(|| {
         format!("`num_attention_heads` ({q}) is not a multiple of `num_key_value_heads` ({kv})")
     });
@@ -183,7 +283,7 @@ fn key_value_heads(keys: &mut ConfigReader<'_>, family: &ModelFamily, heads: usi
     if keys.has(KEY) {
         return keys.optional_size(KEY, WIDEST).unwrap_or(heads);
     }
-    let default = family.num_key_value_heads.unwrap_or(heads);
+    let default = family.defaults.num_key_value_heads.unwrap_or(heads);
     if keys.problems.is_empty() && !heads.is_multiple_of(default) {
         keys.problem(format!(
             "`{KEY}` is missing, which means {default} for \"{}\", and `num_attention_heads` ({heads}) is not a multiple \
@@ -202,10 +302,10 @@ fn head_dim(
     hidden_size: usize,
     heads: usize,
 ) -> usize {
-    if keys.has("head_dim") && keys.value("head_dim").is_none() && !family.null_head_dim {
+    if keys.has("head_dim") && keys.value("head_dim").is_none() && !family.defaults.null_head_dim {
         keys.wrong("head_dim", "a whole number is needed, or no such key");
     }
-    if let Some(head_dim) = keys.optional_size("head_dim", WIDEST).or(family.head_dim) {
+    if let Some(head_dim) = keys.optional_size("head_dim", WIDEST).or(family.defaults.head_dim) {
         return head_dim;
     }
     if keys.problems.is_empty() && !hidden_size.is_multiple_of(heads) {

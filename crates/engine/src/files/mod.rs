@@ -5,6 +5,7 @@
 pub mod blank;
 pub mod builtin;
 pub mod create;
+mod describe;
 mod error;
 #[doc(hidden)]
 pub mod hf_config;
@@ -12,6 +13,7 @@ pub mod hf_config;
 pub mod parts;
 pub(crate) mod perturb;
 pub mod save;
+mod shapes;
 #[doc(hidden)]
 pub mod shards;
 mod source;

@@ -7,60 +7,127 @@
 
 use maverl_kernels::attention::Heads;
 
-/// Layer of a decoder. `x` is the residual stream:
+/// Layer of a decoder. `x` is the residual stream; a norm that is missing changes nothing:
 ///
 /// ```text
-/// m = x + attention(norm(x))
-/// y = m + mlp(norm(m))
+/// m = x + after_attention(attention(before_attention(x)))
+/// y = m + after_mlp(mlp(before_mlp(m)))
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer<L, N> {
     /// Norm of the attention's input.
-    pub before_attention: N,
+    pub before_attention: Option<N>,
     /// Attention.
     pub attention: Attention<L, N>,
+    /// Norm of the attention's result.
+    pub after_attention: Option<N>,
     /// Norm of the MLP's input.
-    pub before_mlp: N,
+    pub before_mlp: Option<N>,
     /// MLP.
     pub mlp: Mlp<L>,
+    /// Norm of the MLP's result.
+    pub after_mlp: Option<N>,
 }
 
 /// Causal attention with grouped queries (Ainslie et al., 2023, arXiv:2305.13245):
 ///
 /// ```text
-/// o(attention(rope(norm(q(x))), rope(norm(k(x))), v(x)))
+/// q, k, v = qkv(x)
+/// o(attention(scale(rope(norm(q))), rope(norm(k)), v))
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention<L, N> {
-    /// Heads of queries and keys.
+    /// Heads of queries and keys, window and other options of scores.
     pub heads: Heads,
-    /// Map to queries.
-    pub q: L,
-    /// Map to keys.
-    pub k: L,
-    /// Map to values.
-    pub v: L,
+    /// Maps to queries, keys and values.
+    pub qkv: Maps<L, 3>,
     /// Map of the attended values.
     pub o: L,
-    /// Norm of each head of the queries, if there is one.
+    /// Norm of the queries, if there is one: of each head, or of all heads together, by its width.
     pub q_norm: Option<N>,
-    /// Norm of each head of the keys, if there is one.
+    /// Norm of the keys, if there is one.
     pub k_norm: Option<N>,
+    /// Index of the rotary embedding in [`HfConfig::ropes`](super::HfConfig::ropes); without one, positions have no effect.
+    pub rope: Option<usize>,
+    /// Factors of queries by their positions, if there are any.
+    pub query_scale: Option<QueryScale>,
+}
+
+/// Factors of the queries of long sequences (Ministral 3; Llama 4), for position `p`:
+///
+/// ```text
+/// q ← q (1 + beta ln(1 + floor(p / original)))
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueryScale {
+    /// Growth.
+    pub beta: f32,
+    /// Context before scaling.
+    pub original: f32,
 }
 
 /// Gated MLP (Shazeer, 2020, arXiv:2002.05202):
 ///
 /// ```text
-/// down(silu(gate(x)) * up(x))
+/// gate, up = gate_up(x)
+/// down(activation(gate) * up)
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mlp<L> {
-    /// Map whose result passes through the activation.
-    pub gate: L,
-    /// Map whose result is multiplied by it.
-    pub up: L,
+    /// Activation of the gate.
+    pub activation: Activation,
+    /// Width of gate and up.
+    pub width: usize,
+    /// Map to the gate, which passes through the activation, and map to what it is multiplied by.
+    pub gate_up: Maps<L, 2>,
     /// Map back to the residual stream.
     pub down: L,
+}
+
+/// Activation of a gated MLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + e⁻ˣ)`.
+    Silu,
+    /// GELU, approximated with `tanh`.
+    Gelu,
+}
+
+/// `N` maps of one input.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Maps<L, const N: usize> {
+    /// A linear map for each.
+    Split([L; N]),
+    /// One linear map, whose outputs are divided into columns of these widths.
+    Fused(L, [usize; N]),
+}
+
+impl<L, const N: usize> Maps<L, N> {
+    /// Iterates over the linear maps, in the order of checkpoints.
+    pub fn linears(&self) -> impl Iterator<Item = &L> {
+        match self {
+            Self::Split(maps) => maps.iter(),
+            Self::Fused(map, _) => std::slice::from_ref(map).iter(),
+        }
+    }
+
+    fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+        match self {
+            Self::Split(maps) => maps.iter_mut(),
+            Self::Fused(map, _) => std::slice::from_mut(map).iter_mut(),
+        }
+    }
+
+    fn try_map<M, E>(&self, linear: &dyn Fn(&L) -> Result<M, E>) -> Result<Maps<M, N>, E> {
+        match self {
+            Self::Fused(map, widths) => Ok(Maps::Fused(linear(map)?, *widths)),
+            Self::Split(maps) => {
+                let mapped = maps.iter().map(linear).collect::<Result<Vec<M>, E>>()?;
+                let Ok(mapped) = mapped.try_into() else { unreachable!("as many maps as before") };
+                Ok(Maps::Split(mapped))
+            }
+        }
+    }
 }
 
 /// Name and shape of a linear map.
@@ -85,6 +152,17 @@ pub struct NormShape {
     pub width: usize,
     /// Constant added to the mean square.
     pub eps: f32,
+    /// Factor of the normalized elements.
+    pub gain: Gain,
+}
+
+/// Factor of the elements of a norm, by its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gain {
+    /// The weight.
+    Weight,
+    /// One more than the weight.
+    OnePlus,
 }
 
 /// Layer of a configuration.
@@ -115,8 +193,8 @@ impl NormShape {
 impl Attention<LinearShape, NormShape> {
     /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
     pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { heads: _, q, k, v, o, q_norm, k_norm } = self;
-        let maps = [q, k, v, o].into_iter().flat_map(|map| map.tensors());
+        let Self { qkv, o, q_norm, k_norm, .. } = self;
+        let maps = qkv.linears().chain([o]).flat_map(|map| map.tensors());
         maps.chain(q_norm.iter().chain(k_norm).map(|norm| norm.tensor()))
     }
 }
@@ -124,8 +202,8 @@ impl Attention<LinearShape, NormShape> {
 impl Mlp<LinearShape> {
     /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
     pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { gate, up, down } = self;
-        [gate, up, down].into_iter().flat_map(|map| map.tensors())
+        let Self { gate_up, down, .. } = self;
+        gate_up.linears().chain([down]).flat_map(|map| map.tensors())
     }
 }
 
@@ -133,32 +211,43 @@ impl LayerShape {
     /// Iterates over the name within the layer and the dimensions of each tensor, in the order of
     /// [`HfConfig::tensors`](super::HfConfig).
     pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { before_attention, attention, before_mlp, mlp } = self;
-        let attention = [before_attention.tensor()].into_iter().chain(attention.tensors());
-        attention.chain([before_mlp.tensor()]).chain(mlp.tensors())
+        let Self { before_attention, attention, after_attention, before_mlp, mlp, after_mlp } =
+            self;
+        let of = |norm: &Option<NormShape>| norm.map(NormShape::tensor);
+        let attention =
+            of(before_attention).into_iter().chain(attention.tensors()).chain(of(after_attention));
+        attention.chain(of(before_mlp)).chain(mlp.tensors()).chain(of(after_mlp))
+    }
+
+    /// Iterates over the norms of the residual stream and of results that are added to it.
+    pub(crate) fn stream_norms(&self) -> impl Iterator<Item = &NormShape> {
+        let Self { before_attention, after_attention, before_mlp, after_mlp, .. } = self;
+        [before_attention, after_attention, before_mlp, after_mlp].into_iter().flatten()
     }
 }
 
 impl<L, N> Layer<L, N> {
     /// Iterates over the linear maps, in the order of checkpoints.
     pub fn linears(&self) -> impl Iterator<Item = &L> {
-        let Attention { q, k, v, o, .. } = &self.attention;
-        let Mlp { gate, up, down } = &self.mlp;
-        [q, k, v, o, gate, up, down].into_iter()
+        let Self { attention, mlp, .. } = self;
+        let attention = attention.qkv.linears().chain([&attention.o]);
+        attention.chain(mlp.gate_up.linears()).chain([&mlp.down])
     }
 
     /// Iterates over the linear maps, in the order of checkpoints.
     pub(crate) fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        let Attention { q, k, v, o, .. } = &mut self.attention;
-        let Mlp { gate, up, down } = &mut self.mlp;
-        [q, k, v, o, gate, up, down].into_iter()
+        let Self { attention, mlp, .. } = self;
+        let attention = attention.qkv.linears_mut().chain([&mut attention.o]);
+        attention.chain(mlp.gate_up.linears_mut()).chain([&mut mlp.down])
     }
 
     /// Iterates over the norms.
     pub(crate) fn norms_mut(&mut self) -> impl Iterator<Item = &mut N> {
-        let Attention { q_norm, k_norm, .. } = &mut self.attention;
-        let heads = q_norm.iter_mut().chain(k_norm);
-        [&mut self.before_attention, &mut self.before_mlp].into_iter().chain(heads)
+        let Self { before_attention, attention, after_attention, before_mlp, mlp: _, after_mlp } =
+            self;
+        let heads = attention.q_norm.iter_mut().chain(&mut attention.k_norm);
+        let before = before_attention.iter_mut().chain(before_mlp);
+        before.chain(heads).chain(after_attention).chain(after_mlp)
     }
 
     /// Builds a layer with other linear maps and norms.
@@ -171,21 +260,29 @@ impl<L, N> Layer<L, N> {
         linear: &dyn Fn(&L) -> Result<M, E>,
         norm: &dyn Fn(&N) -> Result<P, E>,
     ) -> Result<Layer<M, P>, E> {
-        let Self { before_attention, attention, before_mlp, mlp } = self;
-        let Attention { heads, q, k, v, o, q_norm, k_norm } = attention;
+        let of = |found: &Option<N>| found.as_ref().map(norm).transpose();
+        let Attention { heads, qkv, o, q_norm, k_norm, rope, query_scale } = &self.attention;
+        let Mlp { activation, width, gate_up, down } = &self.mlp;
         Ok(Layer {
-            before_attention: norm(before_attention)?,
+            before_attention: of(&self.before_attention)?,
             attention: Attention {
                 heads: *heads,
-                q: linear(q)?,
-                k: linear(k)?,
-                v: linear(v)?,
+                qkv: qkv.try_map(linear)?,
                 o: linear(o)?,
-                q_norm: q_norm.as_ref().map(norm).transpose()?,
-                k_norm: k_norm.as_ref().map(norm).transpose()?,
+                q_norm: of(q_norm)?,
+                k_norm: of(k_norm)?,
+                rope: *rope,
+                query_scale: *query_scale,
             },
-            before_mlp: norm(before_mlp)?,
-            mlp: Mlp { gate: linear(&mlp.gate)?, up: linear(&mlp.up)?, down: linear(&mlp.down)? },
+            after_attention: of(&self.after_attention)?,
+            before_mlp: of(&self.before_mlp)?,
+            mlp: Mlp {
+                activation: *activation,
+                width: *width,
+                gate_up: gate_up.try_map(linear)?,
+                down: linear(down)?,
+            },
+            after_mlp: of(&self.after_mlp)?,
         })
     }
 }

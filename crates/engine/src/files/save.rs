@@ -192,7 +192,7 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
     std::fs::set_permissions(file, permissions).map_err(|e| ModelError::cannot_do("write", file, e))
 }
 
-/// Writes the weights of a model; see [`shards`].
+/// Writes the weights of a model, and tensors that it does not read; see [`shards`].
 ///
 /// # Errors
 ///
@@ -200,12 +200,12 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
 pub fn weights(
     dir: &Path,
     vars: &[(String, impl HostTensor)],
+    skipped: Vec<SavedTensor<'_>>,
     options: &SaveOptions,
 ) -> Result<(), ModelError> {
-    let entries: Vec<SavedTensor<'_>> = vars
-        .iter()
-        .map(|(name, var)| SavedTensor::tensor(name, var).stored_as(options.dtype))
-        .collect();
+    let own = vars.iter().map(|(name, var)| SavedTensor::tensor(name, var));
+    let all = own.chain(skipped).map(|tensor| tensor.stored_as(options.dtype));
+    let entries: Vec<SavedTensor<'_>> = all.collect();
     shards(dir, &entries, options.shard_bytes)
 }
 
@@ -378,8 +378,8 @@ mod tests {
         let nowhere = Path::new("/nowhere/at/all");
         let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
-        let error =
-            weights(nowhere, tiny.weights.vars(), &SaveOptions::default()).unwrap_err().to_string();
+        let error = weights(nowhere, tiny.weights.vars(), Vec::new(), &SaveOptions::default());
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
     }
 

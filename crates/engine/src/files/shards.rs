@@ -2,6 +2,7 @@
 
 mod head;
 mod index;
+mod skipped;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +14,10 @@ use safetensors::Dtype;
 
 use crate::files::HfConfig;
 use crate::files::ModelFiles;
-use crate::files::hf_config::HEAD;
 use crate::files::{ModelError, ModelErrorKind};
 use index::{Stored, stored_tensors};
 use maverl_hub::{INDEX, SINGLE, open_file, weight_map};
+pub(crate) use skipped::SkippedTensors;
 
 /// Head of a model that classifies sequences; a reward model reads it.
 pub(crate) const SCORE: &str = "score.weight";
@@ -174,6 +175,12 @@ impl Shards {
         self.tensors.keys().map(String::as_str)
     }
 
+    /// Names and shapes of the tensors that a model of a configuration does not read, and that a saved one has unchanged.
+    pub(crate) fn skipped(&self, config: &HfConfig) -> Vec<(String, Vec<usize>)> {
+        let skipped = self.tensors.iter().filter(|(name, _)| config.skips(name));
+        skipped.map(|(name, stored)| (name.clone(), stored.shape.clone())).collect()
+    }
+
     /// The shape of a tensor, if it is there.
     pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
         self.tensors.get(name).map(|stored| stored.shape.clone())
@@ -191,8 +198,9 @@ impl Shards {
             .map(|(name, shape)| (self.stored_name(config, &name).to_owned(), shape))
             .collect();
         // Checkpoints with a tied head may store it all the same.
-        if config.tie_word_embeddings && self.tensors.contains_key(HEAD) {
-            wanted.insert(HEAD.to_owned(), vec![config.vocab_size, config.hidden_size]);
+        let head = config.names.head;
+        if config.tie_word_embeddings && self.tensors.contains_key(head) {
+            wanted.insert(head.to_owned(), vec![config.vocab_size, config.hidden_size]);
         }
         if self.tensors.contains_key(SCORE) {
             wanted.insert(SCORE.to_owned(), vec![1, config.hidden_size]);
@@ -221,11 +229,29 @@ impl Shards {
                 ));
             }
         }
-        let extra = self.names().filter(|name| !wanted.contains_key(*name));
-        // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
-        let extra = extra.filter(|name| !name.contains("rotary_emb.inv_freq"));
-        problems.extend(extra.map(|name| format!("`{name}` is not part of this architecture")));
+        problems.extend(self.unwanted(config, &wanted));
         if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }
+    }
+
+    /// Returns the problems with tensors that a configuration does not ask for.
+    fn unwanted(
+        &self,
+        config: &HfConfig,
+        wanted: &BTreeMap<String, Vec<usize>>,
+    ) -> impl Iterator<Item = String> {
+        let (skipped, extra): (Vec<_>, Vec<_>) = self
+            .tensors
+            .iter()
+            .filter(|(name, _)| !wanted.contains_key(*name))
+            .partition(|(name, _)| config.skips(name));
+        let skipped = skipped.into_iter().filter(|(_, stored)| !is_supported(stored.dtype));
+        let skipped = skipped.map(|(name, stored)| {
+            format!("`{name}` is {:?}; f32, f16 or bf16 are supported", stored.dtype)
+        });
+        // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
+        let extra = extra.into_iter().filter(|(name, _)| !name.contains("rotary_emb.inv_freq"));
+        let extra = extra.map(|(name, _)| format!("`{name}` is not part of this architecture"));
+        skipped.chain(extra)
     }
 }
 

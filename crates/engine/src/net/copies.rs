@@ -40,9 +40,10 @@ impl<O: Ops> Model<O> {
     fn move_to<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
         let weights = Weights::over(params);
         let decoder = decoder_on(ops, &self.config, &weights)?;
-        let Self { config, name, companions, .. } = self;
-        let (config, name, companions) = (config.clone(), name.clone(), companions.clone());
-        Ok(Model { config, weights, decoder, adapter: None, name, companions })
+        let Self { config, name, companions, skipped, .. } = self;
+        let (config, name) = (config.clone(), name.clone());
+        let (companions, skipped) = (companions.clone(), skipped.clone());
+        Ok(Model { config, weights, decoder, adapter: None, name, companions, skipped })
     }
 
     /// Returns the model on the CPU, with a copy of all its weights.

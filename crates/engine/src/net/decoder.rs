@@ -1,5 +1,5 @@
-//! Decoder of every model family on packed rows (reference: transformers `modeling_llama.py`, `modeling_qwen2.py`,
-//! `modeling_qwen3.py`). It computes what the parts of its layers say ([`Layer`]), and knows no family.
+//! Decoder of every model family on packed rows (reference: transformers `modeling_llama.py` and those of the other families).
+//! It computes what the parts of its layers say ([`Layer`]), and knows no family.
 //!
 //! Activations are `[N, D]`: the tokens of all rows one after the other, without padding. One function serves training
 //! and rollout; the cache is an argument. Training packs whole rows (see [`Tape`](crate::net::Tape) for the backward
@@ -16,11 +16,10 @@ use std::sync::Arc;
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::hf_config::{EMBEDDING, HEAD, in_layer};
 use crate::files::parts::{Layer, LayerShape, LinearShape, NormShape};
 use crate::files::{HfConfig, ModelError};
 use crate::net::gradients::Gradients;
-use crate::net::linear::{Linear, Lora};
+use crate::net::linear::{Linear, Lora, OutputHead};
 use crate::net::norm::Norm;
 use crate::net::ops::{Cpu, DrawnIds, NewTokens, Ops};
 use crate::net::pool::Pool;
@@ -49,8 +48,8 @@ pub struct Decoder<O: Ops = Cpu> {
     embed: Param<O>,
     layers: Vec<Layer<Linear<O>, Norm<O>>>,
     norm: Norm<O>,
-    head: Linear<O>,
-    rope: Angles<O>,
+    head: OutputHead<O>,
+    ropes: Angles<O>,
     passes: RecordedPasses<O>,
 }
 
@@ -69,8 +68,8 @@ impl<O: Ops> Clone for RecordedPasses<O> {
     }
 }
 
-/// Angles of rotary positions that clones share.
-struct Angles<O: Ops>(Arc<O::Rope>);
+/// Angles of rotary positions, of each rotary embedding, that clones share.
+struct Angles<O: Ops>(Arc<[O::Rope]>);
 
 impl<O: Ops> Clone for Angles<O> {
     fn clone(&self) -> Self {
@@ -123,17 +122,20 @@ impl<O: Ops> Decoder<O> {
         config: &Arc<HfConfig>,
         get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
     ) -> Result<Self, ModelError> {
-        let embed = get(EMBEDDING)?;
+        let names = config.names;
+        let embed = get(&names.embedding())?;
         let shapes = config.layers.iter().enumerate();
-        let layers =
-            shapes.map(|(index, shape)| load_layer(shape, &|name| get(&in_layer(index, name))));
+        let layers = shapes
+            .map(|(index, shape)| load_layer(shape, &|name| get(&names.in_layer(index, name))));
         let layers = layers.collect::<Result<_, _>>()?;
-        let norm = load_norm(&config.norm, get)?;
-        let head = if config.tie_word_embeddings { embed.clone() } else { get(HEAD)? };
-        let rope = ops.rope(&config.inv_freq(), config.max_position_embeddings)?;
-        let (config, head) = (Arc::clone(config), Linear::new(head, None));
-        let (rope, passes) = (Angles(Arc::new(rope)), RecordedPasses::default());
-        Ok(Self { ops, config, embed, layers, norm, head, rope, passes })
+        let norm = load_norm(&config.norm, &|name| get(&names.beside_layers(name)))?;
+        let head = if config.tie_word_embeddings { embed.clone() } else { get(names.head)? };
+        let head = OutputHead { map: Linear::new(head, None), softcap: config.head_softcap };
+        let frequencies = config.frequencies().into_iter();
+        let ropes = frequencies.map(|of| ops.rope(&of, config.max_position_embeddings));
+        let ropes = Angles(ropes.collect::<Result<Vec<_>, _>>()?.into());
+        let (config, passes) = (Arc::clone(config), RecordedPasses::default());
+        Ok(Self { ops, config, embed, layers, norm, head, ropes, passes })
     }
 
     /// Returns the device.
@@ -152,7 +154,7 @@ impl<O: Ops> Decoder<O> {
     pub(super) fn frozen(mut self) -> Self {
         self.embed.freeze();
         self.norm.weight.freeze();
-        self.head.params().for_each(Param::freeze);
+        self.head.map.params().for_each(Param::freeze);
         for layer in &mut self.layers {
             layer.linears_mut().flat_map(Linear::params).for_each(Param::freeze);
             layer.norms_mut().for_each(|norm| norm.weight.freeze());
@@ -160,8 +162,8 @@ impl<O: Ops> Decoder<O> {
         self
     }
 
-    /// Iterates over the adapter slots of the linear maps, by the map's name (`model.layers.0.self_attn.q_proj`), in a
-    /// fixed order.
+    /// Iterates over the adapter slots of the linear maps, by the name of the module (`model.layers.0.self_attn.q_proj`), in
+    /// a fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = RecordedPasses::default();
         let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
@@ -169,7 +171,7 @@ impl<O: Ops> Decoder<O> {
     }
 
     fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
-        self.layers.iter().flat_map(Layer::linears).chain([&self.head])
+        self.layers.iter().flat_map(Layer::linears).chain([&self.head.map])
     }
 
     /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
@@ -242,16 +244,23 @@ impl<O: Ops> Decoder<O> {
         at: &O::Placed<'_>,
         pool: &mut Pool<O>,
     ) -> Result<O::Stream, ModelError> {
-        self.ops.gather(&self.embed, at, pool)
+        let mut x = self.ops.gather(&self.embed, at, pool)?;
+        if let Some(scale) = self.config.embed_scale {
+            self.ops.scale_stream(&mut x, scale)?;
+        }
+        Ok(x)
     }
 
-    /// Adds the gradient of the embeddings.
+    /// Adds the gradient of the embeddings. That of their result may be changed.
     pub(super) fn embed_backward(
         &self,
         at: &O::Placed<'_>,
-        dx: &O::Stream,
+        dx: &mut O::Stream,
         gradients: &mut Gradients<'_, O>,
     ) -> Result<(), ModelError> {
+        if let Some(scale) = self.config.embed_scale {
+            self.ops.scale_stream(dx, scale)?;
+        }
         self.ops.gather_back(&self.embed, dx, at, gradients)
     }
 
@@ -262,7 +271,9 @@ impl<O: Ops> Decoder<O> {
 
     /// Returns layer `index` for a pass.
     fn layer_pass(&self, index: usize) -> LayerPass<'_, O> {
-        LayerPass { ops: &self.ops, rope: &self.rope.0, layer: &self.layers[index] }
+        let layer = &self.layers[index];
+        let rope = layer.attention.rope.map(|rope| &self.ropes.0[rope]);
+        LayerPass { ops: &self.ops, rope, layer }
     }
 
     /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
@@ -338,5 +349,6 @@ fn load_norm<O: Ops>(
     shape: &NormShape,
     get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
 ) -> Result<Norm<O>, ModelError> {
-    Ok(Norm { weight: get(&format!("{}.weight", shape.name))?, eps: shape.eps })
+    let weight = get(&format!("{}.weight", shape.name))?;
+    Ok(Norm { weight, eps: shape.eps, gain: shape.gain })
 }

@@ -70,6 +70,19 @@ impl<O: Memory> Linear<O> {
     }
 }
 
+/// Output head of a decoder: a linear map, and a bound of the logits (Gemma 2, arXiv:2408.00118, section 2):
+///
+/// ```text
+/// z ← c tanh(z / c)
+/// ```
+#[derive(Debug, Clone)]
+pub struct OutputHead<O: Memory = Cpu> {
+    /// Map to logits before the bound.
+    pub(super) map: Linear<O>,
+    /// Bound `c`, if there is one.
+    pub(super) softcap: Option<f32>,
+}
+
 /// Correction of one linear map: `scale · dropout(x) Aᵀ Bᵀ`.
 #[derive(Debug, Clone)]
 pub(super) struct Lora<O: Memory = Cpu> {

@@ -209,8 +209,8 @@ impl Adapter {
     /// Adds `scale · B A` to the weights of the base that it corrects.
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
         for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
-            let name = format!("{}.weight", target.name);
-            let Some((_, weight)) = weights.vars().iter().find(|(found, _)| *found == name) else {
+            let name = &target.weight;
+            let Some((_, weight)) = weights.vars().iter().find(|(found, _)| found == name) else {
                 return Err(ModelError::no_match(format!("the base has no weight `{name}`")));
             };
             let LoraTarget { output: o, rank: r, input: i, scale, .. } = *target;

@@ -8,6 +8,7 @@ use maverl_hub::COMPANIONS;
 use maverl_kernels::matmul::Precision;
 
 use crate::files::save::{self, SaveOptions, StoredDtype};
+use crate::files::shards::SkippedTensors;
 use crate::files::{HfConfig, ModelError, ModelErrorKind, ModelFiles, ModelSource, Shards};
 use crate::net::copies;
 use crate::net::decoder::{Context, Decoder};
@@ -34,6 +35,8 @@ pub struct Model<O: Ops = Cpu> {
     pub(super) name: String,
     /// Files that are written back unchanged: configuration, tokenizer, template.
     pub(crate) companions: Arc<[(String, Vec<u8>)]>,
+    /// Tensors that are written back unchanged: those of vision.
+    pub(super) skipped: Arc<SkippedTensors>,
 }
 
 impl Model {
@@ -55,7 +58,8 @@ impl Model {
         // An absolute path can be opened from any directory.
         let absolute = files.directory().and_then(|dir| std::path::absolute(dir).ok());
         let name = absolute.map_or_else(|| files.describe(), |dir| dir.display().to_string());
-        Ok(Self { name, ..Self::new(config, weights, companions)? })
+        let skipped = Arc::new(SkippedTensors::open(files, &config)?);
+        Ok(Self { name, skipped, ..Self::new(config, weights, companions)? })
     }
 
     /// Creates a model without values, of which only shapes are used.
@@ -81,8 +85,8 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let config = Arc::new(config);
         let decoder = decoder(&config, &weights)?;
-        let (name, companions) = (String::new(), companions.into());
-        Ok(Self { config, weights, decoder, adapter: None, name, companions })
+        let (name, companions, skipped) = (String::new(), companions.into(), Arc::default());
+        Ok(Self { config, weights, decoder, adapter: None, name, companions, skipped })
     }
 
     /// Returns the model with products of another precision; its weights stay f32.
@@ -110,6 +114,22 @@ impl Model {
             Some(adapter) => Ok(self.with_adapter(adapter.duplicate())),
             None => self.over(self.weights.duplicate()),
         }
+    }
+
+    /// Returns the model for sequences longer than the original context of LongRoPE
+    /// ([`HfConfig::with_long_rope`]).
+    ///
+    /// # Errors
+    ///
+    /// If the weights are not those of the configuration.
+    pub fn with_long_rope(&self) -> Result<Self, ModelError> {
+        let config = Arc::new((*self.config).clone().with_long_rope());
+        let decoder = decoder(&config, &self.weights)?.with_precision(self.decoder.precision());
+        let base = Self { config, decoder, adapter: None, ..self.clone() };
+        Ok(match &self.adapter {
+            Some(adapter) => base.with_adapter(adapter.clone()),
+            None => base,
+        })
     }
 
     /// Returns the model over other weights, without an adapter.
@@ -230,7 +250,7 @@ impl Model {
                 _ => companion(dir, name, bytes)?,
             }
         }
-        save::weights(dir, self.weights.vars(), options)
+        save::weights(dir, self.weights.vars(), self.skipped.entries(), options)
     }
 
     /// Restores the trainable weights from a directory that [`Model::save`] wrote.

@@ -8,6 +8,7 @@ mod backend;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod device;
+mod parts;
 
 use std::ops::Range;
 
@@ -17,13 +18,15 @@ pub use arguments::{DrawnIds, FROM_HOST, HeadTurn, NewTokens, Targets};
 pub use backend::{Backend, KvCache, TokenChoice};
 pub use cpu::Placed;
 pub(super) use cpu::project;
+pub use parts::PartOps;
 
 #[cfg(feature = "cuda")]
 pub use crate::net::memory::Transfer;
 pub use crate::net::memory::{Buffer, Buffers, Cpu, Done, Memory};
 
+use crate::files::hf_config::Frequencies;
 use crate::net::gradients::Gradients;
-use crate::net::linear::Linear;
+use crate::net::linear::{Linear, OutputHead};
 use crate::net::norm::Norm;
 use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
@@ -34,16 +37,13 @@ use crate::net::values::Param;
 ///
 /// A token's result never depends on the other tokens of a forward pass, to the bit (K-1). Gradients of weights are
 /// added to the sums, if the weight is trained.
-pub trait Ops: Memory {
-    /// Tokens of a pass, where the device reads them.
-    type Placed<'a>: Sync;
-
-    /// Creates the angles of frequencies `[head_dim / 2]`, for so many positions.
+pub trait Ops: PartOps {
+    /// Creates the angles of frequencies, for so many positions.
     ///
     /// # Errors
     ///
     /// If the device fails.
-    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<Self::Rope>;
+    fn rope(&self, frequencies: &Frequencies, positions: usize) -> Done<Self::Rope>;
 
     /// Places packed rows, for a forward and a backward pass.
     ///
@@ -205,8 +205,8 @@ pub trait Ops: Memory {
         pool: &mut Pool<Self>,
     ) -> Done<Self::Act>;
 
-    /// Normalizes each head of `x`, if there is a norm, and rotates it by its position. With a norm, also returns its
-    /// input.
+    /// Normalizes each head of `x`, or all of them, if there is a norm, and rotates each by its position, if positions have
+    /// an effect. With a norm, also returns its input.
     ///
     /// # Errors
     ///
@@ -314,8 +314,8 @@ pub trait Ops: Memory {
         pool: &mut Pool<Self>,
     ) -> Done<Self::Act>;
 
-    /// Computes log-probabilities and entropies of targets under `softmax(hidden headᵀ * inv_temperature)`, without
-    /// keeping the logits of all rows.
+    /// Computes log-probabilities and entropies of targets under `softmax(logits * inv_temperature)`, without keeping the
+    /// logits of all rows.
     ///
     /// # Errors
     ///
@@ -323,7 +323,7 @@ pub trait Ops: Memory {
     fn logprobs(
         &self,
         hidden: &Self::Act,
-        head: &Param<Self>,
+        head: &OutputHead<Self>,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)>;
 
@@ -337,7 +337,7 @@ pub trait Ops: Memory {
     fn loss(
         &self,
         hidden: &Self::Act,
-        head: &Param<Self>,
+        head: &OutputHead<Self>,
         of: Targets<'_>,
         offsets: &[usize],
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,

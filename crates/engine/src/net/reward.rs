@@ -168,10 +168,10 @@ impl RewardModel {
         }
         let vars = self.model.weights.vars().iter().map(|(name, var)| (name.as_str(), var));
         let head = linear.then(|| (SCORE, &self.head.vars()[0].1));
-        let entries: Vec<SavedTensor<'_>> = vars
-            .chain(head)
-            .map(|(name, var)| SavedTensor::tensor(name, var).stored_as(options.dtype))
-            .collect();
+        let own = vars.chain(head).map(|(name, var)| SavedTensor::tensor(name, var));
+        let all = own.chain(self.model.skipped.entries());
+        let entries: Vec<SavedTensor<'_>> =
+            all.map(|tensor| tensor.stored_as(options.dtype)).collect();
         save::shards(dir, &entries, options.shard_bytes)?;
         companion(dir, FILE, format!("{:#}\n", json!(self.settings)).as_bytes())
     }

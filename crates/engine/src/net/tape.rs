@@ -88,7 +88,7 @@ impl<'a, O: Ops> Tape<'a, O> {
             };
             dx = decoder.layer_backward(index, saved, &at, dx, gradients, pool)?;
         }
-        decoder.embed_backward(&at, &dx, gradients)?;
+        decoder.embed_backward(&at, &mut dx, gradients)?;
         pool.give_streams([dx]);
         Ok(())
     }

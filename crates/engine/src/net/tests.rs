@@ -16,6 +16,7 @@ mod contract;
 pub(crate) mod counting;
 #[cfg(feature = "cuda")]
 mod decoding;
+mod families;
 pub(crate) mod mutation;
 mod reference;
 mod slow;
@@ -116,8 +117,8 @@ pub(super) fn pack(rows: &[Vec<u32>]) -> PackedRows {
 
 /// Returns the reference fixtures in each of their layouts: a name, the path of the reference, and the model.
 fn layouts() -> Vec<(String, PathBuf, Model)> {
-    let families = HfConfig::FAMILIES.iter();
-    let layouts = families.flat_map(|family| [(*family).to_owned(), format!("{family}/legacy_4x")]);
+    let families = ["llama", "qwen2", "qwen3"].into_iter();
+    let layouts = families.flat_map(|family| [family.to_owned(), format!("{family}/legacy_4x")]);
     let mut found: Vec<_> =
         layouts.clone().map(|name| layout(&name, &fixture(&name), &name)).collect();
     for name in layouts.chain(["qwen3/sharded".to_owned()]) {
@@ -212,13 +213,20 @@ pub(super) fn gradients_of<'m>(
     targets: &[u32],
     dlogp: &[f32],
 ) -> Gradients<'m> {
+    gradients_packed(model, packed, Packing::from_offsets(&packed.offsets), targets, dlogp)
+}
+
+/// Computes [`gradients_of`] rows that may share prefixes.
+pub(super) fn gradients_packed<'m>(
+    model: &'m Model,
+    packed: &PackedRows,
+    packing: Packing<'_>,
+    targets: &[u32],
+    dlogp: &[f32],
+) -> Gradients<'m> {
     let mut gradients = Gradients::new(model.trainable());
     let (mut pool, even) = (Pool::default(), vec![1.0; targets.len()]);
-    let rows = Rows {
-        ids: &packed.ids,
-        positions: &packed.positions,
-        packing: Packing::from_offsets(&packed.offsets),
-    };
+    let rows = Rows { ids: &packed.ids, positions: &packed.positions, packing };
     let tape = Tape::record(&model.decoder, rows, false, &mut pool).unwrap();
     let (decoder, offsets) = (&model.decoder, [0, targets.len()]);
     let loss = |_, _: [&[f32]; 2], [out, _]: [&mut [f32]; 2]| {

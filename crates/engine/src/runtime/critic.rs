@@ -285,7 +285,7 @@ impl<O: Backend> Body<O> {
         // No value of a hidden state depends on a separate output head.
         if self.head.kind() != HeadKind::Likelihood {
             let mut vars = trunk.trainable().vars().iter();
-            of_trunk.mark_unused(vars.position(|(name, _)| name == "lm_head.weight"));
+            of_trunk.mark_unused(vars.position(|(name, _)| name == trunk.config.names.head));
         }
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.peers.channel().map(|_| std::mem::take(sums));

@@ -91,7 +91,7 @@ impl<M: Machine> Kernels<M> {
         out: SliceMut<'_, u16>,
         lse: SliceMut<'_, f32>,
     ) -> Result<(), M::Error> {
-        let Heads { q: q_heads, kv, dim } = heads;
+        let Heads { q: q_heads, kv, dim, .. } = heads;
         let n = layout.tokens;
         check_heads("attend", heads);
         check_packed("attend", n, heads, [q.len(), out.len()], [k.len(), v.len()]);
@@ -119,7 +119,7 @@ impl<M: Machine> Kernels<M> {
         heads: Heads,
         [dq, dk, dv]: [SliceMut<'_, u16>; 3],
     ) -> Result<(), M::Error> {
-        let (Heads { q: q_heads, kv, dim }, n) = (heads, layout.tokens);
+        let (Heads { q: q_heads, kv, dim, .. }, n) = (heads, layout.tokens);
         check_heads("attend_back", heads);
         let wide = [q.len(), out.len(), dout.len(), dq.len()];
         check_packed("attend_back", n, heads, wide, [k.len(), v.len(), dk.len(), dv.len()]);
@@ -239,7 +239,7 @@ pub(super) fn by_width(dim: usize, kernels: [&'static str; 3]) -> &'static str {
 
 #[track_caller]
 pub(super) fn check_heads(kernel: &str, heads: Heads) {
-    let Heads { q, kv, dim } = heads;
+    let Heads { q, kv, dim, .. } = heads;
     assert!(kv > 0 && q > 0 && q.is_multiple_of(kv), "{kernel}: {q} query heads over {kv}");
     assert!([32, 64, 128].contains(&dim), "{kernel}: heads of {dim}; there are 32, 64 and 128");
 }

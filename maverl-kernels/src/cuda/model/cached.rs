@@ -154,7 +154,7 @@ impl<M: Machine> Kernels<M> {
         heads: Heads,
         out: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
-        let Heads { q: q_heads, kv, dim } = heads;
+        let Heads { q: q_heads, kv, dim, .. } = heads;
         check_heads("attend_cached", heads);
         assert!(q_heads / kv <= GROUP, "attend_cached: {q_heads} query heads over {kv}");
         assert_eq!((shape.heads, shape.dim), (kv, dim), "attend_cached: heads of the blocks");

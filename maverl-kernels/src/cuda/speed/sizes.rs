@@ -3,7 +3,7 @@
 use crate::attention::Heads;
 
 /// Sizes of a model whose kernels are measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuredSizes {
     /// Name of the model.
     pub name: &'static str,

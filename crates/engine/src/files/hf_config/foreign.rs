@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::families::ModelFamily;
+use super::families::FAMILIES;
+use super::family::ModelFamily;
 use super::reader::{ConfigReader, show_value};
 
 /// Value of a key that changes nothing; null and a missing key never do.
@@ -86,14 +87,18 @@ const KEYS: [(&str, Neutral); 41] = [
     ("norm_reorder", Neutral::Off),
 ];
 
-/// Keys within `rope_scaling` and `rope_parameters`, of kinds that are not supported: YaRN, LongRoPE.
-const ROPE_KEYS: [(&str, Neutral); 5] = [
-    ("attention_factor", Neutral::One),
-    ("mscale", Neutral::One),
-    ("mscale_all_dim", Neutral::Off),
-    ("long_factor", Neutral::Never),
-    ("short_factor", Neutral::Never),
+/// Keys within `rope_scaling` and `rope_parameters`, and the kinds of ropes that read them.
+const ROPE_KEYS: [(&str, Neutral, &[&str]); 6] = [
+    ("attention_factor", Neutral::One, &["yarn", "longrope", "su"]),
+    ("mscale", Neutral::One, &["yarn"]),
+    ("mscale_all_dim", Neutral::Off, &["yarn"]),
+    ("long_factor", Neutral::Never, &["longrope", "su", "yarn"]),
+    ("short_factor", Neutral::Never, &["longrope", "su", "yarn"]),
+    ("llama_4_scaling_beta", Neutral::Off, &[]),
 ];
+
+/// Keys of noise in training, which is not there.
+const DROPOUTS: [&str; 3] = ["attention_dropout", "resid_pdrop", "embd_pdrop"];
 
 /// Returns the keys of other families that would change the numbers, each with its value.
 pub(super) fn unread(
@@ -111,13 +116,38 @@ pub(super) fn unread(
         );
     }
     for place in ["rope_scaling", "rope_parameters"] {
-        for (key, neutral) in ROPE_KEYS {
-            let value = keys.value(place).and_then(|rope| rope.get(key));
+        let Some(rope) = keys.value(place) else { continue };
+        let kind = rope.get("rope_type").or_else(|| rope.get("type")).and_then(Value::as_str);
+        for (key, neutral, kinds) in ROPE_KEYS {
+            let read = kind.is_some_and(|kind| kinds.contains(&kind))
+                || key == "llama_4_scaling_beta" && family.query_scale;
+            let value = rope.get(key).filter(|_| !read);
             let value = value.filter(|value| !is_neutral(value, neutral, sizes));
             found.extend(value.map(|value| format!("`{place}.{key}` ({})", show_value(value))));
         }
     }
+    found.extend(foreign_architecture(keys, family));
     found
+}
+
+/// Returns `architectures`, if its first entry is that of another family.
+fn foreign_architecture(keys: &ConfigReader<'_>, family: &ModelFamily) -> Option<String> {
+    let named = keys.value("architectures")?.get(0)?.as_str()?;
+    let (start, _) = named.split_once("For")?;
+    let other = |other: &ModelFamily| other.architecture == start;
+    let own = start == family.architecture
+        || family.name == "ministral" && start == "Mistral"
+        || ["mistral", "ministral3"].contains(&family.name) && start == "Mistral3";
+    (!own && FAMILIES.iter().any(other)).then(|| format!("`architectures` ({named})"))
+}
+
+/// Notes keys whose values have no effect.
+pub(super) fn note_ignored(keys: &mut ConfigReader<'_>) {
+    for key in DROPOUTS {
+        if let Some(value) = keys.value(key).filter(|value| value.as_f64() != Some(0.0)) {
+            keys.note(format!("`{key}` is {}, and there is no dropout", show_value(value)));
+        }
+    }
 }
 
 /// Returns true if a value changes nothing.

@@ -11,27 +11,30 @@ pub(super) struct ConfigReader<'a> {
     place: &'static str,
     /// Values that were found, with those that are supported.
     pub(super) problems: Vec<String>,
+    /// Sentences about keys that have no effect, or another one than one may think.
+    pub(super) notes: Vec<String>,
 }
 
 impl<'a> ConfigReader<'a> {
     pub(super) fn new(json: &'a Map<String, Value>) -> Self {
-        Self { json, place: "", problems: Vec::new() }
+        Self { json, place: "", problems: Vec::new(), notes: Vec::new() }
     }
 
-    /// Reads an object within this one, if it is there; `place` is its key and a dot.
+    /// Reads an object within this one, if it is there; `place` is its key and a dot, after those of the objects around it.
     pub(super) fn read_within<R>(
         &mut self,
         place: &'static str,
         read: impl FnOnce(&mut ConfigReader<'a>) -> R,
     ) -> Option<R> {
-        let key = place.trim_end_matches('.');
+        let key = place.trim_end_matches('.').rsplit('.').next()?;
         let Value::Object(json) = self.value(key)? else {
             self.wrong(key, "an object is needed");
             return None;
         };
-        let mut inner = ConfigReader { json, place, problems: Vec::new() };
+        let mut inner = ConfigReader { json, place, problems: Vec::new(), notes: Vec::new() };
         let result = read(&mut inner);
         self.problems.append(&mut inner.problems);
+        self.notes.append(&mut inner.notes);
         Some(result)
     }
 
@@ -54,6 +57,11 @@ impl<'a> ConfigReader<'a> {
         self.problems.push(text);
     }
 
+    /// Adds a sentence to a warning.
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
     /// Notes that a key has something else than what is needed or supported.
     pub(super) fn wrong(&mut self, key: &str, needed: &str) {
         let found = self.json.get(key).map_or_else(|| "missing".to_owned(), show_value);
@@ -69,10 +77,10 @@ impl<'a> ConfigReader<'a> {
         text
     }
 
-    /// Yes or no; no, if it is missing.
-    pub(super) fn flag(&mut self, key: &str) -> bool {
+    /// Yes or no; the default, if it is missing.
+    pub(super) fn flag(&mut self, key: &str, default: bool) -> bool {
         match self.json.get(key) {
-            None => false,
+            None => default,
             Some(Value::Bool(flag)) => *flag,
             Some(_) => {
                 self.wrong(key, "true or false is needed");
@@ -88,6 +96,12 @@ impl<'a> ConfigReader<'a> {
             self.wrong(key, "a positive number is needed");
         }
         number
+    }
+
+    /// A positive number; none, if it is missing or null.
+    pub(super) fn optional_number(&mut self, key: &str) -> Option<f64> {
+        self.value(key)?;
+        self.number(key)
     }
 
     /// A positive number that must be there.

@@ -1,15 +1,31 @@
-//! Rotary position embedding (Su et al., 2021, arXiv:2104.09864) as a `config.json` asks for it.
+//! Rotary position embedding (Su et al., 2021, arXiv:2104.09864): frequencies of its kinds.
 
-use super::LONGEST;
-use super::reader::ConfigReader;
+use maverl_kernels::rope::RopeTable;
 
-/// The frequencies at which positions turn the pairs of a head.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Rotary position embedding of some layers.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     /// Base of the frequencies. **(default: `10000`)**
     pub theta: f64,
-    /// Scaling of low frequencies for sequences longer than the first ones trained on.
-    pub llama3: Option<Llama3>,
+    /// Share of each head that is rotated: its first elements. **(default: `1`)**
+    pub partial: f64,
+    /// Change of the frequencies for sequences longer than the first ones trained on.
+    pub scaling: Scaling,
+}
+
+/// Change of the frequencies `f` of a rotary embedding.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scaling {
+    /// None.
+    None,
+    /// Frequencies are divided by this factor.
+    Linear(f32),
+    /// That of Llama 3.1.
+    Llama3(Llama3),
+    /// YaRN.
+    Yarn(Yarn),
+    /// LongRoPE.
+    Long(LongRope),
 }
 
 /// The scaling of Llama 3.1 and later (reference: transformers `_compute_llama3_parameters`).
@@ -25,98 +41,114 @@ pub struct Llama3 {
     pub original_max_position_embeddings: usize,
 }
 
+/// YaRN (Peng et al., 2023, arXiv:2309.00071; reference: transformers `_compute_yarn_parameters`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yarn {
+    /// Divisor of the lowest frequencies.
+    pub factor: f64,
+    /// Factor of cosines and sines.
+    pub attention_factor: f32,
+    /// Rotations in the original context above which a frequency stays as it is.
+    pub beta_fast: f64,
+    /// Rotations below which a frequency is divided.
+    pub beta_slow: f64,
+    /// True if the bounds between both are rounded to whole frequencies.
+    pub truncate: bool,
+    /// The context before scaling.
+    pub original_max_position_embeddings: usize,
+}
+
+/// LongRoPE (Ding et al., 2024, arXiv:2402.13753; reference: transformers `_compute_longrope_parameters`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct LongRope {
+    /// Divisors of the frequencies up to the original context, one for each.
+    pub short_factor: Vec<f32>,
+    /// Divisors of the frequencies beyond it.
+    pub long_factor: Vec<f32>,
+    /// Factor of cosines and sines, the same for both.
+    pub attention_factor: f32,
+    /// The context before scaling.
+    pub original_max_position_embeddings: usize,
+    /// True if the long factors are used.
+    pub long: bool,
+}
+
+/// Frequencies of a rotary embedding, and the factor of its cosines and sines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frequencies {
+    /// Frequencies, for half of the rotated elements of a head.
+    pub inv_freq: Vec<f32>,
+    /// Factor of cosines and sines.
+    pub factor: f32,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+impl Frequencies {
+    /// Returns the table of cosines and sines for so many positions.
+    pub(crate) fn table(&self, positions: usize) -> RopeTable {
+        let Self { inv_freq, factor, head_dim } = self;
+        RopeTable::new(inv_freq, positions).with_head_dim(*head_dim).with_factor(*factor)
+    }
+}
+
 impl Rope {
-    /// The frequencies of a head, `[head_dim / 2]`; the arithmetic is `f32`, as in transformers.
+    /// Returns the rotary embedding of a base, of whole heads.
+    pub fn plain(theta: f64) -> Self {
+        Self { theta, partial: 1.0, scaling: Scaling::None }
+    }
+
+    /// Returns the number of elements of a head that are rotated.
+    pub fn rotated_dim(&self, head_dim: usize) -> usize {
+        (head_dim as f64 * self.partial) as usize
+    }
+
+    /// Returns the context before LongRoPE's scaling, if its factors are others beyond it.
+    pub fn short_context(&self) -> Option<usize> {
+        match &self.scaling {
+            Scaling::Long(long) if long.short_factor != long.long_factor => {
+                Some(long.original_max_position_embeddings)
+            }
+            _ => None,
+        }
+    }
+
+    /// Uses the long factors of LongRoPE.
+    pub(super) fn use_long_factors(&mut self) {
+        if let Scaling::Long(long) = &mut self.scaling {
+            long.long = true;
+        }
+    }
+
+    /// Returns the frequencies of a head of `head_dim` elements, of which `n` are rotated; the arithmetic is `f32`, as in
+    /// transformers.
     ///
     /// ```text
-    /// fᵢ = theta^(−2i / head_dim)
+    /// fᵢ = theta^(−2i / n),   0 ≤ i < n / 2
     /// ```
-    pub fn inv_freq(&self, head_dim: usize) -> Vec<f32> {
-        let theta = self.theta as f32;
-        let plain =
-            (0..head_dim / 2).map(|i| libm::powf(theta, (2 * i) as f32 / head_dim as f32).recip());
-        plain.map(|f| self.llama3.map_or(f, |llama3| llama3.scale_frequency(f))).collect()
+    pub fn frequencies(&self, head_dim: usize) -> Frequencies {
+        let (theta, n) = (self.theta as f32, self.rotated_dim(head_dim));
+        let plain = (0..n / 2).map(|i| libm::powf(theta, (2 * i) as f32 / n as f32).recip());
+        let mut factor = 1.0;
+        let inv_freq = match &self.scaling {
+            Scaling::None => plain.collect(),
+            Scaling::Linear(factor) => plain.map(|f| f / factor).collect(),
+            Scaling::Llama3(llama3) => plain.map(|f| llama3.scale_frequency(f)).collect(),
+            Scaling::Yarn(yarn) => {
+                factor = yarn.attention_factor;
+                yarn.scale_frequencies(plain.collect(), self.theta)
+            }
+            Scaling::Long(long) => {
+                factor = long.attention_factor;
+                let divisors = if long.long { &long.long_factor } else { &long.short_factor };
+                plain.zip(divisors).map(|(f, divisor)| f / divisor).collect()
+            }
+        };
+        Frequencies { inv_freq, factor, head_dim }
     }
-
-    /// Reads `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (transformers 4). The original context
-    /// is `original_max_position_embeddings` beside them, or else within them, or else `context`.
-    pub(super) fn read(keys: &mut ConfigReader<'_>, context: usize) -> Self {
-        let (new, old) = (keys.value("rope_parameters"), keys.value("rope_scaling"));
-        if new.is_some() && old.is_some() && new != old {
-            keys.problem(
-                "`rope_parameters` and `rope_scaling` are both there and differ; keep one"
-                    .to_owned(),
-            );
-        }
-        let place = if new.is_some() { "rope_parameters." } else { "rope_scaling." };
-        whole_head(keys);
-        let fallback = (!keys.has(ORIGINAL)).then_some(context);
-        let (inner, mut llama3) =
-            keys.read_within(place, |keys| inside(keys, fallback)).unwrap_or_default();
-        if let (Some(llama3), None) = (&mut llama3, fallback) {
-            llama3.original_max_position_embeddings = keys.size(ORIGINAL, context, LONGEST);
-        }
-        // Null is no base, but one within counts for it.
-        let null = keys.has("rope_theta") && keys.value("rope_theta").is_none();
-        let top = if null && inner.is_some() { None } else { keys.number("rope_theta") };
-        if let (Some(top), Some(inner)) = (top, inner)
-            && top != inner
-        {
-            keys.problem(format!(
-                "`rope_theta` is {top} and `{place}rope_theta` is {inner}; keep one"
-            ));
-        }
-        Self { theta: inner.or(top).unwrap_or(10_000.0), llama3 }
-    }
-}
-
-/// The context before scaling.
-const ORIGINAL: &str = "original_max_position_embeddings";
-
-/// Refuses heads of which a part does not turn.
-fn whole_head(keys: &mut ConfigReader<'_>) {
-    const KEY: &str = "partial_rotary_factor";
-    if keys.value(KEY).is_some_and(|part| part.as_f64() != Some(1.0)) {
-        keys.wrong(KEY, "supported: 1");
-    }
-}
-
-/// Base and scaling within `rope_parameters`; without `fallback` the original context is not read here.
-fn inside(keys: &mut ConfigReader<'_>, fallback: Option<usize>) -> (Option<f64>, Option<Llama3>) {
-    // Families with several kinds of layers have an object for each.
-    if let Some((key, _)) = keys.entries().find(|(_, value)| value.is_object()) {
-        keys.wrong(key, "one rope for all layers is supported");
-    }
-    whole_head(keys);
-    let kind = if keys.has("rope_type") { "rope_type" } else { "type" };
-    let llama3 = match keys.value(kind).map(|kind| kind.as_str()) {
-        None if !keys.has(kind) => None,
-        Some(Some("default")) => None,
-        Some(Some("llama3")) => Some(Llama3::read(keys, fallback)),
-        _ => {
-            keys.wrong(kind, "supported: \"default\", \"llama3\"");
-            None
-        }
-    };
-    (keys.number("rope_theta"), llama3)
 }
 
 impl Llama3 {
-    fn read(keys: &mut ConfigReader<'_>, fallback: Option<usize>) -> Self {
-        let (low, high) =
-            (keys.required_number("low_freq_factor"), keys.required_number("high_freq_factor"));
-        if keys.problems.is_empty() && high <= low {
-            keys.wrong("high_freq_factor", &format!("it must exceed `low_freq_factor` ({low})"));
-        }
-        Self {
-            factor: keys.required_number("factor") as f32,
-            low_freq_factor: low as f32,
-            high_freq_factor: high as f32,
-            original_max_position_embeddings: fallback
-                .map_or(1, |context| keys.size(ORIGINAL, context, LONGEST)),
-        }
-    }
-
     /// A frequency whose wave is long against the original context is divided by the factor, one whose wave is short is
     /// not, and between them goes a straight line.
     fn scale_frequency(&self, f: f32) -> f32 {
@@ -131,5 +163,62 @@ impl Llama3 {
         let smooth = (context / wave - self.low_freq_factor)
             / (self.high_freq_factor - self.low_freq_factor);
         (1.0 - smooth) * f / self.factor + smooth * f
+    }
+}
+
+impl Yarn {
+    /// Divides low frequencies by the factor, keeps high ones, and goes in a straight line between them. `n` elements are
+    /// rotated, `c` is the original context:
+    ///
+    /// ```text
+    /// bound(β) = n ln(c / (2 π β)) / (2 ln theta),   low = bound(beta_fast),   high = bound(beta_slow)
+    /// rᵢ = clip((i − low) / (high − low), 0, 1),   fᵢ ← fᵢ rᵢ / factor + fᵢ (1 − rᵢ)
+    /// ```
+    fn scale_frequencies(&self, mut frequencies: Vec<f32>, theta: f64) -> Vec<f32> {
+        let n = 2.0 * frequencies.len() as f64;
+        let mut low = self.bound(self.beta_fast, n, theta);
+        let mut high = self.bound(self.beta_slow, n, theta);
+        if self.truncate {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        (low, high) = (low.max(0.0), high.min(n - 1.0));
+        if low == high {
+            high += 0.001;
+        }
+        for (i, f) in frequencies.iter_mut().enumerate() {
+            let ramp = (((i as f64 - low) / (high - low)) as f32).clamp(0.0, 1.0);
+            *f = *f / self.factor as f32 * ramp + *f * (1.0 - ramp);
+        }
+        frequencies
+    }
+
+    /// Returns the index of the frequency that rotates so often in the original context.
+    fn bound(&self, rotations: f64, n: f64, theta: f64) -> f64 {
+        let context = self.original_max_position_embeddings as f64;
+        let waves = context / (rotations * 2.0 * std::f64::consts::PI);
+        n * libm::log(waves) / (2.0 * libm::log(theta))
+    }
+
+    /// Returns the usual factor of cosines and sines, with a coefficient of its growth.
+    ///
+    /// ```text
+    /// m(s, c) = 0.1 c ln s + 1,   1 if s ≤ 1
+    /// ```
+    pub(super) fn usual_factor(scale: f64, coefficient: f64) -> f64 {
+        if scale <= 1.0 { 1.0 } else { 0.1 * coefficient * libm::log(scale) + 1.0 }
+    }
+}
+
+impl LongRope {
+    /// Returns the usual factor of cosines and sines for a context that grew by a factor.
+    ///
+    /// ```text
+    /// sqrt(1 + ln F / ln original),   1 if F ≤ 1
+    /// ```
+    pub(super) fn usual_factor(growth: f64, original: usize) -> f64 {
+        if growth <= 1.0 {
+            return 1.0;
+        }
+        (1.0 + libm::log(growth) / libm::log(original as f64)).sqrt()
     }
 }

@@ -1,9 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
+mod families;
+
 use serde_json::json;
 
 use super::*;
 use crate::files::parts::Layer;
+use crate::net::tests::fixture;
 use crate::net::tests::mutation::fuzz;
 
 /// A configuration with keys changed; null takes one away.
@@ -89,7 +92,8 @@ fn the_families_differ_in_these_fields() {
     let variations = |c: &HfConfig| {
         let Layer { attention, mlp, .. } = &*c.layers[0];
         let norm = attention.q_norm.is_some() && attention.k_norm.is_some();
-        (c.model_type, attention.q.bias, attention.o.bias, mlp.down.bias, norm)
+        let q = attention.qkv.linears().next().unwrap();
+        (c.model_type, q.bias, attention.o.bias, mlp.down.bias, norm)
     };
     assert_eq!(variations(&qwen2), ("qwen2", true, false, false, false));
     assert_eq!(variations(&qwen3), ("qwen3", false, false, false, true));
@@ -99,7 +103,20 @@ fn the_families_differ_in_these_fields() {
     let biased = json!({"attention_bias": true, "mlp_bias": true});
     let biased = parse(&with(&self::llama(), &biased)).unwrap();
     assert_eq!(variations(&biased), ("llama", true, true, true, false));
-    assert_eq!(HfConfig::FAMILIES, ["llama", "qwen2", "qwen3"]);
+    let all = [
+        "gemma2",
+        "gemma3_text",
+        "llama",
+        "ministral",
+        "ministral3",
+        "mistral",
+        "olmo3",
+        "phi3",
+        "qwen2",
+        "qwen3",
+        "smollm3",
+    ];
+    assert_eq!(HfConfig::FAMILIES, all);
 }
 
 #[test]
@@ -116,13 +133,13 @@ fn missing_keys_mean_what_they_mean_to_transformers() {
     ] {
         let config = parse(&with(&base, &gone)).unwrap();
         assert_eq!(config.heads().dim, head_dim);
-        let intermediate = config.layers[0].mlp.gate.output;
+        let intermediate = config.layers[0].mlp.width;
         let found = [intermediate, config.vocab_size, config.max_position_embeddings];
         assert_eq!(found, sizes);
-        assert_eq!(config.rope, Rope { theta: 10_000.0, llama3: None });
+        assert_eq!(config.ropes, [Rope::plain(10_000.0)]);
         assert_eq!((config.tie_word_embeddings, config.norm.eps), (false, 1e-6));
     }
-    for name in HfConfig::FAMILIES {
+    for name in ["llama", "qwen2", "qwen3"] {
         let config = parse(&json!({"model_type": name})).unwrap();
         let heads = config.heads();
         assert_eq!([config.hidden_size, config.layers.len()], [4096, 32]);
@@ -198,7 +215,10 @@ fn null_is_refused_where_transformers_refuses_it() {
 fn the_original_context_is_the_one_beside_the_rope_then_the_one_within_then_the_context() {
     let key = "original_max_position_embeddings";
     let context = |config: &Value| {
-        parse(config).map(|config| config.rope.llama3.unwrap().original_max_position_embeddings)
+        parse(config).map(|config| match config.ropes[0].scaling {
+            Scaling::Llama3(llama3) => llama3.original_max_position_embeddings,
+            _ => panic!("{:?}", config.ropes),
+        })
     };
     let mut beside = llama();
     beside[key] = 4096.into();
@@ -213,7 +233,7 @@ fn the_original_context_is_the_one_beside_the_rope_then_the_one_within_then_the_
     // Without scaling nobody asks for it.
     let mut plain = qwen2();
     plain[key] = json!("any");
-    assert_eq!(parse(&plain).unwrap().rope.llama3, None);
+    assert_eq!(parse(&plain).unwrap().ropes[0].scaling, Scaling::None);
     let mut null = llama();
     null["rope_scaling"]["rope_type"] = Value::Null;
     null["rope_scaling"]["type"] = "llama3".into();
@@ -233,16 +253,16 @@ fn both_spellings_of_rope_are_read_and_must_agree() {
         high_freq_factor: 4.0,
         original_max_position_embeddings: 8192,
     };
-    let expected = Rope { theta: 500_000.0, llama3: Some(llama3) };
-    assert_eq!(parse(&old).unwrap().rope, expected);
-    assert_eq!(parse(&new).unwrap().rope, expected);
+    let expected = [Rope { scaling: Scaling::Llama3(llama3), ..Rope::plain(500_000.0) }];
+    assert_eq!(parse(&old).unwrap().ropes, expected);
+    assert_eq!(parse(&new).unwrap().ropes, expected);
     // The oldest spelling of the type, and both spellings at once.
     let mut oldest = old.clone();
     let kind = oldest["rope_scaling"].as_object_mut().unwrap().shift_remove("rope_type").unwrap();
     oldest["rope_scaling"]["type"] = kind;
-    assert_eq!(parse(&oldest).unwrap().rope, expected);
+    assert_eq!(parse(&oldest).unwrap().ropes, expected);
     let both = with(&new, &json!({"rope_theta": 500_000}));
-    assert_eq!(parse(&both).unwrap().rope, expected);
+    assert_eq!(parse(&both).unwrap().ropes, expected);
     assert_eq!(
         refused(&with(&new, &json!({"rope_theta": 10_000}))),
         "config.json: `rope_theta` is 10000 and `rope_parameters.rope_theta` is 500000; keep one"
@@ -253,9 +273,9 @@ fn both_spellings_of_rope_are_read_and_must_agree() {
 
 #[test]
 fn long_waves_are_stretched_and_short_ones_are_not() {
-    let rope = parse(&llama()).unwrap().rope;
-    let plain = Rope { llama3: None, ..rope }.inv_freq(64);
-    let scaled = rope.inv_freq(64);
+    let rope = parse(&llama()).unwrap().ropes.remove(0);
+    let plain = Rope::plain(rope.theta).frequencies(64).inv_freq;
+    let scaled = rope.frequencies(64).inv_freq;
     for (plain, scaled) in plain.iter().zip(&scaled) {
         let wave = 2.0 * std::f32::consts::PI / plain;
         let ratio = plain / scaled;
@@ -271,16 +291,12 @@ fn long_waves_are_stretched_and_short_ones_are_not() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    let sliding = json!(["full_attention", "sliding_attention"]);
     let cases = [
         (
-            json!({"model_type": "mistral"}),
-            r#"`model_type` is "mistral"; supported: "llama", "qwen2", "qwen3""#,
+            json!({"model_type": "mixtral"}),
+            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "llama", "ministral", "#,
         ),
-        (
-            json!({"model_type": null}),
-            r#"`model_type` is missing; supported: "llama", "qwen2", "qwen3""#,
-        ),
+        (json!({"model_type": null}), r#"`model_type` is missing; supported: "gemma2", "gemma3""#),
         (
             json!({"model_type": "qwen3_moe", "num_experts": 128}),
             "`num_experts` is 128; mixtures of experts are not supported",
@@ -291,32 +307,36 @@ fn what_is_not_supported_is_refused_by_name() {
         ),
         (json!({"hidden_act": "gelu"}), r#"`hidden_act` is "gelu"; supported: "silu""#),
         (
-            json!({"use_sliding_window": true, "max_window_layers": 4}),
-            "`use_sliding_window` is true; only full attention is supported",
+            json!({"use_sliding_window": true, "max_window_layers": "some"}),
+            r#"`max_window_layers` is "some"; a whole number is needed"#,
         ),
         (
-            json!({"use_sliding_window": true, "max_window_layers": -1}),
-            "`use_sliding_window` is true; only full attention is supported",
+            json!({"layer_types": vec!["sliding_attention"; 24]}),
+            r#"`layer_types` has "sliding_attention", and `use_sliding_window` is not true"#,
         ),
         (
-            json!({"layer_types": sliding}),
-            r#"`layer_types` has "sliding_attention"; supported: "full_attention""#,
+            json!({"layer_types": vec!["linear_attention"; 24]}),
+            r#"`layer_types` has "linear_attention"; supported: "full_attention", "sliding_attention""#,
         ),
         (
             json!({"layer_types": ["full_attention"]}),
             "`layer_types` has 1 entries, `num_hidden_layers` is 24; write one for each layer",
         ),
         (
-            json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),
-            r#"`rope_scaling.rope_type` is "yarn"; supported: "default", "llama3""#,
+            json!({"rope_scaling": {"rope_type": "proportional", "factor": 4.0}}),
+            r#"`rope_scaling.rope_type` is "proportional"; supported: "default", "dynamic", "linear", "llama3", "#,
         ),
         (
-            json!({"rope_scaling": {"type": "linear", "factor": 4.0}}),
-            r#"`rope_scaling.type` is "linear"; supported: "default", "llama3""#,
+            json!({"rope_scaling": {"type": "linear"}}),
+            "`rope_scaling.factor` is missing; a positive number is needed",
         ),
         (
-            json!({"rope_parameters": {"rope_type": "dynamic"}, "rope_theta": null}),
-            r#"`rope_parameters.rope_type` is "dynamic""#,
+            json!({"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}),
+            "`short_factor` of the rope has 1 entries; 32 are needed",
+        ),
+        (
+            json!({"rope_scaling": {"type": "longrope", "short_factor": [0], "long_factor": [2.0]}}),
+            "`rope_scaling.short_factor` is a list; a list of positive numbers is needed",
         ),
         (
             json!({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}),
@@ -380,29 +400,34 @@ fn a_window_that_no_layer_uses_is_no_obstacle() {
 fn every_problem_is_reported_at_once() {
     let bad = json!({
         "model_type": "mixtral", "num_local_experts": 8, "hidden_act": "gelu", "vocab_size": "many",
-        "quantization_config": {}, "rope_scaling": {"rope_type": "yarn"}, "hidden_size": -1
+        "quantization_config": {}, "rope_scaling": {"rope_type": "spiral"}, "hidden_size": -1
     });
     assert_eq!(
         refused(&with(&qwen2(), &bad)),
         "config.json: `quantization_config` is an object; weights of f32, f16 and bf16 are \
-         supported; `num_local_experts` is 8; mixtures of experts are not supported; `hidden_act` \
-         is \"gelu\"; supported: \"silu\"; `model_type` is \"mixtral\"; supported: \"llama\", \
-         \"qwen2\", \"qwen3\"; `hidden_size` is -1; a whole number from 1 to 1048576 is needed; \
-         `vocab_size` is \"many\"; a whole number from 1 to 16777216 is needed; \
-         `rope_scaling.rope_type` is \"yarn\"; supported: \"default\", \"llama3\""
+         supported; `num_local_experts` is 8; mixtures of experts are not supported; `model_type` is \
+         \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \"llama\", \"ministral\", \
+         \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \"qwen2\", \"qwen3\", \"smollm3\"; \
+         `hidden_act` is \"gelu\"; supported: \"silu\"; `hidden_size` is -1; a whole number from 1 to 1048576 is \
+         needed; `vocab_size` is \"many\"; a whole number from 1 to 16777216 is needed; \
+         `rope_scaling.rope_type` is \"spiral\"; supported: \"default\", \"dynamic\", \"linear\", \"llama3\", \
+         \"longrope\", \"yarn\""
     );
 }
 
 #[test]
 fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
+    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3"]
+        .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());
     let files = [qwen2(), qwen3(), llama()].map(|config| format!("{config:#}").into_bytes());
+    let files: Vec<Vec<u8>> = files.into_iter().chain(more).collect();
     fuzz("config.json", &files, 64, |file| match HfConfig::parse(file) {
         Ok(config) => {
-            let Rope { theta, .. } = config.rope;
+            let Rope { theta, .. } = config.ropes[0];
             let dim = config.heads().dim;
             assert!(theta > 0.0 && dim >= 2);
             // A head may be as wide as the limit: its frequencies are computed for a model that exists.
-            dim > 4096 || config.inv_freq().len() == dim / 2
+            dim > 4096 || config.frequencies()[0].inv_freq.len() == dim / 2
         }
         Err(error) => {
             assert!(error.to_string().len() < 4096, "{} bytes of message", error.to_string().len());

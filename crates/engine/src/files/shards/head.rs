@@ -12,7 +12,7 @@
 use super::index::Stored;
 use super::{SCORE, Shards, numbers};
 use crate::files::ModelFiles;
-use crate::files::hf_config::{EMBEDDING, HEAD};
+use crate::files::hf_config::{TensorNames, WITHIN};
 use crate::files::{HfConfig, ModelError};
 
 /// Numbers that are compared at once.
@@ -30,8 +30,12 @@ impl HfConfig {
             .map_err(|e| ModelError::invalid_at(files.describe(), e))?;
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
         let Ok(shards) = Shards::open(files) else { return Ok(config) };
+        if !config.skipped.is_empty() {
+            let stored = |names: &TensorNames| shards.tensors.contains_key(&names.embedding());
+            config.names = WITHIN.into_iter().find(stored).unwrap_or(config.names);
+        }
         config.classifies = shards.tensors.contains_key(SCORE);
-        if config.tie_word_embeddings && shards.has_another_head() {
+        if config.tie_word_embeddings && shards.has_another_head(config.names) {
             (config.tie_word_embeddings, config.head_untied) = (false, true);
         }
         Ok(config)
@@ -42,8 +46,10 @@ impl HfConfig {
     pub fn warning(&self) -> Option<String> {
         let untied = self.head_untied.then(|| {
             format!(
-                "config.json has `tie_word_embeddings` true, and `{HEAD}` differs from `{EMBEDDING}`: the head is not \
-                 tied; write `\"tie_word_embeddings\": false`"
+                "config.json has `tie_word_embeddings` true, and `{}` differs from `{}`: the head is not tied; write \
+                 `\"tie_word_embeddings\": false`",
+                self.names.head,
+                self.names.embedding()
             )
         });
         let classifies = self.classifies.then(|| {
@@ -60,15 +66,18 @@ impl HfConfig {
                 self.model_type
             )
         });
-        let all: Vec<String> = untied.into_iter().chain(classifies).chain(unread).collect();
+        let notes =
+            (!self.notes.is_empty()).then(|| format!("config.json: {}", self.notes.join("; ")));
+        let all: Vec<String> =
+            untied.into_iter().chain(classifies).chain(unread).chain(notes).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
 impl Shards {
     /// True if head and embedding are both stored, with the same shape and different numbers.
-    fn has_another_head(&self) -> bool {
-        match (self.tensors.get(EMBEDDING), self.tensors.get(HEAD)) {
+    fn has_another_head(&self, names: TensorNames) -> bool {
+        match (self.tensors.get(&names.embedding()), self.tensors.get(names.head)) {
             (Some(embedding), Some(head)) => {
                 embedding.shape == head.shape && !self.equal(embedding, head)
             }
@@ -91,10 +100,10 @@ impl Shards {
     /// The name under which a weight is stored: a tied head may be there in place of the embedding.
     pub(crate) fn stored_name<'n>(&self, config: &HfConfig, name: &'n str) -> &'n str {
         let swapped = config.tie_word_embeddings
-            && name == EMBEDDING
-            && !self.tensors.contains_key(EMBEDDING)
-            && self.tensors.contains_key(HEAD);
-        if swapped { HEAD } else { name }
+            && name == config.names.embedding()
+            && !self.tensors.contains_key(name)
+            && self.tensors.contains_key(config.names.head);
+        if swapped { config.names.head } else { name }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Attention of a layer with its norm and its residual sum, forward and backward. Shapes: `N` tokens, `D` width of the
+//! Attention of a layer with its norms and its residual sum, forward and backward. Shapes: `N` tokens, `D` width of the
 //! residual stream, `H` heads of queries, `K` heads of keys and values, `d` width of a head.
 
 use crate::files::ModelError;
@@ -19,15 +19,17 @@ pub(crate) struct SavedAttention<O: Ops> {
     projected: Projected<O>,
     attended: O::Act,
     lse: O::Lse,
+    /// Input of the norm after attention, if there is one, `[N, D]`.
+    mapped: Option<O::Act>,
 }
 
 impl<O: Ops> SavedAttention<O> {
     /// Returns all buffers but the input to the pool.
     pub(super) fn keep_input(self, pool: &mut Pool<O>) -> O::Stream {
-        let Self { x, projected, attended, lse: _ } = self;
+        let Self { x, projected, attended, lse: _, mapped } = self;
         let Projected { raw_q, raw_k, q, k, v } = projected;
         pool.give([q, k, v, attended]);
-        pool.give(raw_q.into_iter().chain(raw_k));
+        pool.give(raw_q.into_iter().chain(raw_k).chain(mapped));
         x
     }
 }
@@ -35,20 +37,22 @@ impl<O: Ops> SavedAttention<O> {
 impl LayerShape {
     /// Returns the numbers of a token that the attention keeps for its backward pass.
     pub(super) fn attention_saved(&self) -> usize {
-        let Attention { q, k, v, o, q_norm, k_norm, .. } = &self.attention;
-        let raw = q_norm.map_or(0, |_| q.output) + k_norm.map_or(0, |_| k.output);
-        q.input + q.output + k.output + v.output + o.input + raw
+        let Attention { heads, o, q_norm, k_norm, .. } = &self.attention;
+        let (q, k) = (heads.q * heads.dim, heads.kv * heads.dim);
+        let raw = q_norm.map_or(0, |_| q) + k_norm.map_or(0, |_| k);
+        let mapped = self.after_attention.map_or(0, |_| o.output);
+        o.output + q + 2 * k + o.input + raw + mapped
     }
 }
 
 impl<O: Ops> Attention<Linear<O>, Norm<O>> {
     /// Returns norm and rope of the queries.
-    fn turn_q<'a>(&'a self, rope: &'a O::Rope) -> HeadTurn<'a, O> {
+    fn turn_q<'a>(&'a self, rope: Option<&'a O::Rope>) -> HeadTurn<'a, O> {
         HeadTurn { heads: self.heads.q, norm: self.q_norm.as_ref(), rope }
     }
 
     /// Returns norm and rope of the keys.
-    fn turn_k<'a>(&'a self, rope: &'a O::Rope) -> HeadTurn<'a, O> {
+    fn turn_k<'a>(&'a self, rope: Option<&'a O::Rope>) -> HeadTurn<'a, O> {
         HeadTurn { heads: self.heads.kv, norm: self.k_norm.as_ref(), rope }
     }
 }
@@ -64,12 +68,15 @@ impl<O: Ops> LayerPass<'_, O> {
         let (ops, rope) = (self.ops, self.rope);
         let Layer { before_attention, attention, .. } = self.layer;
         // 1. Norm: (N, D) -> (N, D)
-        let h = ops.norm(x, before_attention, pool)?;
+        let h = self.norm_before(x, before_attention.as_ref(), pool)?;
         // 2. Maps: (N, D) -> (N, H d), (N, K d), (N, K d)
-        let [q, k, v] = ops.linears(&h, [&attention.q, &attention.k, &attention.v], pool)?;
+        let [q, k, v] = self.map_input(&h, &attention.qkv, pool)?;
         pool.give([h]);
-        // 3. Norm of each head, and rope: (N, H d) -> (N, H d), (N, K d) -> (N, K d)
-        let (q, raw_q) = ops.turn(q, &attention.turn_q(rope), at, pool)?;
+        // 3. Norm, rope and scale: (N, H d) -> (N, H d), (N, K d) -> (N, K d)
+        let (mut q, raw_q) = ops.turn(q, &attention.turn_q(rope), at, pool)?;
+        if let Some(scale) = attention.query_scale {
+            ops.scale_queries(&mut q, scale, at)?;
+        }
         let (k, raw_k) = ops.turn(k, &attention.turn_k(rope), at, pool)?;
         Ok(Projected { raw_q, raw_k, q, k, v })
     }
@@ -97,9 +104,11 @@ impl<O: Ops> LayerPass<'_, O> {
         (attended, lse): (O::Act, O::Lse),
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, SavedAttention<O>), ModelError> {
-        // 5. Map and residual sum: (N, H d) -> (N, D)
-        let m = self.ops.linear_onto(&x, &attended, &self.layer.attention.o, pool)?;
-        Ok((m, SavedAttention { x, projected, attended, lse }))
+        let Layer { attention, after_attention, .. } = self.layer;
+        // 5. Map, norm and residual sum: (N, H d) -> (N, D)
+        let (m, mapped) =
+            self.add_result(&x, &attended, &attention.o, after_attention.as_ref(), pool)?;
+        Ok((m, SavedAttention { x, projected, attended, lse, mapped }))
     }
 
     /// Adds the gradients of the attention of the layer. Returns the gradient `[N, D]` of its input, from that of its
@@ -113,24 +122,29 @@ impl<O: Ops> LayerPass<'_, O> {
         pool: &mut Pool<O>,
     ) -> Result<O::Stream, ModelError> {
         let (ops, rope) = (self.ops, self.rope);
-        let Layer { before_attention, attention, .. } = self.layer;
-        let SavedAttention { x, projected, attended, lse } = saved;
+        let Layer { before_attention, attention, after_attention, .. } = self.layer;
+        let SavedAttention { x, projected, attended, lse, mapped } = saved;
         let Projected { raw_q, raw_k, q, k, v } = projected;
         // 5. (N, D) -> (N, H d)
-        let dattended = ops.linear_onto_back(&attended, &attention.o, &dm, gradients, pool)?;
+        let last = (&attention.o, after_attention.as_ref());
+        let dattended = self.add_result_backward(&attended, mapped, last, &dm, gradients, pool)?;
         // 4. (N, H d) -> (N, H d), (N, K d), (N, K d)
         let out = [&attended, &dattended];
-        let [dq, dk, dv] = ops.attend_back([&q, &k, &v], out, &lse, at, attention.heads, pool)?;
+        let [mut dq, dk, dv] =
+            ops.attend_back([&q, &k, &v], out, &lse, at, attention.heads, pool)?;
         pool.give([q, k, v, attended, dattended]);
         // 3. (N, H d) -> (N, H d), (N, K d) -> (N, K d)
+        if let Some(scale) = attention.query_scale {
+            ops.scale_queries(&mut dq, scale, at)?;
+        }
         let dq = ops.turn_back(dq, raw_q, &attention.turn_q(rope), at, gradients, pool)?;
         let dk = ops.turn_back(dk, raw_k, &attention.turn_k(rope), at, gradients, pool)?;
         // 2. (N, H d), (N, K d), (N, K d) -> (N, D)
-        let h = ops.norm(&x, before_attention, pool)?;
-        let maps = [(&attention.q, &dq), (&attention.k, &dk), (&attention.v, &dv)];
-        let dh = ops.linear_back(&h, &maps, gradients, pool)?;
+        let before = before_attention.as_ref();
+        let h = self.norm_before(&x, before, pool)?;
+        let dh = self.map_input_backward(&h, &attention.qkv, [&dq, &dk, &dv], gradients, pool)?;
         // 1. (N, D) -> (N, D)
-        let dx = ops.norm_back(&x, before_attention, &dh, Some(dm), gradients, pool)?;
+        let dx = self.norm_before_backward(&x, before, &dh, dm, gradients, pool)?;
         pool.give([dq, dk, dv, h, dh]);
         pool.give_streams([x]);
         Ok(dx)

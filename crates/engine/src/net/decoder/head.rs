@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use maverl_kernels::logprob::cap_logits;
 use maverl_kernels::sample::TokenDraw;
 
 use super::Decoder;
@@ -13,7 +14,11 @@ use crate::net::pool::Pool;
 impl Decoder {
     /// Computes the logits `[M, V]` of hidden states `[M, D]`.
     pub fn logits(&self, hidden: &[f32], pool: &mut Pool) -> Vec<f32> {
-        project(&self.head, hidden, self.precision(), pool)
+        let mut logits = project(&self.head.map, hidden, self.precision(), pool);
+        if let Some(cap) = self.head.softcap {
+            cap_logits(&mut logits, cap);
+        }
+        logits
     }
 }
 
@@ -78,7 +83,7 @@ impl<O: Ops> Decoder<O> {
         inv_temperature: &[f32],
     ) -> Result<(Vec<f32>, Vec<f32>), ModelError> {
         self.check_targets(targets)?;
-        self.ops.logprobs(hidden, self.head.weight(), Targets { ids: targets, inv_temperature })
+        self.ops.logprobs(hidden, &self.head, Targets { ids: targets, inv_temperature })
     }
 
     /// Computes the gradient `[M, D]` of hidden states from a loss of the results of [`Decoder::logprobs`], and adds
@@ -97,7 +102,7 @@ impl<O: Ops> Decoder<O> {
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Result<(), ModelError>,
     ) -> Result<O::Act, ModelError> {
         self.check_targets(of.ids)?;
-        self.ops.loss(hidden, self.head.weight(), of, offsets, loss, gradients)
+        self.ops.loss(hidden, &self.head, of, offsets, loss, gradients)
     }
 
     fn check_targets(&self, targets: &[u32]) -> Result<(), ModelError> {

@@ -38,8 +38,10 @@ pub struct LoraConfig {
 /// A linear map of the base that an adapter corrects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoraTarget {
-    /// As in checkpoints, without `.weight`.
+    /// Name of the module.
     pub name: String,
+    /// Name of its weight in checkpoints of the base.
+    pub weight: String,
     /// Its width on the way in.
     pub input: usize,
     /// Its width on the way out.
@@ -76,10 +78,17 @@ impl LoraConfig {
     }
 
     /// Returns a linear map that is corrected.
-    fn target(&self, name: String, map: &LinearShape, choice: ModuleChoice) -> LoraTarget {
+    fn target(
+        &self,
+        base: &HfConfig,
+        name: String,
+        map: &LinearShape,
+        choice: ModuleChoice,
+    ) -> LoraTarget {
+        let weight = base.names.weight_of_module(&name);
         let rank = choice.rank.unwrap_or(self.rank);
         let scale = self.scale_of(rank, choice.alpha.unwrap_or(self.alpha));
-        LoraTarget { name, input: map.input, output: map.output, rank, scale }
+        LoraTarget { name, weight, input: map.input, output: map.output, rank, scale }
     }
 
     /// The linear maps of a base that are corrected, in the order of its layers.
@@ -104,7 +113,7 @@ impl LoraConfig {
         })?;
         let chosen = all.into_iter().zip(choices).filter(|(_, choice)| choice.corrected);
         let targets: Vec<LoraTarget> =
-            chosen.map(|((name, map), choice)| self.target(name, map, choice)).collect();
+            chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
         if targets.is_empty() {
             return Err(ModelError::no_match(format!(
                 "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \

@@ -62,8 +62,8 @@ pub struct Targets<'a> {
 pub struct HeadTurn<'a, O: Memory> {
     /// Number of heads.
     pub heads: usize,
-    /// Norm of each head, if there is one.
+    /// Norm, if there is one: of each head, or of all heads together, by its width.
     pub norm: Option<&'a Norm<O>>,
-    /// Angles of the positions.
-    pub rope: &'a O::Rope,
+    /// Angles of the positions, if they have an effect.
+    pub rope: Option<&'a O::Rope>,
 }

@@ -12,7 +12,7 @@ use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 use super::{Done, Ops};
 use crate::files::HfConfig;
 use crate::net::Model;
-use crate::net::linear::Linear;
+use crate::net::linear::OutputHead;
 use crate::net::pool::Pool;
 
 /// Blocks of keys and values, by numbers from 0.
@@ -137,7 +137,7 @@ pub trait Backend: Ops<Kv: KvCache> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         pool: &mut Pool<Self>,
     ) -> Done<Vec<f32>>;
 
@@ -150,7 +150,7 @@ pub trait Backend: Ops<Kv: KvCache> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         of: &mut [C],
         pool: &mut Pool<Self>,
     ) -> Done<()>;
@@ -170,7 +170,7 @@ pub trait Backend: Ops<Kv: KvCache> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         draws: &[TokenDraw],
         pool: &mut Pool<Self>,
     ) -> Done<Self::Drawn>;

@@ -2,6 +2,7 @@
 
 mod backend;
 mod linear;
+mod parts;
 mod placed;
 
 use std::ops::Range;
@@ -17,9 +18,10 @@ pub(crate) use linear::project;
 pub use placed::Placed;
 
 use super::{Cpu, Done, HeadTurn, NewTokens, Ops, Targets};
+use crate::files::hf_config::Frequencies;
 use crate::net::gradients::Gradients;
 use crate::net::kv::KvStore;
-use crate::net::linear::Linear;
+use crate::net::linear::{Linear, OutputHead};
 use crate::net::norm::Norm;
 use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
@@ -33,10 +35,8 @@ const LEAST_ROWS: usize = 8;
 const MANY_ROWS: usize = 32;
 
 impl Ops for Cpu {
-    type Placed<'a> = Placed<'a>;
-
-    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTable> {
-        Ok(RopeTable::new(inv_freq, positions))
+    fn rope(&self, frequencies: &Frequencies, positions: usize) -> Done<RopeTable> {
+        Ok(frequencies.table(positions))
     }
 
     fn place<'a>(&self, rows: Rows<'a>) -> Done<Placed<'a>> {
@@ -104,26 +104,26 @@ impl Ops for Cpu {
 
     fn norm(&self, x: &Vec<f32>, norm: &Norm, pool: &mut Pool) -> Done<Vec<f32>> {
         let mut y = pool.take(x.len());
-        rms_norm(x, &norm.weight.values(), norm.eps, &mut y);
+        norm.with_gains(|gains| rms_norm(x, gains, norm.eps, &mut y));
         Ok(y)
     }
 
     fn norm_back(
         &self,
         x: &Vec<f32>,
-        Norm { weight, eps }: &Norm,
+        norm: &Norm,
         dy: &Vec<f32>,
         onto: Option<Vec<f32>>,
         sums: &mut Gradients<'_>,
         pool: &mut Pool,
     ) -> Done<Vec<f32>> {
-        let dw = sums.of(weight.slot());
+        let dw = sums.of(norm.weight.slot());
         let Some(mut dx) = onto else {
             let mut dx = pool.take(x.len());
-            rms_norm_bwd(x, &weight.values(), *eps, dy, &mut dx, dw);
+            norm.with_gains(|gains| rms_norm_bwd(x, gains, norm.eps, dy, &mut dx, dw));
             return Ok(dx);
         };
-        rms_norm_bwd_add(x, &weight.values(), *eps, dy, &mut dx, dw);
+        norm.with_gains(|gains| rms_norm_bwd_add(x, gains, norm.eps, dy, &mut dx, dw));
         Ok(dx)
     }
 
@@ -180,7 +180,9 @@ impl Ops for Cpu {
             None => (x, None),
             Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
         };
-        apply_rope(&mut x, at.positions, turn.heads, turn.rope);
+        if let Some(rope) = turn.rope {
+            apply_rope(&mut x, at.positions, turn.heads, rope);
+        }
         Ok((x, raw))
     }
 
@@ -193,7 +195,9 @@ impl Ops for Cpu {
         sums: &mut Gradients<'_>,
         pool: &mut Pool,
     ) -> Done<Vec<f32>> {
-        rope_bwd(&mut dx, at.positions, turn.heads, turn.rope);
+        if let Some(rope) = turn.rope {
+            rope_bwd(&mut dx, at.positions, turn.heads, rope);
+        }
         let (Some(raw), Some(norm)) = (raw, turn.norm) else { return Ok(dx) };
         let through = self.norm_back(&raw, norm, &dx, None, sums, pool)?;
         pool.give([raw, dx]);
@@ -273,26 +277,30 @@ impl Ops for Cpu {
     fn logprobs(
         &self,
         hidden: &Vec<f32>,
-        head: &Param,
+        head: &OutputHead,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
         let (mut logp, mut entropy) = (vec![0.0; of.ids.len()], vec![0.0; of.ids.len()]);
-        self.head(hidden, &head.values(), of).logprobs(&mut logp, &mut entropy);
+        let (weight, softcap) = (head.map.weight().values(), head.softcap);
+        LmHead { softcap, ..self.head(hidden, &weight, of) }.logprobs(&mut logp, &mut entropy);
         Ok((logp, entropy))
     }
 
     fn loss(
         &self,
         hidden: &Vec<f32>,
-        head: &Param,
+        head: &OutputHead,
         of: Targets<'_>,
         offsets: &[usize],
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
         sums: &mut Gradients<'_>,
     ) -> Done<Vec<f32>> {
         let mut dhidden = vec![0.0; hidden.len()];
-        let dw = sums.of(head.slot());
-        self.head(hidden, &head.values(), of).loss_gradients(offsets, loss, &mut dhidden, dw)?;
+        let weight = head.map.weight();
+        let dw = sums.of(weight.slot());
+        let (weight, softcap) = (weight.values(), head.softcap);
+        let head = LmHead { softcap, ..self.head(hidden, &weight, of) };
+        head.loss_gradients(offsets, loss, &mut dhidden, dw)?;
         Ok(dhidden)
     }
 }
@@ -300,6 +308,6 @@ impl Ops for Cpu {
 impl Cpu {
     fn head<'a>(self, h: &'a [f32], w: &'a [f32], of: Targets<'a>) -> LmHead<'a> {
         let Targets { ids: targets, inv_temperature } = of;
-        LmHead { h, w, targets, inv_temperature, precision: self.precision }
+        LmHead { h, w, targets, inv_temperature, softcap: None, precision: self.precision }
     }
 }

@@ -17,7 +17,7 @@ use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use maverl_kernels::attention::Heads;
+use maverl_kernels::attention::{Heads, Scores};
 use maverl_kernels::cuda::{
     self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, DeviceElement,
     EmbeddingLayout, Kernels, Machine, Positions, Slice, SliceMut,
@@ -28,6 +28,7 @@ pub use decoding::DecodingPasses;
 pub use memory::Halves;
 
 use super::{Buffer, Done, FROM_HOST};
+use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps};
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::gradients::Gradients;
 use crate::net::values::Param;
@@ -140,7 +141,8 @@ pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
     if q / kv.max(1) > GROUP {
         reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
     }
-    let intermediate = config.layers[0].mlp.gate.output;
+    reasons.extend(unsupported_parts(config).into_iter().map(str::to_owned));
+    let intermediate = config.layers[0].mlp.width;
     for (what, width) in
         [("a hidden size", config.hidden_size), ("an intermediate size", intermediate)]
     {
@@ -149,6 +151,45 @@ pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
         }
     }
     reasons
+}
+
+/// Returns the parts of a model that no device has kernels for.
+fn unsupported_parts(config: &HfConfig) -> Vec<&'static str> {
+    let dim = config.heads().dim;
+    let partial = config.ropes.iter().any(|rope| rope.rotated_dim(dim) != dim);
+    let of_model = [
+        (partial, "heads that are rotated in part"),
+        (config.embed_scale.is_some(), "a factor of embeddings"),
+        (config.head_softcap.is_some(), "a bound of logits"),
+    ];
+    let mut found: Vec<&str> = Vec::new();
+    let parts = config.layers.iter().flat_map(|layer| layer_parts(layer)).chain(of_model);
+    for (_, name) in parts.filter(|(there, _)| *there) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Returns which parts without kernels a layer has.
+fn layer_parts(layer: &LayerShape) -> [(bool, &'static str); 11] {
+    let Attention { heads, qkv, q_norm, k_norm, rope, query_scale, .. } = &layer.attention;
+    let Scores { scale, window, softcap } = heads.scores;
+    let mut norms = layer.stream_norms().chain(q_norm).chain(k_norm);
+    [
+        (window.is_some(), "a window of attention"),
+        (softcap.is_some(), "a bound of scores"),
+        (scale.is_some(), "a scale of scores of its own"),
+        (rope.is_none(), "layers without rotary positions"),
+        (query_scale.is_some(), "queries scaled by positions"),
+        (norms.any(|norm| norm.gain != Gain::Weight), "norms of `1 + w`"),
+        (q_norm.is_some_and(|norm| norm.width != heads.dim), "norms of all heads together"),
+        (layer.before_attention.is_none(), "layers without a norm before them"),
+        (layer.after_attention.is_some(), "norms after attention and MLP"),
+        (layer.mlp.activation != Activation::Silu, "GELU"),
+        (matches!(qkv, Maps::Fused(..)), "fused maps"),
+    ]
 }
 
 /// Returns an error if no device runs models of this shape.

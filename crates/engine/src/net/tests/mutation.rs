@@ -45,6 +45,9 @@ const PIECES: &[&str] = &[
     "\"llama3\"",
     "\"qwen3\"",
     "\"sliding_attention\"",
+    "\"yarn\"",
+    "\"longrope\"",
+    "\"gemma3\"",
     "[[[[[[[[[[[[[[[[",
 ];
 

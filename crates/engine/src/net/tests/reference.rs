@@ -10,7 +10,7 @@ const GRADIENTS: f64 = 1e-3;
 const STEPS: f64 = 1e-4;
 
 /// Returns the rows of one side without padding, and without the positions of the padding.
-fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
+pub(super) fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
     let rows = rows(reference, side);
     let packed = pack(&rows);
     let (positions, mask) = (
@@ -25,7 +25,7 @@ fn stripped(reference: &Reference, side: &str) -> (Vec<Vec<u32>>, PackedRows) {
 
 /// Returns the numbers of the tokens of `[3, T, ..]`, `width` each, without padding, row after row. `T` may end a token
 /// early; a row's last token then has no number.
-fn unpadded(reference: &Reference, name: &str, width: usize) -> Vec<f32> {
+pub(super) fn unpadded(reference: &Reference, name: &str, width: usize) -> Vec<f32> {
     let side = name.split('.').next().unwrap();
     let mask = reference.ints(&format!("{side}.attention_mask"));
     let (values, tokens) = (reference.floats(name), reference.shape(name)[1]);
@@ -88,7 +88,7 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
 
 /// Computes the loss of the reference, the mean negative log-prob of the unmasked targets, and the gradient of each
 /// parameter.
-fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
+pub(super) fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
     let (rows, packed) = stripped(reference, "right");
     let (mask, width) = (reference.floats("loss_mask"), 31);
     let total = mask.iter().sum::<f32>();
@@ -108,18 +108,18 @@ fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
     (loss, gradients_of(model, &packed, &targets, &dlogp))
 }
 
-fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(super) fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
 /// Returns the norm of the difference, relative to the norm.
-fn apart(found: &[f32], expected: &[f32]) -> f64 {
+pub(super) fn apart(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let wide = |(a, b): (&f32, &f32)| f64::from(*a) - f64::from(*b);
     norm(found.iter().zip(expected).map(wide)) / norm(expected.iter().map(|x| f64::from(*x)))
 }
 
-fn scalar(reference: &Reference, name: &str) -> f64 {
+pub(super) fn scalar(reference: &Reference, name: &str) -> f64 {
     reference.doubles(name)[0]
 }
 
@@ -206,7 +206,7 @@ fn five_steps_of_adamw_equal_the_reference() {
 }
 
 /// Returns the index of the largest number, and its log-prob.
-fn best(logits: &[f32]) -> (u32, f32) {
+pub(super) fn best(logits: &[f32]) -> (u32, f32) {
     let (at, most) = logits
         .iter()
         .enumerate()

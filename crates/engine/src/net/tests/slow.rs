@@ -66,7 +66,7 @@ impl<'m> Slow<'m> {
     /// Applies rotary position embedding to a head `[T, d]`.
     fn rotate(&self, x: &Matrix) -> Matrix {
         let (tokens, half) = (x.rows(), x.columns() / 2);
-        let inverse = self.config.rope.inv_freq(2 * half);
+        let inverse = self.config.ropes[0].frequencies(2 * half).inv_freq;
         let angles =
             (0..tokens).flat_map(|t| inverse.iter().map(move |f| t as f64 * f64::from(*f)));
         let (cos, sin): (Vec<f64>, Vec<f64>) =

@@ -7,8 +7,12 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::*;
-use crate::files::hf_config::{EMBEDDING, HEAD};
 use crate::net::lora::{Patterns, linear_names};
+
+/// Name of the embedding.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+/// Name of the output head.
+const HEAD: &str = "lm_head.weight";
 
 type Stored = (Dtype, Vec<usize>, Vec<u8>);
 

@@ -12,6 +12,7 @@ use crate::runtime::{Sampling, Step, Watch};
 mod ahead;
 #[cfg(feature = "cuda")]
 mod device;
+mod families;
 mod grammar;
 
 type Steps = tokio::sync::mpsc::UnboundedReceiver<Step>;

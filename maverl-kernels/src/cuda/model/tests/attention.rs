@@ -72,7 +72,7 @@ impl Case {
     /// Result and gradients in f64. `round` is applied to the terms that the kernels round to bf16: weights relative to the
     /// largest of the tiles of 64 keys so far, weights, and derivatives by scores.
     fn in_f64(&self, dout: &[u16], round: fn(f64) -> f64) -> [Vec<f64>; 4] {
-        let Heads { q: hq, kv, dim } = self.heads;
+        let Heads { q: hq, kv, dim, .. } = self.heads;
         let [q, k, v, dout] = [&self.q[..], &self.k, &self.v, dout].map(wide);
         let [mut out, mut dq] = [0; 2].map(|_| vec![0.0; q.len()]);
         let [mut dk, mut dv] = [0; 2].map(|_| vec![0.0; k.len()]);
@@ -114,7 +114,7 @@ impl Case {
 }
 
 fn heads(q: usize, kv: usize, dim: usize) -> Heads {
-    Heads { q, kv, dim }
+    Heads::new(q, kv, dim)
 }
 
 fn cases() -> Vec<Case> {
@@ -165,7 +165,7 @@ pub(super) fn attention_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(
 
 /// Attention of one row in calls that end at the given tokens, from blocks in another order.
 fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec<u16> {
-    let Heads { q: hq, kv, dim } = case.heads;
+    let Heads { q: hq, kv, dim, .. } = case.heads;
     let count = case.tokens().div_ceil(16);
     let blocks: Vec<u32> = (0..count).map(|i| ((i * 7 + 3) % 211) as u32).collect();
     let shape = KvShape { layers: 2, heads: kv, dim };

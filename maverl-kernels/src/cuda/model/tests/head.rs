@@ -53,7 +53,7 @@ pub(super) fn a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chun
     }
     let (h, w) = (from_bf16(&h), from_bf16(&w));
     let (inv_temperature, precision) = (&inverses[..], Precision::F32);
-    let cpu = LmHead { h: &h, w: &w, targets: &targets, inv_temperature, precision };
+    let cpu = LmHead { h: &h, w: &w, targets: &targets, inv_temperature, softcap: None, precision };
     let [mut want_logp, mut want_entropy] = [0; 2].map(|_| vec![0.0; n]);
     cpu.logprobs(&mut want_logp, &mut want_entropy);
     let (mut want_dh, mut want_dw) = (vec![0.0; n * d], vec![0.25; vocab * d]);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use maverl_kernels::embedding;
+use maverl_kernels::logprob::cap_logits;
 use maverl_kernels::sample::{
     BadLogits, Sampled, SamplingFilter, TokenDraw, sample_token, uniform_number,
 };
@@ -11,7 +12,7 @@ use rayon::prelude::*;
 use super::project;
 use crate::files::HfConfig;
 use crate::net::kv::KvStore;
-use crate::net::linear::Linear;
+use crate::net::linear::OutputHead;
 use crate::net::model::Model;
 use crate::net::ops::{Backend, Cpu, Done, KvCache, TokenChoice};
 use crate::net::pool::Pool;
@@ -88,13 +89,16 @@ impl Backend for Cpu {
         &self,
         hidden: &Vec<f32>,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead,
         pool: &mut Pool,
     ) -> Done<Vec<f32>> {
-        let width = head.dims().1;
+        let width = head.map.dims().1;
         let mut picked = pool.take(rows.len() * width);
         embedding::gather_rows(hidden, rows, width, &mut picked);
-        let logits = project(head, &picked, self.precision, pool);
+        let mut logits = project(&head.map, &picked, self.precision, pool);
+        if let Some(cap) = head.softcap {
+            cap_logits(&mut logits, cap);
+        }
         pool.give([picked]);
         Ok(logits)
     }
@@ -103,12 +107,12 @@ impl Backend for Cpu {
         &self,
         hidden: &Vec<f32>,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead,
         of: &mut [C],
         pool: &mut Pool,
     ) -> Done<()> {
         let logits = self.logits(hidden, rows, head, pool)?;
-        let vocab = head.dims().0;
+        let vocab = head.map.dims().0;
         let ready = of.par_iter_mut().filter_map(|choice| Some((choice.row()?, choice)));
         ready.try_for_each(|(row, choice)| choice.choose(&logits[row * vocab..][..vocab]))?;
         pool.give([logits]);
@@ -119,12 +123,12 @@ impl Backend for Cpu {
         &self,
         hidden: &Vec<f32>,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead,
         draws: &[TokenDraw],
         pool: &mut Pool,
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         let logits = self.logits(hidden, rows, head, pool)?;
-        let rows = logits.par_chunks_exact(head.dims().0).zip(draws);
+        let rows = logits.par_chunks_exact(head.map.dims().0).zip(draws);
         let drawn = rows.map(|(logits, draw)| sample_unfiltered(logits, draw)).collect();
         pool.give([logits]);
         Ok(drawn)

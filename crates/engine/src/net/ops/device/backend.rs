@@ -10,7 +10,7 @@ use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 use super::{Device, DeviceNumbers, Runner, machine_error};
 use crate::files::HfConfig;
 use crate::net::Model;
-use crate::net::linear::Linear;
+use crate::net::linear::OutputHead;
 use crate::net::ops::{Backend, Buffer, Done, KvCache, TokenChoice};
 use crate::net::pool::Pool;
 
@@ -137,7 +137,7 @@ impl<M: Runner> Backend for Device<M> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         _: &mut Pool<Self>,
     ) -> Done<Vec<f32>> {
         let logits = self.head_logits(hidden, rows, head)?;
@@ -148,7 +148,7 @@ impl<M: Runner> Backend for Device<M> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         of: &mut [C],
         _: &mut Pool<Self>,
     ) -> Done<()> {
@@ -158,7 +158,7 @@ impl<M: Runner> Backend for Device<M> {
         ready.sort_by_key(|(_, draw, _)| draw.is_some());
         let order: Vec<u32> = ready.iter().map(|(row, ..)| rows[*row]).collect();
         let logits = self.head_logits(hidden, &order, head)?;
-        let vocab = head.dims().0;
+        let vocab = head.map.dims().0;
         let whole = ready.iter().filter(|(_, draw, _)| draw.is_none()).count();
         let read = self.kernels.read_front(&logits, whole * vocab).map_err(machine_error)?;
         for ((.., choice), logits) in ready.iter_mut().zip(read.chunks_exact(vocab)) {
@@ -184,7 +184,7 @@ impl<M: Runner> Backend for Device<M> {
         &self,
         hidden: &Self::Act,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
         draws: &[TokenDraw],
         _: &mut Pool<Self>,
     ) -> Done<SampledTokens<M>> {
@@ -203,12 +203,12 @@ impl<M: Runner> Device<M> {
         &self,
         hidden: &DeviceNumbers<M, u16>,
         rows: &[u32],
-        head: &Linear<Self>,
+        head: &OutputHead<Self>,
     ) -> Done<DeviceArray<M, f32>> {
-        let (vocab, width) = head.dims();
+        let (vocab, width) = head.map.dims();
         let picked = self.pick(hidden, width, rows)?;
         let mut logits = self.kernels.new_array(rows.len() * vocab).map_err(machine_error)?;
-        self.map(head, picked.read()?, Destination::F32(logits.slice_mut()))?;
+        self.map(&head.map, picked.read()?, Destination::F32(logits.slice_mut()))?;
         Ok(logits)
     }
 }

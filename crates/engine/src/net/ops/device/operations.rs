@@ -4,16 +4,17 @@ use std::ops::Range;
 
 use maverl_kernels::attention::Heads;
 use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
-use maverl_kernels::rope::RopeTable;
 
 use super::{
     DecodingPasses, Device, DeviceKv, DevicePlaced, DeviceTokens, Runner, Seen, empty,
-    machine_error, sum, with_weight,
+    machine_error, misused_error, sum, with_weight,
 };
+use crate::files::ModelError;
+use crate::files::hf_config::Frequencies;
 use crate::net::gradients::Gradients;
-use crate::net::linear::Linear;
+use crate::net::linear::{Linear, OutputHead};
 use crate::net::norm::Norm;
-use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, Targets};
+use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, PartOps, Targets};
 use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
 use crate::net::values::Param;
@@ -21,12 +22,13 @@ use crate::net::values::Param;
 /// Largest number of logits that are held at once.
 const LOGITS: usize = 1 << 24;
 
-impl<M: Runner> Ops for Device<M> {
+impl<M: Runner> PartOps for Device<M> {
     type Placed<'a> = DevicePlaced<'a, M>;
+}
 
-    fn rope(&self, inv_freq: &[f32], positions: usize) -> Done<RopeTables<M>> {
-        let table = RopeTable::new(inv_freq, positions);
-        self.kernels.rope_tables(&table, positions).map_err(machine_error)
+impl<M: Runner> Ops for Device<M> {
+    fn rope(&self, frequencies: &Frequencies, positions: usize) -> Done<RopeTables<M>> {
+        self.kernels.rope_tables(&frequencies.table(positions), positions).map_err(machine_error)
     }
 
     fn place<'a>(&self, rows: Rows<'a>) -> Done<DevicePlaced<'a, M>> {
@@ -109,7 +111,7 @@ impl<M: Runner> Ops for Device<M> {
     fn norm(
         &self,
         x: &Self::Stream,
-        Norm { weight, eps }: &Norm<Self>,
+        Norm { weight, eps, .. }: &Norm<Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let mut y = self.take(x.len())?;
@@ -121,7 +123,7 @@ impl<M: Runner> Ops for Device<M> {
     fn norm_back(
         &self,
         x: &Self::Stream,
-        Norm { weight, eps }: &Norm<Self>,
+        Norm { weight, eps, .. }: &Norm<Self>,
         dy: &Self::Act,
         onto: Option<Self::Stream>,
         sums: &mut Gradients<'_, Self>,
@@ -207,8 +209,8 @@ impl<M: Runner> Ops for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<(Self::Act, Option<Self::Act>)> {
         let HeadTurn { heads, norm, rope } = *turn;
-        let positions = &at.tokens().positions;
-        let Some(Norm { weight, eps }) = norm else {
+        let (positions, rope) = (&at.tokens().positions, rope.ok_or_else(without_rope)?);
+        let Some(Norm { weight, eps, .. }) = norm else {
             let to = x.write()?;
             self.kernels
                 .apply_rope(to, heads, positions, rope, None, None)
@@ -234,10 +236,10 @@ impl<M: Runner> Ops for Device<M> {
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
         let HeadTurn { heads, norm, rope } = *turn;
-        let positions = &at.tokens().positions;
+        let (positions, rope) = (&at.tokens().positions, rope.ok_or_else(without_rope)?);
         let to = dx.write()?;
         match (norm, &raw) {
-            (Some(Norm { weight, eps }), Some(raw)) => {
+            (Some(Norm { weight, eps, .. }), Some(raw)) => {
                 let (raw, dw) = (raw.read()?, sum(sums, weight)?);
                 with_weight(weight, |w| {
                     let norm = Some((HeadNorm { w, eps: *eps }, raw));
@@ -343,9 +345,10 @@ impl<M: Runner> Ops for Device<M> {
     fn logprobs(
         &self,
         hidden: &Self::Act,
-        head: &Param<Self>,
+        head: &OutputHead<Self>,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
+        let head = head.map.weight();
         let (h, rows_at_once) = (hidden.read()?, rows_at_once(head));
         with_weight(head, |w| {
             let input = input(h, w, of, rows_at_once);
@@ -358,12 +361,13 @@ impl<M: Runner> Ops for Device<M> {
     fn loss(
         &self,
         hidden: &Self::Act,
-        head: &Param<Self>,
+        head: &OutputHead<Self>,
         of: Targets<'_>,
         offsets: &[usize],
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<Self::Act> {
+        let head = head.map.weight();
         let mut dhidden = self.take(hidden.len())?;
         let (h, to, dw) = (hidden.read()?, dhidden.write()?, sum(sums, head)?);
         let rows_at_once = rows_at_once(head);
@@ -373,6 +377,10 @@ impl<M: Runner> Ops for Device<M> {
         })?;
         Ok(dhidden)
     }
+}
+
+fn without_rope() -> ModelError {
+    misused_error("a layer without rotary positions")
 }
 
 /// Returns the number of rows of which logits are held at once.

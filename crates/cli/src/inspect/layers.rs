@@ -1,0 +1,33 @@
+//! Layers of a model, and tensors that its decoder does not read.
+
+use maverl::files::HfConfig;
+use safetensors::tensor::Metadata;
+use serde::Serialize;
+
+use super::numbers;
+
+/// Layers that are equal.
+#[derive(Debug, Serialize)]
+pub(super) struct LayerKind {
+    /// Indices of the layers.
+    layers: Vec<usize>,
+    /// Parts of each.
+    parts: String,
+}
+
+impl LayerKind {
+    pub(super) fn new((layers, parts): (Vec<usize>, String)) -> Self {
+        Self { layers, parts }
+    }
+
+    pub(super) fn text(&self) -> String {
+        format!("{} x {}", self.layers.len(), self.parts)
+    }
+}
+
+/// Returns the number of values that a model's decoder does not read.
+pub(super) fn skipped_tensors(config: &HfConfig, headers: &[Metadata]) -> u64 {
+    let tensors = headers.iter().flat_map(|header| header.tensors());
+    let skipped = tensors.filter(|(name, _)| config.skips(name));
+    numbers(skipped.map(|(name, info)| (name, info.shape.clone())))
+}

@@ -1,0 +1,71 @@
+//! Descriptions of layers, for `maverl inspect`.
+
+use std::sync::Arc;
+
+use crate::files::HfConfig;
+use crate::files::hf_config::{Rope, Scaling};
+use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps, Mlp, NormShape};
+
+impl HfConfig {
+    /// Describes each kind of layer, with the indices of its layers.
+    pub fn layer_kinds(&self) -> Vec<(Vec<usize>, String)> {
+        let mut kinds: Vec<(&Arc<LayerShape>, Vec<usize>)> = Vec::new();
+        for (index, layer) in self.layers.iter().enumerate() {
+            match kinds.iter_mut().find(|(kind, _)| *kind == layer) {
+                Some((_, layers)) => layers.push(index),
+                None => kinds.push((layer, vec![index])),
+            }
+        }
+        let kinds = kinds.into_iter();
+        kinds.map(|(layer, layers)| (layers, self.describe_layer(layer))).collect()
+    }
+
+    fn describe_layer(&self, layer: &LayerShape) -> String {
+        let Attention { heads, qkv, q_norm, rope, query_scale, .. } = &layer.attention;
+        let scores = heads.scores;
+        let window = scores.window.map_or("full attention".to_owned(), |w| format!("window {w}"));
+        let rope = rope.map_or("no rope".to_owned(), |rope| describe_rope(&self.ropes[rope]));
+        let heads_of = format!("heads {}/{} of {}", heads.q, heads.kv, heads.dim);
+        let optional = [
+            scores.scale.map(|scale| format!("scores times {scale}")),
+            scores.softcap.map(|cap| format!("scores within {cap}")),
+            q_norm.map(|norm| {
+                let of = if norm.width == heads.dim { "each head" } else { "all heads" };
+                format!("q/k norm of {of}")
+            }),
+            query_scale.map(|scale| format!("queries scaled from {}", scale.original)),
+            matches!(qkv, Maps::Fused(..)).then(|| "fused maps".to_owned()),
+        ];
+        let Mlp { activation, width, .. } = layer.mlp;
+        let mlp = match activation {
+            Activation::Silu => format!("SwiGLU {width}"),
+            Activation::Gelu => format!("GeGLU {width}"),
+        };
+        let parts = [window, rope, heads_of].into_iter().chain(optional.into_iter().flatten());
+        parts.chain([describe_norms(layer), mlp]).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn describe_norms(layer: &LayerShape) -> String {
+    let place = match (&layer.before_attention, &layer.after_attention) {
+        (Some(_), Some(_)) => "norms before and after",
+        (Some(_), None) => "norms before",
+        (None, Some(_)) => "norms after",
+        (None, None) => "no norms",
+    };
+    let plus = |norm: &NormShape| norm.gain == Gain::OnePlus;
+    if layer.stream_norms().any(plus) { format!("{place} (1 + w)") } else { place.to_owned() }
+}
+
+fn describe_rope(rope: &Rope) -> String {
+    let kind = match &rope.scaling {
+        Scaling::None => String::new(),
+        Scaling::Linear(factor) => format!(" linear {factor}"),
+        Scaling::Llama3(llama3) => format!(" llama3 {}", llama3.factor),
+        Scaling::Yarn(yarn) => format!(" yarn {}", yarn.factor),
+        Scaling::Long(long) if long.long => " longrope, long factors".to_owned(),
+        Scaling::Long(_) => " longrope, short factors".to_owned(),
+    };
+    let part = (rope.partial < 1.0).then(|| format!(" of {} of a head", rope.partial));
+    format!("rope {}{kind}{}", rope.theta, part.unwrap_or_default())
+}

@@ -1,0 +1,227 @@
+//! Configurations of further families.
+
+use super::*;
+
+/// Returns the configuration of a model in the fixtures.
+fn of(name: &str) -> Value {
+    let path = fixture("families").join(name).join("config.json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Returns the window of each layer, and whether it has rotary positions.
+fn layers(config: &Value) -> Vec<(Option<u32>, bool)> {
+    let layers = parse(config).unwrap().layers.into_iter();
+    let of = |layer: Arc<LayerShape>| {
+        let attention = &layer.attention;
+        (attention.heads.scores.window.map(|window| window.get()), attention.rope.is_some())
+    };
+    layers.map(of).collect()
+}
+
+#[test]
+fn windows_are_those_of_layer_types_or_of_the_family_s_pattern() {
+    let windows =
+        |config: &Value| layers(config).into_iter().map(|(window, _)| window).collect::<Vec<_>>();
+    let mistral = |changes: Value| windows(&with(&of("mistral"), &changes));
+    assert_eq!(mistral(json!({})), [None, None]);
+    assert_eq!(mistral(json!({"sliding_window": 7})), [Some(7); 2]);
+    let mut missing = of("mistral");
+    missing.as_object_mut().unwrap().shift_remove("sliding_window");
+    assert_eq!(windows(&missing), [Some(4096); 2]);
+    let listed =
+        json!({"sliding_window": 7, "layer_types": ["sliding_attention", "full_attention"]});
+    assert_eq!(mistral(listed), [Some(7), None]);
+    let gemma = |key: &str, every: u64| {
+        let mut config =
+            with(&of("gemma3_text"), &json!({"layer_types": null, "num_hidden_layers": 7}));
+        config[key] = every.into();
+        windows(&config)
+    };
+    let [near, all] = [Some(7), None];
+    assert_eq!(gemma("sliding_window_pattern", 3), [near, near, all, near, near, all, near]);
+    assert_eq!(gemma("_sliding_window_pattern", 3), [near, near, near, near, near, all, near]);
+    let qwen = json!({"use_sliding_window": true, "max_window_layers": 22, "sliding_window": 9});
+    let qwen = windows(&with(&qwen2(), &qwen));
+    assert_eq!((qwen.iter().filter(|window| window.is_some()).count(), qwen[22]), (2, Some(9)));
+    let null = json!({"layer_types": ["sliding_attention", "full_attention"]});
+    let refused = refused(&with(&of("mistral"), &null));
+    assert!(
+        refused.contains("`layer_types` has \"sliding_attention\", and `sliding_window` is null"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_one_in_no_rope_layers_is_a_layer_with_positions() {
+    let roped = |changes: Value| {
+        layers(&with(&of("smollm3"), &changes))
+            .into_iter()
+            .map(|(_, roped)| roped)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(roped(json!({})), [true, true, true, false]);
+    assert_eq!(roped(json!({"no_rope_layers": [0, 1, 1, 1]})), [false, true, true, true]);
+    assert_eq!(
+        roped(json!({"no_rope_layers": null, "no_rope_layer_interval": 2})),
+        [true, false, true, false]
+    );
+    let refused = refused(&with(&of("smollm3"), &json!({"no_rope_layers": [1, 2, 1, 1]})));
+    assert!(
+        refused.contains("`no_rope_layers` must be a list of 0 and 1, one for each of 4 layers")
+    );
+}
+
+#[test]
+fn the_configuration_within_text_config_is_read_and_the_outer_head_counts() {
+    let nested = of("gemma3");
+    let config = parse(&nested).unwrap();
+    assert_eq!((config.model_type, config.tie_word_embeddings), ("gemma3_text", true));
+    assert_eq!(config.tensors()[0].0, "language_model.model.embed_tokens.weight");
+    let untied = parse(&with(&nested, &json!({"tie_word_embeddings": false}))).unwrap();
+    assert!(!untied.tie_word_embeddings);
+    assert_eq!(untied.tensors().last().unwrap().0, "language_model.lm_head.weight");
+    let mut unnamed = nested.clone();
+    unnamed["text_config"].as_object_mut().unwrap().shift_remove("model_type");
+    assert_eq!(parse(&unnamed).unwrap(), config);
+    let other = refused(&with(&nested, &json!({"model_type": "qwen2_5_vl"})));
+    assert!(other.contains("`model_type` is \"qwen2_5_vl\"; supported: \"gemma2\""), "{other}");
+    let packed = refused(&with(&nested, &json!({"quantization_config": {"bits": 4}})));
+    assert!(packed.contains("`quantization_config` is an object"), "{packed}");
+}
+
+#[test]
+fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
+    let both_ways =
+        refused(&with(&of("gemma3_text"), &json!({"use_bidirectional_attention": true})));
+    assert!(both_ways.contains("`use_bidirectional_attention` is true; only attention to earlier"));
+    let silu = refused(&with(&of("gemma2"), &json!({"hidden_activation": "silu"})));
+    assert!(
+        silu.contains("`hidden_activation` is \"silu\"; supported: \"gelu_pytorch_tanh\""),
+        "{silu}"
+    );
+    let flat = json!({"rope_parameters": {"rope_type": "linear", "factor": 2.0}});
+    let flat = refused(&with(&of("olmo3"), &flat));
+    assert!(flat.contains("supported: objects `full_attention` and `sliding_attention`"), "{flat}");
+    let half = refused(&with(&of("mistral"), &json!({"partial_rotary_factor": 0.5})));
+    assert!(half.contains("`partial_rotary_factor` is 0.5; supported: 1"), "{half}");
+    for (name, changes, warning) in [
+        ("gemma3_text", json!({"attn_logit_softcapping": 3.0}), "`attn_logit_softcapping` (3.0)"),
+        ("mistral", json!({"no_rope_layers": [1, 0]}), "`no_rope_layers` (a list)"),
+        ("phi3", json!({"resid_pdrop": 0.1}), "`resid_pdrop` is 0.1, and there is no dropout"),
+        ("smollm3", json!({"final_logit_softcapping": 30.0}), "`final_logit_softcapping` (30.0)"),
+        (
+            "olmo3",
+            json!({"rope_parameters": null, "rope_theta": 1000.0}),
+            "`rope_theta` is 1000: transformers 5",
+        ),
+        (
+            "mistral",
+            json!({"architectures": ["LlamaForCausalLM"]}),
+            "`architectures` (LlamaForCausalLM)",
+        ),
+        ("phi3", json!({}), "sequences have at most 64 of 256 tokens"),
+    ] {
+        let found = parse(&with(&of(name), &changes)).unwrap().warning().unwrap();
+        assert!(found.contains(warning), "{name}: {found}");
+    }
+    for name in [
+        "mistral",
+        "ministral",
+        "ministral3",
+        "smollm3",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        "olmo3",
+    ] {
+        assert_eq!(parse(&of(name)).unwrap().warning(), None, "{name}");
+    }
+}
+
+#[test]
+fn every_key_of_a_configuration_changes_the_model_or_is_refused_or_is_known_to_have_no_effect() {
+    const INERT: [&str; 26] = [
+        "_sliding_window_pattern",
+        "architectures",
+        "attention_dropout",
+        "attn_logit_softcapping",
+        "boi_token_index",
+        "bos_token_id",
+        "dtype",
+        "embd_pdrop",
+        "eoi_token_index",
+        "eos_token_id",
+        "image_token_index",
+        "initializer_range",
+        "max_position_embeddings",
+        "mm_tokens_per_image",
+        "no_rope_layer_interval",
+        "pad_token_id",
+        "resid_pdrop",
+        "transformers_version",
+        "use_cache",
+        "use_bidirectional_attention",
+        "vision_config",
+        "use_sliding_window",
+        "sliding_window",
+        "layer_types",
+        "original_max_position_embeddings",
+        "rope_parameters",
+    ];
+    for name in
+        ["mistral", "ministral", "ministral3", "smollm3", "gemma2", "gemma3_text", "olmo3", "phi3"]
+    {
+        let base = of(name);
+        let model = parse(&base).unwrap();
+        for (key, value) in base.as_object().unwrap() {
+            let other = match value {
+                Value::Bool(flag) => json!(!flag),
+                Value::Number(number) => json!(number.as_f64().unwrap() * 2.0),
+                Value::String(text) => json!(format!("{text}x")),
+                Value::Null | Value::Array(_) | Value::Object(_) => json!("other"),
+            };
+            let mut changed = base.clone();
+            changed[key] = match other.as_f64() {
+                Some(number) if value.is_u64() => json!(number as u64),
+                _ => other,
+            };
+            let same = parse(&changed).is_ok_and(|config| {
+                let shape =
+                    |c: &HfConfig| (c.layers.clone(), c.tensors(), c.frequencies(), c.head_softcap);
+                shape(&config) == shape(&model)
+            });
+            assert!(!same || INERT.contains(&key.as_str()), "{name}: `{key}` has no effect");
+        }
+    }
+}
+
+#[test]
+fn factors_of_yarn_and_longrope_are_those_of_their_papers() {
+    let rope = |rope: Value| {
+        parse(&with(&qwen3(), &json!({ "rope_scaling": rope }))).unwrap().ropes.remove(0)
+    };
+    let yarn = rope(
+        json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}),
+    );
+    let found = yarn.frequencies(128);
+    let plain = Rope::plain(1e6).frequencies(128);
+    assert!((found.factor - 1.138_629_4).abs() < 1e-6, "{}", found.factor);
+    assert_eq!(found.inv_freq[0], plain.inv_freq[0]);
+    assert_eq!(found.inv_freq[63], plain.inv_freq[63] / 4.0);
+    let ratio: Vec<f32> = found.inv_freq.iter().zip(&plain.inv_freq).map(|(a, b)| b / a).collect();
+    assert!(ratio.is_sorted(), "{ratio:?}");
+    let given =
+        json!({"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5, "truncate": false});
+    assert_eq!(rope(given).frequencies(128).factor, 1.5);
+    let phi = parse(&of("phi3")).unwrap();
+    let [short, long] =
+        [phi.clone(), phi.with_long_rope()].map(|config| config.frequencies().remove(0));
+    assert_eq!((short.inv_freq.len(), short.head_dim), (6, 16));
+    assert!((short.factor - (1.0 + 4.0_f32.ln() / 64.0_f32.ln()).sqrt()).abs() < 1e-6);
+    assert_eq!((short.factor, short.inv_freq[0] / long.inv_freq[0]), (long.factor, 1.1));
+    let mut same = of("phi3");
+    same["rope_parameters"]["short_factor"] = same["rope_parameters"]["long_factor"].clone();
+    let same = parse(&same).unwrap();
+    assert_eq!((same.max_position_embeddings, same.warning()), (256, None));
+    assert_eq!(same.frequencies()[0], long);
+}

@@ -1,0 +1,115 @@
+//! Operations of parts that only some families have, on the CPU.
+
+use maverl_kernels::norm::{rms_norm, rms_norm_bwd};
+use maverl_kernels::{elementwise, mlp};
+
+use super::{Cpu, Done, Placed};
+use crate::files::parts::QueryScale;
+use crate::net::gradients::Gradients;
+use crate::net::norm::Norm;
+use crate::net::ops::PartOps;
+use crate::net::pool::Pool;
+
+impl PartOps for Cpu {
+    type Placed<'a> = Placed<'a>;
+
+    fn scale_stream(&self, x: &mut Vec<f32>, factor: f32) -> Done<()> {
+        elementwise::scale_numbers(x, factor);
+        Ok(())
+    }
+
+    fn copy_stream(&self, x: &Vec<f32>, pool: &mut Pool) -> Done<Vec<f32>> {
+        Ok(pool.copy(x))
+    }
+
+    fn add_to_stream(&self, mut onto: Vec<f32>, dx: &Vec<f32>) -> Done<Vec<f32>> {
+        elementwise::add_numbers(&mut onto, dx);
+        Ok(onto)
+    }
+
+    fn norm_onto(
+        &self,
+        onto: &Vec<f32>,
+        x: &Vec<f32>,
+        norm: &Norm,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut y = pool.take(x.len());
+        norm.with_gains(|gains| rms_norm(x, gains, norm.eps, &mut y));
+        elementwise::add_numbers(&mut y, onto);
+        Ok(y)
+    }
+
+    fn norm_onto_back(
+        &self,
+        x: &Vec<f32>,
+        norm: &Norm,
+        dy: &Vec<f32>,
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let (mut dx, dw) = (pool.take(x.len()), sums.of(norm.weight.slot()));
+        norm.with_gains(|gains| rms_norm_bwd(x, gains, norm.eps, dy, &mut dx, dw));
+        Ok(dx)
+    }
+
+    fn split_columns<const N: usize>(
+        &self,
+        x: &Vec<f32>,
+        widths: [usize; N],
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; N]> {
+        let all: usize = widths.iter().sum();
+        let mut start = 0;
+        Ok(widths.map(|width| {
+            let mut part = pool.take(x.len() / all * width);
+            elementwise::copy_columns(x, all, start..start + width, &mut part);
+            start += width;
+            part
+        }))
+    }
+
+    fn join_columns<const N: usize>(
+        &self,
+        parts: [&Vec<f32>; N],
+        widths: [usize; N],
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let all: usize = widths.iter().sum();
+        let mut joined = pool.take(parts.iter().map(|part| part.len()).sum());
+        let mut start = 0;
+        for (part, width) in parts.into_iter().zip(widths) {
+            elementwise::write_columns(part, &mut joined, all, start..start + width);
+            start += width;
+        }
+        Ok(joined)
+    }
+
+    fn scale_queries(&self, q: &mut Vec<f32>, scale: QueryScale, at: &Placed<'_>) -> Done<()> {
+        let width = q.len() / at.positions.len().max(1);
+        for (q, &position) in q.chunks_exact_mut(width.max(1)).zip(at.positions) {
+            let whole = (position as f32 / scale.original).floor();
+            let factor = 1.0 + scale.beta * libm::logf(1.0 + whole);
+            q.iter_mut().for_each(|q| *q *= factor);
+        }
+        Ok(())
+    }
+
+    fn geglu(&self, gate: &Vec<f32>, up: &Vec<f32>, pool: &mut Pool) -> Done<Vec<f32>> {
+        let mut act = pool.take(gate.len());
+        mlp::geglu(gate, up, &mut act);
+        Ok(act)
+    }
+
+    fn geglu_back(
+        &self,
+        [gate, up]: [&Vec<f32>; 2],
+        dact: &Vec<f32>,
+        act: Vec<f32>,
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; 2]> {
+        let (mut dgate, mut dup) = (act, pool.take(gate.len()));
+        mlp::geglu_bwd(gate, up, dact, &mut dgate, &mut dup);
+        Ok([dgate, dup])
+    }
+}

@@ -1,0 +1,66 @@
+//! Sums, factors and columns of arrays.
+
+use std::ops::Range;
+
+use crate::par;
+
+/// Adds `x` to `sum`, element by element.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn add_numbers(sum: &mut [f32], x: &[f32]) {
+    assert_eq!(sum.len(), x.len(), "sum: {} numbers and {}", sum.len(), x.len());
+    par::for_each_part(sum, 1, |start, sum| {
+        sum.iter_mut().zip(&x[start..]).for_each(|(sum, x)| *sum += x);
+    });
+}
+
+/// Multiplies each element by a factor.
+pub fn scale_numbers(x: &mut [f32], factor: f32) {
+    par::for_each_part(x, 1, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+}
+
+/// Copies some columns of the rows of `x [n, width]` to `part [n, columns]`.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes.
+pub fn copy_columns(x: &[f32], width: usize, columns: Range<usize>, part: &mut [f32]) {
+    check_columns(x.len(), width, &columns, part.len());
+    let narrow = columns.len();
+    par::for_each_part(part, narrow, |start, part| {
+        let rows = x.chunks_exact(width).skip(start / narrow);
+        for (to, row) in part.chunks_exact_mut(narrow).zip(rows) {
+            to.copy_from_slice(&row[columns.clone()]);
+        }
+    });
+}
+
+/// Copies `part [n, columns]` to some columns of the rows of `x [n, width]`: the reverse of [`copy_columns`].
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes.
+pub fn write_columns(part: &[f32], x: &mut [f32], width: usize, columns: Range<usize>) {
+    check_columns(x.len(), width, &columns, part.len());
+    let narrow = columns.len();
+    par::for_each_part(x, width, |start, x| {
+        let parts = part.chunks_exact(narrow).skip(start / width);
+        for (row, from) in x.chunks_exact_mut(width).zip(parts) {
+            row[columns.clone()].copy_from_slice(from);
+        }
+    });
+}
+
+/// Asserts the shapes of rows and of their columns.
+fn check_columns(len: usize, width: usize, columns: &Range<usize>, part: usize) {
+    let inside = !columns.is_empty() && columns.end <= width && len.is_multiple_of(width);
+    assert!(
+        inside && len / width * columns.len() == part,
+        "columns {columns:?} of {len} elements in rows of {width}: {part}"
+    );
+}
+
+#[cfg(test)]
+mod tests;
