@@ -244,16 +244,6 @@ impl<O: Backend> Trainer<O> {
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }
 
-    /// Computes the current log-probs of the rows' completions, each `[T]`.
-    pub(crate) fn logprobs(
-        &self,
-        model: &Model<O>,
-        rows: &[Row],
-    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-        let rows: Vec<&Row> = rows.iter().collect();
-        self.current_logprobs(model, &rows).map_err(|error| self.failed_update(&error))
-    }
-
     /// Locks the buffers. They are valid even if a thread panicked with the lock.
     fn pool(&self) -> MutexGuard<'_, Pool<O>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)

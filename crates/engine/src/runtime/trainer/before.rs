@@ -11,6 +11,16 @@ use crate::runtime::packed::PackedRows;
 use crate::runtime::{Batch, Row, RuntimeError};
 
 impl<O: Backend> Trainer<O> {
+    /// Computes the current log-probs of the rows' completions, each `[T]`.
+    pub(crate) fn logprobs(
+        &self,
+        model: &Model<O>,
+        rows: &[Row],
+    ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        let rows: Vec<&Row> = rows.iter().collect();
+        self.current_logprobs(model, &rows).map_err(|error| self.failed_update(&error))
+    }
+
     /// Computes the log-probs of each row's completion under the reference.
     pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
