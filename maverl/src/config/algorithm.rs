@@ -28,7 +28,7 @@ pub struct AlgorithmPlan {
     /// Shaping of a turn's reward by the rewards of earlier rounds.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub shaping: Shaping,
-    /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1.
+    /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1, or below 1 in some steps.
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub whiten: bool,
@@ -179,7 +179,7 @@ pub struct SequencePlan {
     /// HAPPO factor of the policies that this step has already updated: the product of the ratios of all tokens of their
     /// replies (`exact`), or of one ratio per reply, the geometric mean over its tokens (`length`).
     pub factor: HappoFactor,
-    /// Largest distance of the factor from 1; the factor is not clipped unless this is set.
+    /// Largest distance of the factor from 1; no default: the factor is not clipped unless this is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(range = 0.0..=1.0, example = "0.2")]
     pub clip: Option<f64>,

@@ -307,8 +307,8 @@ pub struct RolloutConfig {
     /// or the original ones (`append`).
     #[setting(level = "team")]
     pub history: History,
-    /// Share of unscored episodes above which the run stops; it is checked for each evaluation, and in a step for three
-    /// kinds of episodes separately: those of the first tasks, of their replacements, and greedy ones.
+    /// Share of unscored episodes above which the run stops; it is checked separately for each evaluation, and in a step for
+    /// the tasks first drawn, the tasks that `resample` drew instead, and greedy episodes.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }

@@ -78,7 +78,7 @@ pub struct RewardServerConfig {
 #[settings(level = "team")]
 pub struct RewardVerifierConfig {
     /// Directory that `maverl export --verifier` wrote; `stage:NAME` is the verifier of the earlier stage `NAME.toml` of a file of
-    /// stages.
+    /// stages (docs/src/supervised.md).
     #[setting(default = "verifier")]
     pub path: String,
     /// Unit that gets a value: each turn, or the answer of the episode.

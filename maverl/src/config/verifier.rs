@@ -19,7 +19,7 @@ pub struct VerifierPlan {
     #[setting(default = HeadKind::Reward)]
     pub head: HeadKind,
     /// Unit of the loss: the last token of a row, which has the score (`last`), every token of the reply (`span`), a pair
-    /// of a right and a wrong reply (`pairs`), or each step of an episode (`steps`).
+    /// of a right and a wrong reply (`pairs`), or each reply of an episode (`steps`).
     pub loss: VerifierLoss,
     /// Targets: right or wrong (`hard`), or the recorded score as a probability (`soft`).
     pub labels: VerifierLabels,
