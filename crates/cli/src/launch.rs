@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use maverl::config::source::config_stem;
+use maverl::config::source::{ShippedName, config_stem};
+use maverl::output;
 use maverl::train::quote_word;
 use toml::{Table as Toml, Value};
 
@@ -230,8 +231,9 @@ impl<'a> Job<'a> {
             ));
         }
         let words = self.train_words().into_iter().chain([self.out.clone()]);
-        for word in words.filter(|word| word.contains(char::is_control)) {
-            problems.push(format!("{word:?} has a character that controls a terminal"));
+        for word in words.filter(|word| output::visible(word) != *word || word.contains('\u{fffd}'))
+        {
+            problems.push(format!("{word:?} has a character that is not shown; give another path"));
         }
     }
 
@@ -276,16 +278,26 @@ impl<'a> Job<'a> {
 
     /// Returns the arguments of `maverl train` that begin the run.
     fn train_words(&self) -> Vec<String> {
-        let out = ["--out".to_owned(), self.out.clone()];
-        self.args.config.words().into_iter().chain(out).collect()
+        let mut words = self.args.config.words();
+        words.extend(["--out".to_owned(), self.out.clone()]);
+        if self.args.system == System::Mpijob {
+            words.extend(["--set".to_owned(), "dist.transport=\"mpi\"".to_owned()]);
+        }
+        words
+    }
+
+    /// Quotes a word for the shell of the job. Kubernetes replaces `$(NAME)`, and `$$` by `$`.
+    fn quoted(&self, word: &str) -> String {
+        let word = quote_word(word);
+        if self.args.system.has_pods() { word.replace('$', "$$") } else { word }
     }
 
     /// Returns the values of the template's fields. A line with a field that has none is left out.
     fn values(&self) -> Vec<(&'static str, Option<String>)> {
         let LaunchArgs { system, nodes, gpus, time, partition, gpu, image, volume, .. } = self.args;
         let each = self.ranks_per_node;
-        let train: Vec<String> = self.train_words().iter().map(|word| quote_word(word)).collect();
-        let (train, out) = (train.join(" "), quote_word(&self.out));
+        let train: Vec<String> = self.train_words().iter().map(|word| self.quoted(word)).collect();
+        let (train, out) = (train.join(" "), self.quoted(&self.out));
         // The command that began stages resumes them.
         let resume = if self.has_stages { train.clone() } else { format!("--resume {out}") };
         let gpus_given = Some(gpus).filter(|gpus| **gpus > 0);
@@ -317,6 +329,13 @@ impl<'a> Job<'a> {
 
 /// Reads the configuration, or those of its stages. Returns true if there are stages.
 fn read_configs(args: &ConfigArgs, path: &Path) -> Result<(Vec<(PathBuf, Toml)>, bool), Failure> {
+    if let Some(shipped) = ShippedName::parse(path).and_then(|name| name.find()) {
+        let stages = shipped.stages();
+        if !stages.is_empty() {
+            let stages = stages.iter().map(|stage| (path.to_owned(), stage.table()));
+            return Ok((stages.collect(), true));
+        }
+    }
     let sources = args.sources(None);
     let merged = sources.merged_file().and_then(|text| text.parse::<Toml>().ok());
     let stages = merged.as_ref().and_then(|config| config.get("stages")?.as_array());
@@ -379,16 +398,16 @@ fn program_name() -> String {
 
 /// Fills the fields `{{NAME}}` of a template. Lines with a field without a value are left out.
 fn fill_template(template: &str, values: &[(&'static str, Option<String>)]) -> String {
-    let mut text = String::new();
-    for line in template.lines() {
-        let mut fields = values.iter().map(|(name, value)| (format!("{{{{{name}}}}}"), value));
-        let filled = fields.try_fold(line.to_owned(), |line, (field, value)| match value {
-            Some(value) => Some(line.replace(&field, value)),
-            None => (!line.contains(&field)).then_some(line),
-        });
-        text.extend(filled.map(|line| line + "\n"));
-    }
-    text
+    let lines = template.lines().filter_map(|line| fill_line(line, values));
+    lines.map(|line| line + "\n").collect()
+}
+
+/// Fills the fields of a line; `None` if one has no value. What is filled in is not read again.
+fn fill_line(line: &str, values: &[(&'static str, Option<String>)]) -> Option<String> {
+    let Some((before, rest)) = line.split_once("{{") else { return Some(line.to_owned()) };
+    let (name, after) = rest.split_once("}}")?;
+    let (_, value) = values.iter().find(|(known, _)| *known == name)?;
+    Some(format!("{before}{}{}", value.as_ref()?, fill_line(after, values)?))
 }
 
 #[cfg(test)]

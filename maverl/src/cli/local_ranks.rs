@@ -1,13 +1,13 @@
 //! The ranks of this machine as processes that `maverl train --ranks-per-node` starts.
 //!
 //! Each has the arguments of this process. A signal to this process goes to all of them. After the first that fails, the others
-//! end by themselves, with its name; those that do not are ended.
+//! end by themselves, with its name; those that do not are ended. Ranks stop in order if this process is killed.
 
 use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::process::{ChildStdin, Command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -18,6 +18,8 @@ use crate::train::{Launch, Machine, Signals};
 
 /// The option that starts them. They do not get it.
 const OPTION: &str = "--ranks-per-node";
+/// Variable of a rank whose standard input ends with the process that started it.
+const STARTER: &str = "MAVERL_STARTED_BY";
 /// Time that ranks have to end by themselves after the first that failed, and again after they were asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit code of a rank that was asked to stop, and has stopped.
@@ -32,6 +34,21 @@ pub(super) fn train(count: usize, launch: Option<&Launch>) -> Result<ExitCode, F
         let mut ranks = LocalRanks::start(&machine, count)?;
         Ok(ExitCode::from(ranks.wait(&mut signals).await))
     })
+}
+
+/// Lets a rank that another process started stop in order when that process ends, however it ends: the pipe of its standard input
+/// ends too. The death signal of Linux may come more than once.
+pub(super) fn stop_with_starter() {
+    if std::env::var_os(STARTER).is_some() {
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            #[cfg(unix)]
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::TERM,
+            );
+        });
+    }
 }
 
 /// Returns the arguments of this process without the option.
@@ -54,22 +71,26 @@ struct LocalRanks {
     waiting: JoinSet<(usize, std::io::Result<ExitStatus>)>,
     /// Rank and process.
     processes: Vec<(usize, u32)>,
+    /// Standard inputs, which end with this process.
+    inputs: Vec<ChildStdin>,
 }
 
 impl LocalRanks {
     fn start(machine: &Machine, count: usize) -> Result<Self, Failure> {
         let (program, arguments) = (std::env::current_exe()?, rank_arguments(std::env::args_os()));
-        let mut ranks = Self { waiting: JoinSet::new(), processes: Vec::new() };
+        let mut ranks = Self { waiting: JoinSet::new(), processes: Vec::new(), inputs: Vec::new() };
         for local in 0..count {
             let mut command = Command::new(&program);
             command.args(&arguments).envs(machine.variables(local, count));
-            command.stdin(Stdio::null()).kill_on_drop(true);
+            command.env(STARTER, "1");
+            command.stdin(Stdio::piped()).kill_on_drop(true);
             // A terminal's signals reach this process alone, which passes each on once.
             #[cfg(unix)]
             command.process_group(0);
             let mut child = command.spawn()?;
             let rank = machine.first_rank(count) + local;
             ranks.processes.extend(child.id().map(|id| (rank, id)));
+            ranks.inputs.extend(child.stdin.take());
             ranks.waiting.spawn(async move { (rank, child.wait().await) });
         }
         Ok(ranks)

@@ -40,6 +40,7 @@ pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCo
     if let Some(count) = args.ranks_per_node.filter(|count| count.get() > 1) {
         return local_ranks::train(count.get(), launch.as_ref());
     }
+    local_ranks::stop_with_starter();
     train_rank(args, given, launch.clone()).map_err(|Failure(message)| match launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
         None => Failure(message),

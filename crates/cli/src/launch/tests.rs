@@ -89,12 +89,30 @@ fn every_reason_why_a_job_could_not_train_is_named_at_once() {
             &["model: `../models/qwen` is not below `/data`"],
         ),
         ("slurm example:single --time 1;2", &["expected letters, digits"]),
+        ("slurm example:single --out runs/a\u{200c}b", &["is not shown"]),
     ] {
         let said = printed(words).unwrap_err();
         for part in expected {
             assert!(said.contains(part), "{words}: {said}");
         }
     }
+}
+
+#[test]
+fn words_mean_themselves_to_shells_and_to_kubernetes() {
+    let words = "--volume data --out runs/$(HOME)/{{resume}}";
+    let pods = printed(&format!("jobset example:single {words}")).unwrap();
+    assert!(pods.contains("--out 'runs/$$(HOME)/{{resume}}'; fi"), "{pods}");
+    let machines = printed(&format!("skypilot example:single {words}")).unwrap();
+    assert!(machines.contains("--out 'runs/$(HOME)/{{resume}}'; fi"), "{machines}");
+    assert!(machines.contains("name: \"single\""), "{machines}");
+}
+
+#[test]
+fn stages_are_resumed_by_the_command_that_began_them() {
+    let job = printed("mpijob example:verifier/stages --ranks 2 --volume data").unwrap();
+    let begin = "set -- example:verifier/stages --out runs/stages --set 'dist.transport=\"mpi\"'";
+    assert_eq!(job.matches(begin).count(), 2, "{job}");
 }
 
 #[test]

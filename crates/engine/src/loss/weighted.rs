@@ -155,4 +155,9 @@ impl Surrogate for ReinforceOptions {
     fn loss(&self, token: &PolicyToken) -> Clipped {
         reinforce(token)
     }
+
+    /// It has no ratio: one of the reply would only scale the loss.
+    fn needs_token_ratio(&self) -> bool {
+        true
+    }
 }

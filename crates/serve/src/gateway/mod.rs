@@ -33,7 +33,7 @@ pub use options::{Confine, Mode, OnCrash, ProgramOptions, Structure, WorkDirecto
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -142,7 +142,9 @@ impl Gateway {
             return sources;
         }
         // A directory that cannot be read fails where it is copied.
-        for path in directory::files_below(&base.join(&options.files)).unwrap_or_default() {
+        let files = Path::new(&options.files).components();
+        let files: PathBuf = files.filter(|part| *part != Component::CurDir).collect();
+        for path in directory::files_below(&base.join(files)).unwrap_or_default() {
             let name = path.strip_prefix(base).unwrap_or(&path).display().to_string();
             if !sources.contains(&name) {
                 sources.push(name);

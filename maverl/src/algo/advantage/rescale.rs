@@ -1,6 +1,6 @@
 //! Baselines and scales of groups beside the mean and the deviation.
 
-use maverl_kernels::advantage::Moments;
+use maverl_kernels::advantage::{Moments, ROUNDING};
 
 use crate::credit::Rewarded;
 
@@ -56,7 +56,7 @@ impl Rescale {
         }
         if self.normalize_mean {
             for (advantage, group) in advantages.iter_mut().zip(rows()) {
-                *advantage = if group.mean > 0.0 { *advantage / group.mean } else { 0.0 };
+                *advantage = if has_mean(group) { *advantage / group.mean } else { 0.0 };
             }
         }
         if self.compensate_flat {
@@ -69,6 +69,11 @@ impl Rescale {
         }
         terms
     }
+}
+
+/// Returns true if the mean of a group is above 0 by more than rounding: rewards of both signs may cancel.
+fn has_mean(group: &Moments) -> bool {
+    group.mean > ROUNDING * group.std().max(1.0)
 }
 
 /// Returns the mean of each group in which a unit counts with its tokens; without spread, the mean.

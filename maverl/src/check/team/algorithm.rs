@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::losses::check_losses;
 use crate::config::source::{Problems, path};
-use crate::config::{AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, Trunk, UpdateOrder};
+use crate::config::{
+    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, TruncatedReply, Trunk, UpdateOrder,
+};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
 /// Reports combinations that cannot work.
@@ -25,6 +27,7 @@ pub(crate) fn check_algorithm(
     }
     sequence(algorithm, seats, problems);
     check_losses(algorithm, seats, problems);
+    skipped_replies(algorithm, seats, problems);
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
     {
@@ -112,6 +115,20 @@ fn cycle(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<
         let message = format!("`algorithm.train_cycle` is {cycle}, and {why}");
         problems.conflict(&path(["algorithm", "train_cycle"]), message, help.to_owned());
     }
+}
+
+/// Critics on the trunks of their policies are updated with them, in every minibatch.
+fn skipped_replies(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    let shared = algorithm.critic.as_ref().is_some_and(|critic| critic.trunk == Trunk::Shared);
+    let skips = |seat: &&SeatPlan| seat.trained && seat.loss.truncated == TruncatedReply::Skip;
+    let Some(seat) = seats.iter().find(skips).filter(|_| shared) else { return };
+    let message = format!(
+        "truncated replies of `{}` are not trained on, and a critic on the policy's trunk is updated with every row",
+        seat.seat
+    );
+    let help =
+        "set `algorithm.advantage.trunk = \"own\"` or `\"lora\"`, or `truncated = \"train\"`";
+    problems.conflict(&path(["algorithm", "loss", "truncated"]), message, help.to_owned());
 }
 
 /// Policies learn in a sequence within each step.

@@ -4,7 +4,7 @@ use crate::config::source::{Problems, path};
 use crate::config::{
     AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupPlan, Ratio, TruncateOptions,
 };
-use crate::loss::LossUnit;
+use crate::loss::{CorrectionMeasure, LossUnit};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 use crate::settings::Tagged;
 
@@ -80,7 +80,9 @@ fn corrections(corrections: &[Correction]) -> Option<(&'static str, &'static str
     }
     corrections.iter().find_map(|correction| match correction {
         Correction::Truncate(truncate) => truncation(truncate),
-        Correction::Mask(mask) if mask.low > mask.high => {
+        Correction::Mask(mask)
+            if mask.measure == CorrectionMeasure::Ratio && mask.low > mask.high =>
+        {
             Some(("has a `low` above its `high`", "no ratio is within such bounds"))
         }
         _ => None,

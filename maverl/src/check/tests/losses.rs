@@ -89,11 +89,29 @@ fn corrections_that_exclude_each_other_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_mask_by_a_divergence_has_no_lower_bound() {
+    for measure in ["k2", "k3"] {
+        let mask = format!("{{ kind = \"mask\", measure = \"{measure}\", high = 0.01 }}");
+        plan_of(&text(&format!("[algorithm.loss]\ncorrection = {mask}")));
+    }
+}
+
+#[test]
+fn a_critic_on_the_trunk_of_a_policy_needs_every_row() {
+    let ippo = "[algorithm]\nname = \"ippo\"\nloss.truncated = \"skip\"\nadvantage.trunk = ";
+    refused(&format!("{ippo}\"shared\""), "truncated replies of");
+    plan_of(&text(&format!("{ippo}\"own\"")));
+}
+
+#[test]
 fn surrogates_of_replies_need_their_ratio_and_their_aggregation() {
-    for name in ["gmpo", "vespo", "dppo"] {
+    for name in ["gmpo", "vespo", "dppo", "gpg"] {
         refused(
             &format!("[algorithm]\nname = \"{name}\"\nloss.ratio = \"sequence\""),
-            &format!("the surrogate \"{name}\" and a ratio of the reply"),
+            &format!(
+                "the surrogate \"{}\" and a ratio of the reply",
+                name.replace("gpg", "reinforce")
+            ),
         );
     }
     refused(

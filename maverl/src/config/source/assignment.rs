@@ -32,6 +32,7 @@ const RESERVED: &[&str] = &[
     "MAVERL_RUNS",
     "MAVERL_SIMD",
     "MAVERL_SITE_PACKAGES",
+    "MAVERL_STARTED_BY",
     "MAVERL_STEP",
     "MAVERL_TEST_DATA",
     "MAVERL_TEST_PYTHON",

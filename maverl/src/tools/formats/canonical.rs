@@ -26,21 +26,23 @@ impl ReplyFormat {
         }
         let mut text = String::with_capacity(reply.len());
         if self.calls == CallFormat::Harmony {
-            push_channels(reply, &mut text);
-            return Cow::Owned(text);
+            let called = push_channels(reply, &mut text);
+            return Cow::Owned(if called { text } else { without_call(text) });
         }
         let answer = self.push_thoughts(reply, prompt, &mut text);
         if self.calls.is_json() {
             text.push_str(answer);
             return Cow::Owned(text);
         }
+        let mut called = false;
         for segment in split_calls(answer, self.calls, tools) {
             match segment.calls.as_slice() {
-                [] => text.push_str(segment.text),
+                [] => push_text(segment.text, &mut text),
                 calls => calls.iter().for_each(|call| push_call(call, &mut text)),
             }
+            called |= !segment.calls.is_empty();
         }
-        Cow::Owned(text)
+        Cow::Owned(if called { text } else { without_call(text) })
     }
 
     /// Adds the thoughts of a reply, and returns its answer.
@@ -64,17 +66,31 @@ impl ReplyFormat {
     }
 }
 
-/// Adds the messages of a reply of gpt-oss.
-fn push_channels(reply: &str, text: &mut String) {
+/// Adds the messages of a reply of gpt-oss. Returns true if one is a call.
+fn push_channels(reply: &str, text: &mut String) -> bool {
+    let mut called = false;
     for part in split_channels(reply) {
+        called |= part.channel != Channel::Thoughts && part.call.is_some();
         match (part.channel, part.call) {
             (Channel::Thoughts, _) => {
                 text.push_str(&format!("<think>\n{}\n</think>\n\n", part.body))
             }
             (_, Some(call)) => push_call(&call, text),
-            (_, None) => text.push_str(part.body),
+            (_, None) => push_text(part.body, text),
         }
     }
+    called
+}
+
+/// Adds text that is no call in the form of the model. A tag of Hermes' form in it, such as one of a page that the model quotes, gets a
+/// blank, so that agents do not read a call.
+fn push_text(part: &str, text: &mut String) {
+    text.push_str(&part.replace("<tool_call>", "<tool_call >"));
+}
+
+/// Returns a reply without calls so that agents read none: a bare object of a name and arguments is named a text.
+fn without_call(text: String) -> String {
+    if super::read(&text).is_empty() { text } else { format!("Text: {text}") }
 }
 
 fn push_call(call: &Result<Call, CallError>, text: &mut String) {

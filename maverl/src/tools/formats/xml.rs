@@ -97,7 +97,8 @@ impl XmlForm {
         find_opening(text, &openings).unwrap_or(text.len())
     }
 
-    /// Reads a call after the start of its tag. Its end may be missing.
+    /// Reads a call after the start of its tag. Its own end may be missing if another call or the end of all follows: at the end of
+    /// the reply, a call was cut.
     fn read_call<'a>(
         &self,
         text: &'a str,
@@ -126,10 +127,7 @@ impl XmlForm {
         if let Some(after) = next.strip_prefix(self.call_end) {
             return Ok((call, after));
         }
-        let ends = next.is_empty()
-            || next.starts_with(self.call)
-            || strip_any(next, self.outer_end).is_some();
-        if ends {
+        if next.starts_with(self.call) || strip_any(next, self.outer_end).is_some() {
             return Ok((call, rest));
         }
         let what = format!("`{name}` has text outside of its parameters: {}", text_start(next));
@@ -183,7 +181,7 @@ fn read_glm_inside<'a>(inside: &'a str, tools: &[Value]) -> Result<(Call, &'a st
         rest = after;
     }
     let next = rest.trim_start();
-    if !is_name(name) || !(next.is_empty() || next.starts_with(close)) {
+    if !is_name(name) || !next.starts_with(close) {
         return Err((format!("it is no name and arguments: {}", text_start(inside)), next));
     }
     let call = Call { name: name.to_owned(), arguments };

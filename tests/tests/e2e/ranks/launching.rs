@@ -132,6 +132,21 @@ fn a_signal_to_the_command_stops_its_ranks_in_order() {
 }
 
 #[test]
+fn ranks_stop_in_order_when_the_command_that_started_them_is_killed() {
+    let lab = lab();
+    let long = [&SET[..], &["steps=100000", "algorithm.max_flat_steps=100000"]].concat();
+    let mut command = lab.command(&train_args("run", &long));
+    command.args(["--ranks-per-node", "2"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let [metrics, summary] =
+        ["metrics.jsonl", "summary.json"].map(|file| lab.path("run").join(file));
+    wait_until("a step", || metrics.metadata().is_ok_and(|file| file.len() > 0));
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+    wait_until("the summary of the stopped run", || summary.exists());
+}
+
+#[test]
 fn a_rank_that_fails_ends_the_command_with_its_error() {
     let lab = lab();
     let mut args = train_args("run", &SET);

@@ -120,9 +120,11 @@ fn two_ropes(
     window_key: Option<&'static str>,
 ) -> Vec<Rope> {
     if keys.value("rope_parameters").is_some() {
-        return keys
+        let ropes = keys
             .read_within(NEW, |keys| by_layer(keys, outside, [theta, window_theta]))
             .unwrap_or_default();
+        check_beside(keys, &ropes, window_key);
+        return ropes;
     }
     let (full, _) = one_rope(keys, outside, theta);
     let local = window_key.map(|key| keys.number(key));
@@ -134,6 +136,26 @@ fn two_ropes(
         ));
     }
     vec![full, Rope::plain(local.flatten().unwrap_or(window_theta))]
+}
+
+/// Reports keys of transformers 4 beside `rope_parameters` for each kind of layer that say something else. `ropes` are those of full
+/// attention and of windows.
+fn check_beside(keys: &mut ConfigReader<'_>, ropes: &[Rope], window_key: Option<&'static str>) {
+    for (key, rope) in [Some("rope_theta"), window_key].into_iter().zip(ropes) {
+        let Some(key) = key else { continue };
+        if let Some(theta) = keys.number(key).filter(|theta| *theta != rope.theta) {
+            keys.problem(format!(
+                "`{key}` is {theta}, and `rope_parameters` has {} for these layers; keep one",
+                rope.theta
+            ));
+        }
+    }
+    if keys.value("rope_scaling").is_some_and(|value| !value.is_null()) {
+        keys.problem(
+            "`rope_scaling` beside `rope_parameters` for each kind of layer: write it in `rope_parameters.full_attention`"
+                .to_owned(),
+        );
+    }
 }
 
 /// Reads the objects of `rope_parameters` for both kinds of layers.

@@ -82,11 +82,18 @@ fn confined_command(
     let readable = options.readable.iter().map(|path| std::path::absolute(base.join(path)));
     let readable: Vec<PathBuf> =
         readable.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    for path in own.into_iter().chain(readable.iter().map(PathBuf::as_path)) {
-        command.arg("--ro-bind").args([path, path]);
-    }
+    // What is mounted later covers what is below it: a path of the user may be below these two.
     command.arg("--bind").arg(directory.work()).arg(WORK);
     command.arg("--bind").arg(directory.home()).arg(HOME);
+    for path in own.into_iter().chain(readable.iter().map(PathBuf::as_path)) {
+        if [WORK, HOME].iter().any(|covered| path == Path::new(covered)) {
+            return Err(format!(
+                "`readable` has `{}`, where the program has a directory of its own",
+                path.display()
+            ));
+        }
+        command.arg("--ro-bind").args([path, path]);
+    }
     // Directories of temporary files outside are not there.
     command.args(["--setenv", "TMPDIR", "/tmp", "--chdir", WORK, "--"]).arg(program);
     Ok(command)

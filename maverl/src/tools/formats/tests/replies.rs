@@ -63,7 +63,6 @@ fn a_reply_may_have_text_thoughts_and_missing_tags() {
         (inner.to_owned(), 1),
         (format!("{tagged}\n{tagged}"), 2),
         (format!("<tool_call>\n{inner}\n{inner}\n</tool_call>"), 2),
-        ("<tool_call><function=f><parameter=x>1</parameter>".to_owned(), 1),
         ("<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</tool_call>".to_owned(), 1),
         (format!("I could {tagged}</think>{tagged}"), 2),
         (format!("<think>I could {tagged}</think>{tagged}"), 1),
@@ -150,6 +149,41 @@ fn a_call_with_a_mistake_is_an_error_in_words_and_the_next_one_is_read() {
         let of_model = ReplyFormat::of_calls(format);
         let read = read(&of_model.canonical_reply(broken, "", &[]));
         assert_eq!(read, found, "{broken}");
+    }
+}
+
+#[test]
+fn a_call_of_tags_that_was_cut_before_its_end_is_none() {
+    let tools = declare(&[("f", json!({"x": {"type": "string"}}))]);
+    for (cut, format) in [
+        ("<tool_call><function=f><parameter=x>1</parameter>", CallFormat::QwenXml),
+        (
+            "<tool_call>\n<function=f>\n<parameter=x>\ndo not write </parameter>",
+            CallFormat::QwenXml,
+        ),
+        ("<tool_call>f", CallFormat::Glm),
+        ("<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n", CallFormat::Glm),
+    ] {
+        let found = calls(cut, format, &tools);
+        assert!(found.iter().all(Result::is_err), "{cut}: {found:?}");
+    }
+}
+
+#[test]
+fn text_of_another_form_is_no_call_for_an_agent() {
+    let page = "The page says <tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call> and no more.";
+    let bare = "{\"name\": \"f\", \"arguments\": {}}";
+    for format in [CallFormat::Mistral, CallFormat::KimiK2, CallFormat::Gemma4] {
+        for text in [page, bare] {
+            let reply = ReplyFormat::of_calls(format).canonical_reply(text, "", &[]).into_owned();
+            assert!(read(&reply).is_empty(), "{format:?}: {reply}");
+        }
+    }
+    let of_harmony = ReplyFormat::of_calls(CallFormat::Harmony);
+    for text in [page, bare] {
+        let message = format!("<|channel|>final<|message|>{text}<|return|>");
+        let reply = of_harmony.canonical_reply(&message, "", &[]).into_owned();
+        assert!(read(&reply).is_empty(), "{reply}");
     }
 }
 

@@ -102,6 +102,14 @@ fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
     let flat = json!({"rope_parameters": {"rope_type": "linear", "factor": 2.0}});
     let flat = refused(&with(&of("olmo3"), &flat));
     assert!(flat.contains("supported: objects `full_attention` and `sliding_attention`"), "{flat}");
+    for beside in [
+        json!({"rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+        json!({"rope_theta": 1234.0}),
+        json!({"rope_local_base_freq": 77.0}),
+    ] {
+        let two = refused(&with(&of("gemma3_text"), &beside));
+        assert!(two.contains("rope_parameters") && two.contains("rope_"), "{two}");
+    }
     let half = refused(&with(&of("mistral"), &json!({"partial_rotary_factor": 0.5})));
     assert!(half.contains("`partial_rotary_factor` is 0.5; supported: 1"), "{half}");
     for (name, changes, warning) in [
