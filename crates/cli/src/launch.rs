@@ -1,5 +1,7 @@
 //! `maverl launch`: files with which clusters start a run, and start it again where it was stopped.
 
+mod template;
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
@@ -11,6 +13,7 @@ use maverl::output;
 use maverl::train::quote_word;
 use toml::{Table as Toml, Value};
 
+use self::template::fill_template;
 use super::shipped::wanted_sources;
 use super::{ConfigArgs, Failure, load_config, number, paths, print};
 
@@ -396,20 +399,5 @@ fn program_name() -> String {
     name.map_or_else(|| "maverl".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Fills the fields `{{NAME}}` of a template. Lines with a field without a value are left out.
-fn fill_template(template: &str, values: &[(&'static str, Option<String>)]) -> String {
-    let lines = template.lines().filter_map(|line| fill_line(line, values));
-    lines.map(|line| line + "\n").collect()
-}
-
-/// Fills the fields of a line; `None` if one has no value. What is filled in is not read again.
-fn fill_line(line: &str, values: &[(&'static str, Option<String>)]) -> Option<String> {
-    let Some((before, rest)) = line.split_once("{{") else { return Some(line.to_owned()) };
-    let (name, after) = rest.split_once("}}")?;
-    let (_, value) = values.iter().find(|(known, _)| *known == name)?;
-    Some(format!("{before}{}{}", value.as_ref()?, fill_line(after, values)?))
-}
-
 #[cfg(test)]
-#[path = "launch/tests.rs"]
 mod tests;
