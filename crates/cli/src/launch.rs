@@ -1,5 +1,6 @@
 //! `maverl launch`: files with which clusters start a run, and start it again where it was stopped.
 
+mod configs;
 mod template;
 
 use std::fmt;
@@ -8,14 +9,15 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use maverl::config::source::{ShippedName, config_stem};
+use maverl::config::source::config_stem;
 use maverl::output;
 use maverl::train::quote_word;
-use toml::{Table as Toml, Value};
+use toml::Table as Toml;
 
+use self::configs::{gpu_key, is_file, read_configs};
 use self::template::fill_template;
 use super::shipped::wanted_sources;
-use super::{ConfigArgs, Failure, load_config, number, paths, print};
+use super::{ConfigArgs, Failure, number, paths, print};
 
 /// Longest name of a job: Kubernetes adds to it, and allows 63 characters.
 const LONGEST_NAME: usize = 40;
@@ -328,56 +330,6 @@ impl<'a> Job<'a> {
             ("resume", Some(resume)),
         ]
     }
-}
-
-/// Reads the configuration, or those of its stages. Returns true if there are stages.
-fn read_configs(args: &ConfigArgs, path: &Path) -> Result<(Vec<(PathBuf, Toml)>, bool), Failure> {
-    if let Some(shipped) = ShippedName::parse(path).and_then(|name| name.find()) {
-        let stages = shipped.stages();
-        if !stages.is_empty() {
-            let stages = stages.iter().map(|stage| (path.to_owned(), stage.table()));
-            return Ok((stages.collect(), true));
-        }
-    }
-    let sources = args.sources(None);
-    let merged = sources.merged_file().and_then(|text| text.parse::<Toml>().ok());
-    let stages = merged.as_ref().and_then(|config| config.get("stages")?.as_array());
-    let Some(stages) = stages else {
-        load_config(&sources)?;
-        return Ok((vec![(path.to_owned(), merged.unwrap_or_default())], false));
-    };
-    let base = path.parent().unwrap_or(Path::new(""));
-    let mut configs = vec![(path.to_owned(), Toml::new())];
-    for stage in stages.iter().filter_map(Value::as_str) {
-        let stage = base.join(stage);
-        let text = std::fs::read_to_string(&stage)
-            .map_err(|error| Failure(format!("{}: {error}", stage.display())))?;
-        let config =
-            text.parse().map_err(|error| Failure(format!("{}: {error}", stage.display())))?;
-        configs.push((stage, config));
-    }
-    Ok((configs, true))
-}
-
-/// Returns the first key of a configuration that names a GPU.
-fn gpu_key(config: &Toml) -> Option<String> {
-    let groups = config.get("worker_groups").and_then(Value::as_table);
-    let named = groups.into_iter().flatten();
-    let mut tables = config
-        .get("runtime")
-        .map(|table| ("runtime".to_owned(), table))
-        .into_iter()
-        .chain(named.map(|(name, table)| (format!("worker_groups.{name}"), table)));
-    tables.find_map(|(name, table)| {
-        let device = table.get("device")?.as_str()?;
-        device.starts_with("cuda").then(|| format!("{name}.device"))
-    })
-}
-
-/// Returns true if a machine reads the source from a path.
-fn is_file(kind: &str, source: &str) -> bool {
-    !matches!(kind, "server" | "program")
-        && !["builtin:", "stage:", "hf:"].iter().any(|scheme| source.starts_with(scheme))
 }
 
 /// Returns the name of a job: small letters, digits and dashes.
