@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::json;
 
-    /// What is done with a number.
+    /// Change of a number.
     #[derive(Debug, Clone, PartialEq, Settings)]
     #[settings(crate = crate)]
     enum Change {

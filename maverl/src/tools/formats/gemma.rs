@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::block::{CallBlock, find_opening, is_name, text_start};
+use super::cursor::{Read, TextCursor};
 use crate::tools::{Call, CallError};
 
 const OPEN: &str = "<|tool_call>";
@@ -15,16 +16,16 @@ const DEPTH: usize = 128;
 
 /// Reads the call at the beginning of a text.
 pub(super) fn read_gemma_calls(text: &str) -> CallBlock {
-    let mut reader = GemmaReader { text, at: OPEN.len() };
+    let mut reader = GemmaReader { cursor: TextCursor { text, at: OPEN.len() } };
     match reader.read_call() {
         Ok(call) => {
-            reader.skip_blanks();
-            reader.accept(CLOSE);
-            CallBlock { calls: vec![Ok(call)], len: reader.at }
+            reader.cursor.skip_blanks();
+            reader.cursor.accept(CLOSE);
+            CallBlock { calls: vec![Ok(call)], len: reader.cursor.at }
         }
         Err(what) => {
-            let rest = &text[reader.at..];
-            let len = reader.at + find_opening(rest, &[OPEN]).unwrap_or(rest.len());
+            let rest = &text[reader.cursor.at..];
+            let len = reader.cursor.at + find_opening(rest, &[OPEN]).unwrap_or(rest.len());
             let shown = text_start(&text[OPEN.len()..len]);
             let calls = vec![Err(CallError::Malformed(format!("{what}: {shown}")))];
             CallBlock { calls, len }
@@ -33,38 +34,20 @@ pub(super) fn read_gemma_calls(text: &str) -> CallBlock {
 }
 
 struct GemmaReader<'a> {
-    text: &'a str,
-    at: usize,
+    cursor: TextCursor<'a>,
 }
 
-/// Result with a problem in words.
-type Read<T> = Result<T, String>;
-
-impl<'a> GemmaReader<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn skip_blanks(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
-    }
-
-    fn accept(&mut self, next: &str) -> bool {
-        let found = self.rest().starts_with(next);
-        self.at += if found { next.len() } else { 0 };
-        found
-    }
-
+impl GemmaReader<'_> {
     fn read_call(&mut self) -> Read<Call> {
-        self.skip_blanks();
-        if !self.accept("call:") {
+        self.cursor.skip_blanks();
+        if !self.cursor.accept("call:") {
             return Err("`call:NAME` is missing".to_owned());
         }
-        let rest = self.rest();
+        let rest = self.cursor.rest();
         let len = rest.find(['{', '<', '\n']).unwrap_or(rest.len());
         let name = rest[..len].trim();
-        self.at += len;
-        if !is_name(name) || !self.rest().starts_with('{') {
+        self.cursor.at += len;
+        if !is_name(name) || !self.cursor.rest().starts_with('{') {
             return Err("`call:NAME{..}` is missing".to_owned());
         }
         let arguments =
@@ -73,11 +56,11 @@ impl<'a> GemmaReader<'a> {
     }
 
     fn read_object(&mut self, depth: usize) -> Read<Map<String, Value>> {
-        self.at += 1;
+        self.cursor.at += 1;
         let mut object = Map::new();
         loop {
-            self.skip_blanks();
-            if self.accept("}") {
+            self.cursor.skip_blanks();
+            if self.cursor.accept("}") {
                 return Ok(object);
             }
             let key = self.read_key()?;
@@ -87,11 +70,11 @@ impl<'a> GemmaReader<'a> {
     }
 
     fn read_items(&mut self, depth: usize) -> Read<Vec<Value>> {
-        self.at += 1;
+        self.cursor.at += 1;
         let mut items = Vec::new();
         loop {
-            self.skip_blanks();
-            if self.accept("]") {
+            self.cursor.skip_blanks();
+            if self.cursor.accept("]") {
                 return Ok(items);
             }
             items.push(self.read_value(depth + 1)?);
@@ -101,8 +84,8 @@ impl<'a> GemmaReader<'a> {
 
     /// Skips a comma, which is missing before the end of a list or an object.
     fn end_item(&mut self, close: char) -> Read<()> {
-        self.skip_blanks();
-        if self.accept(",") || self.rest().starts_with(close) {
+        self.cursor.skip_blanks();
+        if self.cursor.accept(",") || self.cursor.rest().starts_with(close) {
             return Ok(());
         }
         Err(format!("`,` or `{close}` is missing"))
@@ -110,17 +93,17 @@ impl<'a> GemmaReader<'a> {
 
     /// Reads a key, bare or in quotes, and the colon after it.
     fn read_key(&mut self) -> Read<String> {
-        let key = if self.rest().starts_with(QUOTE) {
+        let key = if self.cursor.rest().starts_with(QUOTE) {
             let key = self.read_text()?;
-            self.skip_blanks();
+            self.cursor.skip_blanks();
             key
         } else {
-            let rest = self.rest();
+            let rest = self.cursor.rest();
             let len = rest.find([':', ',', '{', '}', '[', ']', '<']).unwrap_or(rest.len());
-            self.at += len;
+            self.cursor.at += len;
             rest[..len].trim().trim_matches('"').to_owned()
         };
-        if key.is_empty() || !self.accept(":") {
+        if key.is_empty() || !self.cursor.accept(":") {
             return Err("a key or its `:` is missing".to_owned());
         }
         Ok(key)
@@ -130,8 +113,8 @@ impl<'a> GemmaReader<'a> {
         if depth > DEPTH {
             return Err(format!("more than {DEPTH} levels of values"));
         }
-        self.skip_blanks();
-        let rest = self.rest();
+        self.cursor.skip_blanks();
+        let rest = self.cursor.rest();
         match rest.chars().next() {
             Some('{') => self.read_object(depth).map(Value::Object),
             Some('[') => self.read_items(depth).map(Value::Array),
@@ -145,7 +128,7 @@ impl<'a> GemmaReader<'a> {
                     "None" => Some(Value::Null),
                     _ => serde_json::from_str(word).ok(),
                 };
-                self.at += len;
+                self.cursor.at += len;
                 value.ok_or_else(|| format!("{} is no value", text_start(word)))
             }
         }
@@ -153,12 +136,12 @@ impl<'a> GemmaReader<'a> {
 
     /// Reads a text between quotes.
     fn read_text(&mut self) -> Read<String> {
-        let start = self.at + QUOTE.len();
-        let Some(len) = self.text[start..].find(QUOTE) else {
-            self.at = self.text.len();
+        let start = self.cursor.at + QUOTE.len();
+        let Some(len) = self.cursor.text[start..].find(QUOTE) else {
+            self.cursor.at = self.cursor.text.len();
             return Err("a text has no end".to_owned());
         };
-        self.at = start + len + QUOTE.len();
-        Ok(self.text[start..start + len].to_owned())
+        self.cursor.at = start + len + QUOTE.len();
+        Ok(self.cursor.text[start..start + len].to_owned())
     }
 }

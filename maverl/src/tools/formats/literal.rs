@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::block::{CallBlock, find_opening, is_name, text_start};
+use super::cursor::{Read, TextCursor};
 use crate::tools::{Call, CallError};
 
 /// Most levels of nested values, as of JSON.
@@ -18,21 +19,21 @@ const TAGS: [[&str; 2]; 2] =
 pub(super) fn read_python_calls(text: &str) -> CallBlock {
     let tag = TAGS.iter().find(|[open, _]| text.starts_with(open));
     let start = tag.map_or(0, |[open, _]| open.len());
-    let mut reader = LiteralReader { text, at: start };
+    let mut reader = LiteralReader { cursor: TextCursor { text, at: start } };
     if tag.is_none() && !reader.begins_call() {
         return CallBlock { calls: Vec::new(), len: 0 };
     }
     match reader.read_calls() {
         Ok(calls) => {
-            reader.skip_blanks();
-            let _ = tag.is_some_and(|[_, close]| reader.accept(close));
-            CallBlock { calls: calls.into_iter().map(Ok).collect(), len: reader.at }
+            reader.cursor.skip_blanks();
+            let _ = tag.is_some_and(|[_, close]| reader.cursor.accept(close));
+            CallBlock { calls: calls.into_iter().map(Ok).collect(), len: reader.cursor.at }
         }
         Err(what) => {
             let openings = TAGS.map(|[open, _]| open);
-            let rest = &text[reader.at..];
+            let rest = &text[reader.cursor.at..];
             let next = find_opening(rest, &openings).unwrap_or(rest.len());
-            let len = (reader.at + next).max(1);
+            let len = (reader.cursor.at + next).max(1);
             let calls = vec![Err(CallError::Malformed(format!(
                 "{what}: {}",
                 text_start(&text[start..len])
@@ -44,46 +45,27 @@ pub(super) fn read_python_calls(text: &str) -> CallBlock {
 
 /// Returns the value of a Python literal that is the whole text.
 pub(super) fn read_literal(text: &str) -> Option<Value> {
-    let mut reader = LiteralReader { text, at: 0 };
+    let mut reader = LiteralReader { cursor: TextCursor { text, at: 0 } };
     let value = reader.read_value(0).ok()?;
-    reader.skip_blanks();
-    (reader.at == text.len()).then_some(value)
+    reader.cursor.skip_blanks();
+    (reader.cursor.at == text.len()).then_some(value)
 }
 
 /// Reader of Python's literals.
 struct LiteralReader<'a> {
-    text: &'a str,
-    at: usize,
+    cursor: TextCursor<'a>,
 }
 
-/// Result with a problem in words.
-type Read<T> = Result<T, String>;
-
-impl<'a> LiteralReader<'a> {
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn skip_blanks(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
-    }
-
-    /// Skips a text if it comes next.
-    fn accept(&mut self, next: &str) -> bool {
-        let found = self.rest().starts_with(next);
-        self.at += if found { next.len() } else { 0 };
-        found
-    }
-
+impl LiteralReader<'_> {
     /// Skips blanks and a text.
     fn expect(&mut self, next: &str) -> Read<()> {
-        self.skip_blanks();
-        if self.accept(next) { Ok(()) } else { Err(format!("`{next}` is missing")) }
+        self.cursor.skip_blanks();
+        if self.cursor.accept(next) { Ok(()) } else { Err(format!("`{next}` is missing")) }
     }
 
     /// Returns true if a list of calls begins here: `[name(`.
     fn begins_call(&self) -> bool {
-        let Some(inside) = self.rest().strip_prefix('[') else { return false };
+        let Some(inside) = self.cursor.rest().strip_prefix('[') else { return false };
         let inside = inside.trim_start();
         let name = inside.split('(').next().unwrap_or_default();
         name.len() < inside.len() && is_name(name.trim_end())
@@ -93,8 +75,8 @@ impl<'a> LiteralReader<'a> {
         self.expect("[")?;
         let mut calls = Vec::new();
         loop {
-            self.skip_blanks();
-            if self.accept("]") {
+            self.cursor.skip_blanks();
+            if self.cursor.accept("]") {
                 return if calls.is_empty() {
                     Err("the list has no call".to_owned())
                 } else {
@@ -102,8 +84,8 @@ impl<'a> LiteralReader<'a> {
                 };
             }
             calls.push(self.read_call()?);
-            self.skip_blanks();
-            if !self.accept(",") && !self.rest().starts_with(']') {
+            self.cursor.skip_blanks();
+            if !self.cursor.accept(",") && !self.cursor.rest().starts_with(']') {
                 return Err("`,` or `]` is missing after a call".to_owned());
             }
         }
@@ -113,8 +95,8 @@ impl<'a> LiteralReader<'a> {
         let name = self.read_name("(")?;
         let mut arguments = Map::new();
         loop {
-            self.skip_blanks();
-            if self.accept(")") {
+            self.cursor.skip_blanks();
+            if self.cursor.accept(")") {
                 return Ok(Call { name, arguments });
             }
             let key = self.read_name("=");
@@ -122,8 +104,8 @@ impl<'a> LiteralReader<'a> {
             let value =
                 self.read_value(0).map_err(|what| format!("`{key}` of `{name}`: {what}"))?;
             arguments.insert(key, value);
-            self.skip_blanks();
-            if !self.accept(",") && !self.rest().starts_with(')') {
+            self.cursor.skip_blanks();
+            if !self.cursor.accept(",") && !self.cursor.rest().starts_with(')') {
                 return Err(format!("`,` or `)` is missing after `{name}`'s argument"));
             }
         }
@@ -131,12 +113,12 @@ impl<'a> LiteralReader<'a> {
 
     /// Reads a name and the text after it.
     fn read_name(&mut self, end: &str) -> Read<String> {
-        self.skip_blanks();
-        let rest = self.rest();
+        self.cursor.skip_blanks();
+        let rest = self.cursor.rest();
         let len =
             rest.find(|c: char| !(c.is_alphanumeric() || "_.-".contains(c))).unwrap_or(rest.len());
         let name = &rest[..len];
-        self.at += len;
+        self.cursor.at += len;
         if name.is_empty() {
             return Err("the name of a call is missing".to_owned());
         }
@@ -148,8 +130,8 @@ impl<'a> LiteralReader<'a> {
         if depth == DEPTH {
             return Err(format!("more than {DEPTH} levels of values"));
         }
-        self.skip_blanks();
-        match self.rest().chars().next() {
+        self.cursor.skip_blanks();
+        match self.cursor.rest().chars().next() {
             None => Err("the text ends within a value".to_owned()),
             Some(quote @ ('"' | '\'')) => self.read_text(quote).map(Value::String),
             Some('[') => self.read_items('[', "]", depth).map(Value::Array),
@@ -160,37 +142,37 @@ impl<'a> LiteralReader<'a> {
     }
 
     fn read_items(&mut self, open: char, close: &str, depth: usize) -> Read<Vec<Value>> {
-        self.at += open.len_utf8();
+        self.cursor.at += open.len_utf8();
         let mut items = Vec::new();
         loop {
-            self.skip_blanks();
-            if self.accept(close) {
+            self.cursor.skip_blanks();
+            if self.cursor.accept(close) {
                 return Ok(items);
             }
             items.push(self.read_value(depth + 1)?);
-            self.skip_blanks();
-            if !self.accept(",") && !self.rest().starts_with(close) {
+            self.cursor.skip_blanks();
+            if !self.cursor.accept(",") && !self.cursor.rest().starts_with(close) {
                 return Err(format!("`,` or `{close}` is missing in a list"));
             }
         }
     }
 
     fn read_dictionary(&mut self, depth: usize) -> Read<Value> {
-        self.at += 1;
+        self.cursor.at += 1;
         let mut object = Map::new();
         loop {
-            self.skip_blanks();
-            if self.accept("}") {
+            self.cursor.skip_blanks();
+            if self.cursor.accept("}") {
                 return Ok(Value::Object(object));
             }
-            let Some(quote @ ('"' | '\'')) = self.rest().chars().next() else {
+            let Some(quote @ ('"' | '\'')) = self.cursor.rest().chars().next() else {
                 return Err("a key is no text".to_owned());
             };
             let key = self.read_text(quote)?;
             self.expect(":")?;
             object.insert(key, self.read_value(depth + 1)?);
-            self.skip_blanks();
-            if !self.accept(",") && !self.rest().starts_with('}') {
+            self.cursor.skip_blanks();
+            if !self.cursor.accept(",") && !self.cursor.rest().starts_with('}') {
                 return Err("`,` or `}` is missing in a dictionary".to_owned());
             }
         }
@@ -198,7 +180,7 @@ impl<'a> LiteralReader<'a> {
 
     /// Reads a number or a constant.
     fn read_word(&mut self) -> Read<Value> {
-        let rest = self.rest();
+        let rest = self.cursor.rest();
         let len =
             rest.find(|c: char| !(c.is_alphanumeric() || "_.+-".contains(c))).unwrap_or(rest.len());
         let word = &rest[..len];
@@ -211,26 +193,26 @@ impl<'a> LiteralReader<'a> {
                 format!("{shown:?} is no value")
             })?,
         };
-        self.at += len;
+        self.cursor.at += len;
         Ok(value)
     }
 
     /// Reads a text in quotes.
     fn read_text(&mut self, quote: char) -> Read<String> {
-        self.at += 1;
+        self.cursor.at += 1;
         let mut text = String::new();
         loop {
-            let rest = self.rest();
+            let rest = self.cursor.rest();
             let Some(len) = rest.find([quote, '\\']) else {
-                self.at = self.text.len();
+                self.cursor.at = self.cursor.text.len();
                 return Err("a text has no end".to_owned());
             };
             text.push_str(&rest[..len]);
-            self.at += len;
-            if self.accept("\\") {
+            self.cursor.at += len;
+            if self.cursor.accept("\\") {
                 self.read_escape(&mut text)?;
             } else {
-                self.at += 1;
+                self.cursor.at += 1;
                 return Ok(text);
             }
         }
@@ -238,10 +220,10 @@ impl<'a> LiteralReader<'a> {
 
     /// Reads what follows a backslash.
     fn read_escape(&mut self, text: &mut String) -> Read<()> {
-        let Some(escaped) = self.rest().chars().next() else {
+        let Some(escaped) = self.cursor.rest().chars().next() else {
             return Err("a text has no end".to_owned());
         };
-        self.at += escaped.len_utf8();
+        self.cursor.at += escaped.len_utf8();
         match escaped {
             'n' => text.push('\n'),
             't' => text.push('\t'),
@@ -256,7 +238,7 @@ impl<'a> LiteralReader<'a> {
             'u' => {
                 let unit = self.read_digits(4)?;
                 // JSON writes characters beyond the first plane as two units.
-                let paired = (0xD800..0xDC00).contains(&unit) && self.accept("\\u");
+                let paired = (0xD800..0xDC00).contains(&unit) && self.cursor.accept("\\u");
                 let low = if paired { self.read_digits(4)? } else { 0 };
                 let code = match low {
                     0xDC00..0xE000 => 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00),
@@ -276,10 +258,13 @@ impl<'a> LiteralReader<'a> {
     }
 
     fn read_digits(&mut self, digits: usize) -> Read<u32> {
-        let code =
-            self.rest().get(..digits).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
+        let code = self
+            .cursor
+            .rest()
+            .get(..digits)
+            .filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
         let code = code.and_then(|code| u32::from_str_radix(code, 16).ok());
-        self.at += if code.is_some() { digits } else { 0 };
+        self.cursor.at += if code.is_some() { digits } else { 0 };
         code.ok_or_else(|| "a text has a wrong escape".to_owned())
     }
 }

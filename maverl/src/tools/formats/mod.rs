@@ -8,6 +8,7 @@
 mod block;
 mod canonical;
 mod channels;
+mod cursor;
 mod gemma;
 mod json;
 mod literal;

@@ -46,7 +46,7 @@ struct Biases {
     mlp: bool,
 }
 
-/// What differs between the layers of a model.
+/// Attention of a layer, which is all that differs between the layers of a model.
 #[derive(Clone, Copy, PartialEq)]
 struct LayerKind {
     window: Option<NonZeroU32>,

@@ -18,7 +18,7 @@ const NEW: &str = "rope_parameters.";
 /// Key of transformers 4.
 const OLD: &str = "rope_scaling.";
 
-/// What the keys of a rotary embedding are read against.
+/// Sizes of a model that the keys of a rotary embedding depend on.
 #[derive(Clone, Copy)]
 pub(super) struct RopeSizes {
     /// Longest sequence.
@@ -27,7 +27,7 @@ pub(super) struct RopeSizes {
     pub(super) head_dim: usize,
 }
 
-/// What counts outside of a rotary embedding's own object.
+/// Values outside of a rotary embedding's own object.
 #[derive(Clone, Copy)]
 struct Surroundings {
     sizes: RopeSizes,

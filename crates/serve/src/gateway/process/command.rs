@@ -40,7 +40,9 @@ pub(super) fn program_command(
     let mut command = match (options.confine, directory) {
         (Confine::Bwrap, Some(directory)) => {
             home = Some(HOME.into());
-            confined_command(&path, options, base, directory)?
+            let bwrap =
+                find_program(BWRAP, base).ok_or_else(|| format!("there is no `{BWRAP}`"))?;
+            confined_command([&bwrap, &path], options, base, directory)?
         }
         (_, directory) => {
             let mut command = Command::new(path);
@@ -62,15 +64,14 @@ pub(super) fn program_command(
     Ok(command)
 }
 
-/// Returns the command that runs a program under bubblewrap. It sees its directories, programs and libraries of the system,
+/// Returns the command of bubblewrap that runs a program. It sees its directories, programs and libraries of the system,
 /// and what the options name; the network stays.
 fn confined_command(
-    program: &Path,
+    [bwrap, program]: [&Path; 2],
     options: &ProgramOptions,
     base: &Path,
     directory: &EpisodeDirectory,
 ) -> Result<Command, String> {
-    let bwrap = find_program(BWRAP, base).ok_or_else(|| format!("there is no `{BWRAP}`"))?;
     let mut command = Command::new(bwrap);
     command.args(["--die-with-parent", "--new-session"]);
     command.args(["--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
@@ -97,4 +98,31 @@ fn confined_command(
     // Directories of temporary files outside are not there.
     command.args(["--setenv", "TMPDIR", "/tmp", "--chdir", WORK, "--"]).arg(program);
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::gateway::tests::options;
+
+    fn confined(readable: &str) -> Result<Vec<String>, String> {
+        let mut options = options(&["a"]);
+        options.readable = vec![readable.to_owned()];
+        let directory = EpisodeDirectory::create(11, None).unwrap();
+        let programs = ["/usr/bin/bwrap", "/home/me/agent"].map(Path::new);
+        let command = confined_command(programs, &options, Path::new(""), &directory)?;
+        let args = command.as_std().get_args();
+        Ok(args.map(|arg| arg.to_string_lossy().into_owned()).collect())
+    }
+
+    #[test]
+    fn what_a_confined_program_may_read_is_not_covered_by_its_own_directories() {
+        let args = confined("/work/data").unwrap();
+        let place = |path: &str| args.iter().rposition(|arg| arg == path).unwrap();
+        let [own, home] = [WORK, HOME].map(|path| args.iter().position(|arg| arg == path).unwrap());
+        assert!(own < place("/work/data") && home < place("/home/me/agent"), "{args:?}");
+        assert!(confined(HOME).unwrap_err().contains("a directory of its own"));
+    }
 }
