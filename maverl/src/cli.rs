@@ -27,7 +27,7 @@ pub mod usage;
 pub use arguments::{BuiltinConfig, ConfigArgs, RunArgs};
 pub use failure::Failure;
 pub use planning::{load_config, plan_checked, plan_with_warnings};
-pub use process::{block_on, exit};
+pub use process::{block_on, exit, stop_with_starter};
 pub use simulated::Simulated;
 pub use terminal::{print, tell};
 pub use training::train_example;

@@ -14,6 +14,7 @@ mod team;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use maverl::cli::stop_with_starter;
 
 use super::Failure;
 
@@ -47,8 +48,9 @@ pub(super) enum ServeCommand {
     Reward(Box<reward::RewardArgs>),
 }
 
-/// Serves until a signal.
+/// Serves until a signal, or until the process that started this one ends.
 pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
+    stop_with_starter();
     match command {
         ServeCommand::Model(args) => model::serve(args),
         ServeCommand::Team(args) => team::serve(args),

@@ -49,13 +49,16 @@ pub(super) struct ExtractArgs {
     #[arg(value_name = "PART")]
     part: PartName,
     /// The file. Its end is the format: `.csv` (numbers and names, without texts of models), `.jsonl`, `.parquet`;
-    /// `.json` of a trace and of `inspect`.
+    /// `.json` of a trace and of `inspect`. `-` prints JSON lines.
     #[arg(long, value_name = "FILE", value_parser = paths::to_write())]
     out: PathBuf,
     /// Evaluation of `inspect`: `before`, `before-greedy`, `after`, `after-greedy`, or the number of a step that was
     /// validated.
     #[arg(long, value_name = "NAME", value_parser = evaluation, default_value = "after")]
     evaluation: String,
+    /// Steps of `rollouts`, both included; or one step. [default: all]
+    #[arg(long, value_name = "A..B", value_parser = steps)]
+    steps: Option<(u32, u32)>,
 }
 
 /// Part of a run.
@@ -67,6 +70,9 @@ enum PartName {
     Episodes,
     /// A row per turn of training.
     Turns,
+    /// An object per episode of training, as JSON lines: with its turns, their messages, token ids and log-probs. Of a step that
+    /// is being played, the episodes that have ended.
+    Rollouts,
     /// Times of steps and turns, for Perfetto and `chrome://tracing`.
     Trace,
     /// Episodes of an evaluation, as a log for `inspect view`.
@@ -226,15 +232,24 @@ mod enabled {
             PartName::Metrics => ExtractPart::Metrics,
             PartName::Episodes => ExtractPart::Episodes,
             PartName::Turns => ExtractPart::Turns,
+            PartName::Rollouts => ExtractPart::Rollouts { steps: args.steps },
             PartName::Trace => ExtractPart::Trace,
             PartName::Inspect => ExtractPart::Inspect,
         };
+        if args.steps.is_some() && !matches!(part, ExtractPart::Rollouts { .. }) {
+            let say = "`--steps` has an effect on `rollouts` alone; leave it out";
+            return Err(Failure(say.to_owned()));
+        }
         let format = ExtractFormat::from_path(part, &args.out).map_err(Failure)?;
         let rows = pages::extract_part(&args.run, (part, format), &args.evaluation, &args.out);
         let rows = rows.map_err(|error| Failure(error.to_string()))?;
+        if args.out == std::path::Path::new("-") {
+            return Ok(ExitCode::SUCCESS);
+        }
         let unit = match part {
             ExtractPart::Trace => "events",
             ExtractPart::Inspect => "samples",
+            ExtractPart::Rollouts { .. } => "episodes",
             _ => "rows",
         };
         print(&format!("{}: {rows} {unit}", args.out.display()))

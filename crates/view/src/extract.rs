@@ -6,12 +6,14 @@
 mod columns;
 mod error;
 mod inspect;
+mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod rollouts;
 pub(crate) mod show;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use maverl::run_dir::{EpisodeRow, RunDir, SampleRecord, StepSamples, read_rollouts, read_samples};
@@ -20,6 +22,8 @@ use serde_json::{Map, Value, json};
 
 use self::columns::TableColumns;
 pub use self::error::ExtractError;
+use self::error::write_failure;
+use self::lines::JsonLines;
 use crate::report::analyses::trace::trace_events;
 use crate::report::reading::files::RunFiles;
 use crate::report::rows::run::ReportedRun;
@@ -33,6 +37,11 @@ pub enum ExtractPart {
     Episodes,
     /// A row per turn of training.
     Turns,
+    /// An object per episode of training, with all that is recorded of its turns.
+    Rollouts {
+        /// The first step and the last; all steps without them.
+        steps: Option<(u32, u32)>,
+    },
     /// Times of steps and turns, as Chrome trace.
     Trace,
     /// An evaluation, as a log of Inspect.
@@ -53,7 +62,8 @@ pub enum ExtractFormat {
 }
 
 impl ExtractFormat {
-    /// Returns the format of a part by the end of a file's name; `Err` with the ends that there are.
+    /// Returns the format of a part by the end of a file's name; `Err` with the ends that there are. `-`, which is standard output,
+    /// gets JSON lines.
     ///
     /// # Errors
     ///
@@ -62,6 +72,8 @@ impl ExtractFormat {
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         let known: &[(&str, Self)] = match part {
             ExtractPart::Trace | ExtractPart::Inspect => &[("json", Self::Json)],
+            _ if path == Path::new("-") => return Ok(Self::Jsonl),
+            ExtractPart::Rollouts { .. } => &[("jsonl", Self::Jsonl)],
             _ => &[("csv", Self::Csv), ("jsonl", Self::Jsonl), ("parquet", Self::Parquet)],
         };
         let found = known.iter().find(|(name, _)| *name == end).map(|(_, format)| *format);
@@ -95,11 +107,8 @@ pub fn extract_part(
         ExtractPart::Metrics => write_rows(&metric_rows(dir)?, format, out),
         ExtractPart::Episodes => write_rows(&episode_rows(&run)?, format, out),
         ExtractPart::Turns => write_rows(&turn_rows(&run)?, format, out),
+        ExtractPart::Rollouts { steps } => rollouts::write_rollouts(&run, steps, out),
     }
-}
-
-fn write_failure(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
-    |reason| ExtractError::Output { path: out.display().to_string(), reason }
 }
 
 /// Writes rows.
@@ -120,8 +129,7 @@ fn write_rows(
                 .map_err(|e| error(e.to_string()))?;
         }
         ExtractFormat::Jsonl | ExtractFormat::Json => {
-            let mut file = BufWriter::new(create()?);
-            write_lines(rows, &mut file).map_err(|e| error(e.to_string()))?;
+            write_lines(rows, out).map_err(|e| error(e.to_string()))?;
         }
         #[cfg(feature = "parquet")]
         ExtractFormat::Parquet => {
@@ -138,12 +146,12 @@ fn write_rows(
 }
 
 /// Writes a row of JSON on each line.
-fn write_lines(rows: &[Map<String, Value>], file: &mut impl Write) -> std::io::Result<()> {
+fn write_lines(rows: &[Map<String, Value>], out: &Path) -> std::io::Result<()> {
+    let mut lines = JsonLines::open(out)?;
     for row in rows {
-        serde_json::to_writer(&mut *file, row)?;
-        file.write_all(b"\n")?;
+        lines.write_row(row)?;
     }
-    file.flush()
+    lines.finish()
 }
 
 /// Returns the metrics and times of each step; a row has all names.

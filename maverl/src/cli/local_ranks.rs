@@ -12,14 +12,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cli::failure::Failure;
-use crate::cli::process::block_on;
+use crate::cli::process::{STARTER, block_on};
 use crate::cli::terminal::tell;
 use crate::train::{Launch, Machine, Signals};
 
 /// The option that starts them. They do not get it.
 const OPTION: &str = "--ranks-per-node";
-/// Variable of a rank whose standard input ends with the process that started it.
-const STARTER: &str = "MAVERL_STARTED_BY";
 /// Time that ranks have to end by themselves after the first that failed, and again after they were asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit code of a rank that was asked to stop, and has stopped.
@@ -34,21 +32,6 @@ pub(super) fn train(count: usize, launch: Option<&Launch>) -> Result<ExitCode, F
         let mut ranks = LocalRanks::start(&machine, count)?;
         Ok(ExitCode::from(ranks.wait(&mut signals).await))
     })
-}
-
-/// Lets a rank that another process started stop in order when that process ends, however it ends: the pipe of its standard input
-/// ends too. The death signal of Linux may come more than once.
-pub(super) fn stop_with_starter() {
-    if std::env::var_os(STARTER).is_some() {
-        std::thread::spawn(|| {
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-            #[cfg(unix)]
-            let _ = rustix::process::kill_process(
-                rustix::process::getpid(),
-                rustix::process::Signal::TERM,
-            );
-        });
-    }
 }
 
 /// Returns the arguments of this process without the option.

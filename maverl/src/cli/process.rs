@@ -10,6 +10,24 @@ use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
 use crate::train::Interrupt;
 
+/// Variable of a process whose standard input ends with the process that started it.
+pub(super) const STARTER: &str = "MAVERL_STARTED_BY";
+
+/// Lets this process stop in order when the process that started it ends, however that ends: the pipe of its standard input ends
+/// too. Without the variable that says so, nothing happens. The death signal of Linux may come more than once.
+pub fn stop_with_starter() {
+    if std::env::var_os(STARTER).is_some() {
+        std::thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            #[cfg(unix)]
+            let _ = rustix::process::kill_process(
+                rustix::process::getpid(),
+                rustix::process::Signal::TERM,
+            );
+        });
+    }
+}
+
 /// Runs a command, and returns the exit code of the process. Wrong vector instructions (`MAVERL_SIMD`) are an error before
 /// the command starts.
 pub fn exit(command: impl FnOnce() -> Result<ExitCode, Failure>) -> ExitCode {

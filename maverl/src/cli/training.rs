@@ -9,7 +9,7 @@ use crate::cli::arguments::{BuiltinConfig, RunArgs};
 use crate::cli::failure::Failure;
 use crate::cli::local_ranks;
 use crate::cli::paths::of_run;
-use crate::cli::process::{exit, until_signal};
+use crate::cli::process::{exit, stop_with_starter, until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
@@ -37,10 +37,10 @@ pub fn train_example(name: &str, config: &str, base: &Path) -> ExitCode {
 /// `maverl train`, and the `main` of examples.
 pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCode, Failure> {
     let launch = launch()?;
+    stop_with_starter();
     if let Some(count) = args.ranks_per_node.filter(|count| count.get() > 1) {
         return local_ranks::train(count.get(), launch.as_ref());
     }
-    local_ranks::stop_with_starter();
     train_rank(args, given, launch.clone()).map_err(|Failure(message)| match launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
         None => Failure(message),

@@ -21,6 +21,7 @@ mod learners;
 mod metrics;
 mod models;
 mod numbers;
+mod package;
 mod programs;
 mod ranks;
 mod recipes;

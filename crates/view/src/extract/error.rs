@@ -1,5 +1,7 @@
 //! The error of an extraction.
 
+use std::path::Path;
+
 use maverl::run_dir::RunDirError;
 
 /// Error of an extraction.
@@ -26,4 +28,9 @@ pub enum ExtractError {
         /// Reason.
         reason: String,
     },
+}
+
+/// Returns the error of a file that cannot be written, by its reason.
+pub(super) fn write_failure(out: &Path) -> impl Fn(String) -> ExtractError + '_ {
+    |reason| ExtractError::Output { path: out.display().to_string(), reason }
 }

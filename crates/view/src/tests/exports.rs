@@ -5,6 +5,8 @@ use std::io::Read as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use maverl::run_dir::read_rollouts;
+
 use super::browser::Browser;
 use super::*;
 
@@ -149,6 +151,47 @@ fn a_parquet_file_has_the_rows_of_the_json_lines() {
         }
         assert_eq!(count, lines.lines().count());
     }
+}
+
+#[test]
+fn extracted_rollouts_are_the_recorded_episodes_those_of_a_growing_step_too() {
+    let home = tempfile::tempdir().unwrap();
+    drop(run(&home.path().join("a")));
+    let run = RunDir::open(&home.path().join("a")).unwrap();
+    let growing = run.growing_rollouts(4);
+    fs::write(&growing, fs::read(run.rollouts(3)).unwrap()).unwrap();
+    let read = |steps| {
+        let file = extracted(home.path(), ExtractPart::Rollouts { steps }, "r.jsonl");
+        let text = fs::read_to_string(file).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    for (steps, expected) in
+        [(None, &[1, 2, 3, 4][..]), (Some((2, 3)), &[2, 3]), (Some((4, 9)), &[4])]
+    {
+        let rows = read(steps);
+        let wanted = expected.iter().flat_map(|&step| {
+            let of = if step == 4 { 3 } else { step };
+            read_rollouts(&run.rollouts(of))
+                .unwrap()
+                .into_iter()
+                .map(move |episode| (step, episode))
+        });
+        let wanted: Vec<Value> = wanted
+            .map(|(step, episode)| {
+                let text = serde_json::to_string(&episode).unwrap();
+                let mut row: Value = serde_json::from_str(&text).unwrap();
+                row["step"] = json!(step);
+                row
+            })
+            .collect();
+        assert_eq!(rows, wanted, "{steps:?}");
+    }
+    let out = home.path().join("r.jsonl");
+    let part = (ExtractPart::Rollouts { steps: Some((7, 8)) }, ExtractFormat::Jsonl);
+    let missing = extract_part(run.path(), part, "after", &out).unwrap_err().to_string();
+    assert!(missing.contains("has no rollouts: it has not done these steps"), "{missing}");
+    let csv = ExtractFormat::from_path(part.0, Path::new("r.csv")).unwrap_err();
+    assert!(csv.contains("must end with `.jsonl`"), "{csv}");
 }
 
 /// Returns the content of every block of a page.

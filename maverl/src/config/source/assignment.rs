@@ -13,6 +13,7 @@ const DEEPEST: usize = 32;
 
 /// Environment variables that begin like keys and are none.
 const RESERVED: &[&str] = &[
+    "MAVERL_BINARY",
     "MAVERL_BROWSER",
     "MAVERL_EPISODE_URL",
     "MAVERL_FUZZ_CASES",
@@ -34,6 +35,7 @@ const RESERVED: &[&str] = &[
     "MAVERL_SITE_PACKAGES",
     "MAVERL_STARTED_BY",
     "MAVERL_STEP",
+    "MAVERL_TEST_CRDS",
     "MAVERL_TEST_DATA",
     "MAVERL_TEST_PYTHON",
 ];
