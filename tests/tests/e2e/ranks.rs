@@ -1,5 +1,6 @@
 //! Runs of several processes on this machine.
 
+mod judged;
 mod launching;
 mod several;
 mod stopping;

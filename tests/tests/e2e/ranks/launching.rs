@@ -36,7 +36,7 @@ fn write_program(lab: &Lab, name: &str, text: &str) {
 }
 
 /// Returns a search path that begins with programs: `maverl`, and stand-ins for those of clusters.
-fn programs(lab: &Lab) -> String {
+pub(super) fn programs(lab: &Lab) -> String {
     let bin = lab.path("bin");
     std::fs::create_dir_all(&bin).unwrap();
     symlink(env!("CARGO_BIN_EXE_team"), bin.join("maverl")).unwrap();
@@ -47,7 +47,7 @@ fn programs(lab: &Lab) -> String {
 }
 
 /// Returns what `maverl launch` prints.
-fn launch(lab: &Lab, path: &str, args: &str) -> String {
+pub(super) fn launch(lab: &Lab, path: &str, args: &str) -> String {
     let mut command = Command::new("maverl");
     command.arg("launch").args(args.split(' ')).env("PATH", path).current_dir(lab.path(""));
     Ended::of(&command.output().unwrap()).succeeded().stdout
