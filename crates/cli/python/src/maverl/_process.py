@@ -34,6 +34,8 @@ class Process:
         self.is_awaited = is_awaited
         """True if a script that has come to its end waits for the program, as for a run; a server is stopped."""
         self._lines: Deque[str] = collections.deque(maxlen=KEPT_LINES)
+        self._errors: Deque[str] = collections.deque(maxlen=KEPT_LINES)
+        """Lines of standard error, which has the message of an error."""
         self._changed = threading.Condition()
         self._open_outputs = 2
         self._ended_at: Optional[float] = None
@@ -49,22 +51,22 @@ class Process:
             start_new_session=True,
         )
         _running.add(self)
-        for output in (self._child.stdout, self._child.stderr):
+        for output, lines in ((self._child.stdout, self._lines), (self._child.stderr, self._errors)):
             # A daemon, so that it still reads while the exit of this process waits for the program.
-            threading.Thread(target=self._read, args=(output,), name="maverl", daemon=True).start()
+            threading.Thread(target=self._read, args=(output, lines), name="maverl", daemon=True).start()
 
-    def _read(self, output: IO[bytes]) -> None:
+    def _read(self, output: IO[bytes], lines: Deque[str]) -> None:
         """Reads what the program prints until it ends, and shows it."""
         with output:
             for line in output:
-                self._add_line(line.decode("utf-8", "replace").rstrip("\r\n"))
+                self._add_line(line.decode("utf-8", "replace").rstrip("\r\n"), lines)
         with self._changed:
             self._open_outputs -= 1
             self._changed.notify_all()
 
-    def _add_line(self, line: str) -> None:
+    def _add_line(self, line: str, lines: Deque[str]) -> None:
         with self._changed:
-            self._lines.append(line)
+            lines.append(line)
             self._changed.notify_all()
         if not self._quiet:
             self._quiet = not _show_line(line)
@@ -75,7 +77,7 @@ class Process:
         """
         with self._changed:
             while True:
-                for line in self._lines:
+                for line in (*self._lines, *self._errors):
                     if line.startswith(starts):
                         return line
                 if self._is_over():
@@ -123,7 +125,7 @@ class Process:
             return None
         assert code is not None
         with self._changed:
-            return failure("\n".join(self._lines), code)
+            return failure("\n".join(self._errors), code)
 
     def stop(self) -> None:
         """Asks the program to stop in order: a run finishes its step, a server its requests. A second time ends it at once."""
