@@ -1,7 +1,15 @@
 //! Calls at the beginning of a text, and what all readers of calls need.
 
-use super::CallSegment;
 use crate::tools::{Call, CallError};
+
+/// A part of an answer: text, or a call as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallSegment<'a> {
+    /// The part as it is in the answer.
+    pub text: &'a str,
+    /// Its call, or the error of the call; none for text.
+    pub call: Option<Result<Call, CallError>>,
+}
 
 /// A call in a block.
 pub(super) struct BlockCall {

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::CallSegment;
-use super::block::{BlockCall, CallBlock, text_start};
+use super::block::{BlockCall, CallBlock, CallSegment, text_start};
 use super::number::parse_exactly;
 use crate::tools::{Call, CallError};
 

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::tools::{Call, CallError};
+pub use block::CallSegment;
 use block::{CallBlock, find_opening};
 use channels::read_channel_calls;
 use gemma::read_gemma_calls;
@@ -265,15 +266,6 @@ impl CallFormat {
     fn row(self) -> Option<&'static FormatRow> {
         ROWS.iter().find(|row| row.format == self)
     }
-}
-
-/// A part of an answer: text, or a call as it was written.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallSegment<'a> {
-    /// The part as it is in the answer.
-    pub text: &'a str,
-    /// Its call, or the error of the call; none for text.
-    pub call: Option<Result<Call, CallError>>,
 }
 
 /// Divides an answer, a reply without its thoughts, into texts and calls. The texts of all parts, one after the other,

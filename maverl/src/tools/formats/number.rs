@@ -94,15 +94,15 @@ fn integer_value(sign: &str, digits: &str, base: u32) -> Option<Value> {
 
 /// Removes single underscores between digits; `None` if one is elsewhere.
 fn without_underscores(word: &str) -> Option<String> {
-    let bytes = word.as_bytes();
-    let between = |at: usize| {
-        let digit =
-            |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_hexdigit);
-        // Python allows one after the letter of a base, too.
-        let based = at == 2 && bytes[0] == b'0' && b"xXoObB".contains(&bytes[1]);
-        (digit(at.checked_sub(1)) || based) && digit(Some(at + 1))
-    };
-    word.match_indices('_').all(|(at, _)| between(at)).then(|| word.replace('_', ""))
+    let all = word.match_indices('_').all(|(at, _)| is_between_digits(word.as_bytes(), at));
+    all.then(|| word.replace('_', ""))
+}
+
+/// Returns true if a digit is on both sides of a position. On its left may be the letter of a base, too.
+fn is_between_digits(word: &[u8], at: usize) -> bool {
+    let digit = |at: usize| word.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let based = at == 2 && word[0] == b'0' && b"xXoObB".contains(&word[1]);
+    at > 0 && (digit(at - 1) || based) && digit(at + 1)
 }
 
 #[cfg(test)]
