@@ -150,6 +150,7 @@ fn ranks_stop_in_order_when_the_command_that_started_them_is_killed() {
 fn a_rank_that_fails_ends_the_command_with_its_error() {
     let lab = lab();
     // A directory that is no run.
+    std::fs::create_dir(lab.path("run")).unwrap();
     lab.write("run/notes.txt", "mine");
     let mut args = train_args("run", &SET);
     args.extend(["--ranks-per-node", "2"]);

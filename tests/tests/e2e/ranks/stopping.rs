@@ -98,8 +98,9 @@ fn the_second_signal_of_a_rank_ends_it_at_once_and_the_others_name_it() {
 /// Starts the first two of three ranks, and waits until rank 0 listens.
 fn two_of_three(lab: &Lab) -> Launched {
     let args = train_args("run", &slow());
-    let launched =
-        Launched::start(lab, 2, &args, |_, command| drop(command.env("MAVERL_RANKS", "3")));
+    let launched = Launched::start(lab, 2, &args, |_, command| {
+        command.env("MAVERL_RANKS", "3");
+    });
     let port = launched.port.as_ref().unwrap().port;
     wait_until("the port of rank 0", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     launched
