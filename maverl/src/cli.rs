@@ -29,5 +29,6 @@ pub use failure::Failure;
 pub use planning::{load_config, plan_checked, plan_with_warnings};
 pub use process::{block_on, exit, stop_with_starter};
 pub use simulated::Simulated;
+pub use stages::stage_configs;
 pub use terminal::{print, tell};
 pub use training::train_example;

@@ -358,7 +358,7 @@ fn means(episodes: &[Episode]) -> Metrics {
 /// `several`.
 fn scored_values(episode: &Episode, several: bool) -> Vec<(String, f64)> {
     let Some(score) = episode.score() else { return Vec::new() };
-    let solved = f64::from(u8::from(score.solved));
+    let solved = f64::from(score.solved);
     let mut values = vec![
         ("rollout/solved".to_owned(), solved),
         ("rollout/score_mean".to_owned(), score.reward),

@@ -144,6 +144,26 @@ fn strangers_at_the_port_of_rank_0_are_sent_away() {
     assert_eq!(two.each_ref().map(Ranks::rank), [0, 1]);
 }
 
+#[test]
+fn a_rank_that_ends_before_all_have_joined_is_named_at_once() {
+    let lease = PortLease::take();
+    let port = lease.port;
+    let head = [&b"maverl-2"[..], &launch(1, 3).key().to_le_bytes(), &[1, 0, 0, 0], &[0; 4]];
+    let greeting = [&head.concat()[..], &13_u32.to_le_bytes(), b"node-1, pid 7"].concat();
+    let error = std::thread::scope(|scope| {
+        let leader = scope.spawn(|| Ranks::join(&launch(0, 3), &options(port)).unwrap_err());
+        let stream = loop {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                break stream;
+            }
+        };
+        (&stream).write_all(&greeting).unwrap();
+        drop(stream);
+        leader.join().unwrap().to_string()
+    });
+    assert!(error.contains("rank 1 (`node-1, pid 7`) ended before all had joined"), "{error}");
+}
+
 /// Connects strangers with a port until `stop` is set, of which some are silent, some slow, and some talk without an end.
 fn strangers(port: u16, count: usize, stop: &AtomicBool) {
     let key = launch(0, 2).key().to_le_bytes();

@@ -26,7 +26,7 @@ impl TaskScores {
     pub fn from_episodes(episodes: &[Episode]) -> Self {
         let scored = episodes.iter().filter_map(|episode| {
             let key = (episode.task.source.clone(), episode.task.id.clone());
-            Some((key, f64::from(u8::from(episode.score()?.solved))))
+            Some((key, f64::from(episode.score()?.solved)))
         });
         Self(scored.collect())
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cli::failure::Failure;
-use crate::cli::process::{STARTER, block_on};
+use crate::cli::process::{self, STARTER, block_on};
 use crate::cli::terminal::tell;
 use crate::train::{Launch, Machine, Signals};
 
@@ -21,7 +21,7 @@ const OPTION: &str = "--ranks-per-node";
 /// Time that ranks have to end by themselves after the first that failed, and again after they were asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// Exit code of a rank that was asked to stop, and has stopped.
-const STOPPED: i32 = 130;
+const STOPPED: i32 = process::STOPPED as i32;
 
 /// Trains with so many ranks on this machine.
 pub(super) fn train(count: usize, launch: Option<&Launch>) -> Result<ExitCode, Failure> {
@@ -56,12 +56,19 @@ struct LocalRanks {
     processes: Vec<(usize, u32)>,
     /// Standard inputs, which end with this process.
     inputs: Vec<ChildStdin>,
+    /// True once they were asked to stop.
+    asked: bool,
 }
 
 impl LocalRanks {
     fn start(machine: &Machine, count: usize) -> Result<Self, Failure> {
         let (program, arguments) = (std::env::current_exe()?, rank_arguments(std::env::args_os()));
-        let mut ranks = Self { waiting: JoinSet::new(), processes: Vec::new(), inputs: Vec::new() };
+        let mut ranks = Self {
+            waiting: JoinSet::new(),
+            processes: Vec::new(),
+            inputs: Vec::new(),
+            asked: false,
+        };
         for local in 0..count {
             let mut command = Command::new(&program);
             command.args(&arguments).envs(machine.variables(local, count));
@@ -111,6 +118,8 @@ impl LocalRanks {
     fn exit_code(&mut self, rank: usize, status: std::io::Result<ExitStatus>) -> i32 {
         self.processes.retain(|(other, _)| *other != rank);
         match status {
+            // A rank that has just started does not handle signals yet.
+            Ok(status) if self.asked && was_terminated(status) => STOPPED,
             Ok(status) => status.code().unwrap_or_else(|| {
                 tell(format_args!("error: rank {rank} was ended by a signal ({status})"));
                 1
@@ -124,6 +133,7 @@ impl LocalRanks {
 
     /// Asks all ranks to stop; with `force`, ends them.
     fn send(&mut self, force: bool) {
+        self.asked = true;
         #[cfg(unix)]
         for (_, id) in &self.processes {
             use rustix::process::{Pid, Signal, kill_process};
@@ -139,6 +149,19 @@ impl LocalRanks {
             self.waiting.abort_all();
         }
     }
+}
+
+/// Returns true if a process was ended by SIGTERM.
+#[cfg(unix)]
+fn was_terminated(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(rustix::process::Signal::TERM.as_raw())
+}
+
+/// Returns true if a process was ended by SIGTERM.
+#[cfg(not(unix))]
+fn was_terminated(_: ExitStatus) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -2,13 +2,18 @@
 
 use std::panic::{set_hook, take_hook};
 use std::process::ExitCode;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
-use crate::train::Interrupt;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::train::{self, Interrupt, Options, Report, TrainError};
+
+/// Exit code of a process that was asked to stop, and has stopped.
+pub(super) const STOPPED: u8 = 130;
 
 /// Variable of a process whose standard input ends with the process that started it.
 pub(super) const STARTER: &str = "MAVERL_STARTED_BY";
@@ -58,19 +63,51 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T
     done
 }
 
-/// Runs a future on a runtime of its own. The first SIGINT or SIGTERM raises the interrupt that it is given.
+/// Trains a plan on a runtime of its own. The first SIGINT or SIGTERM to this process interrupts the run.
 ///
 /// # Errors
 ///
 /// Same as [`block_on`]; also if the system refuses a handler of signals.
-pub(super) fn until_signal<T, E, F>(
-    work: impl FnOnce(Interrupt) -> F,
-) -> Result<Result<T, E>, Failure>
-where
-    F: Future<Output = Result<T, E>>,
-{
+pub(super) fn train_until_signal(
+    plan: &Plan,
+    registry: &Registry,
+    options: Options,
+) -> Result<Result<Report, TrainError>, Failure> {
+    let interrupt = process_interrupt()?;
+    let options = Options { interrupt: interrupt.clone(), ..options };
     // Boxed: the state of a whole run is too large to be moved.
-    block_on(async { Ok(Box::pin(work(Interrupt::on_signals()?)).await) })
+    let done = block_on(async { Ok(Box::pin(train::train(plan, registry, options)).await) });
+    interrupt.end_run();
+    done
+}
+
+/// Returns the interrupt that the first SIGINT or SIGTERM to this process raises. Its handler stays until the process ends, so
+/// that a signal between two runs of a command stops the next one.
+///
+/// # Errors
+///
+/// If the system refuses a handler of signals or a thread.
+pub(super) fn process_interrupt() -> Result<Interrupt, Failure> {
+    static INTERRUPT: Mutex<Option<Interrupt>> = Mutex::new(None);
+    let mut shared = INTERRUPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(interrupt) = &*shared {
+        return Ok(interrupt.clone());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let interrupt = runtime.block_on(async { Interrupt::on_signals() })?;
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    *shared = Some(interrupt.clone());
+    Ok(interrupt)
+}
+
+/// Prints the error of a run that a signal stopped before it began, and returns the exit code of the process. Ranks that this
+/// process has joined over MPI end with it.
+pub(super) fn report_stop(error: &TrainError) -> ExitCode {
+    tell(error);
+    #[cfg(feature = "mpi")]
+    crate::dist::end_failed_job();
+    ExitCode::from(STOPPED)
 }
 
 /// Shuts a runtime down without waiting: an environment may block a thread forever, and its episode was abandoned.

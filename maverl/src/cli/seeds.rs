@@ -5,15 +5,16 @@ use std::process::ExitCode;
 
 use crate::cli::arguments::{BuiltinConfig, RunArgs, Seeds};
 use crate::cli::failure::Failure;
-use crate::cli::process::until_signal;
+use crate::cli::process::{STOPPED, report_stop, train_until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::runs::share_text;
 use crate::cli::terminal::{self, print, tell};
+use crate::config::source::Sources;
 use crate::eval::over_runs;
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::table::Table;
-use crate::train::{self, Launch, Options, Report, RunSummary};
+use crate::train::{Launch, Options, Report, RunSummary, TrainError};
 
 /// Result of the run with a seed.
 type SeedOutcome = (u64, Result<RunSummary, String>);
@@ -46,17 +47,15 @@ pub(super) fn train(
         // An error of the configuration is one of all seeds.
         let plan = ready_plan(&sources, registry, launch)?;
         let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
-        let done = until_signal(|interrupt| {
-            train::train(&plan, registry, Options { interrupt, ..options })
-        })?;
-        match done {
+        match train_until_signal(&plan, registry, options)? {
             Ok(Report { interrupted: true, dir: run, .. }) => {
                 if leads {
                     report_stopped(&outcomes, &run, &dir)?;
                 }
-                return Ok(ExitCode::from(130));
+                return Ok(ExitCode::from(STOPPED));
             }
             Ok(report) => outcomes.push((seed, Ok(report.summary))),
+            Err(error @ TrainError::StoppedJoining { .. }) => return Ok(report_stop(&error)),
             Err(error) if error.is_of_ranks() => return Err(error.into()),
             Err(error) => {
                 if leads {
@@ -71,6 +70,22 @@ pub(super) fn train(
     }
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns the sources of the first run: an error of them is one of all seeds.
+pub(super) fn first_sources(
+    args: &RunArgs,
+    given: Option<&BuiltinConfig<'_>>,
+    Seeds(seeds): &Seeds,
+) -> Result<Sources, Failure> {
+    let new = args.config.base_sources(given);
+    match (&args.out, seeds.first()) {
+        (Some(dir), Some(seed)) => {
+            let (run, set) = (dir.join(format!("seed-{seed}")), format!("seed={seed}"));
+            resume_or_start(args, new, &run, &[set]).map(|(sources, _)| sources)
+        }
+        _ => Ok(args.over(new)),
+    }
 }
 
 /// Prints the results so far, and how the runs of a directory go on.

@@ -13,16 +13,16 @@ use crate::cli::arguments::{ConfigArgs, RunArgs};
 use crate::cli::export::verifier::export_verifier;
 use crate::cli::failure::Failure;
 use crate::cli::planning::plan_checked;
-use crate::cli::process::until_signal;
+use crate::cli::process::{process_interrupt, report_stop, train_until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::simulated::Simulated;
 use crate::cli::terminal::{self, print, tell};
-use crate::config::source::{ShippedName, Sources, config_stem, file_text};
+use crate::config::source::{ShippedName, Sources, config_stem, file_table};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::{self, Launch, Options, Report, own_name, verifier_tasks};
+use crate::train::{Launch, Options, Report, TrainError, own_name, verifier_tasks};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -56,11 +56,10 @@ impl Origins {
 }
 
 impl Stages {
-    /// Reads the file that is given as the configuration. `None` if it is a configuration, or cannot be read as TOML.
+    /// Reads the file that is given as the configuration. `None` if it is a configuration, or cannot be read.
     pub(super) fn read(given: &ConfigArgs) -> Result<Option<Self>, Failure> {
         let Some(file) = given.path() else { return Ok(None) };
-        let text = file_text(file).unwrap_or_default();
-        let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
+        let Some(table) = file_table(file) else { return Ok(None) };
         let Some(value) = table.get(KEY) else { return Ok(None) };
         if let Some(other) = table.keys().find(|key| *key != KEY) {
             let what = format!("`{other}` beside `stages`; a file of stages has no other key");
@@ -163,6 +162,12 @@ impl Stages {
         ))
     }
 
+    /// Reports the problems of all stages, as each rank would.
+    pub(super) fn check_plans(&self, args: &RunArgs, registry: &Registry) -> Result<(), Failure> {
+        let plans = self.plans(|sources| args.over(sources), registry, Purpose::Train)?;
+        self.origins(&plans).map(drop)
+    }
+
     /// `maverl check` with a file of stages.
     pub(super) fn check(
         &self,
@@ -214,7 +219,9 @@ impl Stages {
             }
             for (reward, &origin) in &origins.verifiers {
                 let limit = Duration::from_secs_f64(plans[stage].config.dist.join_s);
-                let verifier = self.verifier(&dir, origin, (leads, limit))?;
+                let Some(verifier) = self.verifier(&dir, origin, (leads, limit))? else {
+                    return Ok(report_stop(&stopped_joining(launch)));
+                };
                 told.push(format!("reward `{reward}` has the verifier `{}`", verifier.display()));
                 let path = toml::Value::from(absolute(&verifier)?.display().to_string());
                 over.push(format!("rewards.{}.verifier.path={path}", Key::new(reward)));
@@ -228,9 +235,10 @@ impl Stages {
             let plan = ready_plan(&sources, registry, launch)?;
             let again = stage + 1 < all.len();
             let options = Options { launch: launch.cloned(), again, ..options };
-            let report = until_signal(|interrupt| {
-                train::train(&plan, registry, Options { interrupt, ..options })
-            })??;
+            let report = match train_until_signal(&plan, registry, options)? {
+                Err(error @ TrainError::StoppedJoining { .. }) => return Ok(report_stop(&error)),
+                done => done?,
+            };
             // That of rank 0, which has created it.
             dir = report.dir.parent().unwrap_or(&dir).to_owned();
             if leads {
@@ -261,21 +269,24 @@ impl Stages {
     }
 
     /// Returns the directory of the verifier in the last checkpoint of a stage. The rank that `leads` exports it; other ranks
-    /// wait until it is there.
+    /// wait until it is there. `None` if this rank is asked to stop meanwhile.
     fn verifier(
         &self,
         dir: &Path,
         stage: usize,
         (leads, limit): (bool, Duration),
-    ) -> Result<PathBuf, Failure> {
+    ) -> Result<Option<PathBuf>, Failure> {
         let run = self.run(dir, stage);
         let step = Checkpoints::of(&run).open(Which::Last)?.state.step;
         let out = run.join(format!("verifier-{step:06}"));
         if leads && !out.is_dir() {
             tell(export_verifier(&run, &out)?);
         }
-        let began = Instant::now();
+        let (began, interrupt) = (Instant::now(), process_interrupt()?);
         while !out.is_dir() {
+            if interrupt.is_raised() {
+                return Ok(None);
+            }
             if began.elapsed() > limit {
                 let (out, seconds) = (out.display(), limit.as_secs());
                 return Err(Failure(format!(
@@ -284,8 +295,23 @@ impl Stages {
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(out)
+        Ok(Some(out))
     }
+}
+
+/// Returns the configurations of a file of stages, in their order; `None` if the arguments name no such file.
+///
+/// # Errors
+///
+/// If the file names no stages, or more than stages.
+pub fn stage_configs(given: &ConfigArgs) -> Result<Option<Vec<PathBuf>>, Failure> {
+    Ok(Stages::read(given)?.map(|stages| stages.configs))
+}
+
+/// Returns the error of a rank that is asked to stop while it waits for rank 0.
+fn stopped_joining(launch: Option<&Launch>) -> TrainError {
+    let (rank, size) = launch.map_or((0, 1), |launch| (launch.rank, launch.size));
+    TrainError::StoppedJoining { rank, size }
 }
 
 fn wrong_stages(file: &Path, what: &str) -> Failure {
@@ -349,8 +375,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Option<Stages>, String> {
+        read_named("hybrid.toml", text)
+    }
+
+    fn read_named(name: &str, text: &str) -> Result<Option<Stages>, String> {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("hybrid.toml");
+        let file = dir.path().join(name);
         std::fs::write(&file, text).unwrap();
         let args = ConfigArgs::of_file(file);
         Stages::read(&args).map_err(|Failure(error)| error)
@@ -362,6 +392,17 @@ mod tests {
         let dir = stages.file.parent().unwrap();
         assert_eq!(stages.configs, [dir.join("sft.toml"), dir.join("sub/ppo.toml")]);
         assert_eq!(stages.run(Path::new("runs/a"), 1), Path::new("runs/a/2-ppo"));
+    }
+
+    #[test]
+    fn a_file_of_stages_may_be_yaml_as_configurations_may() {
+        let text = "stages:\n  - sft.yaml\n  - ppo.toml\n";
+        let stages = read_named("hybrid.yaml", text).unwrap().unwrap();
+        let dir = stages.file.parent().unwrap();
+        assert_eq!(stages.configs, [dir.join("sft.yaml"), dir.join("ppo.toml")]);
+        assert!(read_named("run.yml", "steps: 3\n").unwrap().is_none());
+        let error = read_named("hybrid.yaml", "stages: []\n").unwrap_err();
+        assert!(error.contains("`stages` is []"), "{error}");
     }
 
     #[test]

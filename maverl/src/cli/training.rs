@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::check::Purpose;
 use crate::cli::arguments::{BuiltinConfig, RunArgs};
 use crate::cli::failure::Failure;
 use crate::cli::local_ranks;
 use crate::cli::paths::of_run;
-use crate::cli::process::{exit, stop_with_starter, until_signal};
+use crate::cli::planning::plan_checked;
+use crate::cli::process::{exit, report_stop, stop_with_starter, train_until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
@@ -17,7 +19,7 @@ use crate::cli::{seeds, usage};
 use crate::config::source::Sources;
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunLocation};
-use crate::train::{self, Launch, Options};
+use crate::train::{Launch, Options, TrainError};
 
 /// Runs `maverl train` as the `main` of an example. The configuration called `name` is used if the user gives none.
 ///
@@ -39,12 +41,27 @@ pub fn train(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<ExitCo
     let launch = launch()?;
     stop_with_starter();
     if let Some(count) = args.ranks_per_node.filter(|count| count.get() > 1) {
+        check_configs(args, given)?;
         return local_ranks::train(count.get(), launch.as_ref());
     }
     train_rank(args, given, launch.clone()).map_err(|Failure(message)| match launch {
         Some(launch) => Failure(format!("rank {}: {message}", launch.rank)),
         None => Failure(message),
     })
+}
+
+/// Checks the configurations of a command, so that their problems are reported once, and not by each rank that is started.
+fn check_configs(args: &RunArgs, given: Option<&BuiltinConfig<'_>>) -> Result<(), Failure> {
+    let registry = Registry::collect()?;
+    if let Some(stages) = Stages::read(&args.config)? {
+        return stages.check_plans(args, &registry);
+    }
+    let sources = match (&args.resume, &args.seeds) {
+        (Some(dir), _) => args.over(of_run(dir)?.0),
+        (None, Some(seeds)) => seeds::first_sources(args, given, seeds)?,
+        (None, None) => args.over(args.config.base_sources(given)),
+    };
+    plan_checked(&sources, &registry, Purpose::Train).map(drop)
 }
 
 fn train_rank(
@@ -88,9 +105,10 @@ fn train_rank(
     let plan = ready_plan(&sources, &registry, launch.as_ref())?;
     let given = text.unwrap_or_default();
     let options = Options { given, missing, launch, ..shown_options(place) };
-    let report = until_signal(|interrupt| {
-        train::train(&plan, &registry, Options { interrupt, ..options })
-    })??;
+    let report = match train_until_signal(&plan, &registry, options)? {
+        Err(error @ TrainError::StoppedJoining { .. }) => return Ok(report_stop(&error)),
+        done => done?,
+    };
     if !follows {
         print(&report.table(terminal::width()))?;
     }

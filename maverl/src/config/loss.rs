@@ -83,6 +83,18 @@ impl LossPlan {
     }
 }
 
+impl LossConfig {
+    /// Returns the table with one upper bound for each correction: `high`, or its other name `cap` if that is written.
+    pub(crate) fn with_one_bound(mut self) -> Self {
+        for table in &mut self.correction.0 {
+            if table.settings.contains_key("cap") {
+                table.settings.shift_remove("high");
+            }
+        }
+        self
+    }
+}
+
 /// Surrogate loss of a token.
 #[derive(Debug, Clone, PartialEq, Settings)]
 pub enum SurrogatePlan {

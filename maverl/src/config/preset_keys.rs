@@ -156,6 +156,8 @@ impl Preset {
                 LossConfig { overlong_buffer: Some(0.2), overlong_penalty: Some(1.0), ..none }
             }
             Self::Maporl => LossConfig { kl_coef: Some(0.002), kl: Some(Kl::K3), ..none },
+            // Its rewards are 0 or 1.
+            Self::Maxrl => LossConfig { invalid_reply_penalty: Some(0.0), ..none },
             Self::Rloo => LossConfig { ratio: Some(Ratio::Product), ..none },
             Self::GspoToken => LossConfig { ratio: Some(Ratio::SequenceToken), ..none },
             Self::Gspo | Self::Luspo => LossConfig { ratio: Some(Ratio::Sequence), ..none },

@@ -128,7 +128,7 @@ impl TaskOutcome {
         let mut sum = Self { results: episodes.len() as f64, ..Self::default() };
         for episode in episodes {
             if let Some(score) = episode.score() {
-                sum.solved += f64::from(u8::from(score.solved));
+                sum.solved += f64::from(score.solved);
                 sum.reward += score.reward;
             }
             for tokens in episode.turns.iter().filter_map(|turn| turn.tokens.as_ref()) {

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn with_one_episode_a_task_the_interval_is_wilsons() {
         // 8 of 10: the textbook's 0.490 to 0.943.
-        let values: Vec<f64> = (0..10).map(|i| f64::from(u8::from(i < 8))).collect();
+        let values: Vec<f64> = (0..10).map(|i| f64::from(i < 8)).collect();
         let estimate = share(&values, 10).unwrap();
         assert!((estimate.low - 0.490_162).abs() < 1e-5, "{estimate}");
         assert!((estimate.high - 0.943_318).abs() < 1e-5, "{estimate}");

@@ -273,8 +273,14 @@ impl StepSamples {
 
     /// Returns a value that no deviation divides with the other scales of its group.
     fn rescaled(&self, group: &GroupRecord, centered: f64) -> f64 {
-        let divisor = if self.estimator.normalize_mean { group.mean } else { 1.0 };
-        let scaled = if divisor > 0.0 { centered / divisor } else { 0.0 };
+        let most = group.size.max(1) as f64;
+        let scaled = if !self.estimator.normalize_mean {
+            centered
+        } else if group.mean > 0.0 {
+            (centered / group.mean).clamp(-most, most)
+        } else {
+            0.0
+        };
         scaled * self.estimator.flat_factor.unwrap_or(1.0)
     }
 

@@ -17,8 +17,8 @@ pub use formats::{
 };
 #[doc(hidden)]
 pub use formats::{
-    CallSegment, Channel, ChannelHeader, ChannelPart, TaggedCall, split_calls, split_channels,
-    tagged_calls, whole_calls,
+    CallSegment, Channel, ChannelHeader, ChannelPart, TaggedCall, bare_calls, split_calls,
+    split_channels, tagged_calls, whole_calls,
 };
 pub use function::{Arguments, DeclaredTool, NoArguments, ToolFuture, ToolOutput, declared_tools};
 pub use schema::{Schema, SchemaError};

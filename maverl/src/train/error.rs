@@ -25,6 +25,16 @@ pub enum TrainError {
     /// The ranks could not be connected, or one was lost. Written files stay.
     #[error(transparent)]
     Rank(#[from] RankError),
+    /// This rank was asked to stop before all ranks had joined.
+    #[error(
+        "rank {rank} was asked to stop before all {size} ranks had joined; the run has not begun"
+    )]
+    StoppedJoining {
+        /// This rank.
+        rank: usize,
+        /// Number of ranks.
+        size: usize,
+    },
     /// The team could not be built.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
@@ -271,7 +281,7 @@ impl TrainError {
             Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
             Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,
             Self::Sink { .. } => ErrorKind::Sink,
-            Self::Rank(_) => ErrorKind::Ranks,
+            Self::Rank(_) | Self::StoppedJoining { .. } => ErrorKind::Ranks,
         }
     }
 

@@ -20,11 +20,14 @@ use crate::dist::{Channel, DistOptions, Launch, RankError, Ranks};
 use crate::run_dir::Origin;
 use crate::runtime::{DeviceChoice, Policy, RuntimeOptions, WorkerSpec};
 use crate::train::error::TrainError;
+use crate::train::options::Options;
 use crate::train::progress::interrupt::Interrupt;
 use crate::trajectory::Episode;
 
 /// Channel of everything but the updates of worker groups.
 const CHANNEL: u32 = 0;
+/// Time in which a signal to all ranks reaches each: one may notice the end of another first.
+const SIGNALED: Duration = Duration::from_millis(300);
 /// Number of differences between two ranks that a message names.
 const NAMED: usize = 3;
 
@@ -49,22 +52,17 @@ struct SentEpisodes {
 }
 
 impl RankPeers {
-    /// Connects this process with the others of its launch, if it was launched with others: `again` if it does so once more
-    /// after this run.
-    pub(super) async fn join(
-        launch: Option<Launch>,
-        config: &DistConfig,
-        again: bool,
-    ) -> Result<Self, TrainError> {
-        let Some(launch) = launch else { return Ok(Self::default()) };
+    /// Connects this process with the others of its launch, if it was launched with others. Options of the run say whether it
+    /// does so once more after this run, and what stops the wait for the others.
+    pub(super) async fn join(run: &Options, config: &DistConfig) -> Result<Self, TrainError> {
+        let Some(launch) = run.launch.clone() else { return Ok(Self::default()) };
         let mut options = DistOptions::default();
         options.address.clone_from(&config.address);
         options.timeout = Duration::from_secs_f64(config.timeout_s);
         options.join = Duration::from_secs_f64(config.join_s);
-        options.again = again;
+        options.again = run.again;
         options.transport = config.transport;
-        let joining = launch.clone();
-        let ranks = blocking(move || Ranks::join(&joining, &options)).await?;
+        let ranks = wait_to_join(launch.clone(), options, &run.interrupt).await?;
         Ok(Self(Some(Connected { ranks, launch })))
     }
 
@@ -268,6 +266,33 @@ pub(super) async fn join_all<T, E>(
         all.push(operation.await?);
     }
     Ok(all)
+}
+
+/// Waits until all ranks have joined, or until this one is asked to stop.
+async fn wait_to_join(
+    launch: Launch,
+    options: DistOptions,
+    interrupt: &Interrupt,
+) -> Result<Ranks, TrainError> {
+    let stopped = TrainError::StoppedJoining { rank: launch.rank, size: launch.size };
+    let mut joining = tokio::task::spawn_blocking(move || Ranks::join(&launch, &options));
+    match interrupt.or(&mut joining).await {
+        Some(Ok(Ok(ranks))) => Ok(ranks),
+        Some(Ok(Err(error))) => match interrupt.or(tokio::time::sleep(SIGNALED)).await {
+            Some(()) => Err(error.into()),
+            None => Err(stopped),
+        },
+        Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        None => {
+            // If they do join, the others have to hear that this one has left.
+            tokio::spawn(async move {
+                if let Ok(Ok(ranks)) = joining.await {
+                    ranks.abort("it was asked to stop while ranks joined");
+                }
+            });
+            Err(stopped)
+        }
+    }
 }
 
 /// Runs a blocking operation on a thread of its own.

@@ -59,9 +59,9 @@ const REPORTED: usize = 1000;
 pub async fn train(
     plan: &Plan,
     registry: &Registry,
-    mut options: Options,
+    options: Options,
 ) -> Result<Report, TrainError> {
-    let peers = RankPeers::join(options.launch.take(), &plan.config.dist, options.again).await?;
+    let peers = RankPeers::join(&options, &plan.config.dist).await?;
     let _guard = peers.guard();
     let interrupt = options.interrupt.clone();
     let done = tokio::select! {

@@ -381,6 +381,38 @@ fn the_programs_of_a_run_that_is_killed_are_killed_too() {
 }
 
 #[test]
+fn a_run_that_ends_at_once_leaves_no_directory_of_an_episode() {
+    let lab = lab();
+    let config = "steps = 1\n[task]\ndata = \"builtin:arithmetic\"\ntasks_per_step = 1\ngroup_size = 2\n\
+                  [environment]\nname = \"math\"\n[orchestra]\nname = \"program/run\"\nworkdir = \"episode\"\n\
+                  command = [\"sleep\", \"600\"]\nmodels = [\"a\"]\n[models.tiny]\npath = \"builtin:tiny\"\n\
+                  [eval]\nbefore_and_after = false\nevery = 0\n";
+    lab.write("sleeps.toml", config);
+    for signals in [&["-INT", "-INT"][..], &["-KILL"]] {
+        let name = format!("ended{}", signals.concat());
+        let temporary = lab.path(&format!("temporary{}", signals.concat()));
+        std::fs::create_dir(&temporary).unwrap();
+        let mut command = lab.command(&["train", "sleeps.toml", "--out", &name]);
+        command.env("TMPDIR", &temporary);
+        let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let directories = || {
+            let entries = std::fs::read_dir(&temporary).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("maverl-")).count()
+        };
+        wait_until("the directories", || directories() == 2);
+        for signal in signals {
+            // A second signal is no second one before the first is noticed.
+            std::thread::sleep(Duration::from_millis(200));
+            let sent = Command::new("kill").args([*signal, &run.id().to_string()]).status();
+            assert!(sent.unwrap().success());
+        }
+        wait_until("the end of the run", || run.try_wait().unwrap().is_some());
+        wait_until("the removal of the directories", || directories() == 0);
+    }
+}
+
+#[test]
 fn a_resumed_run_of_a_program_has_the_same_end() {
     if without_python("a resumed run of a program") {
         return;

@@ -45,7 +45,7 @@ const TWO_WORKERS: [&str; 2] =
 struct Launched {
     children: Vec<Child>,
     /// Held until the processes have ended.
-    _port: Option<PortLease>,
+    port: Option<PortLease>,
 }
 
 impl Launched {
@@ -63,7 +63,7 @@ impl Launched {
             change(rank, &mut command);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         };
-        Self { children: (0..ranks).map(start).collect(), _port: Some(lease) }
+        Self { children: (0..ranks).map(start).collect(), port: Some(lease) }
     }
 
     /// Waits for all ranks.

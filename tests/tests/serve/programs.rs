@@ -148,7 +148,7 @@ fn an_environment_of_verifiers_gives_the_rewards_of_a_run() {
             let numbers = question.split(|c: char| !c.is_ascii_digit());
             let sum: u32 = numbers.filter_map(|number| number.parse::<u32>().ok()).sum();
             let said = episode.turns[0].reply.contains(&format!("<answer>{sum}</answer>"));
-            assert_eq!(episode.score().unwrap().reward, f64::from(u8::from(said)), "{question}");
+            assert_eq!(episode.score().unwrap().reward, f64::from(said), "{question}");
             rewards.push(said);
         }
     }

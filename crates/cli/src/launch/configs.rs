@@ -2,41 +2,40 @@
 
 use std::path::{Path, PathBuf};
 
-use maverl::config::source::ShippedName;
+use maverl::cli::stage_configs;
+use maverl::config::source::Sources;
 use toml::{Table as Toml, Value};
 
 use crate::{ConfigArgs, Failure, load_config};
 
-/// Reads the configuration, or those of its stages. Returns true if there are stages.
+/// Reads the configuration, or those of its stages, with the settings of the command. Returns true if there are stages.
 pub(super) fn read_configs(
     args: &ConfigArgs,
     path: &Path,
 ) -> Result<(Vec<(PathBuf, Toml)>, bool), Failure> {
-    if let Some(shipped) = ShippedName::parse(path).and_then(|name| name.find()) {
-        let stages = shipped.stages();
-        if !stages.is_empty() {
-            let stages = stages.iter().map(|stage| (path.to_owned(), stage.table()));
-            return Ok((stages.collect(), true));
+    let stages = stage_configs(args)?;
+    let has_stages = stages.is_some();
+    // The file of stages has to be where the machines read it, too.
+    let mut configs: Vec<_> =
+        has_stages.then(|| (path.to_owned(), Toml::new())).into_iter().collect();
+    let mut problems = Vec::new();
+    for file in stages.unwrap_or_else(|| vec![path.to_owned()]) {
+        let sources = args.over(Sources::file(&file));
+        match load_config(&sources) {
+            Ok(_) => {
+                let merged = sources.merged_file().and_then(|text| text.parse().ok());
+                configs.push((file, merged.unwrap_or_default()));
+            }
+            Err(Failure(problem)) if has_stages => {
+                problems.push(format!("{}: {problem}", file.display()));
+            }
+            Err(problem) => return Err(problem),
         }
     }
-    let sources = args.sources(None);
-    let merged = sources.merged_file().and_then(|text| text.parse::<Toml>().ok());
-    let stages = merged.as_ref().and_then(|config| config.get("stages")?.as_array());
-    let Some(stages) = stages else {
-        load_config(&sources)?;
-        return Ok((vec![(path.to_owned(), merged.unwrap_or_default())], false));
-    };
-    let base = path.parent().unwrap_or(Path::new(""));
-    let mut configs = vec![(path.to_owned(), Toml::new())];
-    for stage in stages.iter().filter_map(Value::as_str) {
-        let stage = base.join(stage);
-        let text = std::fs::read_to_string(&stage)
-            .map_err(|error| Failure(format!("{}: {error}", stage.display())))?;
-        let config =
-            text.parse().map_err(|error| Failure(format!("{}: {error}", stage.display())))?;
-        configs.push((stage, config));
+    if problems.is_empty() {
+        return Ok((configs, has_stages));
     }
-    Ok((configs, true))
+    Err(Failure(problems.join("\n")))
 }
 
 /// Returns the first key of a configuration that names a GPU.

@@ -116,6 +116,26 @@ fn stages_are_resumed_by_the_command_that_began_them() {
 }
 
 #[test]
+fn stages_may_be_yaml_and_have_the_settings_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("hybrid.yaml", "stages:\n  - sft.yaml\n  - rl.toml\n");
+    write("sft.yaml", "runtime:\n  device: \"cuda\"\n");
+    write("rl.toml", "steps = 2\n");
+    let stages = dir.path().join("hybrid.yaml").display().to_string();
+    let said = printed(&format!("slurm {stages}")).unwrap_err();
+    assert!(said.contains("sft.yaml: `runtime.device` is a GPU"), "{said}");
+    assert!(!said.contains("rl.toml"), "{said}");
+    let said = printed(&format!("slurm {stages} --set runtime.device=\"cuda\"")).unwrap_err();
+    assert!(said.contains("rl.toml: `runtime.device` is a GPU"), "{said}");
+    assert!(printed(&format!("slurm {stages} --gpus 1")).unwrap().contains("hybrid.yaml --out"));
+    write("rl.toml", "stepz = 2\n");
+    write("sft.yaml", "seedz: 2\n");
+    let said = printed(&format!("slurm {stages} --gpus 1")).unwrap_err();
+    assert!(said.contains("`stepz`") && said.contains("`seedz`"), "{said}");
+}
+
+#[test]
 fn a_path_below_the_volume_is_on_it_wherever_it_is_written_from() {
     let words = "jobset example:single --volume data --out /data/team/../runs/mine";
     assert!(printed(words).unwrap().contains("--resume /data/team/../runs/mine"));

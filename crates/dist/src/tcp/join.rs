@@ -141,6 +141,7 @@ impl Meeting<'_> {
                 joined[greeting.rank] = Some(Joined { stream, place: greeting.place });
             }
             if joined[missing].is_none() {
+                refuse_gone(joined)?;
                 std::thread::sleep(PAUSE);
             }
         }
@@ -176,6 +177,24 @@ impl Meeting<'_> {
         let sent = greeting.send(stream, self.launch.key(), self.deadline);
         sent.map_err(|error| format!("the greeting: {error}"))
     }
+}
+
+/// Fails if a rank that has joined has closed its connection: all others would wait for it in vain.
+fn refuse_gone(joined: &[Option<Joined>]) -> Result<(), String> {
+    for (rank, other) in joined.iter().enumerate() {
+        if let Some(other) = other.as_ref().filter(|other| is_closed(&other.stream)) {
+            return Err(format!("rank {rank} (`{}`) ended before all had joined", other.place));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if the other end of a connection has closed it. What it has sent stays unread.
+fn is_closed(stream: &TcpStream) -> bool {
+    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let blocking = stream.set_nonblocking(false);
+    let waits = matches!(&peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    blocking.is_err() || !(waits || matches!(peeked, Ok(1..)))
 }
 
 /// Listens at a port without blocking; port 0 is a free one.

@@ -83,6 +83,8 @@ pub struct HfConfigError(
 const MOST_LAYERS: usize = 1024;
 /// Largest width of the residual stream, of all heads together, and of the MLP.
 const WIDEST: usize = 1 << 20;
+/// Width of a head that is wider than that of any model.
+const WIDEST_HEAD: usize = 4096;
 /// Most rows of the embedding.
 const MOST_TOKENS: usize = 1 << 24;
 
@@ -153,6 +155,10 @@ impl HfConfig {
         if keys.problems.is_empty() {
             keys.problems.extend(mismatches(heads));
         }
+        if keys.problems.is_empty() && !config.has_finite_frequencies() {
+            let what = "the values of `rope_theta`, `rope_parameters` or `rope_scaling` give frequencies that are no numbers of f32";
+            keys.problem(what.to_owned());
+        }
         config
     }
 
@@ -169,6 +175,15 @@ impl HfConfig {
         self.ropes.iter_mut().for_each(Rope::use_long_factors);
         self.max_position_embeddings = self.whole_context;
         self
+    }
+
+    /// Returns true if a rotation by each frequency can be computed. Heads that no model has are not looked at: they cost what
+    /// they are wide.
+    fn has_finite_frequencies(&self) -> bool {
+        let finite = |of: &Frequencies| {
+            of.factor.is_finite() && of.inv_freq.iter().all(|frequency| frequency.is_finite())
+        };
+        self.heads().dim > WIDEST_HEAD || self.frequencies().iter().all(finite)
     }
 
     /// Returns the frequencies of each rotary embedding.

@@ -196,7 +196,7 @@ impl CapOptions {
     fn weights(self, log_ratios: &[f64], of: CorrectionUnit) -> Vec<f64> {
         let bound = libm::log(self.cap);
         let kept = of.within_bounds(log_ratios, [-bound, bound]);
-        kept.into_iter().map(|kept| f64::from(u8::from(kept))).collect()
+        kept.into_iter().map(f64::from).collect()
     }
 }
 

@@ -412,7 +412,7 @@ fn losses_of_pairs_agree_with_trl() {
         let got = [mean(&|l| l.value), mean(&|l| l.reward_chosen), mean(&|l| l.reward_rejected)];
         let want = [out("loss"), out("reward_chosen"), out("reward_rejected")];
         assert_close(name, &got, &want, 1e-12);
-        let accuracy = mean(&|l| f64::from(u8::from(l.reward_chosen > l.reward_rejected)));
+        let accuracy = mean(&|l| f64::from(l.reward_chosen > l.reward_rejected));
         assert_close(name, &[accuracy], &[out("accuracy")], 1e-12);
         let want = matrix(&case["outputs"]["d_loss/d_logps"]);
         for (row, loss) in losses.iter().enumerate() {

@@ -423,7 +423,7 @@ fn dpo(beta: f64, pairs: &[[usize; 2]], own: &[Vec<f32>], reference: &[Vec<f32>]
         let (middle, end) = (at + better, at + better + worse);
         let h = (at..middle).map(ratio).sum::<f64>() - (middle..end).map(ratio).sum::<f64>();
         loss -= (1.0 / (1.0 + (-beta * h).exp())).ln() / pairs.len() as f64;
-        right += f64::from(u8::from(h > 0.0)) / pairs.len() as f64;
+        right += f64::from(h > 0.0) / pairs.len() as f64;
         at = end;
     }
     (loss, right)
@@ -626,4 +626,16 @@ async fn masks_report_what_they_keep() {
     assert!(masked > 0.0 && masked < 1.0, "tokens with a negative advantage: {masked}");
     let plain = updated_with(|_| {}).await;
     assert_eq!((plain.correction_kept, plain.off_policy_masked), (None, None));
+    // A row that is not trained on counts in no mean of those that are.
+    let truncated = Correction::Truncate(TruncateOptions::default());
+    let skipping = |skipped: bool| {
+        updated_with(move |batch| {
+            batch.rows.iter_mut().for_each(|row| row.loss.correction = vec![truncated]);
+            batch.rows[0].logprobs.iter_mut().for_each(|logp| *logp -= 5.0);
+            batch.rows[0].skipped = skipped;
+        })
+    };
+    let [trained, skipped] = [skipping(false).await, skipping(true).await];
+    assert!(trained.correction_mean.unwrap() > 1.05, "{trained:?}");
+    assert!((skipped.correction_mean.unwrap() - 1.0).abs() < 1e-5, "{skipped:?}");
 }

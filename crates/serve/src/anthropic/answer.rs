@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::content::tool_use_id;
 use crate::openai::answer::{FinishReason, TokenUsage};
-use crate::openai::chat::{ChatChoice, ChatCompletion, ToolCall};
+use crate::openai::chat::{ChatChoice, ChatCompletion, Delta, ToolCall};
 use crate::openai::origin::AnswerOrigin;
 
 /// An answer.
@@ -118,11 +118,11 @@ impl MessageEnd {
 }
 
 impl MessageAnswer {
-    /// Creates an answer before its reply.
+    /// Creates an answer before its reply. `usage` has the numbers of the prompt.
     pub(crate) fn begun(
         id: String,
         model: String,
-        prompt_tokens: usize,
+        usage: TokenUsage,
         maverl: Option<MessageOrigin>,
     ) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl MessageAnswer {
             model,
             content: Vec::new(),
             end: MessageEnd::default(),
-            usage: TokenUsage::new(prompt_tokens, 0).into(),
+            usage: TokenUsage { completion_tokens: 0, ..usage }.into(),
             maverl,
         }
     }
@@ -142,7 +142,7 @@ impl MessageAnswer {
         let prompt_token_ids = chat.prompt_token_ids.clone();
         let maverl =
             MessageOrigin { origin: chat.maverl.clone(), prompt_token_ids, token_ids: None };
-        Self::begun(chat.id.clone(), chat.model.clone(), chat.usage.prompt_tokens, Some(maverl))
+        Self::begun(chat.id.clone(), chat.model.clone(), chat.usage, Some(maverl))
     }
 
     /// Returns a chat completion in the form of a message. `length` is the reason of a reply that was cut.
@@ -162,18 +162,21 @@ impl MessageAnswer {
     }
 }
 
-/// Returns the blocks of a reply: its thoughts, its text, and its calls. One without calls has a text, be it empty.
+/// Returns the blocks of a reply, its thoughts, texts and calls in their order. One without calls has a text, be it empty.
 fn content(choice: &ChatChoice) -> Vec<ContentBlock> {
-    let reply = &choice.message;
-    let thoughts = reply.reasoning_content.iter().filter(|text| !text.is_empty());
-    let mut blocks: Vec<ContentBlock> = thoughts
-        .map(|text| ContentBlock::Thinking { thinking: text.clone(), signature: signature(text) })
-        .collect();
-    let text = reply.content.clone().unwrap_or_default();
-    if !text.is_empty() || reply.tool_calls.is_empty() {
-        blocks.push(ContentBlock::Text { text });
+    let mut blocks = Vec::new();
+    for Delta { content, reasoning_content, tool_calls, .. } in choice.ordered_deltas() {
+        let thoughts = reasoning_content.map(|thinking| {
+            let signature = signature(&thinking);
+            ContentBlock::Thinking { thinking, signature }
+        });
+        blocks.extend(thoughts);
+        blocks.extend(content.map(|text| ContentBlock::Text { text }));
+        blocks.extend(tool_calls.iter().map(tool_use));
     }
-    blocks.extend(reply.tool_calls.iter().map(tool_use));
+    if blocks.iter().all(|block| matches!(block, ContentBlock::Thinking { .. })) {
+        blocks.push(ContentBlock::Text { text: String::new() });
+    }
     blocks
 }
 

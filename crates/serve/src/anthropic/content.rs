@@ -1,5 +1,7 @@
 //! Messages with blocks of content, as messages of chat completions.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::located::Located;
@@ -15,23 +17,109 @@ const CONTENT: &str = "a text or a list of blocks";
 /// Returns the messages of a chat completion.
 pub(super) fn chat_messages(messages: &Located<'_>) -> Result<Vec<Value>, Refusal> {
     let list = messages.items("a list of messages")?;
-    let mut chat = Vec::with_capacity(list.len());
+    let mut told = Conversation { chat: Vec::with_capacity(list.len()), calls: BTreeSet::new() };
     for message in &list {
-        push_message(message, &mut chat)?;
+        told.push_message(message)?;
     }
-    Ok(chat)
+    Ok(told.chat)
 }
 
-fn push_message(message: &Located<'_>, chat: &mut Vec<Value>) -> Result<(), Refusal> {
-    let role = message.required("role", "user, assistant or system")?;
-    let content = message.required("content", CONTENT)?;
-    match role.text()? {
-        "system" => chat.push(json!({"role": "system", "content": joined_text(&content)?})),
-        "user" => push_user(&content, chat)?,
-        "assistant" => chat.push(assistant(&content)?),
-        _ => return Err(role.wrong("user, assistant or system")),
+/// Messages so far.
+struct Conversation<'v> {
+    /// In the form of chat completions.
+    chat: Vec<Value>,
+    /// Ids of the calls of the assistant.
+    calls: BTreeSet<&'v str>,
+}
+
+impl<'v> Conversation<'v> {
+    fn push_message(&mut self, message: &Located<'v>) -> Result<(), Refusal> {
+        let role = message.required("role", "user, assistant or system")?;
+        let content = message.required("content", CONTENT)?;
+        match role.text()? {
+            "system" => {
+                self.chat.push(json!({"role": "system", "content": joined_text(&content)?}))
+            }
+            "user" => self.push_user(&content)?,
+            "assistant" => self.push_assistant(&content)?,
+            _ => return Err(role.wrong("user, assistant or system")),
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Adds a message of the user: the results of tools in their order, then the texts as one message.
+    fn push_user(&mut self, content: &Located<'v>) -> Result<(), Refusal> {
+        if let Some(text) = content.value.as_str() {
+            self.chat.push(json!({"role": "user", "content": text}));
+            return Ok(());
+        }
+        let (mut texts, before) = (Vec::new(), self.chat.len());
+        for block in content.items(CONTENT)? {
+            match block.kind("text or tool_result")? {
+                "text" => texts.push(block_text(&block, "text")?),
+                "tool_result" => self.chat.push(self.tool_result(&block)?),
+                _ => {
+                    return Err(block.other_kind("blocks of type text and tool_result of the user"));
+                }
+            }
+        }
+        if !texts.is_empty() || self.chat.len() == before {
+            self.chat.push(json!({"role": "user", "content": texts.join(BETWEEN)}));
+        }
+        Ok(())
+    }
+
+    /// Returns the result of a call of the assistant.
+    fn tool_result(&self, block: &Located<'v>) -> Result<Value, Refusal> {
+        let place = block.required("tool_use_id", "a text")?;
+        let id = place.text()?;
+        if !self.calls.contains(id) {
+            return Err(
+                place.wrong("the `id` of a `tool_use` of the assistant in an earlier message")
+            );
+        }
+        block.flag("is_error")?;
+        let text = block.get("content").map(|content| joined_text(&content)).transpose()?;
+        Ok(json!({
+            "role": "tool",
+            "tool_call_id": with_other_prefix(id, IDS),
+            "content": text.unwrap_or_default(),
+        }))
+    }
+
+    /// Adds a message of the assistant: its thoughts, its texts, and its calls.
+    fn push_assistant(&mut self, content: &Located<'v>) -> Result<(), Refusal> {
+        if let Some(text) = content.value.as_str() {
+            self.chat.push(json!({"role": "assistant", "content": text}));
+            return Ok(());
+        }
+        let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+        for block in content.items(CONTENT)? {
+            match block.kind("text, thinking or tool_use")? {
+                "text" => texts.push(block_text(&block, "text")?),
+                "thinking" => thoughts.push(block_text(&block, "thinking")?),
+                // Nobody but the server that made them reads them.
+                "redacted_thinking" => {}
+                "tool_use" => {
+                    self.calls.insert(block_text(&block, "id")?);
+                    calls.push(tool_call(&block)?);
+                }
+                _ => {
+                    let wanted = "blocks of type text, thinking and tool_use of the assistant";
+                    return Err(block.other_kind(wanted));
+                }
+            }
+        }
+        let mut message = json!({"role": "assistant", "content": texts.join(BETWEEN)});
+        if !thoughts.is_empty() {
+            message["reasoning_content"] = thoughts.join(BETWEEN).into();
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.into();
+        }
+        self.chat.push(message);
+        Ok(())
+    }
 }
 
 /// Returns a text, or the texts of blocks with blank lines between them.
@@ -52,66 +140,6 @@ pub(super) fn joined_text(content: &Located<'_>) -> Result<String, Refusal> {
 /// Returns a text of a block.
 fn block_text<'v>(block: &Located<'v>, name: &str) -> Result<&'v str, Refusal> {
     block.required(name, "a text")?.text()
-}
-
-/// Adds a message of the user: the results of tools in their order, then the texts as one message.
-fn push_user(content: &Located<'_>, chat: &mut Vec<Value>) -> Result<(), Refusal> {
-    if let Some(text) = content.value.as_str() {
-        chat.push(json!({"role": "user", "content": text}));
-        return Ok(());
-    }
-    let (mut texts, before) = (Vec::new(), chat.len());
-    for block in content.items(CONTENT)? {
-        match block.kind("text or tool_result")? {
-            "text" => texts.push(block_text(&block, "text")?),
-            "tool_result" => chat.push(tool_result(&block)?),
-            _ => return Err(block.other_kind("blocks of type text and tool_result of the user")),
-        }
-    }
-    if !texts.is_empty() || chat.len() == before {
-        chat.push(json!({"role": "user", "content": texts.join(BETWEEN)}));
-    }
-    Ok(())
-}
-
-fn tool_result(block: &Located<'_>) -> Result<Value, Refusal> {
-    let id = block_text(block, "tool_use_id")?;
-    block.flag("is_error")?;
-    let text = block.get("content").map(|content| joined_text(&content)).transpose()?;
-    Ok(json!({
-        "role": "tool",
-        "tool_call_id": with_other_prefix(id, IDS),
-        "content": text.unwrap_or_default(),
-    }))
-}
-
-/// Returns a message of the assistant: its thoughts, its texts, and its calls.
-fn assistant(content: &Located<'_>) -> Result<Value, Refusal> {
-    if let Some(text) = content.value.as_str() {
-        return Ok(json!({"role": "assistant", "content": text}));
-    }
-    let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
-    for block in content.items(CONTENT)? {
-        match block.kind("text, thinking or tool_use")? {
-            "text" => texts.push(block_text(&block, "text")?),
-            "thinking" => thoughts.push(block_text(&block, "thinking")?),
-            // Nobody but the server that made them reads them.
-            "redacted_thinking" => {}
-            "tool_use" => calls.push(tool_call(&block)?),
-            _ => {
-                let wanted = "blocks of type text, thinking and tool_use of the assistant";
-                return Err(block.other_kind(wanted));
-            }
-        }
-    }
-    let mut message = json!({"role": "assistant", "content": texts.join(BETWEEN)});
-    if !thoughts.is_empty() {
-        message["reasoning_content"] = thoughts.join(BETWEEN).into();
-    }
-    if !calls.is_empty() {
-        message["tool_calls"] = calls.into();
-    }
-    Ok(message)
 }
 
 fn tool_call(block: &Located<'_>) -> Result<Value, Refusal> {

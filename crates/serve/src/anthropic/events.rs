@@ -121,7 +121,7 @@ impl MessageEvents {
 
     /// Returns the events after the last part.
     pub(super) fn finish(
-        mut self,
+        &mut self,
         usage: TokenUsage,
         origin: Option<AnswerOrigin>,
     ) -> Vec<MessageEvent> {
@@ -134,7 +134,11 @@ impl MessageEvents {
         let told = origin.is_some() || self.token_ids.is_some();
         let (token_ids, prompt_token_ids) = (self.token_ids.take(), None);
         let maverl = told.then_some(MessageOrigin { origin, prompt_token_ids, token_ids });
-        events.push(MessageEvent::MessageDelta { delta: self.end, usage: usage.into(), maverl });
+        events.push(MessageEvent::MessageDelta {
+            delta: std::mem::take(&mut self.end),
+            usage: usage.into(),
+            maverl,
+        });
         events.push(MessageEvent::MessageStop);
         events
     }
@@ -191,20 +195,30 @@ impl MessageEvents {
 }
 
 /// Sender of a message in events.
-pub(crate) struct EventWriter<'e> {
+pub(crate) struct EventWriter<'e, B> {
+    /// Function that creates the message when its reply begins, until it is sent.
+    begin: Option<B>,
     message: MessageEvents,
     events: &'e Events,
 }
 
-impl<'e> EventWriter<'e> {
-    /// Begins a message. `length` is the reason of the end of a reply that is cut.
-    pub(crate) async fn begin(
-        begun: MessageAnswer,
-        length: StopReason,
-        events: &'e Events,
-    ) -> Self {
-        send_events(events, vec![MessageEvent::MessageStart { message: Box::new(begun) }]).await;
-        Self { message: MessageEvents::new(length), events }
+impl<'e, B: FnOnce() -> MessageAnswer> EventWriter<'e, B> {
+    /// Creates a sender. `length` is the reason of the end of a reply that is cut.
+    pub(crate) fn new(begin: B, length: StopReason, events: &'e Events) -> Self {
+        Self { begin: Some(begin), message: MessageEvents::new(length), events }
+    }
+
+    /// Sends events, the first of them after the begin of the message. Returns false if the client is gone.
+    async fn send(&mut self, events: Vec<MessageEvent>) -> bool {
+        if !events.is_empty()
+            && let Some(begin) = self.begin.take()
+        {
+            let start = MessageEvent::MessageStart { message: Box::new(begin()) };
+            if !send_events(self.events, vec![start]).await {
+                return false;
+            }
+        }
+        send_events(self.events, events).await
     }
 }
 
@@ -218,20 +232,28 @@ async fn send_events(to: &Events, events: Vec<MessageEvent>) -> bool {
     true
 }
 
-impl AnswerWriter<ChatChunkChoice> for EventWriter<'_> {
+impl<B> AnswerWriter<ChatChunkChoice> for EventWriter<'_, B>
+where
+    B: FnOnce() -> MessageAnswer + Send,
+{
     async fn next<T>(&self, news: &mut mpsc::Receiver<T>) -> Option<T> {
         self.events.next(news).await
     }
 
     async fn write(&mut self, part: ChatChunkChoice) -> bool {
-        send_events(self.events, self.message.of_part(part)).await
+        let events = self.message.of_part(part);
+        self.send(events).await
     }
 }
 
-impl StreamWriter<ChatChunkChoice> for EventWriter<'_> {
-    async fn finish(self, usage: TokenUsage, maverl: Option<AnswerOrigin>) {
+impl<B> StreamWriter<ChatChunkChoice> for EventWriter<'_, B>
+where
+    B: FnOnce() -> MessageAnswer + Send,
+{
+    async fn finish(mut self, usage: TokenUsage, maverl: Option<AnswerOrigin>) {
         self.events.end_stream();
-        send_events(self.events, self.message.finish(usage, maverl)).await;
+        let last = self.message.finish(usage, maverl);
+        self.send(last).await;
     }
 
     async fn fail(self, refusal: &Refusal) {

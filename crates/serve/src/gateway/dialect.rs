@@ -87,7 +87,7 @@ impl Dialect {
                 }
                 Self::Messages => {
                     let begun = MessageAnswer::begun_chat(&answer);
-                    let writer = EventWriter::begin(begun, StopReason::MaxTokens, &events).await;
+                    let writer = EventWriter::new(|| begun, StopReason::MaxTokens, &events);
                     let parts = answer.choices.iter().flat_map(|choice| choice.parts()).collect();
                     stream(writer, parts, &answer).await;
                 }

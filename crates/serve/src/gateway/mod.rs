@@ -11,6 +11,8 @@
 mod access;
 mod answer;
 mod call;
+#[cfg(unix)]
+mod cleanup;
 mod course;
 mod dialect;
 mod directory;

@@ -365,8 +365,21 @@ mod tests {
         let workdir = WorkDirectory::Episode;
         let worker = ProgramOptions { mode: Mode::Worker, workdir, ..valid.clone() };
         assert!(worker.validate(Path::new("/")).unwrap_err()[0].contains("plays several"));
-        let own = ProgramOptions { workdir, files: "usr".to_owned(), ..valid };
+        let files = tempfile::tempdir().unwrap();
+        let named = files.path().display().to_string();
+        let own = ProgramOptions { workdir, files: named.clone(), ..valid.clone() };
         assert_eq!(own.validate(Path::new("/")), Ok(vec![]));
+        #[cfg(unix)]
+        {
+            let _socket = std::os::unix::net::UnixListener::bind(files.path().join("s")).unwrap();
+            let problems = own.validate(Path::new("/")).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].starts_with(&format!("`files`: {named}/s is a socket")));
+        }
+        let above = std::env::temp_dir().display().to_string();
+        let itself = ProgramOptions { workdir, files: above, ..valid };
+        let problems = itself.validate(Path::new("/")).unwrap_err();
+        assert!(problems[0].contains("a copy would copy itself"), "{problems:?}");
     }
 
     #[test]

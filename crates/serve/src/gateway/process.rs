@@ -1,7 +1,5 @@
 //! The process of an episode's program, in a group of its own.
 
-#[cfg(unix)]
-mod cleanup;
 mod command;
 
 use std::path::Path;
@@ -16,6 +14,8 @@ use tokio::task::JoinHandle;
 
 use command::program_command;
 
+#[cfg(unix)]
+use super::cleanup;
 use super::directory::EpisodeDirectory;
 use super::log::Log;
 use super::options::ProgramOptions;
@@ -186,7 +186,7 @@ impl ProcessGroup {
     fn of(child: &Child) -> Self {
         let id = child.id();
         #[cfg(unix)]
-        id.into_iter().for_each(cleanup::watch);
+        id.into_iter().for_each(|id| cleanup::watch(&id.to_string()));
         Self(id)
     }
 
@@ -211,7 +211,7 @@ impl Drop for ProcessGroup {
         #[cfg(unix)]
         {
             self.signal(rustix::process::Signal::KILL);
-            self.0.into_iter().for_each(cleanup::forget);
+            self.0.into_iter().for_each(|id| cleanup::forget(&id.to_string()));
         }
     }
 }

@@ -139,14 +139,11 @@ impl ReplyBatch {
             let first = index == 0 || !Arc::ptr_eq(&self.jobs[index - 1].prompt, &job.prompt);
             async move {
                 let _permit = admitted.permit().await?;
-                let speaking = self.speak(job, server, |more| {
+                let speaking = self.speak((job, first), server, |more| {
                     let news = news.clone();
                     async move { news.send((index, more)).await.is_ok() }
                 });
-                let cached = speaking.await.map_err(|error| engine_refusal(&error))?;
-                let counted = if first { cached } else { 0 };
-                self.cached.fetch_add(counted, Ordering::Relaxed);
-                Ok(())
+                speaking.await.map_err(|error| engine_refusal(&error))
             }
         });
         let (all, begin) = (try_join_all(all), Instant::now());
@@ -169,22 +166,22 @@ impl ReplyBatch {
         }
     }
 
-    /// Generates one choice. Returns the number of prompt tokens that were in the cache.
+    /// Generates one choice. The `first` of a prompt counts the tokens of it that were in the cache, before its first news.
     async fn speak<F: Future<Output = bool>>(
         &self,
-        job: &ChoiceJob,
+        (job, first): (&ChoiceJob, bool),
         server: &ModelServer,
         send: impl Fn(ChoiceEvent) -> F,
-    ) -> Result<usize, RuntimeError> {
+    ) -> Result<(), RuntimeError> {
         let (watch, mut steps) = Watch::new(self.reported.top, job.echo != Echo::No);
-        let cached = watch.cached_tokens();
+        let mut uncounted = first.then(|| watch.cached_tokens());
         let mut done = pin!(self.entry.host.generate(self.entry.place, job.request(watch)));
         let (mut completion, begin) = (None, Instant::now());
         let mut reply = Reply::new(self, job);
-        let mut first = None;
+        let mut begun_at = None;
         let (mut pause, mut paused) = (pin!(tokio::time::sleep(Duration::ZERO)), false);
         loop {
-            let (begun, ended) = (first.is_some(), completion.is_some());
+            let (begun, ended) = (begun_at.is_some(), completion.is_some());
             let step = tokio::select! {
                 biased;
                 step = steps.recv(), if !begun || ended || self.eager && !paused => step,
@@ -198,16 +195,17 @@ impl ReplyBatch {
                 }
             };
             let Some(step) = step else { break };
+            self.count_cached(uncounted.take());
             let (parts, given) = reply.read_all(step, &mut steps);
             if reply.reports(job) {
-                first.get_or_insert_with(Instant::now);
+                begun_at.get_or_insert_with(Instant::now);
             }
             let wanted = self.reported.logprobs || self.reported.ids;
             let steps = if wanted { given } else { Vec::new() };
             if (!parts.is_empty() || !steps.is_empty())
                 && !send(ChoiceEvent::More { parts, steps }).await
             {
-                return Ok(0);
+                return Ok(());
             }
             if self.eager && reply.reports(job) {
                 pause.as_mut().reset(tokio::time::Instant::now() + PACE);
@@ -218,13 +216,20 @@ impl ReplyBatch {
             Some(completion) => completion,
             None => done.await?,
         };
+        self.count_cached(uncounted.take());
         let tokens = completion.ids.len();
-        self.measure(server, job, tokens, begin, first);
+        self.measure(server, job, tokens, begin, begun_at);
         let (parts, end) = reply.end(completion.finish, tokens);
         let more = ChoiceEvent::More { parts, steps: Vec::new() };
         // Nobody listens any more if a send fails.
         let _ = send(more).await && send(ChoiceEvent::End(end)).await;
-        Ok(cached.load(Ordering::Relaxed))
+        Ok(())
+    }
+
+    /// Adds the cached tokens of a prompt, unless they are counted.
+    fn count_cached(&self, uncounted: Option<Arc<AtomicUsize>>) {
+        let cached = uncounted.map_or(0, |cached| cached.load(Ordering::Relaxed));
+        self.cached.fetch_add(cached, Ordering::Relaxed);
     }
 
     fn measure(

@@ -51,8 +51,8 @@ async fn answer(server: &Arc<ModelServer>, asked: AdmittedRequest) -> Result<Res
 fn stream(chat: Generation<ChatForm>, server: &Arc<ModelServer>, admitted: Admitted) -> Response {
     let of = Arc::clone(server);
     events(&server.metrics, move |events| async move {
-        let begun = begun(&chat);
-        let mut writer = EventWriter::begin(begun, end_at_length(&chat.batch), &events).await;
+        let begin = || begun(&chat);
+        let mut writer = EventWriter::new(begin, end_at_length(&chat.batch), &events);
         match chat.write(&of, &admitted, &mut writer).await {
             Err(refusal) => writer.fail(&refusal).await,
             Ok(None) => {}
@@ -61,14 +61,14 @@ fn stream(chat: Generation<ChatForm>, server: &Arc<ModelServer>, admitted: Admit
     })
 }
 
-/// Returns the answer before its reply.
+/// Returns the answer before its reply. Its prompt is computed by then, so that its cached tokens are known.
 fn begun(chat: &Generation<ChatForm>) -> MessageAnswer {
     let Generation { batch, choices, form, .. } = chat;
     let extra = form.extra(batch, batch.entry.origin(choices.seed));
     let prompt_token_ids = extra.prompt_token_ids;
     let maverl = MessageOrigin { origin: extra.maverl, prompt_token_ids, token_ids: None };
-    let tokens = usage(batch, 0).prompt_tokens;
-    MessageAnswer::begun(new_id(MESSAGE_PREFIX), batch.entry.name.clone(), tokens, Some(maverl))
+    let (id, model) = (new_id(MESSAGE_PREFIX), batch.entry.name.clone());
+    MessageAnswer::begun(id, model, usage(batch, 0), Some(maverl))
 }
 
 /// Returns the reason of the end of a reply with as many tokens as it may have.

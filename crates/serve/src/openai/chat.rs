@@ -27,6 +27,10 @@ pub(crate) struct ChatChoice {
     pub(crate) stop_reason: Option<Option<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
+    /// Parts of the message in the order in which the reply has them, for protocols that keep it. Those of a message that was
+    /// read have no order.
+    #[serde(skip)]
+    deltas: Vec<Delta>,
 }
 
 /// Message of a reply.
@@ -154,11 +158,12 @@ impl ChoicePart for ChatChunkChoice {
             reasoning_content: None,
             tool_calls: Vec::new(),
         };
-        let (logprobs, finish_reason, stop_reason, token_ids) = Default::default();
-        ChatChoice { index, message, logprobs, finish_reason, stop_reason, token_ids }
+        let (logprobs, finish_reason, stop_reason, token_ids, deltas) = Default::default();
+        ChatChoice { index, message, logprobs, finish_reason, stop_reason, token_ids, deltas }
     }
 
     fn add_to(self, choice: &mut ChatChoice) {
+        self.delta.append_to(&mut choice.deltas);
         let message = &mut choice.message;
         for (text, more) in [
             (&mut message.content, self.delta.content),
@@ -236,17 +241,45 @@ impl Delta {
     pub(crate) fn call(call: ToolCall) -> Self {
         Self { tool_calls: vec![call], ..Self::default() }
     }
+
+    /// Adds the delta to others. Texts of one kind that follow each other become one.
+    fn append_to(&self, deltas: &mut Vec<Self>) {
+        let thoughts = filled_text(self.reasoning_content.as_deref()).map(Self::reasoning);
+        let text = filled_text(self.content.as_deref()).map(Self::content);
+        let calls = self.tool_calls.iter().cloned().map(Self::call);
+        for part in thoughts.into_iter().chain(text).chain(calls) {
+            match deltas.last_mut() {
+                Some(Self { content: Some(text), .. }) if part.content.is_some() => {
+                    text.push_str(&part.content.unwrap_or_default());
+                }
+                Some(Self { reasoning_content: Some(text), .. })
+                    if part.reasoning_content.is_some() =>
+                {
+                    text.push_str(&part.reasoning_content.unwrap_or_default());
+                }
+                _ => deltas.push(part),
+            }
+        }
+    }
 }
 
 impl ChatChoice {
-    /// Returns the parts of the choice as a stream has them. Token ids are in the last one.
-    pub(crate) fn parts(&self) -> Vec<ChatChunkChoice> {
+    /// Returns the parts of the message in their order: as the reply has them, or thoughts, text and calls.
+    pub(crate) fn ordered_deltas(&self) -> Vec<Delta> {
+        if !self.deltas.is_empty() {
+            return self.deltas.clone();
+        }
         let ReplyMessage { content, reasoning_content, tool_calls, .. } = &self.message;
         let calls = tool_calls.iter().enumerate();
         let calls = calls.map(|(i, call)| ToolCall { index: Some(i), ..call.clone() });
         let texts = filled_text(reasoning_content.as_deref()).map(Delta::reasoning).into_iter();
         let texts = texts.chain(filled_text(content.as_deref()).map(Delta::content));
-        let deltas = texts.chain(calls.map(Delta::call));
+        texts.chain(calls.map(Delta::call)).collect()
+    }
+
+    /// Returns the parts of the choice as a stream has them. Token ids are in the last one.
+    pub(crate) fn parts(&self) -> Vec<ChatChunkChoice> {
+        let deltas = self.ordered_deltas().into_iter();
         let deltas =
             deltas.map(|delta| ChatChunkChoice::new(self.index, delta, PartTokens::default()));
         let reason = self.finish_reason.unwrap_or(FinishReason::Stop);

@@ -9,7 +9,7 @@ use super::answer::{header, stream, whole_answer};
 use super::request::TeamQuestion;
 use super::server::TeamServer;
 use crate::anthropic::{self, EventWriter, MESSAGE_PREFIX, MessageAnswer, StopReason, fail_stream};
-use crate::openai::answer::Extra;
+use crate::openai::answer::{Extra, TokenUsage};
 use crate::openai::chat::ChatCompletion;
 use crate::openai::writer::{ChunkWriter, UsageChunks};
 use crate::openai::{Fields, new_id};
@@ -87,8 +87,8 @@ impl TeamDialect {
                 }
                 Self::Messages => {
                     let (id, model) = (new_id(MESSAGE_PREFIX), team.name.clone());
-                    let begun = MessageAnswer::begun(id, model, 0, None);
-                    let writer = EventWriter::begin(begun, StopReason::MaxTokens, &events).await;
+                    let begun = MessageAnswer::begun(id, model, TokenUsage::new(0, 0), None);
+                    let writer = EventWriter::new(|| begun, StopReason::MaxTokens, &events);
                     stream(&server, team, &question, &admitted, writer).await;
                 }
             }

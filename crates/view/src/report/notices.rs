@@ -390,7 +390,7 @@ mod tests {
     fn each_rule_fires_on_its_sign_with_its_number_and_not_without() {
         type Sign<'s> = (&'s str, &'s dyn Fn(u64) -> f64, &'s str);
         let signs: [Sign<'_>; 11] = [
-            ("rollout/unscored", &|s| f64::from(u8::from(s == 4)), "1 training episode could"),
+            ("rollout/unscored", &|s| f64::from(s == 4), "1 training episode could"),
             ("rollout/a/b/reply_error_rate", &|s| if s > 20 { 0.4 } else { 0.0 }, "a/b: 40 %"),
             ("rollout/a/b#2/truncated_rate", &|_| 0.2, "a/b#2: 20 %"),
             ("group/zero_std_frac", &|s| if s > 20 { 0.9 } else { 0.1 }, "90 % of the groups"),

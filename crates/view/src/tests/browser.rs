@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
+#[cfg(unix)]
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -69,7 +71,11 @@ impl Browser {
     /// Starts a browser with a page; an error if it ended meanwhile.
     fn start(program: &Path, home: &str) -> Result<Self, Value> {
         let profile = tempfile::tempdir().unwrap();
-        let mut child = Command::new("sh")
+        let mut shell = Command::new("sh");
+        // Its own processes would write into the profile after it was removed.
+        #[cfg(unix)]
+        shell.process_group(0);
+        let mut child = shell
             // The browser reads descriptor 3 and writes descriptor 4.
             .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh"])
             .arg(program)
@@ -334,7 +340,8 @@ const CONTRAST: &str = r"(() => {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The test has its result already; the browser must not outlive it.
-        let _ = self.child.kill();
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.child.wait();
     }
 }

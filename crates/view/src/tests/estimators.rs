@@ -36,7 +36,7 @@ const KINDS: [(&str, Change); 14] = [
         // One of each group is better than all others.
         for sample in &mut all.samples {
             sample.reward =
-                f64::from(u8::from(sample.episode % 4 == 1)) + 0.125 * (sample.episode % 4) as f64;
+                f64::from(sample.episode % 4 == 1) + 0.125 * (sample.episode % 4) as f64;
         }
         each(all, |sample, _| sample.advantage = if sample.episode % 4 == 1 { 0.75 } else { 0.0 });
     }),

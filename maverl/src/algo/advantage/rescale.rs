@@ -10,11 +10,14 @@ use crate::credit::Rewarded;
 /// u  value of a unit, μ mean of its group
 ///
 /// length_baseline   A = u − b,  b = Σ len · u / Σ len over the group      OPO, 2505.23585 eq. 7
-/// normalize_mean    A = A / μ; 0 where μ ≤ 0                              MaxRL, 2602.02710
+/// normalize_mean    A = A / μ, at most n and at least -n; 0 where μ ≤ 0   MaxRL, 2602.02710
 /// compensate_flat   A = A · B / (B − M)                                   GPG, 2504.02546 eq. 6
 /// ```
 ///
 /// - The length of a unit is the number of its tokens that are trained on.
+/// - MaxRL has rewards of 0 and 1, which bound A by the number n of units of the group: the mean is at least 1/n of the largest
+///   reward. The same holds for any rewards that are not negative. With negative ones μ may be as small as rounding, so the bound is
+///   kept.
 /// - B is the number of units of the step, M that of units in groups without spread.
 /// - With `length_baseline`, a group without spread has no advantages, whatever rounding makes of `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -56,7 +59,7 @@ impl Rescale {
         }
         if self.normalize_mean {
             for (advantage, group) in advantages.iter_mut().zip(rows()) {
-                *advantage = if has_mean(group) { *advantage / group.mean } else { 0.0 };
+                *advantage = if has_mean(group) { over_mean(*advantage, group) } else { 0.0 };
             }
         }
         if self.compensate_flat {
@@ -69,6 +72,12 @@ impl Rescale {
         }
         terms
     }
+}
+
+/// Returns a value over the mean of its group, within the bound that rewards which are not negative have.
+fn over_mean(value: f64, group: &Moments) -> f64 {
+    let most = group.n.max(1.0);
+    (value / group.mean).clamp(-most, most)
 }
 
 /// Returns true if the mean of a group is above 0 by more than rounding: rewards of both signs may cancel.
@@ -153,8 +162,13 @@ mod tests {
         };
         assert_eq!(step.estimate(&plan), [0.0; 3]);
         let plan = GroupPlan { normalize_std: false, normalize_mean: true, ..GroupPlan::default() };
-        let negative = RewardedStep { rewards: vec![-1.0, 0.5, -0.25], ..step };
+        let negative = RewardedStep { rewards: vec![-1.0, 0.5, -0.25], ..step.clone() };
         assert_eq!(negative.estimate(&plan), [0.0; 3]);
+        // A penalty brings the mean to 1e-4, and the quotient to 10^4.
+        let penalized = RewardedStep { rewards: vec![1.0, -0.5, -0.4997], ..step.clone() };
+        assert_eq!(penalized.estimate(&plan), [3.0, -3.0, -3.0]);
+        let binary = RewardedStep { rewards: vec![1.0, 0.0, 0.0], ..step };
+        assert_close("binary", &binary.estimate(&plan), &[2.0, -1.0, -1.0], 1e-12);
     }
 
     #[test]

@@ -195,7 +195,7 @@ mod tests {
     /// speaks, and the share `known` of its action's gain after its reply; the second seat holds the rest.
     fn first_counts(n: usize, own: f64, known: f64) -> Vec<SeatValues> {
         let episode = |episode: usize| {
-            let reward = f64::from(u8::from(episode.is_multiple_of(2)));
+            let reward = f64::from(episode.is_multiple_of(2));
             let gain = reward - 0.5;
             (0..n).map(move |seat| {
                 let values = match seat {
@@ -263,7 +263,7 @@ mod tests {
                 turns.push(turn(
                     episode,
                     seat,
-                    f64::from(u8::from(episode.is_multiple_of(2))),
+                    f64::from(episode.is_multiple_of(2)),
                     [value(0), value(1)],
                 ));
             }
@@ -314,7 +314,7 @@ mod tests {
         // Seat 0 calls seat 1, which solves the task, or seat 2, which does not.
         let episode = |episode: usize| {
             let right = episode.is_multiple_of(2);
-            let reward = f64::from(u8::from(right));
+            let reward = f64::from(right);
             [
                 turn(episode, 0, reward, [-0.3; 2]),
                 turn(episode, 2 - usize::from(right), reward, [reward - 0.1; 2]),
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn the_gain_of_separate_agents_is_their_own_success() {
         // Six agents, each of which earns the team a sixth with its own success.
-        let success = |episode: usize, seat: usize| f64::from(u8::from((episode >> seat) & 1 == 1));
+        let success = |episode: usize, seat: usize| f64::from((episode >> seat) & 1 == 1);
         let episode = |e: usize| {
             let reward = (0..6).map(|seat| success(e, seat)).sum::<f64>() / 6.0;
             (0..6).map(move |seat| {
@@ -372,7 +372,7 @@ mod tests {
     fn with_exact_values_the_shared_reward_tells_an_agents_success_from_its_team_mates_by_the_root_of_their_number()
      {
         for n in [2, 3, 4, 6, 9] {
-            let success = |e: usize, seat: usize| f64::from(u8::from((e >> seat) & 1 == 1));
+            let success = |e: usize, seat: usize| f64::from((e >> seat) & 1 == 1);
             let episode = |e: usize| {
                 let reward = (0..n).map(|seat| success(e, seat)).sum::<f64>() / n as f64;
                 let value = 0.5 / n as f64;

@@ -1,6 +1,6 @@
 //! Devices of a plan: what they lack, and their memory.
 
-use super::memory::{Sequences, kv_advice};
+use super::memory::{Sequences, kv_advice, report_cache};
 use crate::config::Transport;
 use crate::config::source::{Problems, key, path};
 use crate::files::{HfConfig, ModelFiles};
@@ -221,12 +221,7 @@ fn compare(
         bytes(kv),
         bytes(rollout)
     );
-    // A default-sized cache is seldom filled.
-    if plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
-        return Some(format!("{message}; {lower}"));
-    }
-    problems.value(&path(["runtime", "kv_mib"]), message, lower);
-    None
+    report_cache(plan, message, lower, problems)
 }
 
 /// Returns the key that puts worker groups on their device: that of the first of them, if each has one.

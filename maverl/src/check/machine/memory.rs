@@ -111,12 +111,10 @@ pub(crate) fn check_memory(
              and this machine has {there}",
             bytes(need.kv)
         );
-        // A default-sized cache is seldom filled.
-        if elsewhere || plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
+        if elsewhere {
             return Some(format!("{message}; {lower}"));
         }
-        problems.value(&path(["runtime", "kv_mib"]), message, lower);
-        return None;
+        return report_cache(plan, message, lower, problems);
     }
     let near = need.sure as f64 >= NEAR * machine as f64;
     near.then(|| format!("the plan takes at least {least} of the {there} that this machine has"))
@@ -153,6 +151,21 @@ impl Sequences {
     pub(super) fn on_gpu(self) -> Self {
         Self { token: self.token / 2, ..self }
     }
+}
+
+/// Reports a cache of keys and values that may become larger than the memory. One of the default size is seldom filled: then it
+/// returns a warning.
+pub(super) fn report_cache(
+    plan: &Plan,
+    message: String,
+    advice: String,
+    problems: &mut Problems<'_>,
+) -> Option<String> {
+    if plan.config.runtime.kv_mib == RuntimeOptions::default().kv_mib {
+        return Some(format!("{message}; {advice}"));
+    }
+    problems.value(&path(["runtime", "kv_mib"]), message, advice);
+    None
 }
 
 /// Returns the advice about the keys and values of a worker group that has so many bytes for them.

@@ -50,11 +50,13 @@ pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> R
     });
     let others = choices.others.iter().map(|(name, its)| (name.clone(), as_written(its)));
     let config = with_environments(written, choices.environments);
+    let algorithm = AlgorithmConfig::from(choices.algorithm);
+    let algorithm = AlgorithmConfig { loss: algorithm.loss.with_one_bound(), ..algorithm };
     Resolved::new(Config {
         orchestra: as_written(choices.orchestra),
         environments: others.into_map(),
         sampling: SamplingConfig::from(&Sampling::from(&written.sampling)),
-        algorithm: AlgorithmConfig::from(choices.algorithm),
+        algorithm,
         agents: agents.into_map(),
         models,
         ..config

@@ -26,7 +26,7 @@ pub(crate) fn check_algorithm(
         pairs(config, algorithm, problems);
     }
     sequence(algorithm, seats, problems);
-    check_losses(algorithm, seats, problems);
+    check_losses(config, algorithm, seats, problems);
     skipped_replies(algorithm, seats, problems);
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)

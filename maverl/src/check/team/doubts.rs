@@ -1,8 +1,8 @@
 //! Warnings about valid numbers that are probably mistakes.
 
 use super::idle::idle_keys;
-use crate::config::{AdvantagePlan, Config, Granularity, Preset, SurrogatePlan};
-use crate::plan::{AlgorithmPlan, OptimOptions, PolicyPlan, SeatPlan};
+use crate::config::{AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, SurrogatePlan};
+use crate::plan::{AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, SeatPlan};
 use crate::settings::Tagged;
 
 /// Learning rate from which no known recipe works: AdamW moves every weight by about this much in every step.
@@ -22,6 +22,7 @@ pub(crate) fn number_doubts(
     let mut doubts = idle_keys(config, algorithm, seats);
     doubts.extend(repetition_doubt(config, tasks));
     doubts.extend(average_doubt(algorithm, seats));
+    doubts.extend(negative_doubt(config, algorithm, seats));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
@@ -58,6 +59,43 @@ fn average_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String
         "the surrogate {:?} takes the mean advantage of a reply, and `algorithm.advantage` has one for each token",
         surrogate.kind()
     ))
+}
+
+/// Returns a warning if rewards may be negative, and advantages are divided by their mean.
+fn negative_doubt(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+) -> Option<String> {
+    let AdvantagePlan::Group(GroupPlan { normalize_mean: true, .. }) = &algorithm.advantage else {
+        return None;
+    };
+    let any = |is: fn(&LossPlan) -> bool| seats.iter().any(|seat| seat.trained && is(&seat.loss));
+    let influence = &algorithm.influence;
+    let coefs = [influence.follow, influence.resist, influence.provoke, influence.persuade];
+    let parts = [
+        ("algorithm.loss.invalid_reply_penalty", any(|loss| loss.invalid_reply_penalty > 0.0)),
+        (
+            "algorithm.loss.overlong_penalty",
+            any(|loss| loss.overlong_buffer > 0.0 && loss.overlong_penalty > 0.0),
+        ),
+        (
+            "algorithm.loss.kl_in = \"reward\"",
+            any(|loss| loss.kl_coef > 0.0 && loss.kl_in == KlIn::Reward),
+        ),
+        ("algorithm.influence", coefs.iter().any(|coef| *coef > 0.0)),
+    ];
+    let parts = parts.iter().filter(|(_, is)| *is).map(|(key, _)| format!("`{key}`"));
+    let weights = config.rewards.iter().filter(|(_, reward)| reward.weight < 0.0);
+    let parts: Vec<String> =
+        parts.chain(weights.map(|(name, _)| format!("`rewards.{name}.weight`"))).collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "`algorithm.advantage.normalize_mean` is for rewards of 0 and 1 (MaxRL), and {} can make rewards negative: a mean near 0 \
+             makes advantages as large as the number of episodes, and a mean below 0 leaves none; remove it, or take another algorithm",
+            parts.join(", ")
+        )
+    })
 }
 
 fn steep(what: &str, optim: &OptimOptions) -> Option<String> {

@@ -1,18 +1,19 @@
 //! Parts of a loss, and of the advantages it has, that do not go together.
 
-use crate::config::source::{Problems, path};
+use figment::value::Value;
+
+use crate::config::source::{Problems, key, path, path_within};
 use crate::config::{
-    AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupPlan, Ratio, TruncateOptions,
+    AdvantagePlan, Aggregation, Config, Correction, CorrectionUnit, GroupPlan, Ratio,
+    TruncateOptions,
 };
 use crate::loss::{CorrectionMeasure, LossUnit};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 use crate::settings::Tagged;
 
-/// Upper bound of a truncation where none is written.
-const HIGH: f64 = 2.0;
-
 /// Reports combinations that cannot work in the losses of trained seats, each once.
 pub(super) fn check_losses(
+    config: &Config,
     algorithm: &AlgorithmPlan,
     seats: &[SeatPlan],
     problems: &mut Problems<'_>,
@@ -39,6 +40,7 @@ pub(super) fn check_losses(
         let help = "the loss is the mean over replies: set `aggregation = \"sequence_mean\"`";
         problems.conflict(&path(["algorithm", "aggregation"]), message, help.to_owned());
     }
+    bounds(config, problems);
     if let Some((what, help)) = trained().find_map(|seat| corrections(&seat.loss.correction)) {
         let message = format!("`algorithm.loss.correction` {what}");
         problems.conflict(&path(["algorithm", "loss", "correction"]), message, help.to_owned());
@@ -94,6 +96,33 @@ fn truncation(truncate: &TruncateOptions) -> Option<(&'static str, &'static str)
         let what = "truncates the ratio of `max`, which a reply does not have";
         return Some((what, "write `of = \"token\"`, `\"mean\"` or `\"product\"`"));
     }
-    let two = truncate.cap.is_some() && truncate.high != HIGH;
-    two.then_some(("has both `cap` and `high`", "`cap` is another name of `high`: remove one"))
+    None
+}
+
+/// Reports each table of corrections in which one bound is written under both of its names.
+fn bounds(config: &Config, problems: &mut Problems<'_>) {
+    let mut places = vec![path(["algorithm", "loss", "correction"])];
+    for (name, agent) in &config.agents {
+        let at = path(["agents", name]);
+        let of_loss = |at: &[String]| path_within(&path_within(at, "loss"), "correction");
+        let seats = path_within(&at, "seats");
+        places.extend(
+            agent.seats.keys().map(|seat| of_loss(&path_within(&seats, &seat.to_string()))),
+        );
+        places.push(of_loss(&at));
+    }
+    for place in places {
+        let tables = match problems.layers().value(&place) {
+            Some(Value::Array(_, tables)) => tables.as_slice(),
+            Some(table) => std::slice::from_ref(table),
+            None => continue,
+        };
+        let has_both =
+            |table: &Value| ["cap", "high"].iter().all(|key| table.find_ref(key).is_some());
+        if tables.iter().any(has_both) {
+            let message = format!("`{}` has both `cap` and `high`", key(&place));
+            let help = "`cap` is another name of `high`: remove one".to_owned();
+            problems.conflict(&place, message, help);
+        }
+    }
 }

@@ -80,12 +80,27 @@ fn corrections_that_exclude_each_other_are_refused_with_the_reason() {
     );
     refused(
         &format!("{table}{{ kind = \"truncate\", cap = 3, high = 4 }}"),
-        "has both `cap` and `high`",
+        "`algorithm.loss.correction` has both `cap` and `high`",
+    );
+    // The second is the default.
+    refused(&format!("{table}{{ kind = \"truncate\", cap = 3, high = 2 }}"), "has both");
+    refused(&format!("{table}[{{ kind = \"truncate\", high = 2, cap = 3 }}]"), "has both");
+    refused(
+        "[agents.\"search/answerer\".loss.correction]\nkind = \"truncate\"\ncap = 3\nhigh = 2",
+        "loss.correction` has both `cap` and `high`",
     );
     refused(
         &format!("{table}{{ kind = \"mask\", low = 0.9, high = 0.5 }}"),
         "has a `low` above its `high`",
     );
+}
+
+#[test]
+fn the_resolved_configuration_has_the_bound_that_holds_alone() {
+    let plan = plan_of(&text("[algorithm.loss.correction]\nkind = \"truncate\"\ncap = 3"));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert!(resolved.contains("cap = 3.0") && !resolved.contains("high = 2.0"), "{resolved}");
+    assert_eq!(plan_of(&text(&resolved)), plan);
 }
 
 #[test]
@@ -138,6 +153,23 @@ fn new_presets_have_the_parts_of_their_papers() {
     assert_eq!(algorithm(Preset::Opo).advantage, opo);
     let AdvantagePlan::Group(maxrl) = algorithm(Preset::Maxrl).advantage else { panic!() };
     assert!(maxrl.normalize_mean && !maxrl.normalize_std && !maxrl.compensate_flat);
+}
+
+#[test]
+fn rewards_that_may_be_negative_are_doubted_where_advantages_are_divided_by_their_mean() {
+    let warnings = |more: &str| {
+        let toml = format!("[algorithm]\nname = \"maxrl\"\n{more}");
+        plan_of(&text(&toml)).warnings.join("\n")
+    };
+    assert!(!warnings("").contains("normalize_mean"));
+    for (more, part) in [
+        ("loss.invalid_reply_penalty = 0.1", "`algorithm.loss.invalid_reply_penalty`"),
+        ("loss.overlong_buffer = 0.2", "`algorithm.loss.overlong_penalty`"),
+        ("loss.kl_coef = 0.1\nloss.kl_in = \"reward\"", "`algorithm.loss.kl_in = \"reward\"`"),
+    ] {
+        let told = warnings(more);
+        assert!(told.contains("can make rewards negative") && told.contains(part), "{told}");
+    }
 }
 
 #[test]

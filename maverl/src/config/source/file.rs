@@ -89,25 +89,23 @@ fn read_shipped(name: &ShippedName) -> Result<Vec<u8>, UnreadValue> {
     Ok(shipped.text().as_bytes().to_vec())
 }
 
-/// Returns the text of a configuration; `None` if it cannot be read, which a check reports.
-pub fn file_text(given: &Path) -> Option<String> {
-    text(&File::named_file(given.to_owned())).ok().map(|(_, text)| text)
-}
-
 /// Explains what is no regular file.
 fn not_regular(path: &Path, kind: FileType) -> UnreadValue {
     if kind.is_dir() {
         let message = format!("{} is a directory; a configuration is a file", path.display());
         return (None, message, Some(directory(path)));
     }
-    let message =
-        format!("{} is {}; a configuration is a regular file", path.display(), name_of(kind));
+    let message = format!(
+        "{} is {}; a configuration is a regular file",
+        path.display(),
+        irregular_kind(kind)
+    );
     (None, message, Some("write the configuration into a file, and name that".to_owned()))
 }
 
 /// Returns the name of a kind of file that is neither regular nor a directory.
 #[cfg(unix)]
-fn name_of(kind: FileType) -> &'static str {
+pub fn irregular_kind(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let kinds = [
         (kind.is_fifo(), "a pipe"),
@@ -119,7 +117,7 @@ fn name_of(kind: FileType) -> &'static str {
 
 /// Returns the name of a kind of file that is neither regular nor a directory.
 #[cfg(not(unix))]
-fn name_of(_: FileType) -> &'static str {
+pub fn irregular_kind(_: FileType) -> &'static str {
     "no file"
 }
 

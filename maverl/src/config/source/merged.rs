@@ -1,10 +1,12 @@
 //! Configuration files with the values of the environment and `--set` merged into their text.
 
+use std::path::Path;
+
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::layer::LayerContent;
 use super::layers::ConfigLayers;
-use super::sources::Sources;
+use super::sources::{File, Sources};
 
 impl Sources {
     /// Returns the file with the environment and `--set` merged into it, an equivalent configuration by itself.
@@ -36,6 +38,13 @@ impl Sources {
         };
         Some(header + &document.to_string())
     }
+}
+
+/// Returns the content of a file in TOML or YAML, or of a configuration that the program brings. `None` if it cannot be read,
+/// which a check reports.
+pub fn file_table(given: &Path) -> Option<toml::Table> {
+    let file = File::named_file(given.to_owned());
+    Sources { file: Some(file), ..Sources::default() }.merged_file()?.parse().ok()
 }
 
 /// Parses a value outside of a file: TOML, or else plain text.

@@ -39,7 +39,8 @@ mod yaml;
 pub use diagnostic::Diagnostic;
 #[cfg(test)]
 pub(crate) use excerpt::{Excerpt, SourceText};
-pub use file::file_text;
+pub use file::irregular_kind;
+pub use merged::file_table;
 pub use names::{did_you_mean, snake_case};
 pub(crate) use names::{key, list, path, path_within, suggestion};
 pub(crate) use problems::{Problems, read_layers};

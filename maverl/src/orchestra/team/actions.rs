@@ -5,6 +5,7 @@ use std::future::Future;
 use crate::orchestra::AskError;
 use crate::orchestra::branch::Flight;
 use crate::orchestra::episode::named_error;
+use crate::orchestra::session::EnvSession;
 use crate::orchestra::team::Team;
 use crate::task::{Action, Observation};
 use crate::tools::Tool;
@@ -21,15 +22,7 @@ impl<O: ?Sized> Team<O> {
         &self,
         action: Action,
     ) -> impl Future<Output = Result<Observation, AskError>> + Send {
-        let place = self.branch.next_act();
-        async move {
-            let _flight = Flight::start(&self.branch);
-            let done = self.table.own.act(action.clone()).await.map_err(|error| {
-                self.table.fail(Fault::new(FaultKind::Environment, error.to_string()))
-            })?;
-            self.table.record_act(place, None, action, &done);
-            Ok(done)
-        }
+        self.act_next(None, action)
     }
 
     /// Returns the tools that agents may call in this episode.
@@ -48,20 +41,35 @@ impl<O: ?Sized> Team<O> {
         name: &str,
         action: Action,
     ) -> impl Future<Output = Result<Observation, AskError>> + Send {
+        self.act_next(Some(name), action)
+    }
+
+    /// Acts in the environment, or in the further one of a name. The place of the action is that at which this is called.
+    fn act_next(
+        &self,
+        name: Option<&str>,
+        action: Action,
+    ) -> impl Future<Output = Result<Observation, AskError>> + Send {
         let place = self.branch.next_act();
         async move {
             let _flight = Flight::start(&self.branch);
-            let Some(other) = self.table.others.get(name) else {
-                let names: Vec<&str> = self.table.others.keys().map(String::as_str).collect();
-                let message = format!("no environment is called `{name}`; there are {names:?}");
-                return Err(self.table.fail(Fault::new(FaultKind::Orchestra, message)));
-            };
-            let done = other.act(action.clone()).await.map_err(|error| {
-                let message = named_error(name, &error).to_string();
+            let done = self.session(name)?.act(action.clone()).await.map_err(|error| {
+                let message = name.map(|name| named_error(name, &error).to_string());
+                let message = message.unwrap_or_else(|| error.to_string());
                 self.table.fail(Fault::new(FaultKind::Environment, message))
             })?;
-            self.table.record_act(place, Some(name.to_owned()), action, &done);
+            self.table.record_act(place, name.map(str::to_owned), action, &done);
             Ok(done)
         }
+    }
+
+    /// Returns the session in the environment, or in the further one of a name.
+    fn session(&self, name: Option<&str>) -> Result<&EnvSession, AskError> {
+        let Some(name) = name else { return Ok(&self.table.own) };
+        self.table.others.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.table.others.keys().map(String::as_str).collect();
+            let message = format!("no environment is called `{name}`; there are {names:?}");
+            self.table.fail(Fault::new(FaultKind::Orchestra, message))
+        })
     }
 }

@@ -36,11 +36,11 @@ impl ReplyFormat {
         }
         let mut called = false;
         for segment in split_calls(answer, self.calls, tools) {
-            match segment.calls.as_slice() {
-                [] => push_text(segment.text, &mut text),
-                calls => calls.iter().for_each(|call| push_call(call, &mut text)),
+            called |= segment.call.is_some();
+            match &segment.call {
+                None => push_text(segment.text, &mut text),
+                Some(call) => push_call(call, &mut text),
             }
-            called |= !segment.calls.is_empty();
         }
         Cow::Owned(if called { text } else { without_call(text) })
     }

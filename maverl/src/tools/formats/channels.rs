@@ -23,7 +23,7 @@ pub enum Channel<'a> {
     Thoughts,
     /// The answer, or text to the user before calls.
     Content,
-    /// The tool of this name.
+    /// The tool of this name, which may be none that a tool can have.
     Tool(&'a str),
 }
 
@@ -55,9 +55,9 @@ impl<'a> ChannelHeader<'a> {
         });
         let channel = header.split_once(CHANNEL).map_or("", |(_, rest)| rest.trim_start());
         let channel = match recipient {
-            Some(name) if is_name(name) => Channel::Tool(name),
-            _ if channel.starts_with("analysis") => Channel::Thoughts,
-            _ => Channel::Content,
+            Some(name) => Channel::Tool(name),
+            None if channel.starts_with("analysis") => Channel::Thoughts,
+            None => Channel::Content,
         };
         Some(Self { channel, len: at + MESSAGE.len() })
     }
@@ -112,6 +112,10 @@ fn first_part(text: &str) -> ChannelPart<'_> {
     };
     let body = &text[header.len..];
     let (call, read) = match header.channel {
+        Channel::Tool(name) if !is_name(name) => {
+            let what = format!("a call has no name: {}", text_start(text));
+            (Some(Err(CallError::Malformed(what))), 0)
+        }
         Channel::Tool(name) => match read_arguments(body) {
             Ok((arguments, len)) => (Some(Ok(Call { name: name.to_owned(), arguments })), len),
             Err((what, len)) => {
@@ -131,7 +135,8 @@ fn first_part(text: &str) -> ChannelPart<'_> {
 /// Reads the message at the beginning of a text.
 pub(super) fn read_channel_calls(text: &str) -> CallBlock {
     let part = first_part(text);
-    CallBlock { calls: part.call.into_iter().collect(), len: part.text.len() }
+    let len = part.text.len();
+    part.call.map_or(CallBlock { calls: Vec::new(), len }, |call| CallBlock::single(call, len))
 }
 
 #[cfg(test)]
@@ -149,6 +154,7 @@ mod tests {
                 Channel::Tool("add"),
             ),
             (" to=functions.add<|channel|>commentary json<|message|>", Channel::Tool("add")),
+            ("<|channel|>analysis to=functions.<|message|>", Channel::Tool("")),
         ] {
             let header = ChannelHeader::read(text);
             assert_eq!(header, Some(ChannelHeader { channel, len: text.len() }), "{text}");

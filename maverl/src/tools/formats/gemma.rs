@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::block::{CallBlock, find_opening, is_name, text_start};
 use super::cursor::{Read, TextCursor};
-use crate::tools::{Call, CallError};
+use super::number::parse_exactly;
+use crate::tools::Call;
 
 const OPEN: &str = "<|tool_call>";
 const CLOSE: &str = "<tool_call|>";
@@ -21,14 +22,13 @@ pub(super) fn read_gemma_calls(text: &str) -> CallBlock {
         Ok(call) => {
             reader.cursor.skip_blanks();
             reader.cursor.accept(CLOSE);
-            CallBlock { calls: vec![Ok(call)], len: reader.cursor.at }
+            CallBlock::single(Ok(call), reader.cursor.at)
         }
         Err(what) => {
             let rest = &text[reader.cursor.at..];
             let len = reader.cursor.at + find_opening(rest, &[OPEN]).unwrap_or(rest.len());
             let shown = text_start(&text[OPEN.len()..len]);
-            let calls = vec![Err(CallError::Malformed(format!("{what}: {shown}")))];
-            CallBlock { calls, len }
+            CallBlock::malformed(format!("{what}: {shown}"), len)
         }
     }
 }
@@ -126,7 +126,7 @@ impl GemmaReader<'_> {
                     "True" => Some(Value::Bool(true)),
                     "False" => Some(Value::Bool(false)),
                     "None" => Some(Value::Null),
-                    _ => serde_json::from_str(word).ok(),
+                    _ => parse_exactly(word).ok(),
                 };
                 self.cursor.at += len;
                 value.ok_or_else(|| format!("{} is no value", text_start(word)))

@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value};
 
-use super::block::{CallBlock, find_opening, is_name, text_start};
+use super::block::{BlockCall, CallBlock, find_opening, is_name, text_start};
 use super::cursor::{Read, TextCursor};
+use super::number::python_number;
 use crate::tools::{Call, CallError};
 
 /// Most levels of nested values, as of JSON.
@@ -23,21 +24,20 @@ pub(super) fn read_python_calls(text: &str) -> CallBlock {
     if tag.is_none() && !reader.begins_call() {
         return CallBlock { calls: Vec::new(), len: 0 };
     }
-    match reader.read_calls() {
-        Ok(calls) => {
+    let mut calls = Vec::new();
+    match reader.read_calls(&mut calls) {
+        Ok(()) => {
             reader.cursor.skip_blanks();
             let _ = tag.is_some_and(|[_, close]| reader.cursor.accept(close));
-            CallBlock { calls: calls.into_iter().map(Ok).collect(), len: reader.cursor.at }
+            CallBlock { calls, len: reader.cursor.at }
         }
-        Err(what) => {
+        Err((what, begun)) => {
             let openings = TAGS.map(|[open, _]| open);
             let rest = &text[reader.cursor.at..];
             let next = find_opening(rest, &openings).unwrap_or(rest.len());
             let len = (reader.cursor.at + next).max(1);
-            let calls = vec![Err(CallError::Malformed(format!(
-                "{what}: {}",
-                text_start(&text[start..len])
-            )))];
+            let what = format!("{what}: {}", text_start(&text[begun.max(start)..len]));
+            calls.push(BlockCall { call: Err(CallError::Malformed(what)), start: begun });
             CallBlock { calls, len }
         }
     }
@@ -71,22 +71,21 @@ impl LiteralReader<'_> {
         name.len() < inside.len() && is_name(name.trim_end())
     }
 
-    fn read_calls(&mut self) -> Read<Vec<Call>> {
-        self.expect("[")?;
-        let mut calls = Vec::new();
+    /// Reads a list of calls, up to the first that cannot be read. An error has the position at which that one begins.
+    fn read_calls(&mut self, calls: &mut Vec<BlockCall>) -> Result<(), (String, usize)> {
+        self.expect("[").map_err(|what| (what, 0))?;
         loop {
             self.cursor.skip_blanks();
+            let start = self.cursor.at;
             if self.cursor.accept("]") {
-                return if calls.is_empty() {
-                    Err("the list has no call".to_owned())
-                } else {
-                    Ok(calls)
-                };
+                let empty = calls.is_empty().then(|| ("the list has no call".to_owned(), 0));
+                return empty.map_or(Ok(()), Err);
             }
-            calls.push(self.read_call()?);
+            let call = self.read_call().map_err(|what| (what, start))?;
+            calls.push(BlockCall { call: Ok(call), start });
             self.cursor.skip_blanks();
             if !self.cursor.accept(",") && !self.cursor.rest().starts_with(']') {
-                return Err("`,` or `]` is missing after a call".to_owned());
+                return Err(("`,` or `]` is missing after a call".to_owned(), self.cursor.at));
             }
         }
     }
@@ -188,7 +187,7 @@ impl LiteralReader<'_> {
             "True" | "true" => Value::Bool(true),
             "False" | "false" => Value::Bool(false),
             "None" | "null" => Value::Null,
-            _ => serde_json::from_str(word).map_err(|_| {
+            _ => python_number(word).ok_or_else(|| {
                 let shown: String = rest.chars().take(20).collect();
                 format!("{shown:?} is no value")
             })?,

@@ -13,6 +13,7 @@ mod gemma;
 mod json;
 mod literal;
 mod named;
+mod number;
 mod probe;
 mod reply;
 mod thoughts;
@@ -24,11 +25,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::tools::{Call, CallError};
+pub use block::CallSegment;
 use block::{CallBlock, find_opening};
 use channels::read_channel_calls;
 use gemma::read_gemma_calls;
 use json::read_listed_calls;
-pub use json::{TaggedCall, tagged_calls, whole_calls};
+pub use json::{TaggedCall, bare_calls, tagged_calls, whole_calls};
 use literal::read_python_calls;
 use named::NamedForm;
 use xml::{XmlForm, read_glm_call};
@@ -266,27 +268,18 @@ impl CallFormat {
     }
 }
 
-/// A part of an answer: text, or calls as they were written.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallSegment<'a> {
-    /// The part as it is in the answer.
-    pub text: &'a str,
-    /// Its calls, each parsed or with its error; none for text.
-    pub calls: Vec<Result<Call, CallError>>,
-}
-
 /// Divides an answer, a reply without its thoughts, into texts and calls. The texts of all parts, one after the other,
 /// are the answer. `tools` are declarations as [`Tool::declaration`](super::Tool::declaration) returns them; arguments
 /// that a form writes as text get the types of their schemas.
 ///
-/// Forms of JSON ([`CallFormat::is_json`]) are one part here.
+/// Answers in forms of JSON ([`CallFormat::is_json`]) are one text here.
 pub fn split_calls<'a>(
     answer: &'a str,
     format: CallFormat,
     tools: &[Value],
 ) -> Vec<CallSegment<'a>> {
     let Some(row) = format.row() else {
-        return vec![CallSegment { text: answer, calls: read(answer) }];
+        return vec![CallSegment { text: answer, call: None }];
     };
     let mut segments = Vec::new();
     let mut rest = answer;
@@ -294,24 +287,31 @@ pub fn split_calls<'a>(
     if row.bare.iter().any(|bare| answer[begin..].starts_with(bare)) {
         let block = (row.read)(&answer[begin..], tools);
         if !block.calls.is_empty() {
-            let (text, after) = answer.split_at(begin + block.len);
-            segments.push(CallSegment { text, calls: block.calls });
-            rest = after;
+            rest = &answer[begin + block.len..];
+            push_text(&answer[..begin], &mut segments);
+            segments.extend(block.segments(&answer[begin..]));
         }
     }
     while let Some(at) = find_opening(rest, row.openings) {
         let block = (row.read)(&rest[at..], tools);
         let (text, after) = rest[at..].split_at(block.len);
-        if at > 0 {
-            segments.push(CallSegment { text: &rest[..at], calls: Vec::new() });
+        push_text(&rest[..at], &mut segments);
+        if block.calls.is_empty() {
+            push_text(text, &mut segments);
+        } else {
+            segments.extend(block.segments(text));
         }
-        segments.push(CallSegment { text, calls: block.calls });
         rest = after;
     }
-    if !rest.is_empty() {
-        segments.push(CallSegment { text: rest, calls: Vec::new() });
-    }
+    push_text(rest, &mut segments);
     segments
+}
+
+/// Adds text that is no call, unless it is empty.
+fn push_text<'a>(text: &'a str, segments: &mut Vec<CallSegment<'a>>) {
+    if !text.is_empty() {
+        segments.push(CallSegment { text, call: None });
+    }
 }
 
 /// Returns the calls of a reply in order, each parsed or with its error. Empty if the reply has none. Text before the
@@ -328,7 +328,7 @@ pub fn calls(reply: &str, format: CallFormat, tools: &[Value]) -> Vec<Result<Cal
                 _ => ThoughtTags::think().after_thoughts(reply, first),
             };
             let segments = split_calls(answer, format, tools);
-            segments.into_iter().flat_map(|segment| segment.calls).collect()
+            segments.into_iter().filter_map(|segment| segment.call).collect()
         }
     }
 }

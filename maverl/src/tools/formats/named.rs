@@ -1,6 +1,6 @@
 //! Calls as a name and a JSON object of arguments, in tokens of their own: Mistral from version 11 on, DeepSeek, Kimi.
 
-use super::block::{CallBlock, find_opening, is_name, text_start};
+use super::block::{BlockCall, CallBlock, find_opening, is_name, text_start};
 use super::json::read_arguments;
 use crate::tools::{Call, CallError};
 
@@ -60,13 +60,14 @@ impl NamedForm {
         let inside = strip_mark(text, outer);
         let (mut calls, mut rest) = (Vec::new(), inside);
         while let Some(call) = rest.trim_start().strip_prefix(self.open) {
+            let start = text.len() - call.len() - self.open.len();
             match self.read_call(call) {
                 Ok((call, after)) => {
-                    calls.push(Ok(call));
+                    calls.push(BlockCall { call: Ok(call), start });
                     rest = strip_mark(after.trim_start(), self.close);
                 }
                 Err((what, after)) => {
-                    calls.push(Err(CallError::Malformed(what)));
+                    calls.push(BlockCall { call: Err(CallError::Malformed(what)), start });
                     rest = &after[self.next_call(after)..];
                     return CallBlock { calls, len: text.len() - rest.len() };
                 }

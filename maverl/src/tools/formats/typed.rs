@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::literal::read_literal;
+use super::number::parse_exactly;
 
 /// Types of JSON Schema.
 const TYPES: [&str; 7] = ["integer", "number", "boolean", "null", "object", "array", "string"];
@@ -26,7 +27,7 @@ pub(super) fn typed_argument(text: &str, schema: Option<&Value>) -> Value {
         return value();
     }
     let trimmed = text.trim();
-    let parsed = serde_json::from_str(trimmed).ok().or_else(|| read_literal(trimmed));
+    let parsed = parse_exactly(trimmed).ok().or_else(|| read_literal(trimmed));
     let fits = |parsed: &Value| types.iter().any(|name| has_type(parsed, name));
     parsed.filter(fits).unwrap_or_else(value)
 }

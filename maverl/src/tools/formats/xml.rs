@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::block::{CallBlock, find_opening, is_name, text_start};
+use super::block::{BlockCall, CallBlock, find_opening, is_name, text_start};
+use super::number::parse_exactly;
 use super::typed::{argument_schemas, typed_argument};
 use crate::tools::{Call, CallError};
 
@@ -68,13 +69,14 @@ impl XmlForm {
         let inside = strip_any(text, self.outer).unwrap_or(text);
         let (mut calls, mut rest) = (Vec::new(), inside);
         while let Some(header) = rest.trim_start().strip_prefix(self.call) {
+            let start = text.len() - header.len() - self.call.len();
             match self.read_call(header, tools) {
                 Ok((call, after)) => {
-                    calls.push(Ok(call));
+                    calls.push(BlockCall { call: Ok(call), start });
                     rest = after;
                 }
                 Err((what, after)) => {
-                    calls.push(Err(CallError::Malformed(what)));
+                    calls.push(BlockCall { call: Err(CallError::Malformed(what)), start });
                     rest = &after[self.next_group(after)..];
                     return CallBlock { calls, len: text.len() - rest.len() };
                 }
@@ -116,8 +118,9 @@ impl XmlForm {
             let value = match is_text {
                 None => typed_argument(value, schema),
                 Some(true) => Value::String(value.to_owned()),
-                Some(false) => serde_json::from_str(value.trim())
-                    .unwrap_or_else(|_| Value::String(value.to_owned())),
+                Some(false) => {
+                    parse_exactly(value.trim()).unwrap_or_else(|_| Value::String(value.to_owned()))
+                }
             };
             arguments.insert(key.to_owned(), value);
             rest = after;
@@ -158,7 +161,7 @@ const GLM: [&str; 6] =
 pub(super) fn read_glm_call(text: &str, tools: &[Value]) -> CallBlock {
     let [open, ..] = GLM;
     match read_glm_inside(&text[open.len()..], tools) {
-        Ok((call, rest)) => CallBlock { calls: vec![Ok(call)], len: text.len() - rest.len() },
+        Ok((call, rest)) => CallBlock::single(Ok(call), text.len() - rest.len()),
         Err((what, rest)) => {
             let next = find_opening(rest, &[open]).unwrap_or(rest.len());
             CallBlock::malformed(what, text.len() - rest.len() + next)

@@ -79,6 +79,13 @@ impl Interrupt {
         self.under_way().resume = command.into();
     }
 
+    /// Forgets the work and the run of the messages: the run has ended, and another may follow.
+    pub(crate) fn end_run(&self) {
+        let UnderWay { stopping, resume, .. } = &mut *self.under_way();
+        stopping.clear();
+        resume.clear();
+    }
+
     /// Asks the run to stop, and reports the work that is still to be finished.
     pub fn raise(&self) {
         self.raise_by("", "; again to stop now");

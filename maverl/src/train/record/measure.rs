@@ -63,8 +63,8 @@ pub(crate) fn mean_of<I: ExactSizeIterator<Item = f64>>(
 
 /// Returns the metrics of a policy's batch.
 pub(crate) fn batch(policy: &str, batch: &Batch) -> Metrics {
-    // Each row has the same weight, whatever its length.
-    let values = batch.rows.iter().map(|row| row.advantages.iter().map(|&v| f64::from(v)));
+    // Each row that is trained on has the same weight, whatever its length.
+    let values = batch.trained_rows().map(|row| row.advantages.iter().map(|&v| f64::from(v)));
     let values: Vec<f64> = values.map(mean_of).collect();
     let mean = mean_of(values.iter().copied());
     let variance = mean_of(values.iter().map(|value| (value - mean).powi(2)));

@@ -148,7 +148,7 @@ pub(super) fn unit(
 
 fn target_of(row: &LabeledReply, labels: VerifierLabels) -> f64 {
     match labels {
-        VerifierLabels::Hard => f64::from(u8::from(row.label)),
+        VerifierLabels::Hard => f64::from(row.label),
         VerifierLabels::Soft => row.score.unwrap_or_default(),
     }
 }

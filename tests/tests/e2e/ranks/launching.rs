@@ -149,16 +149,29 @@ fn ranks_stop_in_order_when_the_command_that_started_them_is_killed() {
 #[test]
 fn a_rank_that_fails_ends_the_command_with_its_error() {
     let lab = lab();
+    // A directory that is no run.
+    std::fs::create_dir(lab.path("run")).unwrap();
+    lab.write("run/notes.txt", "mine");
     let mut args = train_args("run", &SET);
-    args.extend([
-        "--set",
-        "algorithm.clip=0.1",
-        "--ranks-per-node",
-        "2",
-        "--set",
-        "task.data=\"nowhere.jsonl\"",
-    ]);
-    lab.run(&args).failed().says(&["nowhere.jsonl"]);
+    args.extend(["--ranks-per-node", "2"]);
+    lab.run(&args).failed().says(&["rank 0: ", "rank 1: rank 0 (", "ended the run: "]);
+}
+
+#[test]
+fn a_wrong_configuration_is_reported_once_and_not_by_each_rank() {
+    let lab = lab();
+    lab.hybrid();
+    let wrong = ["--ranks-per-node", "3", "--set", "task.data=\"nowhere.jsonl\""];
+    for command in [
+        &["train", "run.toml"][..],
+        &["train", "run.toml", "--seeds", "0..2"],
+        &["train", "hybrid.toml", "--set", "stepz=3"],
+    ] {
+        let ended = lab.run(&[command, &wrong].concat()).failed();
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{ended}");
+        assert!(!ended.stderr.contains("rank "), "{ended}");
+    }
+    assert!(!lab.path("runs").exists());
 }
 
 #[test]
@@ -203,7 +216,7 @@ fn two_machines_of_skypilot_train_as_four_ranks_of_a_launcher() {
         shell.spawn().unwrap()
     };
     let children = ["0", "1"].map(start).into();
-    for ended in (Launched { children, _port: None }).end() {
+    for ended in (Launched { children, port: None }).end() {
         ended.succeeded();
     }
     let mine = Run(lab.path("runs/mine"));
@@ -232,7 +245,7 @@ fn the_script_of_the_job_set_starts_ranks_by_the_variables_of_kubernetes() {
         shell.spawn().unwrap()
     };
     let children = (0..2).map(start).collect();
-    for ended in (Launched { children, _port: Some(lease) }).end() {
+    for ended in (Launched { children, port: Some(lease) }).end() {
         ended.succeeded();
     }
     assert_eq!(Run(lab.path("runs/mine")).json("provenance.json")["ranks"], 2);

@@ -187,7 +187,7 @@ fn the_ranks_of_a_launcher_train_stages_by_its_variables_alone() {
     };
     // Both stages meet at the port that follows from the name of the job.
     let children = ["0", "1"].map(start).into();
-    for ended in (Launched { children, _port: None }).end() {
+    for ended in (Launched { children, port: None }).end() {
         ended.succeeded();
     }
     assert_eq!(Run(lab.path("both/2-rl")).steps().len(), 2);

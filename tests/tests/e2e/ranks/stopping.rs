@@ -1,6 +1,10 @@
 //! Signals to the ranks of a run.
 
-use maverl_tests::lab::{Ended, Run, stride, train_args, wait_until};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use maverl_tests::lab::{Ended, Lab, Run, stride, train_args, wait_until};
+use maverl_tests::port::PortLease;
 
 use super::{Launched, signal, slow, train};
 use crate::lab;
@@ -89,4 +93,52 @@ fn the_second_signal_of_a_rank_ends_it_at_once_and_the_others_name_it() {
     let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
     assert_eq!(second.code, Some(130), "{second}");
     first.failed().says(&["rank 0: rank 1 (", "is lost"]);
+}
+
+/// Starts the first two of three ranks, and waits until rank 0 listens.
+fn two_of_three(lab: &Lab) -> Launched {
+    let args = train_args("run", &slow());
+    let launched = Launched::start(lab, 2, &args, |_, command| {
+        command.env("MAVERL_RANKS", "3");
+    });
+    let port = launched.port.as_ref().unwrap().port;
+    wait_until("the port of rank 0", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    launched
+}
+
+/// What a rank says that is asked to stop before all have joined.
+fn stopped_joining(rank: usize, size: usize) -> String {
+    format!("rank {rank} was asked to stop before all {size} ranks had joined")
+}
+
+#[test]
+fn a_signal_while_ranks_join_ends_them_at_once() {
+    for by in ["-TERM", "-INT"].into_iter().step_by(stride(2)) {
+        let lab = lab();
+        let launched = two_of_three(&lab);
+        // Rank 1 may not handle signals yet, and then just ends.
+        signal(&launched.children[0], by);
+        let [first, second]: [Ended; 2] = launched.end().try_into().unwrap();
+        assert_eq!(first.code, Some(130), "{first}");
+        first.says(&[&stopped_joining(0, 3)]);
+        second.failed();
+        assert!(!lab.path("run").exists());
+    }
+}
+
+#[test]
+fn a_signal_to_the_command_ends_ranks_that_wait_for_other_machines() {
+    let lab = lab();
+    let lease = PortLease::take();
+    let address = format!("dist.address=\"127.0.0.1:{}\"", lease.port);
+    let mut set = slow();
+    set.push(&address);
+    let mut command = lab.command(&train_args("run", &set));
+    command.args(["--ranks-per-node", "2"]).env("MAVERL_RANK", "0").env("MAVERL_RANKS", "2");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the port of rank 0", || TcpStream::connect(("127.0.0.1", lease.port)).is_ok());
+    signal(&child, "-TERM");
+    let ended = Ended::of(&child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended}");
+    ended.says(&[&stopped_joining(0, 4)]);
 }

@@ -258,6 +258,11 @@ pub(super) fn read_family(keys: &mut ConfigReader<'_>) -> ModelFamily {
         name => name,
     };
     FAMILIES.into_iter().find(|family| Some(family.name) == name).unwrap_or_else(|| {
+        if NESTED.iter().any(|(outer, ..)| Some(*outer) == name) {
+            let needed = "the configuration of its decoder is needed, an object `text_config`";
+            keys.wrong("model_type", needed);
+            return PLAIN;
+        }
         let mut names: Vec<&str> =
             NAMES.into_iter().chain(NESTED.map(|(outer, ..)| outer)).collect();
         names.sort_unstable();

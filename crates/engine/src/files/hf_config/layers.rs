@@ -117,15 +117,22 @@ fn layer_kinds(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize)
     let late = matches!(family.windows, Windows::Late | Windows::WithoutRope);
     let used = !late || keys.flag("use_sliding_window", false);
     let window = if used { window(keys, family) } else { None };
+    // The layers of a pattern have windows whether there is a number or not.
+    let of_pattern = matches!(family.windows, Windows::Pattern { .. });
+    let is_listed = listed.is_some();
     let sliding = match listed {
         Some(listed) => listed,
-        None if window.is_none() => vec![false; layers],
+        None if window.is_none() && !of_pattern => vec![false; layers],
         None => sliding_layers(keys, family, &roped),
     };
     if sliding.contains(&true) && window.is_none() {
         let why =
             if used { "`sliding_window` is null" } else { "`use_sliding_window` is not true" };
-        keys.problem(format!("`{TYPES}` has {SLIDING:?}, and {why}"));
+        keys.problem(if is_listed {
+            format!("`{TYPES}` has {SLIDING:?}, and {why}")
+        } else {
+            format!("without `{TYPES}`, layers of \"{}\" have windows, and {why}", family.name)
+        });
     }
     let of_windows = usize::from(matches!(family.ropes, Ropes::ByLayer { .. }));
     let kinds = sliding.into_iter().zip(roped).map(|(sliding, roped)| LayerKind {

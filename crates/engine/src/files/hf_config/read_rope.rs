@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::family::{ModelFamily, Ropes};
-use super::reader::ConfigReader;
+use super::reader::{ConfigReader, WITHIN_F32, is_positive};
 use super::rope::{Llama3, LongRope, Rope, Scaling, Yarn};
 use crate::files::parts::QueryScale;
 
@@ -364,10 +364,14 @@ fn divisors(keys: &mut ConfigReader<'_>, key: &str) -> Vec<f32> {
     let listed = keys.value(key).and_then(|list| list.as_array());
     let read = listed.and_then(|list| {
         let numbers = list.iter().map(|item| item.as_f64().filter(|divisor| *divisor > 0.0));
-        numbers.map(|divisor| Some(divisor? as f32)).collect::<Option<Vec<f32>>>()
+        numbers.collect::<Option<Vec<f64>>>()
     });
-    read.unwrap_or_else(|| {
+    let Some(read) = read else {
         keys.wrong(key, "a list of positive numbers is needed");
-        Vec::new()
-    })
+        return Vec::new();
+    };
+    if !read.iter().copied().all(is_positive) {
+        keys.wrong(key, &format!("a list of positive numbers {WITHIN_F32} is needed"));
+    }
+    read.into_iter().map(|divisor| divisor as f32).collect()
 }

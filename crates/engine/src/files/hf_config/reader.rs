@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// Range of numbers that a model can compute with, for messages.
+pub(super) const WITHIN_F32: &str = "from 1.5e-45 to 3.4e38";
+
 /// Reads keys and notes what is wrong with them.
 ///
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.
@@ -89,13 +92,15 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// A positive number; none, if it is missing.
+    /// A positive number, as an f32 too; none, if it is missing.
     pub(super) fn number(&mut self, key: &str) -> Option<f64> {
-        let number = self.json.get(key)?.as_f64().filter(|n| n.is_finite() && *n > 0.0);
-        if number.is_none() {
-            self.wrong(key, "a positive number is needed");
+        let number = self.json.get(key)?.as_f64().filter(|n| *n > 0.0);
+        match number {
+            Some(number) if is_positive(number) => return Some(number),
+            Some(_) => self.wrong(key, &format!("a positive number {WITHIN_F32} is needed")),
+            None => self.wrong(key, "a positive number is needed"),
         }
-        number
+        None
     }
 
     /// A positive number; none, if it is missing or null.
@@ -128,6 +133,12 @@ impl<'a> ConfigReader<'a> {
         }
         self.optional_size(key, most).unwrap_or(default)
     }
+}
+
+/// Returns true for a number above 0 that is finite and above 0 as an f32 too: a model computes with these.
+pub(super) fn is_positive(number: f64) -> bool {
+    let number = number as f32;
+    number.is_finite() && number > 0.0
 }
 
 /// A value in a message: short, whatever it is.

@@ -368,6 +368,30 @@ fn what_is_not_supported_is_refused_by_name() {
             r#"`tie_word_embeddings` is "yes"; true or false is needed"#,
         ),
         (json!({"rms_norm_eps": -1}), "`rms_norm_eps` is -1; a positive number is needed"),
+        (
+            json!({"rms_norm_eps": 1e39}),
+            "`rms_norm_eps` is 1e39; a positive number from 1.5e-45 to 3.4e38 is needed",
+        ),
+        (json!({"rms_norm_eps": 1e-50}), "`rms_norm_eps` is 1e-50; a positive number from"),
+        (json!({"rope_theta": 1e300}), "`rope_theta` is 1e300; a positive number from"),
+        (
+            json!({"rope_scaling": {"rope_type": "linear", "factor": 1e40}}),
+            "`rope_scaling.factor` is 1e40; a positive number from",
+        ),
+        (
+            json!({"rope_scaling": {"rope_type": "linear", "factor": 1e-44}}),
+            "the values of `rope_theta`, `rope_parameters` or `rope_scaling` give frequencies",
+        ),
+        (
+            json!({"rope_scaling": {
+                "rope_type": "longrope", "short_factor": vec![1e39; 32], "long_factor": vec![1.0; 32],
+            }}),
+            "`rope_scaling.short_factor` is a list; a list of positive numbers from",
+        ),
+        (
+            json!({"model_type": "mistral3"}),
+            "`model_type` is \"mistral3\"; the configuration of its decoder is needed, an object `text_config`",
+        ),
     ];
     for (change, expected) in cases {
         let error = refused(&with(&qwen2(), &change));

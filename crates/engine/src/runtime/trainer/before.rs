@@ -61,8 +61,10 @@ impl<O: Backend> Trainer<O> {
                 recorder.record_correction(index, &trainer, &row.logprobs);
             }
             let weights = loss::correction_weights(&row.loss.correction, &trainer, &row.logprobs);
-            (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
-            kept += weights.iter().filter(|&&weight| weight > 0.0).count();
+            if !row.skipped {
+                (sum, tokens) = (sum + weights.iter().sum::<f64>(), tokens + weights.len());
+                kept += weights.iter().filter(|&&weight| weight > 0.0).count();
+            }
             row.weights = weights.into_iter().map(|weight| weight as f32).collect();
             row.sampler = std::mem::replace(&mut row.logprobs, trainer);
         }

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use super::events::MessageEvents;
 use super::*;
 use crate::openai::Fields;
-use crate::openai::chat::ChatCompletion;
+use crate::openai::answer::{ChoicePart as _, FinishReason, TokenUsage};
+use crate::openai::chat::{ChatChunkChoice, ChatCompletion, Delta, PartTokens, ToolCall};
 use crate::refusal::Refusal;
 use maverl::text::ChatMessage;
+use maverl::tools::Call;
 
 /// Returns a request as one for a chat completion.
 fn converted(request: &Value) -> Result<Value, Refusal> {
@@ -87,7 +89,22 @@ fn the_request_of_an_untrimmed_harness_keeps_its_system_message_in_the_middle() 
 #[test]
 fn an_error_names_the_place_of_the_request_as_it_was_written() {
     let image = json!({"type": "image", "source": {"type": "base64", "data": ""}});
+    let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": "1"});
+    let call = json!({"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}});
     for (name, value, part) in [
+        (
+            "messages",
+            json!([
+                {"role": "user", "content": "x"}, {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [result("toolu_1"), result("toolu_2")]},
+            ]),
+            "`messages[2].content[1].tool_use_id` is \"toolu_2\"",
+        ),
+        (
+            "messages",
+            json!([{"role": "user", "content": [result("toolu_1")]}]),
+            "`messages[0].content[0].tool_use_id` is \"toolu_1\"",
+        ),
         (
             "messages",
             json!([{"role": "user", "content": [image]}]),
@@ -285,6 +302,44 @@ fn the_events_of_a_message_joined_are_the_whole_one() {
         let stops = kinds.iter().filter(|kind| **kind == "content_block_stop").count();
         assert_eq!(starts, stops);
     }
+}
+
+#[test]
+fn a_whole_message_has_its_blocks_in_the_order_of_the_streamed_one() {
+    let call = |index: usize| {
+        let call = Call { name: "f".to_owned(), arguments: Default::default() };
+        Delta::call(ToolCall::new(7, index, &call))
+    };
+    let [reasoning, text] = [Delta::reasoning, Delta::content]
+        .map(|kind: fn(String) -> Delta| move |text: &str| kind(text.to_owned()));
+    // Thoughts after a text, and a text after a call, as gpt-oss writes them.
+    let deltas = [
+        reasoning("I "),
+        reasoning("look."),
+        text("Let me"),
+        text(" look."),
+        reasoning("Which?"),
+        call(0),
+        call(1),
+        text("Done."),
+    ];
+    let (mut choice, mut events) =
+        (ChatChunkChoice::choice(0), MessageEvents::new(StopReason::MaxTokens));
+    let mut all = vec![json!({"type": "message_start", "message": {"content": []}})];
+    let end = ChatChunkChoice::end(0, FinishReason::ToolCalls, None);
+    let part = |delta| ChatChunkChoice::new(0, delta, PartTokens::default());
+    for delta in deltas {
+        all.extend(events.of_part(part(delta.clone())).iter().map(sent));
+        part(delta).add_to(&mut choice);
+    }
+    end.add_to(&mut choice);
+    all.extend(events.finish(TokenUsage::new(1, 2), None).iter().map(sent));
+    let whole = ChatCompletion { choices: vec![choice], ..chat("", "stop", &Value::Null) };
+    let whole = sent(&MessageAnswer::of_chat(&whole, StopReason::MaxTokens));
+    assert_eq!(joined(&all)["content"], whole["content"]);
+    let kinds = whole["content"].as_array().unwrap().iter().map(|block| &block["type"]);
+    let kinds: Vec<&Value> = kinds.collect();
+    assert_eq!(kinds, ["thinking", "text", "thinking", "tool_use", "tool_use", "text"]);
 }
 
 #[test]

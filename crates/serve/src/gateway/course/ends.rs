@@ -125,7 +125,7 @@ impl EpisodeCourse<'_> {
         for (name, exit) in
             [("gateway/crashes", Exit::Crashed), ("gateway/unreported", Exit::Unreported)]
         {
-            state.log_metric(name, f64::from(u8::from(self.exit == Some(exit))));
+            state.log_metric(name, f64::from(self.exit == Some(exit)));
         }
         if carried > 0 {
             state.log_metric("gateway/prefix_reuse", f64::from(continued) / f64::from(carried));

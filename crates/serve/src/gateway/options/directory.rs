@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::gateway::directory::{copies_itself, irregular_files, is_below};
+
 use super::{BWRAP, Confine, Mode, ProgramOptions, WorkDirectory, find_program};
 
 impl ProgramOptions {
@@ -23,6 +25,16 @@ impl ProgramOptions {
         if !self.files.is_empty() && !files.is_dir() {
             let (name, files) = (&self.files, files.display());
             problems.push(format!("`files` is {name:?}; there is no directory {files}"));
+        }
+        if !self.files.is_empty() {
+            let temporary = std::env::temp_dir();
+            if is_below(&temporary, &files) {
+                problems.push(format!("`files`: {}", copies_itself(&files, &temporary)));
+            } else {
+                // A directory that cannot be read fails where it is copied.
+                let irregular = irregular_files(&files).unwrap_or_default();
+                problems.extend(irregular.iter().map(|what| format!("`files`: {what}")));
+            }
         }
         problems.extend(self.problems_of_confinement(base));
         problems

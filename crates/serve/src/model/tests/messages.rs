@@ -81,6 +81,23 @@ async fn a_message_has_the_ids_of_the_chat_completion_whole_and_streamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_begins_with_the_cached_tokens_that_it_ends_with() {
+    let served = Served::start(ModelSettings::default()).await;
+    let messages = json!([{"role": "user", "content": "city ".repeat(100)}]);
+    let mut cached = Vec::new();
+    for _ in 0..2 {
+        let fields = json!({"messages": messages, "max_tokens": 2, "stream": true});
+        let events = events(&message(&served, fields).await);
+        let [first, last] = [&events[0]["message"]["usage"], &events[events.len() - 2]["usage"]];
+        for key in ["input_tokens", "cache_read_input_tokens"] {
+            assert_eq!(first[key], last[key], "{key}");
+        }
+        cached.push(first["cache_read_input_tokens"].as_u64().unwrap());
+    }
+    assert!(cached[1] > cached[0], "{cached:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_tokens_that_are_counted_are_those_of_the_prompt() {
     let served = Served::start(ModelSettings::default()).await;
     let mut body = shapes::after_a_call();

@@ -1,6 +1,6 @@
 //! Calls at the end of a reply, and texts beside them.
 
-use maverl::tools::{self, Call, CallFormat, Channel};
+use maverl::tools::{self, Call, CallSegment, Channel};
 
 use super::part::{ReplyPart, add_part};
 
@@ -11,41 +11,53 @@ const CALLED: &str = "</tool_call>";
 
 /// Reads calls in tags. One that cannot be read stays in the content, as does text after a call.
 pub(super) fn read_tagged_calls(text: &str, most: usize, parts: &mut Vec<ReplyPart>) {
-    let (mut content, mut calls) = (String::new(), Vec::new());
+    let mut told = CallsAndText::default();
     for tag in tools::tagged_calls(text) {
-        let read: Result<Vec<Call>, _> = tag.calls.into_iter().collect();
-        let Ok(read) = read else {
-            content.push_str(tag.text);
+        if tag.calls.iter().all(|segment| matches!(segment.call, Some(Err(_)))) {
+            told.content.push_str(tag.text);
             continue;
-        };
-        calls.extend(read);
+        }
+        tag.calls.into_iter().for_each(|segment| told.add_segment(segment));
         let after = tag.after.rsplit_once(CALLED).map_or("", |(_, after)| after);
         if !after.trim().is_empty() {
-            content.push_str(after);
+            told.content.push_str(after);
         }
     }
-    add_part(parts, ReplyPart::Content(content));
-    parts.extend(calls.into_iter().take(most).map(ReplyPart::Call));
+    told.add_to(most, parts);
 }
 
 /// Adds texts and calls. A call that cannot be read stays in the content.
 pub(super) fn read_segments(
-    segments: Vec<tools::CallSegment<'_>>,
+    segments: Vec<CallSegment<'_>>,
     most: usize,
     parts: &mut Vec<ReplyPart>,
 ) {
-    let (mut content, mut calls) = (String::new(), Vec::new());
-    for segment in segments {
-        let read: Result<Vec<Call>, _> = segment.calls.into_iter().collect();
-        match read {
-            Ok(read) if !read.is_empty() => calls.extend(read),
+    let mut told = CallsAndText::default();
+    segments.into_iter().for_each(|segment| told.add_segment(segment));
+    told.add_to(most, parts);
+}
+
+/// Calls of a reply, and the text beside them.
+#[derive(Default)]
+struct CallsAndText {
+    content: String,
+    calls: Vec<Call>,
+}
+
+impl CallsAndText {
+    fn add_segment(&mut self, segment: CallSegment<'_>) {
+        match segment.call {
+            Some(Ok(call)) => self.calls.push(call),
             // Blanks between calls are no content.
-            Ok(_) if segment.text.trim().is_empty() => {}
-            _ => content.push_str(segment.text),
+            None if segment.text.trim().is_empty() => {}
+            _ => self.content.push_str(segment.text),
         }
     }
-    add_part(parts, ReplyPart::Content(content));
-    parts.extend(calls.into_iter().take(most).map(ReplyPart::Call));
+
+    fn add_to(self, most: usize, parts: &mut Vec<ReplyPart>) {
+        add_part(parts, ReplyPart::Content(self.content));
+        parts.extend(self.calls.into_iter().take(most).map(ReplyPart::Call));
+    }
 }
 
 /// Adds the messages of a reply from the first one to a tool on.
@@ -60,7 +72,9 @@ pub(super) fn read_channel_calls(text: &str, most: usize, parts: &mut Vec<ReplyP
                 calls += 1;
                 parts.extend((calls <= most).then_some(ReplyPart::Call(call)));
             }
-            _ => add_part(parts, ReplyPart::Content(message.body.to_owned())),
+            // As it was written: its body alone would not say that it is a call.
+            (_, Some(Err(_))) => add_part(parts, ReplyPart::Content(message.text.to_owned())),
+            (_, None) => add_part(parts, ReplyPart::Content(message.body.to_owned())),
         }
     }
 }
@@ -72,12 +86,10 @@ pub(super) fn read_bare_calls(text: &str, most: usize, parts: &mut Vec<ReplyPart
         add_part(parts, ReplyPart::Content(text[..at].to_owned()));
         return read_tagged_calls(&text[at..], most, parts);
     }
-    let read: Result<Vec<Call>, _> =
-        tools::calls(text, CallFormat::Llama3Json, &[]).into_iter().collect();
-    match read {
-        Ok(calls) if !calls.is_empty() => {
-            parts.extend(calls.into_iter().take(most).map(ReplyPart::Call))
-        }
-        _ => add_part(parts, ReplyPart::Content(text.to_owned())),
+    let segments = tools::bare_calls(text);
+    if segments.iter().any(|segment| matches!(segment.call, Some(Ok(_)))) {
+        read_segments(segments, most, parts);
+    } else {
+        add_part(parts, ReplyPart::Content(text.to_owned()));
     }
 }

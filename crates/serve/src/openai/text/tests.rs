@@ -102,6 +102,80 @@ fn a_reply_is_told_apart_into_thoughts_answer_and_calls() {
 }
 
 #[test]
+fn a_call_that_cannot_be_read_is_text_and_those_beside_it_are_calls() {
+    let tokenizer = tokenizer();
+    let kimi = |name: &str, arguments: &str| {
+        format!(
+            "<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+        )
+    };
+    let minimax = |name: &str, inside: &str| format!("<invoke name=\"{name}\">{inside}</invoke>");
+    let harmony = |name: &str, arguments: &str| {
+        format!(
+            "<|start|>assistant<|channel|>commentary to=functions.{name}<|message|>{arguments}<|call|>"
+        )
+    };
+    let object = |name: &str| format!("{{\"name\": \"{name}\", \"arguments\": {{}}}}");
+    let (wrong, cut) = ("{\"name\": \"b\", \"arguments\": 3}", "{\"name\": \"b\", \"arg");
+    let listed = |bad: &str| format!("[TOOL_CALLS] [{}, {bad}, {}]", object("a"), object("c"));
+    for (format, text, calls, shown) in [
+        (
+            CallFormat::KimiK2,
+            format!(
+                "<|tool_calls_section_begin|>{}{}{}<|tool_calls_section_end|>",
+                kimi("a", "{}"),
+                kimi("b", "[1]"),
+                kimi("c", "{}")
+            ),
+            &["a", "c"][..],
+            "functions.b:0",
+        ),
+        (CallFormat::Mistral, listed(wrong), &["a", "c"], wrong),
+        (CallFormat::Mistral, listed(cut), &["a"], cut),
+        (
+            CallFormat::MinimaxM2,
+            format!(
+                "<minimax:tool_call>{}{}{}</minimax:tool_call>",
+                minimax("a", ""),
+                minimax("b", "x"),
+                minimax("c", "")
+            ),
+            &["a", "c"],
+            "<invoke name=\"b\">x",
+        ),
+        (CallFormat::Pythonic, "[a(), b(1), c()]".to_owned(), &["a"], "b(1)"),
+        (
+            CallFormat::Harmony,
+            harmony("a", "{}") + &harmony("b", "[1]") + &harmony("c", "{}"),
+            &["a", "c"],
+            "to=functions.b<|message|>[1]",
+        ),
+        (CallFormat::Harmony, harmony("a", "{}") + &harmony("", "{}"), &["a"], "to=functions.<|"),
+        (
+            CallFormat::Hermes,
+            format!("<tool_call>{}\n{wrong}\n{}</tool_call>", object("a"), object("c")),
+            &["a", "c"],
+            wrong,
+        ),
+        (CallFormat::Llama3Json, format!("{}; {wrong}", object("a")), &["a"], wrong),
+    ] {
+        let shape = ReplyTextShape { format: Arc::new(of_calls(format)), ..chat() };
+        let (mut names, mut content) = (Vec::new(), String::new());
+        for part in pieces(&tokenizer, &[&text], &[], shape) {
+            match part {
+                ReplyPart::Call(call) => names.push(call.name),
+                ReplyPart::Content(text) => content.push_str(&text),
+                ReplyPart::Reasoning(text) => panic!("{text}"),
+            }
+        }
+        assert_eq!(names, calls, "{text}");
+        assert!(content.contains(shown), "{text}: {content}");
+        let hidden = calls.iter().find(|name| content.contains(&format!("functions.{name}")));
+        assert_eq!(hidden, None, "{text}: {content}");
+    }
+}
+
+#[test]
 fn a_tag_in_a_string_of_a_call_does_not_end_the_call_however_the_reply_is_cut() {
     let tokenizer = tokenizer();
     for within in ["see <tool_call> here", "</tool_call>", "</tool_call><tool_call>", "a </think>"]

@@ -297,7 +297,7 @@ mod tests {
 
     fn played(n: u32, solved: bool) -> Played {
         let location = RowLocation { stage: 0, step: 1, frame: 0, at: n, n };
-        let score = f64::from(u8::from(solved));
+        let score = f64::from(solved);
         Played { location, task: 0, score, solved, malformed: None, truncated: None }
     }
 

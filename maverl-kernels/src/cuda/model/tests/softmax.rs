@@ -50,7 +50,7 @@ pub(super) fn log_probabilities_and_their_derivatives_agree_with_f64_and_the_cpu
             assert!(close(entropy[row], f64::from(cpu_entropy[row])));
             let (by_logp, by_entropy) = (f64::from(d[0][row]), f64::from(d[1][row]));
             want.extend(log_p.iter().enumerate().map(|(c, l)| {
-                let own = by_logp * f64::from(u8::from(c == target));
+                let own = by_logp * f64::from(c == target);
                 (own - by_logp * l.exp() - by_entropy * l.exp() * (l + h)) * inverse
             }));
         }

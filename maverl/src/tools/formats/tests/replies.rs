@@ -24,6 +24,12 @@ fn text_arguments_have_the_types_of_their_schema() {
         ("days", " 12 ", json!(12)),
         ("days", "twelve", json!("twelve")),
         ("days", "1.5", json!("1.5")),
+        ("days", "18446744073709551615", json!(u64::MAX)),
+        ("days", "18446744073709551616", json!("18446744073709551616")),
+        ("days", "-9223372036854775809", json!("-9223372036854775809")),
+        ("at", "99999999999999999999", json!("99999999999999999999")),
+        ("at", ".5", json!(0.5)),
+        ("tags", "[1, 99999999999999999999]", json!([1, "99999999999999999999"])),
         ("at", "1.5", json!(1.5)),
         ("at", "None", json!(null)),
         ("at", "null", json!(null)),
@@ -93,6 +99,28 @@ fn a_reply_may_have_text_thoughts_and_missing_tags() {
     ] {
         assert_eq!(calls(reply, format, &tools), [f()], "{reply}");
     }
+}
+
+#[test]
+fn numbers_of_arguments_are_kept_as_they_are_written() {
+    let large = "99999999999999999999";
+    let wanted = Ok(call("f", json!({"x": large, "y": [large, 1.5]})));
+    let object = format!("{{\"x\": {large}, \"y\": [{large}, 1.5]}}");
+    for (reply, format) in [
+        (
+            format!("<tool_call>{{\"name\": \"f\", \"arguments\": {object}}}</tool_call>"),
+            CallFormat::Hermes,
+        ),
+        (format!("[TOOL_CALLS]f[ARGS]{object}"), CallFormat::MistralV11),
+        (format!("[f(x={large}, y=[{large}, 1.5])]"), CallFormat::Pythonic),
+        (format!("<|tool_call>call:f{{x:{large},y:[{large},1.5]}}"), CallFormat::Gemma4),
+    ] {
+        assert_eq!(calls(&reply, format, &[]), std::slice::from_ref(&wanted), "{reply}");
+    }
+    let python = "[f(n=.5, m=1_000, k=-5., h=0x1F, e=1E3, t=(+1, 1_0))]";
+    let wanted =
+        call("f", json!({"n": 0.5, "m": 1000, "k": -5.0, "h": 31, "e": 1000.0, "t": [1, 10]}));
+    assert_eq!(calls(python, CallFormat::Pythonic, &[]), [Ok(wanted)]);
 }
 
 #[test]

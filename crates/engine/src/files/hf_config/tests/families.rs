@@ -44,11 +44,33 @@ fn windows_are_those_of_layer_types_or_of_the_family_s_pattern() {
     let qwen = windows(&with(&qwen2(), &qwen));
     assert_eq!((qwen.iter().filter(|window| window.is_some()).count(), qwen[22]), (2, Some(9)));
     let null = json!({"layer_types": ["sliding_attention", "full_attention"]});
-    let refused = refused(&with(&of("mistral"), &null));
-    assert!(
-        refused.contains("`layer_types` has \"sliding_attention\", and `sliding_window` is null"),
-        "{refused}"
-    );
+    let told = refused(&with(&of("mistral"), &null));
+    let listed = "`layer_types` has \"sliding_attention\", and `sliding_window` is null";
+    assert!(told.contains(listed), "{told}");
+}
+
+/// Returns the configuration of a model whose window is null.
+fn without_window(name: &str) -> Value {
+    let mut config = of(name);
+    config["sliding_window"] = Value::Null;
+    config
+}
+
+#[test]
+fn layers_of_a_pattern_need_a_window_with_and_without_layer_types() {
+    let told = refused(&without_window("gemma3_text"));
+    let listed = "`layer_types` has \"sliding_attention\", and `sliding_window` is null";
+    assert!(told.contains(listed), "{told}");
+    for family in ["gemma2", "gemma3_text", "olmo3"] {
+        let mut config = without_window(family);
+        config["layer_types"] = Value::Null;
+        let told = refused(&config);
+        let wanted = format!("layers of \"{family}\" have windows, and `sliding_window` is null");
+        assert!(told.contains(&wanted), "{told}");
+    }
+    let mut full = without_window("gemma3_text");
+    (full["layer_types"], full["sliding_window_pattern"]) = (Value::Null, 1.into());
+    assert!(layers(&full).iter().all(|(window, _)| window.is_none()));
 }
 
 #[test]
