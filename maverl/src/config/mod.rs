@@ -68,8 +68,8 @@ pub use preset::Preset;
 pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
-    OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
-    RewardVerifierConfig,
+    OnRewardError, PythonStyle, RewardConfig, RewardProtocol, RewardPythonConfig,
+    RewardServerConfig, RewardUnit, RewardVerifierConfig,
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
@@ -137,7 +137,7 @@ pub struct Config {
     /// The algorithm: from rewards to updates.
     #[setting(table)]
     pub algorithm: AlgorithmConfig,
-    /// Parts of the reward beside the score: declared functions by their name, and servers by any other.
+    /// Parts of the reward beside the score: declared functions by their name; servers, Python files and verifiers by any other.
     #[setting(table)]
     pub rewards: BTreeMap<String, RewardConfig>,
     /// Evaluation settings.

@@ -15,6 +15,7 @@ use crate::rollout::endpoint::{Endpoint, EndpointVoice, Endpoints};
 use crate::rollout::episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 use crate::rollout::error::RolloutError;
 use crate::rollout::mixture::Mixture;
+use crate::rollout::rewards::python::PythonReward;
 use crate::rollout::rewards::{RewardServer, VerifierReward};
 use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::Policy;
@@ -192,6 +193,9 @@ fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>,
                 Ok(ValueSource::Function(find("reward", &registry.rewards, name)?.reward))
             }
             RewardSource::Server(config) => RewardServer::new(config).map(ValueSource::of_scorer),
+            RewardSource::Python(config) => {
+                PythonReward::new(name, config, &plan.base).map(ValueSource::of_scorer)
+            }
             RewardSource::Verifier(config) => {
                 VerifierReward::new(config, &plan.base).map(ValueSource::of_scorer)
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use futures::FutureExt as _;
 use crate::orchestra::EpisodeState;
 use crate::plan::Overlong;
 use crate::reward::Rewards;
+use crate::rollout::error::RolloutError;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
 use crate::rollout::rewards::{ScoredRewards, Scorer};
 use crate::task::Score;
@@ -34,7 +36,7 @@ pub struct WeightedReward {
 pub enum ValueSource {
     /// A declared function.
     Function(fn(&Episode) -> Rewards),
-    /// A server, or a verifier in this process.
+    /// A server, a Python file, or a verifier in this process.
     Scorer(Arc<dyn Scorer>),
 }
 
@@ -76,6 +78,38 @@ impl EpisodeRewards {
         check_sum(episode)
     }
 
+    /// Returns the names of the files that the parts depend on.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        self.scorers().flat_map(|(_, scorer)| scorer.sources()).collect()
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    ///
+    /// # Errors
+    ///
+    /// The description of a file that cannot be written.
+    pub(crate) fn open_in(&self, dir: &Path) -> Result<(), RolloutError> {
+        self.scorers().try_for_each(|(name, scorer)| {
+            let opened = scorer.open_in(dir);
+            opened.map_err(|problem| RolloutError::Reward { name: name.to_owned(), problem })
+        })
+    }
+
+    /// Takes the counts and times of the parts since the last call, by the name of the part and their own.
+    pub(crate) fn take_usage(&self) -> Vec<(String, f64)> {
+        let usage = self.scorers().map(|(name, scorer)| (name, scorer.take_usage()));
+        let named = usage.flat_map(|(name, usage)| {
+            usage
+                .into_iter()
+                .map(move |(quantity, value)| (format!("reward/{name}/{quantity}"), value))
+        });
+        named.collect()
+    }
+
+    fn scorers(&self) -> impl Iterator<Item = (&str, &dyn Scorer)> {
+        self.parts.iter().filter_map(|part| Some((part.name.as_str(), part.source.scorer()?)))
+    }
+
     /// Returns the penalties of a turn that are not 0.
     fn turn_costs(&self, index: usize, turn: &Turn) -> impl Iterator<Item = RewardPart> {
         let invalid = turn.error.is_some() || turn.truncated;
@@ -92,6 +126,14 @@ impl EpisodeRewards {
 }
 
 impl ValueSource {
+    /// Returns the scorer, if it is one.
+    fn scorer(&self) -> Option<&dyn Scorer> {
+        match self {
+            Self::Function(_) => None,
+            Self::Scorer(scorer) => Some(&**scorer),
+        }
+    }
+
     pub(super) fn of_scorer(scorer: impl Scorer + 'static) -> Self {
         Self::Scorer(Arc::new(scorer))
     }
@@ -115,10 +157,12 @@ impl ValueSource {
         let scored = tokio::time::timeout(timeout, scored).await;
         let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?;
         let scored = scored.map_err(|panic| panic_fault(&part, &*panic))?;
-        let ScoredRewards { rewards, skipped } =
+        let ScoredRewards { rewards, skipped, metrics } =
             scored.map_err(|what| Fault::new(FaultKind::Environment, format!("{part}: {what}")))?;
-        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
-            score.metrics.insert(format!("skipped/{name}"), skipped.into());
+        if let Outcome::Scored(score) = &mut episode.outcome {
+            score.metrics.extend(metrics);
+            let skipped = skipped.map(|n| (format!("skipped/{name}"), n.into()));
+            score.metrics.extend(skipped);
         }
         Ok(rewards)
     }

@@ -1,6 +1,8 @@
-//! Parts of the reward that something else than a declared function gives: a server, or a verifier in this process.
+//! Parts of the reward that something else than a declared function gives: a server, a Python file, or a verifier in this
+//! process.
 
 pub mod protocol;
+pub(crate) mod python;
 mod server;
 mod verifier;
 
@@ -9,7 +11,10 @@ pub use server::RewardServer;
 pub use verifier::VerifierReward;
 pub use verifier::{Verifier, VerifierInput};
 
+use std::path::Path;
+
 use futures::future::BoxFuture;
+use serde_json::{Map, Value};
 
 use crate::config::RewardUnit;
 use crate::reward::Rewards;
@@ -24,6 +29,26 @@ pub trait Scorer: Send + Sync {
     ///
     /// The description of a failure that the policy did not cause: the episode ends unscored.
     fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>>;
+
+    /// Returns the names of the files that values depend on, relative to the directory of the configuration.
+    fn sources(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    ///
+    /// # Errors
+    ///
+    /// The description of a file that cannot be written.
+    fn open_in(&self, dir: &Path) -> Result<(), String> {
+        let _ = dir;
+        Ok(())
+    }
+
+    /// Takes the counts and times since the last call, by name.
+    fn take_usage(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
 }
 
 /// Values of an episode.
@@ -34,6 +59,8 @@ pub struct ScoredRewards {
     pub rewards: Rewards,
     /// Number of values that are missing; `None` if a missing value is an error.
     pub skipped: Option<u64>,
+    /// Further quantities of the episode, which become part of the metrics of its score.
+    pub metrics: Map<String, Value>,
 }
 
 /// Units of an episode that are scored.

@@ -22,6 +22,7 @@ mod metrics;
 mod models;
 mod numbers;
 mod programs;
+mod python;
 mod ranks;
 mod recipes;
 mod resolved;

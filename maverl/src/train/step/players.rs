@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,9 +150,26 @@ impl Players {
         })
     }
 
-    /// Returns the files that the orchestra depends on.
+    /// Returns the files that the orchestra, the environments and the parts of the reward depend on, sorted.
     pub(crate) fn sources(&self) -> Vec<String> {
-        self.rollout.runner().orchestra.sources()
+        let runner = self.rollout.runner();
+        let mut sources = runner.orchestra.sources();
+        sources.extend(runner.rewards.sources());
+        sources.extend(runner.environment.sources());
+        sources.extend(runner.environments.values().flat_map(|other| other.sources()));
+        sources.sort();
+        sources.dedup();
+        sources
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    pub(crate) fn open_in(&self, dir: &Path) -> Result<(), RolloutError> {
+        self.rollout.runner().rewards.open_in(dir)
+    }
+
+    /// Takes the counts and times of the parts of the reward since the last call.
+    pub(crate) fn take_reward_usage(&self) -> Vec<(String, f64)> {
+        self.rollout.runner().rewards.take_usage()
     }
 
     /// Returns the name that the environment gives to the share of solved episodes.
