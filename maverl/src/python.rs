@@ -17,9 +17,7 @@ mod source;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use log::PythonLog;
 pub(crate) use pool::{PoolLimits, PythonPool};
-use process::{ProcessFailure, PythonProcess, StartFailure};
 pub(crate) use source::{PythonFile, SourceError, python_sources};
 
 /// Program of a process that computes rewards.

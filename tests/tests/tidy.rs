@@ -1046,7 +1046,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "env/mod.rs",
-        "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
+        "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv python reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
     ("env/math.rs", "AnswerVerdict MathEnvironment compare_answers"),

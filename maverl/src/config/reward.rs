@@ -1,17 +1,20 @@
-//! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, Python files, verifiers.
+//! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, Python files, judges,
+//! verifiers.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::judge::RewardJudgeConfig;
 use super::limits::MANY;
+use super::reward_unit::{OnRewardError, RewardUnit};
 use crate::settings::Settings;
 
 /// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.
 pub(crate) const STAGE: &str = "stage:";
 
-/// `[rewards.NAME]`: a declared function of that name, or a part that a server, a Python file or a verifier gives.
+/// `[rewards.NAME]`: a declared function of that name, or a part that a server, a Python file, a judge or a verifier gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
@@ -27,6 +30,10 @@ pub struct RewardConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub python: Option<RewardPythonConfig>,
+    /// A language model that gives the values, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub judge: Option<RewardJudgeConfig>,
     /// A verifier that gives the values, in place of a declared function.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]
@@ -177,26 +184,4 @@ pub enum RewardProtocol {
     GetReward,
     /// `{"prompt", "response", "label"}` to a number, one item a request: slime.
     Rm,
-}
-
-/// Unit that a server or a verifier scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RewardUnit {
-    /// Each turn.
-    #[default]
-    Turn,
-    /// The answer of the episode, whose value every turn gets.
-    Answer,
-}
-
-/// Outcome of an episode that a server did not score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnRewardError {
-    /// It ends unscored.
-    #[default]
-    Unscored,
-    /// The value is left out, and counted in `rollout/score/skipped/NAME`.
-    Skip,
 }

@@ -74,15 +74,11 @@ impl PythonEnvironment {
     }
 
     fn limits(&self) -> Result<PoolLimits, EnvError> {
-        let seconds = |name: &str, value: f64| {
-            let time = Duration::try_from_secs_f64(value).ok().filter(|time| !time.is_zero());
-            time.ok_or_else(|| EnvError(format!("`{name}` is {value}; write seconds above 0")))
-        };
         Ok(PoolLimits {
             workers: 1,
             batch: 1,
-            timeout: seconds("timeout_s", self.timeout_s)?,
-            start_timeout: seconds("start_timeout_s", self.start_timeout_s)?,
+            timeout: positive_seconds("timeout_s", self.timeout_s)?,
+            start_timeout: positive_seconds("start_timeout_s", self.start_timeout_s)?,
             retries: 0,
             give_up_after: 10 + self.retries,
             probed: 0,
@@ -204,6 +200,12 @@ impl Environment for PythonEnvironment {
         self.started()?.close(&PythonSession::of(&session)?).await;
         Ok(())
     }
+}
+
+/// Returns the value of an option as a time.
+fn positive_seconds(name: &str, value: f64) -> Result<Duration, EnvError> {
+    let time = Duration::try_from_secs_f64(value).ok().filter(|time| !time.is_zero());
+    time.ok_or_else(|| EnvError(format!("`{name}` is {value}; write seconds above 0")))
 }
 
 /// Reads a tool: `{"name", "description", "parameters"}`, alone or as the `function` of OpenAI's form.

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::process::tail;
-use super::{ProcessFailure, PythonFile, PythonLog, PythonProcess, StartFailure};
+use super::log::PythonLog;
+use super::process::{ProcessFailure, PythonProcess, StartFailure, tail};
+use super::source::PythonFile;
 
 /// Limits of a pool.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,8 +134,8 @@ impl PythonPool {
     ///
     /// If a file cannot be opened.
     pub(crate) fn write_logs(&self, dir: &Path, name: &str) -> std::io::Result<()> {
-        let logs = self.shared.logs.iter().enumerate();
-        logs.into_iter().try_for_each(|(n, log)| log.write_to(&dir.join(format!("{name}.{n}.log"))))
+        let mut logs = self.shared.logs.iter().enumerate();
+        logs.try_for_each(|(n, log)| log.write_to(&dir.join(format!("{name}.{n}.log"))))
     }
 
     /// Takes the counts since the last call.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use super::{PythonFile, PythonLog};
+use super::log::PythonLog;
+use super::source::PythonFile;
 
 /// Maximum length of an answer in bytes.
 const LONGEST: u64 = 32 << 20;
@@ -155,12 +156,6 @@ impl PythonProcess {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
-    }
-
-    /// Returns the id of the process.
-    #[cfg(test)]
-    pub(super) fn id(&self) -> u32 {
-        self.child.id()
     }
 }
 

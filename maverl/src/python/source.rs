@@ -203,17 +203,14 @@ fn matching_files(base: &Path, pattern: &str) -> Vec<String> {
     let files = entries.filter(|entry| entry.path().is_file());
     let names = files.filter_map(|entry| entry.file_name().into_string().ok());
     let fits = names.filter(|found| matches_pattern(name, found));
-    let within = |found: String| match folder {
-        "" => found,
-        folder => format!("{folder}/{found}"),
-    };
-    fits.map(within).collect()
+    let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    fits.map(|found| within.clone() + &found).collect()
 }
 
 /// Returns true if a name is the pattern with each `*` replaced by some text.
 fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else { return pattern == name };
     let Some(rest) = name.strip_prefix(before) else { return false };
-    let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-    ends.into_iter().any(|at| matches_pattern(after, &rest[at..]))
+    let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+    ends.any(|at| matches_pattern(after, &rest[at..]))
 }

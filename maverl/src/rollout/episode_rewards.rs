@@ -78,6 +78,37 @@ impl EpisodeRewards {
         check_sum(episode)
     }
 
+    /// Adds the reward parts that compare the scored episodes of a task. Returns true if there are such parts.
+    pub(crate) async fn compare(&self, episodes: &mut [Episode]) -> bool {
+        let mut compares = false;
+        for WeightedReward { name, weight, source } in &self.parts {
+            let Some(scorer) = source.scorer() else { continue };
+            for places in scored_groups(episodes) {
+                let group: Vec<&Episode> = places.iter().map(|&at| &episodes[at]).collect();
+                let Some(compared) = scorer.compare(&group) else { break };
+                let compared = compared.await;
+                compares = true;
+                for (at, result) in places.iter().zip(compared) {
+                    let added = result.and_then(|found| {
+                        add_compared(&mut episodes[*at], (name.as_str(), *weight), found)
+                    });
+                    if let Err(what) = added {
+                        let fault = format!("reward `{name}`: {what}");
+                        let fault = Fault::new(FaultKind::Environment, fault);
+                        episodes[*at].rewards.clear();
+                        episodes[*at].outcome = Outcome::Unscored(fault);
+                    }
+                }
+            }
+        }
+        compares
+    }
+
+    /// Returns the name of a part whose values are repeatable in runs of one process only.
+    pub(crate) fn takes_one_process(&self) -> Option<&str> {
+        self.scorers().find(|(_, scorer)| scorer.takes_one_process()).map(|(name, _)| name)
+    }
+
     /// Returns the names of the files that the parts depend on.
     pub(crate) fn sources(&self) -> Vec<String> {
         self.scorers().flat_map(|(_, scorer)| scorer.sources()).collect()
@@ -166,6 +197,41 @@ impl ValueSource {
         }
         Ok(rewards)
     }
+}
+
+/// Returns the places of the scored episodes of each task, in the order of their first ones.
+fn scored_groups(episodes: &[Episode]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, episode) in episodes.iter().enumerate().filter(|(_, it)| it.score().is_some()) {
+        let task = |at: usize| (&episodes[at].task.source, &episodes[at].task.id);
+        let own = (&episode.task.source, &episode.task.id);
+        match groups.iter_mut().find(|group| group.first().is_some_and(|&first| task(first) == own))
+        {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Adds the values of a comparison to an episode.
+fn add_compared(
+    episode: &mut Episode,
+    (name, weight): (&str, f64),
+    ScoredRewards { rewards, skipped, metrics }: ScoredRewards,
+) -> Result<(), String> {
+    for (of, value) in rewards.parts() {
+        let value =
+            bounded_reward("a comparison", value * weight).map_err(|fault| fault.message)?;
+        if value != 0.0 {
+            episode.rewards.push(part(name, value, of.clone()));
+        }
+    }
+    if let Outcome::Scored(score) = &mut episode.outcome {
+        score.metrics.extend(metrics);
+        score.metrics.extend(skipped.map(|n| (format!("skipped/{name}"), n.into())));
+    }
+    check_sum(episode).map_err(|fault| fault.message)
 }
 
 /// Checks that the recipient exists: a reward for an unknown one would be lost silently.

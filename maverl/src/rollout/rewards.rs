@@ -1,6 +1,7 @@
-//! Parts of the reward that something else than a declared function gives: a server, a Python file, or a verifier in this
-//! process.
+//! Parts of the reward that something else than a declared function gives: a server, a Python file, a language
+//! model, or a verifier in this process.
 
+pub(crate) mod judge;
 pub mod protocol;
 pub(crate) mod python;
 mod server;
@@ -29,6 +30,20 @@ pub trait Scorer: Send + Sync {
     ///
     /// The description of a failure that the policy did not cause: the episode ends unscored.
     fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>>;
+
+    /// Scores the episodes of a task by comparing them; `None` if it compares none.
+    fn compare<'a>(
+        &'a self,
+        group: &'a [&'a Episode],
+    ) -> Option<BoxFuture<'a, Vec<Result<ScoredRewards, String>>>> {
+        let _ = group;
+        None
+    }
+
+    /// Returns true if its values are repeatable in runs of one process only.
+    fn takes_one_process(&self) -> bool {
+        false
+    }
 
     /// Returns the names of the files that values depend on, relative to the directory of the configuration.
     fn sources(&self) -> Vec<String> {

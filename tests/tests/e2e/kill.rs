@@ -29,7 +29,7 @@ pub(crate) fn uniform(state: &mut u64) -> f64 {
 }
 
 /// Returns the number of kills; overridden by `MAVERL_FUZZ_CASES`.
-fn kills_wanted() -> usize {
+pub(crate) fn kills_wanted() -> usize {
     std::env::var("MAVERL_FUZZ_CASES")
         .ok()
         .and_then(|n| n.parse().ok())

@@ -16,6 +16,7 @@ mod examples;
 mod exit_codes;
 mod hub;
 mod interrupt;
+mod judges;
 mod kill;
 mod learners;
 mod metrics;

@@ -178,6 +178,11 @@ fn every_metric_is_in_the_tables_and_every_row_of_the_tables_is_a_metric() {
     if python {
         found.extend(names(&lab.train("python", &["rewards.units.python.workers=1"])));
     }
+    lab.write("rubric.md", "{{ reply }}");
+    lab.write("verdicts.jsonl", "{\"reply\": \"{\\\"score\\\": 7}\"}\n");
+    let judged =
+        ["endpoints.judge.script=\"verdicts.jsonl\"", "rewards.help.judge.rubric=\"rubric.md\""];
+    found.extend(names(&lab.train("judged", &judged)));
     let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
     let set = over("sglang", &[&server]);
     let set: Vec<&str> = set.iter().map(String::as_str).collect();

@@ -26,7 +26,7 @@ def left():
 def letters(item):
     global calls
     calls += 1
-    if calls > 10 and left() > 0:
+    if calls > 3 and left() > 0:
         with open(KILLS + ".new", "w") as file:
             file.write(str(left() - 1))
         os.replace(KILLS + ".new", KILLS)
@@ -55,7 +55,7 @@ class Echo:
 
     def step(self, state, action):
         self.calls += 1
-        if self.calls > 6 and left() > 0:
+        if self.calls > 2 and left() > 0:
             with open(KILLS + ".new", "w") as file:
                 file.write(str(left() - 1))
             os.replace(KILLS + ".new", KILLS)
@@ -67,10 +67,15 @@ class Echo:
         return {"reward": min(len(answer or ""), 8) / 8, "solved": len(answer or "") > 3, "acts": len(state["seen"])}
 "#;
 
-const REWARDED: [&str; 3] =
-    ["rewards.letters.python.workers=1", "rewards.letters.weight=0.5", "rollout.max_unscored=0.0"];
-const PLAYED: [&str; 4] = [
+const REWARDED: [&str; 4] = [
+    "rewards.letters.python.workers=1",
+    "rewards.letters.python.batch=2",
+    "rewards.letters.weight=0.5",
+    "rollout.max_unscored=0.0",
+];
+const PLAYED: [&str; 5] = [
     "environment.name=\"python\"",
+    "environment.retries=20",
     "environment.class=\"Echo\"",
     "environment.workers=1",
     "rollout.max_unscored=0.0",
@@ -125,7 +130,7 @@ fn a_killed_run_with_rewards_and_an_environment_in_python_resumes_to_equal_files
         return;
     }
     let lab = python_lab();
-    let set = [&REWARDED[..], &PLAYED[..3], &["checkpoint.every=1"]].concat();
+    let set = [&REWARDED[..], &PLAYED[..4], &["checkpoint.every=1"]].concat();
     let begun = Instant::now();
     let baseline = lab.train("baseline", &set);
     let (whole, mut state) = (begun.elapsed().as_secs_f64(), 3);
@@ -181,7 +186,8 @@ fn a_reward_in_python_that_fails_ends_the_run_with_its_file_and_line() {
 
 /// Returns the blocks of a language on the page.
 fn blocks(page: &str, language: &str) -> Vec<String> {
-    let begun = page.split(&format!("```{language}\n")).skip(1);
+    let fence = format!("```{language}\n");
+    let begun = page.split(&fence).skip(1);
     begun.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 

@@ -2,12 +2,14 @@
 
 mod adapters;
 mod episodes;
+mod judges;
 mod models;
 mod python;
 mod tasks;
 mod verifiers;
 
 pub(super) use episodes::check_step;
+pub(super) use judges::check_judges;
 pub(super) use models::{Models, OpenedModel, model_shape, open_models};
 pub(super) use python::check_python_rewards;
 pub(super) use tasks::{LoadedTasks, data_warnings, load_tasks};

@@ -1,4 +1,5 @@
-//! Parts of the reward: functions that are not declared, servers, Python files and verifiers that cannot score.
+//! Parts of the reward: functions that are not declared, servers, Python files, judges and verifiers that cannot
+//! score.
 
 use std::collections::BTreeSet;
 
@@ -37,6 +38,11 @@ pub(crate) fn reward_parts(
                 unit(python.of, &python.seats, &table, problems);
                 check_sent(&python.send, tasks, &path_within(&table, "send"), problems);
             }
+            RewardSource::Judge(judge) => {
+                let table = path_within(&table, "judge");
+                unit(judge.of, &judge.seats, &table, problems);
+                check_sent(&judge.send, tasks, &path_within(&table, "send"), problems);
+            }
             RewardSource::Verifier(verifier) => {
                 let table = path_within(&table, "verifier");
                 unit(verifier.of, &verifier.seats, &table, problems);
@@ -70,8 +76,9 @@ fn reward_source(
 ) -> Option<RewardSource> {
     let server = reward.server.clone().map(RewardSource::Server);
     let python = reward.python.clone().map(RewardSource::Python);
+    let judge = reward.judge.clone().map(RewardSource::Judge);
     let verifier = reward.verifier.clone().map(RewardSource::Verifier);
-    let given = [("server", server), ("python", python), ("verifier", verifier)];
+    let given = [("server", server), ("python", python), ("judge", judge), ("verifier", verifier)];
     let given = given.into_iter().filter_map(|(key, source)| Some((key, source?)));
     let (keys, sources): (Vec<&str>, Vec<RewardSource>) = given.unzip();
     if let [first, second, ..] = keys[..] {
@@ -126,7 +133,8 @@ fn seats(config: &Config, members: &BTreeSet<Seat>, problems: &mut Problems<'_>)
         let server = reward.server.iter().map(|server| ("server", &server.seats));
         let python = reward.python.iter().map(|python| ("python", &python.seats));
         let verifier = reward.verifier.iter().map(|verifier| ("verifier", &verifier.seats));
-        for (key, seats) in server.chain(python).chain(verifier) {
+        let judge = reward.judge.iter().map(|judge| ("judge", &judge.seats));
+        for (key, seats) in server.chain(python).chain(judge).chain(verifier) {
             for seat in seats.iter().filter(|seat| !known.contains(*seat)) {
                 let message = format!("nobody of the team sits at `{seat}`");
                 let help = suggestion(seat, known.iter().map(String::as_str));

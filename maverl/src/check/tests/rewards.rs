@@ -127,3 +127,42 @@ fn a_python_file_is_a_part_of_the_reward_under_any_name() {
     let wrong = found("rewards.style.python = {}");
     assert!(wrong.contains("rewards.py, line 1: expected ':'"), "{wrong}");
 }
+
+#[test]
+fn a_judge_has_an_endpoint_and_a_rubric_that_shows_the_reply() {
+    let dir = tempfile::tempdir().unwrap();
+    let rubric = |text: &str| std::fs::write(dir.path().join("rubric.md"), text).unwrap();
+    let within = |toml: &str| {
+        let base = dir.path().to_owned();
+        let file = File::Text { name: "run.toml".into(), text: toml.into(), base };
+        Sources { file: Some(file), ..Sources::default() }
+    };
+    let endpoint = "[endpoints.judge]\nurl = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\n";
+    rubric("{{ question }} {{ reply }}");
+    let plan = plan_of(&within(&format!("{endpoint}[rewards.help.judge]\n")));
+    let RewardSource::Judge(judge) = &plan.rewards[0].source else { panic!("{plan:?}") };
+    assert_eq!((judge.scale, judge.samples.get()), ([1.0, 10.0], 1));
+    let found = |toml: &str| {
+        let found = problems(&within(toml), &search());
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let judged = |keys: &str| found(&format!("{endpoint}[rewards.help.judge]\n{keys}\n"));
+    for (found, part) in [
+        (found("[rewards.help.judge]\n"), "no endpoint is called `judge`"),
+        (judged("endpoint = \"juge\""), "did you mean `judge`?"),
+        (judged("rubric = \"rubrik.md\""), "there is no file `rubrik.md`"),
+        (judged("scale = [5.0, 1.0]"), "`scale` is [5.0, 1.0]"),
+        (judged("mode = \"pairs\"\nof = \"answer\""), "does not show `{{ a }}` and `{{ b }}`"),
+        (judged("mode = \"pairs\""), "pairs are answers to a task"),
+        (judged("mode = \"pairs\"\nparse = \"last_number\""), "a pair has no number"),
+        (judged("mode = \"pairs\"\n[task]\ngroup_size = 1"), "a group of one answer has no pairs"),
+        (judged("send = [\"nothing\"]"), "no task has the key `nothing`"),
+        (judged("samples = 0"), "`rewards.help.judge.samples` is 0"),
+    ] {
+        assert!(found.contains(part), "{part:?} is not in\n{found}");
+    }
+    rubric("{{ reply }} {{ task.level }} {{ answer }}");
+    let names = judged("");
+    let expected = "the rubric `rubric.md` has `{{ task.level }}`, `{{ answer }}`, without a value";
+    assert!(names.contains(expected) && names.contains("`send = [\"KEY\"]` adds"), "{names}");
+}

@@ -113,10 +113,8 @@ impl PythonSessions {
     ) -> Result<Option<Value>, EnvError> {
         let request = json!({ "op": "score", "key": session.key, "answer": answer });
         let scores = self.workers[session.worker].pool.greeting["scores"] == true;
-        let scored = match scores {
-            true => Some(self.ask_again(task, session, &request).await?),
-            false => None,
-        };
+        let scored =
+            if scores { Some(self.ask_again(task, session, &request).await?) } else { None };
         if self.probed.fetch_add(1, Ordering::Relaxed) < PROBED {
             self.probe(task, session).await?;
         }

@@ -73,8 +73,17 @@ impl Players {
         (observers, peers): (Observers, RankPeers),
     ) -> Result<Self, RolloutError> {
         let began = Instant::now();
+        let rollout = Rollout::start(plan, registry, policies)?;
+        if let Some(name) =
+            rollout.runner().rewards.takes_one_process().filter(|_| peers.size() > 1)
+        {
+            let problem =
+                "verdicts of a judge are recorded by one process, and this run has several ranks";
+            let (name, problem) = (name.to_owned(), problem.to_owned());
+            return Err(RolloutError::Reward { name, problem });
+        }
         Ok(Self {
-            rollout: Rollout::start(plan, registry, policies)?,
+            rollout,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             samples: Mutex::new(WorkerLoads::begin(policies)),
             policies: policies.to_vec(),
@@ -277,6 +286,7 @@ impl Players {
         let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
         let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);
         let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
+        let mut compared = self.compare(&mut episodes).await?;
         let others = match algorithm.resample {
             0 => Vec::new(),
             _ => self.sampler.others(step),
@@ -289,7 +299,8 @@ impl Players {
                 break;
             }
             seen = episodes.len();
-            let again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            let mut again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            compared |= self.compare(&mut again).await?;
             episodes.extend(again);
         }
         if algorithm.advantage.baseline() == KnownBaseline::Greedy {
@@ -299,7 +310,19 @@ impl Players {
             let index = group.end..group.end + 1;
             episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
         }
+        if compared {
+            rollouts.replace(&episodes)?;
+        }
         Ok(episodes)
+    }
+
+    /// Adds the parts of the reward that compare the episodes of a task. Returns true if there are such parts.
+    async fn compare(&self, episodes: &mut [Episode]) -> Result<bool, TrainError> {
+        let compared = self.rollout.runner().rewards.compare(episodes).await;
+        if compared {
+            unscored::check(episodes, self.max_unscored)?;
+        }
+        Ok(compared)
     }
 
     /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal
