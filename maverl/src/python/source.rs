@@ -199,7 +199,9 @@ fn matching_files(base: &Path, pattern: &str) -> Vec<String> {
     if !name.contains('*') {
         return base.join(pattern).is_file().then(|| pattern.to_owned()).into_iter().collect();
     }
-    let entries = std::fs::read_dir(base.join(folder)).into_iter().flatten().flatten();
+    let directory = base.join(folder);
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.path().is_file());
     let names = files.filter_map(|entry| entry.file_name().into_string().ok());
     let fits = names.filter(|found| matches_pattern(name, found));
@@ -213,4 +215,22 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some(rest) = name.strip_prefix(before) else { return false };
     let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
     ends.any(|at| matches_pattern(after, &rest[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_names_files_of_its_directory_also_of_the_current_one() {
+        let watch = |pattern: &str| python_sources(Path::new(""), "a.py", &[pattern.to_owned()]);
+        assert_eq!(watch("Car*.toml").unwrap(), ["Cargo.toml", "a.py"]);
+        assert_eq!(watch("src/l*b*.rs").unwrap(), ["a.py", "src/lib.rs"]);
+        assert_eq!(watch("src/lib.rs").unwrap(), ["a.py", "src/lib.rs"]);
+        assert_eq!(watch("*.py").unwrap_err(), "`*.py` names no file");
+        assert!(matches_pattern("*", "") && matches_pattern("a*c", "abc"));
+        assert!(!matches_pattern("a*c", "ab") && !matches_pattern("a", "ab"));
+    }
 }
