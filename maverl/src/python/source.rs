@@ -200,7 +200,8 @@ fn matching_files(base: &Path, pattern: &str) -> Vec<String> {
         return base.join(pattern).is_file().then(|| pattern.to_owned()).into_iter().collect();
     }
     let directory = base.join(folder);
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
+    let directory =
+        if directory.as_os_str().is_empty() { Path::new(".") } else { directory.as_path() };
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.path().is_file());
     let names = files.filter_map(|entry| entry.file_name().into_string().ok());
