@@ -80,6 +80,7 @@ pub mod orchestra;
 pub mod output;
 #[doc(hidden)]
 pub mod plan;
+mod python;
 pub mod registry;
 pub mod reward;
 pub mod rng;

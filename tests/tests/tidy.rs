@@ -99,8 +99,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tools",
         ],
     ),
-    // Servers of others.
+    // Servers of others, and Python of users.
     ("client", &[]),
+    ("python", &[]),
     // Declarations.
     ("agent", &["trajectory"]),
     ("reward", &["trajectory"]),
@@ -110,7 +111,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tools", &["agent", "task", "text"]),
     ("builtin", &["rng", "task"]),
     ("data", &["client", "config", "text", "rng", "task", "trajectory", "builtin"]),
-    ("env", &["client", "data", "rng", "files", "net", "text", "task", "tools", "builtin"]),
+    (
+        "env",
+        &["client", "data", "python", "rng", "files", "net", "text", "task", "tools", "builtin"],
+    ),
     ("ballot", &["rng", "env"]),
     ("orchestra", &["agent", "env", "task", "tools", "trajectory"]),
     (
@@ -146,6 +150,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "orchestra",
             "output",
             "plan",
+            "python",
             "registry",
             "runtime",
             "settings",
@@ -170,6 +175,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "text",
             "orchestra",
             "plan",
+            "python",
             "registry",
             "retry",
             "reward",
@@ -1040,7 +1046,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "env/mod.rs",
-        "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv reported search tools",
+        "EnvError Environment EnvironmentName REPORT Session code grpc math nli openenv python reported search tools",
     ),
     ("env/code/mod.rs", "CodeEnvironment"),
     ("env/math.rs", "AnswerVerdict MathEnvironment compare_answers"),

@@ -82,6 +82,8 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     let environments = choice::choose_environments(config, registry, problems);
     let flow = choice::choose_orchestra(&config.orchestra, base, registry, problems);
     let seen = files::seen_questions(config, base, problems);
+    files::check_python_rewards(config, base, problems);
+    files::check_judges(config, base, problems);
     machine::check_reward_servers(config, problems);
     let rewards =
         team::reward_parts(config, (&seen, &loaded.tasks), flow.as_ref(), registry, problems);

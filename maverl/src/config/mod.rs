@@ -10,6 +10,7 @@ mod dist;
 mod endpoint;
 mod eval;
 mod instance;
+mod judge;
 mod limits;
 mod loss;
 mod model;
@@ -19,6 +20,7 @@ mod preset_keys;
 pub mod reference;
 mod resolved;
 mod reward;
+mod reward_unit;
 mod rollout_server;
 pub(crate) mod schema;
 mod served;
@@ -59,6 +61,9 @@ pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use eval::{EvalConfig, Unsplit};
 pub use instance::{Chosen, Instance};
+pub use judge::{
+    JudgeMode, JudgeOrders, RewardJudgeConfig, VerdictForm, next_rubric_name, rubric_names,
+};
 pub use loss::{
     KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, SurrogatePlan, TruncatedReply,
 };
@@ -68,9 +73,10 @@ pub use preset::Preset;
 pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
-    OnRewardError, RewardConfig, RewardProtocol, RewardServerConfig, RewardUnit,
+    PythonStyle, RewardConfig, RewardProtocol, RewardPythonConfig, RewardServerConfig,
     RewardVerifierConfig,
 };
+pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
 
@@ -137,7 +143,7 @@ pub struct Config {
     /// The algorithm: from rewards to updates.
     #[setting(table)]
     pub algorithm: AlgorithmConfig,
-    /// Parts of the reward beside the score: declared functions by their name, and servers by any other.
+    /// Parts of the reward beside the score: declared functions by their name; servers, Python files and verifiers by any other.
     #[setting(table)]
     pub rewards: BTreeMap<String, RewardConfig>,
     /// Evaluation settings.

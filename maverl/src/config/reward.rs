@@ -1,17 +1,20 @@
-//! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, verifiers.
+//! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, Python files, judges,
+//! verifiers.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::judge::RewardJudgeConfig;
 use super::limits::MANY;
+use super::reward_unit::{OnRewardError, RewardUnit};
 use crate::settings::Settings;
 
 /// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.
 pub(crate) const STAGE: &str = "stage:";
 
-/// `[rewards.NAME]`: a declared function of that name, or a part that a server or a verifier gives.
+/// `[rewards.NAME]`: a declared function of that name, or a part that a server, a Python file, a judge or a verifier gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
@@ -23,6 +26,14 @@ pub struct RewardConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub server: Option<RewardServerConfig>,
+    /// A function of a Python file that gives the values, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub python: Option<RewardPythonConfig>,
+    /// A language model that gives the values, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub judge: Option<RewardJudgeConfig>,
     /// A verifier that gives the values, in place of a declared function.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]
@@ -72,6 +83,76 @@ pub struct RewardServerConfig {
     pub on_error: OnRewardError,
 }
 
+/// `[rewards.NAME.python]`: a function of a Python file that scores replies, in processes of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct RewardPythonConfig {
+    /// File of the function. A run whose file has changed is not resumed.
+    #[setting(default = "rewards.py")]
+    pub file: String,
+    /// Name of the function; by default that of the part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "\"compute_score\"")]
+    pub function: Option<String>,
+    /// Form of the function: `maverl` is f(item) or f(items), `trl` and `trl_chat` that of TRL with texts or conversations, `verl`
+    /// that of verl, `auto` is one of these by the names of the parameters.
+    pub style: PythonStyle,
+    /// Further files that the values depend on; `*` stands for any part of a file's name.
+    #[setting(example = "[\"lib/*.py\"]")]
+    pub watch: Vec<String>,
+    /// Interpreter, Python 3.9 or newer: a program of the `PATH`, or a path with a `/`, such as `.venv/bin/python`.
+    #[setting(default = "python3", level = "run")]
+    pub python: String,
+    /// Unit that gets a value: each turn, or the answer of the episode.
+    pub of: RewardUnit,
+    /// Seats whose turns are scored, such as `debate/debater#0`; the name of an agent stands for all of its seats; an empty
+    /// list scores all turns.
+    pub seats: Vec<String>,
+    /// Number of processes.
+    #[setting(default = 2, range = 1..=MANY, level = "run")]
+    pub workers: NonZeroUsize,
+    /// Maximum number of units in a request.
+    #[setting(default = 8, range = 1..=MANY, level = "run")]
+    pub batch: NonZeroUsize,
+    /// Timeout of a request, in seconds. After it the process is killed, and each unit is scored alone.
+    #[setting(default = 10.0, range = above(0.0)..=1e9, level = "run")]
+    pub timeout_s: f64,
+    /// Time limit for loading the file, in seconds.
+    #[setting(default = 60.0, range = above(0.0)..=1e9, level = "run")]
+    pub start_timeout_s: f64,
+    /// Maximum number of further attempts of a unit, alone in a new process.
+    #[setting(default = 1, level = "run")]
+    pub retries: u32,
+    /// Number of failures of processes in a row after which every unit fails at once.
+    #[setting(default = 5, range = 1..=MANY, level = "run")]
+    pub give_up_after: NonZeroU32,
+    /// Environment variables that are passed on, beside `PATH` and `HOME`.
+    #[setting(level = "run", example = "[\"LD_LIBRARY_PATH\"]")]
+    pub env: Vec<String>,
+    /// Keys of the task's data that the function gets; reference answers are among them only if they are named here.
+    pub send: Vec<String>,
+    /// Outcome if the function does not score a unit: the episode is unscored, or this part of the reward is skipped.
+    pub on_error: OnRewardError,
+}
+
+/// Form of a Python function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PythonStyle {
+    /// By the names of its parameters.
+    #[default]
+    Auto,
+    /// `f(item)` or `f(items)`.
+    Maverl,
+    /// `f(prompts, completions, **columns)`, with texts.
+    Trl,
+    /// `f(prompts, completions, **columns)`, with conversations.
+    TrlChat,
+    /// `compute_score(data_source, solution_str, ground_truth, extra_info)`.
+    Verl,
+}
+
 /// `[rewards.NAME.verifier]`: a model with a head that scores replies, in this process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
@@ -103,26 +184,4 @@ pub enum RewardProtocol {
     GetReward,
     /// `{"prompt", "response", "label"}` to a number, one item a request: slime.
     Rm,
-}
-
-/// Unit that a server or a verifier scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RewardUnit {
-    /// Each turn.
-    #[default]
-    Turn,
-    /// The answer of the episode, whose value every turn gets.
-    Answer,
-}
-
-/// Outcome of an episode that a server did not score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnRewardError {
-    /// It ends unscored.
-    #[default]
-    Unscored,
-    /// The value is left out, and counted in `rollout/score/skipped/NAME`.
-    Skip,
 }

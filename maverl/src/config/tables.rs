@@ -7,9 +7,10 @@ use super::{
     AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
     ComponentConfig, Config, Correction, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
-    RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
-    RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan,
-    TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    RecordConfig, ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig,
+    RewardServerConfig, RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
+    SamplingConfig, Shaping, SurrogatePlan, TaskConfig, TrainOn, UpdateOrder, VerifierConfig,
+    WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -114,7 +115,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 53] = [
+pub static TABLES: [DeclaredTable; 55] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -160,6 +161,8 @@ pub static TABLES: [DeclaredTable; 53] = [
     DeclaredTable::of::<VerifierConfig>("algorithm.verifier", "`[algorithm.verifier]`"),
     DeclaredTable::of::<RewardConfig>("rewards.brevity", "`[rewards.NAME]`"),
     DeclaredTable::of::<RewardServerConfig>("rewards.brevity.server", "`[rewards.NAME.server]`"),
+    DeclaredTable::of::<RewardPythonConfig>("rewards.brevity.python", "`[rewards.NAME.python]`"),
+    DeclaredTable::of::<RewardJudgeConfig>("rewards.brevity.judge", "`[rewards.NAME.judge]`"),
     DeclaredTable::of::<RewardVerifierConfig>(
         "rewards.brevity.verifier",
         "`[rewards.NAME.verifier]`",

@@ -6,6 +6,7 @@ pub mod math;
 pub mod nli;
 pub mod openenv;
 mod options;
+pub mod python;
 #[cfg(any(feature = "grpc", feature = "openenv"))]
 mod remote;
 pub mod reported;
@@ -94,6 +95,11 @@ pub trait Environment: Send + Sync + 'static {
     /// server. `None` if its declaration has them (`offers("search")`), or if they are unknown.
     fn actions(&self) -> Option<Vec<String>> {
         None
+    }
+
+    /// Returns the names of the files, relative to `base`, that episodes depend on. A run whose files have changed is not resumed.
+    fn sources(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns true if an episode on `task` is scored by a reward that the team reports, with the action [`REPORT`].
@@ -261,6 +267,8 @@ pub trait DynEnvironment: Send + Sync {
     fn tools(&self, task: &Task) -> Vec<Tool>;
     /// See [`Environment::actions`].
     fn actions(&self) -> Option<Vec<String>>;
+    /// See [`Environment::sources`].
+    fn sources(&self) -> Vec<String>;
     /// See [`Environment::takes_rewards`].
     fn takes_rewards(&self, task: &Task) -> bool;
     /// See [`Environment::question`].
@@ -301,6 +309,10 @@ impl<E: Environment> DynEnvironment for E {
 
     fn actions(&self) -> Option<Vec<String>> {
         Environment::actions(self)
+    }
+
+    fn sources(&self) -> Vec<String> {
+        Environment::sources(self)
     }
 
     fn takes_rewards(&self, task: &Task) -> bool {

@@ -34,8 +34,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    DeviceChoice, Dtype, EndpointConfig, Resolved, RewardServerConfig, RewardVerifierConfig,
-    RolloutServerConfig,
+    DeviceChoice, Dtype, EndpointConfig, Resolved, RewardJudgeConfig, RewardPythonConfig,
+    RewardServerConfig, RewardVerifierConfig, RolloutServerConfig,
 };
 use crate::tools::{CallFormat, ThoughtFormat};
 use crate::trajectory::Seat;
@@ -159,6 +159,10 @@ pub enum RewardSource {
     Function,
     /// A server.
     Server(RewardServerConfig),
+    /// A function of a Python file.
+    Python(RewardPythonConfig),
+    /// A language model behind an endpoint.
+    Judge(RewardJudgeConfig),
     /// A model with a head, in this process.
     Verifier(RewardVerifierConfig),
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::IntoMap;
 use crate::TryIntoMap;
+use crate::config::RewardJudgeConfig;
 use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{ChatBackend, Member, RequestOptions};
 use crate::plan::{Chosen, EndpointPlan, Overlong, Plan, RewardPlan, RewardSource, SeatPlan};
@@ -15,6 +16,8 @@ use crate::rollout::endpoint::{Endpoint, EndpointVoice, Endpoints};
 use crate::rollout::episode_rewards::{EpisodeRewards, ValueSource, WeightedReward};
 use crate::rollout::error::RolloutError;
 use crate::rollout::mixture::Mixture;
+use crate::rollout::rewards::judge::JudgeReward;
+use crate::rollout::rewards::python::PythonReward;
 use crate::rollout::rewards::{RewardServer, VerifierReward};
 use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::Policy;
@@ -54,7 +57,7 @@ impl Rollout {
                 .map_err(|problem| declaration("agent", &seat.seat.agent, problem))?;
             members.insert(seat.seat.clone(), Member { agent, backend: backend(seat) });
         }
-        let endpoints = endpoints(plan, registry, &mut members)?;
+        let mut endpoints = endpoints(plan, registry, &mut members)?;
         let name = &plan.orchestra.name;
         let entry = find("orchestra", &registry.orchestras, name)?;
         (entry.build)(&plan.orchestra.options)
@@ -65,16 +68,13 @@ impl Rollout {
         let environments = (plan.environments.iter())
             .map(|(name, chosen)| Ok((name.clone(), start(plan, registry, chosen)?)))
             .try_into_map()?;
+        let parts = reward_parts(plan, registry, &mut endpoints)?;
         let runner = EpisodeRunner {
             members: Arc::new(members),
             orchestra,
             environment,
             environments: Arc::new(environments),
-            rewards: EpisodeRewards {
-                parts: reward_parts(plan, registry)?,
-                penalties: penalties(plan),
-                overlong: overlong(plan),
-            },
+            rewards: EpisodeRewards { parts, penalties: penalties(plan), overlong: overlong(plan) },
             requests: RequestOptions::default(),
             timeout: Duration::try_from_secs_f64(plan.config.rollout.timeout_s)
                 .unwrap_or(Duration::MAX),
@@ -184,7 +184,11 @@ fn endpoints(
 }
 
 /// Creates the parts of the reward of a plan.
-fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>, RolloutError> {
+fn reward_parts(
+    plan: &Plan,
+    registry: &Registry,
+    endpoints: &mut Endpoints,
+) -> Result<Vec<WeightedReward>, RolloutError> {
     let mut parts = Vec::new();
     for RewardPlan { name, weight, source } in &plan.rewards {
         let source = match source {
@@ -192,6 +196,12 @@ fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>,
                 Ok(ValueSource::Function(find("reward", &registry.rewards, name)?.reward))
             }
             RewardSource::Server(config) => RewardServer::new(config).map(ValueSource::of_scorer),
+            RewardSource::Python(config) => {
+                PythonReward::new(name, config, &plan.base).map(ValueSource::of_scorer)
+            }
+            RewardSource::Judge(config) => {
+                judge_reward(plan, name, config, endpoints).map(ValueSource::of_scorer)
+            }
             RewardSource::Verifier(config) => {
                 VerifierReward::new(config, &plan.base).map(ValueSource::of_scorer)
             }
@@ -201,6 +211,24 @@ fn reward_parts(plan: &Plan, registry: &Registry) -> Result<Vec<WeightedReward>,
         parts.push(WeightedReward { name: name.clone(), weight: *weight, source });
     }
     Ok(parts)
+}
+
+/// Creates a judge. Its endpoint may be that of agents, too.
+fn judge_reward(
+    plan: &Plan,
+    name: &str,
+    config: &RewardJudgeConfig,
+    endpoints: &mut Endpoints,
+) -> Result<JudgeReward, String> {
+    let of = &config.endpoint;
+    let settings = plan.config.endpoints.get(of);
+    let settings = settings.ok_or_else(|| format!("no endpoint is called `{of}`"))?;
+    let endpoint = match endpoints.get(of) {
+        Some(endpoint) => Arc::clone(endpoint),
+        None => Arc::new(Endpoint::new(of, settings, &plan.base)?),
+    };
+    endpoints.insert(of.clone(), Arc::clone(&endpoint));
+    JudgeReward::new(name, config, (endpoint, settings), &plan.base)
 }
 
 fn model_backend(

@@ -15,13 +15,14 @@ use tokio::sync::Semaphore;
 
 use completion::{EndpointCompletion, Reply};
 
+use crate::agent::Prompt;
 use crate::client::{Answered, Client};
 use crate::config::EndpointConfig;
 use crate::data::{self, ScriptLine};
-use crate::orchestra::{Ask, ChatBackend, Conversation, Response};
+use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response};
 use crate::plan::Sampling;
 use crate::rollout::plain::plain_conversation;
-use crate::trajectory::{Fault, FaultKind, Message};
+use crate::trajectory::{Fault, FaultKind, Message, Seat, TurnPath};
 
 /// A server or a script that replies for agents. Every failure is a fault of the episode, never text.
 pub struct Endpoint {
@@ -99,6 +100,28 @@ impl Endpoint {
             None => EndpointSource::Server(Server::new(config)?),
         };
         Ok(Self { name: name.to_owned(), source, usage: Mutex::default() })
+    }
+
+    /// Returns the reply to messages that belong to no turn; `asker` is the seat of lines of a script.
+    ///
+    /// # Errors
+    ///
+    /// If the server or the script gives no reply.
+    pub(crate) async fn complete(
+        &self,
+        asker: &str,
+        messages: &[Message],
+        sampling: &Sampling,
+        seed: u64,
+    ) -> Result<String, Fault> {
+        let ask = Ask {
+            seat: Seat::only(asker),
+            path: TurnPath::default(),
+            seed,
+            prompt: Prompt::user(String::new()),
+            limits: AskLimits::default(),
+        };
+        Ok(self.reply(&ask, messages, sampling).await?.text)
     }
 
     /// Returns the requests so far, and their cost.

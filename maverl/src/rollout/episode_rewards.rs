@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use futures::FutureExt as _;
 use crate::orchestra::EpisodeState;
 use crate::plan::Overlong;
 use crate::reward::Rewards;
+use crate::rollout::error::RolloutError;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
 use crate::rollout::rewards::{ScoredRewards, Scorer};
 use crate::task::Score;
@@ -34,7 +36,7 @@ pub struct WeightedReward {
 pub enum ValueSource {
     /// A declared function.
     Function(fn(&Episode) -> Rewards),
-    /// A server, or a verifier in this process.
+    /// A server, a Python file, or a verifier in this process.
     Scorer(Arc<dyn Scorer>),
 }
 
@@ -76,6 +78,69 @@ impl EpisodeRewards {
         check_sum(episode)
     }
 
+    /// Adds the reward parts that compare the scored episodes of a task. Returns true if there are such parts.
+    pub(crate) async fn compare(&self, episodes: &mut [Episode]) -> bool {
+        let mut compares = false;
+        for WeightedReward { name, weight, source } in &self.parts {
+            let Some(scorer) = source.scorer() else { continue };
+            for places in scored_groups(episodes) {
+                let group: Vec<&Episode> = places.iter().map(|&at| &episodes[at]).collect();
+                let Some(compared) = scorer.compare(&group) else { break };
+                let compared = compared.await;
+                compares = true;
+                for (at, result) in places.iter().zip(compared) {
+                    let added = result.and_then(|found| {
+                        add_compared(&mut episodes[*at], (name.as_str(), *weight), found)
+                    });
+                    if let Err(what) = added {
+                        let fault = format!("reward `{name}`: {what}");
+                        let fault = Fault::new(FaultKind::Environment, fault);
+                        episodes[*at].rewards.clear();
+                        episodes[*at].outcome = Outcome::Unscored(fault);
+                    }
+                }
+            }
+        }
+        compares
+    }
+
+    /// Returns the name of a part whose values are repeatable in runs of one process only.
+    pub(crate) fn takes_one_process(&self) -> Option<&str> {
+        self.scorers().find(|(_, scorer)| scorer.takes_one_process()).map(|(name, _)| name)
+    }
+
+    /// Returns the names of the files that the parts depend on.
+    pub(crate) fn sources(&self) -> Vec<String> {
+        self.scorers().flat_map(|(_, scorer)| scorer.sources()).collect()
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    ///
+    /// # Errors
+    ///
+    /// The description of a file that cannot be written.
+    pub(crate) fn open_in(&self, dir: &Path) -> Result<(), RolloutError> {
+        self.scorers().try_for_each(|(name, scorer)| {
+            let opened = scorer.open_in(dir);
+            opened.map_err(|problem| RolloutError::Reward { name: name.to_owned(), problem })
+        })
+    }
+
+    /// Takes the counts and times of the parts since the last call, by the name of the part and their own.
+    pub(crate) fn take_usage(&self) -> Vec<(String, f64)> {
+        let usage = self.scorers().map(|(name, scorer)| (name, scorer.take_usage()));
+        let named = usage.flat_map(|(name, usage)| {
+            usage
+                .into_iter()
+                .map(move |(quantity, value)| (format!("reward/{name}/{quantity}"), value))
+        });
+        named.collect()
+    }
+
+    fn scorers(&self) -> impl Iterator<Item = (&str, &dyn Scorer)> {
+        self.parts.iter().filter_map(|part| Some((part.name.as_str(), part.source.scorer()?)))
+    }
+
     /// Returns the penalties of a turn that are not 0.
     fn turn_costs(&self, index: usize, turn: &Turn) -> impl Iterator<Item = RewardPart> {
         let invalid = turn.error.is_some() || turn.truncated;
@@ -92,6 +157,14 @@ impl EpisodeRewards {
 }
 
 impl ValueSource {
+    /// Returns the scorer, if it is one.
+    fn scorer(&self) -> Option<&dyn Scorer> {
+        match self {
+            Self::Function(_) => None,
+            Self::Scorer(scorer) => Some(&**scorer),
+        }
+    }
+
     pub(super) fn of_scorer(scorer: impl Scorer + 'static) -> Self {
         Self::Scorer(Arc::new(scorer))
     }
@@ -115,13 +188,50 @@ impl ValueSource {
         let scored = tokio::time::timeout(timeout, scored).await;
         let scored = scored.map_err(|_elapsed| timeout_fault(timeout))?;
         let scored = scored.map_err(|panic| panic_fault(&part, &*panic))?;
-        let ScoredRewards { rewards, skipped } =
+        let ScoredRewards { rewards, skipped, metrics } =
             scored.map_err(|what| Fault::new(FaultKind::Environment, format!("{part}: {what}")))?;
-        if let (Some(skipped), Outcome::Scored(score)) = (skipped, &mut episode.outcome) {
-            score.metrics.insert(format!("skipped/{name}"), skipped.into());
+        if let Outcome::Scored(score) = &mut episode.outcome {
+            score.metrics.extend(metrics);
+            let skipped = skipped.map(|n| (format!("skipped/{name}"), n.into()));
+            score.metrics.extend(skipped);
         }
         Ok(rewards)
     }
+}
+
+/// Returns the places of the scored episodes of each task, in the order of their first ones.
+fn scored_groups(episodes: &[Episode]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, episode) in episodes.iter().enumerate().filter(|(_, it)| it.score().is_some()) {
+        let task = |at: usize| (&episodes[at].task.source, &episodes[at].task.id);
+        let own = (&episode.task.source, &episode.task.id);
+        match groups.iter_mut().find(|group| group.first().is_some_and(|&first| task(first) == own))
+        {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Adds the values of a comparison to an episode.
+fn add_compared(
+    episode: &mut Episode,
+    (name, weight): (&str, f64),
+    ScoredRewards { rewards, skipped, metrics }: ScoredRewards,
+) -> Result<(), String> {
+    for (of, value) in rewards.parts() {
+        let value =
+            bounded_reward("a comparison", value * weight).map_err(|fault| fault.message)?;
+        if value != 0.0 {
+            episode.rewards.push(part(name, value, of.clone()));
+        }
+    }
+    if let Outcome::Scored(score) = &mut episode.outcome {
+        score.metrics.extend(metrics);
+        score.metrics.extend(skipped.map(|n| (format!("skipped/{name}"), n.into())));
+    }
+    check_sum(episode).map_err(|fault| fault.message)
 }
 
 /// Checks that the recipient exists: a reward for an unknown one would be lost silently.

@@ -45,6 +45,10 @@ impl DynEnvironment for Mixture {
         None
     }
 
+    fn sources(&self) -> Vec<String> {
+        self.0.values().flat_map(|environment| environment.sources()).collect()
+    }
+
     fn takes_rewards(&self, task: &Task) -> bool {
         self.of(task).is_some_and(|environment| environment.takes_rewards(task))
     }

@@ -1,6 +1,9 @@
-//! Parts of the reward that something else than a declared function gives: a server, or a verifier in this process.
+//! Parts of the reward that something else than a declared function gives: a server, a Python file, a language
+//! model, or a verifier in this process.
 
+pub(crate) mod judge;
 pub mod protocol;
+pub(crate) mod python;
 mod server;
 mod verifier;
 
@@ -9,7 +12,10 @@ pub use server::RewardServer;
 pub use verifier::VerifierReward;
 pub use verifier::{Verifier, VerifierInput};
 
+use std::path::Path;
+
 use futures::future::BoxFuture;
+use serde_json::{Map, Value};
 
 use crate::config::RewardUnit;
 use crate::reward::Rewards;
@@ -24,6 +30,40 @@ pub trait Scorer: Send + Sync {
     ///
     /// The description of a failure that the policy did not cause: the episode ends unscored.
     fn score<'a>(&'a self, episode: &'a Episode) -> BoxFuture<'a, Result<ScoredRewards, String>>;
+
+    /// Scores the episodes of a task by comparing them; `None` if it compares none.
+    fn compare<'a>(
+        &'a self,
+        group: &'a [&'a Episode],
+    ) -> Option<BoxFuture<'a, Vec<Result<ScoredRewards, String>>>> {
+        let _ = group;
+        None
+    }
+
+    /// Returns true if its values are repeatable in runs of one process only.
+    fn takes_one_process(&self) -> bool {
+        false
+    }
+
+    /// Returns the names of the files that values depend on, relative to the directory of the configuration.
+    fn sources(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    ///
+    /// # Errors
+    ///
+    /// The description of a file that cannot be written.
+    fn open_in(&self, dir: &Path) -> Result<(), String> {
+        let _ = dir;
+        Ok(())
+    }
+
+    /// Takes the counts and times since the last call, by name.
+    fn take_usage(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
 }
 
 /// Values of an episode.
@@ -34,6 +74,8 @@ pub struct ScoredRewards {
     pub rewards: Rewards,
     /// Number of values that are missing; `None` if a missing value is an error.
     pub skipped: Option<u64>,
+    /// Further quantities of the episode, which become part of the metrics of its score.
+    pub metrics: Map<String, Value>,
 }
 
 /// Units of an episode that are scored.

@@ -34,6 +34,10 @@ impl DynEnvironment for Unjudged {
         self.0.actions()
     }
 
+    fn sources(&self) -> Vec<String> {
+        self.0.sources()
+    }
+
     fn takes_rewards(&self, task: &Task) -> bool {
         self.0.takes_rewards(task)
     }

@@ -117,6 +117,7 @@ impl<W: Trainable> Run<W> {
         journal.cut_to_checkpoint()?;
         dir.write_plan(&settings.plan)?;
         dir.write_tokenizers(&settings.tokenizers)?;
+        work.open_in(dir.path())?;
         progress.opened(dir.path());
         let (saved, clock) = (state.step, Instant::now());
         let mut run = Self {

@@ -6,6 +6,7 @@ pub(super) mod servers;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::IntoMap;
@@ -318,12 +319,17 @@ impl Trainable for Training<'_> {
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
         stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
         stepped.timing.extend(self.servers.take_usage());
+        stepped.timing.extend(players.take_reward_usage().into_iter().collect());
         Ok(stepped)
     }
 
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
         self.servers.sync().await?;
         self.players.evaluate(self.plan, spec).await
+    }
+
+    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+        Ok(self.players.open_in(dir)?)
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {

@@ -21,7 +21,7 @@ const SET: [&str; 8] = [
 ];
 
 /// Returns the next of a fixed sequence of numbers in `[0, 1)` (SplitMix64).
-fn uniform(state: &mut u64) -> f64 {
+pub(crate) fn uniform(state: &mut u64) -> f64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -29,7 +29,7 @@ fn uniform(state: &mut u64) -> f64 {
 }
 
 /// Returns the number of kills; overridden by `MAVERL_FUZZ_CASES`.
-fn kills_wanted() -> usize {
+pub(crate) fn kills_wanted() -> usize {
     std::env::var("MAVERL_FUZZ_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
@@ -40,11 +40,16 @@ fn kills_wanted() -> usize {
 fn start(lab: &Lab, out: &str) -> Child {
     let args =
         if lab.path(out).exists() { vec!["train", "--resume", out] } else { train_args(out, &SET) };
-    lab.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    spawn(lab, &args)
+}
+
+/// Starts the command line.
+pub(crate) fn spawn(lab: &Lab, args: &[&str]) -> Child {
+    lab.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Kills a child after a time; returns false if it had already ended, with success.
-fn kill_after(mut child: Child, time: Duration) -> bool {
+pub(crate) fn kill_after(mut child: Child, time: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < time {
         if child.try_wait().unwrap().is_some() {

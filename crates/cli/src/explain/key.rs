@@ -12,7 +12,7 @@ use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 27] = [
+const PAGES: [(&str, &str); 29] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -32,6 +32,8 @@ const PAGES: [(&str, &str); 27] = [
     ("algorithm.advantage", "algorithms/index.md"),
     ("algorithm.loss.surrogate", "algorithms/surrogates.md"),
     ("algorithm", "algorithms/index.md"),
+    ("rewards.NAME.judge", "rewards.md"),
+    ("rewards.NAME.python", "python.md"),
     ("rewards", "declare.md"),
     ("eval", "compare.md"),
     ("checkpoint", "resume.md"),

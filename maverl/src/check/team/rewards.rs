@@ -1,11 +1,12 @@
-//! Parts of the reward: functions that are not declared, servers and verifiers that cannot score.
+//! Parts of the reward: functions that are not declared, servers, Python files, judges and verifiers that cannot
+//! score.
 
 use std::collections::BTreeSet;
 
 use crate::check::choice::ChosenOrchestra;
 use crate::check::files::SeenQuestions;
 use crate::config::source::{Problems, path, path_within, suggestion};
-use crate::config::{Config, RewardUnit};
+use crate::config::{Config, RewardConfig, RewardUnit};
 use crate::plan::{RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::task::{Task, question_key};
@@ -26,33 +27,37 @@ pub(crate) fn reward_parts(
     for (name, reward) in &config.rewards {
         let table = path(["rewards", name]);
         let declared = registry.rewards.contains_key(name.as_str());
-        let source = match (&reward.server, &reward.verifier) {
-            (Some(_), Some(_)) => {
-                let message = format!("reward `{name}` has a `server` and a `verifier`");
-                problems.key(&table, message, "remove one of the two".to_owned());
-                continue;
-            }
-            (None, None) => RewardSource::Function,
-            (Some(server), None) => {
+        let Some(source) = reward_source((name, reward), &table, problems) else { continue };
+        match &source {
+            RewardSource::Function => {}
+            RewardSource::Server(server) => {
                 unit(server.of, &server.seats, &path_within(&table, "server"), problems);
-                RewardSource::Server(server.clone())
             }
-            (None, Some(verifier)) => {
+            RewardSource::Python(python) => {
+                let table = path_within(&table, "python");
+                unit(python.of, &python.seats, &table, problems);
+                check_sent(&python.send, tasks, &path_within(&table, "send"), problems);
+            }
+            RewardSource::Judge(judge) => {
+                let table = path_within(&table, "judge");
+                unit(judge.of, &judge.seats, &table, problems);
+                check_sent(&judge.send, tasks, &path_within(&table, "send"), problems);
+            }
+            RewardSource::Verifier(verifier) => {
                 let table = path_within(&table, "verifier");
                 unit(verifier.of, &verifier.seats, &table, problems);
                 if let Some(seen) = seen.get(name).filter(|_| !verifier.allow_seen) {
                     check_seen(seen, tasks, &path_within(&table, "path"), problems);
                 }
-                RewardSource::Verifier(verifier.clone())
             }
-        };
+        }
         match (&source, declared) {
             (RewardSource::Function, false) => {
                 let message = format!("no reward function is called `{name}`");
                 let help = suggestion(name, registry.rewards.keys().copied());
                 problems.key(&table, message, help);
             }
-            (RewardSource::Server(_) | RewardSource::Verifier(_), true) => {
+            (source, true) if *source != RewardSource::Function => {
                 let message = format!("`{name}` is the name of a declared reward function");
                 problems.key(&table, message, "give the part another name".to_owned());
             }
@@ -61,6 +66,37 @@ pub(crate) fn reward_parts(
         plans.push(RewardPlan { name: name.clone(), weight: reward.weight, source });
     }
     plans
+}
+
+/// Returns the origin of the values of a part. Reports a part with two.
+fn reward_source(
+    (name, reward): (&str, &RewardConfig),
+    table: &[String],
+    problems: &mut Problems<'_>,
+) -> Option<RewardSource> {
+    let server = reward.server.clone().map(RewardSource::Server);
+    let python = reward.python.clone().map(RewardSource::Python);
+    let judge = reward.judge.clone().map(RewardSource::Judge);
+    let verifier = reward.verifier.clone().map(RewardSource::Verifier);
+    let given = [("server", server), ("python", python), ("judge", judge), ("verifier", verifier)];
+    let given = given.into_iter().filter_map(|(key, source)| Some((key, source?)));
+    let (keys, sources): (Vec<&str>, Vec<RewardSource>) = given.unzip();
+    if let [first, second, ..] = keys[..] {
+        let message = format!("reward `{name}` has a `{first}` and a `{second}`");
+        problems.key(table, message, "remove one of the two".to_owned());
+        return None;
+    }
+    Some(sources.into_iter().next().unwrap_or(RewardSource::Function))
+}
+
+/// Reports keys that no task has: a function would get nothing in their place.
+fn check_sent(send: &[String], tasks: &[Task], place: &[String], problems: &mut Problems<'_>) {
+    let known: BTreeSet<&str> =
+        tasks.iter().flat_map(|task| task.data.keys()).map(String::as_str).collect();
+    for key in send.iter().filter(|key| !tasks.is_empty() && !known.contains(key.as_str())) {
+        let help = suggestion(key, known.iter().copied());
+        problems.value(place, format!("no task has the key `{key}`"), help);
+    }
 }
 
 /// Reports a verifier that was trained on tasks of the run.
@@ -95,8 +131,10 @@ fn seats(config: &Config, members: &BTreeSet<Seat>, problems: &mut Problems<'_>)
     for (name, reward) in &config.rewards {
         let table = path(["rewards", name]);
         let server = reward.server.iter().map(|server| ("server", &server.seats));
+        let python = reward.python.iter().map(|python| ("python", &python.seats));
         let verifier = reward.verifier.iter().map(|verifier| ("verifier", &verifier.seats));
-        for (key, seats) in server.chain(verifier) {
+        let judge = reward.judge.iter().map(|judge| ("judge", &judge.seats));
+        for (key, seats) in server.chain(python).chain(judge).chain(verifier) {
             for seat in seats.iter().filter(|seat| !known.contains(*seat)) {
                 let message = format!("nobody of the team sits at `{seat}`");
                 let help = suggestion(seat, known.iter().map(String::as_str));

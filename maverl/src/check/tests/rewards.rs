@@ -1,5 +1,6 @@
 use super::*;
 use crate::plan::RewardSource;
+use crate::python::testing::{has_python, python_dir, write_python};
 
 const SERVER: &str = "[rewards.style]\nweight = 0.5\n[rewards.style.server]\nurl = \"http://127.0.0.1:8501/v1/score\"\n";
 
@@ -80,4 +81,89 @@ fn a_verifier_of_a_stage_is_one_that_an_earlier_stage_trains() {
     let key = crate::task::question_key(question);
     let seen = found(Sources { verifiers: verifiers(&key), ..named("judge") });
     assert!(seen.contains("the verifier was trained on 1 of the tasks"), "{seen}");
+}
+
+#[test]
+fn a_python_file_is_a_part_of_the_reward_under_any_name() {
+    if !has_python() {
+        return;
+    }
+    let dir = python_dir("rewards.py", "def style(item):\n    return 1.0\n");
+    let within = |toml: &str| {
+        let base = dir.path().to_owned();
+        let file = File::Text { name: "run.toml".into(), text: toml.into(), base };
+        Sources { file: Some(file), ..Sources::default() }
+    };
+    let plan = plan_of(&within("rewards.style.python = {}"));
+    let RewardSource::Python(python) = &plan.rewards[0].source else { panic!("{plan:?}") };
+    assert_eq!(
+        (python.file.as_str(), python.batch.get(), &python.function),
+        ("rewards.py", 8, &None)
+    );
+    let found = |toml: &str| {
+        let found = problems(&within(toml), &search());
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for (toml, parts) in [
+        (
+            "file = \"reward.py\"",
+            &["there is no file `reward.py`", "did you mean `rewards.py`?"][..],
+        ),
+        ("function = \"stile\"", &["`rewards.py` defines no `stile`", "did you mean `style`?"]),
+        ("watch = [\"lib/*.py\"]", &["`lib/*.py` names no file"]),
+        ("python = \"python-4\"", &["`python-4` does not run", "write the path of a Python 3.9"]),
+        ("send = [\"ground_truth\"]", &["no task has the key `ground_truth`"]),
+        ("of = \"answer\"\nseats = [\"search/answerer\"]", &["`seats` has no effect"]),
+        ("batch = 0", &["`rewards.style.python.batch` is 0"]),
+    ] {
+        let found = found(&format!("[rewards.style.python]\n{toml}\n"));
+        for part in parts {
+            assert!(found.contains(part), "{part:?} is not in\n{found}");
+        }
+    }
+    let two = found("[rewards.style]\nserver = { url = \"http://a\" }\npython = {}");
+    assert!(two.contains("reward `style` has a `server` and a `python`"), "{two}");
+    write_python(dir.path(), "rewards.py", "def style(item)\n    return 1.0\n");
+    let wrong = found("rewards.style.python = {}");
+    assert!(wrong.contains("rewards.py, line 1: expected ':'"), "{wrong}");
+}
+
+#[test]
+fn a_judge_has_an_endpoint_and_a_rubric_that_shows_the_reply() {
+    let dir = tempfile::tempdir().unwrap();
+    let rubric = |text: &str| std::fs::write(dir.path().join("rubric.md"), text).unwrap();
+    let within = |toml: &str| {
+        let base = dir.path().to_owned();
+        let file = File::Text { name: "run.toml".into(), text: toml.into(), base };
+        Sources { file: Some(file), ..Sources::default() }
+    };
+    let endpoint = "[endpoints.judge]\nurl = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\n";
+    rubric("{{ question }} {{ reply }}");
+    let plan = plan_of(&within(&format!("{endpoint}[rewards.help.judge]\n")));
+    let RewardSource::Judge(judge) = &plan.rewards[0].source else { panic!("{plan:?}") };
+    assert_eq!((judge.scale, judge.samples.get()), ([1.0, 10.0], 1));
+    let found = |toml: &str| {
+        let found = problems(&within(toml), &search());
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let judged = |keys: &str| found(&format!("{endpoint}[rewards.help.judge]\n{keys}\n"));
+    for (found, part) in [
+        (found("[rewards.help.judge]\n"), "no endpoint is called `judge`"),
+        (judged("endpoint = \"juge\""), "did you mean `judge`?"),
+        (judged("rubric = \"rubrik.md\""), "there is no file `rubrik.md`"),
+        (judged("scale = [5.0, 1.0]"), "`scale` is [5.0, 1.0]"),
+        (judged("mode = \"pairs\"\nof = \"answer\""), "does not show `{{ a }}` and `{{ b }}`"),
+        (judged("mode = \"pairs\""), "pairs are answers to a task"),
+        (judged("mode = \"pairs\"\nparse = \"last_number\""), "a pair has no number"),
+        (judged("mode = \"pairs\"\n[task]\ngroup_size = 1"), "a group of one answer has no pairs"),
+        (judged("send = [\"nothing\"]"), "no task has the key `nothing`"),
+        (judged("samples = 0"), "`rewards.help.judge.samples` is 0"),
+    ] {
+        assert!(found.contains(part), "{part:?} is not in\n{found}");
+    }
+    rubric("{{ reply }} {{ task.level }} {{ answer }}");
+    let names = judged("");
+    for part in ["has `{{ task.level }}`, `{{ answer }}`", "`send = [\"KEY\"]` adds"] {
+        assert!(names.contains(part), "{part:?} is not in\n{names}");
+    }
 }

@@ -30,6 +30,8 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         let table = path(["rewards", name]);
         ranges(config, &table, problems);
         ranges(&config.server, &path_within(&table, "server"), problems);
+        ranges(&config.judge, &path_within(&table, "judge"), problems);
+        ranges(&config.python, &path_within(&table, "python"), problems);
     }
     ranges(&config.rollout, &path(["rollout"]), problems);
     ranges(&config.eval, &path(["eval"]), problems);

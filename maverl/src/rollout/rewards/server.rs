@@ -95,7 +95,7 @@ impl RewardServer {
             }
         }
         let skipped = (self.on_error == OnRewardError::Skip).then_some(skipped);
-        Ok(ScoredRewards { rewards, skipped })
+        Ok(ScoredRewards { rewards, skipped, ..ScoredRewards::default() })
     }
 }
 

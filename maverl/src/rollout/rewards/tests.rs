@@ -12,7 +12,7 @@ use crate::task::Score;
 use crate::trajectory::{Outcome, Seat, TurnPath};
 
 /// Returns an episode with these replies.
-fn episode(replies: &[&str], answer: Option<&str>) -> Episode {
+pub(super) fn episode(replies: &[&str], answer: Option<&str>) -> Episode {
     let turn = |(i, reply): (usize, &&str)| Turn {
         path: TurnPath(vec![i as u32]),
         seat: Seat::only("t/speaker"),
@@ -189,7 +189,14 @@ async fn one_failed_item_fails_no_other_and_may_be_left_out() {
     let (url, _) = server(partly);
     let skip = RewardServerConfig { on_error: OnRewardError::Skip, ..config(&url) };
     let found = scored(&skip, &episode(&["good", "bad"], None)).await.unwrap();
-    assert_eq!(found, ScoredRewards { rewards: Rewards::none().turn(0, 1.0), skipped: Some(1) });
+    assert_eq!(
+        found,
+        ScoredRewards {
+            rewards: Rewards::none().turn(0, 1.0),
+            skipped: Some(1),
+            ..Default::default()
+        }
+    );
     let strict = RewardServer::new(&config(&url)).unwrap();
     let (good, bad) = (episode(&["good"], None), episode(&["bad"], None));
     let (good, bad) = tokio::join!(strict.score(&good), strict.score(&bad));

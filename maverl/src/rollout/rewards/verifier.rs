@@ -145,7 +145,7 @@ impl VerifierReward {
         for (of, score) in recipients.into_iter().zip(scores) {
             rewards = rewards.of(of, score?);
         }
-        Ok(ScoredRewards { rewards, skipped: None })
+        Ok(ScoredRewards { rewards, ..ScoredRewards::default() })
     }
 }
 

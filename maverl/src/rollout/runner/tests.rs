@@ -255,8 +255,11 @@ async fn with_parts(values: &[f64], weight: f64) -> Episode {
     let mut runner = runner(asks(&["<w>a</w>"]), parrot());
     let reward = |name: char, value: f64| {
         let rewards = Rewards::none().turn(0, value);
-        let source =
-            ValueSource::Scorer(Arc::new(Fixed(Ok(ScoredRewards { rewards, skipped: None }))));
+        let source = ValueSource::Scorer(Arc::new(Fixed(Ok(ScoredRewards {
+            rewards,
+            skipped: None,
+            ..Default::default()
+        }))));
         WeightedReward { name: name.to_string(), weight, source }
     };
     runner.rewards.parts = ('a'..).zip(values).map(|(name, value)| reward(name, *value)).collect();
@@ -363,11 +366,13 @@ async fn a_server_of_rewards_that_fails_makes_the_episode_unscored_and_never_zer
     assert_eq!(fault(&episode).message, "reward `remote`: http://a: down");
     assert!(episode.rewards.is_empty() && episode.turns.len() == 1);
     let rewards = Rewards::none().turn(0, 0.25);
-    let episode = scored(Ok(ScoredRewards { rewards, skipped: Some(3) })).await;
+    let episode =
+        scored(Ok(ScoredRewards { rewards, skipped: Some(3), ..Default::default() })).await;
     assert_eq!(episode.rewards, [part("remote", 0.5, RewardOf::Turn(0))]);
     assert_eq!(episode.score().unwrap().metrics["skipped/remote"], 3);
     let endless = Rewards::none().turn(0, f64::NAN);
-    let episode = scored(Ok(ScoredRewards { rewards: endless, skipped: None })).await;
+    let episode =
+        scored(Ok(ScoredRewards { rewards: endless, skipped: None, ..Default::default() })).await;
     assert!(fault(&episode).message.starts_with("reward `remote` is NaN;"));
 }
 

@@ -72,6 +72,10 @@ impl<W: Trainable> Trainable for Led<W> {
         self.peers.size() == 1
     }
 
+    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+        self.work.open_in(dir)
+    }
+
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
         self.command(|| RankCommand::Save).await?;
         self.work.save(draft).await

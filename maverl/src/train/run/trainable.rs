@@ -1,6 +1,7 @@
 //! Interface between the loop of a run and the steps that it repeats.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::eval::EvalSpec;
@@ -24,6 +25,12 @@ pub(crate) trait Trainable {
     /// Returns true if an evaluation may be given up before its end: other ranks would wait for this one.
     fn may_give_up(&self) -> bool {
         true
+    }
+    /// Writes what belongs to the run into its directory from now on. The directory is locked, and has returned to its last
+    /// checkpoint.
+    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+        let _ = dir;
+        Ok(())
     }
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;

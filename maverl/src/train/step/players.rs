@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,8 +73,17 @@ impl Players {
         (observers, peers): (Observers, RankPeers),
     ) -> Result<Self, RolloutError> {
         let began = Instant::now();
+        let rollout = Rollout::start(plan, registry, policies)?;
+        if let Some(name) =
+            rollout.runner().rewards.takes_one_process().filter(|_| peers.size() > 1)
+        {
+            let problem =
+                "verdicts of a judge are recorded by one process, and this run has several ranks";
+            let (name, problem) = (name.to_owned(), problem.to_owned());
+            return Err(RolloutError::Reward { name, problem });
+        }
         Ok(Self {
-            rollout: Rollout::start(plan, registry, policies)?,
+            rollout,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             samples: Mutex::new(WorkerLoads::begin(policies)),
             policies: policies.to_vec(),
@@ -149,9 +159,26 @@ impl Players {
         })
     }
 
-    /// Returns the files that the orchestra depends on.
+    /// Returns the files that the orchestra, the environments and the parts of the reward depend on, sorted.
     pub(crate) fn sources(&self) -> Vec<String> {
-        self.rollout.runner().orchestra.sources()
+        let runner = self.rollout.runner();
+        let mut sources = runner.orchestra.sources();
+        sources.extend(runner.rewards.sources());
+        sources.extend(runner.environment.sources());
+        sources.extend(runner.environments.values().flat_map(|other| other.sources()));
+        sources.sort();
+        sources.dedup();
+        sources
+    }
+
+    /// Writes what belongs to a run into its directory from now on.
+    pub(crate) fn open_in(&self, dir: &Path) -> Result<(), RolloutError> {
+        self.rollout.runner().rewards.open_in(dir)
+    }
+
+    /// Takes the counts and times of the parts of the reward since the last call.
+    pub(crate) fn take_reward_usage(&self) -> Vec<(String, f64)> {
+        self.rollout.runner().rewards.take_usage()
     }
 
     /// Returns the name that the environment gives to the share of solved episodes.
@@ -259,6 +286,7 @@ impl Players {
         let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
         let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);
         let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
+        let mut compared = self.compare(&mut episodes).await?;
         let others = match algorithm.resample {
             0 => Vec::new(),
             _ => self.sampler.others(step),
@@ -271,7 +299,8 @@ impl Players {
                 break;
             }
             seen = episodes.len();
-            let again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            let mut again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            compared |= self.compare(&mut again).await?;
             episodes.extend(again);
         }
         if algorithm.advantage.baseline() == KnownBaseline::Greedy {
@@ -281,7 +310,19 @@ impl Players {
             let index = group.end..group.end + 1;
             episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
         }
+        if compared {
+            rollouts.replace(&episodes)?;
+        }
         Ok(episodes)
+    }
+
+    /// Adds the parts of the reward that compare the episodes of a task. Returns true if there are such parts.
+    async fn compare(&self, episodes: &mut [Episode]) -> Result<bool, TrainError> {
+        let compared = self.rollout.runner().rewards.compare(episodes).await;
+        if compared {
+            unscored::check(episodes, self.max_unscored)?;
+        }
+        Ok(compared)
     }
 
     /// Runs held-out tasks. Seeds do not depend on the step, so that evaluations of one run compare weights on equal

@@ -1,0 +1,160 @@
+"""Environments by a class of a file: of maverl, or with the methods of Gymnasium."""
+
+
+def start_environment(path):
+    """Returns the handler of requests for the class of the arguments, and its tools."""
+    name, arguments = sys.argv[3], json.loads(sys.argv[4])
+    kind = getattr(load_file(path), name, None)
+    if not callable(kind):
+        raise Unusable(f"has no class `{name}`: write `class = \"..\"`")
+    world = kind(**arguments)
+    missing = [method for method in ("reset", "step") if not callable(getattr(world, method, None))]
+    if missing:
+        raise Unusable(f"`{name}` has no method `{missing[0]}`; an environment has `reset(task, seed)` and `step(state, action)`")
+    state = "state" in parameters_of(world.step)[1]
+    sessions = (OwnSessions if state else GymnasiumSessions)(path, kind, arguments, world)
+    return sessions.answer, {"ok": True, "tools": sessions.tools(), "scores": callable(getattr(world, "score", None))}
+
+
+class Sessions:
+    """States of the open sessions by their keys. Every request names one."""
+
+    def __init__(self, path, kind, arguments, world):
+        self.path, self.kind, self.arguments, self.world = path, kind, arguments, world
+        self.states = {}
+
+    def answer(self, request):
+        return {"results": [self.guarded(item) for item in request["items"]]}
+
+    def guarded(self, item):
+        """Returns the result of a request, or the failure of the class."""
+        if item["op"] != "reset" and item["key"] not in self.states:
+            return {"lost": True}
+        try:
+            return {"ok": True, **(getattr(self, item["op"])(item) or {})}
+        except Wrong as error:
+            return {"failed": str(error)}
+        except BaseException as error:
+            return {"failed": describe(error, self.path)}
+
+    def reset(self, item):
+        seed_random(item["seed"])
+        self.states[item["key"]], seen = self.begin(item["task"], item["seed"])
+        return {"observation": seen}
+
+    def step(self, item):
+        seed_random(item["seed"] * 1_000_003 + item["steps"])
+        return read_step(self.act(self.states[item["key"]], item["action"]))
+
+    def score(self, item):
+        return read_score(self.world.score(self.states[item["key"]], item["answer"]))
+
+    def close(self, item):
+        self.end(self.states.pop(item["key"]))
+
+    def fork(self, item):
+        """Copies a state, if the class does, or if it is JSON."""
+        state = self.states[item["key"]]
+        if callable(getattr(self.world, "fork", None)):
+            self.states[item["copy"]] = self.world.fork(state)
+            return {"forked": True}
+        try:
+            copy = json.loads(json.dumps(state, allow_nan=False))
+        except (TypeError, ValueError):
+            return {"forked": False}
+        if copy == state:
+            self.states[item["copy"]] = copy
+        return {"forked": copy == state}
+
+    def tools(self):
+        return list(self.world.tools()) if callable(getattr(self.world, "tools", None)) else []
+
+
+class OwnSessions(Sessions):
+    """One object with the rules; `reset` returns the state of a session, which `step` gets."""
+
+    def begin(self, task, seed):
+        state = self.world.reset(task, seed)
+        return state, state.get("observation") if isinstance(state, dict) else None
+
+    def act(self, state, action):
+        return self.world.step(state, action)
+
+    def end(self, state):
+        if callable(getattr(self.world, "close", None)):
+            self.world.close(state)
+
+
+class GymnasiumSessions(Sessions):
+    """An object of its own for each session."""
+
+    def begin(self, task, seed):
+        world = self.kind(**self.arguments) if self.world is None else self.world
+        self.world = None
+        begun = world.reset(seed=seed)
+        return world, as_text(begun[0] if isinstance(begun, tuple) and len(begun) == 2 else begun)
+
+    def act(self, world, action):
+        space = getattr(world, "action_space", None)
+        if not hasattr(space, "n"):
+            return world.step(action)
+        first = getattr(space, "start", 0)
+        try:
+            number = int(str(action).strip())
+        except ValueError:
+            number = None
+        if number is None or not first <= number < first + space.n:
+            return {"observation": f"an action is a number from {first} to {first + space.n - 1}"}
+        return world.step(number)
+
+    def score(self, item):
+        return read_score(self.states[item["key"]].score(item["answer"]))
+
+    def fork(self, item):
+        return {"forked": False}
+
+    def end(self, world):
+        if callable(getattr(world, "close", None)):
+            world.close()
+
+
+def as_text(value):
+    """Returns an observation as a text."""
+    if value is None or isinstance(value, str):
+        return value
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def read_step(result):
+    """Returns what a step gave: a dict, the five values of Gymnasium, or an observation alone."""
+    if isinstance(result, tuple) and len(result) == 5:
+        seen, reward, terminated, truncated, _ = result
+        result = {"observation": seen, "reward": reward, "done": bool(terminated or truncated)}
+    elif isinstance(result, str):
+        result = {"observation": result}
+    if not isinstance(result, dict) or "observation" not in result:
+        raise Wrong(f"`step` returned {show(result)}; return {{\"observation\": .., \"reward\": .., \"done\": ..}}, or five values as Gymnasium")
+    read = {"observation": as_text(result["observation"]) or "", "done": bool(result.get("done", False))}
+    if result.get("reward") is not None:
+        read["reward"] = finite_number(result["reward"], "`step` gave the reward")
+    return read
+
+
+def read_score(result):
+    """Returns a score: a number, or a dict with further quantities."""
+    if not isinstance(result, dict):
+        return {"reward": finite_number(result, "`score` returned")}
+    key = "reward" if "reward" in result else "score"
+    if key not in result:
+        raise Wrong(f"`score` returned {show(result)}, which has neither `reward` nor `score`")
+    metrics = {str(name): finite_number(value) for name, value in result.items() if name not in (key, "solved") and hasattr(value, "__float__")}
+    solved = {"solved": bool(result["solved"])} if "solved" in result else {}
+    return {"reward": finite_number(result[key], "`score` returned"), "metrics": metrics, **solved}
+
+
+serve(sys.argv[2], start_environment)
