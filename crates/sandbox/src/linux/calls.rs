@@ -213,7 +213,7 @@ impl CallList {
         let mut text = String::new();
         for block in &self.memory {
             text.push_str("memory ");
-            block.iter().for_each(|byte| text.push_str(&hex_digits(*byte)));
+            text.extend(block.iter().flat_map(|byte| hex_digits(*byte)));
             text.push('\n');
         }
         for MemoryPointer { block, offset, target } in &self.pointers {
@@ -239,8 +239,8 @@ impl CallList {
     }
 }
 
-fn hex_digits(byte: u8) -> String {
-    format!("{byte:02x}")
+fn hex_digits(byte: u8) -> [char; 2] {
+    [byte >> 4, byte & 15].map(|half| char::from(b"0123456789abcdef"[usize::from(half)]))
 }
 
 #[cfg(test)]
