@@ -1,6 +1,7 @@
 //! `maverl bench`: measures this machine on models of two sizes. Shapes and counts are those of the comparison with
 //! other programs on the performance page of the book.
 
+mod code;
 pub mod fixture;
 pub mod harness;
 mod kernels;
@@ -48,6 +49,8 @@ pub(super) enum BenchPart {
     Sft,
     /// Updates with the turns of 8 episodes: chains of 3 and of 15 agents, and conversations of 20 turns.
     Tree,
+    /// 64 programs in the sandbox of the code environment: with an input, and functions with their tests.
+    Code,
     /// Matrix products, and the memory's bandwidth.
     Kernels,
 }
@@ -101,7 +104,7 @@ impl Benchmark for BenchArgs {
     }
 
     fn has_model(&self, part: BenchPart) -> bool {
-        part != BenchPart::Kernels
+        !matches!(part, BenchPart::Code | BenchPart::Kernels)
     }
 
     async fn figures(&self, part: BenchPart) -> Result<Vec<Figure>, Failure> {
@@ -111,6 +114,7 @@ impl Benchmark for BenchArgs {
             BenchPart::Grpo => policy::grpo(&self.setup).await,
             BenchPart::Sft => policy::sft(&self.setup, self.times).await,
             BenchPart::Tree => tree::tree(&self.setup).await,
+            BenchPart::Code => code::code(&self.setup),
             BenchPart::Kernels => Ok(kernels::kernels(&self.setup)),
         }
     }

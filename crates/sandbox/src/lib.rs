@@ -21,8 +21,9 @@
 //! dictionaries, sets, bytes) cross between the two. A candidate can therefore neither see the tests nor modify their
 //! judgement: patched builtins, an `__eq__` that is always true, or an early exit affect only its own process.
 //!
-//! Calls block the thread until the program ends. A process is bound to the thread that started it, and is killed with
-//! it, so nothing outlives the caller, however the caller ends.
+//! The process of a program is a fork of an interpreter that waits and has seen no program, or starts an interpreter where
+//! that is impossible. Calls block the thread until the program ends. A fork is bound to the sandbox, another process to the
+//! thread that started it. Both are killed with it, so nothing outlives the caller, however the caller ends.
 
 mod exam;
 #[cfg(target_os = "linux")]

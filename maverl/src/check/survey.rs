@@ -7,10 +7,9 @@ use serde::Serialize;
 use super::files::model_shape;
 use super::team::prompt_tokens;
 use crate::config::Config;
-use crate::data;
+use crate::data::{self, Placed, TaskChoice};
 use crate::files::ModelFiles;
 use crate::plan::Plan;
-use crate::task::Task;
 use crate::text::Tokenizer;
 
 /// Maximum number of questions whose tokens are counted, spread evenly over the split.
@@ -51,27 +50,44 @@ pub struct Questions {
 ///
 /// If the data, which were read when the plan was made, have become unreadable.
 pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
-    let (config, base) = (&plan.config, plan.base.as_path());
-    let tasks = if plan.algorithm.preset.is_supervised() {
-        Vec::new()
-    } else {
-        data::load(&plan.config.task, &plan.config.task.split, base)?
-    };
+    let (tasks, held_out) = task_counts(plan)?;
     let mut splits = vec![(plan.config.task.split.clone(), tasks.len())];
     splits.retain(|(_, tasks)| *tasks > 0);
-    for split in held_out(config) {
-        if splits.iter().all(|(other, _)| *other != split) {
-            let tasks =
-                data::load(&plan.config.eval.held_out(&plan.config.task), &split, base)?.len();
-            splits.push((split, tasks));
-        }
-    }
+    splits.extend(held_out);
     let questions: Vec<Questions> = if tasks.is_empty() {
         Vec::new()
     } else {
         (0..plan.workers.len()).filter_map(|worker| questions(plan, worker, &tasks)).collect()
     };
     Ok(Survey { splits, questions })
+}
+
+/// Reads the tasks of training, and counts those of the other splits that are evaluated on.
+fn task_counts(plan: &Plan) -> Result<(Vec<Placed>, Vec<(String, usize)>), data::DataError> {
+    let (config, base) = (&plan.config, plan.base.as_path());
+    let source = config.eval.held_out(&config.task);
+    let supervised = plan.algorithm.preset.is_supervised();
+    let mut names = held_out(config);
+    names.retain(|name| supervised || *name != config.task.split);
+    names.dedup();
+    let others = names.iter().map(|split| TaskChoice { split, limit: source.limit });
+    let others: Vec<TaskChoice<'_>> = others.collect();
+    let training = TaskChoice { split: &config.task.split, limit: config.task.limit };
+    let together = config.eval.own_data(&config.task).is_none();
+    let mut read = match (supervised, together) {
+        (false, true) => {
+            data::placed_choices(&config.task, &[&[training], &others[..]].concat(), base)?
+        }
+        (false, false) => data::placed_choices(&config.task, &[training], base)?,
+        (true, _) => vec![Ok(Vec::new())],
+    };
+    if !others.is_empty() && (supervised || !together) {
+        read.extend(data::placed_choices(&source, &others, base)?);
+    }
+    let mut read = read.into_iter();
+    let tasks = read.next().unwrap_or_else(|| Ok(Vec::new()))?;
+    let counts = names.into_iter().zip(read).map(|(name, tasks)| Ok((name, tasks?.len())));
+    Ok((tasks, counts.collect::<Result<_, data::DataError>>()?))
 }
 
 /// Returns the splits that are evaluated on.
@@ -81,7 +97,7 @@ fn held_out(config: &Config) -> Vec<String> {
     used.into_iter().filter_map(|(used, split)| used.then_some(split)).collect()
 }
 
-fn questions(plan: &Plan, worker: usize, tasks: &[Task]) -> Option<Questions> {
+fn questions(plan: &Plan, worker: usize, tasks: &[Placed]) -> Option<Questions> {
     let group = &plan.workers[worker];
     let seats = plan.seats.iter().filter(|seat| plan.policies[seat.policy].worker == worker);
     let max_tokens = seats.map(|seat| seat.sampling.max_tokens).max()?;
@@ -90,7 +106,7 @@ fn questions(plan: &Plan, worker: usize, tasks: &[Task]) -> Option<Questions> {
     let context = model_shape(&group.source).ok()?.max_position_embeddings;
     let every = tasks.len().div_ceil(COUNTED).max(1);
     let counts =
-        tasks.iter().step_by(every).filter_map(|task| prompt_tokens(&tokenizer, &task.question));
+        tasks.iter().step_by(every).filter_map(|it| prompt_tokens(&tokenizer, &it.task.question));
     let mut counts: Vec<usize> = counts.collect();
     counts.sort_unstable();
     let too_long = counts.iter().filter(|tokens| *tokens + max_tokens > context).count();

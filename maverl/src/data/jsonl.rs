@@ -140,7 +140,14 @@ fn row(
         }
     }
     let id = id.unwrap_or_else(|| line.to_string());
-    Ok(Row { task: Task { id, source, question, data }, split, line })
+    Ok(Row { task: Task { id, source, question, data: without_room(data) }, split, line })
+}
+
+/// Returns a map without room for other keys, which that of a whole row has. There may be millions of tasks.
+fn without_room(map: Map<String, Value>) -> Map<String, Value> {
+    let mut exact = Map::with_capacity(map.len());
+    exact.extend(map);
+    exact
 }
 
 /// Removes a value by its key, ignoring case: some data sets have columns `Problem` and `Answer`.

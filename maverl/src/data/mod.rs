@@ -42,9 +42,10 @@ pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
-pub use split::ALL;
+pub use split::{ALL, ChosenTasks, TaskChoice};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -78,10 +79,26 @@ pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, 
 ///
 /// Same as [`load`].
 pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
+    let choice = TaskChoice { split, limit: config.limit };
+    placed_choices(config, &[choice], base)?.pop().unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// Reads the data once, and returns the tasks of each choice as [`placed`] does. `task.limit` is that of the choice.
+///
+/// # Errors
+///
+/// A [`DataError`] about a row. The inner error says that a choice has no tasks.
+pub fn placed_choices(
+    config: &TaskConfig,
+    choices: &[TaskChoice<'_>],
+    base: &Path,
+) -> Result<Vec<ChosenTasks>, DataError> {
     if config.mixture.is_empty() {
-        return read(config, split, base);
+        return read(config, choices, base);
     }
-    let mut components = Vec::new();
+    let whole: Vec<TaskChoice<'_>> =
+        choices.iter().map(|choice| TaskChoice { limit: None, ..*choice }).collect();
+    let mut components: Vec<Vec<ChosenTasks>> = choices.iter().map(|_| Vec::new()).collect();
     for (name, component) in &config.mixture {
         let one = TaskConfig {
             data: component.data.clone(),
@@ -93,11 +110,28 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
             mixture: BTreeMap::new(),
             ..config.clone()
         };
-        let mut tasks = read(&one, split, base)?;
-        tasks.iter_mut().for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
-        components.push(tasks.into_iter());
+        for (of_choice, tasks) in components.iter_mut().zip(read(&one, &whole, base)?) {
+            of_choice.push(tasks.map(|mut tasks| {
+                tasks
+                    .iter_mut()
+                    .for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
+                tasks
+            }));
+        }
+        // The first component without tasks is the one that is reported.
+        if components.iter().all(|of_choice| of_choice.last().is_some_and(Result::is_err)) {
+            break;
+        }
     }
-    let mut tasks = Vec::new();
+    let mixed = choices.iter().zip(components);
+    Ok(mixed.map(|(choice, components)| alternate_tasks(components, choice.limit)).collect())
+}
+
+/// Returns the tasks of several components in turn, the first ones up to a limit.
+fn alternate_tasks(components: Vec<ChosenTasks>, limit: Option<NonZeroUsize>) -> ChosenTasks {
+    let components: Result<Vec<_>, DataError> =
+        components.into_iter().map(|tasks| Ok(tasks?.into_iter())).collect();
+    let (mut components, mut tasks) = (components?, Vec::new());
     loop {
         let turn: Vec<Placed> = components.iter_mut().filter_map(Iterator::next).collect();
         if turn.is_empty() {
@@ -105,12 +139,16 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
         }
         tasks.extend(turn);
     }
-    tasks.truncate(config.limit.map_or(usize::MAX, std::num::NonZero::get));
+    tasks.truncate(limit.map_or(usize::MAX, NonZeroUsize::get));
     Ok(tasks)
 }
 
 /// Reads the tasks of one component.
-fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
+fn read(
+    config: &TaskConfig,
+    choices: &[TaskChoice<'_>],
+    base: &Path,
+) -> Result<Vec<ChosenTasks>, DataError> {
     let file;
     let rows: Rows<'_> = match (builtin_dataset(&config.data)?, TaskServer::of_data(&config.data)) {
         (Some(component), _) => Box::new(component.rows().into_iter().map(Ok)),
@@ -133,7 +171,7 @@ fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, Da
             }
         }
     };
-    choose(rows, split, config)
+    choose(rows, choices, config)
 }
 
 /// Returns the names of the data that tasks are read from, as the configuration has them.

@@ -1,6 +1,5 @@
 //! JSON objects of rows: doubled keys are refused, and numbers that are answers or ids are texts as they are written.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -32,67 +31,75 @@ pub fn object(text: &str, texts: &[&str]) -> Result<Map<String, Value>, String> 
 
 /// Reads a JSON value in which no object has a key twice. A parser alone would take the last value of the key.
 pub(crate) fn distinct<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
-    serde_json::from_slice::<Distinct>(text)?;
-    serde_json::from_slice(text)
+    let Distinct(value) = serde_json::from_slice(text)?;
+    // An error of the type has its position if the text is read again.
+    T::deserialize(value).or_else(|_| serde_json::from_slice(text))
 }
 
 /// Any JSON value without doubled keys.
-struct Distinct;
+struct Distinct(Value);
 
 impl<'de> Deserialize<'de> for Distinct {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Values)
+        deserializer.deserialize_any(Values).map(Distinct)
     }
 }
 
 struct Values;
 
 impl<'de> Visitor<'de> for Values {
-    type Value = Distinct;
+    type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Distinct, A::Error> {
-        let mut seen = BTreeSet::new();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            if seen.contains(&key) {
+            if object.contains_key(&key) {
                 return Err(A::Error::custom(format!("the key `{key}` is there twice; keep one")));
             }
-            seen.insert(key);
-            map.next_value::<Distinct>()?;
+            let Distinct(value) = map.next_value()?;
+            object.insert(key, value);
         }
-        Ok(Distinct)
+        Ok(Value::Object(object))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Distinct, A::Error> {
-        while items.next_element::<Distinct>()?.is_some() {}
-        Ok(Distinct)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Distinct(value)) = items.next_element()? {
+            list.push(value);
+        }
+        Ok(Value::Array(list))
     }
 
-    fn visit_unit<E>(self) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Distinct, E> {
-        Ok(Distinct)
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Selection of the tasks of a split.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use sha2::{Digest, Sha256};
 
@@ -8,66 +9,120 @@ use super::error::DataError;
 use super::place::Placed;
 use super::row::{Row, Rows};
 use crate::config::{Ids, TaskConfig, Unsplit};
+use crate::task::Task;
 
 /// Name of the split with every task.
 pub const ALL: &str = "all";
 
-/// Selects the tasks of a split. Ids are checked over all rows, and nothing else of the other rows is kept.
+/// A choice of tasks: those of a split, at most so many.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskChoice<'s> {
+    /// Name of the split.
+    pub split: &'s str,
+    /// Maximum number of tasks, the first ones; all if `None`.
+    pub limit: Option<NonZeroUsize>,
+}
+
+/// Tasks of a choice, or the error that there are none.
+pub type ChosenTasks = Result<Vec<Placed>, DataError>;
+
+/// Tasks of a choice so far.
+#[derive(Default)]
+struct Chosen {
+    tasks: Vec<Placed>,
+    /// Lowest level of a task of the split.
+    lowest: Option<u64>,
+}
+
+/// Selects tasks, for each choice. Ids are checked over all rows, and nothing else of the other rows is kept. The outer error
+/// is of a row.
 pub(super) fn choose(
     rows: Rows<'_>,
-    split: &str,
+    choices: &[TaskChoice<'_>],
     config: &TaskConfig,
-) -> Result<Vec<Placed>, DataError> {
-    let place = &config.data;
-    let limit = config.limit.map_or(usize::MAX, std::num::NonZero::get);
-    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
+) -> Result<Vec<ChosenTasks>, DataError> {
+    let mut ids = SeenIds::default();
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
-    let mut lowest: Option<u64> = None;
-    let mut tasks = Vec::new();
+    let mut chosen: Vec<Chosen> = choices.iter().map(|_| Chosen::default()).collect();
     for row in rows {
         let Row { mut task, split: own, line } = row?;
         if config.ids == Ids::Line {
             task.id = line.to_string();
         }
-        if let Some(first) = seen.insert((task.source.clone(), task.id.clone()), line) {
-            return Err(DataError::Duplicate {
-                place: place.clone(),
-                id: task.id,
-                lines: [first, line],
-                remedy: "ids are part of every seed: give each its own, or write `task.ids = \"line\"`, and each is the \
-                         number of its row",
-            });
-        }
-        if task.question.trim().is_empty() {
-            return Err(DataError::NoQuestion { place: place.clone(), id: task.id, line });
-        }
+        check_row(&task, line, &mut ids, &config.data)?;
         let everywhere = own.is_none() && config.unsplit == Unsplit::Every;
         let own = match own {
             Some(own) => own,
             None if everywhere => ALL.to_owned(),
             None => hashed_split(&task.id).to_owned(),
         };
-        if split == ALL || everywhere || split == own {
-            let easy = match (task.level(), config.max_level) {
-                (Some(level), Some(most)) => {
-                    lowest = Some(lowest.map_or(level, |lowest| lowest.min(level)));
-                    level <= most
-                }
-                _ => true,
-            };
-            if easy && tasks.len() < limit {
-                tasks.push(Placed { task, line });
+        let placed = Placed { task, line };
+        for (choice, chosen) in choices.iter().zip(&mut chosen) {
+            if choice.split == ALL || everywhere || choice.split == own {
+                chosen.add_task(&placed, choice.limit, config.max_level);
             }
         }
         *sizes.entry(own).or_default() += 1;
     }
-    match (tasks.is_empty(), lowest, config.max_level) {
-        (false, ..) => Ok(tasks),
-        (true, Some(lowest), Some(most)) => {
-            Err(DataError::TooHard { place: place.clone(), most, lowest })
+    let chosen = choices.iter().zip(chosen);
+    Ok(chosen.map(|(choice, chosen)| chosen.finish(choice.split, config, &sizes)).collect())
+}
+
+impl Chosen {
+    /// Adds a task of the split, if it is not too hard and there is room.
+    fn add_task(&mut self, placed: &Placed, limit: Option<NonZeroUsize>, max_level: Option<u64>) {
+        let easy = match (placed.task.level(), max_level) {
+            (Some(level), Some(most)) => {
+                self.lowest = Some(self.lowest.map_or(level, |lowest| lowest.min(level)));
+                level <= most
+            }
+            _ => true,
+        };
+        if easy && self.tasks.len() < limit.map_or(usize::MAX, NonZeroUsize::get) {
+            self.tasks.push(placed.clone());
         }
-        (true, ..) => Err(no_tasks(place, split, &sizes)),
     }
+
+    fn finish(
+        self,
+        split: &str,
+        config: &TaskConfig,
+        sizes: &BTreeMap<String, usize>,
+    ) -> ChosenTasks {
+        let place = &config.data;
+        match (self.tasks.is_empty(), self.lowest, config.max_level) {
+            (false, ..) => Ok(self.tasks),
+            (true, Some(lowest), Some(most)) => {
+                Err(DataError::TooHard { place: place.clone(), most, lowest })
+            }
+            (true, ..) => Err(no_tasks(place, split, sizes)),
+        }
+    }
+}
+
+/// Lines of the ids of each source.
+type SeenIds = BTreeMap<String, BTreeMap<String, usize>>;
+
+/// Refuses a row whose id another row of its source has, or that has no question.
+fn check_row(task: &Task, line: usize, ids: &mut SeenIds, place: &str) -> Result<(), DataError> {
+    if !ids.contains_key(&task.source) {
+        ids.insert(task.source.clone(), BTreeMap::new());
+    }
+    let seen = ids.get_mut(&task.source);
+    if let Some(first) = seen.and_then(|seen| seen.insert(task.id.clone(), line)) {
+        return Err(DataError::Duplicate {
+            place: place.to_owned(),
+            id: task.id.clone(),
+            lines: [first, line],
+            remedy: "ids are part of every seed: give each its own, or write `task.ids = \"line\"`, and each is the \
+                     number of its row",
+        });
+    }
+    if task.question.trim().is_empty() {
+        let place = place.to_owned();
+        return Err(DataError::NoQuestion { place, id: task.id.clone(), line });
+    }
+    Ok(())
 }
 
 /// Returns the error of a split without tasks, with the number of tasks of the others.

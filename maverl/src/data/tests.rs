@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod choices;
 mod conversations;
 
 use std::num::NonZeroUsize;

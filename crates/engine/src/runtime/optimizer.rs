@@ -85,10 +85,10 @@ impl<O: Ops> Optimizer<O> {
         Ok(())
     }
 
-    /// Reads the moments, those of other ranks as they are written.
+    /// Reads the moments, those of other ranks as they are written. Before the first step they are zero, and none is written.
     pub(crate) fn moments(&self) -> Result<ShardMoments<'_, O>, ModelError> {
-        let both = self.read()?;
-        Ok(ShardMoments::new(&self.params, both, self.peers.clone()))
+        let (both, written) = (self.read()?, self.step > 0);
+        Ok(ShardMoments::new(&self.params, both, self.peers.clone(), written))
     }
 
     /// Sends the moments of this rank to rank 0, which writes those of all.
@@ -106,8 +106,12 @@ impl<O: Ops> Optimizer<O> {
     /// Restores the moments of this rank and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         self.step = step;
-        let (m, v) = (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?);
-        (self.m, self.v) = (m, v);
+        (self.m, self.v) = if step == 0 {
+            let own = self.own_range().len();
+            (self.ops.sums(own)?, self.ops.sums(own)?)
+        } else {
+            (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?)
+        };
         Ok(())
     }
 

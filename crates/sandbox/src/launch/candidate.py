@@ -93,6 +93,3 @@ def serve():
         call = receive()
         arguments = {name: decode(value) for name, value in call["named"]}
         send(answer(lambda: functions[0](*map(decode, call["arguments"]), **arguments)))
-
-
-serve()

@@ -24,6 +24,48 @@ def with_streams(original):
     return open
 
 
+def ends_quietly():
+    """True if nobody notices an end at which objects are not removed: no thread, callback or object is left that does
+    anything then. Objects from before a fork, which `gc` does not list, do nothing."""
+    import _thread
+    import atexit
+    import gc
+
+    if "threading" in sys.modules or _thread._count() or atexit._ncallbacks():
+        return False
+    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
+        return False
+    objects = gc.get_objects()
+    kinds = set(map(type, objects))
+    kinds.update(found for found in objects if issubclass(type(found), type))
+    if any("__del__" in vars(base) for kind in kinds for base in type.mro(kind)):
+        return False
+    references = {kind for kind in kinds if hasattr(kind, "__callback__")}
+    callbacks = [found.__callback__ for found in objects if type(found) in references]
+    # Abstract classes remove their subclasses from a set, by a function in C.
+    quiet = (type(len), "_destroy")
+    return all(call is None or (type(call), getattr(call, "__name__", "")) == quiet for call in callbacks)
+
+
+def leave():
+    """Ends the process with status 0 if nobody notices. The usual end takes longer than many programs."""
+    try:
+        if ends_quietly():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+    except Exception:
+        pass
+    thaw()
+
+
+def thaw():
+    """Lists the objects from before a fork again, so that the usual end removes them as in a new interpreter."""
+    import gc
+
+    gc.unfreeze()
+
+
 def run(text):
     head, text = text.split(b"\n", 1)
     seed, length = map(int, head.split())
@@ -38,6 +80,7 @@ def run(text):
     try:
         execute(preamble, source, main.__dict__)
     except SystemExit:
+        thaw()
         raise
     except BaseException as error:
         import linecache
@@ -48,6 +91,4 @@ def run(text):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-
-
-run(read_all(3))
+    leave()

@@ -389,11 +389,14 @@ def main():
     report = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     settle(exam["seed"])
-    os._exit = quit
+    leave, os._exit = os._exit, quit
     try:
         hold(exam, report)
     except Broken as error:
         report.write(json.dumps({"broken": describe(error)}) + "\n")
+    report.flush()
+    # The report is all that counts.
+    leave(0)
 
 
 def hold(exam, report):
@@ -414,6 +417,3 @@ def hold(exam, report):
     if exam["tests"] and not called:
         raise Broken(f"they never call `{exam['entry']}`" + (f": {wrong}" if wrong else ""))
     report.write(json.dumps({"end": True}) + "\n")
-
-
-main()

@@ -1,4 +1,4 @@
-//! Start of a process, up to the first instruction of the interpreter.
+//! Start of an interpreter in a new process, up to its first instruction.
 //!
 //! The process is created by `clone` with `CLONE_VM | CLONE_VFORK`, as in `posix_spawn`. It borrows the memory of this
 //! process, which may contain gigabytes of weights that a `fork` would have to map again. The calling thread waits
@@ -15,108 +15,35 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 
-use rustix::io::fcntl_dupfd_cloexec;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit, setsid,
-};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+use rustix::process::Pid;
 
-use super::filter::CallFilter;
-use super::landlock::Landlock;
+use super::calls::{BirthStep, CallList};
+use super::channels::{Handover, OuterEnds, create_ends};
 use super::python::PythonInterpreter;
-use super::root::{FLAGS, Root};
-use super::threads::{NotifyingFilter, ThreadListener};
+use super::root::CLONE_FLAGS;
+use super::steps::{BirthFailure, Confinement};
+use super::threads::ThreadListener;
 use super::watch::RunningProcess;
-use crate::{ProgramLimits, ProtectionLayer};
+use crate::ProgramLimits;
 
 /// Bytes of stack until `execve`.
 const STACK: usize = 256 << 10;
-/// Descriptors of a program: input, output, errors, and the wire.
-const DESCRIPTORS: usize = 4;
-/// Descriptor by which a new process sends data to its parent; closed at `execve`.
-const HANDOVER: RawFd = DESCRIPTORS as RawFd;
-/// First number of our own descriptors, above those of a program.
-const OURS: RawFd = 16;
 
-/// Description of a new process.
+/// A new interpreter.
 pub(super) struct Birth<'a> {
     pub(super) python: &'a PythonInterpreter,
     /// Program that the interpreter runs.
     pub(super) launcher: &'a str,
-    pub(super) limits: &'a ProgramLimits,
-    pub(super) filter: Option<&'a CallFilter>,
-    pub(super) landlock: Option<&'a Landlock>,
-    pub(super) root: Option<&'a Root>,
-    pub(super) asking: Option<&'a NotifyingFilter>,
-    /// True if the system counts the threads of this process's user alone.
-    pub(super) bounded: bool,
-}
-
-/// Step of a new process before `execve`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BirthStep {
-    Clone,
-    Session,
-    Identity,
-    Root,
-    Descriptors,
-    Limits,
-    Privileges,
-    Landlock,
-    Threads,
-    Seccomp,
-    Execute,
-}
-
-impl BirthStep {
-    /// Returns the layer of this step.
-    pub(super) fn layer(self) -> Option<ProtectionLayer> {
-        match self {
-            Self::Clone | Self::Identity | Self::Root => Some(ProtectionLayer::Namespaces),
-            Self::Landlock => Some(ProtectionLayer::Landlock),
-            Self::Threads => Some(ProtectionLayer::Threads),
-            Self::Seccomp => Some(ProtectionLayer::Seccomp),
-            _ => None,
-        }
-    }
-
-    /// Returns the description of the step.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Clone => "clone with namespaces",
-            Self::Session => "a session of its own",
-            Self::Identity => "the user in the namespace",
-            Self::Root => "the private root",
-            Self::Descriptors => "descriptors",
-            Self::Limits => "resource limits",
-            Self::Privileges => "no new privileges",
-            Self::Landlock => "Landlock rules",
-            Self::Threads => "the filter that counts threads",
-            Self::Seccomp => "the seccomp filter",
-            Self::Execute => "the interpreter's start",
-        }
-    }
-}
-
-/// The failed step, and the error.
-#[derive(Debug)]
-pub(super) struct BirthFailure {
-    pub(super) step: BirthStep,
-    pub(super) error: io::Error,
+    pub(super) confinement: &'a Confinement<'a>,
 }
 
 /// A [`Birth`] in the form that the new process reads.
 struct BirthSteps<'a> {
-    birth: &'a Birth<'a>,
-    descriptors: [RawFd; DESCRIPTORS],
-    handover: RawFd,
-    limits: Vec<(Resource, u64)>,
-    tmp: CString,
+    calls: &'a CallList,
+    executable: &'a CStr,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
     failure: Option<BirthFailure>,
@@ -124,53 +51,69 @@ struct BirthSteps<'a> {
 
 impl Birth<'_> {
     /// Starts the process. The outer error is of this process; the inner one names the failed step of the new process.
-    pub(super) fn start_process(
+    pub(super) fn begin_process(
         &self,
-        stdin: &[u8],
         wire: OwnedFd,
-    ) -> io::Result<Result<RunningProcess, BirthFailure>> {
-        let (input, to) = create_pipe()?;
-        let (from, output) = create_pipe()?;
-        let (from_errors, errors) = create_pipe()?;
-        let (near, far) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let ends = [input, output, errors, wire, far].map(|end| fcntl_dupfd_cloexec(&end, OURS));
-        let ends: Vec<OwnedFd> = ends.into_iter().collect::<Result<_, _>>()?;
+    ) -> io::Result<Result<StartingProcess, BirthFailure>> {
+        let (inner, outer) = create_ends(wire)?;
+        let calls = self.confinement.calls(&inner.numbers());
         let launcher = CString::new(self.launcher)?;
         let python: &CStr = &self.python.executable;
         let arguments = [python, c"-s", c"-S", c"-B", c"-c", &launcher];
         let environment = [c"HOME=/tmp", c"LANG=C.UTF-8", c"PYTHONUTF8=1", c"PYTHONHASHSEED=0"];
         let mut steps = BirthSteps {
-            birth: self,
-            descriptors: [0, 1, 2, 3].map(|end: usize| ends[end].as_raw_fd()),
-            handover: ends[DESCRIPTORS].as_raw_fd(),
-            limits: resource_limits(self.limits, self.bounded),
-            tmp: CString::new(format!("size={},nr_inodes=1024,mode=777", self.limits.files))?,
+            calls: &calls,
+            executable: python,
             arguments: c_pointers(&arguments),
             environment: c_pointers(&environment),
             failure: None,
         };
-        let (pid, handle) = match clone(&mut steps) {
+        let namespaces = if self.confinement.root.is_some() { CLONE_FLAGS } else { 0 };
+        let (pid, handle) = match clone(&mut steps, namespaces) {
             Ok(born) => born,
             Err(error) => return Ok(Err(BirthFailure { step: BirthStep::Clone, error })),
         };
-        let mut running = RunningProcess::new(pid, handle, self.limits);
-        if let Some(failure) = steps.failure {
-            // Dropping the process waits for it.
-            return Ok(Err(failure));
-        }
-        if self.asking.is_some() {
-            running.attach_listener(ThreadListener::receive_listener(&near, self.limits.threads)?);
-        }
-        running.gather_output(from, from_errors)?;
-        running.feed_input(to, stdin)?;
-        Ok(Ok(running))
+        let failure = steps.failure;
+        let limits = self.confinement.limits.copied().unwrap_or_default();
+        let starting = StartingProcess::new(pid, handle, outer, calls, limits);
+        // Dropping a process waits for it.
+        Ok(failure.map_or(Ok(starting), Err))
     }
 }
 
-/// Creates a pipe whose ends no program inherits.
-fn create_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(pipe_with(PipeFlags::CLOEXEC)?)
+/// A new process that may not have been restricted yet. Dropping it kills it.
+pub(super) struct StartingProcess {
+    running: RunningProcess,
+    outer: OuterEnds,
+    calls: CallList,
+    limits: ProgramLimits,
+}
+
+impl StartingProcess {
+    /// Creates a process from its id, its handle, the ends of its connections, and the calls that it makes.
+    pub(super) fn new(
+        pid: Pid,
+        handle: OwnedFd,
+        outer: OuterEnds,
+        calls: CallList,
+        limits: ProgramLimits,
+    ) -> Self {
+        Self { running: RunningProcess::new(pid, handle, &limits), outer, calls, limits }
+    }
+
+    /// Waits until the process is restricted, and gives it its input. The inner error names the failed step.
+    pub(super) fn finish(self, stdin: &[u8]) -> io::Result<Result<RunningProcess, BirthFailure>> {
+        let Self { mut running, outer, calls, limits } = self;
+        let Handover { listener, failure } = outer.receive_handover()?;
+        if let Some((call, error)) = failure {
+            return Ok(Err(BirthFailure { step: calls.step_at(call), error }));
+        }
+        let listener = listener.map(|listener| ThreadListener::new(listener, limits.threads));
+        running.attach_listener(listener);
+        running.gather_output(outer.output, outer.errors)?;
+        running.feed_input(outer.input, stdin)?;
+        Ok(Ok(running))
+    }
 }
 
 /// Converts a list to C form.
@@ -178,28 +121,9 @@ fn c_pointers(texts: &[&CStr]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Returns the resource limits. The system counts threads per user, so their limit needs a user of the sandbox's own.
-fn resource_limits(limits: &ProgramLimits, own_user: bool) -> Vec<(Resource, u64)> {
-    let seconds = limits.cpu.as_secs() + u64::from(limits.cpu.subsec_nanos() > 0);
-    let mut resources = vec![
-        (Resource::As, limits.memory),
-        (Resource::Cpu, seconds.max(1)),
-        (Resource::Fsize, limits.files),
-        (Resource::Nofile, 64),
-        (Resource::Core, 0),
-        (Resource::Memlock, 0),
-        (Resource::Msgqueue, 0),
-    ];
-    if own_user {
-        resources.push((Resource::Nproc, limits.threads));
-    }
-    resources
-}
-
-/// Creates the process. Returns its id, and a handle that stays valid if the id is reused.
-fn clone(steps: &mut BirthSteps<'_>) -> io::Result<(Pid, OwnedFd)> {
+/// Creates the process in new namespaces. Returns its id, and a handle that stays valid if the id is reused.
+fn clone(steps: &mut BirthSteps<'_>, namespaces: c_int) -> io::Result<(Pid, OwnedFd)> {
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
-    let namespaces = if steps.birth.root.is_some() { FLAGS } else { 0 };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
     let mut handle: c_int = -1;
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
@@ -234,72 +158,19 @@ extern "C" fn enter_process(steps: *mut c_void) -> c_int {
 }
 
 impl BirthSteps<'_> {
-    /// Executes the steps in order, up to `execve`.
+    /// Makes the calls in order, and executes the interpreter.
     fn run_steps(&self) -> Result<Infallible, BirthFailure> {
-        let Birth { root, landlock, filter, asking, .. } = *self.birth;
-        fn failure_at(step: BirthStep) -> impl Fn(io::Error) -> BirthFailure {
-            move |error| BirthFailure { step, error }
-        }
-        // Detached from the terminal, and killed with the thread that waits for it.
-        setsid().map_err(|error| failure_at(BirthStep::Session)(error.into()))?;
-        set_parent_process_death_signal(Some(Signal::KILL))
-            .map_err(|error| failure_at(BirthStep::Session)(error.into()))?;
-        if let Some(root) = root {
-            root.map_users().map_err(failure_at(BirthStep::Identity))?;
-            root.build(&self.tmp).map_err(failure_at(BirthStep::Root))?;
-        }
-        self.take_descriptors().map_err(failure_at(BirthStep::Descriptors))?;
-        for (resource, limit) in &self.limits {
-            let limit = Rlimit { current: Some(*limit), maximum: Some(*limit) };
-            setrlimit(*resource, limit)
-                .map_err(|error| failure_at(BirthStep::Limits)(error.into()))?;
-        }
-        self.drop_privileges().map_err(failure_at(BirthStep::Privileges))?;
-        if let Some(landlock) = landlock {
-            landlock.apply(root.is_some()).map_err(failure_at(BirthStep::Landlock))?;
-        }
-        if let Some(asking) = asking {
-            // SAFETY: `take_descriptors` has opened it, and nothing closes it before `execve`.
-            let parent = unsafe { BorrowedFd::borrow_raw(HANDOVER) };
-            asking.apply(parent).map_err(failure_at(BirthStep::Threads))?;
-        }
-        if let Some(filter) = filter {
-            filter.apply().map_err(failure_at(BirthStep::Seccomp))?;
-        }
+        // SAFETY: this process has its own descriptors, root and rights.
+        let done = unsafe { self.calls.make_calls() };
+        done.map_err(|(call, error)| BirthFailure { step: self.calls.step_at(call), error })?;
         // SAFETY: the path and both lists are C strings that live until `execve` replaces the memory.
         unsafe {
             libc::execve(
-                self.birth.python.executable.as_ptr(),
+                self.executable.as_ptr(),
                 self.arguments.as_ptr(),
                 self.environment.as_ptr(),
             );
         }
-        Err(failure_at(BirthStep::Execute)(io::Error::last_os_error()))
-    }
-
-    /// Drops every capability, and forbids gaining one by executing a file.
-    fn drop_privileges(&self) -> io::Result<()> {
-        let none = CapabilitySet::empty();
-        let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        set_no_new_privs(true)?;
-        Ok(set_capabilities(None, none)?)
-    }
-
-    /// Sets up descriptors 0 to 3 and the handover descriptor, and closes all others.
-    fn take_descriptors(&self) -> io::Result<()> {
-        for (number, descriptor) in (0..).zip(self.descriptors) {
-            // SAFETY: the numbers below `OURS` are free in this process; it shares no table of descriptors.
-            if unsafe { libc::dup2(descriptor, number) } < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        // SAFETY: as above.
-        if unsafe { libc::dup3(self.handover, HANDOVER, libc::O_CLOEXEC) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let first = HANDOVER as u32 + 1;
-        // SAFETY: nothing in this process uses a higher descriptor any more.
-        let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Err(BirthFailure { step: BirthStep::Execute, error: io::Error::last_os_error() })
     }
 }

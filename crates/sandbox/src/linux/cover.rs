@@ -33,13 +33,16 @@ impl Sandbox {
     }
 
     /// Returns the gaps of the protection on this machine, and protection by a single layer: a sentence for each
-    /// missing layer.
+    /// missing layer. Another sentence says if programs start slowly.
     pub fn protection_gaps(&self) -> Vec<String> {
         let gaps = self
             .missing
             .iter()
             .map(|missing| format!("lacks {missing}: {}", self.describe_missing(missing.layer)));
-        gaps.collect()
+        let slow = self.warm.as_ref().err().map(|why| {
+            format!("cannot fork an interpreter ({why}): each program starts its own, which takes longer")
+        });
+        gaps.chain(slow).collect()
     }
 
     /// Describes the consequence of a missing layer.

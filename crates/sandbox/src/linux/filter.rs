@@ -18,6 +18,9 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch,
 };
 
+use super::calls::CallList;
+use super::threads::filter_program;
+
 /// Always allowed.
 const ALLOWED: &[libc::c_long] = &[
     // Open descriptors.
@@ -134,14 +137,14 @@ impl CallFilter {
         build_filter().map_err(|error| error.to_string())
     }
 
-    /// Installs the filter on this thread; it cannot be removed. Does not allocate.
-    pub(super) fn apply(&self) -> std::io::Result<()> {
+    /// Adds the calls that install the filter, which cannot be removed.
+    pub(super) fn add_calls(&self, calls: &mut CallList) {
         for part in &self.parts {
-            if seccompiler::apply_filter(part).is_err() {
-                return Err(std::io::Error::last_os_error());
-            }
+            let instructions = part.iter().map(|part| (part.code, part.jt, part.jf, part.k));
+            let program = filter_program(calls, instructions);
+            let set = libc::SECCOMP_SET_MODE_FILTER;
+            calls.add_call(libc::SYS_seccomp, [set.into(), 0.into(), program]);
         }
-        Ok(())
     }
 }
 

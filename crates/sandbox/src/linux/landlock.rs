@@ -1,16 +1,15 @@
 //! Landlock: irrevocable rules about files and ports that a process applies to itself.
 //!
-//! Three system calls, made in the new process, where nothing may be allocated. Rights that an older kernel does not
-//! know are omitted by its version (`landlock_create_ruleset(NULL, 0, VERSION)`).
-#![allow(unsafe_code)] // system calls without a safe wrapper
+//! Three system calls, made in the new process. Rights that an older kernel does not know are omitted by its version
+//! (`landlock_create_ruleset(NULL, 0, VERSION)`).
+#![allow(unsafe_code)] // a system call without a safe wrapper
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-
+use super::calls::CallList;
+use super::channels::HANDOVER;
 use super::paths::c_path;
 use super::python::PythonInterpreter;
 use super::root::{DEVICES, is_device};
@@ -28,21 +27,12 @@ const TCP: u64 = 0b11;
 /// Abstract sockets and signals stay inside.
 const SCOPES: u64 = 0b11;
 
-/// `struct landlock_ruleset_attr`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Handled {
-    files: u64,
-    ports: u64,
-    scopes: u64,
-}
+/// Descriptor of the rules while they are made, and of a path among them.
+const RULES: i32 = HANDOVER + 1;
+const PATH: i32 = RULES + 1;
 
-/// `struct landlock_path_beneath_attr`.
-#[repr(C, packed)]
-struct Beneath {
-    allowed: u64,
-    parent: i32,
-}
+/// `struct landlock_ruleset_attr`: rights on files, rights on ports, scopes.
+type Handled = [u64; 3];
 
 /// Rules of a process.
 #[derive(Debug)]
@@ -88,7 +78,7 @@ impl Landlock {
         let mut paths: Vec<(CString, u64)> = read.chain(run).collect::<io::Result<_>>()?;
         let devices = DEVICES.into_iter().filter(|path| is_device(path));
         paths.extend(devices.map(|device| (device.to_owned(), READ_FILE | WRITE_FILE)));
-        let handled = Handled { files, ports: TCP, scopes: SCOPES };
+        let handled = [files, TCP, SCOPES];
         Ok(Self { handled, size, abi, paths })
     }
 
@@ -103,41 +93,34 @@ impl Landlock {
         self.abi
     }
 
-    /// Applies the rules to this thread. Does not allocate.
-    pub(super) fn apply(&self, own_tmp: bool) -> io::Result<()> {
-        // SAFETY: `handled` has at least `size` bytes; the result is a descriptor nobody else owns, or -1.
-        let ruleset = unsafe {
-            let handled: *const Handled = &self.handled;
-            let ruleset =
-                libc::syscall(libc::SYS_landlock_create_ruleset, handled, self.size, 0_u32);
-            if ruleset < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(ruleset as i32)
-        };
+    /// Adds the calls that apply the rules.
+    pub(super) fn add_calls(&self, calls: &mut CallList, own_tmp: bool) {
+        let handled = self.handled.map(u64::to_ne_bytes).concat();
+        let handled = calls.add_bytes(&handled[..self.size]);
+        let size = self.size as u64;
+        calls.add_call_returning(libc::SYS_landlock_create_ruleset, [handled, size.into()], RULES);
         for (path, rights) in &self.paths {
-            allow_path(&ruleset, path, *rights)?;
+            allow_path(calls, path, *rights);
         }
         if own_tmp {
-            allow_path(&ruleset, c"/tmp", self.handled.files & !EXECUTE & !MAKE_DEVICES)?;
+            let [files, ..] = self.handled;
+            allow_path(calls, c"/tmp", files & !EXECUTE & !MAKE_DEVICES);
         }
-        // SAFETY: the descriptor is a ruleset.
-        let done =
-            unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        calls.add_call(libc::SYS_landlock_restrict_self, [RULES.into()]);
+        calls.add_call(libc::SYS_close, [RULES.into()]);
     }
 }
 
-fn allow_path(ruleset: &OwnedFd, path: &CStr, allowed: u64) -> io::Result<()> {
-    let parent = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let beneath = Beneath { allowed, parent: parent.as_raw_fd() };
-    // SAFETY: both descriptors are open, and the structure matches the kind of rule.
-    let done = unsafe {
-        let beneath: *const Beneath = &beneath;
-        let ruleset = ruleset.as_raw_fd();
-        libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, beneath, 0_u32)
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Adds the calls that allow rights on a path.
+fn allow_path(calls: &mut CallList, path: &CStr, allowed: u64) {
+    let path = calls.add_text(path);
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    calls.add_call_returning(libc::SYS_openat, [libc::AT_FDCWD.into(), path, flags.into()], PATH);
+    // `struct landlock_path_beneath_attr`, which is packed.
+    let beneath = [&allowed.to_ne_bytes()[..], &PATH.to_ne_bytes()].concat();
+    let beneath = calls.add_bytes(beneath);
+    calls.add_call(libc::SYS_landlock_add_rule, [RULES.into(), PATH_BENEATH.into(), beneath]);
+    calls.add_call(libc::SYS_close, [PATH.into()]);
 }
 
 /// Returns the rights on a path of the interpreter.

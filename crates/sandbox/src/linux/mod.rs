@@ -1,17 +1,23 @@
 //! The sandbox on Linux.
 //!
-//! `birth` is the code between `clone` and `exec`, `root`, `landlock`, `filter` and `threads` restrict it, `watch`
-//! follows it, `cover` describes what is active. `python` finds the interpreter and its files. The programs in
-//! `hostile/` try to escape.
+//! `steps` lists the system calls (`calls`) that restrict a new process: those of `root`, `landlock`, `filter` and
+//! `threads`. The process is a fork of an interpreter that waits (`warm`), or starts an interpreter (`birth`). `channels`
+//! connect it, `watch` follows it, `cover` describes what is active. `python` finds the interpreter and its files,
+//! `launcher` has the Python code that a process begins with. The programs in `hostile/` try to escape.
 
 mod birth;
+mod calls;
+mod channels;
 mod cover;
 mod filter;
 mod landlock;
+mod launcher;
 mod paths;
 mod python;
 mod root;
+mod steps;
 mod threads;
+mod warm;
 mod watch;
 
 use std::io;
@@ -21,25 +27,19 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::Serialize;
 
-use self::birth::Birth;
+use self::birth::{Birth, StartingProcess};
 use self::filter::CallFilter;
 use self::landlock::Landlock;
+use self::launcher::Launcher;
 use self::python::PythonInterpreter;
 use self::root::Root;
+use self::steps::{BirthFailure, Confinement};
 use self::threads::NotifyingFilter;
+use self::warm::WarmPool;
 use self::watch::{RunningProcess, watch_processes};
 use crate::exam::hash_seed;
 use crate::{Exam, ExamReport, MissingLayer, Output, ProgramLimits, ProtectionLayer, SandboxError};
 
-/// Launcher of one program.
-const PROGRAM: &str =
-    concat!(include_str!("../launch/common.py"), include_str!("../launch/program.py"));
-/// Launcher that defines a candidate and answers calls.
-const CANDIDATE: &str =
-    concat!(include_str!("../launch/common.py"), include_str!("../launch/candidate.py"));
-/// Launcher of tests.
-const TESTS: &str =
-    concat!(include_str!("../launch/common.py"), include_str!("../launch/tests.py"));
 /// Starts threads up to the limit, and prints their number.
 const TRIAL: &str = "
 import _thread, os, time
@@ -66,6 +66,8 @@ pub struct Sandbox {
     /// True if the system's thread count per user is effective because the user is the sandbox's own.
     bounded: bool,
     missing: Vec<MissingLayer>,
+    /// Interpreters that are forked for each program, or the reason that each program starts its own.
+    warm: Result<WarmPool, String>,
 }
 
 impl Sandbox {
@@ -87,6 +89,7 @@ impl Sandbox {
             asking: Some(NotifyingFilter::new()),
             bounded: false,
             missing: Vec::new(),
+            warm: Err("not tried".to_owned()),
         };
         match filter {
             Ok(filter) => sandbox.filter = Some(filter),
@@ -100,15 +103,30 @@ impl Sandbox {
             Ok(root) => (sandbox.root, sandbox.bounded) = (Some(root), true),
             Err(why) => sandbox.record_missing(ProtectionLayer::Namespaces, why),
         }
-        loop {
+        let threads = loop {
             match sandbox.run_trial()? {
-                Ok(threads) if sandbox.check_thread_count(threads) => break,
+                Ok(threads) if sandbox.check_thread_count(threads) => break threads,
                 Ok(_) => {}
                 Err(failure) => sandbox.give_up(&failure)?,
             }
-        }
+        };
         sandbox.check_protection(strict)?;
+        sandbox.warm_up(threads);
         Ok(sandbox)
+    }
+
+    /// Lets programs run in forks of an interpreter, if the trial has the same result there: this number of threads.
+    fn warm_up(&mut self, threads: u64) {
+        self.warm = WarmPool::new(&self.python).map_err(|error| error.to_string());
+        let trial = self.warm.is_ok().then(|| self.run_trial());
+        let why = match trial {
+            None => return,
+            Some(Ok(Ok(counted))) if counted == threads => return,
+            Some(Ok(Ok(counted))) => format!("{counted} threads ran there instead of {threads}"),
+            Some(Ok(Err(BirthFailure { step, error }))) => format!("{}: {error}", step.name()),
+            Some(Err(error)) => error.to_string(),
+        };
+        self.warm = Err(why);
     }
 
     /// Returns the layers that this machine lacks.
@@ -144,7 +162,7 @@ impl Sandbox {
     ) -> Result<Output, SandboxError> {
         let (near, far) = create_connection()?;
         let until = Instant::now() + limits.wall;
-        let mut program = self.start_program(PROGRAM, stdin, far, limits)?;
+        let mut program = self.start_program(Launcher::Program, stdin, far, limits)?;
         program.feed_input(near, launcher_input(preamble, source, hash_seed(stdin)).as_bytes())?;
         let [output] = watch_processes([program], until)?;
         Ok(output)
@@ -175,46 +193,61 @@ impl Sandbox {
         let seed = exam.random_seed().map_err(io::Error::from)?;
         let text = serde_json::to_vec(&Seeded { exam, seed }).map_err(io::Error::from)?;
         let until = Instant::now() + limits.wall;
-        let candidate = self.start_program(CANDIDATE, &[], far, limits)?;
-        let tests = self.start_program(TESTS, &text, near, limits)?;
+        // Both restrict themselves at the same time.
+        let candidate = started(self.begin_program(Launcher::Candidate, far, limits)?)?;
+        let tests = started(self.begin_program(Launcher::Tests, near, limits)?)?;
+        let candidate = started(candidate.finish(&[])?)?;
+        let tests = started(tests.finish(&text)?)?;
         Ok(watch_processes([tests, candidate], until)?)
     }
 
+    /// Starts a launcher, and waits until its process is restricted.
     fn start_program(
         &self,
-        launcher: &str,
+        launcher: Launcher,
         stdin: &[u8],
         wire: OwnedFd,
         limits: &ProgramLimits,
     ) -> Result<RunningProcess, SandboxError> {
-        self.prepare_birth(launcher, limits).start_process(stdin, wire)?.map_err(|failure| {
-            SandboxError::Start { step: failure.step.name(), source: failure.error }
-        })
+        let starting = started(self.begin_program(launcher, wire, limits)?)?;
+        started(starting.finish(stdin)?)
     }
 
-    fn prepare_birth<'a>(&'a self, launcher: &'a str, limits: &'a ProgramLimits) -> Birth<'a> {
-        let Self { python, filter, landlock, root, asking, bounded, .. } = self;
-        Birth {
-            python,
-            launcher,
-            limits,
-            filter: filter.as_ref(),
-            landlock: landlock.as_ref(),
-            root: root.as_ref(),
-            asking: asking.as_ref(),
-            bounded: *bounded,
+    /// Starts a launcher. The inner error names the failed step.
+    fn begin_program(
+        &self,
+        launcher: Launcher,
+        wire: OwnedFd,
+        limits: &ProgramLimits,
+    ) -> io::Result<Result<StartingProcess, BirthFailure>> {
+        let confinement = Confinement {
+            limits: Some(limits),
+            filter: self.filter.as_ref(),
+            landlock: self.landlock.as_ref(),
+            root: self.root.as_ref(),
+            asking: self.asking.as_ref(),
+            bounded: self.bounded,
+        };
+        if let Ok(warm) = &self.warm {
+            return warm.begin_process(launcher, &confinement, wire);
         }
+        let (python, launcher) = (&self.python, launcher.text());
+        Birth { python, launcher: &launcher, confinement: &confinement }.begin_process(wire)
     }
 
     /// Runs a program that starts threads, and returns their number. The inner error names the step that the machine
     /// does not support.
-    fn run_trial(&self) -> Result<Result<u64, birth::BirthFailure>, SandboxError> {
+    fn run_trial(&self) -> Result<Result<u64, BirthFailure>, SandboxError> {
         // Stacks and heaps of threads must not be the limiting factor.
         let (wall, memory) = (std::time::Duration::from_secs(20), 64 << 30);
         let limits = ProgramLimits { wall, memory, ..ProgramLimits::default() };
         let (near, far) = create_connection()?;
         let until = Instant::now() + limits.wall;
-        let mut program = match self.prepare_birth(PROGRAM, &limits).start_process(&[], far)? {
+        let program = match self.begin_program(Launcher::Program, far, &limits)? {
+            Ok(starting) => starting.finish(&[])?,
+            Err(failure) => Err(failure),
+        };
+        let mut program = match program {
             Ok(program) => program,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -253,7 +286,7 @@ impl Sandbox {
     }
 
     /// Continues without the layer of a failed step.
-    fn give_up(&mut self, failure: &birth::BirthFailure) -> Result<(), SandboxError> {
+    fn give_up(&mut self, failure: &BirthFailure) -> Result<(), SandboxError> {
         let why = format!("{}: {}", failure.step.name(), failure.error);
         match failure.step.layer() {
             Some(layer @ ProtectionLayer::Namespaces) if self.root.take().is_some() => {
@@ -294,6 +327,12 @@ impl Sandbox {
         };
         Err(SandboxError::Lacking { missing: self.missing.clone(), wanted })
     }
+}
+
+/// Returns a process that started, or the error about its failed step.
+fn started<T>(process: Result<T, BirthFailure>) -> Result<T, SandboxError> {
+    process
+        .map_err(|failure| SandboxError::Start { step: failure.step.name(), source: failure.error })
 }
 
 /// An exam in the form that the launcher of tests reads.

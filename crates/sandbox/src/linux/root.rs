@@ -1,32 +1,29 @@
 //! Namespaces: an isolated process in a file system with the interpreter, a private `/tmp`, and the devices `null`,
 //! `zero`, `random` and `urandom`.
 //!
-//! The kernel creates the namespaces with the process (see [`FLAGS`]). The process then maps its user and builds the
-//! root. The user of the outside is `nobody` inside and has no capability once the interpreter runs.
-#![allow(unsafe_code)] // one system call without a safe wrapper
+//! The kernel creates the namespaces of users and processes with the process (see [`CLONE_FLAGS`]). The process then maps
+//! its user, creates the other namespaces, and builds the root. The user of the outside is `nobody` inside and has no
+//! capability once a program runs.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, c_ulong};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-    unmount,
-};
-use rustix::process::{chdir, getegid, geteuid, pivot_root};
+use rustix::fs::FileType;
+use rustix::process::{getegid, geteuid};
 
+use super::calls::{BirthStep, CallArgument, CallList};
+use super::channels::HANDOVER;
 use super::paths::c_path;
 
-/// Namespaces of a sandboxed process.
-pub(super) const FLAGS: i32 = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
+/// Namespaces that a sandboxed process begins in.
+pub(super) const CLONE_FLAGS: i32 = libc::CLONE_NEWUSER | libc::CLONE_NEWPID;
+
+/// Namespaces that a sandboxed process creates. The process does this itself, so that several do it at once.
+const UNSHARED: i32 =
+    libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// Directories that the new root may cover while it is built.
 const BASES: [&str; 5] = ["/tmp", "/mnt", "/srv", "/run", "/var/tmp"];
@@ -99,50 +96,91 @@ impl Root {
         Ok(())
     }
 
-    /// Maps the user of the outside to `nobody`.
-    pub(super) fn map_users(&self) -> io::Result<()> {
-        write_file(c"/proc/self/setgroups", b"deny")?;
-        write_file(c"/proc/self/uid_map", self.users.as_bytes())?;
-        write_file(c"/proc/self/gid_map", self.groups.as_bytes())
+    /// Adds the calls that create the namespaces and the root, with `/tmp` of this size in bytes.
+    pub(super) fn add_calls(&self, calls: &mut CallList, tmp: u64) {
+        calls.begin_step(BirthStep::Identity);
+        write_file(calls, c"/proc/self/setgroups", "deny");
+        write_file(calls, c"/proc/self/uid_map", &self.users);
+        write_file(calls, c"/proc/self/gid_map", &self.groups);
+        calls.begin_step(BirthStep::Namespaces);
+        calls.add_call(libc::SYS_unshare, [UNSHARED.into()]);
+        calls.begin_step(BirthStep::Root);
+        self.add_files(calls);
+        self.add_mounts(calls);
+        let size = format!("size={tmp},nr_inodes=1024,mode=777");
+        mount_memory(calls, c"/tmp", libc::MS_NOEXEC, &size);
+        change_directory(calls, c"/tmp");
     }
 
-    /// Builds the root and changes to its `/tmp`. Does not allocate.
-    pub(super) fn build(&self, tmp: &CStr) -> io::Result<()> {
-        let apart = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-        let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-        mount_change(c"/", apart)?;
-        mount(c"sandbox", &*self.base, c"tmpfs", quiet, c"size=1m,mode=755")?;
-        chdir(&*self.base)?;
+    /// Adds the calls that mount the root, change to it, and create what is in it.
+    fn add_files(&self, calls: &mut CallList) {
+        mount(calls, None, c"/", libc::MS_REC | libc::MS_PRIVATE);
+        mount_memory(calls, &self.base, 0, "size=1m,mode=755");
+        change_directory(calls, &self.base);
+        let here = CallArgument::from(libc::AT_FDCWD);
         for directory in &self.directories {
-            rustix::fs::mkdir(&**directory, Mode::from_raw_mode(0o755))?;
+            let directory = calls.add_text(directory);
+            calls.add_call(libc::SYS_mkdirat, [here, directory, 0o755.into()]);
         }
         for file in &self.files {
-            let new = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-            rustix::fs::open(&**file, new, Mode::from_raw_mode(0o644))?;
+            let file = calls.add_text(file);
+            let mode = libc::S_IFREG | 0o644;
+            calls.add_call(libc::SYS_mknodat, [here, file, mode.into(), 0.into()]);
         }
         for (target, at) in &self.links {
-            rustix::fs::symlink(&**target, &**at)?;
+            let (target, at) = (calls.add_text(target), calls.add_text(at));
+            calls.add_call(libc::SYS_symlinkat, [target, here, at]);
         }
+    }
+
+    /// Adds the calls that mount the interpreter's files read-only, and leave the root of the machine.
+    fn add_mounts(&self, calls: &mut CallList) {
         for (source, at) in &self.mounts {
-            mount_bind_recursive(&**source, &**at)?;
+            mount(calls, Some(source), at, libc::MS_BIND | libc::MS_REC);
         }
-        pivot_root(c".", c".")?;
-        unmount(c".", UnmountFlags::DETACH)?;
-        chdir(c"/")?;
-        set_attributes(c"/", READ_ONLY | NO_SETUID | NO_DEVICES, 0)?;
+        let here = calls.add_text(c".");
+        calls.add_call(libc::SYS_pivot_root, [here, here]);
+        calls.add_call(libc::SYS_umount2, [here, libc::MNT_DETACH.into()]);
+        change_directory(calls, c"/");
+        let root = set_attributes(calls, c"/", READ_ONLY | NO_SETUID | NO_DEVICES, 0);
+        calls.add_call(libc::SYS_mount_setattr, root);
         for device in &self.devices {
             // If the machine's own mount has no devices either, there are none.
-            let _ = set_attributes(device, NO_EXECUTION, NO_DEVICES);
+            let device = set_attributes(calls, device, NO_EXECUTION, NO_DEVICES);
+            calls.add_ignored_call(libc::SYS_mount_setattr, device);
         }
-        mount(c"tmp", c"/tmp", c"tmpfs", quiet | MountFlags::NOEXEC, tmp)?;
-        Ok(chdir(c"/tmp")?)
     }
 }
 
-fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
-    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, text)?;
-    Ok(())
+/// Adds the calls that write a text to a file.
+fn write_file(calls: &mut CallList, path: &CStr, text: &str) {
+    let first = HANDOVER + 1;
+    let (path, length) = (calls.add_text(path), text.len() as u64);
+    let text = calls.add_bytes(text.as_bytes());
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+    calls.add_call_returning(libc::SYS_openat, [libc::AT_FDCWD.into(), path, flags.into()], first);
+    calls.add_call(libc::SYS_write, [first.into(), text, length.into()]);
+    calls.add_call(libc::SYS_close, [first.into()]);
+}
+
+fn change_directory(calls: &mut CallList, path: &CStr) {
+    let path = calls.add_text(path);
+    calls.add_call(libc::SYS_chdir, [path]);
+}
+
+/// Adds the call that mounts a directory or a file at a path, or changes the mount of a path.
+fn mount(calls: &mut CallList, source: Option<&CStr>, at: &CStr, flags: c_ulong) {
+    let source = source.map_or(0.into(), |source| calls.add_text(source));
+    let at = calls.add_text(at);
+    calls.add_call(libc::SYS_mount, [source, at, 0.into(), flags.into()]);
+}
+
+/// Adds the call that mounts a file system in memory.
+fn mount_memory(calls: &mut CallList, at: &CStr, flags: c_ulong, options: &str) {
+    let (kind, at) = (calls.add_text(c"tmpfs"), calls.add_text(at));
+    let flags = flags | libc::MS_NOSUID | libc::MS_NODEV;
+    let options = calls.add_bytes(format!("{options}\0"));
+    calls.add_call(libc::SYS_mount, [kind, at, kind, flags.into(), options]);
 }
 
 /// Returns true if a path is a character device.
@@ -157,30 +195,14 @@ const NO_SETUID: u64 = 2;
 const NO_DEVICES: u64 = 4;
 const NO_EXECUTION: u64 = 8;
 
-/// Sets and clears attributes of a mount and of everything below it.
-fn set_attributes(path: &CStr, set: u64, clear: u64) -> io::Result<()> {
-    /// `struct mount_attr`.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        user: u64,
-    }
-    let attributes = Attributes { set, clear, ..Attributes::default() };
-    // SAFETY: the path is a C string, and the structure has the size that is given.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            libc::AT_RECURSIVE,
-            &raw const attributes,
-            size_of::<Attributes>(),
-        )
-    };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Returns the arguments of `mount_setattr` that set and clear attributes of a mount and of everything below it.
+fn set_attributes(calls: &mut CallList, path: &CStr, set: u64, clear: u64) -> [CallArgument; 5] {
+    let path = calls.add_text(path);
+    // `struct mount_attr`: what is set and cleared, the propagation, and the user.
+    let attributes = [set, clear, 0, 0].map(u64::to_ne_bytes).concat();
+    let size = attributes.len() as u64;
+    let attributes = calls.add_bytes(attributes);
+    [libc::AT_FDCWD.into(), path, libc::AT_RECURSIVE.into(), attributes, size.into()]
 }
 
 /// Returns a path of the machine as one inside the root.

@@ -4,6 +4,7 @@ mod ends;
 mod honest;
 mod hostile;
 mod humaneval;
+mod warm;
 
 use std::sync::OnceLock;
 
@@ -49,7 +50,8 @@ fn strict_mode_refuses_what_is_lacking() {
         let python = PythonInterpreter::find("python3").unwrap();
         let missing =
             vec![MissingLayer { layer: ProtectionLayer::Seccomp, why: "made up".to_owned() }];
-        Sandbox { python, filter, landlock, root, asking: None, bounded: false, missing }
+        let warm = Err(String::new());
+        Sandbox { python, filter, landlock, root, asking: None, bounded: false, missing, warm }
             .check_protection(false)
     };
     let paths = &sandbox.python.paths;
@@ -191,12 +193,13 @@ fn without_landlock_the_warning_says_that_other_programs_can_be_executed() {
     let missing =
         vec![MissingLayer { layer: ProtectionLayer::Landlock, why: "made up".to_owned() }];
     let (root, landlock) = (Root::new(&python.paths).ok(), None);
-    let sandbox =
-        Sandbox { python, filter: None, landlock, root, asking: None, bounded: false, missing };
+    let (filter, asking, bounded, warm) = (None, None, false, Err("made up".to_owned()));
+    let sandbox = Sandbox { python, filter, landlock, root, asking, bounded, missing, warm };
     let warnings = sandbox.protection_gaps();
     assert!(
         warnings[0]
             .starts_with("lacks Landlock (made up): a program can execute others of the machine"),
         "{warnings:?}"
     );
+    assert!(warnings[1].starts_with("cannot fork an interpreter (made up): "), "{warnings:?}");
 }

@@ -9,26 +9,29 @@
 //! and answers the next request after the granted call has ended: its thread sleeps outside of it, has used much more
 //! processor time than the call needs or is gone, or the process has more threads. The limit is thus never exceeded,
 //! however slowly the threads run.
-#![allow(unsafe_code)] // `seccomp` with a listener, and its requests
+#![allow(unsafe_code)] // requests of a listener
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use super::calls::{CallArgument, CallList};
+use super::channels::HANDOVER;
+
+/// Descriptor of the listener in the process that installs the filter.
+const LISTENER: i32 = HANDOVER + 1;
 
 /// Maximum number of answered requests; further requests get no thread.
 const REQUESTS: u32 = 1 << 16;
 /// Processor time, in clock ticks of 10 ms, after which a thread has returned from a call that takes microseconds.
 const RETURNED: u64 = 5;
 
-/// The notifying filter in the kernel's form.
+/// An instruction of a filter, `struct sock_filter`: code, jumps if true and if false, and a constant.
+pub(super) type FilterInstruction = (u16, u8, u8, u32);
+
+/// The filter that asks the parent.
 #[derive(Debug)]
 pub(super) struct NotifyingFilter {
-    program: [libc::sock_filter; 4],
+    program: [FilterInstruction; 4],
 }
 
 impl NotifyingFilter {
@@ -42,41 +45,56 @@ impl NotifyingFilter {
                 (answer, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
                 (answer, 0, 0, libc::SECCOMP_RET_ALLOW),
             ]
-            .map(|(code, jt, jf, k)| libc::sock_filter {
-                code: code as u16,
-                jt,
-                jf,
-                k,
-            }),
+            .map(|(code, jt, jf, k)| (code as u16, jt, jf, k)),
         }
     }
 
-    /// Installs the filter on this thread, and sends the listener to the parent. Does not allocate.
-    pub(super) fn apply(&self, parent: BorrowedFd<'_>) -> io::Result<()> {
-        let program = libc::sock_fprog {
-            len: self.program.len() as u16,
-            filter: self.program.as_ptr().cast_mut(),
-        };
-        // SAFETY: the program is only read; the result is a descriptor nobody else owns, or -1.
-        let listener = unsafe {
-            let listener = libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                &raw const program,
-            );
-            if listener < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(listener as i32)
-        };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut message = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [listener.as_fd()];
-        message.push(SendAncillaryMessage::ScmRights(&descriptors));
-        sendmsg(parent, &[IoSlice::new(b"l")], &mut message, SendFlags::NOSIGNAL)?;
-        Ok(())
+    /// Adds the calls that install the filter, and send the listener to the parent.
+    pub(super) fn add_calls(&self, calls: &mut CallList) {
+        let program = filter_program(calls, self.program.into_iter());
+        let (set, listen) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        calls.add_call_returning(libc::SYS_seccomp, [set.into(), listen.into(), program], LISTENER);
+        let message = listener_message(calls);
+        let quiet = libc::MSG_NOSIGNAL;
+        calls.add_call_returning(libc::SYS_sendmsg, [HANDOVER.into(), message, quiet.into()], 1);
+        calls.add_call(libc::SYS_close, [LISTENER.into()]);
     }
+}
+
+/// Adds a filter in the kernel's form, `struct sock_fprog`.
+pub(super) fn filter_program(
+    calls: &mut CallList,
+    instructions: impl Iterator<Item = FilterInstruction>,
+) -> CallArgument {
+    let instructions = instructions.flat_map(|(code, jt, jf, k)| {
+        let [c, d] = code.to_ne_bytes();
+        let [e, f, g, h] = k.to_ne_bytes();
+        [c, d, jt, jf, e, f, g, h]
+    });
+    let instructions: Vec<u8> = instructions.collect();
+    let length = (instructions.len() / 8) as u16;
+    let instructions = calls.add_bytes(instructions);
+    // The number of instructions, in two bytes, and a pointer at the next multiple of its size.
+    let mut head = vec![0; 2 * size_of::<usize>()];
+    head[..2].copy_from_slice(&length.to_ne_bytes());
+    calls.add_structure(head, [(size_of::<usize>(), instructions)])
+}
+
+/// Adds a message of one byte with the listener, `struct msghdr`.
+fn listener_message(calls: &mut CallList) -> CallArgument {
+    let word = size_of::<usize>();
+    let byte = calls.add_bytes(*b"l");
+    let vector = [0, 1].map(usize::to_ne_bytes).concat();
+    let vector = calls.add_structure(vector, [(0, byte)]);
+    // `struct cmsghdr`: its length with what follows, level and kind; a descriptor, and padding.
+    let length = word + 3 * size_of::<i32>();
+    let kind = [libc::SOL_SOCKET, libc::SCM_RIGHTS, LISTENER, 0].map(i32::to_ne_bytes).concat();
+    let control = [&length.to_ne_bytes()[..], &kind].concat();
+    let size = control.len();
+    let control = calls.add_bytes(control);
+    // Address and its length; buffers and their number; control data and their size; flags.
+    let words = [0, 0, 0, 1, 0, size, 0].map(usize::to_ne_bytes).concat();
+    calls.add_structure(words, [(2 * word, vector), (4 * word, control)])
 }
 
 /// Listener and thread count of a process.
@@ -90,18 +108,9 @@ pub(super) struct ThreadListener {
 }
 
 impl ThreadListener {
-    /// Receives the listener from a new process, if it was sent.
-    pub(super) fn receive_listener(from: &OwnedFd, limit: u64) -> io::Result<Option<Self>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut message = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut message, flags)?;
-        let rights = message.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
-        });
-        Ok(rights.map(|listener| Self { listener, limit, granted: None, requests: 0 }))
+    /// Creates the listener of a process with this limit of threads.
+    pub(super) fn new(listener: OwnedFd, limit: u64) -> Self {
+        Self { listener, limit, granted: None, requests: 0 }
     }
 
     /// Returns the listener; `None` while requests wait for the end of a granted call.

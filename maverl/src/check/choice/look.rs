@@ -1,5 +1,6 @@
 //! Problems that an environment finds in its options and tasks, with their positions.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::Value;
@@ -63,7 +64,7 @@ impl TaskReader<'_> {
         (config, loaded): (&Config, &LoadedTasks),
         problems: &mut Problems<'_>,
     ) -> Vec<String> {
-        let mut warnings: Vec<String> = match validate(&self.own_tasks(loaded.tasks.iter())) {
+        let mut warnings: Vec<String> = match validate(&self.own_tasks(&loaded.tasks)) {
             Ok(found) => found.iter().map(|it| loaded.place_message(config, it)).collect(),
             Err(error) => {
                 let message = format!("{}: {}", self.title, loaded.place_message(config, &error));
@@ -72,8 +73,7 @@ impl TaskReader<'_> {
             }
         };
         for held_out in &loaded.held_out {
-            let tasks = self.own_tasks(held_out.tasks.iter().map(|placed| &placed.task));
-            match validate(&tasks) {
+            match validate(&self.own_tasks(&held_out.tasks)) {
                 Ok(found) => {
                     let mut found: Vec<String> =
                         found.iter().map(|it| held_out.place_message(it)).collect();
@@ -92,8 +92,8 @@ impl TaskReader<'_> {
     }
 
     /// Returns the tasks of its component.
-    fn own_tasks<'t>(&self, tasks: impl Iterator<Item = &'t Task>) -> Vec<Task> {
-        let own = tasks.filter(|task| self.component.is_none_or(|it| task.component() == it));
-        own.cloned().collect()
+    fn own_tasks<'t>(&self, tasks: &'t [Task]) -> Cow<'t, [Task]> {
+        let Some(component) = self.component else { return Cow::Borrowed(tasks) };
+        tasks.iter().filter(|task| task.component() == component).cloned().collect()
     }
 }

@@ -6,9 +6,9 @@ use super::episodes::check_evaluation;
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{
-    AlgorithmPlan, Config, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
+    AlgorithmPlan, Config, EvalConfig, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
 };
-use crate::data::{self, DataError, Placed, PreferencePair, RowTexts};
+use crate::data::{self, ChosenTasks, DataError, Placed, PreferencePair, RowTexts, TaskChoice};
 use crate::settings::Settings;
 use crate::task::Task;
 
@@ -33,13 +33,15 @@ pub(crate) struct HeldOut {
     source: TaskConfig,
     /// Key of their file, if it is not that of the training data.
     pub(crate) key: Option<Vec<String>>,
-    pub(crate) tasks: Vec<Placed>,
+    pub(crate) tasks: Vec<Task>,
+    /// Line of each task in its file.
+    lines: Vec<usize>,
 }
 
 impl HeldOut {
     /// Returns a message of an environment with the place of the task that it names.
     pub(crate) fn place_message(&self, message: &str) -> String {
-        let tasks = self.tasks.iter().map(|placed| (&placed.task, placed.line));
+        let tasks = self.tasks.iter().zip(self.lines.iter().copied());
         data::with_place(&self.source, tasks, message)
     }
 }
@@ -67,31 +69,62 @@ pub(crate) fn load_tasks(
     if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
         return LoadedTasks::default();
     }
-    let mut loaded = training_data(config, base, problems);
+    let mut read = read_together(config, base, problems).into_iter();
+    let mut loaded = training_data(config, base, read.next(), problems);
     loaded.all_texts[1] = held_out_texts(config, base, problems);
-    loaded.held_out = held_out(config, base, problems);
+    loaded.held_out = held_out(config, base, read, problems);
     loaded
 }
 
-/// Reads the tasks of evaluations, and reports those that cannot be read.
-fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<HeldOut> {
+/// Reads the tasks of training, and those of evaluations if they are in the same data, in one pass. An error about a row is
+/// that of training.
+fn read_together(config: &Config, base: &Path, problems: &Problems<'_>) -> Vec<ChosenTasks> {
+    let TaskConfig { split, limit, .. } = &config.task;
+    if config.algorithm.name.is_supervised() || problems.is_reported(&path(["task", "data"])) {
+        return Vec::new();
+    }
     let eval = config.eval.used(config.algorithm.name);
+    let together = eval.own_data(&config.task).is_none();
+    let held_out = together.then(|| used_splits(&eval)).into_iter().flatten();
+    let held_out =
+        held_out.map(|(_, split, _)| TaskChoice { split, limit: Some(config.eval.tasks) });
+    let choices: Vec<TaskChoice<'_>> =
+        [TaskChoice { split, limit: *limit }].into_iter().chain(held_out).collect();
+    data::placed_choices(&config.task, &choices, base).unwrap_or_else(|error| vec![Err(error)])
+}
+
+/// Returns the splits that evaluations use: the key of each, its name, and what is written to do without it.
+fn used_splits(eval: &EvalConfig) -> Vec<(&'static str, &str, &'static str)> {
     let splits = [
-        ("test_split", &eval.test_split, eval.before_and_after, "eval.before_and_after = false"),
-        ("split", &eval.split, eval.every > 0, "eval.every = 0"),
+        (eval.before_and_after, "test_split", &eval.test_split, "eval.before_and_after = false"),
+        (eval.every > 0, "split", &eval.split, "eval.every = 0"),
     ];
+    let used = splits.into_iter().filter(|(used, ..)| *used);
+    used.map(|(_, key, split, without)| (key, split.as_str(), without)).collect()
+}
+
+/// Reads the tasks of evaluations, and reports those that cannot be read. `read` are those that were read with the tasks of
+/// training.
+fn held_out(
+    config: &Config,
+    base: &Path,
+    mut read: impl Iterator<Item = ChosenTasks>,
+    problems: &mut Problems<'_>,
+) -> Vec<HeldOut> {
+    let eval = config.eval.used(config.algorithm.name);
     let source = eval.held_out(&config.task);
     let own = eval.own_data(&config.task).map(|_| path(["eval", "data"]));
     let mut held_out = Vec::new();
-    for (key, split, _, without) in splits.into_iter().filter(|(_, _, used, _)| *used) {
+    for (key, split, without) in used_splits(&eval) {
         let at = own.clone().unwrap_or_else(|| path(["task", "data"]));
         if problems.is_reported(&at) {
             continue;
         }
-        match data::placed(&source, split, base) {
+        match read.next().unwrap_or_else(|| data::placed(&source, split, base)) {
             Ok(tasks) => {
                 check_evaluation(config, tasks.len(), problems);
-                held_out.push(HeldOut { source: source.clone(), key: own.clone(), tasks });
+                let (source, key, (tasks, lines)) = (source.clone(), own.clone(), unplaced(tasks));
+                held_out.push(HeldOut { source, key, tasks, lines });
             }
             Err(error @ DataError::NoTasks { .. }) => {
                 let help = format!(
@@ -105,25 +138,28 @@ fn held_out(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<He
     held_out
 }
 
-fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> LoadedTasks {
+/// Reports training data that cannot be used. `read` are the tasks, none in supervised training.
+fn training_data(
+    config: &Config,
+    base: &Path,
+    read: Option<ChosenTasks>,
+    problems: &mut Problems<'_>,
+) -> LoadedTasks {
     let at = path(["task", "data"]);
     if problems.is_reported(&at) {
         return LoadedTasks::default();
     }
-    let TaskConfig { data, split, .. } = &config.task;
+    let TaskConfig { data, .. } = &config.task;
     let supervised = config.algorithm.name.is_supervised();
     if supervised && (data.starts_with("builtin:") || data::is_served(data)) {
         let message = format!("`task.data` is {data:?}, which has questions and no demonstrations");
         problems.value(&at, message, "supervised training needs a file of them".to_owned());
         return LoadedTasks::default();
     }
-    let read = match config.algorithm.name {
-        preset if preset.is_supervised() => {
-            all_texts(config, base, problems).map(LoadedTasks::all_texts)
-        }
-        _ => data::placed(&config.task, split, base).map(|placed| {
-            let rows = placed.len();
-            let (tasks, lines) = placed.into_iter().map(|one| (one.task, one.line)).unzip();
+    let read = match read {
+        None => all_texts(config, base, problems).map(LoadedTasks::all_texts),
+        Some(read) => read.map(|placed| {
+            let (rows, (tasks, lines)) = (placed.len(), unplaced(placed));
             LoadedTasks { tasks, lines, rows, ..LoadedTasks::default() }
         }),
     };
@@ -135,6 +171,11 @@ fn training_data(config: &Config, base: &Path, problems: &mut Problems<'_>) -> L
         problems.value(&at, error.to_string(), None);
         LoadedTasks::default()
     })
+}
+
+/// Returns tasks and their lines.
+fn unplaced(placed: Vec<Placed>) -> (Vec<Task>, Vec<usize>) {
+    placed.into_iter().map(|one| (one.task, one.line)).unzip()
 }
 
 /// Reads the texts of supervised training.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
-use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler};
+use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler, TaskChoice};
 use crate::plan::{Chosen, Plan};
 use crate::registry::Registry;
 use crate::run_dir::FileHash;
@@ -113,13 +113,19 @@ pub(crate) fn held_out(
     warn: impl Fn(&str),
 ) -> Result<BTreeMap<String, Vec<Task>>, TrainError> {
     let config = plan.config.eval.held_out(&plan.config.task);
-    let mut held_out = BTreeMap::new();
-    for split in needs.splits() {
-        let placed = data::placed(&config, split, &plan.base)?;
+    let (splits, mut held_out) = (needs.splits(), BTreeMap::new());
+    if splits.is_empty() {
+        return Ok(held_out);
+    }
+    let choices = splits.iter().map(|split| TaskChoice { split, limit: config.limit });
+    let choices: Vec<TaskChoice<'_>> = choices.collect();
+    for (split, placed) in splits.iter().zip(data::placed_choices(&config, &choices, &plan.base)?) {
+        let placed = placed?;
         if matches!(needs, Needs::Split(_)) {
             validate(plan, registry, (&config, &placed))?.iter().for_each(|it| warn(it));
         }
-        held_out.insert(split.to_owned(), placed.into_iter().map(|placed| placed.task).collect());
+        held_out
+            .insert((*split).to_owned(), placed.into_iter().map(|placed| placed.task).collect());
     }
     Ok(held_out)
 }

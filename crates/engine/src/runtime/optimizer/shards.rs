@@ -22,18 +22,26 @@ pub(crate) struct ShardMoments<'a, O: Ops> {
     /// Moments of this rank, with their places in its shard.
     both: [Cow<'a, [f32]>; 2],
     peers: Peers,
+    /// True if they are written. Moments before the first step are zero.
+    written: bool,
     /// First failure of another rank.
     failure: RefCell<Option<RankError>>,
 }
 
 impl<'a, O: Ops> ShardMoments<'a, O> {
-    pub(super) fn new(params: &'a Params<O>, both: [Cow<'a, [f32]>; 2], peers: Peers) -> Self {
-        Self { params, both, peers, failure: RefCell::default() }
+    pub(super) fn new(
+        params: &'a Params<O>,
+        both: [Cow<'a, [f32]>; 2],
+        peers: Peers,
+        written: bool,
+    ) -> Self {
+        Self { params, both, peers, written, failure: RefCell::default() }
     }
 
     /// Returns the moments for writing.
     pub(crate) fn entries(&self) -> Vec<SavedTensor<'_>> {
-        let both = self.params.vars().iter().flat_map(|(name, var)| {
+        let vars = self.params.vars().iter().filter(|_| self.written);
+        let both = vars.flat_map(|(name, var)| {
             [0, 1].map(|kind| {
                 let name = format!("{}.{name}", KINDS[kind]);
                 match self.peers.of_shards() {

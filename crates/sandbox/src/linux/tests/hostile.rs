@@ -177,6 +177,7 @@ pub(super) fn with(like: &Sandbox, root: Option<Root>, landlock: Option<Landlock
         root,
         asking: like.asking.as_ref().map(|_| NotifyingFilter::new()),
         missing: Vec::new(),
+        warm: WarmPool::new(&like.python).map_err(|error| error.to_string()),
     }
 }
 
@@ -249,6 +250,7 @@ fn a_process_takes_its_descendants_with_it() {
         asking: None,
         bounded: false,
         missing: Vec::new(),
+        warm: Err(String::new()),
     };
     let source = "
 import os, time
@@ -265,31 +267,32 @@ print('left one behind')
 }
 
 #[test]
-fn nothing_outlives_a_panic_or_a_kill_of_its_parent() {
-    let Some(sandbox) = sandbox() else { return };
-    let source = "import time\nprint('up', flush=True)\ntime.sleep(1000)";
-    let started = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+fn no_program_outlives_its_thread_or_its_sandbox() {
+    let Some(full) = sandbox() else { return };
+    let source = launcher_input("", "import time\ntime.sleep(1000)", 0);
+    for forks in [true, false] {
+        let landlock = full.landlock.as_ref().and_then(|_| Landlock::new(&full.python).ok());
+        let root = full.root.as_ref().and_then(|_| Root::new(&full.python.paths).ok());
+        let mut sandbox = with(full, root, landlock);
+        if !forks {
+            sandbox.warm = Err(String::new());
+        }
+        let source = source.clone();
+        // The program belongs to this thread, or a fork to the thread of the sandbox, which end.
+        let thread = std::thread::spawn(move || {
             let (near, far) = create_connection().unwrap();
-            let mut program = sandbox.start_program(PROGRAM, &[], far, &LIMITS).unwrap();
+            let mut program = sandbox.start_program(Launcher::Program, &[], far, &LIMITS).unwrap();
             program.feed_input(near, source.as_bytes()).unwrap();
-            // Never dropped: the thread ends, and its processes must end with it.
             let process = program.number();
+            // Never dropped: its process must end without it.
             std::mem::forget(program);
             process
         });
-        thread.join().unwrap()
-    });
-    let path = format!("/proc/{started}/stat");
-    let state = || fs::read_to_string(&path).ok()?.rsplit_once(") ")?.1.chars().next();
-    for _ in 0..60_000 {
-        if matches!(state(), None | Some('Z')) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+        let started = thread.join().unwrap();
+        assert!(
+            (0..60_000).any(|_| super::warm::has_ended(started)),
+            "process {started} outlives the thread that it belongs to: {:?}",
+            children_stats(&std::process::id().to_string())
+        );
     }
-    panic!(
-        "process {started} outlives the thread that started it: {:?}",
-        children_stats(&std::process::id().to_string())
-    );
 }
