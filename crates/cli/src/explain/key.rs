@@ -12,7 +12,7 @@ use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 27] = [
+const PAGES: [(&str, &str); 29] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
@@ -23,12 +23,14 @@ const PAGES: [(&str, &str); 27] = [
     ("models.NAME.chat_template_kwargs", "chat.md"),
     ("models", "models.md"),
     ("endpoints", "endpoints.md"),
+    ("teachers", "algorithms/distill.md"),
     ("agents", "sharing.md"),
     ("algorithm.preference", "algorithms/dpo.md"),
     ("algorithm.update_order", "algorithms/happo.md"),
     ("algorithm.future_rewards", "algorithms/maporl.md"),
     ("algorithm.train_on", "algorithms/sft.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
+    ("algorithm.distill", "algorithms/distill.md"),
     ("algorithm.advantage", "algorithms/index.md"),
     ("algorithm.loss.surrogate", "algorithms/surrogates.md"),
     ("algorithm", "algorithms/index.md"),
