@@ -155,7 +155,7 @@ impl EndpointTeacher {
             "prompt": ids,
             "echo": true,
             "logprobs": 0,
-            "max_tokens": 1,
+            "max_tokens": 0,
             "temperature": 1.0,
             "return_token_ids": true,
             "stream": false,
@@ -208,7 +208,7 @@ fn read_logprobs(answer: &str, ids: &[u32]) -> Result<Vec<f32>, String> {
                 .to_owned(),
         );
     };
-    // The last one may be that of a sampled token.
+    // A server that samples a token all the same has a log-prob for it.
     if !(ids.len()..=ids.len() + 1).contains(&found.len()) {
         let (found, sent) = (found.len(), ids.len());
         return Err(format!("gave {found} log-probs for {sent} token ids"));

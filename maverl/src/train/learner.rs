@@ -1,4 +1,4 @@
-//! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
+//! The learner: policies with their critics and mixer, and the state of the algorithm. It plays no episode.
 //! HAPPO multiplies advantages of a batch by a factor during the update (`update_in_turn`).
 
 pub(super) mod batches;

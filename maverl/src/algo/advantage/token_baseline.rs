@@ -57,11 +57,13 @@ pub(crate) fn token_advantages(
 /// sampling, and at half of it. `Σ_v π(v)² = exp(2 log π(y) − log π'(y))` for any token y, with π' ∝ π².
 pub(crate) fn gradient_norms(logprobs: &[f32], sharper: &[f32]) -> Vec<f64> {
     let both = logprobs.iter().map(|&p| f64::from(p)).zip(sharper.iter().map(|&p| f64::from(p)));
-    let norm = |(logp, sharp): (f64, f64)| {
-        let squares = libm::exp(2.0 * logp - sharp);
-        (1.0 - 2.0 * libm::exp(logp) + squares).max(0.0)
-    };
-    both.map(norm).collect()
+    both.map(|(logp, sharp)| gradient_norm(libm::exp(logp), libm::exp(2.0 * logp - sharp)))
+        .collect()
+}
+
+/// `1 − 2π + Σ π²`, which rounding may take below 0 where π is 1.
+fn gradient_norm(probability: f64, squares: f64) -> f64 {
+    (1.0 - 2.0 * probability + squares).max(0.0)
 }
 
 /// Returns the advantage of each token of each turn, `[N][T]`.
@@ -74,26 +76,31 @@ fn token_baseline_advantages(rows: &[BaselineRow]) -> Vec<Vec<f64>> {
     }
     let baselines: Vec<Vec<f64>> =
         members.iter().map(|members| place_baselines(rows, &weights, members)).collect();
-    let of_row = |row: &BaselineRow| {
-        let baselines = &baselines[row.group][..row.norms.len()];
-        baselines.iter().map(|baseline| row.reward - baseline).collect()
-    };
-    rows.iter().map(of_row).collect()
+    let rows = rows.iter().map(|row| (row, &baselines[row.group][..row.norms.len()]));
+    rows.map(|(row, baselines)| baselines.iter().map(|baseline| row.reward - baseline).collect())
+        .collect()
 }
 
-/// Returns the baseline of each place of the replies of a group. A place that one reply alone has, and one without any weight, has 0.
+/// Returns the baseline of each place of the replies of a group, up to the end of the longest.
 fn place_baselines(rows: &[BaselineRow], weights: &[Vec<f64>], members: &[usize]) -> Vec<f64> {
     let longest = members.iter().map(|&row| weights[row].len()).max().unwrap_or(0);
-    let baseline = |place: usize| {
-        let (mut weighted, mut total, mut replies) = (0.0, 0.0, 0);
-        for &row in members {
-            let Some(weight) = weights[row].get(place) else { continue };
-            (weighted, total) = (weighted + weight * rows[row].reward, total + weight);
-            replies += 1;
-        }
-        if replies > 1 && total > 0.0 { weighted / total } else { 0.0 }
-    };
-    (0..longest).map(baseline).collect()
+    (0..longest).map(|place| place_baseline(rows, weights, members, place)).collect()
+}
+
+/// Returns the baseline of a place. One that one reply alone has, and one without any weight, has 0.
+fn place_baseline(
+    rows: &[BaselineRow],
+    weights: &[Vec<f64>],
+    members: &[usize],
+    place: usize,
+) -> f64 {
+    let (mut weighted, mut total, mut replies) = (0.0, 0.0, 0);
+    for &row in members {
+        let Some(weight) = weights[row].get(place) else { continue };
+        (weighted, total) = (weighted + weight * rows[row].reward, total + weight);
+        replies += 1;
+    }
+    if replies > 1 && total > 0.0 { weighted / total } else { 0.0 }
 }
 
 /// Returns the sum of the numbers up to each place.

@@ -157,11 +157,11 @@ fn entropy(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problem
         problems.conflict(&path_within(&table, "low"), message, "exchange them".to_owned());
     }
     let trained = || seats.iter().filter(|seat| seat.trained);
-    let differs = |seat: &&SeatPlan| {
-        let mut others = trained().filter(|other| other.policy == seat.policy);
-        others.any(|other| other.loss.entropy_coef != seat.loss.entropy_coef)
-    };
-    if let Some(seat) = trained().find(differs) {
+    let mut pairs = trained().flat_map(|seat| trained().map(move |other| (seat, other)));
+    let several = pairs.find(|(seat, other)| {
+        other.policy == seat.policy && other.loss.entropy_coef != seat.loss.entropy_coef
+    });
+    if let Some((seat, _)) = several {
         let message = format!(
             "`algorithm.adaptive_entropy` has one coefficient for a policy, and agents of that of `{}` have several",
             seat.seat

@@ -188,13 +188,14 @@ fn teacher_models<'m>(
 ) -> Vec<(&'m str, &'m str, &'m OpenedModel)> {
     let indices = seat.teachers.iter().flat_map(|its| its.by_source.values());
     let indices: BTreeSet<usize> = indices.copied().collect();
-    let of_teacher = |index: usize| {
-        let teacher = &assignment.teachers[index];
-        let TeacherSource::Policy(policy) = teacher.source else { return None };
-        let (model, opened) = model_of(assignment, models, policy)?;
-        Some((teacher.name.as_str(), model, opened))
-    };
-    indices.into_iter().filter_map(of_teacher).collect()
+    let mut found = Vec::new();
+    for teacher in indices.into_iter().map(|index| &assignment.teachers[index]) {
+        let TeacherSource::Policy(policy) = teacher.source else { continue };
+        if let Some((model, opened)) = model_of(assignment, models, policy) {
+            found.push((teacher.name.as_str(), model, opened));
+        }
+    }
+    found
 }
 
 /// Returns warnings about tables and keys of teachers that have no effect.
@@ -271,13 +272,15 @@ fn template_doubts(assignment: &Assignment, models: &Models) -> Vec<String> {
             }
         }
     }
-    let doubt = |(other, name)| {
-        let models = list([other, name]);
-        format!(
-            "chat templates of {models} differ: a teacher reads the token ids of the policy, so in the policy's template"
-        )
-    };
-    pairs.into_iter().map(doubt).collect()
+    pairs.into_iter().map(|(other, name)| foreign_template(other, name)).collect()
+}
+
+/// Returns the warning about two models with different chat templates.
+fn foreign_template(teacher: &str, policy: &str) -> String {
+    format!(
+        "chat templates of {} differ: a teacher reads the token ids of the policy, so in the policy's template",
+        list([teacher, policy])
+    )
 }
 
 /// Returns a conversation as a chat template renders it.

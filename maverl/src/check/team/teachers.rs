@@ -45,14 +45,15 @@ impl UsedTeachers {
         own_coef: Option<f64>,
         algorithm: &AlgorithmPlan,
     ) -> Option<SeatTeachers> {
-        let names: Vec<&String> = self.teachers.keys().collect();
-        let of_name = |(source, name): (&str, &str)| {
-            let index = names.iter().position(|known| *known == name)?;
-            Some((source.to_owned(), index))
-        };
-        let by_source = member.config.teacher.as_ref()?.by_source();
-        let by_source = by_source.into_iter().filter_map(of_name).collect();
+        let names = member.config.teacher.as_ref()?.by_source().into_iter();
+        let indices = names.map(|(source, name)| (source.to_owned(), self.index_of(name)));
+        let by_source = indices.filter_map(|(source, index)| Some((source, index?))).collect();
         Some(SeatTeachers { by_source, coef: own_coef.unwrap_or(algorithm.distill.coef) })
+    }
+
+    /// Returns the place of a teacher in the plan; `None` if there is none of this name.
+    fn index_of(&self, name: &str) -> Option<usize> {
+        self.teachers.keys().position(|known| known == name)
     }
 
     /// Returns true if a teacher of a seat is the reference of its policy.
@@ -97,6 +98,12 @@ impl UsedTeachers {
     }
 }
 
+/// Returns true if the policy of a group is a model as it is, which no seat trains.
+fn may_teach(config: &Config, group: &PolicySeats<'_>, model: &str) -> bool {
+    let frozen = group.members.iter().all(|member| !member.is_trained(config, model));
+    group.model == model && frozen && !is_adapter(config, group)
+}
+
 /// Returns the policy of a teacher's model: one that is not trained, or a new one with the name of the teacher.
 fn teacher_policy(
     config: &Config,
@@ -105,11 +112,7 @@ fn teacher_policy(
     groups: &mut BTreeMap<String, PolicySeats<'_>>,
     problems: &mut Problems<'_>,
 ) -> String {
-    let serves = |group: &PolicySeats<'_>| {
-        let frozen = group.members.iter().all(|member| !member.is_trained(config, model));
-        group.model == model && frozen && !is_adapter(config, group)
-    };
-    if let Some((policy, _)) = groups.iter().find(|(_, group)| serves(group)) {
+    if let Some((policy, _)) = groups.iter().find(|(_, group)| may_teach(config, group, model)) {
         return policy.clone();
     }
     let taken =

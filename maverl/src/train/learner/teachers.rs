@@ -213,7 +213,7 @@ fn teacher_metrics(
         if !tokens.is_empty() {
             set("length", tokens.len() as f64 / differences.len() as f64);
             set("first_token", mean_of(first));
-            set("kl", -mean_of(tokens));
+            set("kl", 0.0 - mean_of(tokens));
         }
     }
     metrics
