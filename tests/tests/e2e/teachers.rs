@@ -1,5 +1,8 @@
 //! Teachers: on-policy distillation as an advantage.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
 use maverl::run_dir::read_samples;
 use maverl_tests::lab::{Lab, Run};
 use serde_json::Value;
@@ -108,4 +111,49 @@ fn a_teacher_alone_moves_the_policy_towards_it() {
     };
     let (first, last) = (mean(&steps[..3]), mean(&steps[9..]));
     assert!(first > 0.0 && last < 0.8 * first, "KL to the teacher {first} then {last}");
+}
+
+/// A server of a run's policies, which ends with the test.
+struct PolicyServer(Child);
+
+impl Drop for PolicyServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server of the last policies of a run. Returns it and its address.
+fn serve_run(lab: &Lab, run: &str) -> (PolicyServer, String) {
+    let args = ["serve", "model", "--run", run, "--checkpoint", "last", "--address", "127.0.0.1:0"];
+    let mut child =
+        lab.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+    (PolicyServer(child), told["listening"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_teacher_on_a_server_scores_as_the_same_model_in_this_process() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let taught = ["agents.\"duo/opener\".teacher=\"far\"", "checkpoint.every=1"];
+    let set = [&SHORT[..], &MODELS, &[&*big], &taught].concat();
+    let here = lab.train("here", &[&set[..], &["teachers.far.model=\"big\""]].concat());
+    let (server, address) = serve_run(&lab, "earlier");
+    let url = format!("endpoints.served.url=\"{address}/v1\"");
+    let endpoint = [&*url, "endpoints.served.model=\"tiny\"", "teachers.far.endpoint=\"served\""];
+    let there = lab.train("there", &[&set[..], &endpoint].concat());
+    for (here, there) in here.steps().iter().zip(&there.steps()) {
+        for name in ["kl", "first_token", "share", "length"] {
+            let name = format!("distill/tiny/{name}");
+            assert_eq!(here[&name], there[&name], "{name}");
+        }
+    }
+    assert!(here.weights(3, "tiny") == there.weights(3, "tiny"));
+    drop(server);
+    replays(&lab, "there", 3);
+    let refused = lab.fails("refused", &[&set[..], &endpoint].concat());
+    refused.says(&["endpoint `served`"]);
 }
