@@ -146,6 +146,18 @@ pub struct Turn {
     pub masked: bool,
     /// Token ids and log-probs; an agent behind an API or a script has none and is never trained.
     pub tokens: Option<Tokens>,
+    /// Log-probs of a teacher behind an endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<TeacherScore>,
+}
+
+/// Log-probs of the sampled tokens of a turn, by a teacher behind an endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TeacherScore {
+    /// Name of the teacher.
+    pub name: String,
+    /// Log-probability of each sampled token.
+    pub logprobs: Vec<f32>,
 }
 
 /// A failure that the policy did not cause: the episode is *unscored*, never reward 0.

@@ -1085,7 +1085,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "trajectory.rs",
-        "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat Tokens Turn TurnPath",
+        "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat TeacherScore Tokens Turn TurnPath",
     ),
 ];
 

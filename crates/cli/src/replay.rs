@@ -196,6 +196,7 @@ mod tests {
             forked: false,
             masked: false,
             tokens: None,
+            teacher: None,
         };
         let task = Task {
             id: "train/1".into(),

@@ -32,11 +32,22 @@ function term(value) {
 }
 
 /**
- * The advantage of a sample, written out.
+ * The advantage of a sample, written out, and the mean term of a teacher over its tokens.
  * @param {any} line
  * @param {any} page
  */
 export function written(line, page) {
+  const { teacher } = line.sample.record;
+  const found = estimated(line, page);
+  return teacher === undefined ? found : [...found, ", and by a teacher ", h("b", {}, signed(teacher)), " a token"];
+}
+
+/**
+ * The advantage of a sample by its estimator, written out.
+ * @param {any} line
+ * @param {any} page
+ */
+function estimated(line, page) {
   const { record, arithmetic } = line.sample;
   const { estimator, group } = page;
   const result = h("b", {}, signed(record.advantage));

@@ -5,11 +5,13 @@ mod baseline;
 mod compare;
 mod compound;
 mod declared;
+mod distill;
 mod ema;
 mod pairs;
 mod rescale;
 mod rounds;
 mod shaping;
+mod token_baseline;
 mod valued;
 mod whiten;
 
@@ -19,6 +21,7 @@ pub use compare::{Compared, GroupComparison};
 pub use compound::Compound;
 pub(crate) use declared::declared_advantages;
 pub use declared::rewarded_step;
+pub use distill::{add_teacher, teacher_differences};
 pub use ema::EmaBaseline;
 pub use pairs::ReplyPair;
 pub(crate) use pairs::pairs_of_step;
@@ -28,6 +31,7 @@ pub use shaping::{
     ScoreShare, difference_rewards, discounted_scores, influence_bonus, margin, quality,
     shaped_rewards, weighted_rewards,
 };
+pub(crate) use token_baseline::{gradient_norms, token_advantages};
 pub use valued::{Valued, valued_advantages};
 pub use whiten::RewardSpread;
 pub(crate) use whiten::{is_whitened, limit_whitened, token_moments, whiten_tokens};

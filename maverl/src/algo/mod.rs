@@ -9,6 +9,7 @@
 //! | by task and seat | `A = (r − μ_{task,seat}) / (σ_{task,seat} + ε)` | Dr. MAS, [2602.08847] eq. 5 | kernels |
 //! | leave one out | `A = n / (n − 1) · (r − μ)` | RLOO, [2402.14740] §2 | kernels |
 //! | by length | `A = u − Σ len·u / Σ len` | OPO, [2505.23585] eq. 7 | `advantage/rescale.rs` |
+//! | by place | `A_t = r − Σ r W_t / Σ W_t` | OTB, [2602.07078] | `advantage/token_baseline.rs` |
 //! | over the mean; flat groups | `(u − μ) / μ`; `(u − μ) B / (B − M)` | MaxRL, [2602.02710]; GPG, [2504.02546] eq. 6 | `advantage/rescale.rs` |
 //! | second best | `A = r_max − r_2nd` for the best | pass@k, [2503.19595] | kernels |
 //! | [`whiten_groups`](maverl_kernels::advantage::whiten_groups()) | `A = (x − mean) / sqrt(var + 1e-8)` | REINFORCE++, [2501.03262] | kernels |
@@ -37,7 +38,8 @@
 //! | [`kl_reward`](loss::kl_reward), [`AdaptiveKl`](loss::AdaptiveKl) | `r − β Σ kl`; `β (1 + clip(kl / target − 1) n / h)` | [1909.08593] | `loss/divergence.rs` |
 //! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)`; masks | truncated importance sampling; IcePop, [2510.18855] | `loss/correction.rs` |
 //! | `advantage::paired` | `(argmax r, argmin r)` of an agent's replies to a task | online DPO, [2402.04792] §3 | `advantage/pairs.rs` |
-//! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290] | `loss/preference.rs` |
+//! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290]; ORPO, [2403.07691]; SimPO, [2405.14734] | `loss/preference.rs` |
+//! | [`advantage::teacher_differences`] | `A ← c·A + k·(logp_T − logp_S)` | GKD, [2306.13649] | `advantage/distill.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
@@ -58,6 +60,7 @@
 //! [2512.02556]: https://arxiv.org/abs/2512.02556
 //! [2602.02710]: https://arxiv.org/abs/2602.02710
 //! [2602.04879]: https://arxiv.org/abs/2602.04879
+//! [2602.07078]: https://arxiv.org/abs/2602.07078
 //! [2602.10693]: https://arxiv.org/abs/2602.10693
 //! [2310.10505]: https://arxiv.org/abs/2310.10505
 //! [1909.08593]: https://arxiv.org/abs/1909.08593
@@ -75,6 +78,9 @@
 //! [2511.20347]: https://arxiv.org/abs/2511.20347
 //! [2505.12504]: https://arxiv.org/abs/2505.12504
 //! [2507.18071]: https://arxiv.org/abs/2507.18071
+//! [2306.13649]: https://arxiv.org/abs/2306.13649
+//! [2403.07691]: https://arxiv.org/abs/2403.07691
+//! [2405.14734]: https://arxiv.org/abs/2405.14734
 //! [2305.18290]: https://arxiv.org/abs/2305.18290
 //! [2402.04792]: https://arxiv.org/abs/2402.04792
 //! [2006.05990]: https://arxiv.org/abs/2006.05990

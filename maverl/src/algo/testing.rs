@@ -43,6 +43,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
             stop_ids: Vec::new(),
         },
         loss: LossPlan::default(),
+        teachers: None,
         options: Value::Object(Map::new()),
     };
     let policy = |(worker, &(name, trained)): (usize, &(&str, bool))| PolicyPlan {
@@ -80,6 +81,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         endpoints: Vec::new(),
         policies: seats.iter().enumerate().map(policy).collect(),
         workers: seats.iter().map(worker).collect(),
+        teachers: Vec::new(),
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),
         rewards: Vec::new(),
         device_memory: Vec::new(),
@@ -130,5 +132,6 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
             temperature: 1.0,
             finish: Finish::Stop,
         }),
+        teacher: None,
     }
 }

@@ -32,7 +32,7 @@ use std::path::Path;
 
 use crate::config::source::{Diagnostic, Problems, Sources, Written, read_layers};
 use crate::config::{Config, Resolved};
-use crate::plan::{AlgorithmPlan, Chosen, Plan, PolicyPlan, RewardPlan, SeatPlan, WorkerPlan};
+use crate::plan::{AlgorithmPlan, Chosen, Plan, RewardPlan};
 use crate::registry::Registry;
 
 use choice::ChosenOrchestra;
@@ -103,11 +103,12 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     let (members, endpoints) = team::take_endpoints(config, members?, problems);
     let algorithm = choice::declared_algorithm(&config.algorithm, registry, problems);
     let precisions = team::model_precisions(config, &members, problems);
+    team::check_teacher_tables(config, problems);
     let on = (&models, &precisions);
     let assignment = team::assign_policies((config, &algorithm), &members, on, purpose, problems)?;
     let assigned = Assigned { assignment, algorithm: &algorithm, models: &models };
     warnings.extend(check_assigned(context, &assigned, (&loaded, &rewards), problems));
-    let (seats, policies, workers) = assigned.with_critics(purpose);
+    let Assignment { seats, policies, workers, teachers } = assigned.with_critics(purpose);
     let environments = choice::split_components(environments?);
     let choices = ResolvedChoices {
         environments: &environments,
@@ -125,6 +126,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
         endpoints,
         policies,
         workers,
+        teachers,
         environments: others,
         algorithm,
         rewards,
@@ -144,14 +146,14 @@ struct Assigned<'a> {
 }
 
 impl Assigned<'_> {
-    /// Returns seats, policies and worker groups. Evaluations have no critics.
-    fn with_critics(self, purpose: Purpose) -> (Vec<SeatPlan>, Vec<PolicyPlan>, Vec<WorkerPlan>) {
-        let Assignment { seats, policies, workers } = self.assignment;
+    /// Returns the assignment with the critics of policies. Evaluations have none.
+    fn with_critics(self, purpose: Purpose) -> Assignment {
+        let Assignment { policies, workers, .. } = self.assignment;
         if purpose == Purpose::Eval {
-            return (seats, policies, workers);
+            return Assignment { policies, workers, ..self.assignment };
         }
         let policies = team::with_critics(policies, self.algorithm, &workers, self.models);
-        (seats, policies, workers)
+        Assignment { policies, workers, ..self.assignment }
     }
 }
 
@@ -170,9 +172,11 @@ fn check_assigned(
     if purpose == Purpose::Eval {
         return Vec::new();
     }
-    let Assignment { seats, policies, workers } = assignment;
+    let Assignment { seats, policies, workers, .. } = assignment;
     let used = (policies.as_slice(), workers.as_slice());
     let mut warnings = team::check_rows(config, loaded, used, models, problems);
+    let on = (assignment, *models);
+    warnings.extend(team::check_teachers(config, algorithm, on, &loaded.tasks, problems));
     team::check_algorithm(config, algorithm, seats, problems);
     team::check_critics(algorithm, policies, workers, models, problems);
     warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));
@@ -205,6 +209,7 @@ fn without_team(config: Resolved, base: &Path, (environment, mixture): Environme
         endpoints: Vec::new(),
         policies: Vec::new(),
         workers: Vec::new(),
+        teachers: Vec::new(),
         environments: BTreeMap::new(),
         algorithm: AlgorithmPlan::from(&config.algorithm),
         rewards: Vec::new(),

@@ -19,6 +19,7 @@ mod plan;
 mod policies;
 mod rewards;
 mod sources;
+mod teachers;
 mod teams;
 
 use miette::GraphicalTheme;

@@ -26,6 +26,8 @@ pub enum AdvantagePlan {
     Mixer(MixerPlan),
     /// The reward minus the mean of a group in which a unit counts with its tokens (OPO).
     Opo(OpoPlan),
+    /// The reward minus a baseline for each place in a reply, which makes the variance of the gradient least (OTB).
+    TokenBaseline(TokenBaselinePlan),
     /// An estimator declared with `#[advantage]`.
     #[setting(open)]
     Declared(Instance<dyn Advantage>),
@@ -45,7 +47,8 @@ impl AdvantagePlan {
         }
     }
 
-    /// The estimator; none of a mixer, which is trained and no function of the step.
+    /// The estimator; none of a mixer, which is trained and no function of the step, and of a token baseline, which needs
+    /// probabilities of tokens that a step does not have.
     pub fn estimator(&self) -> Option<&dyn Advantage> {
         match self {
             Self::Group(plan) => Some(plan),
@@ -53,7 +56,7 @@ impl AdvantagePlan {
             Self::Greedy(plan) => Some(plan),
             Self::MovingAverage(plan) => Some(plan),
             Self::Critic(plan) => Some(plan),
-            Self::Mixer(_) => None,
+            Self::Mixer(_) | Self::TokenBaseline(_) => None,
             Self::Opo(plan) => Some(plan),
             Self::Declared(declared) => Some(&*declared.value),
         }
@@ -90,7 +93,11 @@ impl AdvantagePlan {
 
     /// True if rewards are compared with those of a group of the step.
     pub fn compares_group(&self) -> bool {
-        matches!(self, Self::Group(_) | Self::Opo(_) | Self::Declared(_)) && self.critic().is_none()
+        let compares = matches!(
+            self,
+            Self::Group(_) | Self::Opo(_) | Self::TokenBaseline(_) | Self::Declared(_)
+        );
+        compares && self.critic().is_none()
     }
 }
 
@@ -138,6 +145,16 @@ pub struct GroupPlan {
 #[settings(level = "team")]
 pub struct OpoPlan {
     /// Units that are compared, as in `group`.
+    #[setting(default = GroupBy::TaskSeat)]
+    pub by: GroupBy,
+}
+
+/// Rewards minus a baseline for each place in a reply.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct TokenBaselinePlan {
+    /// Turns that are compared, as in `group`; with `task`, a turn has the mean reward of its episode's turns.
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
 }

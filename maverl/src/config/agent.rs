@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::loss::LossConfig;
+use super::teacher::TeacherChoice;
 use crate::runtime::{LoraConfig, OptimConfig, SamplingConfig};
 use crate::settings::Settings;
 
@@ -52,6 +53,10 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"judge\"")]
     pub critic: Option<String>,
+    /// Name of a table in `[teachers]`; a table chooses it by the source of the task, with `default` for all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(level = "agent", example = "\"big\"")]
+    pub teacher: Option<TeacherChoice>,
     /// Keys of `[sampling]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table, level = "agent", example = "{ temperature = 0.8 }")]
@@ -88,6 +93,7 @@ impl AgentConfig {
             frozen: self.frozen.or(base.frozen),
             optim: either(&self.optim, &base.optim, OptimConfig::over),
             critic: self.critic.clone().or_else(|| base.critic.clone()),
+            teacher: self.teacher.clone().or_else(|| base.teacher.clone()),
             sampling: either(&self.sampling, &base.sampling, SamplingConfig::over),
             loss: either(&self.loss, &base.loss, LossConfig::over),
             options,

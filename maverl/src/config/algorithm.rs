@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::advantage::AdvantagePlan;
 use super::critic::{CriticPasses, CriticPlan};
+use super::entropy::AdaptiveEntropy;
 use super::limits::MANY;
 use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
+use super::teacher::DistillPlan;
 use super::verifier::VerifierPlan;
 use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions};
 use crate::settings::Settings;
@@ -63,10 +65,18 @@ pub struct AlgorithmPlan {
     /// Rewards for following, resisting, provoking and persuading other agents.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub influence: InfluencePlan,
+    /// Use of teachers.
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
+    pub distill: DistillPlan,
     /// Controller of `kl_coef`.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub adaptive_kl: AdaptiveKl,
+    /// Controller of `entropy_coef`.
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
+    pub adaptive_entropy: AdaptiveEntropy,
     /// Renewal of the reference policy.
     #[setting(table)]
     pub reference: ReferencePlan,

@@ -8,6 +8,7 @@ mod critic;
 mod device;
 mod dist;
 mod endpoint;
+mod entropy;
 mod eval;
 mod instance;
 mod judge;
@@ -27,6 +28,7 @@ mod served;
 pub mod source;
 pub mod table;
 pub mod tables;
+mod teacher;
 #[cfg(test)]
 mod tests;
 mod verifier;
@@ -45,7 +47,7 @@ pub use crate::runtime::{
 };
 pub use advantage::{
     AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan,
-    RewardPlan, Singleton,
+    RewardPlan, Singleton, TokenBaselinePlan,
 };
 pub use agent::AgentConfig;
 pub use algorithm::{
@@ -59,6 +61,7 @@ pub use critic::{
 pub use device::WorkerGroupConfig;
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
+pub use entropy::{AdaptiveEntropy, AdaptiveEntropyConfig};
 pub use eval::{EvalConfig, Unsplit};
 pub use instance::{Chosen, Instance};
 pub use judge::{
@@ -79,6 +82,10 @@ pub use reward::{
 pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
+pub use teacher::{
+    DistillConfig, DistillHorizon, DistillKind, DistillPlan, HintPlace, TeacherChoice,
+    TeacherConfig, TeacherPolicy,
+};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
@@ -137,6 +144,10 @@ pub struct Config {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(table)]
     pub rollout_servers: BTreeMap<String, RolloutServerConfig>,
+    /// Teachers by the name agents refer to them by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(table)]
+    pub teachers: BTreeMap<String, TeacherConfig>,
     /// Agents by their registered name; unlisted agents use the only model there is.
     #[setting(table)]
     pub agents: BTreeMap<String, AgentConfig>,

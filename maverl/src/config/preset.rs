@@ -59,6 +59,8 @@ pub enum Preset {
     Gpg,
     /// Rewards less the mean of their task in which a reply counts with its length.
     Opo,
+    /// Rewards less a baseline for each place in a reply, which makes the variance of the gradient least.
+    Otb,
     /// Two agents, the second of which sees what the first said; they exchange policies as they go.
     Cory,
     /// Advantages from the values of one critic, which reads what each agent is given.
@@ -91,7 +93,7 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset, in the order of the documentation.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::Drmas,
         Self::Grpo,
         Self::Drgrpo,
@@ -115,6 +117,7 @@ impl Preset {
         Self::Maxrl,
         Self::Gpg,
         Self::Opo,
+        Self::Otb,
         Self::Cory,
         Self::Ppo,
         Self::Ippo,
@@ -172,6 +175,7 @@ impl Preset {
             Self::Maxrl => "maxrl",
             Self::Gpg => "gpg",
             Self::Opo => "opo",
+            Self::Otb => "otb",
             Self::Cory => "cory",
             Self::Ppo => "ppo",
             Self::Ippo => "ippo",
@@ -213,6 +217,7 @@ impl Preset {
             Self::Maxrl => Some("2602.02710"),
             Self::Gpg => Some("2504.02546"),
             Self::Opo => Some("2505.23585"),
+            Self::Otb => Some("2602.07078"),
             Self::Cory => Some("2410.06101"),
             Self::Dpo => Some("2305.18290"),
             Self::Spin => Some("2401.01335"),
@@ -264,6 +269,9 @@ impl Preset {
                 "rewards less the mean of their task, on log-probabilities; makes up for tasks without spread"
             }
             Self::Opo => "rewards less the mean of their task, weighted by the length of replies",
+            Self::Otb => {
+                "rewards less a baseline for each place in a reply, with the least variance of the gradient"
+            }
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
             Self::Spin => "self-play: given replies against those of the iteration before",

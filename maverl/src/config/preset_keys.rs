@@ -40,6 +40,7 @@ impl Preset {
                 ("group", json!({ "by": "task", "normalize_std": false, "compensate_flat": true }))
             }
             Self::Opo => ("opo", json!({ "by": "task" })),
+            Self::Otb => ("token_baseline", json!({ "by": "task" })),
             Self::Drgrpo | Self::ReinforcePlusPlusBaseline => {
                 ("group", json!({ "by": "task", "normalize_std": false }))
             }

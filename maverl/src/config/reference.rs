@@ -39,10 +39,11 @@ fn quoted_name(path: &[String]) -> String {
 }
 
 /// Tables whose keys a user names, and how the reference writes such a name.
-const NAMED: [(&str, &str); 9] = [
+const NAMED: [(&str, &str); 10] = [
     ("models", "NAME"),
     ("rollout_servers", "NAME"),
     ("endpoints", "NAME"),
+    ("teachers", "NAME"),
     ("rewards", "NAME"),
     ("environments", "NAME"),
     ("mixture", "NAME"),

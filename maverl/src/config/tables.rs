@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::reference::{described_path, generic, parts};
 use super::{
-    AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig, CheckpointConfig,
-    ComponentConfig, Config, Correction, DistConfig, EndpointConfig, EvalConfig, FutureRewards,
-    InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
-    RecordConfig, ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig,
-    RewardServerConfig, RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
-    SamplingConfig, Shaping, SurrogatePlan, TaskConfig, TrainOn, UpdateOrder, VerifierConfig,
-    WorkerGroupConfig,
+    AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
+    CheckpointConfig, ComponentConfig, Config, Correction, DistConfig, DistillConfig,
+    EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig, LossConfig,
+    ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig, RewardConfig,
+    RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig, RolloutConfig,
+    RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan, TaskConfig,
+    TeacherConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -115,7 +115,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 55] = [
+pub static TABLES: [DeclaredTable; 59] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -125,6 +125,7 @@ pub static TABLES: [DeclaredTable; 55] = [
     DeclaredTable::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
     DeclaredTable::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
     DeclaredTable::of::<RolloutServerConfig>("rollout_servers.fast", "`[rollout_servers.NAME]`"),
+    DeclaredTable::of::<TeacherConfig>("teachers.big", "`[teachers.NAME]`"),
     DeclaredTable::of::<AgentConfig>("agents.\"search/verifier\"", "`[agents.\"team/role\"]`"),
     DeclaredTable::of::<AlgorithmConfig>("algorithm", "`[algorithm]`"),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[0]),
@@ -134,6 +135,7 @@ pub static TABLES: [DeclaredTable; 55] = [
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[4]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[6]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[7]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
     DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
@@ -154,7 +156,12 @@ pub static TABLES: [DeclaredTable; 55] = [
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[2]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[3]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[4]),
+    DeclaredTable::of::<DistillConfig>("algorithm.distill", "`[algorithm.distill]`"),
     DeclaredTable::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
+    DeclaredTable::of::<AdaptiveEntropyConfig>(
+        "algorithm.adaptive_entropy",
+        "`[algorithm.adaptive_entropy]`",
+    ),
     DeclaredTable::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     DeclaredTable::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     DeclaredTable::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),

@@ -102,6 +102,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "models",
         "endpoints",
         "rollout_servers",
+        "teachers",
         "agents",
         "algorithm",
         "rewards",

@@ -267,5 +267,6 @@ pub(super) fn answered_turn(
         forked: said.forked,
         masked: false,
         tokens: said.tokens,
+        teacher: None,
     }
 }

@@ -10,6 +10,7 @@ mod ranks;
 mod specs;
 mod step;
 mod summary;
+mod teacher;
 pub mod weights;
 
 pub use crate::config::{
@@ -26,6 +27,8 @@ pub use overlong::Overlong;
 pub use ranks::{DEVICES, DeviceModel, RanksSummary};
 pub use step::StepSummary;
 pub use summary::{PlanSummary, PlannedSeat, PolicySummary, WorkerSummary, json, table};
+pub(crate) use teacher::teacher_by_source;
+pub use teacher::{HintPlan, SeatTeachers, TeacherPlan, TeacherSource};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,6 +65,8 @@ pub struct Plan {
     pub policies: Vec<PolicyPlan>,
     /// Every worker group, sorted by name.
     pub workers: Vec<WorkerPlan>,
+    /// Every teacher that some trained seat has, sorted by name.
+    pub teachers: Vec<TeacherPlan>,
     /// The environments that the orchestra acts in beside its component, by name.
     pub environments: BTreeMap<String, Chosen>,
     /// The algorithm: from rewards to updates.
@@ -180,6 +185,8 @@ pub struct SeatPlan {
     pub sampling: Sampling,
     /// Coefficients of its rows.
     pub loss: LossPlan,
+    /// Teachers of its turns.
+    pub teachers: Option<SeatTeachers>,
     /// The agent type's own fields.
     pub options: Value,
 }

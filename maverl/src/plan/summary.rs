@@ -155,8 +155,10 @@ impl Plan {
         let references: u64 = references.map(|policy| self.parameters(policy)).sum();
         let critics = policies.clone().map(|policy| policy.critic_parameters);
         let activations = policies.filter_map(|policy| policy.activation_bytes);
-        // Servers hold the keys and values of what they sample.
-        let samples = self.servers_of(index).is_none();
+        // Servers hold the keys and values of what they sample, and a teacher alone samples nothing.
+        let mut seats = self.seats.iter();
+        let samples = self.servers_of(index).is_none()
+            && seats.any(|seat| self.policies[seat.policy].worker == index);
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),

@@ -177,21 +177,31 @@ impl Endpoint {
     }
 }
 
+/// Returns the client of a route of an endpoint's server.
+///
+/// # Errors
+///
+/// If the environment variable of the key is not set.
+pub(super) fn endpoint_client(config: &EndpointConfig, route: &str) -> Result<Arc<Client>, String> {
+    let key = match &config.key_env {
+        None => None,
+        Some(name) => match std::env::var(name) {
+            Ok(key) if !key.is_empty() => Some(key),
+            Ok(_) => return Err(format!("the environment variable `{name}` is empty")),
+            Err(_) => return Err(format!("the environment variable `{name}` is not set")),
+        },
+    };
+    let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
+    let url = config.url.as_deref().unwrap_or_default().trim_end_matches('/');
+    let (url, at_once) = (format!("{url}/{route}"), config.max_requests.get());
+    Ok(Arc::new(Client::new(url, key, timeout, config.retries, at_once)))
+}
+
 impl Server {
     fn new(config: &EndpointConfig) -> Result<Self, String> {
-        let key = match &config.key_env {
-            None => None,
-            Some(name) => match std::env::var(name) {
-                Ok(key) if !key.is_empty() => Some(key),
-                Ok(_) => return Err(format!("the environment variable `{name}` is empty")),
-                Err(_) => return Err(format!("the environment variable `{name}` is not set")),
-            },
-        };
-        let timeout = Duration::try_from_secs_f64(config.timeout_s).unwrap_or(Duration::MAX);
-        let url = config.url.as_deref().unwrap_or_default().trim_end_matches('/');
-        let (url, at_once) = (format!("{url}/chat/completions"), config.max_requests.get());
+        let at_once = config.max_requests.get();
         Ok(Self {
-            client: Arc::new(Client::new(url, key, timeout, config.retries, at_once)),
+            client: endpoint_client(config, "chat/completions")?,
             model: config.model.clone().unwrap_or_default(),
             places: Semaphore::new(at_once.min(Semaphore::MAX_PERMITS)),
             prices: [config.prompt_price, config.completion_price],

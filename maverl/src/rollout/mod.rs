@@ -24,6 +24,7 @@ mod script;
 mod seed;
 mod servers;
 mod structured;
+mod teachers;
 mod unjudged;
 
 #[doc(hidden)]
@@ -57,6 +58,7 @@ pub use script::{Script, Scripted};
 pub use seed::episode_seed;
 #[doc(hidden)]
 pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
+pub(crate) use teachers::EndpointTeachers;
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, Reque
 use crate::rollout::endpoint::{EndpointUsage, Endpoints};
 use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
+use crate::rollout::teachers::EndpointTeachers;
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, Seat};
 
@@ -26,13 +27,16 @@ use crate::trajectory::{Episode, Fault, FaultKind, Outcome, Seat};
 pub struct Rollout {
     runner: Arc<EpisodeRunner>,
     endpoints: Arc<Endpoints>,
+    /// Teachers behind endpoints, which score ended episodes.
+    teachers: Option<Arc<EndpointTeachers>>,
     max_episodes: NonZeroUsize,
 }
 
 impl Rollout {
     /// Creates a rollout with a maximum number of concurrent episodes.
     pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
-        Self { runner: Arc::new(runner), endpoints: Arc::default(), max_episodes }
+        let (runner, endpoints) = (Arc::new(runner), Arc::default());
+        Self { runner, endpoints, teachers: None, max_episodes }
     }
 
     /// Creates a rollout of a team with endpoints.
@@ -57,6 +61,12 @@ impl Rollout {
         self.with_runner(runner)
     }
 
+    /// Returns the same team, whose ended episodes are scored by teachers.
+    #[must_use]
+    pub(crate) fn with_teachers(&self, teachers: Option<&Arc<EndpointTeachers>>) -> Self {
+        Self { teachers: teachers.cloned(), ..self.clone() }
+    }
+
     /// Returns the same team, whose requests are timed.
     #[must_use]
     pub fn with_times(&self, times: &Arc<RequestTimes>) -> Self {
@@ -79,6 +89,7 @@ impl Rollout {
     pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
         Playing {
             runner: Arc::clone(&self.runner),
+            teachers: self.teachers.clone(),
             waiting: requests.into_iter().enumerate(),
             running: JoinSet::new(),
             max_episodes: self.max_episodes,
@@ -106,6 +117,7 @@ impl Rollout {
 #[doc(hidden)]
 pub struct Playing {
     runner: Arc<EpisodeRunner>,
+    teachers: Option<Arc<EndpointTeachers>>,
     waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,
     running: JoinSet<(usize, Episode)>,
     max_episodes: NonZeroUsize,
@@ -117,8 +129,14 @@ impl Playing {
     pub async fn next(&mut self) -> Option<(usize, Episode)> {
         let free = self.max_episodes.get() - self.running.len();
         for (place, request) in self.waiting.by_ref().take(free) {
-            let runner = Arc::clone(&self.runner);
-            self.running.spawn(async move { (place, runner.play(request).await) });
+            let (runner, teachers) = (Arc::clone(&self.runner), self.teachers.clone());
+            self.running.spawn(async move {
+                let mut episode = runner.play(request).await;
+                if let Some(teachers) = teachers {
+                    teachers.score_turns(&mut episode).await;
+                }
+                (place, episode)
+            });
         }
         let joined = self.running.join_next().await?;
         Some(joined.expect("RO-1: `play` catches every panic"))

@@ -131,7 +131,10 @@ pub struct SampleRecord {
     /// Factor on the advantage from policies that were updated before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// Advantage; the mean over tokens if they differ. With `factor`, before it.
+    /// Mean over tokens of the term that a teacher adds to the advantage, which then counts `algorithm.distill.task_coef` times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teacher: Option<f64>,
+    /// Advantage; the mean over tokens if they differ. With `factor` or `teacher`, before it.
     pub advantage: f64,
     /// Advantage of each token, if they differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

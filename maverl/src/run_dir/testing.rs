@@ -32,6 +32,7 @@ pub fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode {
             temperature: 1.0,
             finish: Finish::Stop,
         }),
+        teacher: None,
     };
     let task = Task {
         id: id.into(),

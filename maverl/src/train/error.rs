@@ -73,6 +73,16 @@ pub enum TrainError {
         /// Error of the tokenizer.
         source: TokenizerError,
     },
+    /// The hint of a teacher cannot be rendered.
+    #[error("teacher `{teacher}`: its hint for task `{task}`: {source}")]
+    Hint {
+        /// Name of the teacher.
+        teacher: String,
+        /// Id of the task.
+        task: String,
+        /// Error of the template or the tokenizer.
+        source: TokenizerError,
+    },
     /// The tokenizer of a policy could not be written into the run directory.
     #[error("policy `{policy}`: its tokenizer: {source}")]
     Tokenizer {
@@ -269,6 +279,7 @@ impl TrainError {
             | Self::Mixer { .. }
             | Self::Estimators { .. } => ErrorKind::Model,
             Self::Untrainable { .. }
+            | Self::Hint { .. }
             | Self::Rollout(_)
             | Self::Kernel { .. }
             | Self::KernelDiffers { .. }

@@ -1,14 +1,17 @@
-//! The learner: policies with their critics and mixer, and the state of the algorithm. It knows no rollout.
+//! The learner: policies with their critics and mixer, and the state of the algorithm. It plays no episode.
 //! HAPPO multiplies advantages of a batch by a factor during the update (`update_in_turn`).
 
 pub(super) mod batches;
 pub(super) mod critic;
 pub(super) mod estimator;
+mod hints;
 pub(super) mod kl_penalty;
 pub(super) mod live;
 pub(super) mod mixer;
+mod norms;
 mod saved;
 pub(super) mod state;
+mod teachers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +23,7 @@ use maverl_kernels::sample::derive_seed;
 use crate::IntoMap;
 use crate::algo::Sample;
 use crate::algo::advantage::Compound;
-use crate::config::UpdateOrder;
+use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::credit::Estimators;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -130,14 +133,19 @@ impl Learner {
         samples
     }
 
-    /// Predicts the values of samples; nothing without critics.
+    /// Predicts the values of samples, and the norms of gradients that a token baseline weighs them by; nothing without either.
     pub(super) async fn predict(
         &self,
         plan: &Plan,
         episodes: &[Episode],
         samples: &[Sample],
     ) -> Result<ValuePredictions, TrainError> {
-        critic::predict(plan, &self.policies, episodes, samples).await
+        let mut predicted = critic::predict(plan, &self.policies, episodes, samples).await?;
+        if matches!(plan.algorithm.advantage, AdvantagePlan::TokenBaseline(_)) {
+            predicted.norms =
+                norms::gradient_norms(plan, &self.policies, episodes, samples).await?;
+        }
+        Ok(predicted)
     }
 
     /// Computes the advantages of samples. A mixer, which gives each agent its share, is updated with its critics.
@@ -150,7 +158,7 @@ impl Learner {
     ) -> Result<StepAdvantages, TrainError> {
         let estimators = &self.estimators;
         let on = (estimators, self.state.rewards.least_divisor());
-        let advantages = match at.plan.mixer_plan() {
+        let mut advantages = match at.plan.mixer_plan() {
             None if at.plan.algorithm.preset.compares_pairs() => {
                 batches::pairs(at.plan, episodes, samples, estimators)
             }
@@ -163,6 +171,8 @@ impl Learner {
             }
         };
         estimator::device_error(estimators)?;
+        let rows = (episodes, samples);
+        teachers::teach(at.plan, &self.policies, rows, &mut advantages).await?;
         Ok(advantages)
     }
 
@@ -182,6 +192,9 @@ impl Learner {
             batch.lr = at.rate("policy", name).unwrap_or(batch.lr);
             let scale = self.state.kl_scale(name) as f32;
             batch.rows.iter_mut().for_each(|row| row.loss.kl_coef *= scale);
+            if let Some([applied, _]) = self.state.entropy_coefs(at.plan, *policy) {
+                batch.rows.iter_mut().for_each(|row| row.loss.entropy_coef = applied as f32);
+            }
         }
         for (policy, batch) in &mut critics {
             batch.lr = at.rate("critic", self.policies[*policy].name()).unwrap_or(batch.lr);
@@ -196,6 +209,8 @@ impl Learner {
             }
         };
         let found = self.state.seek(at.plan, &updated.metrics);
+        updated.metrics.extend(found);
+        let found = self.state.seek_entropy(at.plan, &updated.metrics);
         updated.metrics.extend(found);
         updated.spans.extend(computed);
         updated.spans.push(Span::since("update", updating));

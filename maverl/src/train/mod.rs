@@ -7,7 +7,7 @@
 //! a stored episode again, with the weights of its step        `replay.rs`
 //! ```
 //!
-//! `step/players.rs` runs episodes and uses no algorithm, `learner.rs` updates policies and does not use the rollout, `step.rs`
+//! `step/players.rs` runs episodes and uses no algorithm, `learner.rs` updates policies and plays no episode, `step.rs`
 //! connects them. `training.rs` puts them together for a plan, and `run.rs` depends on neither. No file here uses one that
 //! uses it.
 //!

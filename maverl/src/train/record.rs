@@ -119,6 +119,7 @@ fn sample(
         anchor: terms.and_then(|terms| Some(terms.anchors.as_ref()?[row])),
         unwhitened: whitened.then(|| whole_or_mean(&estimated.before[row]).0),
         factor: None,
+        teacher: None,
         advantage,
         advantages,
         values: estimated.values.get(row).cloned().unwrap_or_default(),

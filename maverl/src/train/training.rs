@@ -197,17 +197,15 @@ impl<'p> Training<'p> {
             let by = by.unwrap_or_default();
             observers.progress.note(&format!("advantages are computed on {device}{by}"));
         }
+        let told = (observers, peers.clone());
+        let players = Players::start(plan, registry, policies, sampler, held_out, told)?;
         Ok(Self {
             plan,
             swapped: (plan.algorithm.swap_every > 0).then(|| plan.with_swapped_policies()),
-            players: Players::start(
-                plan,
-                registry,
-                policies,
-                sampler,
-                held_out,
-                (observers, peers.clone()),
-            )?,
+            players: match needs {
+                Needs::Training(_) => players.with_teachers(plan)?,
+                Needs::Split(_) | Needs::Nothing => players,
+            },
             learner: Learner::new(policies, peers.clone(), estimators),
             ranks: peers.size(),
             dataset,

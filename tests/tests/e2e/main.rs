@@ -33,6 +33,7 @@ mod schema;
 mod sharing;
 mod stages;
 mod streaming;
+mod teachers;
 mod terminal;
 mod verifier;
 mod view;

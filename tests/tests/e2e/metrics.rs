@@ -122,8 +122,14 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         "task.data=\"labeled.jsonl\"",
         "eval.data=\"held_out.jsonl\"",
     ];
+    let taught = [
+        "teachers.me.policy=\"self\"",
+        "agents.\"duo/closer\".teacher=\"me\"",
+        "algorithm.adaptive_entropy.target=9.0",
+    ];
     vec![
         ("kl", with(&kl)),
+        ("taught", with(&taught)),
         ("masks", with(&MASKS)),
         ("endpoint", with(&served)),
         ("sequence", with(&sequence)),

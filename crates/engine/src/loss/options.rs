@@ -36,7 +36,8 @@ pub struct LossOptions {
 
 impl LossOptions {
     /// Returns true if any correction has an effect.
-    pub(crate) fn is_corrected(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_corrected(&self) -> bool {
         self.correction.iter().any(|correction| *correction != Correction::None)
     }
 

@@ -20,6 +20,16 @@ pub struct PreferenceOptions {
     /// Omit the reference's log-probabilities from the margin.
     #[setting(default = false)]
     pub reference_free: bool,
+    /// Margin of SimPO, which the difference of the mean log-probabilities times `beta` is to exceed.
+    #[setting(default = 1.0, range = 0.0.., idle_unless = "loss = 'simpo'")]
+    pub margin: f64,
+}
+
+impl PreferenceOptions {
+    /// Returns true if log-probs are compared with those of a reference.
+    pub fn needs_reference(&self) -> bool {
+        !self.reference_free && !self.loss.is_reference_free()
+    }
 }
 
 /// The loss of a pair of replies.
@@ -35,6 +45,18 @@ pub enum PairLoss {
     Ipo,
     /// Logistic, unbiased where a known share of the pairs is the wrong way round. arXiv:2403.00409
     Robust,
+    /// Log-odds of the two replies beside the negative log-likelihood of the better one, over means of tokens, without a
+    /// reference (ORPO). arXiv:2403.07691
+    Orpo,
+    /// Logistic with a margin, over means of tokens, without a reference (SimPO). arXiv:2405.14734
+    Simpo,
+}
+
+impl PairLoss {
+    /// Returns true for a loss that has no reference.
+    pub const fn is_reference_free(self) -> bool {
+        matches!(self, Self::Orpo | Self::Simpo)
+    }
 }
 
 /// A pair of replies: for each, the sum of log-probs minus those of the reference, and the number of tokens.
@@ -72,10 +94,58 @@ pub struct PreferenceLoss {
 /// hinge      max(0, 1 − d)                                                 SLiC-HF, 2305.10425
 /// ipo        (h − 1 / (2β))², with h over mean log-ratios                  IPO, 2310.12036
 /// robust     (−(1 − s) · log sigmoid(d) + s · log sigmoid(−d)) / (1 − 2s)  Robust DPO, 2403.00409
+/// orpo       −l_w − β · log sigmoid(odds(l_w) − odds(l_l))                 ORPO, 2403.07691 eq. 6
+/// simpo      −log sigmoid(β (l_w − l_l) − margin)                          SimPO, 2405.14734 eq. 6
+///
+/// l_w, l_l: mean log-probs of the better and of the worse reply;  odds(l) = l − log(1 − eˡ)
 /// ```
 ///
 /// `s` is [`PreferenceOptions::label_smoothing`].
 pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
+    match options.loss {
+        PairLoss::Orpo => mean_preference(options, pair, orpo),
+        PairLoss::Simpo => mean_preference(options, pair, simpo),
+        _ => sum_preference(options, pair),
+    }
+}
+
+/// Computes a loss of the mean log-probs of the two replies. `loss` returns its value and its derivatives by both.
+fn mean_preference(
+    options: &PreferenceOptions,
+    pair: &Pair,
+    loss: fn(&PreferenceOptions, f64, f64) -> (f64, [f64; 2]),
+) -> PreferenceLoss {
+    let [own, other] = [pair.chosen.1, pair.rejected.1].map(|tokens| tokens.max(1) as f64);
+    let (chosen, rejected) = (pair.chosen.0 / own, pair.rejected.0 / other);
+    let (value, [by_chosen, by_rejected]) = loss(options, chosen, rejected);
+    PreferenceLoss {
+        value,
+        chosen: by_chosen / own,
+        rejected: by_rejected / other,
+        reward_chosen: options.beta * chosen,
+        reward_rejected: options.beta * rejected,
+    }
+}
+
+/// `−l_w + β · softplus(−o)` with `o = odds(l_w) − odds(l_l)`; `∂odds/∂l = 1 / (1 − eˡ)`.
+fn orpo(options: &PreferenceOptions, chosen: f64, rejected: f64) -> (f64, [f64; 2]) {
+    let [rest_chosen, rest_rejected] =
+        [chosen, rejected].map(|mean| (-libm::expm1(mean)).max(f64::EPSILON));
+    let odds = chosen - rejected - (libm::log(rest_chosen) - libm::log(rest_rejected));
+    let pull = options.beta * sigmoid(-odds);
+    let value = options.beta * softplus(-odds) - chosen;
+    (value, [-1.0 - pull / rest_chosen, pull / rest_rejected])
+}
+
+/// `softplus(−d)` with `d = β (l_w − l_l) − margin`.
+fn simpo(options: &PreferenceOptions, chosen: f64, rejected: f64) -> (f64, [f64; 2]) {
+    let d = options.beta * (chosen - rejected) - options.margin;
+    let pull = options.beta * sigmoid(-d);
+    (softplus(-d), [-pull, pull])
+}
+
+/// Computes a loss of the sums of log-ratios of the two replies, or of their means (IPO).
+fn sum_preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
     let PreferenceOptions { loss: kind, beta, label_smoothing: s, .. } = *options;
     let ((chosen, chosen_tokens), (rejected, rejected_tokens)) = (pair.chosen, pair.rejected);
     let d = beta * (chosen - rejected);
@@ -98,6 +168,7 @@ pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
             let grad = -beta * ((1.0 - s) * sigmoid(-d) + s * sigmoid(d)) / (1.0 - 2.0 * s);
             (value, grad, (1.0, 1.0))
         }
+        PairLoss::Orpo | PairLoss::Simpo => unreachable!("a loss of means"),
     };
     PreferenceLoss {
         value,

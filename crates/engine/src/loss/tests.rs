@@ -391,7 +391,7 @@ fn losses_of_pairs_agree_with_trl() {
             loss,
             beta: params["beta"].as_f64().unwrap(),
             label_smoothing: params["label_smoothing"].as_f64().unwrap(),
-            reference_free: false,
+            ..PreferenceOptions::default()
         };
         let of = |key: &str| matrix(&case["inputs"][key]);
         let (logp, reference, mask) = (of("logps"), of("ref_logps"), of("completion_mask"));
@@ -522,8 +522,12 @@ fn gradients_agree_with_central_differences() {
             (PairLoss::Ipo, 0.0),
             (PairLoss::Robust, 0.2),
         ] {
-            let options =
-                PreferenceOptions { loss, beta: 0.7, label_smoothing, reference_free: false };
+            let options = PreferenceOptions {
+                loss,
+                beta: 0.7,
+                label_smoothing,
+                ..PreferenceOptions::default()
+            };
             let pair = |x, y| Pair { chosen: (x, 3), rejected: (y, 2) };
             let chosen = |x| {
                 let loss = preference(&options, &pair(x, 0.4));

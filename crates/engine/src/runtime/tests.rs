@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::*;
 use crate::files::ModelSource;
 use crate::loss::{
-    Aggregation, BuiltinSurrogate, CapOptions, Correction, GmpoOptions, MaskOptions,
-    PreferenceOptions, TruncateOptions,
+    Aggregation, BuiltinSurrogate, CapOptions, Correction, GmpoOptions, MaskOptions, Pair,
+    PairLoss, PreferenceOptions, TruncateOptions,
 };
 
 /// Worker groups and options of a runtime.
@@ -409,6 +409,45 @@ async fn pairs_are_learned_and_no_split_changes_what_is() {
         assert!(pairs.accuracy > 0.9 && pairs.reward_chosen > pairs.reward_rejected, "{pairs:?}");
     }
     assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
+}
+
+#[tokio::test]
+async fn pairs_are_learned_without_a_reference() {
+    for (loss, beta) in [(PairLoss::Orpo, 0.5), (PairLoss::Simpo, 2.0)] {
+        let preference = PreferenceOptions { loss, beta, ..PreferenceOptions::default() };
+        let mut norms = Vec::new();
+        for tokens in [usize::MAX, 32] {
+            let mut setup = setup(&["p"]);
+            setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+            let runtime = setup.start();
+            let policy = runtime.policies()[0].clone();
+            let rows = pairs(&policy, 6).await;
+            let mut batch = batch(rows.clone());
+            batch.objective = Objective::Preference(preference);
+            let means = |logprobs: &[Vec<f32>]| -> f64 {
+                let mean = |row: &Vec<f32>| {
+                    row.iter().map(|&logp| f64::from(logp)).sum::<f64>() / row.len() as f64
+                };
+                let pairs = logprobs.chunks(2).map(|pair| {
+                    let [chosen, rejected] = [mean(&pair[0]), mean(&pair[1])];
+                    let pair = Pair { chosen: (chosen, 1), rejected: (rejected, 1) };
+                    crate::loss::preference(&preference, &pair).value
+                });
+                pairs.sum::<f64>() / 6.0
+            };
+            let before = means(&policy.logprobs(rows.clone()).await.unwrap());
+            let stats = policy.update(batch.clone()).await.unwrap();
+            assert!((stats.loss - before).abs() < 1e-5, "{loss:?}: {} is not {before}", stats.loss);
+            norms.push(stats.grad_norm);
+            for _ in 0..5 {
+                policy.update(batch.clone()).await.unwrap();
+            }
+            let stats = policy.update(batch).await.unwrap();
+            assert!(stats.loss < before, "{loss:?}: {} after {before}", stats.loss);
+            assert!(stats.preference.unwrap().accuracy > 0.9, "{loss:?}");
+        }
+        assert!((norms[0] - norms[1]).abs() < 1e-5 * norms[0], "{norms:?}");
+    }
 }
 
 /// Computes DPO's loss of replies of several turns in f64: `−log sigmoid(β h)` with

@@ -136,6 +136,9 @@ impl From<&AdvantagePlan> for GroupComparison {
             AdvantagePlan::Greedy(plan) => Self::plain(plan.by, plan.anchor),
             AdvantagePlan::MovingAverage(plan) => Self::plain(plan.by, plan.anchor),
             AdvantagePlan::Opo(plan) => Self::from(plan),
+            AdvantagePlan::TokenBaseline(plan) => {
+                Self::from(&GroupPlan { by: plan.by, ..GroupPlan::default() })
+            }
             AdvantagePlan::Critic(_) | AdvantagePlan::Mixer(_) => Self::from(&GroupPlan::default()),
             AdvantagePlan::Declared(declared) => {
                 Self::from(&GroupPlan { by: declared.value.group_by(), ..GroupPlan::default() })

@@ -138,7 +138,8 @@ fn adapter_key(
     given.next().unwrap_or(model)
 }
 
-fn is_adapter(config: &Config, group: &PolicySeats<'_>) -> bool {
+/// Returns true if the policy of some seats is an adapter.
+pub(super) fn is_adapter(config: &Config, group: &PolicySeats<'_>) -> bool {
     group.members.iter().any(|member| member_lora(config, member, &group.model).is_some())
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::losses::check_losses;
-use crate::config::source::{Problems, path};
+use crate::config::source::{Problems, path, path_within};
 use crate::config::{
-    AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, TruncatedReply, Trunk, UpdateOrder,
+    AdaptiveEntropy, AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, TruncatedReply, Trunk,
+    UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
@@ -26,6 +27,7 @@ pub(crate) fn check_algorithm(
         pairs(config, algorithm, problems);
     }
     sequence(algorithm, seats, problems);
+    entropy(algorithm, seats, problems);
     check_losses(config, algorithm, seats, problems);
     skipped_replies(algorithm, seats, problems);
     if algorithm.adaptive_kl.target > 0.0
@@ -143,6 +145,32 @@ fn sequence(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Proble
     problems.conflict(&at, message.to_owned(), help.to_owned());
 }
 
+/// A controller has one coefficient for a policy, within its bounds.
+fn entropy(algorithm: &AlgorithmPlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    let AdaptiveEntropy { target, low, high, .. } = algorithm.adaptive_entropy;
+    if target == 0.0 {
+        return;
+    }
+    let table = path(["algorithm", "adaptive_entropy"]);
+    if low > high {
+        let message = format!("`algorithm.adaptive_entropy.low` is {low}, and `high` is {high}");
+        problems.conflict(&path_within(&table, "low"), message, "exchange them".to_owned());
+    }
+    let trained = || seats.iter().filter(|seat| seat.trained);
+    let mut pairs = trained().flat_map(|seat| trained().map(move |other| (seat, other)));
+    let several = pairs.find(|(seat, other)| {
+        other.policy == seat.policy && other.loss.entropy_coef != seat.loss.entropy_coef
+    });
+    if let Some((seat, _)) = several {
+        let message = format!(
+            "`algorithm.adaptive_entropy` has one coefficient for a policy, and agents of that of `{}` have several",
+            seat.seat
+        );
+        let help = "set `entropy_coef` in `[algorithm.loss]` alone, or give the agents policies of their own";
+        problems.conflict(&path_within(&table, "target"), message, help.to_owned());
+    }
+}
+
 /// Returns the number of trained policies.
 fn policies(seats: &[SeatPlan]) -> usize {
     let trained = seats.iter().filter(|seat| seat.trained).map(|seat| seat.policy);
@@ -168,6 +196,26 @@ fn pairs(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>
     }
 }
 
+/// A loss without a reference has no use for one, and self-play has an opponent that is one.
+fn without_reference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    let name = serde_json::json!(algorithm.preference.loss);
+    if algorithm.preset == Preset::Spin {
+        let message =
+            format!("`algorithm.preference.loss` is {name}, and `algorithm.name` is \"spin\"");
+        let help = "self-play compares with the opponent, which is the reference: use another loss";
+        let at = path(["algorithm", "preference", "loss"]);
+        return problems.conflict(&at, message, help.to_owned());
+    }
+    let every = path(["algorithm", "reference", "every"]);
+    if problems.layers().has(&every) {
+        let message = format!(
+            "`algorithm.reference.every` is {}, and the loss {name} has no reference",
+            algorithm.reference.every
+        );
+        problems.conflict(&every, message, "remove it".to_owned());
+    }
+}
+
 /// A pair says which reply is better: only two losses can doubt it.
 fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let pair = &algorithm.preference;
@@ -184,6 +232,9 @@ fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
         let help = "self-play compares with the opponent, which is the reference: remove it";
         let at = path(["algorithm", "preference", "reference_free"]);
         problems.conflict(&at, message.to_owned(), help.to_owned());
+    }
+    if pair.loss.is_reference_free() {
+        without_reference(algorithm, problems);
     }
     if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
         let message = format!(

@@ -19,7 +19,7 @@ pub(crate) fn number_doubts(
     seats: &[SeatPlan],
     tasks: usize,
 ) -> Vec<String> {
-    let mut doubts = idle_keys(config, algorithm, seats);
+    let mut doubts = idle_keys(config, algorithm, (policies, seats));
     doubts.extend(repetition_doubt(config, tasks));
     doubts.extend(average_doubt(algorithm, seats));
     doubts.extend(negative_doubt(config, algorithm, seats));

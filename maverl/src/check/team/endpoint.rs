@@ -40,6 +40,7 @@ fn plan(
         ("lora", member.config.lora.is_some()),
         ("optim", member.config.optim.is_some()),
         ("loss", member.config.loss.is_some()),
+        ("teacher", member.config.teacher.is_some()),
         ("frozen", member.config.frozen == Some(false)),
     ];
     for (key, _) in given.into_iter().filter(|(_, given)| *given) {

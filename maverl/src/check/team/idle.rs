@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::config::tables::{DeclaredTable, TABLES};
 use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
-use crate::plan::{AlgorithmPlan, LossPlan, SeatPlan};
+use crate::plan::{AlgorithmPlan, LossPlan, PolicyPlan, SeatPlan};
 use crate::settings::{Key, json};
 
 /// Returns a sentence for each key that was written and has no effect.
 pub(crate) fn idle_keys(
     config: &Config,
     algorithm: &AlgorithmPlan,
-    seats: &[SeatPlan],
+    (policies, seats): (&[PolicyPlan], &[SeatPlan]),
 ) -> Vec<String> {
     let unset = AlgorithmConfig { name: config.algorithm.name, ..AlgorithmConfig::default() };
     let unset = AlgorithmPlan::from(&unset);
@@ -51,7 +51,7 @@ pub(crate) fn idle_keys(
         warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
     }
     if algorithm.reference != unset.reference {
-        let why = no_reference(algorithm, seats);
+        let why = no_reference(algorithm, policies);
         warnings.extend(why.map(|why| sentence("reference.every", why)));
     }
     warnings
@@ -89,15 +89,15 @@ fn no_pair_term(key: &str, loss: &LossPlan) -> Option<String> {
 }
 
 /// Returns the reason why no policy has a reference, if none has.
-fn no_reference(given: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<&'static str> {
+fn no_reference(given: &AlgorithmPlan, policies: &[PolicyPlan]) -> Option<&'static str> {
     let (none, why) = match given.preset {
         Preset::Sft => (true, "`name = \"sft\"` has no reference"),
         preset if preset.compares_pairs() => {
             (given.preference.reference_free, "`preference.reference_free` is true")
         }
         _ => {
-            let mut trained = seats.iter().filter(|seat| seat.trained);
-            (trained.all(|seat| seat.loss.kl_coef == 0.0), "`loss.kl_coef` is 0")
+            let mut policies = policies.iter();
+            (!policies.any(|policy| policy.reference), "`loss.kl_coef` is 0")
         }
     };
     none.then_some(why)

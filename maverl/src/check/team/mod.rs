@@ -18,6 +18,8 @@ mod prompts;
 mod rewards;
 mod sampling;
 mod tasks;
+mod taught;
+mod teachers;
 mod training;
 mod worker;
 
@@ -32,4 +34,6 @@ pub(super) use prompts::{check_prompts, prompt_tokens};
 pub(super) use rewards::reward_parts;
 pub(super) use sampling::check_trainable;
 pub(super) use tasks::{task_doubts, unread_messages};
+pub(super) use taught::check_teachers;
+pub(super) use teachers::check_teacher_tables;
 pub(super) use training::training_warnings;

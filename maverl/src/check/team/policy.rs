@@ -8,22 +8,24 @@ use super::adapter::{check_bases, plan_adapter};
 use super::agreement::{agree, disagreement, values};
 use super::groups::{PolicySeats, policy_groups};
 use super::sampling::check_replies;
+use super::teachers::UsedTeachers;
 use super::worker::plan_workers;
 use crate::check::choice::ConfiguredSeat;
 use crate::check::files::Models;
 use crate::check::purpose::{Purpose, samples_replies};
 use crate::config::source::Problems;
-use crate::config::{Config, Dtype, KlIn, OptimConfig, Preset, SurrogatePlan};
+use crate::config::{Config, Dtype, KlIn, OptimConfig, PairLoss, Preset, SurrogatePlan};
 use crate::plan::activation_bytes;
 use crate::plan::{
-    AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, WorkerPlan,
+    AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, TeacherPlan, WorkerPlan,
 };
 
-/// Seats, policies and worker groups, each sorted.
+/// Seats, policies, worker groups and teachers, each sorted.
 pub(crate) struct Assignment {
     pub(crate) seats: Vec<SeatPlan>,
     pub(crate) policies: Vec<PolicyPlan>,
     pub(crate) workers: Vec<WorkerPlan>,
+    pub(crate) teachers: Vec<TeacherPlan>,
 }
 
 /// Assigns policies to seats and worker groups to policies; `None` if a model is missing. Models have these precisions.
@@ -34,7 +36,11 @@ pub(crate) fn assign_policies(
     purpose: Purpose,
     problems: &mut Problems<'_>,
 ) -> Option<Assignment> {
-    let groups = policy_groups(config, members, problems)?;
+    let mut groups = policy_groups(config, members, problems)?;
+    let used = match purpose {
+        Purpose::Eval => UsedTeachers::default(),
+        _ => UsedTeachers::new(config, members, &mut groups, problems),
+    };
     check_bases(config, &groups, problems);
     let workers = plan_workers(config, &groups, (models, precisions), problems)?;
     let (mut policies, mut seats) = (Vec::new(), Vec::new());
@@ -45,7 +51,7 @@ pub(crate) fn assign_policies(
         let group_seats: Vec<SeatPlan> = group
             .members
             .iter()
-            .map(|member| seat((config, algorithm), member, group, policies.len()))
+            .map(|member| seat((config, algorithm), member, (group, policies.len()), &used))
             .collect();
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
@@ -65,7 +71,7 @@ pub(crate) fn assign_policies(
             activation_bytes,
             critic_parameters: 0,
             critic: critic(config, name, group, problems),
-            reference: group_seats.iter().any(|seat| needs_reference(config, seat)),
+            reference: group_seats.iter().any(|seat| needs_reference(config, &used, seat)),
             adapter,
             optim,
         });
@@ -76,32 +82,38 @@ pub(crate) fn assign_policies(
     if algorithm.swap_every > 0 && policies.iter().any(|p| p.reference) {
         policies.iter_mut().filter(|p| p.trained).for_each(|p| p.reference = true);
     }
-    Some(Assignment { seats, policies, workers })
+    let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+    let teachers = used.plans(config, &names);
+    Some(Assignment { seats, policies, workers, teachers })
 }
 
-/// Returns true if the loss of a seat has a reference, or its reward has the KL to one.
-fn needs_reference(config: &Config, seat: &SeatPlan) -> bool {
+/// Returns true if the loss of a seat has a reference, its reward has the KL to one, or one teaches it.
+fn needs_reference(config: &Config, used: &UsedTeachers, seat: &SeatPlan) -> bool {
     let (preset, kl) = (config.algorithm.name, seat.loss.kl_coef > 0.0);
-    let free = config.algorithm.preference.reference_free == Some(true);
+    let pair = &config.algorithm.preference;
+    let free =
+        pair.reference_free == Some(true) || pair.loss.is_some_and(PairLoss::is_reference_free);
     let needed = match preset {
         Preset::Sft | Preset::Verifier => false,
         Preset::OnlineDpo => !free || (kl && seat.loss.kl_in == KlIn::Reward),
         _ if preset.compares_pairs() => !free,
         _ => kl,
     };
-    seat.trained && needed
+    let taught = seat.teachers.as_ref().is_some_and(|its| used.needs_reference(config, its));
+    seat.trained && (needed || taught)
 }
 
 /// Returns the plan of a seat. A declared surrogate holds for all seats.
 fn seat(
     (config, algorithm): (&Config, &AlgorithmPlan),
     member: &ConfiguredSeat,
-    group: &PolicySeats<'_>,
-    policy: usize,
+    (group, policy): (&PolicySeats<'_>, usize),
+    used: &UsedTeachers,
 ) -> SeatPlan {
     let sampling = member.config.sampling.clone().unwrap_or_default().over(&config.sampling);
     let loss = member.config.loss.clone().unwrap_or_default().over(&config.algorithm.loss);
     let loss = LossPlan::from(&loss);
+    let teachers = used.of_seat(member, loss.distill_coef, algorithm);
     let surrogate = match &algorithm.loss.surrogate {
         declared @ SurrogatePlan::Declared(_) => declared.clone(),
         _ => loss.surrogate,
@@ -112,6 +124,7 @@ fn seat(
         trained: member.is_trained(config, &group.model),
         sampling: Sampling::from(&sampling),
         loss: LossPlan { surrogate, ..loss },
+        teachers,
         options: member.options.clone(),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn check_prompts(
     tasks: &[Task],
     problems: &mut Problems<'_>,
 ) {
-    let Assignment { seats, policies, workers } = assigned;
+    let Assignment { seats, policies, workers, .. } = assigned;
     let mut refused = Vec::new();
     let mut fits = seats.is_empty();
     for seat in seats {

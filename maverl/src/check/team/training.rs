@@ -14,7 +14,10 @@ pub(crate) fn training_warnings(
     if config.steps == 0 {
         warnings.push("`steps` is 0: nothing is trained, the team is only evaluated".to_owned());
     }
-    let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group();
+    // Turns with a teacher and without advantages of rewards are compared with nothing.
+    let mut learners = seats.iter().filter(|seat| seat.trained);
+    let pure = algorithm.distill.task_coef == 0.0 && learners.all(|seat| seat.teachers.is_some());
+    let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group() && !pure;
     if !config.algorithm.name.is_supervised() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),

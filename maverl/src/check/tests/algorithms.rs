@@ -207,8 +207,8 @@ kl = "k4"
         r#"
   x `algorithm.name` is "reinforce"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
-  | "gspo_token", "gmpo", "vespo", "dppo", "dro", "maxrl", "gpg", "opo", "cory", "ppo", "ippo", "mappo",
-  | "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin", "online_dpo", "verifier"
+  | "gspo_token", "gmpo", "vespo", "dppo", "dro", "maxrl", "gpg", "opo", "otb", "cory", "ppo", "ippo",
+  | "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin", "online_dpo", "verifier"
    ,-[run.toml:2:8]
  2 | name = "reinforce"
    :        ^^^^^^^^^^^

@@ -88,8 +88,8 @@ name = "drmass"
   help: write `stop = [3]`
   x `algorithm.name` is "drmass"; expected one of "drmas", "grpo", "drgrpo", "dapo", "rloo", "gigpo",
   | "reinforce++", "reinforce++_baseline", "gspo", "cispo", "sapo", "cpgd", "passk", "remax", "luspo",
-  | "gspo_token", "gmpo", "vespo", "dppo", "dro", "maxrl", "gpg", "opo", "cory", "ppo", "ippo", "mappo",
-  | "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin", "online_dpo", "verifier"
+  | "gspo_token", "gmpo", "vespo", "dppo", "dro", "maxrl", "gpg", "opo", "otb", "cory", "ppo", "ippo",
+  | "mappo", "happo", "marft", "vdn", "qmix", "maporl", "sft", "dpo", "spin", "online_dpo", "verifier"
     ,-[run.toml:15:8]
  15 | name = "drmass"
     :        ^^^^^^^^

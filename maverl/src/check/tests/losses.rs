@@ -182,3 +182,27 @@ fn a_surrogate_that_averages_the_advantages_of_tokens_is_doubted() {
     assert!(doubts("loss.surrogate = \"vespo\""));
     assert!(!doubts("loss.surrogate = \"vespo\"\nadvantage.granularity = \"turn\""));
 }
+
+#[test]
+fn losses_of_pairs_without_a_reference_keep_none_and_refuse_one() {
+    let online = |loss: &str, more: &str| {
+        format!(
+            "[algorithm]\nname = \"online_dpo\"\n{more}\n[algorithm.preference]\nloss = {loss:?}"
+        )
+    };
+    for (loss, reference) in [("sigmoid", true), ("orpo", false), ("simpo", false)] {
+        assert_eq!(plan_of(&text(&online(loss, ""))).policies[0].reference, reference, "{loss}");
+    }
+    let message = "`algorithm.reference.every` is 5, and the loss \"simpo\" has no reference";
+    refused(&online("simpo", "reference = { every = 5 }"), message);
+}
+
+#[test]
+fn a_controller_of_the_entropy_has_one_coefficient_and_bounds_in_order() {
+    let table = "[algorithm.adaptive_entropy]\ntarget = 0.2\n";
+    let plan = plan_of(&text(&format!("{table}[algorithm.loss]\nentropy_coef = 0.01")));
+    assert_eq!(plan.algorithm.adaptive_entropy.change, 0.005);
+    refused(&format!("{table}low = 2.0"), "`algorithm.adaptive_entropy.low` is 2, and `high` is 1");
+    let own = "[agents.\"search/answerer\"]\nloss.entropy_coef = 0.1";
+    refused(&format!("{table}{own}"), "has one coefficient for a policy");
+}

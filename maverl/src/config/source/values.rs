@@ -22,6 +22,9 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
     for (name, config) in &config.rollout_servers {
         ranges(config, &path(["rollout_servers", name]), problems);
     }
+    for (name, config) in &config.teachers {
+        ranges(config, &path(["teachers", name]), problems);
+    }
     for (name, config) in &config.agents {
         agent(config, &path(["agents", name]), problems);
     }

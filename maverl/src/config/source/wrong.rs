@@ -317,9 +317,14 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
         return Some(format!("`[[{0}]]` makes a list: write `[{0}]`", key(path)));
     }
     let (last, value) = match (parts.as_slice(), found) {
-        ([table @ ("models" | "endpoints" | "agents" | "rewards" | "worker_groups"), field], _)
-            if is_key(table, field) =>
-        {
+        (
+            [
+                table @ ("models" | "endpoints" | "teachers" | "agents" | "rewards"
+                | "worker_groups"),
+                field,
+            ],
+            _,
+        ) if is_key(table, field) => {
             return Some(format!("its keys stand under a name: `[{table}.{}]`", example(table)));
         }
         (["algorithm" | "orchestra" | "environment"], Actual::Str(text)) => {
@@ -335,7 +340,7 @@ fn table(path: &[String], found: &Actual) -> Option<String> {
             return Some(format!("write `models.NAME.path = {text:?}`"));
         }
         (["models", _], Actual::Str(text)) => ("path", format!("{text:?}")),
-        (["agents", _], Actual::Str(text)) => ("model", format!("{text:?}")),
+        (["teachers" | "agents", _], Actual::Str(text)) => ("model", format!("{text:?}")),
         (["endpoints", _], Actual::Str(text)) => ("url", format!("{text:?}")),
         (["worker_groups", _], Actual::Str(text)) => ("device", format!("{text:?}")),
         (["rewards", _], found) => match found {

@@ -26,6 +26,7 @@ pub(super) fn episode(replies: &[&str], answer: Option<&str>) -> Episode {
         forked: false,
         masked: false,
         tokens: None,
+        teacher: None,
     };
     Episode {
         task: task("p"),

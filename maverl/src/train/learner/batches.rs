@@ -5,12 +5,13 @@ use std::borrow::Cow;
 
 use crate::algo::advantage::{
     ReplyPair, Valued, apply_future_rewards, is_whitened, limit_whitened, pairs_of_step,
-    rewarded_step, valued_advantages, whiten_tokens,
+    rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
     self, Sample, ValueTarget, baselines, declared_advantages, equal_rewards, flat_tasks,
     is_greedy, pair_batches, shaped_rewards, value_batches,
 };
+use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::Plan;
@@ -120,7 +121,13 @@ pub(crate) fn advantages(
     let algorithm = &plan.algorithm;
     let equal = equal_rewards(episodes, samples, algorithm);
     let mut among = algo::advantages(episodes, samples, algorithm, estimators);
-    let declared = declared_advantages(episodes, samples, &predicted.values, algorithm, estimators);
+    let declared = match &algorithm.advantage {
+        AdvantagePlan::TokenBaseline(baseline) => {
+            let norms = &predicted.norms;
+            Some(token_advantages(baseline, episodes, samples, norms, estimators))
+        }
+        _ => declared_advantages(episodes, samples, &predicted.values, algorithm, estimators),
+    };
     if let Some(declared) = &declared {
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
@@ -307,8 +314,8 @@ mod tests {
     use super::*;
     use crate::algo::testing::{assert_close, episode, plan, turn};
     use crate::config::{
-        AdvantagePlan, Bootstrap, CriticPlan, Granularity, GreedyPlan, GroupPlan, MixerNetwork,
-        MixerPlan, MovingAveragePlan, RewardPlan, Singleton,
+        Bootstrap, CriticPlan, Granularity, GreedyPlan, GroupPlan, MixerNetwork, MixerPlan,
+        MovingAveragePlan, RewardPlan, Singleton,
     };
     use crate::credit::{Advantage, CPU, Gdpo};
     use crate::plan::{Chosen, Instance};

@@ -19,6 +19,8 @@ pub(crate) struct ValuePredictions {
     pub(crate) texts: Vec<ValueText>,
     /// Predicted values. `[N][positions]`
     pub(crate) values: Vec<Vec<f64>>,
+    /// Squared norms of the gradients of tokens, for a token baseline. `[N][T]`
+    pub(crate) norms: Vec<Vec<f64>>,
 }
 
 impl ValuePredictions {
@@ -60,7 +62,7 @@ pub(crate) async fn predict(
     let texts = texts.map(|(sample, &host)| text(&policies[host], critic, episodes, sample));
     let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
     let values = predict_values(policies, &hosts, &texts).await?;
-    Ok(ValuePredictions { hosts, places, texts, values })
+    Ok(ValuePredictions { hosts, places, texts, values, norms: Vec::new() })
 }
 
 /// Predicts values of given texts with the current critics, `[N][positions]`.

@@ -18,7 +18,8 @@ use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{
-    EndpointUsage, EpisodeRequest, RequestTimes, Rollout, RolloutError, episode_seed,
+    EndpointTeachers, EndpointUsage, EpisodeRequest, RequestTimes, Rollout, RolloutError,
+    episode_seed,
 };
 use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
 use crate::runtime::Policy;
@@ -40,6 +41,8 @@ pub(crate) struct Players {
     rollout: Rollout,
     /// Times of the requests of training episodes.
     times: Arc<RequestTimes>,
+    /// Teachers behind endpoints, which score training episodes.
+    teachers: Option<Arc<EndpointTeachers>>,
     /// Samples of the worker groups during the last episodes.
     samples: Mutex<WorkerLoads>,
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
@@ -83,6 +86,7 @@ impl Players {
             return Err(RolloutError::Reward { name, problem });
         }
         Ok(Self {
+            teachers: None,
             rollout,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             samples: Mutex::new(WorkerLoads::begin(policies)),
@@ -96,9 +100,18 @@ impl Players {
         })
     }
 
-    /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed.
+    /// Connects the teachers of a plan that are behind endpoints.
+    pub(crate) fn with_teachers(mut self, plan: &Plan) -> Result<Self, RolloutError> {
+        if let Some(policy) = self.policies.first() {
+            self.teachers = EndpointTeachers::start(plan, policy.tokenizer())?.map(Arc::new);
+        }
+        Ok(self)
+    }
+
+    /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed, and teachers score its episodes.
     pub(crate) fn rollout(&self, plan: &Plan) -> Rollout {
-        self.rollout.with_plan(plan, &self.policies).with_times(&self.times)
+        let rollout = self.rollout.with_plan(plan, &self.policies).with_times(&self.times);
+        rollout.with_teachers(self.teachers.as_ref())
     }
 
     /// Returns the team of a plan at another temperature.

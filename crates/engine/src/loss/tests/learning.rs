@@ -1,7 +1,7 @@
 //! Corrections and surrogates of replies against recorded values, and their derivatives.
 
 use super::*;
-use crate::loss::testing::learning;
+use crate::loss::testing::{central, learning};
 
 fn f32s(row: &[f64]) -> Vec<f32> {
     row.iter().map(|&x| x as f32).collect()
@@ -244,5 +244,43 @@ fn a_certain_token_has_a_divergence() {
         let token = PolicyToken { logp, log_ratio, advantage: 1.0 };
         let found = dppo(&token, Divergence::Kl, [0.05, 0.05]);
         assert!(found.term.value.is_finite() && found.term.grad.is_finite(), "{token:?}");
+    }
+}
+
+#[test]
+fn losses_of_mean_log_probs_agree_with_recorded_values_and_their_differences() {
+    for (name, loss, beta, margin) in
+        [("orpo", PairLoss::Orpo, "coef", "none"), ("simpo", PairLoss::Simpo, "beta", "margin")]
+    {
+        let case = learning(&format!("preference/{name}"));
+        let number = |key: &str| case["params"][key].as_f64();
+        let options = PreferenceOptions {
+            loss,
+            beta: number(beta).unwrap(),
+            margin: number(margin).unwrap_or(0.0),
+            ..PreferenceOptions::default()
+        };
+        assert!(!options.needs_reference());
+        let [chosen, rejected] = ["chosen", "rejected"]
+            .map(|side| numbers(&case["inputs"][format!("mean_logp_{side}")]));
+        let pair = |chosen: f64, rejected: f64| {
+            preference(&options, &Pair { chosen: (3.0 * chosen, 3), rejected: (5.0 * rejected, 5) })
+        };
+        let losses: Vec<PreferenceLoss> =
+            chosen.iter().zip(&rejected).map(|(&a, &b)| pair(a, b)).collect();
+        let all = |of: fn(&PreferenceLoss) -> f64| losses.iter().map(of).collect::<Vec<_>>();
+        assert_close(name, &all(|loss| loss.value), &numbers(&case["outputs"]["loss"]), 1e-9);
+        // The slope of a token is that of the mean, divided by the number of tokens.
+        let slopes = [all(|loss| 3.0 * loss.chosen), all(|loss| 5.0 * loss.rejected)];
+        for (slopes, side) in slopes.iter().zip(["chosen", "rejected"]) {
+            let wanted = numbers(&case["outputs"][format!("grad_{side}")]);
+            assert_close(name, slopes, &wanted, 1e-9);
+        }
+        for ((&a, &b), loss) in chosen.iter().zip(&rejected).zip(&losses) {
+            let by_chosen = central(|x| pair(x, b).value, a);
+            let by_rejected = central(|x| pair(a, x).value, b);
+            let found = [3.0 * loss.chosen, 5.0 * loss.rejected];
+            assert_close(name, &found, &[by_chosen, by_rejected], 1e-5);
+        }
     }
 }

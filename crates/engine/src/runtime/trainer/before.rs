@@ -92,7 +92,7 @@ impl<O: Backend> Trainer<O> {
             self.decoder(model, packed, rows)
         })?;
         let mut ratios = sum_rows(&own);
-        if !options.reference_free {
+        if options.needs_reference() {
             let reference = sum_rows(&self.under_reference(rows, pool)?);
             ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
         }

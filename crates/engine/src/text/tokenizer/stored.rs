@@ -1,6 +1,6 @@
 //! A tokenizer without the other files of its model: the texts of ids where there are no weights.
 
-use serde_json::Map;
+use serde_json::{Map, Value, json};
 use tokenizers::DecoderWrapper;
 
 use super::settings::TokenizerSettings;
@@ -39,6 +39,29 @@ impl Tokenizer {
         let (tokenizer, specials) =
             catch_panic(|| parse(json, &TokenizerSettings::default())).and_then(|parsed| parsed)?;
         Ok(Self::without_template(tokenizer, specials, "tokenizer.json".to_owned()))
+    }
+
+    /// Returns the part in which the ids of texts differ from those of another tokenizer; `None` if both have the same ids for
+    /// the same tokens.
+    ///
+    /// # Errors
+    ///
+    /// If a tokenizer cannot be written.
+    #[doc(hidden)]
+    pub fn different_part(&self, other: &Self) -> Result<Option<&'static str>, TokenizerError> {
+        let [ours, theirs] = [self.stored_parts()?, other.stored_parts()?];
+        let mut parts = ["vocabulary", "merges", "added tokens"].into_iter().zip(ours).zip(theirs);
+        Ok(parts.find(|((_, ours), theirs)| ours != theirs).map(|((name, _), _)| name))
+    }
+
+    /// Returns the vocabulary, the merges, and the ids and texts of added tokens.
+    fn stored_parts(&self) -> Result<[Value; 3], TokenizerError> {
+        let all: Value =
+            serde_json::from_str(&self.to_json()?).map_err(TokenizerError::of_files)?;
+        let added = all["added_tokens"].as_array().into_iter().flatten();
+        let added = added.map(|token| json!([token["id"], token["content"]])).collect();
+        let [vocabulary, merges] = ["vocab", "merges"].map(|part| all["model"][part].clone());
+        Ok([vocabulary, merges, added])
     }
 
     /// Returns a tokenizer without a chat template and without ids that end a reply.

@@ -1,0 +1,159 @@
+//! Teachers: on-policy distillation as an advantage.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use maverl::run_dir::read_samples;
+use maverl_tests::lab::{Lab, Run};
+use serde_json::Value;
+
+use crate::algorithms::replays;
+use crate::lab;
+
+const SHORT: [&str; 2] = ["steps=3", "eval.before_and_after=false"];
+/// A model beside the policy's, which both agents name.
+const MODELS: [&str; 3] = [
+    "models.big.path=\"model\"",
+    "agents.\"duo/opener\".model=\"tiny\"",
+    "agents.\"duo/closer\".model=\"tiny\"",
+];
+
+/// Trains a model that differs from the one at the start, and names it as the model `big`.
+fn trained_model(lab: &Lab) -> String {
+    lab.train("earlier", &["steps=4", "eval.before_and_after=false"]);
+    "models.big.path=\"earlier/checkpoints/step-000004/policies/tiny\"".to_owned()
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or(f64::NAN)
+}
+
+#[test]
+fn a_teacher_equal_to_the_policy_changes_no_weight() {
+    let lab = lab();
+    let plain = lab.train("plain", &SHORT);
+    let me = ["teachers.me.policy=\"self\"", "agents.\"duo/opener\".teacher=\"me\""];
+    let itself = lab.train("itself", &[&SHORT[..], &me].concat());
+    for (step, row) in itself.steps().iter().enumerate() {
+        assert_eq!(row["distill/tiny/kl"], 0.0, "step {step}");
+        assert_eq!(row["distill/tiny/first_token"], 0.0, "step {step}");
+        let share = number(row, "distill/tiny/share");
+        assert!(share > 0.1 && share < 0.9, "one of two seats has a teacher: {share}");
+    }
+    assert!(plain.weights(2, "tiny") == itself.weights(2, "tiny"));
+    assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
+    let alone =
+        ["teachers.copy.model=\"big\"", "agents.\"duo/closer\".teacher=\"copy\"", "steps=1"];
+    let set = [&SHORT[..], &MODELS, &alone, &["algorithm.distill.task_coef=0.0"]].concat();
+    let copied = lab.train("copied", &set);
+    assert_eq!(copied.steps()[0]["distill/tiny/kl"], 0.0, "the model of the policy at the start");
+}
+
+#[test]
+fn two_seats_have_two_teachers_and_a_resumed_run_ends_equally() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let teachers = [
+        "algorithm.reference.every=2",
+        "algorithm.distill.horizon=\"reply\"",
+        "algorithm.distill.clip=2.0",
+        "teachers.earlier.model=\"big\"",
+        "teachers.me.policy=\"reference\"",
+        "teachers.me.hint=\"{% if reward < 1 %}{{question}} {{success}}{% endif %}\"",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher={ default = \"me\" }",
+        "agents.\"duo/closer\".loss.distill_coef=0.1",
+        "eval.before_and_after=false",
+    ];
+    let set = [&MODELS[..], &[&*big], &teachers].concat();
+    let whole = lab.train("whole", &[&set[..], &["steps=4"]].concat());
+    lab.train("parted", &[&set[..], &["steps=2"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "4"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    assert!(whole.weights(4, "tiny") == parted.weights(4, "tiny"));
+    let samples = read_samples(&whole.0.join("samples/step-000003.jsonl.zst")).unwrap();
+    let episodes = whole.episodes(3);
+    let terms = |agent: &str| -> Vec<Option<f64>> {
+        let its = samples
+            .samples
+            .iter()
+            .filter(|sample| episodes[sample.episode].turns[sample.turn].seat.agent == agent);
+        its.map(|sample| sample.teacher).collect()
+    };
+    let opener = terms("duo/opener");
+    assert!(!opener.is_empty() && opener.iter().all(|term| term.is_some_and(|term| term != 0.0)));
+    let closer = terms("duo/closer");
+    assert!(closer.iter().any(Option::is_some), "{closer:?}");
+    replays(&lab, "whole", 3);
+}
+
+#[test]
+fn a_teacher_alone_moves_the_policy_towards_it() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let set = [
+        "steps=12",
+        "eval.before_and_after=false",
+        "task.group_size=1",
+        "task.tasks_per_step=8",
+        "algorithm.distill.task_coef=0.0",
+        "algorithm.loss.invalid_reply_penalty=0.0",
+        "teachers.earlier.model=\"big\"",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher=\"earlier\"",
+    ];
+    let run = lab.train("run", &[&MODELS[..], &[&*big], &set].concat());
+    let steps = run.steps();
+    assert_eq!(number(&steps[0], "distill/tiny/share"), 1.0);
+    let mean = |rows: &[Value]| {
+        rows.iter().map(|row| number(row, "distill/tiny/kl")).sum::<f64>() / rows.len() as f64
+    };
+    let (first, last) = (mean(&steps[..3]), mean(&steps[9..]));
+    assert!(first > 0.0 && last < 0.8 * first, "KL to the teacher {first} then {last}");
+}
+
+/// A server of a run's policies, which ends with the test.
+struct PolicyServer(Child);
+
+impl Drop for PolicyServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server of the last policies of a run. Returns it and its address.
+fn serve_run(lab: &Lab, run: &str) -> (PolicyServer, String) {
+    let args = ["serve", "model", "--run", run, "--checkpoint", "last", "--address", "127.0.0.1:0"];
+    let mut child =
+        lab.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+    (PolicyServer(child), told["listening"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_teacher_on_a_server_scores_as_the_same_model_in_this_process() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let taught = ["agents.\"duo/opener\".teacher=\"far\"", "checkpoint.every=1"];
+    let set = [&SHORT[..], &MODELS, &[&*big], &taught].concat();
+    let here = lab.train("here", &[&set[..], &["teachers.far.model=\"big\""]].concat());
+    let (server, address) = serve_run(&lab, "earlier");
+    let url = format!("endpoints.served.url=\"{address}/v1\"");
+    let endpoint = [&*url, "endpoints.served.model=\"tiny\"", "teachers.far.endpoint=\"served\""];
+    let there = lab.train("there", &[&set[..], &endpoint].concat());
+    for (here, there) in here.steps().iter().zip(&there.steps()) {
+        for name in ["kl", "first_token", "share", "length"] {
+            let name = format!("distill/tiny/{name}");
+            assert_eq!(here[&name], there[&name], "{name}");
+        }
+    }
+    assert!(here.weights(3, "tiny") == there.weights(3, "tiny"));
+    drop(server);
+    replays(&lab, "there", 3);
+    let refused = lab.fails("refused", &[&set[..], &endpoint].concat());
+    refused.says(&["endpoint `served`"]);
+}
