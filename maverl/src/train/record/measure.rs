@@ -8,7 +8,9 @@ use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::EndpointUsage;
-use crate::runtime::{Batch, EngineStats, Policy, SharedTokens, UpdateStats, ValueStats};
+use crate::runtime::{
+    Batch, EngineStats, Policy, RouterStats, SharedTokens, UpdateStats, ValueStats,
+};
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
@@ -112,8 +114,26 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ],
         ));
     }
+    if let Some(routers) = &stats.routers {
+        metrics.extend(router_metrics(policy, routers));
+    }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// Returns the metrics of the loads of experts.
+fn router_metrics(policy: &str, routers: &RouterStats) -> Metrics {
+    let mut metrics =
+        metrics_below(&format!("moe/{policy}"), [("balance_loss", routers.balance_loss)]);
+    for load in &routers.layers {
+        let values = [
+            ("load_max", load.load_max),
+            ("router_entropy", load.router_entropy),
+            ("dead_experts", load.dead_experts as f64),
+        ];
+        metrics.extend(metrics_below(&format!("moe/{policy}/layer_{}", load.layer), values));
+    }
     metrics
 }
 

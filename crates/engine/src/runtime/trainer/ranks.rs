@@ -43,6 +43,7 @@ impl<O: Backend> Trainer<O> {
         let Before { policy, mismatch: (sum, max, tokens), value, computed } = before;
         self.peers.combine(model.decoder.ops(), gradients)?;
         totals.tokens.computed = computed + self.peers.count(totals.tokens.computed)?;
+        self.combine_loads(model, totals)?;
         let own = self.peers.policy_loss(totals.policy)?;
         totals.policy = policy;
         totals.policy += own;
