@@ -76,8 +76,8 @@ impl Router {
         weights
     }
 
-    /// Computes the gradient `[N, E]` of the scores from that of [`Router::weigh_experts`]'s weights, which is 0 for experts that are not
-    /// under the softmax. The choice has no gradient.
+    /// Computes the gradient `[N, E]` of the scores from that of [`Router::weigh_experts`]'s weights, which is 0 for experts
+    /// that are not under the softmax. The choice has no gradient.
     ///
     /// ```text
     /// All:     ds_j = p_j ([j chosen] dw_j − Σ_f p_f dw_f)

@@ -2,7 +2,8 @@
 //!
 //! The parts of the layers are all that differs between families. `families.rs` has a row for each family (`family.rs`),
 //! `layers.rs` makes layers of it. `read_rope.rs` reads rotary embeddings (`rope.rs`), `nested.rs` configurations with that of
-//! a decoder inside, `experts.rs` mixtures of experts. `foreign.rs` has the keys that a family does not read and that would change the numbers.
+//! a decoder inside, `experts.rs` mixtures of experts. `foreign.rs` has the keys that a family does not read and that would change
+//! the numbers.
 
 mod experts;
 mod families;
@@ -20,8 +21,7 @@ use std::sync::Arc;
 use maverl_kernels::attention::Heads;
 use serde_json::Value;
 
-use crate::files::parts::{Activation, LayerShape, LinearShape, NormShape};
-use crate::files::stored::ExpertLayout;
+use crate::files::parts::{Activation, ExpertLayout, LayerShape, LinearShape, NormShape};
 use family::{ExpertFamily, ModelFamily};
 use foreign::NeutralSizes;
 use layers::LayerSizes;

@@ -9,6 +9,7 @@ mod mlp;
 
 use maverl_kernels::attention::Heads;
 
+pub(crate) use mlp::ExpertLayout;
 pub use mlp::{Activation, Experts, GatedMlp, Mlp};
 
 /// Layer of a decoder. `x` is the residual stream; a norm that is missing changes nothing:

@@ -9,23 +9,11 @@
 //! | [`Blocks`](ExpertLayout::Blocks) | MXFP4 `[E, 2 F, D / 32, 16]`: gates and ups alternate; the biases above | `[E, D, F / 32, 16]` |
 
 use crate::files::HfConfig;
+use crate::files::parts::ExpertLayout;
 use crate::files::save::{HostTensor, SavedTensor};
 
 /// Numbers of a block of MXFP4.
 pub(crate) const BLOCK: usize = 32;
-
-/// Layout of the experts in files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExpertLayout {
-    /// A tensor for each map of each expert.
-    Each,
-    /// A tensor for gates and ups, and one for downs, as transformers 5 has them in memory.
-    Stacked,
-    /// The same by inputs: gpt-oss.
-    ByInputs,
-    /// The same by outputs in blocks of 4-bit numbers: gpt-oss.
-    Blocks,
-}
 
 /// Tensor of a checkpoint, of which a tensor of the model is a part.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -181,8 +181,8 @@ impl<O: Ops> Decoder<O> {
         self
     }
 
-    /// Iterates over the adapter slots of the linear maps that adapters correct, by the name of the module (`model.layers.0.self_attn.q_proj`), in
-    /// a fixed order.
+    /// Iterates over the adapter slots of the linear maps that adapters correct, by the name of the module
+    /// (`model.layers.0.self_attn.q_proj`), in a fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = RecordedPasses::default();
         let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
@@ -193,8 +193,8 @@ impl<O: Ops> Decoder<O> {
         self.layers.iter().flat_map(Layer::packed_linears).chain([&self.head.map])
     }
 
-    /// Packs the weight of every linear map but routers for products of few rows, until [`Decoder::unpack`]. Decoders over the same
-    /// base share the packed weights.
+    /// Packs the weight of every linear map but routers for products of few rows, until [`Decoder::unpack`]. Decoders over
+    /// the same base share the packed weights.
     pub fn pack(&self) {
         self.linears().for_each(|linear| linear.pack(|weight| self.ops.pack(weight)));
     }
@@ -309,8 +309,8 @@ impl<O: Ops> Decoder<O> {
         Ok((y, Saved { attention, mlp }))
     }
 
-    /// Adds the gradients of layer `index`, with a term that balances the load of its experts, if it has any. Returns the gradient
-    /// `[N, D]` of its input, from that of its output.
+    /// Adds the gradients of layer `index`, with a term that balances the load of its experts, if it has any. Returns the
+    /// gradient `[N, D]` of its input, from that of its output.
     pub(super) fn layer_backward(
         &self,
         index: usize,

@@ -5,6 +5,7 @@
 //! gradient by rounding alone. An update ends before its optimizer step if the loss or the gradient is not finite, or
 //! if a trained weight has no gradient (MO-1).
 
+mod balance;
 mod before;
 mod checkpoint;
 mod ranks;
@@ -29,6 +30,7 @@ use crate::runtime::packed::{PackedRows, PassText};
 use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
+use routers::token_counts;
 use totals::Totals;
 use weights::{token_share, token_weights};
 
@@ -210,7 +212,7 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(), ModelError> {
         let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
-        let counts = routers::token_counts(model, packed, &micro.rows);
+        let counts = token_counts(model, packed, &micro.rows);
         let tokens = counts.as_deref().map(|counts| RoutedTokens { counts, slopes: micro.slopes });
         let tape = Tape::record_routed(&decoder, packed.rows(), tokens, self.checkpointing, pool)?;
         totals.routers.step.add(tape.loads());

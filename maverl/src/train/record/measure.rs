@@ -287,6 +287,7 @@ fn engines(policies: &[Policy], before: &[EngineStats]) -> Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::LayerLoad;
 
     #[test]
     fn every_statistic_of_an_update_is_a_metric() {
@@ -300,5 +301,21 @@ mod tests {
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
         assert_eq!(metrics.iter().count(), 19);
+    }
+
+    #[test]
+    fn every_layer_with_experts_has_metrics_of_its_load() {
+        let load = LayerLoad { layer: 2, load_max: 1.5, router_entropy: 0.5, dead_experts: 3 };
+        let routers = Some(RouterStats { balance_loss: 2.5, layers: vec![load] });
+        let metrics = update("small", &UpdateStats { routers, ..UpdateStats::default() });
+        for (name, value) in [
+            ("balance_loss", 2.5),
+            ("layer_2/load_max", 1.5),
+            ("layer_2/router_entropy", 0.5),
+            ("layer_2/dead_experts", 3.0),
+        ] {
+            assert_eq!(metrics.get(&format!("moe/small/{name}")), Some(value));
+        }
+        assert_eq!(metrics.iter().count(), 23);
     }
 }

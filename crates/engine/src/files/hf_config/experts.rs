@@ -4,14 +4,14 @@ use maverl_kernels::experts::{Router, RouterSoftmax};
 use maverl_kernels::mlp::ClampedGate;
 use serde_json::Value;
 
-use super::WIDEST;
 use super::family::{ExpertFamily, ModelFamily};
-use super::layers::LayerSizes;
 use super::reader::{ConfigReader, show_value};
 use crate::files::parts::{Activation, Experts, GatedMlp, LinearShape, Maps};
 
 /// Most experts of a layer, so that the number of one is a byte.
 const MOST_EXPERTS: usize = 256;
+/// Largest width of an expert, and of the distance of layers with experts.
+const WIDEST: usize = 1 << 20;
 /// Keys of the number of experts.
 pub(super) const COUNTS: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
 
@@ -28,17 +28,17 @@ pub(super) struct ExpertSizes {
     bias: bool,
 }
 
-/// Reads the experts of a family that has them, and which layers have experts.
+/// Reads the experts of a family that has them, and which layers have experts, of so many layers and the width of an MLP.
 pub(super) fn read_experts(
     keys: &mut ConfigReader<'_>,
     family: &ModelFamily,
-    sizes: LayerSizes,
+    [layers, intermediate]: [usize; 2],
 ) -> Option<(ExpertSizes, Vec<bool>)> {
     note_router_logits(keys, family);
     match family.experts {
         ExpertFamily::None => None,
-        ExpertFamily::Qwen => Some((qwen_experts(keys), sparse_layers(keys, sizes.layers))),
-        ExpertFamily::GptOss => Some((gpt_oss_experts(keys, sizes), vec![true; sizes.layers])),
+        ExpertFamily::Qwen => Some((qwen_experts(keys), sparse_layers(keys, layers))),
+        ExpertFamily::GptOss => Some((gpt_oss_experts(keys, intermediate), vec![true; layers])),
     }
 }
 
@@ -54,12 +54,12 @@ fn qwen_experts(keys: &mut ConfigReader<'_>) -> ExpertSizes {
     }
 }
 
-fn gpt_oss_experts(keys: &mut ConfigReader<'_>, sizes: LayerSizes) -> ExpertSizes {
+fn gpt_oss_experts(keys: &mut ConfigReader<'_>, width: usize) -> ExpertSizes {
     let alpha = keys.number("swiglu_alpha").unwrap_or(1.702) as f32;
     let limit = keys.number("swiglu_limit").unwrap_or(7.0) as f32;
     ExpertSizes {
         router: read_router(keys, [128, 4], RouterSoftmax::Chosen),
-        width: sizes.intermediate,
+        width,
         activation: Activation::Clamped(ClampedGate { alpha, limit }),
         scores: "mlp.router",
         bias: true,

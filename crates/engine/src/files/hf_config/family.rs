@@ -1,7 +1,6 @@
 //! Decoder of a family of models, as its row describes it.
 
-use crate::files::parts::{Activation, Gain};
-use crate::files::stored::ExpertLayout;
+use crate::files::parts::{Activation, ExpertLayout, Gain};
 
 /// Decoder of a family, beside the sizes that `config.json` gives.
 pub(super) struct ModelFamily {

@@ -69,7 +69,7 @@ pub(super) fn read_layers(
         softcap: family.softcaps.scores.and_then(|(key, default)| softcap(keys, key, default)),
         window: None,
     };
-    let experts = read_experts(keys, family, sizes);
+    let experts = read_experts(keys, family, [sizes.layers, sizes.intermediate]);
     let (experts, sparse) = experts.unzip();
     let mut kinds = layer_kinds(keys, family, sizes.layers);
     let sparse = sparse.unwrap_or_default();

@@ -59,6 +59,19 @@ pub struct Experts<L> {
     pub experts: Vec<GatedMlp<L>>,
 }
 
+/// Layout of the experts in files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpertLayout {
+    /// A tensor for each map of each expert.
+    Each,
+    /// A tensor for gates and ups, and one for downs, as transformers 5 has them in memory.
+    Stacked,
+    /// The same by inputs: gpt-oss.
+    ByInputs,
+    /// The same by outputs in blocks of 4-bit numbers: gpt-oss.
+    Blocks,
+}
+
 impl<L> Mlp<L> {
     /// Returns the MLP of all tokens, if there are no experts.
     pub fn gated(&self) -> Option<&GatedMlp<L>> {

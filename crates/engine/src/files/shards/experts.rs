@@ -7,7 +7,8 @@ use safetensors::Dtype;
 
 use super::index::Stored;
 use super::{Shards, fits};
-use crate::files::stored::{BLOCK, ExpertLayout, StoredPart};
+use crate::files::parts::ExpertLayout;
+use crate::files::stored::{BLOCK, StoredPart};
 use crate::files::{HfConfig, ModelError};
 
 /// Ends of the names of blocks, and of their scales.

@@ -2,6 +2,8 @@
 
 use super::reference::{apart, scalar, stripped};
 use super::*;
+use crate::files::parts::ExpertLayout;
+use crate::files::save::{self, SavedTensor};
 use crate::net::experts::{RouterLoad, SavedExperts};
 use crate::net::ops::Ops;
 use crate::net::tape::RoutedTokens;
@@ -260,6 +262,48 @@ fn experts_of_mxfp4_equal_those_that_were_dequantized_and_are_saved_as_numbers()
     let config = std::fs::read_to_string(saved.path().join("config.json")).unwrap();
     assert!(!config.contains("quantization_config"), "{config}");
     assert_eq!(load(saved.path()).fingerprint(), plain.fingerprint());
+}
+
+/// Writes a directory of the model's files with other tensors.
+fn with_tensors(name: &str, entries: &[SavedTensor<'_>]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(directory(name).join(file), dir.path().join(file)).unwrap();
+    }
+    save::one_file(&dir.path().join("model.safetensors"), entries).unwrap();
+    dir
+}
+
+#[test]
+fn experts_of_a_layer_in_one_tensor_are_read_as_those_with_tensors_of_their_own() {
+    let model = load(&directory("qwen3_moe"));
+    let mut stored: Vec<(String, Vec<usize>, Vec<f32>)> = Vec::new();
+    for (name, var) in model.weights.vars() {
+        let part = model.config.stored_part(ExpertLayout::Stacked, name, var.dims());
+        if !stored.iter().any(|(found, ..)| *found == part.name) {
+            let zeros = vec![0.0; part.shape.iter().product()];
+            stored.push((part.name.clone(), part.shape.clone(), zeros));
+        }
+        let (_, _, to) = stored.iter_mut().find(|(found, ..)| *found == part.name).unwrap();
+        let values = var.to_vec();
+        part.each_number(var.dims(), |own, at| to[at] = values[own]);
+    }
+    let entries =
+        stored.iter().map(|(name, shape, values)| SavedTensor::slice(name.as_str(), shape, values));
+    let mut entries: Vec<SavedTensor<'_>> = entries.collect();
+    let fused = with_tensors("qwen3_moe", &entries);
+    let read = load(fused.path());
+    assert_eq!(read.fingerprint(), model.fingerprint());
+    let saved = tempfile::tempdir().unwrap();
+    read.save(saved.path()).unwrap();
+    assert_eq!(load(saved.path()).fingerprint(), model.fingerprint());
+    let down = stored.iter().position(|(name, ..)| name.ends_with("experts.down_proj")).unwrap();
+    entries.remove(down);
+    let less = with_tensors("qwen3_moe", &entries);
+    let files = ModelFiles::new(&ModelSource::Directory(less.path().to_owned()));
+    let error = Model::load(&files).err().unwrap().to_string();
+    let missing = "`model.layers.0.mlp.experts.down_proj` [6, 32, 12] is missing";
+    assert!(error.contains(missing), "{error}");
 }
 
 #[test]

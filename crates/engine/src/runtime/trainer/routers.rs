@@ -1,18 +1,10 @@
-//! Loads of experts in an update, and the loss that balances them (reference: transformers `load_balancing_loss_func`).
-//!
-//! The loss of an optimizer step is that of all its tokens, so its derivative depends on the load of all micro-batches and ranks.
-//! A forward pass counts it before the gradient. Counts are whole numbers, so the derivative does not depend on how the rows are
-//! divided.
+//! Loads of experts in an update.
 
-use std::ops::Range;
-
-use super::{Totals, Trainer};
 use crate::files::{HfConfig, ModelError};
+use crate::net::Model;
 use crate::net::experts::RouterLoad;
 use crate::net::ops::Backend;
-use crate::net::{Model, Pool, RoutedTokens, Tape};
 use crate::runtime::packed::PackedRows;
-use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::{LayerLoad, RouterStats, Row};
 
@@ -22,7 +14,7 @@ pub(super) struct LayerLoads(Vec<(usize, RouterLoad)>);
 
 impl LayerLoads {
     /// Returns loads of zero.
-    fn of_model(config: &HfConfig) -> Self {
+    pub(super) fn of_model(config: &HfConfig) -> Self {
         let layers = config.layers.iter().enumerate();
         let experts = layers.filter_map(|(index, layer)| {
             Some((index, RouterLoad::zero(layer.mlp.experts()?.router.experts)))
@@ -41,7 +33,7 @@ impl LayerLoads {
     }
 
     /// Adds the loads of the other ranks to those of a model.
-    fn add_ranks(self, config: &HfConfig, peers: &Peers) -> Result<Self, ModelError> {
+    pub(super) fn add_ranks(self, config: &HfConfig, peers: &Peers) -> Result<Self, ModelError> {
         let mut own = Self::of_model(config);
         own.add(&self.0);
         let numbers: Vec<f64> = own.0.iter().flat_map(|(_, load)| load.numbers()).collect();
@@ -57,8 +49,13 @@ impl LayerLoads {
         Ok(all)
     }
 
+    /// Returns true if no layer has experts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the load of all layers together.
-    fn sum(&self) -> RouterLoad {
+    pub(super) fn sum(&self) -> RouterLoad {
         RouterLoad::sum(self.0.iter().map(|(_, load)| load))
     }
 }
@@ -111,46 +108,6 @@ pub(super) fn token_counts<O: Backend>(
     let experts = model.config.layers.iter().any(|layer| layer.mlp.experts().is_some());
     let weights = rows.iter().map(|row| if row.skipped { 0.0 } else { 1.0 });
     experts.then(|| packed.count_texts(weights))
-}
-
-impl<O: Backend> Trainer<O> {
-    /// Computes the derivative of the loss that balances the load of experts in an optimizer step, by the probability of each
-    /// expert at a token; `None` without such a loss. `own` are the units of this rank.
-    pub(super) fn balance_slopes(
-        &self,
-        model: &Model<O>,
-        coefficient: f64,
-        rows: &[&Row],
-        (pass, own): (&PassTexts<'_>, Range<usize>),
-        pool: &mut Pool<O>,
-    ) -> Result<Option<Vec<f32>>, ModelError> {
-        let mut loads = LayerLoads::of_model(&model.config);
-        if coefficient == 0.0 || loads.0.is_empty() {
-            return Ok(None);
-        }
-        for indices in pass.micro_batches(own, self.micro_batch_tokens) {
-            let packed = pass.pack(indices);
-            let its: Vec<&Row> = indices.iter().map(|&row| rows[row]).collect();
-            let Some(counts) = token_counts(model, &packed, &its) else { continue };
-            let tokens = Some(RoutedTokens { counts: &counts, slopes: None });
-            let decoder = self.decoder(model, &packed, indices);
-            let tape = Tape::record_routed(&decoder, packed.rows(), tokens, true, pool)?;
-            loads.add(tape.loads());
-        }
-        let load = loads.add_ranks(&model.config, &self.peers)?.sum();
-        Ok(Some(load.balance_slopes(coefficient)))
-    }
-
-    /// Adds the loads of the other ranks to those of a step.
-    pub(super) fn combine_loads(
-        &self,
-        model: &Model<O>,
-        totals: &mut Totals,
-    ) -> Result<(), ModelError> {
-        let own = std::mem::take(&mut totals.routers.step);
-        totals.routers.step = own.add_ranks(&model.config, &self.peers)?;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
