@@ -7,6 +7,8 @@
 //! [`Scores`] may have another scale, a bound, and a window. Keys before a window have weights of exactly zero, and sums
 //! begin at the group of sixteen keys with the first key of the window, so a window as long as the row changes no bit.
 //!
+//! A head may have a sink (Xiao et al., 2023, arXiv:2309.17453; gpt-oss): a score under the softmax without a key or a value.
+//!
 //! Scores are held for a few queries at a time; no `[T, T]` matrix exists. The order of every sum depends only on the
 //! absolute index of a key in its row: products over `dim` and the softmax sum use sixteen lanes, the weighted sum of
 //! values uses four. All entry points therefore give a query the same bits (K-1). Keys are read sixteen at a time, one
@@ -54,7 +56,23 @@ pub fn attention(
     heads: Heads,
     out: &mut [f32],
 ) {
+    attention_sinks([q, k, v], &[], packing, heads, out);
+}
+
+/// Computes [`attention`] with the scores of sinks, `[heads.q]`; none if there are none.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or `packing` does not fit them.
+pub fn attention_sinks(
+    [q, k, v]: [&[f32]; 3],
+    sinks: &[f32],
+    packing: Packing<'_>,
+    heads: Heads,
+    out: &mut [f32],
+) {
     heads.assert_valid("attention");
+    check_sinks("attention", heads, sinks);
     let n = packing.assert_valid("attention");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     check_rows("attention", n, qw, [("q", q.len())]);
@@ -69,7 +87,8 @@ pub fn attention(
             _ => (k, v, node.path.as_slice()),
         };
         let rows = (SequenceKeys::Rows(keys), SequenceValues::Whole(values), path);
-        push_tasks(&mut tasks, token_rows(q, &node.own, qw), node.past, rows, heads, &mut out);
+        let queries = token_rows(q, &node.own, qw);
+        push_tasks(&mut tasks, queries, node.past, rows, (heads, sinks), &mut out);
     }
     run_tasks(tasks, heads);
 }
@@ -89,7 +108,24 @@ pub fn attention_cached(
     heads: Heads,
     out: &mut [f32],
 ) {
+    attention_cached_sinks(q, blocks, segments, heads, &[], out);
+}
+
+/// Computes [`attention_cached`] with the scores of sinks, `[heads.q]`; none if there are none.
+///
+/// # Panics
+///
+/// If the lengths differ from the shapes, or a block does not exist.
+pub fn attention_cached_sinks(
+    q: &[f32],
+    blocks: CacheBlocks<'_>,
+    segments: &[Segment<'_>],
+    heads: Heads,
+    sinks: &[f32],
+    out: &mut [f32],
+) {
     heads.assert_valid("attention_cached");
+    check_sinks("attention_cached", heads, sinks);
     let qw = heads.q_width();
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
     check_rows("attention_cached", n, qw, [("q", q.len()), ("out", out.len())]);
@@ -106,10 +142,14 @@ pub fn attention_cached(
         if par::worth_it(work / PER_ELEMENT) {
             let tasks = segments.par_iter().zip(q.par_chunks_exact(qw));
             let tasks = tasks.zip(out.par_chunks_exact_mut(qw));
-            tasks.for_each(|((segment, q), out)| decode_token(q, &blocks, segment, heads, out));
+            tasks.for_each(|((segment, q), out)| {
+                decode_token(q, &blocks, segment, (heads, sinks), out)
+            });
         } else {
             let tasks = segments.iter().zip(q.chunks_exact(qw)).zip(out.chunks_exact_mut(qw));
-            tasks.for_each(|((segment, q), out)| decode_token(q, &blocks, segment, heads, out));
+            tasks.for_each(|((segment, q), out)| {
+                decode_token(q, &blocks, segment, (heads, sinks), out)
+            });
         }
         return;
     }
@@ -123,7 +163,7 @@ pub fn attention_cached(
             SequenceValues::from_blocks(&blocks, ids),
             &[][..],
         );
-        push_tasks(&mut tasks, queries, len - new_tokens, rows, heads, &mut out);
+        push_tasks(&mut tasks, queries, len - new_tokens, rows, (heads, sinks), &mut out);
     }
     run_tasks(tasks, heads);
 }
@@ -153,16 +193,39 @@ pub fn attention_bwd(
     dk: &mut [f32],
     dv: &mut [f32],
 ) {
+    attention_sinks_bwd([q, k, v], [out, dout], &[], packing, heads, [dq, dk, dv, &mut []]);
+}
+
+/// Computes the gradients of [`attention_sinks`] as [`attention_bwd`] does, and those of the sinks by each query,
+/// `[n, heads.q]`, empty without sinks: `D` is the sum of the products of a query's `out` and `dout`.
+///
+/// ```text
+/// dsink = −p_sink D
+/// ```
+///
+/// # Panics
+///
+/// Under the same conditions as [`attention`].
+pub fn attention_sinks_bwd(
+    [q, k, v]: [&[f32]; 3],
+    [out, dout]: [&[f32]; 2],
+    sinks: &[f32],
+    packing: Packing<'_>,
+    heads: Heads,
+    [dq, dk, dv, dsinks]: [&mut [f32]; 4],
+) {
     heads.assert_valid("attention_bwd");
+    check_sinks("attention_bwd", heads, sinks);
     let n = packing.assert_valid("attention_bwd");
     let (qw, kvw) = (heads.q_width(), heads.kv_width());
     let wide = [("q", q.len()), ("out", out.len()), ("dout", dout.len()), ("dq", dq.len())];
     check_rows("attention_bwd", n, qw, wide);
     let narrow = [("k", k.len()), ("v", v.len()), ("dk", dk.len()), ("dv", dv.len())];
     check_rows("attention_bwd", n, kvw, narrow);
-    let inputs = backward::BackwardInputs { q, k, v, out, dout, heads };
+    check_rows("attention_bwd", n, sinks.len(), [("dsinks", dsinks.len())]);
+    let inputs = backward::BackwardInputs { q, k, v, out, dout, sinks, heads };
     let nodes = packing.path_nodes();
-    let (mut dq, mut dk, mut dv) = (dq, dk, dv);
+    let (mut dq, mut dk, mut dv, mut dsinks) = (dq, dk, dv, dsinks);
     let trees: Vec<_> = packing
         .trees()
         .map(|tree| {
@@ -172,6 +235,7 @@ pub fn attention_bwd(
                 split_front(&mut dq, tokens * qw),
                 split_front(&mut dk, tokens * kvw),
                 split_front(&mut dv, tokens * kvw),
+                split_front(&mut dsinks, tokens * sinks.len()),
             ];
             backward::BackwardTree { nodes, grads }
         })
@@ -185,6 +249,13 @@ pub fn attention_bwd(
     } else {
         trees.into_par_iter().for_each(|tree| tree.run_tree(inputs, 1));
     }
+}
+
+/// Asserts that there is a sink for each query head, or none.
+#[track_caller]
+fn check_sinks(kernel: &str, heads: Heads, sinks: &[f32]) {
+    let count = sinks.len();
+    assert!(count == 0 || count == heads.q, "{kernel}: {count} sinks of {} heads", heads.q);
 }
 
 /// Asserts that arrays are `[n, width]`.
@@ -204,12 +275,12 @@ fn decode_token(
     q: &[f32],
     blocks: &CacheBlocks<'_>,
     segment: &Segment<'_>,
-    heads: Heads,
+    (heads, sinks): (Heads, &[f32]),
     out: &mut [f32],
 ) {
     let k = SequenceKeys::from_blocks(blocks, segment.blocks);
     let v = SequenceValues::from_blocks(blocks, segment.blocks);
-    ForwardTask { q, k, v, path: &[], first: segment.len - 1, out }.run_task(heads);
+    ForwardTask { q, k, v, path: &[], first: segment.len - 1, sinks, out }.run_task(heads);
 }
 
 /// Splits the first `len` elements off a slice.
@@ -225,12 +296,12 @@ fn push_tasks<'a>(
     q: &'a [f32],
     past: usize,
     (k, v, path): (SequenceKeys<'a>, SequenceValues<'a>, &'a [Range<usize>]),
-    heads: Heads,
+    (heads, sinks): (Heads, &'a [f32]),
     out: &mut &'a mut [f32],
 ) {
     for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
         let (first, out) = (past + i * QUERIES, split_front(out, q.len()));
-        tasks.push(ForwardTask { q, k, v, path, first, out });
+        tasks.push(ForwardTask { q, k, v, path, first, sinks, out });
     }
 }
 

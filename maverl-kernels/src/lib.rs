@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `matmul` | products: `matmul/engine` divides a product among threads and caches, `matmul/kernel` is the inner loop of all paths, `matmul/layout` packs matrices, `matmul/{x86,neon,amx}` have what single paths add |
 //! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
-//! | `norm`, `rope`, `mlp`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
+//! | `norm`, `rope`, `mlp`, `experts`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
 //! | `sample`, `adamw` | a sampled token and its log-prob; a step of the optimizer |
 //! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
 //! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
@@ -47,6 +47,7 @@ pub mod cuda;
 pub mod elementwise;
 pub mod embedding;
 pub mod emulate;
+pub mod experts;
 pub mod logprob;
 pub mod matmul;
 pub mod mlp;

@@ -6,12 +6,14 @@ use maverl_kernels::{
     adamw::{AdamW, adamw_step, sum_of_squares},
     attention::{
         BLOCK_TOKENS, CacheBlock, CacheBlocks, Heads, Packing, Scores, Segment, attention,
-        attention_bwd, attention_cached,
+        attention_bwd, attention_cached, attention_sinks, attention_sinks_bwd,
     },
     embedding,
+    experts::{ExpertRows, Router, RouterSoftmax},
     logprob::{LmHead, logprobs},
     matmul::Precision,
-    mlp, norm,
+    mlp::{self, ClampedGate},
+    norm,
     rope::{RopeTable, apply_rope, rope_bwd},
     sample::{SamplingFilter, sample_fresh, sample_token, uniform_number},
     simd,
@@ -86,12 +88,17 @@ proptest! {
             let [mut geglu, mut dgate_of, mut dup_of] = [(); 3].map(|()| vec![0.0; n]);
             mlp::geglu(&a, &b, &mut geglu);
             mlp::geglu_bwd(&a, &b, &c, &mut dgate_of, &mut dup_of);
+            let [mut clamped, mut dgate_in, mut dup_in] = [(); 3].map(|()| vec![0.0; n]);
+            let bounds = ClampedGate { alpha: 1.702, limit: 7.0 };
+            bounds.forward(&a, &b, &mut clamped);
+            bounds.backward(&a, &b, &c, [&mut dgate_in, &mut dup_in]);
             let (mut p, mut m, mut v) = (a.clone(), vec![0.0; n], vec![0.0; n]);
             adamw_step(&cfg, 1, 0.5, &mut p, &b, &mut m, &mut v);
             adamw_step(&cfg, 2, 0.5, &mut p, &c, &mut m, &mut v);
             let squares = sum_of_squares(&b);
             let squares = [squares.to_bits() >> 32, squares.to_bits()].map(|x| f32::from_bits(x as u32));
-            vec![out, dgate, dup, geglu, dgate_of, dup_of, p, m, v, squares.to_vec()]
+            let gates = [out, dgate, dup, geglu, dgate_of, dup_of, clamped, dgate_in, dup_in];
+            gates.into_iter().chain([p, m, v, squares.to_vec()]).collect()
         });
     }
 
@@ -142,7 +149,29 @@ proptest! {
             let [mut dk, mut dv] = [(); 2].map(|()| vec![0.0; kvw]);
             attention(&q, &k, &v, packing, heads, &mut out);
             attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv);
-            vec![out, dq, dk, dv]
+            let sinks = random(seed + 4, heads.q);
+            let [mut sunk, mut dq_of, mut dsinks] = [qw, qw, n * heads.q].map(|n| vec![0.0; n]);
+            let [mut dk_of, mut dv_of] = [(); 2].map(|()| vec![0.0; kvw]);
+            attention_sinks([&q, &k, &v], &sinks, packing, heads, &mut sunk);
+            let grads = [&mut dq_of[..], &mut dk_of, &mut dv_of, &mut dsinks];
+            attention_sinks_bwd([&q, &k, &v], [&sunk, &dout], &sinks, packing, heads, grads);
+            vec![out, dq, dk, dv, sunk, dq_of, dk_of, dv_of, dsinks]
+        });
+    }
+
+    #[test]
+    fn experts_have_the_same_bits_on_every_path(n in 1_usize..80, d in 1_usize..100, seed in 0_u64..99) {
+        let router = Router { experts: 7, chosen: 3, softmax: RouterSoftmax::All };
+        let (scores, x) = (random(seed, 7 * n), random(seed + 1, n * d));
+        same_bits(|| {
+            let chosen = router.choose_experts(&scores);
+            let weights = router.weigh_experts(&scores, &chosen);
+            let rows = ExpertRows::sort_choices(&chosen, router);
+            let (mut out, mut y) = (vec![0.0; rows.count() * d], vec![0.0; n * d]);
+            rows.gather_tokens(&x, Some(&weights), d, &mut out);
+            rows.sum_choices(&out, Some(&weights), d, &mut y);
+            let products = rows.multiply_choices(&x, &out, d);
+            vec![weights, out, y, products]
         });
     }
 

@@ -25,13 +25,15 @@ pub(super) struct BackwardInputs<'a> {
     pub(super) v: &'a [f32],
     pub(super) out: &'a [f32],
     pub(super) dout: &'a [f32],
+    /// Scores of sinks, `[heads.q]`; empty without sinks.
+    pub(super) sinks: &'a [f32],
     pub(super) heads: Heads,
 }
 
-/// A tree of nodes, and the slices of its gradients, by queries, keys and values.
+/// A tree of nodes, and the slices of its gradients, by queries, keys, values and sinks.
 pub(super) struct BackwardTree<'a> {
     pub(super) nodes: &'a [PathNode],
-    pub(super) grads: [&'a mut [f32]; 3],
+    pub(super) grads: [&'a mut [f32]; 4],
 }
 
 impl BackwardTree<'_> {
@@ -67,7 +69,12 @@ impl BackwardTree<'_> {
         let rows = |width: usize, tokens: &Range<usize>| {
             (tokens.start - start) * width..(tokens.end - start) * width
         };
-        let [dq, dk, dv] = &mut self.grads;
+        let [dq, dk, dv, dsinks] = &mut self.grads;
+        if !dsinks.is_empty() {
+            let (group, to) = (heads.group_size(), &mut dsinks[rows(heads.q, &node.own)]);
+            let columns = head * group..(head + 1) * group;
+            copy_columns(&found.dsinks, group, to, heads.q, columns, <[f32]>::copy_from_slice);
+        }
         let columns = head * members..(head + 1) * members;
         let to = &mut dq[rows(qw, &node.own)];
         copy_columns(&found.dq, members, to, qw, columns, <[f32]>::copy_from_slice);
@@ -94,6 +101,8 @@ struct Grads {
     dk: Vec<f32>,
     /// Gradients of values, `[tokens, padded dim]`.
     dv: Vec<f32>,
+    /// Gradients of sinks by each query, `[queries, group]`; empty without sinks.
+    dsinks: Vec<f32>,
 }
 
 /// Copies the first elements of rows of `pitch` to columns of the rows of `to`.
@@ -174,7 +183,7 @@ impl Kernel for HeadView<'_> {
 
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
-        let BackwardInputs { k, v, heads, .. } = self.inputs;
+        let BackwardInputs { k, v, heads, sinks, .. } = self.inputs;
         let (dim, first, queries) = (heads.dim, self.node.past, self.node.own.len());
         let tokens = first + queries;
         let wide = vector::padded_dim(dim);
@@ -192,6 +201,7 @@ impl Kernel for HeadView<'_> {
             dq: vec![0.0; queries * heads.group_size() * dim],
             dk: vec![0.0; tokens * wide],
             dv: vec![0.0; tokens * wide],
+            dsinks: vec![0.0; if sinks.is_empty() { 0 } else { queries * heads.group_size() }],
         };
         for start in (first..tokens).step_by(QUERIES) {
             for member in 0..heads.group_size() {
@@ -247,7 +257,8 @@ impl QueryBlock<'_> {
         for (from, keys, to) in [(q, self.keys, &mut *p), (dout, self.values, &mut *ds)] {
             self.multiply_rows(lanes, from, keys, to, pitch);
         }
-        self.score_gradients(lanes, dout, [&mut *p, &mut *ds, slopes], pitch);
+        let dsinks = &mut grads.dsinks;
+        self.score_gradients(lanes, dout, [&mut *p, &mut *ds, slopes, dsinks], pitch);
         self.query_gradients(lanes, ds, pitch, grads);
         for (weights, x, acc) in [(&*ds, q, &mut grads.dk), (&*p, dout, &mut grads.dv)] {
             let acc = &mut acc[self.from * wide..self.end * wide];
@@ -299,16 +310,19 @@ impl QueryBlock<'_> {
     }
 
     /// Replaces scores `p` by probabilities, and products `ds` with output gradients by gradients of the scores. `slopes`
-    /// are those of a bound.
+    /// are those of a bound. Writes the gradients of sinks: that of a query is minus its probability times the sum of the
+    /// products of `out` and its gradient, as a sink has no value.
     #[inline(always)]
     fn score_gradients<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         dout: &[f32],
-        [p, ds, slopes]: [&mut [f32]; 3],
+        [p, ds, slopes, dsinks]: [&mut [f32]; 4],
         pitch: usize,
     ) {
-        let BackwardInputs { out: all_out, heads, .. } = self.view.inputs;
+        let BackwardInputs { out: all_out, heads, sinks, .. } = self.view.inputs;
+        let (group, past) = (heads.group_size(), self.view.node.past);
+        let sink = sinks.get(self.view.head * group + self.member).copied();
         let rows = p.chunks_exact_mut(pitch).zip(ds.chunks_exact_mut(pitch));
         let douts = dout.chunks_exact(vector::padded_dim(heads.dim));
         for (i, ((p, ds), dout)) in (self.start..self.end).zip(rows.zip(douts)) {
@@ -319,10 +333,14 @@ impl QueryBlock<'_> {
                 lanes.call_part(vector::SoftCap { scores: &mut p[..seen], cap, slopes });
             }
             p[..heads.first_key(i).saturating_sub(self.from)].fill(f32::NEG_INFINITY);
-            let softmax = vector::Softmax { scores: &mut p[..seen], keys };
-            let inverse = lanes.splat(lanes.call_part(softmax));
+            let softmax = vector::Softmax { scores: &mut p[..seen], keys, sink };
+            let [inverse, of_sink] = lanes.call_part(softmax);
             let out = &all_out[self.query_index(i)..][..heads.dim];
-            let pull = lanes.splat(lanes.dot(&dout[..heads.dim], out));
+            let pull = lanes.dot(&dout[..heads.dim], out);
+            if sink.is_some() {
+                dsinks[(i - past) * group + self.member] = -of_sink * pull;
+            }
+            let (inverse, pull) = (lanes.splat(inverse), lanes.splat(pull));
             lanes.map_lanes(
                 [],
                 [&mut p[..seen], &mut ds[..seen]],

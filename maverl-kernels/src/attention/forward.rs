@@ -28,6 +28,8 @@ pub(super) struct ForwardTask<'a> {
     pub(super) path: &'a [Range<usize>],
     /// Index of the first query in the row.
     pub(super) first: usize,
+    /// Scores of sinks, `[heads.q]`; empty without sinks.
+    pub(super) sinks: &'a [f32],
     /// Output `[queries, heads.q * dim]`.
     pub(super) out: &'a mut [f32],
 }
@@ -79,7 +81,7 @@ impl Kernel for AttentionForward<'_> {
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { task, heads, scratch } = self;
         let ForwardScratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
-        let ForwardTask { q, k, v, path, first, out } = task;
+        let ForwardTask { q, k, v, path, first, sinks, out } = task;
         let (qw, kvw) = (heads.q_width(), heads.kv_width());
         let (k, v) = match (k, v) {
             (SequenceKeys::Rows(k), SequenceValues::Whole(v)) if !path.is_empty() => (
@@ -99,7 +101,8 @@ impl Kernel for AttentionForward<'_> {
             if let SequenceKeys::Rows(k) = k {
                 vector::transpose_head(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
             }
-            let group = HeadGroup { k, v, transposed, heads, head, alone: q.len() == qw };
+            let alone = q.len() == qw;
+            let group = HeadGroup { k, v, transposed, heads, head, sinks, alone };
             let blocks = q.chunks(most_queries * qw).zip(out.chunks_mut(most_queries * qw));
             for (i, (q, out)) in blocks.enumerate() {
                 group.attend_queries(lanes, q, first + i * most_queries, rows, out);
@@ -116,6 +119,7 @@ struct HeadGroup<'a> {
     transposed: &'a [f32],
     heads: Heads,
     head: usize,
+    sinks: &'a [f32],
     /// True if the keys are read for one token only, so that prefetching pays.
     alone: bool,
 }
@@ -131,7 +135,7 @@ impl HeadGroup<'_> {
         scratch: &mut RowScratch,
         out: &mut [f32],
     ) {
-        let Self { k, v, heads, head, .. } = *self;
+        let Self { k, v, heads, head, sinks, .. } = *self;
         let (dim, group, qw) = (heads.dim, heads.group_size(), heads.q_width());
         // Groups of keys before the window of the first query. From here on, keys are counted from the next one.
         let skipped = heads.first_group(first);
@@ -163,13 +167,15 @@ impl HeadGroup<'_> {
                 .compute_products(lanes);
         }
         scales.clear();
-        for (scores, &keys) in scores.chunks_exact_mut(pitch).zip(&*counts) {
+        for (row, (scores, &keys)) in scores.chunks_exact_mut(pitch).zip(&*counts).enumerate() {
             let scores = &mut scores[..vector::padded_dim(keys)];
             if let Some(cap) = heads.scores.softcap {
                 lanes.call_part(vector::SoftCap { scores, cap, slopes: None });
             }
             scores[..heads.first_key(keys - 1)].fill(f32::NEG_INFINITY);
-            scales.push(lanes.call_part(vector::Softmax { scores, keys }));
+            let sink = sinks.get(head * group + row % group).copied();
+            let [scale, _] = lanes.call_part(vector::Softmax { scores, keys, sink });
+            scales.push(scale);
         }
         found.resize((rows * dim).max(found.len()), 0.0);
         let weighted =

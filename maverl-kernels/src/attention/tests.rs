@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)] // golden values
 
+mod sinks;
+
 use std::num::NonZeroU32;
 
 use super::*;

@@ -214,24 +214,32 @@ pub(super) struct Softmax<'a> {
     /// Scores of [`padded_dim`] length. The padding is set to zero.
     pub(super) scores: &'a mut [f32],
     pub(super) keys: usize,
+    /// Score of a key without a value, if there is one.
+    pub(super) sink: Option<f32>,
 }
 
 impl Kernel for Softmax<'_> {
-    type Output = f32;
+    type Output = [f32; 2];
 
-    /// Replaces the scores by `exp(s − max)` and returns the inverse of their sum.
+    /// Replaces the scores by `exp(s − max)`. Returns the inverse of their sum, the sink's included, and the probability of
+    /// the sink.
     #[inline(always)]
-    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
-        let Self { scores, keys } = self;
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> [f32; 2] {
+        let Self { scores, keys, sink } = self;
         scores[keys..].fill(f32::NEG_INFINITY);
-        let max = lanes.splat(lanes.max(scores));
+        let max = lanes.max(scores);
+        let max = lanes.splat(sink.map_or(max, |sink| if sink > max { sink } else { max }));
         let mut sums = lanes.splat(0.0);
         for scores in scores.as_chunks_mut::<LANES>().0 {
             let e = lanes.exp(lanes.sub(lanes.load(scores), max));
             lanes.store(e, scores);
             sums = lanes.add(sums, e);
         }
-        1.0 / lanes.sum(sums)
+        let sum = lanes.sum(sums);
+        let Some(sink) = sink else { return [1.0 / sum, 0.0] };
+        let e = lanes.array(lanes.exp(lanes.sub(lanes.splat(sink), max)))[0];
+        let inverse = 1.0 / (sum + e);
+        [inverse, e * inverse]
     }
 }
 

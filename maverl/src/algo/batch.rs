@@ -85,7 +85,9 @@ fn empty_batches(plan: &Plan, step: u64) -> Vec<(usize, Batch)> {
     for policy in (0..plan.policies.len()).filter(|&policy| plan.learns(policy, step)) {
         let lr = plan.policies[policy].optim.rate(step, plan.config.steps);
         let (minibatches, epochs) = (plan.algorithm.minibatches, plan.algorithm.epochs);
-        batches.push((policy, Batch { minibatches, epochs, lr, ..Batch::default() }));
+        let router_aux_coef = plan.algorithm.router_aux_coef;
+        let batch = Batch { minibatches, epochs, lr, router_aux_coef, ..Batch::default() };
+        batches.push((policy, batch));
     }
     batches
 }

@@ -182,6 +182,7 @@ fn check_assigned(
     warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));
     team::check_trainable(config, seats, problems);
     warnings.extend(files::data_warnings(config, base));
+    warnings.extend(team::unused_balance(algorithm, models));
     warnings.extend(team::training_warnings(config, algorithm, (policies, seats, loaded.rows)));
     warnings
 }

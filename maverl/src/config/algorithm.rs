@@ -56,6 +56,9 @@ pub struct AlgorithmPlan {
     #[setting(idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub early_stop_kl: f64,
+    /// Coefficient of the loss that balances the load of experts, for models with mixtures of experts; 0 disables it.
+    #[setting(default = 0.0, range = 0.0.., idle_when = "name = 'verifier'")]
+    pub router_aux_coef: f64,
     /// Order of policy updates.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub update_order: UpdateOrder,

@@ -4,18 +4,19 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::numbers::NUMBER;
 use crate::files::HfConfig;
-use crate::files::parts::{LayerShape, Maps};
+use crate::files::parts::{LayerShape, Maps, Mlp};
 use crate::net::KvStore;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
 /// products of an adapter are small and left out.
 ///
-/// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP); V vocabulary:
+/// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP, or the experts of a token);
+/// V vocabulary:
 ///
 /// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::files::parts::LayerShape));
 ///   only one layer's at a time with checkpointing, which keeps N D of the others;
-/// - used by every layer on its way: N (3 D + F), the columns of a fused map and the input of a norm after it, and on its
-///   way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again;
+/// - used by every layer on its way: N (3 D + F), the columns of a fused map, inputs of experts, and the input of a norm after
+///   it, and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again;
 /// - under the head: M D twice, and N D, or the logits of some rows and the head as products read it.
 pub fn activation_bytes(
     shape: &HfConfig,
@@ -28,7 +29,7 @@ pub fn activation_bytes(
     let [d, v] = [shape.hidden_size, shape.vocab_size].map(|width| width as u128);
     let q = widest_layer(shape, |layer| layer.attention.heads.q * layer.attention.heads.dim);
     let k = widest_layer(shape, |layer| layer.attention.heads.kv * layer.attention.heads.dim);
-    let f = widest_layer(shape, |layer| layer.mlp.width);
+    let f = widest_layer(shape, |layer| layer.mlp.width_of_token());
 
     let kept = if checkpointing {
         (layers - 1) * n * d + n * widest_layer(shape, LayerShape::saved_numbers)
@@ -48,10 +49,14 @@ pub fn activation_bytes(
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Numbers of a token that a layer's fused maps and its norms after attention and MLP take on their way.
+/// Numbers of a token that a layer's fused maps, its experts' inputs and its norms after attention and MLP take on their way.
 fn passing_numbers(layer: &LayerShape) -> usize {
-    let fused = matches!(layer.mlp.gate_up, Maps::Fused(..));
-    let joined = if fused { 2 * layer.mlp.width } else { 0 };
+    let joined = match &layer.mlp {
+        Mlp::Gated(mlp) if matches!(mlp.gate_up, Maps::Fused(..)) => 2 * mlp.width,
+        Mlp::Gated(_) => 0,
+        // Inputs of the experts, and on the way back their gradients and those of the results.
+        Mlp::Experts(experts) => 3 * experts.router.chosen * experts.scores.input,
+    };
     joined + layer.after_mlp.map_or(0, |norm| norm.width)
 }
 
@@ -67,7 +72,7 @@ pub fn token_bytes(shape: &HfConfig) -> u64 {
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.
 pub fn packed_bytes(shape: &HfConfig, precision: Precision) -> u64 {
-    let maps = shape.layers.iter().flat_map(|layer| layer.linears());
+    let maps = shape.layers.iter().flat_map(|layer| layer.packed_linears());
     let dims = maps.map(|map| [map.output, map.input]);
     let dims = dims.chain([[shape.vocab_size, shape.hidden_size]]);
     dims.map(|[output, input]| PackedWeight::packed_bytes(precision, output, input) as u64).sum()

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
+use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use super::ModelSource;
@@ -45,9 +46,15 @@ pub fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
     }
 }
 
-/// The number of parameters in a file.
+/// The number of parameters in a file. A byte of a block of MXFP4 has two numbers, and its scales have none.
 fn size(header: &Metadata) -> u64 {
-    header.tensors().values().map(|tensor| numbers(&tensor.shape)).sum()
+    let tensors = header.tensors().into_iter();
+    let sizes = tensors.map(|(name, tensor)| match tensor.dtype {
+        Dtype::U8 if name.ends_with("_blocks") => 2 * numbers(&tensor.shape),
+        Dtype::U8 if name.ends_with("_scales") => 0,
+        _ => numbers(&tensor.shape),
+    });
+    sizes.sum()
 }
 
 fn numbers(shape: &[usize]) -> u64 {

@@ -223,6 +223,7 @@ fn batch(plan: &Plan, policy: usize, objective: Objective, rows: Vec<Row>, lr: f
         epochs: plan.algorithm.epochs,
         aggregation: plan.algorithm.aggregation,
         longest: plan.longest_reply(policy),
+        router_aux_coef: plan.algorithm.router_aux_coef,
         lr,
         ..Batch::default()
     }

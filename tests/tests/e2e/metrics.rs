@@ -189,6 +189,16 @@ fn every_metric_is_in_the_tables_and_every_row_of_the_tables_is_a_metric() {
     let judged =
         ["endpoints.judge.script=\"verdicts.jsonl\"", "rewards.help.judge.rubric=\"rubric.md\""];
     found.extend(names(&lab.train("judged", &judged)));
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/families/qwen3_moe");
+    let model = format!("models.tiny.path={model:?}");
+    let experts = [
+        "steps=2",
+        "algorithm.name=\"dpo\"",
+        "task.data=\"pairs.jsonl\"",
+        "algorithm.router_aux_coef=0.01",
+        &model,
+    ];
+    found.extend(names(&lab.train("experts", &experts)));
     let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
     let set = over("sglang", &[&server]);
     let set: Vec<&str> = set.iter().map(String::as_str).collect();

@@ -141,6 +141,16 @@ fn inspect_prints_the_parts_of_the_layers_and_what_is_not_read() {
     assert!(parts[0].starts_with("full attention, rope 2000000, heads 4/1 of 8"), "{parts:?}");
     assert!(parts[1].starts_with("full attention, no rope, heads 4/1 of 8"), "{parts:?}");
     assert_eq!(json["layer_kinds"][1]["layers"], json!([3]));
+    let (parts, json, _) = inspect("qwen3_moe");
+    let common =
+        "full attention, rope 1000000, heads 4/2 of 16, q/k norm of each head, norms before";
+    let experts = format!("{common}, 3 of 6 experts of SwiGLU 12");
+    assert_eq!(parts, [experts, format!("{common}, SwiGLU 56")]);
+    assert_eq!(json["layer_kinds"][1]["layers"], json!([1]));
+    let (parts, json, _) = inspect("gpt_oss");
+    let common = "rope 150000 yarn 8, heads 4/2 of 16, sinks, norms before, 2 of 4 experts of SwiGLU 32 within 7";
+    assert_eq!(parts, ["window 7", "full attention"].map(|kind| format!("{kind}, {common}")));
+    assert_eq!(json["dtypes"]["f32"], json["parameters"]["total"]);
 }
 
 #[test]

@@ -81,6 +81,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.minibatches", &["2"]),
     ("algorithm.epochs", &["3"]),
     ("algorithm.early_stop_kl", &["0.01"]),
+    ("algorithm.router_aux_coef", &["0.001"]),
     ("algorithm.whiten", &["true"]),
     ("algorithm.update_order", &["random", "{ kind = 'fixed', factor = 'exact', clip = 0.1 }"]),
     ("algorithm.future_rewards", &["team", "{ kind = 'own', discount = 0.5 }"]),

@@ -36,7 +36,7 @@ pub fn blank_model(
         .expect("the built-in files are JSON");
     tokenizer["model_max_length"] = shape.size.max_position_embeddings.into();
     write(dir, "tokenizer_config.json", format!("{tokenizer:#}\n"))?;
-    let tensors = parsed.tensors();
+    let tensors = parsed.stored_tensors();
     let parameters = tensors.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum();
     let blanks = tensors.into_iter().zip(1..).map(|((name, shape), index)| {
         (name.clone(), Blank { name, shape, dtype, seed: derive_seed(seed, index) })
@@ -136,6 +136,8 @@ mod tests {
             ("gemma3-1b", 999_885_952),
             ("olmo3-7b", 7_298_011_136),
             ("phi4-mini", 3_836_021_760),
+            ("qwen3-30b-a3b", 30_532_122_624),
+            ("gpt-oss-20b", 20_914_757_184),
             ("bench-s", 1_116_288),
             ("bench-m", 26_753_536),
         ];

@@ -181,7 +181,7 @@ pub(super) fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> Result<(
 pub(super) fn draw_values(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
     let n = shape.iter().product();
     match name {
-        name if name.ends_with(".bias") => vec![0.0; n],
+        name if name.ends_with(".bias") || name.ends_with("_bias") => vec![0.0; n],
         name if name.ends_with("norm.weight") => vec![1.0; n],
         name => {
             let fan_in = shape.last().copied().unwrap_or(1) as f32;

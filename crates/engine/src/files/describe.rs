@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::files::HfConfig;
 use crate::files::hf_config::{Rope, Scaling};
-use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps, Mlp, NormShape};
+use crate::files::parts::{
+    Activation, Attention, Experts, Gain, GatedMlp, LayerShape, LinearShape, Maps, Mlp, NormShape,
+};
 
 impl HfConfig {
     /// Describes each kind of layer, with the indices of its layers.
@@ -21,7 +23,7 @@ impl HfConfig {
     }
 
     fn describe_layer(&self, layer: &LayerShape) -> String {
-        let Attention { heads, qkv, q_norm, rope, query_scale, .. } = &layer.attention;
+        let Attention { heads, qkv, q_norm, rope, query_scale, sinks, .. } = &layer.attention;
         let scores = heads.scores;
         let window = scores.window.map_or("full attention".to_owned(), |w| format!("window {w}"));
         let rope = rope.map_or("no rope".to_owned(), |rope| describe_rope(&self.ropes[rope]));
@@ -35,14 +37,26 @@ impl HfConfig {
             }),
             query_scale.map(|scale| format!("queries scaled from {}", scale.original)),
             matches!(qkv, Maps::Fused(..)).then(|| "fused maps".to_owned()),
+            sinks.then(|| "sinks".to_owned()),
         ];
-        let Mlp { activation, width, .. } = layer.mlp;
-        let mlp = match activation {
-            Activation::Silu => format!("SwiGLU {width}"),
-            Activation::Gelu => format!("GeGLU {width}"),
+        let mlp = match &layer.mlp {
+            Mlp::Gated(mlp) => describe_mlp(mlp),
+            Mlp::Experts(Experts { router, experts, .. }) => {
+                let expert = describe_mlp(&experts[0]);
+                format!("{} of {} experts of {expert}", router.chosen, router.experts)
+            }
         };
         let parts = [window, rope, heads_of].into_iter().chain(optional.into_iter().flatten());
         parts.chain([describe_norms(layer), mlp]).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn describe_mlp(mlp: &GatedMlp<LinearShape>) -> String {
+    let width = mlp.width;
+    match mlp.activation {
+        Activation::Silu => format!("SwiGLU {width}"),
+        Activation::Gelu => format!("GeGLU {width}"),
+        Activation::Clamped(of) => format!("SwiGLU {width} within {}", of.limit),
     }
 }
 

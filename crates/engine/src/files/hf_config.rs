@@ -2,8 +2,10 @@
 //!
 //! The parts of the layers are all that differs between families. `families.rs` has a row for each family (`family.rs`),
 //! `layers.rs` makes layers of it. `read_rope.rs` reads rotary embeddings (`rope.rs`), `nested.rs` configurations with that of
-//! a decoder inside. `foreign.rs` has the keys that a family does not read and that would change the numbers.
+//! a decoder inside, `experts.rs` mixtures of experts. `foreign.rs` has the keys that a family does not read and that would change
+//! the numbers.
 
+mod experts;
 mod families;
 mod family;
 mod foreign;
@@ -19,8 +21,8 @@ use std::sync::Arc;
 use maverl_kernels::attention::Heads;
 use serde_json::Value;
 
-use crate::files::parts::{Activation, LayerShape, LinearShape, NormShape};
-use family::ModelFamily;
+use crate::files::parts::{Activation, ExpertLayout, LayerShape, LinearShape, NormShape};
+use family::{ExpertFamily, ModelFamily};
 use foreign::NeutralSizes;
 use layers::LayerSizes;
 pub use nested::TensorNames;
@@ -58,6 +60,8 @@ pub struct HfConfig {
     pub tie_word_embeddings: bool,
     /// Names of the tensors in checkpoints.
     pub names: TensorNames,
+    /// Layout of experts in the files of a saved model.
+    pub(crate) expert_layout: ExpertLayout,
     /// Starts of the names of tensors that are not read; a saved model has them unchanged.
     pub skipped: &'static [&'static str],
     /// `config.json` ties the head, but the checkpoint has another ([`HfConfig::load`]).
@@ -118,8 +122,8 @@ impl HfConfig {
     }
 
     fn read(keys: &mut ConfigReader<'_>) -> Self {
-        refuse_unsupported(keys);
         let family = families::read_family(keys);
+        refuse_unsupported(keys, &family);
         refuse_activation(keys, &family);
         let (defaults, sizes) = (family.defaults, read_sizes(keys, &family));
         let LayerSizes { hidden, heads, eps, .. } = sizes;
@@ -142,6 +146,7 @@ impl HfConfig {
             head_softcap: head_softcap.and_then(|(key, cap)| layers::softcap(keys, key, cap)),
             tie_word_embeddings: keys.flag("tie_word_embeddings", defaults.tied),
             names: nested::OWN,
+            expert_layout: family.experts.layout(),
             skipped: &[],
             head_untied: false,
             classifies: false,
@@ -250,15 +255,20 @@ fn short_context(keys: &mut ConfigReader<'_>, ropes: &[Rope], context: usize) ->
 }
 
 /// Refuses what would change the numbers and is not built.
-fn refuse_unsupported(keys: &mut ConfigReader<'_>) {
+fn refuse_unsupported(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
+    let mxfp4 = matches!(family.experts, ExpertFamily::GptOss);
     for key in ["quantization_config", "compression_config"] {
-        if keys.value(key).is_some() {
-            keys.wrong(key, "weights of f32, f16 and bf16 are supported");
+        let Some(value) = keys.value(key) else { continue };
+        if mxfp4 && value.get("quant_method").is_some_and(|method| method == "mxfp4") {
+            continue;
         }
+        let also = if mxfp4 { ", and experts of `quant_method` \"mxfp4\"" } else { "" };
+        keys.wrong(key, &format!("weights of f32, f16 and bf16 are supported{also}"));
     }
-    for key in ["num_experts", "num_local_experts", "n_routed_experts"] {
+    let counts = experts::COUNTS.into_iter();
+    for key in counts.filter(|_| matches!(family.experts, ExpertFamily::None)) {
         if keys.value(key).is_some_and(|experts| experts.as_u64() != Some(0)) {
-            keys.wrong(key, "mixtures of experts are not supported");
+            keys.wrong(key, "mixtures of experts of this family are not supported");
         }
     }
 }
@@ -268,7 +278,7 @@ fn refuse_activation(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
     const BOTH_WAYS: &str = "use_bidirectional_attention";
     let (key, activation) = family.activation;
     let names: &[&str] = match activation {
-        Activation::Silu => &["silu"],
+        Activation::Silu | Activation::Clamped(_) => &["silu"],
         Activation::Gelu => &["gelu_pytorch_tanh"],
     };
     if keys.text(key).is_some_and(|act| !names.contains(&act)) {

@@ -17,6 +17,7 @@ mod shapes;
 #[doc(hidden)]
 pub mod shards;
 mod source;
+pub(crate) mod stored;
 
 pub use error::{ModelError, ModelErrorKind};
 pub use hf_config::HfConfig;

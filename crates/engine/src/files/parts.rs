@@ -5,7 +5,12 @@
 //! describes them, and the decoder has their weights. Loading, saving, adapters, predictions of memory and `maverl inspect`
 //! walk the parts, so that they need no change for another family.
 
+mod mlp;
+
 use maverl_kernels::attention::Heads;
+
+pub(crate) use mlp::ExpertLayout;
+pub use mlp::{Activation, Experts, GatedMlp, Mlp};
 
 /// Layer of a decoder. `x` is the residual stream; a norm that is missing changes nothing:
 ///
@@ -51,6 +56,8 @@ pub struct Attention<L, N> {
     pub rope: Option<usize>,
     /// Factors of queries by their positions, if there are any.
     pub query_scale: Option<QueryScale>,
+    /// True if each query head has a sink: a learned score under the softmax without a key or a value.
+    pub sinks: bool,
 }
 
 /// Factors of the queries of long sequences (Ministral 3; Llama 4), for position `p`:
@@ -64,33 +71,6 @@ pub struct QueryScale {
     pub beta: f32,
     /// Context before scaling.
     pub original: f32,
-}
-
-/// Gated MLP (Shazeer, 2020, arXiv:2002.05202):
-///
-/// ```text
-/// gate, up = gate_up(x)
-/// down(activation(gate) * up)
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct Mlp<L> {
-    /// Activation of the gate.
-    pub activation: Activation,
-    /// Width of gate and up.
-    pub width: usize,
-    /// Map to the gate, which passes through the activation, and map to what it is multiplied by.
-    pub gate_up: Maps<L, 2>,
-    /// Map back to the residual stream.
-    pub down: L,
-}
-
-/// Activation of a gated MLP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// `x / (1 + e⁻ˣ)`.
-    Silu,
-    /// GELU, approximated with `tanh`.
-    Gelu,
 }
 
 /// `N` maps of one input.
@@ -133,8 +113,10 @@ impl<L, const N: usize> Maps<L, N> {
 /// Name and shape of a linear map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearShape {
-    /// Name within the layer, without `.weight`.
+    /// Name within the layer, without `.weight`; `*` stands for the number of the expert.
     pub name: &'static str,
+    /// Number of the expert whose map it is.
+    pub expert: Option<u16>,
     /// Number of outputs.
     pub output: usize,
     /// Number of inputs.
@@ -168,16 +150,27 @@ pub enum Gain {
 /// Layer of a configuration.
 pub type LayerShape = Layer<LinearShape, NormShape>;
 
+/// Name of the sinks of a layer's attention.
+pub(crate) const SINKS: &str = "self_attn.sinks";
+
 /// Name and dimensions of a tensor.
 type NamedShape = (String, Vec<usize>);
 
 impl LinearShape {
     pub(super) fn new(name: &'static str, output: usize, input: usize, bias: bool) -> Self {
-        Self { name, output, input, bias }
+        Self { name, expert: None, output, input, bias }
+    }
+
+    /// Returns the name within the layer, without `.weight`.
+    pub(crate) fn full_name(self) -> String {
+        match self.expert {
+            None => self.name.to_owned(),
+            Some(expert) => self.name.replace('*', &expert.to_string()),
+        }
     }
 
     fn tensors(self) -> impl Iterator<Item = NamedShape> {
-        let Self { name, output, input, bias } = self;
+        let (name, Self { output, input, bias, .. }) = (self.full_name(), self);
         let bias = bias.then(|| (format!("{name}.bias"), vec![output]));
         [(format!("{name}.weight"), vec![output, input])].into_iter().chain(bias)
     }
@@ -193,17 +186,10 @@ impl NormShape {
 impl Attention<LinearShape, NormShape> {
     /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
     pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { qkv, o, q_norm, k_norm, .. } = self;
+        let Self { heads, qkv, o, q_norm, k_norm, sinks, .. } = self;
         let maps = qkv.linears().chain([o]).flat_map(|map| map.tensors());
-        maps.chain(q_norm.iter().chain(k_norm).map(|norm| norm.tensor()))
-    }
-}
-
-impl Mlp<LinearShape> {
-    /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
-    pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { gate_up, down, .. } = self;
-        gate_up.linears().chain([down]).flat_map(|map| map.tensors())
+        let sinks = sinks.then(|| (SINKS.to_owned(), vec![heads.q]));
+        maps.chain(q_norm.iter().chain(k_norm).map(|norm| norm.tensor())).chain(sinks)
     }
 }
 
@@ -227,18 +213,21 @@ impl LayerShape {
 }
 
 impl<L, N> Layer<L, N> {
-    /// Iterates over the linear maps, in the order of checkpoints.
+    /// Iterates over the linear maps that every token passes, in the order of checkpoints: those that adapters correct.
     pub fn linears(&self) -> impl Iterator<Item = &L> {
         let Self { attention, mlp, .. } = self;
-        let attention = attention.qkv.linears().chain([&attention.o]);
-        attention.chain(mlp.gate_up.linears()).chain([&mlp.down])
+        attention.qkv.linears().chain([&attention.o]).chain(mlp.linears())
     }
 
-    /// Iterates over the linear maps, in the order of checkpoints.
+    /// Iterates over the linear maps that every token passes, in the order of checkpoints.
     pub(crate) fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
         let Self { attention, mlp, .. } = self;
-        let attention = attention.qkv.linears_mut().chain([&mut attention.o]);
-        attention.chain(mlp.gate_up.linears_mut()).chain([&mut mlp.down])
+        attention.qkv.linears_mut().chain([&mut attention.o]).chain(mlp.linears_mut())
+    }
+
+    /// Iterates over the linear maps whose weights products of few rows read in another form: all but those of routers.
+    pub fn packed_linears(&self) -> impl Iterator<Item = &L> {
+        self.linears().chain(self.mlp.experts().into_iter().flat_map(Experts::linears))
     }
 
     /// Iterates over the norms.
@@ -261,8 +250,7 @@ impl<L, N> Layer<L, N> {
         norm: &dyn Fn(&N) -> Result<P, E>,
     ) -> Result<Layer<M, P>, E> {
         let of = |found: &Option<N>| found.as_ref().map(norm).transpose();
-        let Attention { heads, qkv, o, q_norm, k_norm, rope, query_scale } = &self.attention;
-        let Mlp { activation, width, gate_up, down } = &self.mlp;
+        let Attention { heads, qkv, o, q_norm, k_norm, rope, query_scale, sinks } = &self.attention;
         Ok(Layer {
             before_attention: of(&self.before_attention)?,
             attention: Attention {
@@ -273,15 +261,11 @@ impl<L, N> Layer<L, N> {
                 k_norm: of(k_norm)?,
                 rope: *rope,
                 query_scale: *query_scale,
+                sinks: *sinks,
             },
             after_attention: of(&self.after_attention)?,
             before_mlp: of(&self.before_mlp)?,
-            mlp: Mlp {
-                activation: *activation,
-                width: *width,
-                gate_up: gate_up.try_map(linear)?,
-                down: linear(down)?,
-            },
+            mlp: self.mlp.try_map(linear)?,
             after_mlp: of(&self.after_mlp)?,
         })
     }

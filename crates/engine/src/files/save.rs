@@ -199,12 +199,11 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
 /// If a file cannot be written.
 pub fn weights(
     dir: &Path,
-    vars: &[(String, impl HostTensor)],
+    own: Vec<SavedTensor<'_>>,
     skipped: Vec<SavedTensor<'_>>,
     options: &SaveOptions,
 ) -> Result<(), ModelError> {
-    let own = vars.iter().map(|(name, var)| SavedTensor::tensor(name, var));
-    let all = own.chain(skipped).map(|tensor| tensor.stored_as(options.dtype));
+    let all = own.into_iter().chain(skipped).map(|tensor| tensor.stored_as(options.dtype));
     let entries: Vec<SavedTensor<'_>> = all.collect();
     shards(dir, &entries, options.shard_bytes)
 }
@@ -255,10 +254,11 @@ fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
     parts
 }
 
-/// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied; as
-/// it was, if it did already.
+/// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied, and
+/// no quantization; as it was, if it did already.
 pub(crate) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Vec<u8> {
     const TIED: &str = "tie_word_embeddings";
+    const QUANTIZED: &str = "quantization_config";
     let Ok(mut json) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
     let mut changed = false;
     for key in ["dtype", "torch_dtype"] {
@@ -271,6 +271,8 @@ pub(crate) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Ve
         json[TIED] = tied.into();
         changed = true;
     }
+    let quantized = json.as_object_mut().and_then(|json| json.shift_remove(QUANTIZED));
+    changed |= quantized.is_some();
     if changed { format!("{json:#}\n").into_bytes() } else { config.to_vec() }
 }
 
@@ -378,7 +380,8 @@ mod tests {
         let nowhere = Path::new("/nowhere/at/all");
         let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
-        let error = weights(nowhere, tiny.weights.vars(), Vec::new(), &SaveOptions::default());
+        let own = tiny.config.saved_tensors(tiny.weights.vars());
+        let error = weights(nowhere, own, Vec::new(), &SaveOptions::default());
         let error = error.unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
     }

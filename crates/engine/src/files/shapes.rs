@@ -20,6 +20,10 @@ pub(super) enum BlankFamily {
     Olmo3,
     /// Phi-4-mini, with factors of LongRoPE that are like its own.
     Phi3,
+    /// Qwen3 with 128 experts, each an eighth as wide as a dense MLP.
+    Qwen3Moe,
+    /// gpt-oss with 32 experts.
+    GptOss,
 }
 
 /// Shape of a model.
@@ -92,6 +96,18 @@ pub const SHAPES: &[Shape] = &[
         true,
         131_072,
         qwen2("phi4-mini", 200_064, 3072, 32, [24, 8, 128], 8192),
+    ),
+    of_family(
+        BlankFamily::Qwen3Moe,
+        false,
+        40_960,
+        qwen2("qwen3-30b-a3b", 151_936, 2048, 48, [32, 4, 128], 6144),
+    ),
+    of_family(
+        BlankFamily::GptOss,
+        false,
+        131_072,
+        qwen2("gpt-oss-20b", 201_088, 2880, 24, [64, 8, 64], 2880),
     ),
     with_context(512, qwen2("bench-s", 1024, 128, 4, [4, 2, 32], 512)),
     with_context(512, qwen2("bench-m", 8192, 512, 8, [8, 2, 64], 1408)),
@@ -174,15 +190,17 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         BlankFamily::Gemma3 => ("gemma3_text", "Gemma3ForCausalLM"),
         BlankFamily::Olmo3 => ("olmo3", "Olmo3ForCausalLM"),
         BlankFamily::Phi3 => ("phi3", "Phi3ForCausalLM"),
+        BlankFamily::Qwen3Moe => ("qwen3_moe", "Qwen3MoeForCausalLM"),
+        BlankFamily::GptOss => ("gpt_oss", "GptOssForCausalLM"),
     };
     config["model_type"] = kind.into();
     config["architectures"] = json!([architecture]);
     config["head_dim"] = shape.head_dim.into();
-    config["attention_bias"] = false.into();
-    let own = own_keys(shape.family);
+    config["attention_bias"] = matches!(shape.family, BlankFamily::GptOss).into();
+    let own = own_keys(shape);
     let own = own.as_object().into_iter().flatten();
     if let Some(keys) = config.as_object_mut() {
-        if !matches!(shape.family, BlankFamily::Qwen3) {
+        if !matches!(shape.family, BlankFamily::Qwen3 | BlankFamily::Qwen3Moe) {
             keys.shift_remove("use_sliding_window");
         }
         for (key, value) in own {
@@ -202,7 +220,7 @@ fn rope(shape: &Shape) -> Value {
         (0..pairs).map(|i| 1.0 + (most - 1.0) * i as f64 / pairs as f64).collect::<Vec<f64>>()
     };
     match shape.family {
-        BlankFamily::Qwen2 | BlankFamily::Qwen3 | BlankFamily::Mistral => {
+        BlankFamily::Qwen2 | BlankFamily::Qwen3 | BlankFamily::Qwen3Moe | BlankFamily::Mistral => {
             json!({ "rope_type": "default", "rope_theta": 1e6 })
         }
         BlankFamily::Llama => json!({
@@ -222,6 +240,10 @@ fn rope(shape: &Shape) -> Value {
             },
             "sliding_attention": { "rope_type": "default", "rope_theta": 5e5 },
         }),
+        BlankFamily::GptOss => json!({
+            "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 32.0, "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+        }),
         BlankFamily::Phi3 => json!({
             "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
             "short_factor": vec![1.0; pairs], "long_factor": growing(48.0),
@@ -231,8 +253,8 @@ fn rope(shape: &Shape) -> Value {
 }
 
 /// Returns the keys that a family has besides those of Qwen2.
-fn own_keys(family: BlankFamily) -> Value {
-    match family {
+fn own_keys(shape: &Shape) -> Value {
+    match shape.family {
         BlankFamily::Qwen2 | BlankFamily::Qwen3 => json!({}),
         BlankFamily::Llama => json!({ "rms_norm_eps": 1e-5, "mlp_bias": false }),
         BlankFamily::Mistral => json!({ "rms_norm_eps": 1e-5, "sliding_window": null }),
@@ -248,6 +270,14 @@ fn own_keys(family: BlankFamily) -> Value {
             "sliding_window": 512, "sliding_window_pattern": 6,
         }),
         BlankFamily::Olmo3 => json!({ "sliding_window": 4096 }),
+        BlankFamily::Qwen3Moe => json!({
+            "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+            "moe_intermediate_size": shape.size.intermediate_size / 8, "mlp_only_layers": [],
+        }),
+        BlankFamily::GptOss => json!({
+            "rms_norm_eps": 1e-5, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
+            "swiglu_limit": 7.0,
+        }),
         BlankFamily::Phi3 => json!({
             "rms_norm_eps": 1e-5, "sliding_window": null, "original_max_position_embeddings": PHI_ORIGINAL,
         }),

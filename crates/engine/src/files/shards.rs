@@ -1,5 +1,6 @@
 //! Files of weights: safetensors, one file or shards, read as f32.
 
+mod experts;
 mod head;
 mod index;
 mod skipped;
@@ -192,11 +193,7 @@ impl Shards {
         if layers > found {
             return Err(format!("config.json asks for {layers} layers; there are {found} tensors"));
         }
-        let mut wanted: BTreeMap<String, Vec<usize>> = config
-            .tensors()
-            .into_iter()
-            .map(|(name, shape)| (self.stored_name(config, &name).to_owned(), shape))
-            .collect();
+        let (mut wanted, experts) = (self.wanted_tensors(config), self.expert_layout(config));
         // Checkpoints with a tied head may store it all the same.
         let head = config.names.head;
         if config.tie_word_embeddings && self.tensors.contains_key(head) {
@@ -222,12 +219,7 @@ impl Shards {
                 let found = &stored.shape;
                 problems.push(format!("`{name}` is {found:?}; config.json asks for {shape:?}"));
             }
-            if !is_supported(stored.dtype) {
-                problems.push(format!(
-                    "`{name}` is {:?}; f32, f16 or bf16 are supported",
-                    stored.dtype
-                ));
-            }
+            problems.extend(stored.type_problem(name, experts));
         }
         problems.extend(self.unwanted(config, &wanted));
         if problems.is_empty() { Ok(()) } else { Err(list_problems(&problems)) }

@@ -7,6 +7,7 @@
 
 mod attention;
 mod cached;
+mod experts;
 mod head;
 mod layer;
 mod mlp;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::parts::{Layer, LayerShape, LinearShape, NormShape};
+use crate::files::parts::{Experts, Layer, LayerShape, LinearShape, NormShape, SINKS};
 use crate::files::{HfConfig, ModelError};
+use crate::net::experts::{BalanceTerm, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora, OutputHead};
 use crate::net::norm::Norm;
@@ -47,6 +49,8 @@ pub struct Decoder<O: Ops = Cpu> {
     config: Arc<HfConfig>,
     embed: Param<O>,
     layers: Vec<Layer<Linear<O>, Norm<O>>>,
+    /// Sinks of the attention of each layer, if it has any, `[heads]`.
+    sinks: Vec<Option<Param<O>>>,
     norm: Norm<O>,
     head: OutputHead<O>,
     ropes: Angles<O>,
@@ -90,6 +94,14 @@ impl<O: Ops> Saved<O> {
         self.mlp.give(pool);
         self.attention.keep_input(pool)
     }
+
+    /// Returns the results of the layer's experts, if it has any.
+    pub(super) fn experts(&self) -> Option<&SavedExperts<O>> {
+        match &self.mlp {
+            SavedMlp::Gated(_) => None,
+            SavedMlp::Experts(saved) => Some(&saved.experts),
+        }
+    }
 }
 
 impl LayerShape {
@@ -128,6 +140,10 @@ impl<O: Ops> Decoder<O> {
         let layers = shapes
             .map(|(index, shape)| load_layer(shape, &|name| get(&names.in_layer(index, name))));
         let layers = layers.collect::<Result<_, _>>()?;
+        let sinks = config.layers.iter().enumerate().map(|(index, shape)| {
+            shape.attention.sinks.then(|| get(&names.in_layer(index, SINKS))).transpose()
+        });
+        let sinks = sinks.collect::<Result<_, _>>()?;
         let norm = load_norm(&config.norm, &|name| get(&names.beside_layers(name)))?;
         let head = if config.tie_word_embeddings { embed.clone() } else { get(names.head)? };
         let head = OutputHead { map: Linear::new(head, None), softcap: config.head_softcap };
@@ -135,7 +151,7 @@ impl<O: Ops> Decoder<O> {
         let ropes = frequencies.map(|of| ops.rope(&of, config.max_position_embeddings));
         let ropes = Angles(ropes.collect::<Result<Vec<_>, _>>()?.into());
         let (config, passes) = (Arc::clone(config), RecordedPasses::default());
-        Ok(Self { ops, config, embed, layers, norm, head, ropes, passes })
+        Ok(Self { ops, config, embed, layers, sinks, norm, head, ropes, passes })
     }
 
     /// Returns the device.
@@ -155,15 +171,18 @@ impl<O: Ops> Decoder<O> {
         self.embed.freeze();
         self.norm.weight.freeze();
         self.head.map.params().for_each(Param::freeze);
+        self.sinks.iter_mut().flatten().for_each(Param::freeze);
         for layer in &mut self.layers {
             layer.linears_mut().flat_map(Linear::params).for_each(Param::freeze);
+            let experts = layer.mlp.experts_mut().into_iter().flat_map(Experts::linears_mut);
+            experts.flat_map(Linear::params).for_each(Param::freeze);
             layer.norms_mut().for_each(|norm| norm.weight.freeze());
         }
         self
     }
 
-    /// Iterates over the adapter slots of the linear maps, by the name of the module (`model.layers.0.self_attn.q_proj`), in
-    /// a fixed order.
+    /// Iterates over the adapter slots of the linear maps that adapters correct, by the name of the module
+    /// (`model.layers.0.self_attn.q_proj`), in a fixed order.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = RecordedPasses::default();
         let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
@@ -171,11 +190,11 @@ impl<O: Ops> Decoder<O> {
     }
 
     fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
-        self.layers.iter().flat_map(Layer::linears).chain([&self.head.map])
+        self.layers.iter().flat_map(Layer::packed_linears).chain([&self.head.map])
     }
 
-    /// Packs the weight of every linear map for products of few rows, until [`Decoder::unpack`]. Decoders over the same
-    /// base share the packed weights.
+    /// Packs the weight of every linear map but routers for products of few rows, until [`Decoder::unpack`]. Decoders over
+    /// the same base share the packed weights.
     pub fn pack(&self) {
         self.linears().for_each(|linear| linear.pack(|weight| self.ops.pack(weight)));
     }
@@ -273,7 +292,7 @@ impl<O: Ops> Decoder<O> {
     fn layer_pass(&self, index: usize) -> LayerPass<'_, O> {
         let layer = &self.layers[index];
         let rope = layer.attention.rope.map(|rope| &self.ropes.0[rope]);
-        LayerPass { ops: &self.ops, rope, layer }
+        LayerPass { ops: &self.ops, rope, sinks: self.sinks[index].as_ref(), layer }
     }
 
     /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
@@ -290,18 +309,19 @@ impl<O: Ops> Decoder<O> {
         Ok((y, Saved { attention, mlp }))
     }
 
-    /// Adds the gradients of layer `index`. Returns the gradient `[N, D]` of its input, from that of its output.
+    /// Adds the gradients of layer `index`, with a term that balances the load of its experts, if it has any. Returns the
+    /// gradient `[N, D]` of its input, from that of its output.
     pub(super) fn layer_backward(
         &self,
         index: usize,
         saved: Saved<O>,
         at: &O::Placed<'_>,
-        dy: O::Stream,
+        (dy, balance): (O::Stream, Option<BalanceTerm<'_>>),
         gradients: &mut Gradients<'_, O>,
         pool: &mut Pool<O>,
     ) -> Result<O::Stream, ModelError> {
         let pass = self.layer_pass(index);
-        let dm = pass.mlp_backward(saved.mlp, dy, gradients, pool)?;
+        let dm = pass.mlp_backward(saved.mlp, (dy, balance), gradients, pool)?;
         pass.attend_backward(saved.attention, at, dm, gradients, pool)
     }
 
@@ -339,8 +359,9 @@ fn load_linear<O: Ops>(
     shape: &LinearShape,
     get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
 ) -> Result<Linear<O>, ModelError> {
-    let weight = get(&format!("{}.weight", shape.name))?;
-    let bias = shape.bias.then(|| get(&format!("{}.bias", shape.name))).transpose()?;
+    let name = shape.full_name();
+    let weight = get(&format!("{name}.weight"))?;
+    let bias = shape.bias.then(|| get(&format!("{name}.bias"))).transpose()?;
     Ok(Linear::new(weight, bias))
 }
 

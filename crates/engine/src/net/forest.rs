@@ -189,6 +189,7 @@ impl<'a> Forest<'a> {
         }
         for &(text, tree) in &self.texts {
             packed.runs.push(self.text_runs(text, tree, &begins));
+            packed.lengths.push(text.len());
         }
         packed
     }
@@ -219,6 +220,8 @@ pub(crate) struct PackedForest {
     parents: Vec<Option<usize>>,
     /// For each text, where its runs begin: position in the text, and index in `ids`.
     runs: Vec<Vec<[usize; 2]>>,
+    /// Number of tokens of each text.
+    lengths: Vec<usize>,
 }
 
 impl PackedForest {
@@ -226,6 +229,18 @@ impl PackedForest {
     pub(crate) fn rows(&self) -> Rows<'_> {
         let packing = Packing { offsets: &self.offsets, parents: &self.parents };
         Rows { ids: &self.ids, positions: &self.positions, packing }
+    }
+
+    /// Returns the sum of the weights of the texts with each token, `[N]`, from a weight of each text.
+    pub(crate) fn count_texts(&self, weights: impl Iterator<Item = f32>) -> Vec<f32> {
+        let mut counts = vec![0.0; self.ids.len()];
+        for ((runs, &length), weight) in self.runs.iter().zip(&self.lengths).zip(weights) {
+            let ends = runs.iter().skip(1).map(|[start, _]| *start).chain([length]);
+            for ([start, index], end) in runs.iter().zip(ends) {
+                counts[*index..index + end - start].iter_mut().for_each(|sum| *sum += weight);
+            }
+        }
+        counts
     }
 
     /// Returns the index in `ids` of the token at a position of a text.

@@ -5,6 +5,8 @@
 mod copies;
 #[doc(hidden)]
 pub mod decoder;
+#[doc(hidden)]
+pub mod experts;
 mod forest;
 #[doc(hidden)]
 pub mod gradients;
@@ -42,6 +44,7 @@ pub use model::{Model, decoder};
 pub use pool::Pool;
 pub use reward::{RewardHead, RewardModel, reply_ids, reply_odds, scored_ids};
 pub use rows::Rows;
+pub(crate) use tape::RoutedTokens;
 pub use tape::Tape;
 pub use values::{Param, Params, Tensor};
 pub use weights::Weights;

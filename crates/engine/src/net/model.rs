@@ -250,7 +250,8 @@ impl Model {
                 _ => companion(dir, name, bytes)?,
             }
         }
-        save::weights(dir, self.weights.vars(), self.skipped.entries(), options)
+        let own = self.config.saved_tensors(self.weights.vars());
+        save::weights(dir, own, self.skipped.entries(), options)
     }
 
     /// Restores the trainable weights from a directory that [`Model::save`] wrote.
@@ -263,7 +264,7 @@ impl Model {
             Some(adapter) => adapter.restore(dir, &self.config),
             None => {
                 let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
-                self.weights.assign(&Shards::open(&files)?)
+                self.weights.assign(&self.config, &Shards::open(&files)?)
             }
         }
     }

@@ -166,10 +166,9 @@ impl RewardModel {
                 _ => companion(dir, name, bytes)?,
             }
         }
-        let vars = self.model.weights.vars().iter().map(|(name, var)| (name.as_str(), var));
-        let head = linear.then(|| (SCORE, &self.head.vars()[0].1));
-        let own = vars.chain(head).map(|(name, var)| SavedTensor::tensor(name, var));
-        let all = own.chain(self.model.skipped.entries());
+        let own = self.model.config.saved_tensors(self.model.weights.vars()).into_iter();
+        let head = linear.then(|| SavedTensor::tensor(SCORE, &self.head.vars()[0].1));
+        let all = own.chain(head).chain(self.model.skipped.entries());
         let entries: Vec<SavedTensor<'_>> =
             all.map(|tensor| tensor.stored_as(options.dtype)).collect();
         save::shards(dir, &entries, options.shard_bytes)?;

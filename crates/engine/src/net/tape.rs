@@ -6,6 +6,7 @@
 
 use crate::files::ModelError;
 use crate::net::decoder::{Decoder, Saved};
+use crate::net::experts::{BalanceTerm, RouterLoad};
 use crate::net::gradients::Gradients;
 use crate::net::ops::{Cpu, Ops};
 use crate::net::pool::Pool;
@@ -16,10 +17,23 @@ pub struct Tape<'a, O: Ops = Cpu> {
     decoder: &'a Decoder<O>,
     at: O::Placed<'a>,
     layers: Vec<Kept<O>>,
+    /// Tokens of the routers of experts, if their loads are wanted.
+    routed: Option<RoutedTokens<'a>>,
+    /// Loads of the layers with experts, if they are wanted, with the numbers of the layers.
+    loads: Vec<(usize, RouterLoad)>,
     /// Output of the layers, `[N, D]`.
     last: O::Stream,
     /// Hidden states after the last norm, `[N, D]`.
     hidden: O::Act,
+}
+
+/// Tokens of a pass for the routers of experts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RoutedTokens<'a> {
+    /// Number of texts with each token, `[N]`.
+    pub(crate) counts: &'a [f32],
+    /// Derivative of the loss that balances the load by the probability of each expert, `[E]`, if there is such a loss.
+    pub(crate) slopes: Option<&'a [f32]>,
 }
 
 /// Kept results of a layer.
@@ -40,12 +54,30 @@ impl<'a, O: Ops> Tape<'a, O> {
         checkpointing: bool,
         pool: &mut Pool<O>,
     ) -> Result<Self, ModelError> {
+        Self::record_routed(decoder, rows, None, checkpointing, pool)
+    }
+
+    /// Runs the decoder on rows, and sums the loads of experts.
+    ///
+    /// # Errors
+    ///
+    /// See [`Tape::record`].
+    pub(crate) fn record_routed(
+        decoder: &'a Decoder<O>,
+        rows: Rows<'a>,
+        routed: Option<RoutedTokens<'a>>,
+        checkpointing: bool,
+        pool: &mut Pool<O>,
+    ) -> Result<Self, ModelError> {
         decoder.check(rows.ids, rows.positions)?;
         let at = decoder.ops().place(rows)?;
         let mut x = decoder.embed(&at, pool)?;
-        let mut layers = Vec::with_capacity(decoder.layers());
+        let (mut layers, mut loads) = (Vec::with_capacity(decoder.layers()), Vec::new());
         for index in 0..decoder.layers() {
             let (out, saved) = decoder.layer(index, x, &at, pool)?;
+            if let (Some(tokens), Some(experts)) = (routed, saved.experts()) {
+                loads.push((index, experts.load(tokens.counts)));
+            }
             layers.push(if checkpointing {
                 Kept::Input(saved.keep_input(pool))
             } else {
@@ -54,12 +86,17 @@ impl<'a, O: Ops> Tape<'a, O> {
             x = out;
         }
         let hidden = decoder.last_norm(&x, pool)?;
-        Ok(Self { decoder, at, layers, last: x, hidden })
+        Ok(Self { decoder, at, layers, routed, loads, last: x, hidden })
     }
 
     /// Returns the hidden states after the last norm, `[N, D]`.
     pub fn hidden(&self) -> &O::Act {
         &self.hidden
+    }
+
+    /// Returns the loads of the layers with experts, with the numbers of the layers.
+    pub(crate) fn loads(&self) -> &[(usize, RouterLoad)] {
+        &self.loads
     }
 
     /// Adds the gradients of every trained weight, from that of the hidden states `[N, D]`.
@@ -73,7 +110,10 @@ impl<'a, O: Ops> Tape<'a, O> {
         gradients: &mut Gradients<'_, O>,
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
-        let Self { decoder, at, layers, last, hidden } = self;
+        let Self { decoder, at, layers, routed, last, hidden, .. } = self;
+        let balance = routed.and_then(|RoutedTokens { counts, slopes }| {
+            Some(BalanceTerm { slopes: slopes?, counts })
+        });
         let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool)?;
         pool.give([hidden]);
         pool.give_streams([last]);
@@ -86,7 +126,7 @@ impl<'a, O: Ops> Tape<'a, O> {
                     saved
                 }
             };
-            dx = decoder.layer_backward(index, saved, &at, dx, gradients, pool)?;
+            dx = decoder.layer_backward(index, saved, &at, (dx, balance), gradients, pool)?;
         }
         decoder.embed_backward(&at, &mut dx, gradients)?;
         pool.give_streams([dx]);

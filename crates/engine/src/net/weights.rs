@@ -53,10 +53,10 @@ impl Weights {
     /// Every missing, extra or misshapen tensor at once; a file that is not safetensors.
     pub fn load(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
         let shards = Shards::matching(files, config)?;
-        let tensors = config.tensors();
+        let (tensors, layout) = (config.tensors(), shards.expert_layout(config));
         let params = Params::new(tensors.clone(), |index, values| {
             let (name, shape) = &tensors[index];
-            shards.fill(shards.stored_name(config, name), shape, values)
+            shards.fill_tensor(config, layout, (name, shape), values)
         });
         Ok(Self { params: params? })
     }
@@ -87,13 +87,17 @@ impl Weights {
         Self { params: self.params.duplicate() }
     }
 
-    /// Copies values from named buffers; names and lengths must be those of these weights.
+    /// Copies values from the checkpoint of a model of a configuration; names and lengths must be those of these weights.
     ///
     /// # Errors
     ///
     /// If a tensor is missing or misshapen.
-    pub fn assign(&self, shards: &Shards) -> Result<(), ModelError> {
-        self.vars().iter().try_for_each(|(name, var)| var.load(shards, name))
+    pub fn assign(&self, config: &HfConfig, shards: &Shards) -> Result<(), ModelError> {
+        let layout = shards.expert_layout(config);
+        self.vars().iter().try_for_each(|(name, var)| {
+            let place = (name.as_str(), var.dims());
+            var.update(|values| shards.fill_tensor(config, layout, place, values))
+        })
     }
 }
 

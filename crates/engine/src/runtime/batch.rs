@@ -116,6 +116,8 @@ pub struct Batch {
     pub longest: usize,
     /// Mean KL to the sampling policy above which no further epoch starts; 0 disables it.
     pub early_stop_kl: f64,
+    /// Coefficient of the loss that balances the load of experts, for models with experts; 0 disables it.
+    pub router_aux_coef: f64,
     /// Learning rate, with the schedule applied.
     pub lr: f64,
     /// True if [`UpdateStats::columns`](super::UpdateStats::columns) is wanted. No weight depends on it.
@@ -135,6 +137,7 @@ impl Default for Batch {
             aggregation: Aggregation::TokenMean,
             longest: 1,
             early_stop_kl: 0.0,
+            router_aux_coef: 0.0,
             lr: 1e-6,
             record_tokens: false,
         }

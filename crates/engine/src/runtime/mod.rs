@@ -69,7 +69,7 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
-pub use stats::{PairStats, SharedTokens, UpdateStats, ValueStats};
+pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
 pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};
 pub use {memory::giving_back, work::EngineStats};

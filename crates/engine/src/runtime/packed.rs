@@ -107,6 +107,11 @@ impl PackedRows {
         keys.collect()
     }
 
+    /// Returns the sum of the weights of the texts with each token, `[N]`, from a weight of each text.
+    pub(crate) fn count_texts(&self, weights: impl Iterator<Item = f32>) -> Vec<f32> {
+        self.forest.count_texts(weights)
+    }
+
     /// Returns the input of the decoder.
     pub(crate) fn rows(&self) -> Rows<'_> {
         self.forest.rows()

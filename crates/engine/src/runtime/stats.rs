@@ -51,6 +51,9 @@ pub struct UpdateStats {
     pub shared: SharedTokens,
     /// Version of the policy after the update.
     pub version: u64,
+    /// Loads of experts, if the model has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routers: Option<RouterStats>,
     /// Quantities of each token, if the batch asks for them.
     #[serde(skip)]
     pub columns: Option<TokenColumns>,
@@ -76,6 +79,29 @@ impl From<PassTokens> for SharedTokens {
         let share = 1.0 - computed as f64 / whole.max(1) as f64;
         Self { whole, computed, share, recomputed: computed as f64 / once.max(1) as f64 }
     }
+}
+
+/// Loads of the experts of a model. Each token counts for each row that has it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RouterStats {
+    /// Loss that balances the load, without its coefficient: E Σ f P over the tokens of all layers, mean over optimizer steps. It
+    /// is the number of experts of a token if the load is even.
+    pub balance_loss: f64,
+    /// Layers with experts.
+    pub layers: Vec<LayerLoad>,
+}
+
+/// Load of the experts of a layer during an update.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LayerLoad {
+    /// Number of the layer.
+    pub layer: usize,
+    /// Choices of the most loaded expert over those of an even load: from 1 to the number of experts over that of a token.
+    pub load_max: f64,
+    /// Mean entropy of the router's probabilities, in nats.
+    pub router_entropy: f64,
+    /// Number of experts that no token chose.
+    pub dead_experts: u64,
 }
 
 /// Means over pairs of replies, each before its optimizer step.

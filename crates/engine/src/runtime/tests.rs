@@ -3,6 +3,7 @@
 mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
+mod experts;
 mod moments;
 mod ranks;
 mod trees;

@@ -5,10 +5,13 @@
 //! gradient by rounding alone. An update ends before its optimizer step if the loss or the gradient is not finite, or
 //! if a trained weight has no gradient (MO-1).
 
+mod balance;
 mod before;
 mod checkpoint;
 mod ranks;
+mod routers;
 mod totals;
+mod weights;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::loss::{self, Aggregation, LossUnit, RowTokens};
+use crate::loss::{self, RowTokens};
 use crate::net::ops::Backend;
-use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
+use crate::net::{Decoder, Gradients, Model, Params, Pool, RoutedTokens, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::critic::{Joint, SharedTrunk};
 use crate::runtime::optimizer::Optimizer;
@@ -27,7 +30,9 @@ use crate::runtime::packed::{PackedRows, PassText};
 use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
+use routers::token_counts;
 use totals::Totals;
+use weights::{token_share, token_weights};
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer<O: Backend> {
@@ -152,7 +157,7 @@ impl<O: Backend> Trainer<O> {
             Objective::Preference(options) => self
                 .pair_grads(model, (rows, &batch.pairs_of(part)), &options, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?,
-            Objective::PolicyGradient | Objective::Supervised => weights(batch, rows),
+            Objective::PolicyGradient | Objective::Supervised => token_weights(batch, rows),
         };
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed_update(&error))?;
@@ -160,9 +165,13 @@ impl<O: Backend> Trainer<O> {
         let (pass, share) = (pass_of_rows(rows, shares(model)), token_share(batch));
         let own = self.peers.share(&pass.rank_units(self.peers.size()));
         totals.tokens += pass.counts();
+        let units = (&pass, own.clone());
+        let slopes = self.balance_slopes(model, batch.router_aux_coef, rows, units, &mut pool);
+        let slopes = slopes.map_err(|error| self.failed_update(&error))?;
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
             let micro = Micro::new(pass.pack(indices), (rows, &weights), indices, share);
+            let micro = Micro { slopes: slopes.as_deref(), ..micro };
             totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?;
@@ -171,6 +180,7 @@ impl<O: Backend> Trainer<O> {
             let combined = self.combine(model, before, &mut back, totals);
             combined.map_err(|error| self.failed_update(&error))?;
         }
+        totals.routers.end_step();
         let Back { gradients, joint } = back;
         let norm = self.peers.norm(model.decoder.ops(), &gradients);
         let norm = norm.map_err(|error| self.failed_update(&error))?;
@@ -202,7 +212,10 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(), ModelError> {
         let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
-        let tape = Tape::record(&decoder, packed.rows(), self.checkpointing, pool)?;
+        let counts = token_counts(model, packed, &micro.rows);
+        let tokens = counts.as_deref().map(|counts| RoutedTokens { counts, slopes: micro.slopes });
+        let tape = Tape::record_routed(&decoder, packed.rows(), tokens, self.checkpointing, pool)?;
+        totals.routers.step.add(tape.loads());
         let ops = decoder.ops();
         let hidden = packed.predicting(ops, tape.hidden())?;
         let reference = match (&self.reference, batch.objective) {
@@ -270,47 +283,6 @@ struct Back<'a, O: Backend> {
     joint: Option<Joint<'a, O>>,
 }
 
-/// Returns the number of tokens of a row that are not trained on.
-fn masked_tokens(batch: &Batch, row: &Row) -> usize {
-    match batch.objective {
-        _ if row.skipped => row.completion.len(),
-        Objective::Supervised => row.weights.iter().filter(|&&weight| weight == 0.0).count(),
-        Objective::PolicyGradient | Objective::Preference(_) => 0,
-    }
-}
-
-/// Returns the weight of each token, row after row: the aggregation over all rows that are trained on, times the rows' own weights.
-fn weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
-    let trained = rows.iter().filter(|row| !row.skipped);
-    let lengths: Vec<usize> = trained.map(|row| row.completion.len()).collect();
-    let by_token = loss::token_weights(&lengths, batch.aggregation, batch.longest);
-    let by_reply = loss::token_weights(&lengths, Aggregation::SequenceMean, batch.longest);
-    let (mut weights, mut at) = (Vec::new(), 0);
-    for row in rows {
-        let (first, n) = (weights.len(), row.completion.len());
-        if row.skipped {
-            weights.resize(first + n, 0.0);
-            continue;
-        }
-        let all = match batch.surrogate_of(row).unit() {
-            LossUnit::Token => &by_token,
-            LossUnit::Reply => &by_reply,
-        };
-        weights.extend_from_slice(&all[at..at + n]);
-        weights[first..].iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
-        at += n;
-    }
-    weights
-}
-
-/// Returns the weight of a token in the means of a pass over a batch, whatever `aggregation` and `minibatches` are: that of a
-/// mean over all tokens, or in supervised training over those with a weight. It is rounded as the weights of the loss are.
-fn token_share(batch: &Batch) -> f64 {
-    let tokens: usize =
-        batch.rows.iter().map(|row| row.completion.len() - masked_tokens(batch, row)).sum();
-    f64::from((1.0 / tokens.max(1) as f64) as f32)
-}
-
 /// Rows of one micro-batch.
 struct Micro<'a> {
     rows: Vec<&'a Row>,
@@ -320,6 +292,8 @@ struct Micro<'a> {
     weights: Vec<f32>,
     /// Weight of a completion token in means.
     share: f64,
+    /// Derivative of the loss that balances the load of experts, if there is one.
+    slopes: Option<&'a [f32]>,
     packed: PackedRows,
 }
 
@@ -339,7 +313,7 @@ impl<'a> Micro<'a> {
         let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
         let weights = own.flat_map(|own| &weights[own]).copied().collect();
         let rows = indices.iter().map(|&row| rows[row]).collect();
-        Self { rows, indices, weights, share, packed }
+        Self { rows, indices, weights, share, slopes: None, packed }
     }
 }
 

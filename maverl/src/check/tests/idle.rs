@@ -13,6 +13,10 @@ fn idle(toml: &str) -> Vec<String> {
 fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let cases = [
         ("name = \"grpo\"\nearly_stop_kl = 0.1", "early_stop_kl` has no effect: `epochs` is 1"),
+        (
+            "name = \"grpo\"\nrouter_aux_coef = 0.001",
+            "router_aux_coef` has no effect: no model is a mixture of experts",
+        ),
         ("name = \"grpo\"\ntrain_on = \"all\"", "train_on` has no effect: `name` is not \"sft\""),
         ("name = \"grpo\"\nloss.kl = \"k1\"", "loss.kl` has no effect: `kl_coef` is 0"),
         (

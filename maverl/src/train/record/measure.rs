@@ -8,7 +8,9 @@ use crate::algo::{GroupSummary, Sample, explained_variance};
 use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::EndpointUsage;
-use crate::runtime::{Batch, EngineStats, Policy, SharedTokens, UpdateStats, ValueStats};
+use crate::runtime::{
+    Batch, EngineStats, Policy, RouterStats, SharedTokens, UpdateStats, ValueStats,
+};
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
@@ -112,8 +114,26 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ],
         ));
     }
+    if let Some(routers) = &stats.routers {
+        metrics.extend(router_metrics(policy, routers));
+    }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// Returns the metrics of the loads of experts.
+fn router_metrics(policy: &str, routers: &RouterStats) -> Metrics {
+    let mut metrics =
+        metrics_below(&format!("moe/{policy}"), [("balance_loss", routers.balance_loss)]);
+    for load in &routers.layers {
+        let values = [
+            ("load_max", load.load_max),
+            ("router_entropy", load.router_entropy),
+            ("dead_experts", load.dead_experts as f64),
+        ];
+        metrics.extend(metrics_below(&format!("moe/{policy}/layer_{}", load.layer), values));
+    }
     metrics
 }
 
@@ -267,6 +287,7 @@ fn engines(policies: &[Policy], before: &[EngineStats]) -> Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::LayerLoad;
 
     #[test]
     fn every_statistic_of_an_update_is_a_metric() {
@@ -280,5 +301,21 @@ mod tests {
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
         assert_eq!(metrics.iter().count(), 19);
+    }
+
+    #[test]
+    fn every_layer_with_experts_has_metrics_of_its_load() {
+        let load = LayerLoad { layer: 2, load_max: 1.5, router_entropy: 0.5, dead_experts: 3 };
+        let routers = Some(RouterStats { balance_loss: 2.5, layers: vec![load] });
+        let metrics = update("small", &UpdateStats { routers, ..UpdateStats::default() });
+        for (name, value) in [
+            ("balance_loss", 2.5),
+            ("layer_2/load_max", 1.5),
+            ("layer_2/router_entropy", 0.5),
+            ("layer_2/dead_experts", 3.0),
+        ] {
+            assert_eq!(metrics.get(&format!("moe/small/{name}")), Some(value));
+        }
+        assert_eq!(metrics.iter().count(), 23);
     }
 }

@@ -1,13 +1,14 @@
 //! Families of models, a row each.
 
 use super::family::{
-    Bias, DefaultSizes, ModelFamily, NormNames, PLAIN, QkNorm, Ropes, Softcaps, Windows,
+    Bias, DefaultSizes, ExpertFamily, ModelFamily, NormNames, PLAIN, QkNorm, Ropes, Softcaps,
+    Windows,
 };
 use super::reader::ConfigReader;
 use crate::files::parts::{Activation, Gain};
 
 /// The families, sorted by name.
-pub(super) const FAMILIES: [ModelFamily; 11] = [
+pub(super) const FAMILIES: [ModelFamily; 13] = [
     // Gemma 2 (arXiv:2408.00118), transformers `Gemma2Config`.
     ModelFamily {
         name: "gemma2",
@@ -56,6 +57,31 @@ pub(super) const FAMILIES: [ModelFamily; 11] = [
             "use_bidirectional_attention",
         ],
         ..GEMMA
+    },
+    // gpt-oss (arXiv:2508.10925), transformers `GptOssConfig`.
+    ModelFamily {
+        name: "gpt_oss",
+        architecture: "GptOss",
+        attention_bias: Bias::Unless("attention_bias"),
+        windows: Windows::Pattern { every: 2, key: None },
+        ropes: Ropes::GptOss,
+        sinks: true,
+        experts: ExpertFamily::GptOss,
+        reads: &[WINDOW, TYPES],
+        defaults: DefaultSizes {
+            hidden_size: 2880,
+            num_hidden_layers: 36,
+            num_attention_heads: 64,
+            num_key_value_heads: Some(8),
+            head_dim: Some(64),
+            intermediate_size: 2880,
+            vocab_size: 201_088,
+            max_position_embeddings: 131_072,
+            rms_norm_eps: 1e-5,
+            sliding_window: Some(128),
+            ..PLAIN.defaults
+        },
+        ..PLAIN
     },
     // Llama 3 and its kin (arXiv:2407.21783), transformers `LlamaConfig`.
     ModelFamily {
@@ -143,6 +169,24 @@ pub(super) const FAMILIES: [ModelFamily; 11] = [
         qk_norm: QkNorm::Head,
         defaults: DefaultSizes { head_dim: Some(128), ..QWEN.defaults },
         ..QWEN
+    },
+    // Qwen3 with experts (arXiv:2505.09388), transformers `Qwen3MoeConfig`.
+    ModelFamily {
+        name: "qwen3_moe",
+        architecture: "Qwen3Moe",
+        attention_bias: Bias::Key("attention_bias"),
+        qk_norm: QkNorm::Head,
+        windows: Windows::IfUsed,
+        experts: ExpertFamily::Qwen,
+        reads: &[WINDOW],
+        defaults: DefaultSizes {
+            hidden_size: 2048,
+            num_hidden_layers: 24,
+            num_key_value_heads: Some(4),
+            intermediate_size: 6144,
+            ..QWEN.defaults
+        },
+        ..PLAIN
     },
     // SmolLM3, transformers `SmolLM3Config`.
     ModelFamily {

@@ -1,6 +1,6 @@
 //! Decoder of a family of models, as its row describes it.
 
-use crate::files::parts::{Activation, Gain};
+use crate::files::parts::{Activation, ExpertLayout, Gain};
 
 /// Decoder of a family, beside the sizes that `config.json` gives.
 pub(super) struct ModelFamily {
@@ -32,10 +32,35 @@ pub(super) struct ModelFamily {
     pub(super) softcaps: Softcaps,
     /// True if queries are scaled by their positions.
     pub(super) query_scale: bool,
+    /// True if each query head has a sink.
+    pub(super) sinks: bool,
+    /// Experts of the MLPs.
+    pub(super) experts: ExpertFamily,
     /// Keys that this family reads, and that others warn of.
     pub(super) reads: &'static [&'static str],
     /// Sizes where no key gives them.
     pub(super) defaults: DefaultSizes,
+}
+
+/// Experts of a family, as their keys describe them.
+#[derive(Clone, Copy)]
+pub(super) enum ExpertFamily {
+    /// No experts.
+    None,
+    /// Experts of Qwen3-MoE, in the layers that no key excepts.
+    Qwen,
+    /// Experts of gpt-oss, with clamped gates and biases, in all layers.
+    GptOss,
+}
+
+impl ExpertFamily {
+    /// Returns the layout of the experts in files.
+    pub(super) fn layout(self) -> ExpertLayout {
+        match self {
+            Self::None | Self::Qwen => ExpertLayout::Each,
+            Self::GptOss => ExpertLayout::ByInputs,
+        }
+    }
 }
 
 /// Names of the norms of a layer; a norm without a name does not exist.
@@ -64,8 +89,10 @@ pub(super) enum Bias {
     None,
     /// The maps of the input.
     Inputs,
-    /// All maps, if the value of a key is true.
+    /// All maps, if the value of a key is true; without the key none.
     Key(&'static str),
+    /// All maps, unless the value of a key is false.
+    Unless(&'static str),
 }
 
 /// Layers with a window of `sliding_window` keys.
@@ -79,6 +106,8 @@ pub(super) enum Windows {
     Pattern { every: usize, key: Option<&'static str> },
     /// Those of `layer_types`; without it, those from `max_window_layers` on, if `use_sliding_window` is true.
     Late,
+    /// Every layer, if `use_sliding_window` is true.
+    IfUsed,
     /// Those of `layer_types`; without it, those without positions, if `use_sliding_window` is true.
     WithoutRope,
 }
@@ -94,6 +123,8 @@ pub(super) enum Ropes {
     ByLayer { theta: f64, window_theta: f64, window_key: Option<&'static str> },
     /// YaRN of Ministral 3, also where no key says so.
     Ministral3,
+    /// YaRN of gpt-oss, also where no key says so.
+    GptOss,
     /// LongRoPE under any of its names.
     Phi,
 }
@@ -157,6 +188,8 @@ pub(super) const PLAIN: ModelFamily = ModelFamily {
     scaled: false,
     softcaps: Softcaps { scores: None, logits: None },
     query_scale: false,
+    sinks: false,
+    experts: ExpertFamily::None,
     reads: &[],
     defaults: DefaultSizes {
         hidden_size: 4096,

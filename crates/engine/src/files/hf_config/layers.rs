@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use maverl_kernels::attention::{Heads, Scores};
 
+use super::experts::{ExpertSizes, read_experts};
 use super::families::{TYPES, WINDOW};
 use super::family::{Bias, ModelFamily, QkNorm, Ropes, Windows};
 use super::reader::{ConfigReader, show_value};
 use crate::files::parts::{
-    Attention, Layer, LayerShape, LinearShape, Maps, Mlp, NormShape, QueryScale,
+    Attention, GatedMlp, Layer, LayerShape, LinearShape, Maps, Mlp, NormShape, QueryScale,
 };
 
 /// Largest window.
@@ -46,12 +47,14 @@ struct Biases {
     mlp: bool,
 }
 
-/// Attention of a layer, which is all that differs between the layers of a model.
+/// Window, positions and experts of a layer, which are all that differs between the layers of a model.
 #[derive(Clone, Copy, PartialEq)]
 struct LayerKind {
     window: Option<NonZeroU32>,
     /// Index of the rotary embedding.
     rope: Option<usize>,
+    /// True if the layer has experts.
+    sparse: bool,
 }
 
 /// Reads the layers of a model. Equal ones share memory.
@@ -66,14 +69,19 @@ pub(super) fn read_layers(
         softcap: family.softcaps.scores.and_then(|(key, default)| softcap(keys, key, default)),
         window: None,
     };
-    let kinds = layer_kinds(keys, family, sizes.layers);
+    let experts = read_experts(keys, family, [sizes.layers, sizes.intermediate]);
+    let (experts, sparse) = experts.unzip();
+    let mut kinds = layer_kinds(keys, family, sizes.layers);
+    let sparse = sparse.unwrap_or_default();
+    kinds.iter_mut().zip(sparse).for_each(|(kind, sparse)| kind.sparse = sparse);
     let mut made: Vec<(LayerKind, Arc<LayerShape>)> = Vec::new();
     let layers = kinds.into_iter().map(|kind| {
         if let Some((_, layer)) = made.iter().find(|(found, _)| *found == kind) {
             return Arc::clone(layer);
         }
         let heads = sizes.heads.with_scores(Scores { window: kind.window, ..scores });
-        let layer = family.layer(LayerSizes { heads, ..sizes }, biases, kind.rope);
+        let experts = experts.filter(|_| kind.sparse);
+        let layer = family.layer(LayerSizes { heads, ..sizes }, biases, kind.rope, experts);
         made.push((kind, Arc::new(layer)));
         Arc::clone(&made[made.len() - 1].1)
     });
@@ -84,8 +92,8 @@ fn read_biases(keys: &mut ConfigReader<'_>, family: &ModelFamily) -> Biases {
     let [(qkv, o), (mlp, _)] = [family.attention_bias, family.mlp_bias].map(|bias| match bias {
         Bias::None => (false, false),
         Bias::Inputs => (true, false),
-        Bias::Key(key) => {
-            let all = keys.flag(key, false);
+        Bias::Key(key) | Bias::Unless(key) => {
+            let all = keys.flag(key, matches!(bias, Bias::Unless(_)));
             (all, all)
         }
     });
@@ -114,7 +122,7 @@ pub(super) fn softcap(
 fn layer_kinds(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize) -> Vec<LayerKind> {
     let roped = roped_layers(keys, family, layers);
     let listed = listed_windows(keys, family, layers);
-    let late = matches!(family.windows, Windows::Late | Windows::WithoutRope);
+    let late = matches!(family.windows, Windows::Late | Windows::WithoutRope | Windows::IfUsed);
     let used = !late || keys.flag("use_sliding_window", false);
     let window = if used { window(keys, family) } else { None };
     // The layers of a pattern have windows whether there is a number or not.
@@ -138,6 +146,7 @@ fn layer_kinds(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize)
     let kinds = sliding.into_iter().zip(roped).map(|(sliding, roped)| LayerKind {
         window: window.filter(|_| sliding),
         rope: roped.then_some(if sliding { of_windows } else { 0 }),
+        sparse: false,
     });
     kinds.collect()
 }
@@ -186,7 +195,7 @@ fn sliding_layers(keys: &mut ConfigReader<'_>, family: &ModelFamily, roped: &[bo
     let layers = roped.len();
     match family.windows {
         Windows::None => vec![false; layers],
-        Windows::All => vec![true; layers],
+        Windows::All | Windows::IfUsed => vec![true; layers],
         Windows::Pattern { every, key } => {
             let every = key.map_or(every, |key| keys.size(key, every, WIDEST_WINDOW));
             (1..=layers).map(|layer| !layer.is_multiple_of(every)).collect()
@@ -240,7 +249,13 @@ fn roped_layers(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize
 
 impl ModelFamily {
     /// Returns a layer with the window of `sizes.heads` and a rotary embedding.
-    fn layer(&self, sizes: LayerSizes, biases: Biases, rope: Option<usize>) -> LayerShape {
+    fn layer(
+        &self,
+        sizes: LayerSizes,
+        biases: Biases,
+        rope: Option<usize>,
+        experts: Option<ExpertSizes>,
+    ) -> LayerShape {
         let LayerSizes { hidden, heads, intermediate, eps, query_scale, .. } = sizes;
         let norm = |name: Option<&'static str>| {
             name.map(|name| NormShape { name, width: hidden, eps, gain: self.gain })
@@ -256,14 +271,13 @@ impl ModelFamily {
                 k_norm: self.norm_of_heads("self_attn.k_norm", heads.kv, heads.dim, eps),
                 rope,
                 query_scale,
+                sinks: self.sinks,
             },
             after_attention: norm(self.norms.after_attention),
             before_mlp: norm(self.norms.before_mlp),
-            mlp: Mlp {
-                activation: self.activation.1,
-                width: intermediate,
-                gate_up: self.gate_up(hidden, intermediate, biases),
-                down: LinearShape::new("mlp.down_proj", hidden, intermediate, biases.mlp),
+            mlp: match experts {
+                None => Mlp::Gated(self.gated_mlp(hidden, intermediate, biases)),
+                Some(experts) => Mlp::Experts(experts.shape(hidden)),
             },
             after_mlp: norm(self.norms.after_mlp),
         }
@@ -300,6 +314,15 @@ impl ModelFamily {
             LinearShape::new("self_attn.k_proj", k, hidden, biases.qkv),
             LinearShape::new("self_attn.v_proj", v, hidden, biases.qkv),
         ])
+    }
+
+    fn gated_mlp(&self, hidden: usize, width: usize, biases: Biases) -> GatedMlp<LinearShape> {
+        GatedMlp {
+            activation: self.activation.1,
+            width,
+            gate_up: self.gate_up(hidden, width, biases),
+            down: LinearShape::new("mlp.down_proj", hidden, width, biases.mlp),
+        }
     }
 
     fn gate_up(&self, hidden: usize, width: usize, biases: Biases) -> Maps<LinearShape, 2> {

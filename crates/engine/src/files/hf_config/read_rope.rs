@@ -77,6 +77,7 @@ pub(super) fn read_ropes(
             (two_ropes(keys, outside, [theta, window_theta], window_key), None)
         }
         Ropes::Ministral3 => ministral3_rope(keys, outside),
+        Ropes::GptOss => (vec![gpt_oss_rope(keys, outside)], None),
     }
 }
 
@@ -213,6 +214,23 @@ fn ministral3_rope(
     }
     let scale = QueryScale { beta: inside.beta.unwrap_or(0.1) as f32, original: original as f32 };
     (vec![rope], Some(scale))
+}
+
+/// Reads the rotary embedding of gpt-oss.
+fn gpt_oss_rope(keys: &mut ConfigReader<'_>, outside: Surroundings) -> Rope {
+    let (rope, _) = one_rope(keys, outside, 150_000.0);
+    if keys.value("rope_parameters").is_some() || keys.value("rope_scaling").is_some() {
+        return rope;
+    }
+    let yarn = Yarn {
+        factor: 32.0,
+        attention_factor: Yarn::usual_factor(32.0, 1.0) as f32,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        truncate: false,
+        original_max_position_embeddings: 4096,
+    };
+    Rope { scaling: Scaling::Yarn(yarn), ..rope }
 }
 
 /// Reads the share of a head that is rotated. Other families than Phi rotate whole heads.

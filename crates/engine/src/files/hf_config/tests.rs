@@ -93,7 +93,7 @@ fn the_families_differ_in_these_fields() {
         let Layer { attention, mlp, .. } = &*c.layers[0];
         let norm = attention.q_norm.is_some() && attention.k_norm.is_some();
         let q = attention.qkv.linears().next().unwrap();
-        (c.model_type, q.bias, attention.o.bias, mlp.down.bias, norm)
+        (c.model_type, q.bias, attention.o.bias, mlp.gated().unwrap().down.bias, norm)
     };
     assert_eq!(variations(&qwen2), ("qwen2", true, false, false, false));
     assert_eq!(variations(&qwen3), ("qwen3", false, false, false, true));
@@ -106,6 +106,7 @@ fn the_families_differ_in_these_fields() {
     let all = [
         "gemma2",
         "gemma3_text",
+        "gpt_oss",
         "llama",
         "ministral",
         "ministral3",
@@ -114,6 +115,7 @@ fn the_families_differ_in_these_fields() {
         "phi3",
         "qwen2",
         "qwen3",
+        "qwen3_moe",
         "smollm3",
     ];
     assert_eq!(HfConfig::FAMILIES, all);
@@ -133,7 +135,7 @@ fn missing_keys_mean_what_they_mean_to_transformers() {
     ] {
         let config = parse(&with(&base, &gone)).unwrap();
         assert_eq!(config.heads().dim, head_dim);
-        let intermediate = config.layers[0].mlp.width;
+        let intermediate = config.layers[0].mlp.gated().unwrap().width;
         let found = [intermediate, config.vocab_size, config.max_position_embeddings];
         assert_eq!(found, sizes);
         assert_eq!(config.ropes, [Rope::plain(10_000.0)]);
@@ -294,12 +296,12 @@ fn what_is_not_supported_is_refused_by_name() {
     let cases = [
         (
             json!({"model_type": "mixtral"}),
-            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "llama", "ministral", "#,
+            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "gpt_oss", "llama", "ministral", "#,
         ),
         (json!({"model_type": null}), r#"`model_type` is missing; supported: "gemma2", "gemma3""#),
         (
-            json!({"model_type": "qwen3_moe", "num_experts": 128}),
-            "`num_experts` is 128; mixtures of experts are not supported",
+            json!({"num_experts": 128}),
+            "`num_experts` is 128; mixtures of experts of this family are not supported",
         ),
         (
             json!({"quantization_config": {"quant_method": "gptq"}}),
@@ -428,10 +430,11 @@ fn every_problem_is_reported_at_once() {
     });
     assert_eq!(
         refused(&with(&qwen2(), &bad)),
-        "config.json: `quantization_config` is an object; weights of f32, f16 and bf16 are \
-         supported; `num_local_experts` is 8; mixtures of experts are not supported; `model_type` is \
-         \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \"llama\", \"ministral\", \
-         \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \"qwen2\", \"qwen3\", \"smollm3\"; \
+        "config.json: `model_type` is \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \
+         \"gpt_oss\", \"llama\", \"ministral\", \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \
+         \"qwen2\", \"qwen3\", \"qwen3_moe\", \"smollm3\"; \
+         `quantization_config` is an object; weights of f32, f16 and bf16 are \
+         supported; `num_local_experts` is 8; mixtures of experts of this family are not supported; \
          `hidden_act` is \"gelu\"; supported: \"silu\"; `hidden_size` is -1; a whole number from 1 to 1048576 is \
          needed; `vocab_size` is \"many\"; a whole number from 1 to 16777216 is needed; \
          `rope_scaling.rope_type` is \"spiral\"; supported: \"default\", \"dynamic\", \"linear\", \"llama3\", \
@@ -441,7 +444,7 @@ fn every_problem_is_reported_at_once() {
 
 #[test]
 fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
-    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3"]
+    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3", "qwen3_moe", "gpt_oss"]
         .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());
     let files = [qwen2(), qwen3(), llama()].map(|config| format!("{config:#}").into_bytes());
     let files: Vec<Vec<u8>> = files.into_iter().chain(more).collect();

@@ -89,11 +89,29 @@ impl<O: Ops> LayerPass<'_, O> {
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, SavedAttention<O>), ModelError> {
         let projected = self.project(&x, at, pool)?;
-        let heads = self.layer.attention.heads;
+        let (ops, heads) = (self.ops, self.layer.attention.heads);
         let Projected { q, k, v, .. } = &projected;
         // 4. Causal attention: (N, H d), (N, K d), (N, K d) -> (N, H d)
-        let attended = self.ops.attend([q, k, v], at, heads, pool)?;
+        let attended = match self.sinks {
+            None => ops.attend([q, k, v], at, heads, pool)?,
+            Some(sinks) => ops.attend_sinks([q, k, v], at, (heads, sinks), pool)?,
+        };
         self.add_attended(x, projected, attended, pool)
+    }
+
+    /// Computes causal attention of new tokens to the cache of a layer: `(N, H d) -> (N, H d)`.
+    pub(super) fn attend_cached(
+        &self,
+        q: &O::Act,
+        cache: (&O::Kv, usize),
+        at: &O::Placed<'_>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
+        let heads = self.layer.attention.heads;
+        match self.sinks {
+            None => self.ops.attend_cached(q, cache, at, heads, pool),
+            Some(sinks) => self.ops.attend_cached_sinks(q, cache, at, (heads, sinks), pool),
+        }
     }
 
     /// Adds the result of attention to the residual stream.
@@ -130,8 +148,14 @@ impl<O: Ops> LayerPass<'_, O> {
         let dattended = self.add_result_backward(&attended, mapped, last, &dm, gradients, pool)?;
         // 4. (N, H d) -> (N, H d), (N, K d), (N, K d)
         let out = [&attended, &dattended];
-        let [mut dq, dk, dv] =
-            ops.attend_back([&q, &k, &v], out, &lse, at, attention.heads, pool)?;
+        let (qkv, heads) = ([&q, &k, &v], attention.heads);
+        let [mut dq, dk, dv] = match self.sinks {
+            None => ops.attend_back(qkv, out, &lse, at, heads, pool)?,
+            Some(sinks) => {
+                let (at, heads) = ((&lse, at), (heads, sinks));
+                ops.attend_sinks_back(qkv, out, at, heads, gradients, pool)?
+            }
+        };
         pool.give([q, k, v, attended, dattended]);
         // 3. (N, H d) -> (N, H d), (N, K d) -> (N, K d)
         if let Some(scale) = attention.query_scale {

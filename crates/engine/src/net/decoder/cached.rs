@@ -118,8 +118,7 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<(), ModelError> {
         let ThreadBuffers { pool, x, projected, hidden, .. } = share;
         let pass = self.layer_pass(index);
-        let heads = pass.layer.attention.heads;
-        let attended = self.ops.attend_cached(&projected.q, (kv, index), at, heads, pool)?;
+        let attended = pass.attend_cached(&projected.q, (kv, index), at, pool)?;
         let (input, given) = (mem::take(x), mem::take(projected));
         let attended = (attended, O::Lse::default());
         let (m, attention) = pass.add_attended(input, given, attended, pool)?;

@@ -10,6 +10,7 @@ use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::ops::Ops;
 use crate::net::pool::Pool;
+use crate::net::values::Param;
 
 /// Layer, with what its passes read besides.
 pub(super) struct LayerPass<'a, O: Ops> {
@@ -17,6 +18,8 @@ pub(super) struct LayerPass<'a, O: Ops> {
     pub(super) ops: &'a O,
     /// Angles of rotary positions, if they have an effect.
     pub(super) rope: Option<&'a O::Rope>,
+    /// Sinks of attention, if there are any, `[heads]`.
+    pub(super) sinks: Option<&'a Param<O>>,
     /// Weights.
     pub(super) layer: &'a Layer<Linear<O>, Norm<O>>,
 }

@@ -31,6 +31,19 @@ fn forest_of<'a>(texts: impl IntoIterator<Item = &'a Vec<u32>>, min_shared: usiz
 }
 
 #[test]
+fn a_token_counts_for_each_text_that_has_it() {
+    let texts = [vec![1, 2, 3, 4], vec![1, 2, 9], vec![1, 2], vec![7], vec![1, 2, 3, 4]];
+    let packed = forest_of(&texts, 1).pack();
+    let counts = packed.count_texts([1.0, 1.0, 1.0, 1.0, 0.5].into_iter());
+    let of = |text: usize, position| counts[packed.token_index(text, position)];
+    assert_eq!(
+        [of(0, 0), of(0, 1), of(0, 2), of(0, 3), of(1, 2), of(3, 0)],
+        [3.5, 3.5, 1.5, 1.5, 1.0, 1.0]
+    );
+    assert_eq!(counts.iter().sum::<f32>(), 4.0 + 3.0 + 2.0 + 1.0 + 2.0);
+}
+
+#[test]
 fn forests_have_the_golden_packings() {
     for case in golden()["trees"].as_array().unwrap() {
         let (name, want, rows) = (&case["name"], &case["outputs"], rows_of(case));

@@ -102,8 +102,10 @@ impl LoraConfig {
         if let Some(unknown) = entries.find(|entry| !all.iter().any(|(name, _)| names(entry, name)))
         {
             let known = linear_names(base).join("`, `");
+            let experts = base.layers.iter().any(|layer| layer.mlp.experts().is_some());
+            let also = if experts { "; experts and their routers have no adapters" } else { "" };
             return Err(ModelError::no_match(format!(
-                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`"
+                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`{also}"
             )));
         }
         let modules: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();

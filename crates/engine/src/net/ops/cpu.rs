@@ -1,6 +1,7 @@
 //! Operations on the CPU: the kernels of `maverl-kernels` over slices of f32.
 
 mod backend;
+mod experts;
 mod linear;
 mod parts;
 mod placed;

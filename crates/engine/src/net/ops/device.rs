@@ -142,12 +142,13 @@ pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
         reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
     }
     reasons.extend(unsupported_parts(config).into_iter().map(str::to_owned));
-    let intermediate = config.layers[0].mlp.width;
-    for (what, width) in
-        [("a hidden size", config.hidden_size), ("an intermediate size", intermediate)]
-    {
-        if !width.is_multiple_of(8) {
-            reasons.push(format!("{what} of {width}, where a multiple of 8 is needed"));
+    let widths = config.layers.iter().filter_map(|layer| layer.mlp.gated());
+    let widths = widths.map(|mlp| ("an intermediate size", mlp.width));
+    let widths = [("a hidden size", config.hidden_size)].into_iter().chain(widths);
+    for (what, width) in widths.filter(|(_, width)| !width.is_multiple_of(8)) {
+        let reason = format!("{what} of {width}, where a multiple of 8 is needed");
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
         }
     }
     reasons
@@ -173,8 +174,8 @@ fn unsupported_parts(config: &HfConfig) -> Vec<&'static str> {
 }
 
 /// Returns which parts without kernels a layer has.
-fn layer_parts(layer: &LayerShape) -> [(bool, &'static str); 11] {
-    let Attention { heads, qkv, q_norm, k_norm, rope, query_scale, .. } = &layer.attention;
+fn layer_parts(layer: &LayerShape) -> [(bool, &'static str); 13] {
+    let Attention { heads, qkv, q_norm, k_norm, rope, query_scale, sinks, .. } = &layer.attention;
     let Scores { scale, window, softcap } = heads.scores;
     let mut norms = layer.stream_norms().chain(q_norm).chain(k_norm);
     [
@@ -183,11 +184,13 @@ fn layer_parts(layer: &LayerShape) -> [(bool, &'static str); 11] {
         (scale.is_some(), "a scale of scores of its own"),
         (rope.is_none(), "layers without rotary positions"),
         (query_scale.is_some(), "queries scaled by positions"),
+        (*sinks, "sinks of attention"),
         (norms.any(|norm| norm.gain != Gain::Weight), "norms of `1 + w`"),
         (q_norm.is_some_and(|norm| norm.width != heads.dim), "norms of all heads together"),
         (layer.before_attention.is_none(), "layers without a norm before them"),
         (layer.after_attention.is_some(), "norms after attention and MLP"),
-        (layer.mlp.activation != Activation::Silu, "GELU"),
+        (layer.mlp.gated().is_some_and(|mlp| mlp.activation == Activation::Gelu), "GELU"),
+        (layer.mlp.experts().is_some(), "experts"),
         (matches!(qkv, Maps::Fused(..)), "fused maps"),
     ]
 }

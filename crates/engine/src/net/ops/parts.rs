@@ -1,12 +1,17 @@
 //! Operations of parts that only some families have. A device need not have kernels for them: it then refuses models with these
 //! parts ([`Backend::load`](super::Backend::load)), and the operations are errors.
 
+use maverl_kernels::attention::Heads;
+
 use super::{Done, Memory};
 use crate::files::ModelError;
-use crate::files::parts::QueryScale;
+use crate::files::parts::{Experts, QueryScale};
+use crate::net::experts::{BalanceTerm, SavedExperts};
 use crate::net::gradients::Gradients;
+use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::pool::Pool;
+use crate::net::values::Param;
 
 /// Operations of parts that only some families have, forward and backward. See [`Ops`](super::Ops).
 pub trait PartOps: Memory {
@@ -38,6 +43,52 @@ pub trait PartOps: Memory {
     /// If the device fails, or has no kernel for it.
     fn add_to_stream(&self, _onto: Self::Stream, _dx: &Self::Act) -> Done<Self::Stream> {
         Err(no_kernel("layers without a norm before them"))
+    }
+
+    /// Computes the sum of `onto` and `x`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn sum_onto(
+        &self,
+        _onto: &Self::Stream,
+        _x: &Self::Act,
+        _pool: &mut Pool<Self>,
+    ) -> Done<Self::Stream> {
+        Err(no_kernel("experts"))
+    }
+
+    /// Computes a mixture of experts of `h [N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn experts(
+        &self,
+        _h: &Self::Act,
+        _of: &Experts<Linear<Self>>,
+        _pool: &mut Pool<Self>,
+    ) -> Done<(Self::Act, SavedExperts<Self>)> {
+        Err(no_kernel("experts"))
+    }
+
+    /// Computes the gradient `[N, D]` of [`PartOps::experts`] by `h`, from that of its result and a term that balances the
+    /// load. Every expert gets a gradient, if only of zero.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn experts_back(
+        &self,
+        _h: &Self::Act,
+        _of: &Experts<Linear<Self>>,
+        _saved: SavedExperts<Self>,
+        _terms: (&Self::Act, Option<BalanceTerm<'_>>),
+        _sums: &mut Gradients<'_, Self>,
+        _pool: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        Err(no_kernel("experts"))
     }
 
     /// Computes the sum of `onto` and the RMS norm of each row of `x`.
@@ -111,6 +162,54 @@ pub trait PartOps: Memory {
         _at: &Self::Placed<'_>,
     ) -> Done<()> {
         Err(no_kernel("queries scaled by their positions"))
+    }
+
+    /// Computes causal attention of packed rows with sinks `[heads]`, from queries, keys and values.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn attend_sinks(
+        &self,
+        _qkv: [&Self::Act; 3],
+        _at: &Self::Placed<'_>,
+        _heads: (Heads, &Param<Self>),
+        _pool: &mut Pool<Self>,
+    ) -> Done<(Self::Act, Self::Lse)> {
+        Err(no_kernel("sinks of attention"))
+    }
+
+    /// Computes the gradients of [`PartOps::attend_sinks`] by queries, keys and values, from its result and the gradient of it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn attend_sinks_back(
+        &self,
+        _qkv: [&Self::Act; 3],
+        _out: [&Self::Act; 2],
+        _at: (&Self::Lse, &Self::Placed<'_>),
+        _heads: (Heads, &Param<Self>),
+        _sums: &mut Gradients<'_, Self>,
+        _pool: &mut Pool<Self>,
+    ) -> Done<[Self::Act; 3]> {
+        Err(no_kernel("sinks of attention"))
+    }
+
+    /// Computes causal attention of new tokens to the cache of a layer, with sinks `[heads]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no kernel for it.
+    fn attend_cached_sinks(
+        &self,
+        _q: &Self::Act,
+        _cache: (&Self::Kv, usize),
+        _at: &Self::Placed<'_>,
+        _heads: (Heads, &Param<Self>),
+        _pool: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        Err(no_kernel("sinks of attention"))
     }
 
     /// Computes `gelu(gate) * up`.

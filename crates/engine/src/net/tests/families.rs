@@ -7,15 +7,17 @@ const LOGPROBS: f32 = 1e-4;
 const GRADIENTS: f64 = 1e-3;
 
 /// Families with a directory of values.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
     "gemma2",
     "gemma3",
     "gemma3_text",
+    "gpt_oss",
     "ministral",
     "ministral3",
     "mistral",
     "olmo3",
     "phi3",
+    "qwen3_moe",
     "smollm3",
 ];
 
@@ -103,7 +105,7 @@ fn other_configurations_of_the_same_weights_equal_the_reference() {
             count += 1;
         }
     }
-    assert_eq!(count, 20);
+    assert_eq!(count, 24);
 }
 
 #[test]
@@ -128,6 +130,20 @@ fn other_ropes_and_windows_of_the_first_families_equal_the_reference() {
     assert_eq!(count, 9);
 }
 
+/// Returns the gradients of the tensors of the checkpoint.
+fn stored_gradients(model: &Model, gradients: &Gradients<'_>) -> Vec<(String, Vec<f32>)> {
+    let mut stored: Vec<(String, Vec<f32>)> = Vec::new();
+    for ((name, var), grad) in model.weights.vars().iter().zip(gradients.sums().unwrap()) {
+        let part = model.config.stored_part(model.config.expert_layout, name, var.dims());
+        if !stored.iter().any(|(found, _)| *found == part.name) {
+            stored.push((part.name.clone(), vec![0.0; part.shape.iter().product()]));
+        }
+        let (_, to) = stored.iter_mut().find(|(found, _)| *found == part.name).unwrap();
+        part.each_number(var.dims(), |own, at| to[at] = grad[own]);
+    }
+    stored
+}
+
 #[test]
 fn every_gradient_equals_the_reference() {
     for (name, model, reference) in models() {
@@ -140,8 +156,7 @@ fn every_gradient_equals_the_reference() {
             serde_json::from_slice(&std::fs::read(directory(name).join("reference.json")).unwrap())
                 .unwrap();
         let (mut whole, mut numbers) = (0.0_f64, 0.0_f64);
-        let vars = model.weights.vars().iter().zip(gradients.sums().unwrap());
-        for ((parameter, _), grad) in vars {
+        for (parameter, grad) in &stored_gradients(&model, &gradients) {
             let [norm_of, dot_of] = [0, 1].map(|at| json["gradients"][parameter][at].as_f64());
             let (norm_of, dot_of) = (norm_of.unwrap(), dot_of.unwrap());
             let wide = || grad.iter().map(|g| f64::from(*g));
@@ -368,6 +383,8 @@ fn parts_without_a_kernel_of_a_gpu_are_named() {
         ("olmo3", vec!["norms of all heads together", "layers without a norm before them"]),
         ("phi3", vec!["heads that are rotated in part", "fused maps"]),
         ("ministral3", vec!["queries scaled by positions"]),
+        ("qwen3_moe", vec!["experts"]),
+        ("gpt_oss", vec!["experts", "sinks of attention"]),
     ] {
         let reasons = crate::net::ops::device::unsupported_reasons(&load(&directory(name)).config);
         for part in parts {

@@ -12,7 +12,7 @@ use testing::on_ranks;
 #[path = "../../../../dist/src/nccl/testing.rs"]
 mod nccl;
 #[path = "../../../../dist/src/testing.rs"]
-mod testing;
+pub(super) mod testing;
 
 /// Moments of a directory that was saved.
 const MOMENTS: &str = "optimizer.safetensors";

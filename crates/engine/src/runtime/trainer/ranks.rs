@@ -43,6 +43,8 @@ impl<O: Backend> Trainer<O> {
         let Before { policy, mismatch: (sum, max, tokens), value, computed } = before;
         self.peers.combine(model.decoder.ops(), gradients)?;
         totals.tokens.computed = computed + self.peers.count(totals.tokens.computed)?;
+        let loads = std::mem::take(&mut totals.routers.step);
+        totals.routers.step = loads.add_ranks(&model.config, &self.peers)?;
         let own = self.peers.policy_loss(totals.policy)?;
         totals.policy = policy;
         totals.policy += own;

@@ -1,5 +1,6 @@
 //! Sums over the optimizer steps of an update.
 
+use super::routers::RouterTotals;
 use crate::loss::PolicyLoss;
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
@@ -48,6 +49,8 @@ pub(super) struct Totals {
     pub(super) mean_weight: Option<f64>,
     /// Share of these tokens whose weight is not 0, if a correction masks tokens and keeps their ratio.
     pub(super) kept: Option<f64>,
+    /// Loads of experts.
+    pub(super) routers: RouterTotals,
     /// Recorder of tokens, if the batch asks for one.
     pub(super) recorder: Option<ColumnRecorder>,
 }
@@ -91,6 +94,7 @@ impl Totals {
             tokens: batch.trained_rows().map(|row| row.completion.len() as u64).sum(),
             shared: self.tokens.into(),
             version,
+            routers: self.routers.stats(steps),
             columns,
         }
     }

@@ -163,6 +163,8 @@ fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
         "gemma3",
         "gemma3_text",
         "olmo3",
+        "qwen3_moe",
+        "gpt_oss",
     ] {
         assert_eq!(parse(&of(name)).unwrap().warning(), None, "{name}");
     }
@@ -170,7 +172,7 @@ fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
 
 #[test]
 fn every_key_of_a_configuration_changes_the_model_or_is_refused_or_is_known_to_have_no_effect() {
-    const INERT: [&str; 26] = [
+    const INERT: [&str; 28] = [
         "_sliding_window_pattern",
         "architectures",
         "attention_dropout",
@@ -196,11 +198,22 @@ fn every_key_of_a_configuration_changes_the_model_or_is_refused_or_is_known_to_h
         "sliding_window",
         "layer_types",
         "original_max_position_embeddings",
+        "output_router_logits",
         "rope_parameters",
+        "router_aux_loss_coef",
     ];
-    for name in
-        ["mistral", "ministral", "ministral3", "smollm3", "gemma2", "gemma3_text", "olmo3", "phi3"]
-    {
+    for name in [
+        "mistral",
+        "ministral",
+        "ministral3",
+        "smollm3",
+        "gemma2",
+        "gemma3_text",
+        "olmo3",
+        "phi3",
+        "qwen3_moe",
+        "gpt_oss",
+    ] {
         let base = of(name);
         let model = parse(&base).unwrap();
         for (key, value) in base.as_object().unwrap() {
@@ -254,4 +267,92 @@ fn factors_of_yarn_and_longrope_are_those_of_their_papers() {
     let same = parse(&same).unwrap();
     assert_eq!((same.max_position_embeddings, same.warning()), (256, None));
     assert_eq!(same.frequencies()[0], long);
+}
+
+/// Returns the experts of each layer: their number, that of a token and their width.
+fn experts(config: &Value) -> Vec<Option<[usize; 3]>> {
+    let layers = parse(config).unwrap().layers.into_iter();
+    let of = |layer: Arc<LayerShape>| {
+        let experts = layer.mlp.experts()?;
+        Some([experts.router.experts, experts.router.chosen, experts.width()])
+    };
+    layers.map(of).collect()
+}
+
+#[test]
+fn experts_are_in_the_layers_and_of_the_sizes_that_keys_say() {
+    let qwen = |changes: Value| experts(&with(&of("qwen3_moe"), &changes));
+    let (some, none) = (Some([6, 3, 12]), None);
+    assert_eq!(qwen(json!({})), [some, none, some]);
+    assert_eq!(qwen(json!({"mlp_only_layers": []})), [some; 3]);
+    assert_eq!(qwen(json!({"mlp_only_layers": [], "decoder_sparse_step": 2})), [none, some, none]);
+    let mut missing = of("qwen3_moe");
+    for key in ["num_local_experts", "num_experts_per_tok", "moe_intermediate_size"] {
+        missing.as_object_mut().unwrap().shift_remove(key);
+    }
+    assert_eq!(experts(&missing)[0], Some([128, 8, 768]));
+    assert_eq!(experts(&of("gpt_oss")), [Some([4, 2, 32]); 2]);
+    let mut missing = of("gpt_oss");
+    for key in ["num_local_experts", "num_experts_per_tok", "attention_bias", "rope_parameters"] {
+        missing.as_object_mut().unwrap().shift_remove(key);
+    }
+    assert_eq!(experts(&missing)[0], Some([128, 4, 32]));
+    let config = parse(&missing).unwrap();
+    let published = json!({"rope_type": "yarn", "rope_theta": 150_000.0, "factor": 32.0, "beta_fast": 32.0,
+        "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096});
+    let given = parse(&with(&missing, &json!({"rope_parameters": published}))).unwrap();
+    assert_eq!((&config.ropes, config.layers[0].attention.o.bias), (&given.ropes, true));
+}
+
+#[test]
+fn experts_that_cannot_be_are_refused_by_name() {
+    for (name, changes, message) in [
+        (
+            "qwen3_moe",
+            json!({"num_experts_per_tok": 7}),
+            "`num_experts_per_tok` is 7, and there are 6 experts",
+        ),
+        (
+            "qwen3_moe",
+            json!({"num_experts": 8}),
+            "`num_experts` is 8 and `num_local_experts` is 6; keep one",
+        ),
+        (
+            "qwen3_moe",
+            json!({"num_local_experts": 257}),
+            "`num_local_experts` is 257; a whole number from 1 to 256",
+        ),
+        (
+            "qwen3_moe",
+            json!({"num_local_experts": 0}),
+            "`num_local_experts` is 0; a whole number from 1 to 256",
+        ),
+        (
+            "qwen3_moe",
+            json!({"mlp_only_layers": [3]}),
+            "`mlp_only_layers` has 3, and there are 3 layers from 0",
+        ),
+        (
+            "qwen3_moe",
+            json!({"mlp_only_layers": 1}),
+            "`mlp_only_layers` is 1; a list of numbers of layers is needed",
+        ),
+        (
+            "qwen3_moe",
+            json!({"quantization_config": {"quant_method": "mxfp4"}}),
+            "f32, f16 and bf16 are supported",
+        ),
+        (
+            "gpt_oss",
+            json!({"quantization_config": {"quant_method": "gptq"}}),
+            "experts of `quant_method` \"mxfp4\"",
+        ),
+        ("gpt_oss", json!({"swiglu_limit": 0}), "`swiglu_limit` is 0; a positive number is needed"),
+    ] {
+        let refused = refused(&with(&of(name), &changes));
+        assert!(refused.contains(message), "{message} is missing in {refused}");
+    }
+    let noted = parse(&with(&of("qwen3_moe"), &json!({"output_router_logits": true}))).unwrap();
+    let warning = noted.warning().unwrap();
+    assert!(warning.contains("`output_router_logits` is true, which has no effect"), "{warning}");
 }

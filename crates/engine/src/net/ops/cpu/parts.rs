@@ -1,14 +1,21 @@
 //! Operations of parts that only some families have, on the CPU.
 
+use maverl_kernels::attention::{
+    Heads, attention_cached_sinks, attention_sinks, attention_sinks_bwd,
+};
 use maverl_kernels::norm::{rms_norm, rms_norm_bwd};
-use maverl_kernels::{elementwise, mlp};
+use maverl_kernels::{bias, elementwise, mlp};
 
-use super::{Cpu, Done, Placed};
-use crate::files::parts::QueryScale;
+use super::{Cpu, Done, Placed, experts};
+use crate::files::parts::{Experts, QueryScale};
+use crate::net::experts::{BalanceTerm, SavedExperts};
 use crate::net::gradients::Gradients;
+use crate::net::kv::KvStore;
+use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::ops::PartOps;
 use crate::net::pool::Pool;
+use crate::net::values::Param;
 
 impl PartOps for Cpu {
     type Placed<'a> = Placed<'a>;
@@ -25,6 +32,33 @@ impl PartOps for Cpu {
     fn add_to_stream(&self, mut onto: Vec<f32>, dx: &Vec<f32>) -> Done<Vec<f32>> {
         elementwise::add_numbers(&mut onto, dx);
         Ok(onto)
+    }
+
+    fn sum_onto(&self, onto: &Vec<f32>, x: &Vec<f32>, pool: &mut Pool) -> Done<Vec<f32>> {
+        let mut y = pool.copy(onto);
+        elementwise::add_numbers(&mut y, x);
+        Ok(y)
+    }
+
+    fn experts(
+        &self,
+        h: &Vec<f32>,
+        of: &Experts<Linear>,
+        pool: &mut Pool,
+    ) -> Done<(Vec<f32>, SavedExperts)> {
+        Ok(experts::forward(h, of, self.precision, pool))
+    }
+
+    fn experts_back(
+        &self,
+        h: &Vec<f32>,
+        of: &Experts<Linear>,
+        saved: SavedExperts,
+        (dmixed, balance): (&Vec<f32>, Option<BalanceTerm<'_>>),
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        experts::backward(h, of, saved, (dmixed, balance), self.precision, sums, pool)
     }
 
     fn norm_onto(
@@ -93,6 +127,52 @@ impl PartOps for Cpu {
             q.iter_mut().for_each(|q| *q *= factor);
         }
         Ok(())
+    }
+
+    fn attend_sinks(
+        &self,
+        [q, k, v]: [&Vec<f32>; 3],
+        at: &Placed<'_>,
+        (heads, sinks): (Heads, &Param),
+        pool: &mut Pool,
+    ) -> Done<(Vec<f32>, ())> {
+        let mut out = pool.take(q.len());
+        attention_sinks([q, k, v], &sinks.values(), at.packing, heads, &mut out);
+        Ok((out, ()))
+    }
+
+    fn attend_sinks_back(
+        &self,
+        [q, k, v]: [&Vec<f32>; 3],
+        [out, dout]: [&Vec<f32>; 2],
+        ((), at): (&(), &Placed<'_>),
+        (heads, sinks): (Heads, &Param),
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; 3]> {
+        let [mut dq, mut dk, mut dv] = [q, k, v].map(|like| pool.take(like.len()));
+        let mut dsinks = pool.take(q.len() / heads.dim);
+        let grads = [&mut dq[..], &mut dk, &mut dv, &mut dsinks];
+        let values = sinks.values();
+        attention_sinks_bwd([q, k, v], [out, dout], &values, at.packing, heads, grads);
+        if let Some(sum) = sums.of(sinks.slot()) {
+            bias::add_bwd(&dsinks, sum);
+        }
+        pool.give([dsinks]);
+        Ok([dq, dk, dv])
+    }
+
+    fn attend_cached_sinks(
+        &self,
+        q: &Vec<f32>,
+        (kv, layer): (&KvStore, usize),
+        at: &Placed<'_>,
+        (heads, sinks): (Heads, &Param),
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let (mut out, sinks) = (pool.take(q.len()), sinks.values());
+        attention_cached_sinks(q, kv.layer(layer), &at.segments, heads, &sinks, &mut out);
+        Ok(out)
     }
 
     fn geglu(&self, gate: &Vec<f32>, up: &Vec<f32>, pool: &mut Pool) -> Done<Vec<f32>> {

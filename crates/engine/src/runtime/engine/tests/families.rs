@@ -50,5 +50,5 @@ fn a_group_with_a_shared_prompt_has_the_completions_of_requests_alone_and_the_lo
         }
         count += 1;
     }
-    assert_eq!(count, 9);
+    assert_eq!(count, 11);
 }

@@ -1,0 +1,163 @@
+//! Experts on the CPU: tokens are sorted by expert, each expert computes its rows, and the rows of a token are summed by rising
+//! expert. A row of a product does not depend on the other rows, so a token has the same bits whatever tokens share its experts.
+
+use std::ops::Range;
+
+use maverl_kernels::experts::ExpertRows;
+use maverl_kernels::matmul::Precision;
+use maverl_kernels::mlp;
+
+use super::{Done, linear};
+use crate::files::parts::{Activation, Experts, GatedMlp, Maps};
+use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::gradients::Gradients;
+use crate::net::linear::Linear;
+use crate::net::pool::Pool;
+
+/// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores.
+pub(super) fn forward(
+    h: &[f32],
+    of: &Experts<Linear>,
+    precision: Precision,
+    pool: &mut Pool,
+) -> (Vec<f32>, SavedExperts) {
+    let Experts { scores: map, router, .. } = of;
+    let d = map.dims().1;
+    // 1. Scores, choice and weights: (N, D) -> (N, E), (N, k)
+    let mut scores = vec![0.0; h.len() / d * router.experts];
+    linear::forward(map, h, &mut scores, Precision::F32.set(), pool);
+    let chosen = router.choose_experts(&scores);
+    let weights = router.weigh_experts(&scores, &chosen);
+    // 2. Tokens by expert: (N, D) -> (N k, D)
+    let rows = ExpertRows::sort_choices(&chosen, *router);
+    let mut x = pool.take(rows.count() * d);
+    rows.gather_tokens(h, None, d, &mut x);
+    // 3. Experts: (N k, D) -> (N k, F), (N k, F), (N k, D)
+    let f = of.width();
+    let [mut gate, mut up] = [(); 2].map(|()| pool.take(rows.count() * f));
+    let mut out = pool.take(rows.count() * d);
+    for (expert, own) in expert_ranges(of, &rows) {
+        let (x, wide) = (&x[columns(&own, d)], columns(&own, f));
+        let (gate, up) = (&mut gate[wide.clone()], &mut up[wide]);
+        for (map, y) in split_maps(expert).into_iter().zip([&mut *gate, &mut *up]) {
+            linear::forward(map, x, y, precision.set(), pool);
+        }
+        let mut act = pool.take(gate.len());
+        activate(expert.activation, gate, up, &mut act);
+        linear::forward(&expert.down, &act, &mut out[columns(&own, d)], precision.set(), pool);
+        pool.give([act]);
+    }
+    // 4. Weighted sum: (N k, D) -> (N, D)
+    let mut mixed = pool.take(h.len());
+    rows.sum_choices(&out, Some(&weights), d, &mut mixed);
+    pool.give([x]);
+    let router = *router;
+    (mixed, SavedExperts { router, scores, chosen, weights, rows, gate, up, out })
+}
+
+/// Computes the gradient `[N, D]` of [`forward`] by `h`, from that of its result, and adds those of the weights. An expert
+/// without tokens has a gradient of zero.
+pub(super) fn backward(
+    h: &[f32],
+    of: &Experts<Linear>,
+    saved: SavedExperts,
+    (dmixed, balance): (&[f32], Option<BalanceTerm<'_>>),
+    precision: Precision,
+    sums: &mut Gradients<'_>,
+    pool: &mut Pool,
+) -> Done<Vec<f32>> {
+    let d = of.scores.dims().1;
+    let SavedExperts { rows, weights, .. } = &saved;
+    // 4. (N, D) -> (N k, D), (N, k)
+    let mut dout = pool.take(rows.count() * d);
+    rows.gather_tokens(dmixed, Some(weights), d, &mut dout);
+    let dweights = rows.multiply_choices(dmixed, &saved.out, d);
+    // 3. (N k, D) -> (N k, D)
+    let mut x = pool.take(rows.count() * d);
+    rows.gather_tokens(h, None, d, &mut x);
+    let mut dx = pool.take(rows.count() * d);
+    for (expert, own) in expert_ranges(of, rows) {
+        let (narrow, wide) = (columns(&own, d), columns(&own, of.width()));
+        let inputs = [&x[narrow.clone()], &saved.gate[wide.clone()], &saved.up[wide]];
+        let grads = (&dout[narrow.clone()], &mut dx[narrow]);
+        expert_back(expert, inputs, grads, precision, sums, pool);
+    }
+    // 2. (N k, D) -> (N, D)
+    let mut dh = pool.take(h.len());
+    rows.sum_choices(&dx, None, d, &mut dh);
+    // 1. (N, k) -> (N, E) -> (N, D)
+    let dscores = score_gradients(&saved, &dweights, balance);
+    let products = Precision::F32.add();
+    linear::backward(&of.scores, [h, &dscores], &mut dh, products, sums, pool);
+    pool.give([dout, x, dx]);
+    pool.give(saved.buffers());
+    Ok(dh)
+}
+
+/// Computes the gradient `[N, E]` of the scores.
+fn score_gradients(
+    saved: &SavedExperts,
+    dweights: &[f32],
+    balance: Option<BalanceTerm<'_>>,
+) -> Vec<f32> {
+    let SavedExperts { router, scores, chosen, weights, .. } = saved;
+    let mut dscores = vec![0.0; scores.len()];
+    router.weigh_experts_back(scores, chosen, [weights, dweights], &mut dscores);
+    if let Some(BalanceTerm { slopes, counts }) = balance {
+        router.add_mean_back(scores, slopes, counts, &mut dscores);
+    }
+    dscores
+}
+
+/// Computes the gradient `dx [n, D]` of an expert's rows from that of its results, and adds those of its weights.
+fn expert_back(
+    expert: &GatedMlp<Linear>,
+    [x, gate, up]: [&[f32]; 3],
+    (dout, dx): (&[f32], &mut [f32]),
+    precision: Precision,
+    sums: &mut Gradients<'_>,
+    pool: &mut Pool,
+) {
+    let [mut act, mut dact, mut dgate, mut dup] = [(); 4].map(|()| pool.take(gate.len()));
+    activate(expert.activation, gate, up, &mut act);
+    linear::backward(&expert.down, [&act, dout], &mut dact, precision.set(), sums, pool);
+    match expert.activation {
+        Activation::Silu => mlp::swiglu_bwd(gate, up, &dact, &mut dgate, &mut dup),
+        Activation::Gelu => mlp::geglu_bwd(gate, up, &dact, &mut dgate, &mut dup),
+        Activation::Clamped(of) => of.backward(gate, up, &dact, [&mut dgate, &mut dup]),
+    }
+    let [of_gate, of_up] = split_maps(expert);
+    linear::backward(of_gate, [x, &dgate], dx, precision.set(), sums, pool);
+    linear::backward(of_up, [x, &dup], dx, precision.add(), sums, pool);
+    pool.give([act, dact, dgate, dup]);
+}
+
+/// Iterates over the experts with their rows.
+fn expert_ranges<'a>(
+    of: &'a Experts<Linear>,
+    rows: &'a ExpertRows,
+) -> impl Iterator<Item = (&'a GatedMlp<Linear>, Range<usize>)> {
+    of.experts.iter().zip(rows.offsets.windows(2)).map(|(expert, own)| (expert, own[0]..own[1]))
+}
+
+/// Returns the elements of rows of a width.
+fn columns(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
+}
+
+/// Returns the maps to gate and up of an expert; no family fuses those of experts in memory.
+fn split_maps(expert: &GatedMlp<Linear>) -> [&Linear; 2] {
+    match &expert.gate_up {
+        Maps::Split(maps) => maps.each_ref(),
+        Maps::Fused(..) => unreachable!("the maps of experts are split when they are read"),
+    }
+}
+
+/// Computes the activated gate times `up`.
+fn activate(activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    match activation {
+        Activation::Silu => mlp::swiglu(gate, up, out),
+        Activation::Gelu => mlp::geglu(gate, up, out),
+        Activation::Clamped(of) => of.forward(gate, up, out),
+    }
+}

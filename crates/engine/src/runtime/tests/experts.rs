@@ -1,0 +1,102 @@
+//! Updates of mixtures of experts: their loads, and the loss that balances them.
+
+use super::ranks::testing::on_ranks;
+use super::*;
+use crate::net::tests::fixture;
+use maverl_dist::Ranks;
+
+/// Returns a policy on a reference model.
+fn of_family(name: &str) -> Setup {
+    let mut setup = setup(&["p"]);
+    setup.workers[0].source = ModelSource::Directory(fixture("families").join(name));
+    setup
+}
+
+/// Returns rows of two groups, each with one prompt.
+fn rows() -> Vec<Row> {
+    let row = |i: u32| {
+        let completion: Vec<u32> = (0..4 + i % 3).map(|t| (i * 37 + t * 11) % 280).collect();
+        Row {
+            prompt: (0..20).map(|t| (i / 3 * 13 + t * 29) % 280).collect(),
+            logprobs: vec![-6.0; completion.len()],
+            advantages: vec![i as f32 / 4.0 - 0.5; completion.len()],
+            completion,
+            ..Row::default()
+        }
+    };
+    (0..6).map(row).collect()
+}
+
+/// Updates some times, and returns the first and the last statistics, and the weights.
+async fn update(
+    setup: &Setup,
+    router_aux_coef: f64,
+    ranks: Option<&Ranks>,
+) -> ([UpdateStats; 2], String) {
+    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let batch = Batch { lr: 2e-3, router_aux_coef, ..batch(rows()) };
+    let first = policy.update(batch.clone()).await.unwrap();
+    let mut last = first.clone();
+    for _ in 0..5 {
+        last = policy.update(batch.clone()).await.unwrap();
+    }
+    if let Some(ranks) = ranks {
+        ranks.channel(0).barrier().unwrap();
+        ranks.leave();
+    }
+    ([first, last], policy.fingerprint().await.unwrap())
+}
+
+#[tokio::test]
+async fn loads_are_measured_and_the_loss_that_balances_them_trains_models_with_experts_alone() {
+    for name in ["qwen3_moe", "gpt_oss"] {
+        let setup = of_family(name);
+        let ([first, _], plain) = update(&setup, 0.0, None).await;
+        let ([same, _], other) = update(&setup, 10.0, None).await;
+        assert_eq!((&first.routers, first.loss), (&same.routers, same.loss));
+        assert_ne!(plain, other, "{name}");
+        let before = first.routers.clone().unwrap();
+        assert_eq!(before.layers.len(), 2, "{name}");
+        for load in before.layers {
+            assert!(load.load_max >= 1.0 && load.router_entropy > 0.0, "{name}: {load:?}");
+        }
+    }
+    let tiny = setup(&["p"]);
+    let (of, plain) = update(&tiny, 0.0, None).await;
+    assert_eq!(of[0].routers, None);
+    assert_eq!(update(&tiny, 1.0, None).await.1, plain, "a model without experts has no load");
+}
+
+#[tokio::test]
+async fn loads_and_their_balance_do_not_depend_on_micro_batches_or_what_rows_share() {
+    let mut setup = of_family("qwen3_moe");
+    let whole = update(&setup, 0.1, None).await.0;
+    for tokens in [1, 40] {
+        setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+        let cut = update(&setup, 0.1, None).await.0;
+        let [one, other] = [&whole[0], &cut[0]].map(|stats| stats.routers.clone().unwrap());
+        for (one, other) in one.layers.iter().zip(&other.layers) {
+            assert_eq!((one.load_max, one.dead_experts), (other.load_max, other.dead_experts));
+            assert!((one.router_entropy - other.router_entropy).abs() < 1e-9);
+        }
+        assert!((whole[0].grad_norm - cut[0].grad_norm).abs() < 1e-5 * whole[0].grad_norm);
+        assert!((one.balance_loss - other.balance_loss).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn ranks_balance_the_load_of_all_rows() {
+    let setup = of_family("qwen3_moe");
+    let alone = tokio::runtime::Runtime::new().unwrap().block_on(update(&setup, 0.1, None)).0;
+    let found = on_ranks(2, |ranks| {
+        tokio::runtime::Runtime::new().unwrap().block_on(update(&setup, 0.1, Some(&ranks)))
+    });
+    for (stats, fingerprint) in &found {
+        assert_eq!(fingerprint, &found[0].1);
+        let [one, other] = [&alone[0], &stats[0]].map(|stats| stats.routers.clone().unwrap());
+        assert!((one.balance_loss - other.balance_loss).abs() < 1e-9);
+        assert_eq!(one.layers[0].load_max, other.layers[0].load_max);
+        assert!((alone[0].grad_norm - stats[0].grad_norm).abs() < 1e-5 * alone[0].grad_norm);
+    }
+}
