@@ -25,6 +25,7 @@ mod blank;
 mod collect;
 mod compare;
 mod complete;
+mod data;
 mod doctor;
 mod eval;
 mod explain;
@@ -179,6 +180,11 @@ enum Command {
     /// (`--run`). Rows are JSON lines or Parquet, with TRL's names of columns, and `maverl` has the origin of each. Beside them are
     /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
     Collect(Box<collect::CollectArgs>),
+    /// Describe data: splits, columns, the first row, and the task that it is to maverl.
+    ///
+    /// DATA is a file, or a data set on the Hugging Face hub (`hf:openai/gsm8k`). Files of a small data set are downloaded, of
+    /// another one those of the split.
+    Data(data::DataArgs),
     /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
     /// Write a model, an adapter or a policy of a run as a directory for other programs.
@@ -257,6 +263,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),
         Command::Collect(args) => collect::collect(&args),
+        Command::Data(args) => data::data(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),

@@ -6,7 +6,7 @@ use crate::cli::terminal;
 use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 32] = [
+pub const EXAMPLES: [(&str, &[&str]); 33] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -121,6 +121,14 @@ pub const EXAMPLES: [(&str, &[&str]); 32] = [
             "maverl collect --from runs/first --steps 10..=40 --seat search/verifier --as sft --out data/verifier",
             "maverl collect --run runs/first --checkpoint last --samples 16 --as verifier --test-share 0.1 --out data/v1",
             "maverl collect --from runs/first --as sft --format parquet --out data/rows",
+        ],
+    ),
+    (
+        "data",
+        &[
+            "maverl data hf:openai/gsm8k",
+            "maverl data hf:me/mine:data/*.jsonl --key question=query",
+            "maverl data questions.jsonl --rows 3",
         ],
     ),
     ("inspect", &["maverl inspect builtin:tiny", "maverl inspect models/qwen --json"]),

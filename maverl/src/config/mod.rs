@@ -57,7 +57,7 @@ pub use critic::{
 pub use device::WorkerGroupConfig;
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
-pub use eval::{EvalConfig, Unsplit};
+pub use eval::{EvalConfig, EvalData, Unsplit};
 pub use instance::{Chosen, Instance};
 pub use loss::{
     KlIn, LossConfig, LossPlan, ReferenceConfig, ReferencePlan, SurrogatePlan, TruncatedReply,
@@ -177,7 +177,7 @@ pub struct Named {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, `openenv:SPLIT`, or the path of a file.
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, `openenv:SPLIT`, the path of a file, or `hf:ORG/NAME` on the hub.
     #[setting(default = "builtin:facts")]
     pub data: String,
     /// Format of the file; `auto` detects it from the content.

@@ -2,15 +2,18 @@
 //!
 //! Training data without splits are split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`. The
 //! split of a task is the same in every run and independent of the rest of the file. A task without a split in a file
-//! of its own for evaluation (`eval.data`) is in every split. `all` selects every task.
+//! of its own for evaluation (`eval.data`) is in every split. `all` selects every task. A data set on the hub has the splits
+//! of its files.
 
 mod bounds;
 mod built_in;
 mod conversation;
 mod demonstration;
+mod describe;
 mod error;
 mod file;
 mod hotpot;
+mod hub;
 mod jsonl;
 mod labeled;
 mod messages;
@@ -25,13 +28,17 @@ mod rows;
 mod sampler;
 mod script;
 mod served;
+mod sets;
+mod sources;
 mod split;
 mod squad;
 
 pub(crate) use crate::config::{ServedTasks, TaskServer, is_served};
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
+pub use describe::{DataColumn, DataDescription, DataSplit, describe, raw_rows};
 pub use error::DataError;
+pub use hub::{HubData, HubName, Preset, find_data, is_hub, preset};
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
 pub(crate) use object::distinct;
@@ -42,21 +49,23 @@ pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
+pub use sources::data_place;
 pub use split::ALL;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use built_in::{Builtin, builtin_dataset};
-use file::DataFile;
 pub use file::read_text;
-use row::Rows;
+use hub::with_preset;
+use row::{Row, Rows};
+use sources::{SourceFile, WantedRows, open_sources, source_paths};
 use split::choose;
 
 use crate::builtin::{Document, facts};
-use crate::config::{DataFormat, TaskConfig};
+use crate::config::{DataFormat, TaskConfig, Unsplit};
 use crate::task::Task;
 
 /// Built-in data: valid values of NAME in `data = "builtin:NAME"`.
@@ -81,18 +90,12 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
     if config.mixture.is_empty() {
         return read(config, split, base);
     }
+    if config.unsplit == Unsplit::Every {
+        return sets::placed_sets(config, |set| read(set, split, base));
+    }
     let mut components = Vec::new();
     for (name, component) in &config.mixture {
-        let one = TaskConfig {
-            data: component.data.clone(),
-            format: component.format,
-            keys: component.keys.clone(),
-            ids: component.ids,
-            limit: None,
-            environment: component.environment.clone(),
-            mixture: BTreeMap::new(),
-            ..config.clone()
-        };
+        let one = TaskConfig { limit: None, ..sets::component_config(config, component) };
         let mut tasks = read(&one, split, base)?;
         tasks.iter_mut().for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
         components.push(tasks.into_iter());
@@ -111,29 +114,50 @@ pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Place
 
 /// Reads the tasks of one component.
 fn read(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
-    let file;
+    let config = &*with_preset(config);
+    let files;
     let rows: Rows<'_> = match (builtin_dataset(&config.data)?, TaskServer::of_data(&config.data)) {
         (Some(component), _) => Box::new(component.rows().into_iter().map(Ok)),
         (None, Some((server, split))) => {
             Box::new(served::tasks(config, server, split)?.into_iter().map(Ok))
         }
         (None, None) => {
-            file = DataFile::open(&base.join(&config.data), Bounds::from(config))?;
-            let form = match (file.form(config.format)?, config.keys.is_empty()) {
-                // A file with named keys has rows.
-                (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => {
-                    DataFormat::Jsonl
-                }
-                (form, _) => form,
-            };
-            match form {
-                DataFormat::Squad => squad::tasks(&file)?,
-                DataFormat::Hotpot => hotpot::tasks(&file)?,
-                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file, config)?,
-            }
+            let wanted = WantedRows::of_split(config, split);
+            files = open_sources(&data_place(&config.data, base), &wanted)?;
+            file_rows(&files, config)?
         }
     };
     choose(rows, split, config)
+}
+
+/// Reads the rows of files, one after the other. Rows of a data set are numbered in the order in which they are read.
+fn file_rows<'f>(files: &'f [SourceFile], config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
+    let mut all: Rows<'f> = Box::new(std::iter::empty());
+    for file in files {
+        let form = match (file.form(config.format)?, config.keys.is_empty()) {
+            // A file with named keys has rows.
+            (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => DataFormat::Jsonl,
+            (form, _) => form,
+        };
+        let rows = match form {
+            DataFormat::Squad => squad::tasks(file)?,
+            DataFormat::Hotpot => hotpot::tasks(file)?,
+            DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(file, config)?,
+        };
+        let Some(set) = &file.set else { return Ok(rows) };
+        let rows = rows.map(move |row| {
+            row.map(|row| Row { split: set.row_split(row.split, config.unsplit), ..row })
+        });
+        all = Box::new(all.chain(rows));
+    }
+    let Some(set) = files.first().and_then(|file| file.set.as_ref()) else { return Ok(all) };
+    Ok(Box::new((1..).zip(all).map(move |(line, row)| {
+        let mut row = Row { line, ..row? };
+        if !row.named {
+            row.task.id = set.row_id(line);
+        }
+        Ok(row)
+    })))
 }
 
 /// Returns the names of the data that tasks are read from, as the configuration has them.
@@ -145,11 +169,28 @@ pub fn names(config: &TaskConfig) -> BTreeSet<&str> {
     }
 }
 
-/// Returns those of [`names`] that are files, and neither built in nor of a server.
-pub fn files(config: &TaskConfig) -> BTreeSet<&str> {
-    let mut names = names(config);
-    names.retain(|data| !data.starts_with("builtin:") && !is_served(data));
-    names
+/// Returns the files that splits of tasks are read from, each by its name: that in the configuration, or the commit and the name
+/// on the hub.
+///
+/// # Errors
+///
+/// If a data set on the hub cannot be read.
+pub fn files(
+    config: &TaskConfig,
+    splits: &[&str],
+    base: &Path,
+) -> Result<BTreeMap<String, PathBuf>, DataError> {
+    let mut files = BTreeMap::new();
+    for data in names(config) {
+        if is_hub(data) {
+            for split in splits {
+                files.extend(source_paths(data, &WantedRows::of_split(config, split))?);
+            }
+        } else if !data.starts_with("builtin:") && !is_served(data) {
+            files.insert(data.to_owned(), base.join(data));
+        }
+    }
+    Ok(files)
 }
 
 /// Reads one row of a file of tasks; `number` is its id if it has none.
@@ -161,7 +202,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
     jsonl::task(row, number)
 }
 
-/// Loads the documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL, Parquet,
+/// Loads the documents of a corpus, sorted by key: `builtin:facts`, a file relative to `base`, or a data set on the hub. Rows (JSONL, Parquet,
 /// a list) have `id`, `title`, and `text` or `contents`; in SQuAD and HotpotQA files each paragraph is a document.
 ///
 /// # Errors
@@ -176,12 +217,11 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         }
         None => {}
     }
-    let file = DataFile::open(&base.join(name), bounds)?;
-    let mut documents = match file.form(DataFormat::Auto)? {
-        DataFormat::Squad => squad::documents(&file)?,
-        DataFormat::Hotpot => hotpot::documents(&file)?,
-        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(&file)?,
-    };
+    let wanted = WantedRows { split: ALL, limit: None, unsplit: Unsplit::Every, bounds };
+    let mut documents = Vec::new();
+    for file in &open_sources(&data_place(name, base), &wanted)? {
+        documents.extend(file_documents(file, documents.len())?);
+    }
     documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);
     if let Some([(first, one), (second, _)]) = same {
@@ -197,6 +237,15 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
     Ok(documents.into_iter().map(|(_, document)| document).collect())
+}
+
+/// Reads the documents of a file after so many of others.
+fn file_documents(file: &SourceFile, before: usize) -> Result<Vec<(usize, Document)>, DataError> {
+    Ok(match file.form(DataFormat::Auto)? {
+        DataFormat::Squad => squad::documents(file)?,
+        DataFormat::Hotpot => hotpot::documents(file)?,
+        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(file, before)?,
+    })
 }
 
 #[cfg(test)]

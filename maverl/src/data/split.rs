@@ -25,7 +25,7 @@ pub(super) fn choose(
     let mut lowest: Option<u64> = None;
     let mut tasks = Vec::new();
     for row in rows {
-        let Row { mut task, split: own, line } = row?;
+        let Row { mut task, split: own, line, .. } = row?;
         if config.ids == Ids::Line {
             task.id = line.to_string();
         }

@@ -9,6 +9,7 @@ mod commands;
 mod completions;
 mod conversations;
 mod damage;
+mod data_sets;
 mod device;
 mod disk;
 mod endpoints;

@@ -105,6 +105,8 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
         &["extract", &run, "episodes", "--out", "episodes.csv"],
         &["extract", &run, "turns", "--out", "turns.csv"],
         &["collect", "--from", &run, "--as", "sft,preference", "--out", "rows"],
+        &["data", "hostile.jsonl"],
+        &["data", "hostile.jsonl", "--rows", "2"],
         &["export", "--run", &run, "--out", "exported"],
         &["inspect", "exported"],
         &["inspect", "exported", "--json"],

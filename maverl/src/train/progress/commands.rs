@@ -12,7 +12,7 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 28] = [
+pub const COMMANDS: [&str; 29] = [
     "new",
     "list",
     "examples",
@@ -33,6 +33,7 @@ pub const COMMANDS: [&str; 28] = [
     "score",
     "grade",
     "collect",
+    "data",
     "inspect",
     "export",
     "new-model",
