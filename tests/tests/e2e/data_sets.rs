@@ -13,6 +13,12 @@ use crate::lab;
 const SILENT: [&str; 6] =
     ["HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "all_proxy"];
 
+/// Writes a file of a data set.
+fn put(lab: &Lab, name: &str, text: &str) {
+    fs::create_dir_all(lab.path(name).parent().unwrap()).unwrap();
+    lab.write(name, text);
+}
+
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/hub")
 }
@@ -121,8 +127,8 @@ fn a_run_keeps_the_commit_where_the_branch_moves_and_needs_no_hub_to_go_on() {
         };
         (0..12).map(|n| format!("{}\n", line(n))).collect::<String>()
     };
-    lab.write("first/rows.jsonl", &rows("first"));
-    lab.write("second/rows.jsonl", &rows("second"));
+    put(&lab, "first/rows.jsonl", &rows("first"));
+    put(&lab, "second/rows.jsonl", &rows("second"));
     let commit = hub.set("me/mine", "main", &lab.path("first"));
     let data = ["--set", "task.data=\"hf:me/mine\"", "--set", "eval.before_and_after=false"];
     let train = ["train", "run.toml", "--out", "run", "--steps", "1"];
@@ -142,8 +148,6 @@ fn a_run_keeps_the_commit_where_the_branch_moves_and_needs_no_hub_to_go_on() {
     let offline = [("HF_HUB_OFFLINE", "1")];
     let resume = ["train", "--resume", "run", "--steps", "3"];
     with(&lab, &hub, &offline, &resume).succeeded();
-    // The same tasks and seeds without a hub give the same run.
-    lab.write("rows.jsonl", &rows("first"));
     let now = with(&lab, &hub, &[], &["data", "hf:me/mine", "--rows", "1"]).succeeded();
     assert!(now.stdout.contains("second 0?"), "{now}");
 }
@@ -161,8 +165,10 @@ fn several_sets_of_evaluation_have_a_line_each() {
     // A set of one split is evaluated whole, and of each set at most `eval.tasks`.
     let tasks = ["own", "plain", "words"].map(|name| report["sources"][name]["tasks"].as_u64());
     assert_eq!(tasks, [Some(4), Some(3), Some(1)], "{report}");
+    with(&lab, &hub, &[], &["check", "run.toml", "--set", eval]).succeeded();
+    let eval = "eval.data={ sharded = \"hf:org/sharded\" }";
     let check = with(&lab, &hub, &[], &["check", "run.toml", "--set", eval]).failed();
-    check.says(&["`hf:org/words`", "`validation`"]);
+    check.says(&["no tasks in split `test`", "`extra`", "eval.before_and_after"]);
 }
 
 #[test]
@@ -181,11 +187,11 @@ fn what_the_hub_refuses_is_one_message_with_its_remedy() {
     let part = ["--set", "task.split=\"train[:3]\""];
     check("hf:org/plain", &part).says(&["task.limit"]);
     let other = ["--set", "task.split=\"other\""];
-    check("hf:org/words", &other).says(&["`train`, `validation`, `test`"]);
-    lab.write("only/rows.csv", "a,b\n1,2\n");
+    check("hf:org/words", &other).says(&["no tasks in split `other`", "`train`", "`test`"]);
+    put(&lab, "only/rows.csv", "a,b\n1,2\n");
     hub.set("org/only", "main", &lab.path("only"));
     check("hf:org/only", &[]).says(&["`rows.csv`", "no Parquet of it"]);
-    lab.write("tree/hello/task.toml", "");
+    put(&lab, "tree/hello/task.toml", "");
     hub.set("org/tree", "main", &lab.path("tree"));
     check("hf:org/tree", &[]).says(&["Harbor"]);
     hub.fault("org/sharded", Some(DataFault::Gated));
@@ -222,7 +228,7 @@ fn a_split_that_is_too_large_is_refused_or_read_up_to_the_limit() {
     let row = |n: usize| json!({ "question": format!("{n} {}", "x".repeat(700_000)) });
     for shard in 0..3 {
         let lines: String = (0..1).map(|n| format!("{}\n", row(shard + n))).collect();
-        lab.write(&format!("large/data/train-0000{shard}-of-00003.jsonl"), &lines);
+        put(&lab, &format!("large/data/train-0000{shard}-of-00003.jsonl"), &lines);
     }
     hub.set("me/large", "main", &lab.path("large"));
     let set = ["task.data=\"hf:me/large\"", "task.max_mib=1", "eval.before_and_after=false"];
@@ -278,7 +284,7 @@ fn known_data_sets_are_tasks_as_they_are() {
         ("allenai/tulu-3-sft-mixture", json!({ "id": "a", "messages": chat, "source": "s" })),
     ];
     for (n, (repo, row)) in cases.iter().enumerate() {
-        lab.write(&format!("known-{n}/train.jsonl"), &format!("{row}\n"));
+        put(&lab, &format!("known-{n}/train.jsonl"), &format!("{row}\n"));
         hub.set(repo, "main", &lab.path(&format!("known-{n}")));
         let args = ["data", &format!("hf:{repo}"), "--json"];
         let ended = with(&lab, &hub, &[], &args).succeeded();
@@ -287,4 +293,30 @@ fn known_data_sets_are_tasks_as_they_are() {
         let answered = described["task"]["data"].get("answers").is_some();
         assert_eq!(answered, n < 8, "{repo}: {ended}");
     }
+}
+
+#[test]
+fn demonstrations_pairs_and_documents_may_be_on_the_hub() {
+    let (lab, hub) = (lab(), stored_hub());
+    lab.configuration("sft.toml", "sft", "hf:org/talk");
+    with(&lab, &hub, &[], &["check", "sft.toml"]).succeeded();
+    lab.configuration("few.toml", "sft", "hf:org/plain:b.jsonl");
+    with(&lab, &hub, &[], &["check", "few.toml"]).succeeded();
+    let chosen = json!({ "prompt": "a", "chosen": "b", "rejected": "c" });
+    put(&lab, "pairs/train.jsonl", &format!("{chosen}\n"));
+    hub.set("org/pairs", "main", &lab.path("pairs"));
+    lab.configuration("dpo.toml", "dpo", "hf:org/pairs");
+    with(&lab, &hub, &[], &["check", "dpo.toml"]).succeeded();
+    let document = |n: usize| json!({ "id": format!("d{n}"), "title": "T", "text": "words" });
+    for n in 0..2 {
+        let name = format!("docs/data/train-0000{n}-of-00002.jsonl");
+        put(&lab, &name, &format!("{}\n", document(n)));
+    }
+    hub.set("org/docs", "main", &lab.path("docs"));
+    let check = |corpus: &str| {
+        let corpus = format!("environment.corpus={corpus:?}");
+        with(&lab, &hub, &[], &["check", "example:search_orchestra", "--set", &corpus])
+    };
+    check("hf:org/docs").succeeded();
+    check("hf:org/none").failed().says(&["no such data set", "corpus"]);
 }

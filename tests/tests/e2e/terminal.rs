@@ -229,6 +229,8 @@ fn no_error_prints_a_control_character_of_others() {
         &["launch", "slurm", HOSTILE],
         &["gpu", HOSTILE],
         &["completions", HOSTILE],
+        &["data", HOSTILE],
+        &["data", "half.jsonl"],
         &["help", HOSTILE],
         &["serve", "team", HOSTILE],
         &["serve", "environment", HOSTILE],
