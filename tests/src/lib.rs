@@ -12,3 +12,4 @@ pub mod port;
 pub mod push;
 pub mod schema;
 pub mod team;
+pub mod trackers;

@@ -44,6 +44,7 @@ mod serve;
 mod shipped;
 #[cfg(test)]
 mod tests;
+mod track;
 mod view;
 
 pub use new::{NewError, new_team};
@@ -148,6 +149,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Report a run to a tracker: MLflow, trackio, Weights & Biases, SwanLab.
+    ///
+    /// The rows that the tracker lacks are read from the run directory, and sent. `maverl train --track` does so while a run runs; this
+    /// command does it for a run of any time, also of one that another process trains.
+    Track(track::TrackArgs),
     /// Replay a training episode of a run, and compare every turn bit for bit.
     ///
     /// The episode runs with its original weights: those of the last checkpoint before it, updated with the stored
@@ -255,6 +261,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info { run: None, json } => machine::machine(json),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
+        Command::Track(args) => track::track(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),
         Command::Show(args) => view::show(&args),

@@ -6,7 +6,7 @@ use crate::cli::terminal;
 use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 33] = [
+pub const EXAMPLES: [(&str, &[&str]); 34] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -45,6 +45,7 @@ pub const EXAMPLES: [(&str, &[&str]); 33] = [
             "maverl train --resume runs/first --steps 200",
             "maverl train stages.toml --out runs/hybrid",
             "maverl train run.toml --ranks-per-node 8",
+            "maverl train run.toml --track mlflow --track wandb",
         ],
     ),
     (
@@ -66,6 +67,13 @@ pub const EXAMPLES: [(&str, &[&str]); 33] = [
     ("info", &["maverl info runs/first", "maverl info"]),
     ("doctor", &["maverl doctor", "maverl doctor --json"]),
     ("runs", &["maverl runs", "maverl runs sweeps"]),
+    (
+        "track",
+        &[
+            "maverl track runs/first --to mlflow=http://127.0.0.1:5000",
+            "maverl track runs/first --to wandb --track-python .venv/bin/python",
+        ],
+    ),
     (
         "replay",
         &[

@@ -9,11 +9,12 @@ use crate::cli::process::until_signal;
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::runs::share_text;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::{check_packages, train_tracked};
 use crate::eval::over_runs;
 use crate::registry::Registry;
 use crate::run_dir::next;
 use crate::table::Table;
-use crate::train::{self, Launch, Options, Report, RunSummary};
+use crate::train::{Launch, Options, Report, RunSummary};
 
 /// Result of the run with a seed.
 type SeedOutcome = (u64, Result<RunSummary, String>);
@@ -37,17 +38,14 @@ pub(super) fn train(
             tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
         }
         let run = dir.join(format!("seed-{seed}"));
-        let (sources, options) = resume_or_start(
-            args,
-            args.config.base_sources(given),
-            &run,
-            &[format!("seed={seed}")],
-        )?;
+        let (sources, options) =
+            resume_or_start(args, args.config.base_sources(given), &run, &over(args, seed, &dir))?;
         // An error of the configuration is one of all seeds.
         let plan = ready_plan(&sources, registry, launch)?;
+        check_packages(&plan.config.track, &options.place)?;
         let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
         let done = until_signal(|interrupt| {
-            train::train(&plan, registry, Options { interrupt, ..options })
+            train_tracked(&plan, registry, Options { interrupt, ..options })
         })?;
         match done {
             Ok(Report { interrupted: true, dir: run, .. }) => {
@@ -71,6 +69,14 @@ pub(super) fn train(
     }
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns the assignments of the run of a seed. Trackers show the runs of all seeds as a group.
+fn over(args: &RunArgs, seed: u64, dir: &Path) -> Vec<String> {
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    let group = name.filter(|_| !args.track.is_empty());
+    let group = group.map(|name| format!("track.group={name:?}"));
+    [format!("seed={seed}")].into_iter().chain(group).collect()
 }
 
 /// Prints the results so far, and how the runs of a directory go on.

@@ -17,12 +17,13 @@ use crate::cli::process::until_signal;
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::simulated::Simulated;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::{check_packages, train_tracked};
 use crate::config::source::{ShippedName, Sources, config_stem, file_text};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardSource};
 use crate::registry::Registry;
 use crate::run_dir::next;
-use crate::train::{self, Launch, Options, Report, own_name, verifier_tasks};
+use crate::train::{Launch, Options, Report, own_name, verifier_tasks};
 
 /// Key of a file of stages.
 const KEY: &str = "stages";
@@ -226,10 +227,11 @@ impl Stages {
             let (sources, options) =
                 resume_or_start(args, Sources::file(&self.configs[stage]), &run, &over)?;
             let plan = ready_plan(&sources, registry, launch)?;
+            check_packages(&plan.config.track, &options.place)?;
             let again = stage + 1 < all.len();
             let options = Options { launch: launch.cloned(), again, ..options };
             let report = until_signal(|interrupt| {
-                train::train(&plan, registry, Options { interrupt, ..options })
+                train_tracked(&plan, registry, Options { interrupt, ..options })
             })??;
             // That of rank 0, which has created it.
             dir = report.dir.parent().unwrap_or(&dir).to_owned();

@@ -13,11 +13,12 @@ use crate::cli::process::{exit, until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::{check_packages, train_tracked};
 use crate::cli::{seeds, usage};
 use crate::config::source::Sources;
 use crate::registry::Registry;
 use crate::run_dir::{Missing, RunLocation};
-use crate::train::{self, Launch, Options};
+use crate::train::{Launch, Options};
 
 /// Runs `maverl train` as the `main` of an example. The configuration called `name` is used if the user gives none.
 ///
@@ -86,10 +87,11 @@ fn train_rank(
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     let plan = ready_plan(&sources, &registry, launch.as_ref())?;
+    check_packages(&plan.config.track, &place)?;
     let given = text.unwrap_or_default();
     let options = Options { given, missing, launch, ..shown_options(place) };
     let report = until_signal(|interrupt| {
-        train::train(&plan, &registry, Options { interrupt, ..options })
+        train_tracked(&plan, &registry, Options { interrupt, ..options })
     })??;
     if !follows {
         print(&report.table(terminal::width()))?;

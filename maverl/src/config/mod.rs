@@ -27,6 +27,7 @@ pub mod table;
 pub mod tables;
 #[cfg(test)]
 mod tests;
+mod track;
 mod verifier;
 
 pub use crate::credit::{GroupBy, KnownBaseline};
@@ -73,6 +74,7 @@ pub use reward::{
 };
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
+pub use track::{TrackConfig, TrackTarget, Tracker};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
@@ -149,6 +151,10 @@ pub struct Config {
     /// Records that the pages about a run show.
     #[setting(table)]
     pub record: RecordConfig,
+    /// Trackers that the run is reported to.
+    #[serde(skip_serializing_if = "TrackConfig::is_default")]
+    #[setting(table)]
+    pub track: TrackConfig,
     /// The machine.
     #[setting(table)]
     pub runtime: RuntimeOptions,

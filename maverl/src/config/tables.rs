@@ -9,7 +9,7 @@ use super::{
     InfluenceConfig, LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig,
     RecordConfig, ReferenceConfig, RewardConfig, RewardServerConfig, RewardVerifierConfig,
     RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan,
-    TaskConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    TaskConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -114,7 +114,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 53] = [
+pub static TABLES: [DeclaredTable; 54] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -168,6 +168,7 @@ pub static TABLES: [DeclaredTable; 53] = [
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),
     DeclaredTable::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     DeclaredTable::of::<RecordConfig>("record", "`[record]`"),
+    DeclaredTable::of::<TrackConfig>("track", "`[track]`"),
     DeclaredTable::of::<RuntimeOptions>("runtime", "`[runtime]`"),
     DeclaredTable::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
     DeclaredTable::of::<DistConfig>("dist", "`[dist]`"),

@@ -222,6 +222,8 @@ fn every_command_ends_with_0_if_it_did_its_work_with_1_if_not_and_with_2_for_wro
         (1, &["info", "nowhere"]),
         (0, &["runs", "."]),
         (1, &["runs", "model"]),
+        (1, &["track", "run", "--to", "mlflow"]),
+        (2, &["track", "run", "--to", "nothing"]),
         (0, &["replay", "run", "1"]),
         (1, &["replay", "run", "99"]),
         (0, &["view", "run", "--static", "page.html"]),

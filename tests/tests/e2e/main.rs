@@ -32,6 +32,7 @@ mod sharing;
 mod stages;
 mod streaming;
 mod terminal;
+mod tracking;
 mod verifier;
 mod view;
 mod worker_groups;

@@ -134,6 +134,7 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
         "schema",
         "score",
         "serve",
+        "track",
     ];
     let known: BTreeSet<&str> = read.into_iter().chain(others).collect();
     assert_eq!(all.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
@@ -231,6 +232,7 @@ fn no_error_prints_a_control_character_of_others() {
         &["completions", HOSTILE],
         &["data", HOSTILE],
         &["data", "half.jsonl"],
+        &["track", HOSTILE, "--to", "mlflow"],
         &["help", HOSTILE],
         &["serve", "team", HOSTILE],
         &["serve", "environment", HOSTILE],
