@@ -74,6 +74,11 @@ struct TrackedRun {
 
 /// What sends rows to a tracker.
 trait TrackerClient {
+    /// Returns the maximum number of rows that are sent at once.
+    fn batch(&self) -> usize {
+        50
+    }
+
     /// Sends rows, all of which the tracker has afterwards.
     fn send(&mut self, rows: &[SpoolRow]) -> Sent;
 

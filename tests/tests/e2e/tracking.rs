@@ -79,9 +79,10 @@ fn has_all(got: &Received, run: &Run) {
     }
     assert_eq!(points, written(run));
     // The other tracker keeps rows.
-    let mut logged: Vec<(u64, BTreeMap<String, Value>)> = Vec::new();
+    let mut logged: Vec<((u64, bool), BTreeMap<String, Value>)> = Vec::new();
     for log in got.logs.values() {
-        let index = log["log_id"].as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap();
+        let is_evaluation = log["log_id"].as_str().unwrap().ends_with(":evaluation");
+        let index = (log["step"].as_u64().unwrap(), is_evaluation);
         let mut metrics: BTreeMap<String, Value> =
             serde_json::from_value(log["metrics"].clone()).unwrap();
         metrics.retain(|name, _| !timed.contains(name) && name != "episodes");
@@ -124,8 +125,23 @@ fn every_value_of_a_run_is_at_the_trackers_with_its_step_and_texts_of_episodes()
     let text = text.unwrap().1;
     assert_eq!(text.matches("score: ").count(), 4, "{text}");
     assert!(text.contains("question"), "{text}");
-    // Nothing is left to send.
+    // Nothing is left to send. What a resumed run adds is in the same run, with what was there.
     run(&lab, &["track", "run", "--to", &to[0]]).succeeded();
+    run(&lab, &["train", "--resume", "run", "--steps", "3"]).succeeded();
+    let more = server.received();
+    let values: BTreeSet<(String, u64, String)> = more
+        .points
+        .iter()
+        .map(|(_, name, step, value, _)| {
+            (name.clone(), *step, value.parse::<f64>().unwrap().to_string())
+        })
+        .collect();
+    for ((name, step), all) in written(&trained) {
+        for value in all {
+            assert!(values.contains(&(name.clone(), step, value)), "{name} of step {step}");
+        }
+    }
+    assert_eq!((more.runs.len(), more.logs.len()), (1, 6), "{:?}", more.logs.keys());
     // A run may be reported from some step on.
     let (late, later) = (
         lab.train("late", &[&QUICK[..], &["steps=1"]].concat()),

@@ -1,6 +1,6 @@
 """Sends rows of a run by the package of a tracker. `maverl track` runs it as `python -c`.
 
-The first line of the standard input describes the run, each other line is a row. After a row is logged, its number is written
+The first line of the standard input describes the run, each other line is a row. After a row is logged, its name is written
 to the standard output. The end of the standard input ends the run.
 """
 
@@ -57,7 +57,7 @@ log = getattr(logger, "log", None) or package.log
 for line in sys.stdin:
     row = json.loads(line)
     log(values(row), step=row["step"])
-    print(row["index"], file=answers)
+    print(row["id"], file=answers)
 finish = getattr(logger, "finish", None) or package.finish
 finish()
 print("finished", file=answers)

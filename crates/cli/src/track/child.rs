@@ -1,12 +1,7 @@
 //! Trackers whose package for Python sends the rows: a child process, which gets rows as lines of JSON and answers with the
-//! number of each.
-//!
-//! The package's own process may end at any time. The number of each answered row is kept in `track/NAME.rows`, so that a row is
-//! sent once even where this process ends before the cursor is written.
+//! name of each.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -28,25 +23,12 @@ pub(super) struct PythonClient {
     input: Option<ChildStdin>,
     answers: Receiver<String>,
     name: &'static str,
-    /// File with the number of rows that were answered.
-    answered: PathBuf,
-}
-
-/// Returns the number of rows that a package has answered.
-fn answered_rows(path: &Path) -> u64 {
-    fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 impl PythonClient {
     pub(super) fn open(run: &TrackedRun, name: &'static str, cursor: &mut Cursor) -> Sent<Self> {
         if cursor.run_id.is_empty() {
             cursor.run_id = run.joins.clone().unwrap_or_else(|| cursor.key.clone());
-        }
-        let answered = run.folder.join(format!("{name}.rows"));
-        let taken = answered_rows(&answered);
-        if taken > cursor.rows {
-            // The digest is that of fewer rows.
-            (cursor.rows, cursor.digest) = (taken, String::new());
         }
         cursor.write().map_err(|error| SendFailure::Refused(error.to_string()))?;
         let mut command = Command::new(&run.python);
@@ -59,7 +41,7 @@ impl PythonClient {
         })?;
         let input = child.stdin.take();
         let answers = read_answers(&mut child);
-        let mut client = Self { child, input, answers, name, answered };
+        let mut client = Self { child, input, answers, name };
         let config = json!({
             "to": name,
             "project": run.project,
@@ -116,16 +98,20 @@ fn read_answers(child: &mut Child) -> Receiver<String> {
 }
 
 impl TrackerClient for PythonClient {
+    /// A row that is sent twice would be there twice: each is noted before the next.
+    fn batch(&self) -> usize {
+        1
+    }
+
     fn send(&mut self, rows: &[SpoolRow]) -> Sent {
         for row in rows {
             self.write(&json!({
-                "index": row.index,
+                "id": row.name(),
                 "step": row.step,
                 "metrics": row.metrics,
                 "episodes": row.episodes,
             }))?;
-            self.expect(&row.index.to_string())?;
-            let _ = fs::write(&self.answered, (row.index + 1).to_string());
+            self.expect(&row.name())?;
         }
         Ok(())
     }

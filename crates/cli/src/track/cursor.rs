@@ -1,5 +1,6 @@
 //! What a tracker has of a run: a file in the folder `track` of the run directory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -25,9 +26,11 @@ pub(super) struct Cursor {
     pub(super) run_id: String,
     /// True if the configuration is sent.
     pub(super) described: bool,
-    /// Number of rows that are sent.
-    pub(super) rows: u64,
-    /// SHA-256 of the rows of `metrics.jsonl` that are sent.
+    /// Last step whose row is sent; 0 before the first.
+    pub(super) last_step: u64,
+    /// Steps of the evaluations before and after training whose rows are sent.
+    evaluated: BTreeSet<u64>,
+    /// SHA-256 of the rows of the steps that are sent, in `metrics.jsonl`.
     pub(super) digest: String,
     #[serde(skip)]
     path: PathBuf,
@@ -53,7 +56,8 @@ impl Cursor {
                     key: random_key()?,
                     run_id: String::new(),
                     described: false,
-                    rows: 0,
+                    last_step: 0,
+                    evaluated: BTreeSet::new(),
                     digest: String::new(),
                     path,
                 };
@@ -62,6 +66,23 @@ impl Cursor {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns true if the row of a step, or of an evaluation, is sent.
+    pub(super) fn has_row(&self, step: u64, is_step: bool) -> bool {
+        if is_step { step <= self.last_step } else { self.evaluated.contains(&step) }
+    }
+
+    /// Notes rows that are sent.
+    pub(super) fn add_rows(&mut self, Pending { rows, digest }: Pending) {
+        for row in rows {
+            if row.is_step {
+                self.last_step = self.last_step.max(row.step);
+            } else {
+                self.evaluated.insert(row.step);
+            }
+        }
+        self.digest = digest;
     }
 
     /// Replaces the file.
@@ -75,7 +96,7 @@ impl Cursor {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pending {
     pub(super) rows: Vec<SpoolRow>,
-    /// Digest of the rows of metrics up to and with the last.
+    /// Digest of the rows of steps up to the last.
     pub(super) digest: String,
 }
 
@@ -84,8 +105,8 @@ impl Pending {
     pub(super) fn open(cursor: &Cursor) -> Option<Self> {
         let text = fs::read(cursor.path.with_extension("pending.json")).ok()?;
         let pending: Self = serde_json::from_slice(&text).ok()?;
-        pending.rows.first().filter(|row| row.index == cursor.rows)?;
-        Some(pending)
+        let unsent = |row: &SpoolRow| !cursor.has_row(row.step, row.is_step);
+        pending.rows.first().is_some_and(unsent).then_some(pending)
     }
 
     /// Replaces the file.

@@ -1,10 +1,10 @@
 //! Sending a run to one tracker, from its files, as they grow.
 //!
 //! ```text
-//! metrics.jsonl, timing.jsonl, rollouts/ ─► rows after the cursor ─► tracker ─► cursor
+//! metrics.jsonl, timing.jsonl, rollouts/ ─► rows that the cursor lacks ─► tracker ─► cursor
 //! ```
 //!
-//! A row is sent again if this process ends between the two last steps; trackers know a row by its time or its number, and keep
+//! A row is sent again if this process ends between the two last steps; trackers know a row by its time or its name, and keep
 //! one.
 
 use std::io;
@@ -17,8 +17,6 @@ use super::server::{SendFailure, Sent};
 use super::spool::{RunState, Spool};
 use super::{TrackedRun, TrackerClient, connect};
 
-/// Most rows that are sent at once.
-const BATCH: usize = 50;
 /// Pause between two looks at the files.
 const LOOK: Duration = Duration::from_millis(500);
 /// First and longest pause after a failure.
@@ -90,12 +88,12 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
 }
 
 /// Returns the next rows to send: those that an earlier process was sending, or those of the files, which are noted first.
-fn next_rows(spool: &Spool, cursor: &Cursor) -> io::Result<Option<Pending>> {
+fn next_rows(spool: &Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
     if let Some(pending) = Pending::open(cursor) {
         return Ok(Some(pending));
     }
     let (rows, digests): (Vec<_>, Vec<_>) =
-        spool.rows_after(cursor.rows, BATCH)?.into_iter().unzip();
+        spool.rows_where(|step, is_step| !cursor.has_row(step, is_step), most)?.into_iter().unzip();
     let Some(digest) = digests.into_iter().next_back() else { return Ok(None) };
     let pending = Pending { rows, digest };
     pending.write(cursor)?;
@@ -123,36 +121,29 @@ impl Follower<'_> {
         }
         let Some(client) = &mut self.client else { return Ok(false) };
         if !self.compared
-            && let Some(digest) = self.spool.digest_of(cursor.rows).map_err(refused)?
+            && let Some(digest) = self.spool.digest_up_to(cursor.last_step).map_err(refused)?
         {
             self.compared = true;
             if !cursor.digest.is_empty() && digest != cursor.digest {
-                self.run.warn("the first rows differ from those that were sent, as of another number of ranks; those that were sent stay");
+                self.run.warn("the rows of the first steps differ from those that were sent, as with another number of ranks; those that were sent stay");
             }
         }
-        let Some(Pending { rows, digest }) = next_rows(&self.spool, cursor).map_err(refused)?
-        else {
+        let batch = client.batch();
+        let Some(pending) = next_rows(&self.spool, cursor, batch).map_err(refused)? else {
             if state == RunState::Running {
                 self.recovered();
                 sleep(LOOK);
                 return Ok(false);
             }
-            let end_ms = self.end_ms();
+            let end_ms = self.spool.last_ms().map_err(refused)?;
             self.client.as_mut().map_or(Ok(()), |client| client.finish(state, end_ms))?;
             return Ok(true);
         };
-        client.send(&rows)?;
-        (cursor.rows, cursor.digest) = (cursor.rows + rows.len() as u64, digest);
+        client.send(&pending.rows)?;
+        cursor.add_rows(pending);
         cursor.write().map_err(refused)?;
         self.recovered();
         Ok(false)
-    }
-
-    /// Returns the time of the last row.
-    fn end_ms(&self) -> u64 {
-        let rows = self.spool.count().unwrap_or(0);
-        let last = self.spool.rows_after(rows.saturating_sub(1), 1).unwrap_or_default();
-        last.first().map_or(self.run.start_ms, |(row, _)| row.time_ms)
     }
 
     fn recovered(&mut self) {

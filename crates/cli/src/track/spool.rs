@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+/// Name of the number of a row.
+const STEP: &str = "step";
+
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunState {
@@ -26,14 +29,22 @@ pub(super) enum RunState {
 /// A row of `metrics.jsonl`, with that of `timing.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SpoolRow {
-    /// Number of the row, from 0. Resumed runs write the same rows again.
-    pub(super) index: u64,
     pub(super) step: u64,
+    /// True for the row of a step, false for that of an evaluation before or after training.
+    pub(super) is_step: bool,
     /// Milliseconds since 1970 at which the run wrote the row.
     pub(super) time_ms: u64,
     pub(super) metrics: BTreeMap<String, f64>,
     /// Texts of some episodes of the step, for the row of the step itself.
     pub(super) episodes: Vec<String>,
+}
+
+impl SpoolRow {
+    /// Returns a name that no other row of the run has.
+    pub(super) fn name(&self) -> String {
+        let kind = if self.is_step { "step" } else { "evaluation" };
+        format!("{}:{kind}", self.step)
+    }
 }
 
 /// The files of a run.
@@ -69,54 +80,66 @@ impl Spool {
         Self { dir: dir.to_owned(), episodes }
     }
 
-    /// Returns at most so many rows after the first `sent` ones, and the digest of the rows of metrics up to and with each.
-    pub(super) fn rows_after(&self, sent: u64, most: usize) -> io::Result<Vec<(SpoolRow, String)>> {
-        let (metrics, timing) = (
-            Lines::read(&self.dir.join("metrics.jsonl"))?,
-            Lines::read(&self.dir.join("timing.jsonl"))?,
-        );
-        let mut sha = Sha256::new();
-        let mut clock = self.start_ms();
-        let mut rows = Vec::new();
-        for ((index, line), times) in (0..).zip(metrics.iter()).zip(timing.iter()) {
-            sha.update(line);
-            let mut times = values(times)?;
-            times.remove("step");
+    /// Returns at most so many rows that are wanted, by their step and by whether they are those of steps, each with the digest of
+    /// the rows of steps up to it.
+    pub(super) fn rows_where(
+        &self,
+        wanted: impl Fn(u64, bool) -> bool,
+        most: usize,
+    ) -> io::Result<Vec<(SpoolRow, String)>> {
+        let [metrics, timing] = self.files()?;
+        let (mut sha, mut clock, mut rows) = (Sha256::new(), self.start_ms(), Vec::new());
+        for (line, times) in metrics.iter().zip(timing.iter()) {
+            let (mut metrics, mut times) = (values(line)?, values(times)?);
+            let step = metrics.remove(STEP).unwrap_or_default() as u64;
+            times.remove(STEP);
+            let is_step = times.contains_key(STEP_SECONDS);
+            if is_step {
+                sha.update(line);
+            }
             clock = time_of(&times, clock);
-            if index < sent {
+            if !wanted(step, is_step) {
                 continue;
             }
+            metrics.extend(times);
+            let episodes = if is_step { self.texts(step) } else { Vec::new() };
+            let row = SpoolRow { step, is_step, time_ms: clock, metrics, episodes };
+            rows.push((row, hex(sha.clone().finalize().as_ref())));
             if rows.len() == most {
                 break;
             }
-            let mut metrics = values(line)?;
-            let step = metrics.remove("step").unwrap_or_default() as u64;
-            let is_step = times.contains_key(STEP_SECONDS);
-            metrics.extend(times);
-            let episodes = if is_step { self.texts(step) } else { Vec::new() };
-            let row = SpoolRow { index, step, time_ms: clock, metrics, episodes };
-            rows.push((row, hex(sha.clone().finalize().as_ref())));
         }
         Ok(rows)
     }
 
-    /// Returns the digest of the first rows; `None` if there are fewer.
-    pub(super) fn digest_of(&self, rows: u64) -> io::Result<Option<String>> {
-        let lines = Lines::read(&self.dir.join("metrics.jsonl"))?;
-        let (mut sha, mut count) = (Sha256::new(), 0);
-        for line in lines.iter() {
-            if count == rows {
-                break;
+    /// Returns the digest of the rows of steps up to a step; `None` if they are not there.
+    pub(super) fn digest_up_to(&self, last: u64) -> io::Result<Option<String>> {
+        let [metrics, timing] = self.files()?;
+        let (mut sha, mut reached) = (Sha256::new(), 0);
+        for (line, times) in metrics.iter().zip(timing.iter()) {
+            let step = values(line)?.get(STEP).copied().unwrap_or_default() as u64;
+            if values(times)?.contains_key(STEP_SECONDS) && step <= last {
+                sha.update(line);
+                reached = step;
             }
-            sha.update(line);
-            count += 1;
         }
-        Ok((count == rows).then(|| hex(sha.finalize().as_ref())))
+        Ok((reached == last).then(|| hex(sha.finalize().as_ref())))
     }
 
-    /// Returns the number of whole rows.
-    pub(super) fn count(&self) -> io::Result<u64> {
-        Ok(Lines::read(&self.dir.join("metrics.jsonl"))?.iter().count() as u64)
+    /// Returns the time of the last row, or that at which the run began.
+    pub(super) fn last_ms(&self) -> io::Result<u64> {
+        let [_, timing] = self.files()?;
+        let mut clock = self.start_ms();
+        for times in timing.iter() {
+            clock = time_of(&values(times)?, clock);
+        }
+        Ok(clock)
+    }
+
+    /// Reads the files of metrics and of times, whose rows belong together.
+    fn files(&self) -> io::Result<[Lines; 2]> {
+        let metrics = Lines::read(&self.dir.join("metrics.jsonl"))?;
+        Ok([metrics, Lines::read(&self.dir.join("timing.jsonl"))?])
     }
 
     /// Returns the configuration with every default, as keys and values.

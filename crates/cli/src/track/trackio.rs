@@ -16,8 +16,8 @@ pub(super) struct Trackio {
     project: String,
     name: String,
     run_id: String,
-    /// The configuration, until it is sent.
-    settings: Option<Value>,
+    /// The configuration.
+    settings: Value,
 }
 
 /// Returns the address of the server, if one is known, and the token that may write.
@@ -47,7 +47,7 @@ impl Trackio {
             cursor.run_id = run.joins.clone().unwrap_or_else(|| cursor.key.clone());
             cursor.write().map_err(|error| SendFailure::Refused(error.to_string()))?;
         }
-        let settings = (!cursor.described).then(|| json!(run.settings));
+        let settings = json!(run.settings);
         let (project, name) = (run.project.clone(), run.name.clone());
         Ok(Self { server, project, name, run_id: cursor.run_id.clone(), settings })
     }
@@ -55,7 +55,7 @@ impl Trackio {
 
 impl TrackerClient for Trackio {
     fn send(&mut self, rows: &[SpoolRow]) -> Sent {
-        let logs = rows.iter().map(|row| {
+        let logs = rows.iter().enumerate().map(|(i, row)| {
             let mut metrics = json!(row.metrics);
             if !row.episodes.is_empty() {
                 metrics["episodes"] = row.episodes.join("\n---\n\n").into();
@@ -66,10 +66,10 @@ impl TrackerClient for Trackio {
                 "run_id": self.run_id,
                 "metrics": metrics,
                 "step": row.step,
-                "log_id": format!("{}:{}", self.run_id, row.index),
+                "log_id": format!("{}:{}", self.run_id, row.name()),
             });
-            if let (0, Some(settings)) = (row.index, &self.settings) {
-                log["config"] = settings.clone();
+            if i == 0 {
+                log["config"] = self.settings.clone();
             }
             log
         });
