@@ -21,6 +21,7 @@ mod seeds;
 mod simulated;
 mod stages;
 pub mod terminal;
+mod tracking;
 pub mod training;
 pub mod usage;
 

@@ -2,6 +2,7 @@
 //! to download models from.
 #![allow(clippy::disallowed_methods)] // the estimator of the book is written as a user would
 
+pub mod data_hub;
 pub mod estimator;
 pub mod hub;
 pub mod inference;
@@ -11,3 +12,4 @@ pub mod port;
 pub mod push;
 pub mod schema;
 pub mod team;
+pub mod trackers;

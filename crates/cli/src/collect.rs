@@ -286,7 +286,7 @@ impl CollectArgs {
             Ok::<_, Failure>(train::play_for_data(plan, registry, weights, spec, &progress).await?)
         })?;
         source.steps.insert(0, episodes.len() as u64);
-        source.files = data_files(plan)?;
+        source.files = data_files(plan, &spec.split)?;
         source.played = Some(json!({
             "checkpoint": step,
             "samples": spec.samples,

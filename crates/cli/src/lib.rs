@@ -25,6 +25,7 @@ mod blank;
 mod collect;
 mod compare;
 mod complete;
+mod data;
 mod doctor;
 mod eval;
 mod explain;
@@ -43,6 +44,7 @@ mod serve;
 mod shipped;
 #[cfg(test)]
 mod tests;
+mod track;
 mod view;
 
 pub use new::{NewError, new_team};
@@ -147,6 +149,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Report a run to a tracker: MLflow, trackio, Weights & Biases, SwanLab.
+    ///
+    /// The rows that the tracker lacks are read from the run directory, and sent. `maverl train --track` does so while a run runs; this
+    /// command does it for a run of any time, also of one that another process trains.
+    Track(track::TrackArgs),
     /// Replay a training episode of a run, and compare every turn bit for bit.
     ///
     /// The episode runs with its original weights: those of the last checkpoint before it, updated with the stored
@@ -179,6 +186,11 @@ enum Command {
     /// (`--run`). Rows are JSON lines or Parquet, with TRL's names of columns, and `maverl` has the origin of each. Beside them are
     /// `provenance.json` and a card with counts. Equal episodes and options make equal files.
     Collect(Box<collect::CollectArgs>),
+    /// Describe data: splits, columns, the first row, and the task that it is to maverl.
+    ///
+    /// DATA is a file, or a data set on the Hugging Face hub (`hf:openai/gsm8k`). Files of a small data set are downloaded, of
+    /// another one those of the split.
+    Data(data::DataArgs),
     /// Describe a model or an adapter: shape, size, vocabulary, chat template, special tokens, files.
     Inspect(inspect::InspectArgs),
     /// Write a model, an adapter or a policy of a run as a directory for other programs.
@@ -249,6 +261,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info { run: None, json } => machine::machine(json),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Runs { dir, json } => runs::runs(&paths::of_runs(dir.as_deref(), "runs")?, json),
+        Command::Track(args) => track::track(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::View(args) => view::view(&args),
         Command::Show(args) => view::show(&args),
@@ -257,6 +270,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Score(args) => score::score(&args),
         Command::Grade(args) => grade::grade(&args),
         Command::Collect(args) => collect::collect(&args),
+        Command::Data(args) => data::data(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Export(args) => export::export(&args),
         Command::NewModel(args) => blank::blank(&args),

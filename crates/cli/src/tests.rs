@@ -164,7 +164,7 @@ fn flags_that_are_not_there_are_answered_with_the_setting() {
         ("train run.toml -o x", "the run directory is `--out DIR`"),
         ("train run.toml --output-dir x", "`output-dir` is `--out` here"),
         ("train run.toml --gpus 2", "docs/src/gpu.md"),
-        ("train run.toml --report-to wandb", "docs/src/runs.md"),
+        ("train run.toml --report-to wandb", "track.to"),
         ("eval run.toml --batch-size 3", "`--set task.tasks_per_step=VALUE`"),
         ("check run.toml --max-tokens 3", "`--set sampling.max_tokens=VALUE`"),
     ] {

@@ -7,6 +7,8 @@
 //! .locks/models--ORG--NAME/BLOB.lock           locked by the process that downloads it
 //! ```
 //!
+//! Data sets are in `datasets--ORG--NAME`.
+//!
 //! A blob has the name that the hub lists: the SHA-256 of a large file, the hash of Git of another one. A hub that lists
 //! none names it by its `ETag`. Nothing of an answer becomes a path before it is one plain name.
 
@@ -15,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::requests::HubFailure;
-use super::{Hub, has_size, is_component};
+use super::{Hub, Snapshot, has_size, is_component};
 use crate::retry;
 
 /// Longest name of a blob.
@@ -37,9 +39,9 @@ pub(super) fn is_plain(name: &str) -> bool {
 
 impl Blob {
     /// Returns the blob of a plain name.
-    pub(super) fn new(hub: &Hub, repo: &str, name: &str) -> Self {
+    pub(super) fn new(hub: &Hub, snapshot: &Snapshot, name: &str) -> Self {
         assert!(is_plain(name), "the caller checks names");
-        let folder = hub.repo(repo);
+        let folder = hub.folder(snapshot.kind, &snapshot.repo);
         let blobs = folder.join("blobs");
         let locks = hub.cache.join(".locks").join(folder.file_name().unwrap_or_default());
         Self {

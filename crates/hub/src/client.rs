@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use super::cache::{Blob, is_plain};
 use super::requests::{HubAnswer, HubFailure, Parts, Requests, odd};
-use super::{Hub, HubId, RemoteFile, Snapshot, is_commit, sha256_of};
+use super::{Hub, HubId, RemoteFile, RepoKind, Snapshot, is_commit, sha256_of};
 use crate::{HubError, HubErrorKind, retry};
 
 /// Number of repeated attempts of a request, or of an interrupted transfer.
 const RETRIES: u32 = 2;
 /// Longest listing of a repository in bytes.
 const LISTING: usize = 64 << 20;
-/// Largest file other than weights in bytes.
+/// Largest file of a model other than weights in bytes.
 const LARGEST: u64 = 1 << 30;
 /// Template of the progress bar on a terminal.
 const BAR: &str =
@@ -78,8 +78,12 @@ impl Hub {
     /// Returns the commit of a revision, and its files.
     pub(super) fn list(&self, id: &HubId) -> Result<(String, Vec<RemoteFile>), HubError> {
         let revision = id.revision.replace('/', "%2F");
+        let kind = match id.kind {
+            RepoKind::Model => "models",
+            RepoKind::Data => "datasets",
+        };
         let url =
-            format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, id.repo);
+            format!("{}/api/{kind}/{}/revision/{revision}?blobs=true", self.endpoint, id.repo);
         let requests = Requests::new(self);
         let listed = attempts(|| {
             let text = requests.text(&url, LISTING)?;
@@ -89,8 +93,8 @@ impl Hub {
             Ok(listing)
         });
         let listing = listed.map_err(|error| {
-            let message = format!("{id}: {}", self.explain(&error, None));
-            HubError::new(kind(&error), message).with_source(error)
+            let message = format!("{id}: {}", self.explain(&error, (id.kind, &id.repo), None));
+            HubError::new(failure_kind(&error), message).with_source(error)
         })?;
         Ok((listing.sha, listing.siblings.into_iter().map(RemoteFile::from).collect()))
     }
@@ -99,14 +103,20 @@ impl Hub {
     pub(super) fn transfer(&self, snapshot: &Snapshot, file: &RemoteFile) -> Result<(), HubError> {
         let transfer = Download { requests: Requests::new(self), hub: self, snapshot, file };
         transfer.run().map_err(|error| {
-            let why = self.explain(&error, Some(&file.name));
+            let of = (snapshot.kind, snapshot.repo.as_str());
+            let why = self.explain(&error, of, Some(&file.name));
             let message = format!("{snapshot}: cannot download `{}`: {why}", file.name);
-            HubError::new(kind(&error), message).with_source(error)
+            HubError::new(failure_kind(&error), message).with_source(error)
         })
     }
 
-    /// Returns a message with the error and a remedy.
-    fn explain(&self, error: &HubFailure, file: Option<&str>) -> String {
+    /// Returns a message with the error of a repository, or of a file of it, and a remedy.
+    fn explain(
+        &self,
+        error: &HubFailure,
+        (kind, repo): (RepoKind, &str),
+        file: Option<&str>,
+    ) -> String {
         let (at, error) = match error {
             HubFailure::Request { at, error } => (at, error),
             HubFailure::Cache(error) => {
@@ -114,7 +124,12 @@ impl Hub {
             }
             other => return other.to_string(),
         };
+        let data = kind == RepoKind::Data;
         match **error {
+            ureq::Error::StatusCode(401 | 403) if data => self.refused(at, repo),
+            ureq::Error::StatusCode(404) if data && file.is_none() => format!(
+                "{at} has no such data set or revision (404), or it is private: set `HF_TOKEN`"
+            ),
             ureq::Error::StatusCode(401) if self.token.is_none() => format!(
                 "{at} asks who you are (401): it is private, gated or not there; set `HF_TOKEN`"
             ),
@@ -144,6 +159,21 @@ impl Hub {
     }
 }
 
+impl Hub {
+    /// Returns the message about a data set that is refused.
+    fn refused(&self, at: &str, repo: &str) -> String {
+        let token = match &self.token {
+            None => "set `HF_TOKEN`",
+            Some(_) => "set `HF_TOKEN` to a token that may read it",
+        };
+        format!(
+            "{at} denies access: the data set is gated, private or not there; accept the terms on {}/datasets/{repo} if it \
+             has some, and {token}",
+            self.endpoint
+        )
+    }
+}
+
 /// The transfer of one file.
 struct Download<'a> {
     requests: Requests<'a>,
@@ -158,7 +188,7 @@ impl Download<'_> {
             Some(name) => name.clone(),
             None => attempts(|| self.etag())?,
         };
-        let blob = Blob::new(self.hub, &self.snapshot.repo, &name);
+        let blob = Blob::new(self.hub, self.snapshot, &name);
         let _lock = blob.lock(self.hub.wait())?;
         if !blob.is_whole(self.file.size) {
             let received = attempts(|| self.receive(&blob)).and_then(|()| self.check(&blob));
@@ -173,8 +203,9 @@ impl Download<'_> {
     }
 
     fn url(&self) -> String {
-        let (hub, Snapshot { repo, commit, .. }) = (&self.hub.endpoint, self.snapshot);
-        format!("{hub}/{repo}/resolve/{commit}/{}", escape_name(&self.file.name))
+        let (hub, Snapshot { kind, repo, commit, .. }) = (&self.hub.endpoint, self.snapshot);
+        let folder = if *kind == RepoKind::Data { "datasets/" } else { "" };
+        format!("{hub}/{folder}{repo}/resolve/{commit}/{}", escape_name(&self.file.name))
     }
 
     /// Requests the file from a byte on. The answer is of the commit that was listed.
@@ -225,7 +256,8 @@ impl Download<'_> {
         if sent.size.is_some_and(|sent| sent != size) {
             return Err(HubFailure::Damaged);
         }
-        if size > LARGEST && !self.file.name.ends_with(".safetensors") {
+        let model = self.snapshot.kind == RepoKind::Model;
+        if model && size > LARGEST && !self.file.name.ends_with(".safetensors") {
             return Err(odd(&self.url(), format!("a file of {size} bytes")));
         }
         let bar = self.bar(size, length);
@@ -323,7 +355,7 @@ fn escape_byte(byte: u8) -> String {
 }
 
 /// Returns the kind of a failure.
-fn kind(error: &HubFailure) -> HubErrorKind {
+fn failure_kind(error: &HubFailure) -> HubErrorKind {
     match error {
         HubFailure::Request { error, .. } if matches!(**error, ureq::Error::StatusCode(404)) => {
             HubErrorKind::NotFound

@@ -1,4 +1,4 @@
-//! Models on the Hugging Face hub, downloaded once into the cache that the other Hugging Face libraries use too.
+//! Models and data sets on the Hugging Face hub, downloaded once into the cache that the other Hugging Face libraries use too.
 //!
 //! ```text
 //! hf:org/name@main ─► pin ─► Snapshot: a commit, and its list of files ─► download ─► a model directory
@@ -14,6 +14,7 @@
 mod cache;
 #[cfg(feature = "hub")]
 mod client;
+mod data;
 mod environment;
 mod error;
 mod layout;
@@ -38,9 +39,19 @@ use HubErrorKind as Kind;
 /// Folder of additional chat templates, one file each, in the format of transformers 5.
 const TEMPLATES: &str = "additional_chat_templates/";
 
+/// Kind of a repository on the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepoKind {
+    /// A model.
+    Model,
+    /// A data set.
+    Data,
+}
+
 /// A repository on the hub, and the requested revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubId {
+    kind: RepoKind,
     repo: String,
     revision: String,
 }
@@ -57,7 +68,8 @@ impl HubId {
             && repo.split('/').all(is_component)
             && revision.split('/').all(is_component);
         if fine {
-            Ok(Self { repo: repo.to_owned(), revision: revision.to_owned() })
+            let (repo, revision) = (repo.to_owned(), revision.to_owned());
+            Ok(Self { kind: RepoKind::Model, repo, revision })
         } else {
             Err(HubError::new(
                 Kind::Argument,
@@ -79,11 +91,13 @@ impl fmt::Display for HubId {
 /// A commit of a repository, and the cache directory of its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
+    #[serde(skip)]
+    kind: RepoKind,
     /// Repository, `ORG/NAME`.
     pub repo: String,
     /// Commit hash, in hexadecimal.
     pub commit: String,
-    /// Model directory in the cache.
+    /// Directory of its files in the cache.
     #[serde(skip)]
     pub dir: PathBuf,
     /// Files of the repository.
@@ -184,8 +198,8 @@ impl Hub {
             });
         }
         let (commit, files) = self.list(id)?;
-        let dir = self.repo(&id.repo).join("snapshots").join(&commit);
-        let snapshot = Snapshot { repo: id.repo.clone(), commit, dir, files };
+        let dir = self.folder(id.kind, &id.repo).join("snapshots").join(&commit);
+        let snapshot = Snapshot { kind: id.kind, repo: id.repo.clone(), commit, dir, files };
         snapshot.check().map_err(|what| HubError::new(Kind::NotFound, format!("{id}: {what}")))?;
         self.refer(id, &snapshot.commit)?;
         snapshot.file("config.json").map_or(Ok(()), |file| self.get(&snapshot, file))?;
@@ -238,15 +252,22 @@ impl Hub {
         let _ = own.map(|(content, _)| std::fs::remove_file(content));
     }
 
-    /// Returns the cached snapshot of a revision, if it is a complete model.
-    fn cached_snapshot(&self, id: &HubId) -> Result<Snapshot, String> {
-        let repo = self.repo(&id.repo);
+    /// Returns the cached commit of a revision, and the directory of its files.
+    fn cached_commit(&self, id: &HubId) -> Result<(String, PathBuf), String> {
+        let repo = self.folder(id.kind, &id.repo);
         let commit = std::fs::read_to_string(repo.join("refs").join(&id.revision));
         let commit = commit.map_or_else(|_| id.revision.clone(), |commit| commit.trim().to_owned());
         let dir = repo.join("snapshots").join(&commit);
-        if !is_commit(&commit) || !dir.is_dir() {
-            return Err("it is not".to_owned());
+        if is_commit(&commit) && dir.is_dir() {
+            Ok((commit, dir))
+        } else {
+            Err("it is not".to_owned())
         }
+    }
+
+    /// Returns the cached snapshot of a revision, if it is a complete model.
+    fn cached_snapshot(&self, id: &HubId) -> Result<Snapshot, String> {
+        let (commit, dir) = self.cached_commit(id)?;
         let mut files = Vec::new();
         for (below, prefix) in [(dir.clone(), ""), (dir.join(TEMPLATES), TEMPLATES)] {
             let entries = std::fs::read_dir(below).into_iter().flatten().flatten();
@@ -261,7 +282,7 @@ impl Hub {
             }));
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        let snapshot = Snapshot { repo: id.repo.clone(), commit, dir, files };
+        let snapshot = Snapshot { kind: id.kind, repo: id.repo.clone(), commit, dir, files };
         snapshot.check()?;
         snapshot.weights()?;
         Ok(snapshot)
@@ -269,7 +290,7 @@ impl Hub {
 
     /// Stores the commit of a revision, for offline use.
     fn refer(&self, id: &HubId, commit: &str) -> Result<(), HubError> {
-        let path = self.repo(&id.repo).join("refs").join(&id.revision);
+        let path = self.folder(id.kind, &id.repo).join("refs").join(&id.revision);
         let written = path
             .parent()
             .map_or(Ok(()), std::fs::create_dir_all)
@@ -277,8 +298,13 @@ impl Hub {
         written.map_err(|e| HubError::io(format!("cannot write {}: {e}", path.display()), e))
     }
 
-    fn repo(&self, repo: &str) -> PathBuf {
-        self.cache.join(format!("models--{}", repo.replace('/', "--")))
+    /// Returns the directory of a repository in the cache.
+    fn folder(&self, kind: RepoKind, repo: &str) -> PathBuf {
+        let kind = match kind {
+            RepoKind::Model => "models",
+            RepoKind::Data => "datasets",
+        };
+        self.cache.join(format!("{kind}--{}", repo.replace('/', "--")))
     }
 
     /// True if a repository can be uploaded to, as far as this machine knows.
@@ -327,7 +353,7 @@ impl Hub {
 fn without_feature(what: impl fmt::Display) -> HubError {
     HubError::new(
         Kind::Argument,
-        format!("{what}: give a directory; {}", maverl_settings::lacks_feature!("hub")),
+        format!("{what}: name a local copy; {}", maverl_settings::lacks_feature!("hub")),
     )
 }
 
@@ -401,7 +427,8 @@ mod tests {
             blob: None,
         };
         let files = names.iter().map(file).collect();
-        Snapshot { repo: "a/b".to_owned(), commit: "0".repeat(40), dir: PathBuf::new(), files }
+        let (kind, commit) = (RepoKind::Model, "0".repeat(40));
+        Snapshot { kind, repo: "a/b".to_owned(), commit, dir: PathBuf::new(), files }
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod team;
 mod tests;
 
 pub use machine::available_memory;
+pub(crate) use machine::missing_package;
 pub use purpose::Purpose;
 pub use schema::schema;
 pub use survey::{Questions, Survey, survey};
@@ -57,7 +58,8 @@ pub fn check(
     files::check_step(&written, &mut problems);
     machine::check_rollout_servers(&written, &mut problems);
     let base = sources.base(written.base.as_deref());
-    let context = CheckContext { config: &written, base: &base, registry, purpose };
+    let config = files::pin_data(&written, &mut problems);
+    let context = CheckContext { config: &config, base: &base, registry, purpose };
     let plan = if purpose == Purpose::Environment {
         environment_plan(&context, &mut problems)
     } else {

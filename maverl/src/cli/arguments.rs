@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::cli::{number, paths};
+use crate::config::TrackTarget;
 use crate::config::source::{Sources, config_stem};
 
 /// Sources of a configuration; later ones override earlier ones.
@@ -58,6 +59,13 @@ pub struct RunArgs {
     /// several machines, with so many on each.
     #[arg(long, value_name = "N", value_parser = number::from_1)]
     pub(super) ranks_per_node: Option<NonZeroUsize>,
+    /// Report the run while it runs to `mlflow`, `trackio`, `wandb` or `swanlab`, as `track.to`; `mlflow=URL` and `trackio=URL` name a
+    /// server. Can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub(super) track: Vec<TrackTarget>,
+    /// Same as `--set track.python=PYTHON`: a Python that has the package of the tracker.
+    #[arg(long, value_name = "PYTHON")]
+    pub(super) track_python: Option<String>,
 }
 
 /// Seeds, as `0..5`, `0..=4` or `1,2,7`.
@@ -137,7 +145,12 @@ impl RunArgs {
     /// Adds the command line's layer on top of other sources.
     pub(super) fn over(&self, sources: Sources) -> Sources {
         let steps = self.steps.map(|steps| format!("steps={steps}"));
-        steps.into_iter().fold(self.config.over(sources), Sources::with)
+        let targets: Vec<String> =
+            self.track.iter().map(|to| format!("{:?}", to.to_string())).collect();
+        let to = (!targets.is_empty()).then(|| format!("track.to=[{}]", targets.join(", ")));
+        let python = self.track_python.as_ref().map(|python| format!("track.python={python:?}"));
+        let all = steps.into_iter().chain(to).chain(python);
+        all.fold(self.config.over(sources), Sources::with)
     }
 
     /// Returns the name that run directories are derived from.

@@ -6,7 +6,7 @@ use crate::cli::terminal;
 use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 32] = [
+pub const EXAMPLES: [(&str, &[&str]); 34] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -45,6 +45,7 @@ pub const EXAMPLES: [(&str, &[&str]); 32] = [
             "maverl train --resume runs/first --steps 200",
             "maverl train stages.toml --out runs/hybrid",
             "maverl train run.toml --ranks-per-node 8",
+            "maverl train run.toml --track mlflow --track wandb",
         ],
     ),
     (
@@ -66,6 +67,13 @@ pub const EXAMPLES: [(&str, &[&str]); 32] = [
     ("info", &["maverl info runs/first", "maverl info"]),
     ("doctor", &["maverl doctor", "maverl doctor --json"]),
     ("runs", &["maverl runs", "maverl runs sweeps"]),
+    (
+        "track",
+        &[
+            "maverl track runs/first --to mlflow=http://127.0.0.1:5000",
+            "maverl track runs/first --to wandb --track-python .venv/bin/python",
+        ],
+    ),
     (
         "replay",
         &[
@@ -121,6 +129,14 @@ pub const EXAMPLES: [(&str, &[&str]); 32] = [
             "maverl collect --from runs/first --steps 10..=40 --seat search/verifier --as sft --out data/verifier",
             "maverl collect --run runs/first --checkpoint last --samples 16 --as verifier --test-share 0.1 --out data/v1",
             "maverl collect --from runs/first --as sft --format parquet --out data/rows",
+        ],
+    ),
+    (
+        "data",
+        &[
+            "maverl data hf:openai/gsm8k",
+            "maverl data hf:me/mine:data/*.jsonl --key question=query",
+            "maverl data questions.jsonl --rows 3",
         ],
     ),
     ("inspect", &["maverl inspect builtin:tiny", "maverl inspect models/qwen --json"]),

@@ -8,9 +8,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
+use crate::cli::tracking::train_tracked;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::train::{self, Interrupt, Options, Report, TrainError};
+use crate::train::{Interrupt, Options, Report, TrainError};
 
 /// Exit code of a process that was asked to stop, and has stopped.
 pub(super) const STOPPED: u8 = 130;
@@ -76,7 +77,7 @@ pub(super) fn train_until_signal(
     let interrupt = process_interrupt()?;
     let options = Options { interrupt: interrupt.clone(), ..options };
     // Boxed: the state of a whole run is too large to be moved.
-    let done = block_on(async { Ok(Box::pin(train::train(plan, registry, options)).await) });
+    let done = block_on(async { Ok(Box::pin(train_tracked(plan, registry, options)).await) });
     interrupt.end_run();
     done
 }

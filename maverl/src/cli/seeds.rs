@@ -9,6 +9,7 @@ use crate::cli::process::{STOPPED, report_stop, train_until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::runs::share_text;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::check_packages;
 use crate::config::source::Sources;
 use crate::eval::over_runs;
 use crate::registry::Registry;
@@ -38,14 +39,11 @@ pub(super) fn train(
             tell(format_args!("seed {seed}, run {} of {}", i + 1, seeds.len()));
         }
         let run = dir.join(format!("seed-{seed}"));
-        let (sources, options) = resume_or_start(
-            args,
-            args.config.base_sources(given),
-            &run,
-            &[format!("seed={seed}")],
-        )?;
+        let (sources, options) =
+            resume_or_start(args, args.config.base_sources(given), &run, &over(args, seed, &dir))?;
         // An error of the configuration is one of all seeds.
         let plan = ready_plan(&sources, registry, launch)?;
+        check_packages(&plan.config.track, &options.place)?;
         let options = Options { launch: launch.cloned(), again: i + 1 < seeds.len(), ..options };
         match train_until_signal(&plan, registry, options)? {
             Ok(Report { interrupted: true, dir: run, .. }) => {
@@ -86,6 +84,14 @@ pub(super) fn first_sources(
         }
         _ => Ok(args.over(new)),
     }
+}
+
+/// Returns the assignments of the run of a seed. Trackers show the runs of all seeds as a group.
+fn over(args: &RunArgs, seed: u64, dir: &Path) -> Vec<String> {
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    let group = name.filter(|_| !args.track.is_empty());
+    let group = group.map(|name| format!("track.group={name:?}"));
+    [format!("seed={seed}")].into_iter().chain(group).collect()
 }
 
 /// Prints the results so far, and how the runs of a directory go on.

@@ -17,6 +17,7 @@ use crate::cli::process::{process_interrupt, report_stop, train_until_signal};
 use crate::cli::run_options::{is_follower, ready_plan, resume_or_start};
 use crate::cli::simulated::Simulated;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::check_packages;
 use crate::config::source::{ShippedName, Sources, config_stem, file_table};
 use crate::config::{Preset, STAGE};
 use crate::plan::{Plan, RewardSource};
@@ -233,6 +234,7 @@ impl Stages {
             let (sources, options) =
                 resume_or_start(args, Sources::file(&self.configs[stage]), &run, &over)?;
             let plan = ready_plan(&sources, registry, launch)?;
+            check_packages(&plan.config.track, &options.place)?;
             let again = stage + 1 < all.len();
             let options = Options { launch: launch.cloned(), again, ..options };
             let report = match train_until_signal(&plan, registry, options)? {

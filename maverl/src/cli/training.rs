@@ -15,6 +15,7 @@ use crate::cli::process::{exit, report_stop, stop_with_starter, train_until_sign
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
+use crate::cli::tracking::{check_packages, train_tracked};
 use crate::cli::{seeds, usage};
 use crate::config::source::Sources;
 use crate::registry::Registry;
@@ -103,6 +104,7 @@ fn train_rank(
     };
     let missing = if args.allow_missing { Missing::Episodes } else { Missing::Nothing };
     let plan = ready_plan(&sources, &registry, launch.as_ref())?;
+    check_packages(&plan.config.track, &place)?;
     let given = text.unwrap_or_default();
     let options = Options { given, missing, launch, ..shown_options(place) };
     let report = match train_until_signal(&plan, &registry, options)? {

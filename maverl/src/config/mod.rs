@@ -31,6 +31,7 @@ pub mod tables;
 mod teacher;
 #[cfg(test)]
 mod tests;
+mod track;
 mod verifier;
 
 pub use crate::credit::{GroupBy, KnownBaseline};
@@ -62,7 +63,7 @@ pub use device::WorkerGroupConfig;
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
 pub use entropy::{AdaptiveEntropy, AdaptiveEntropyConfig};
-pub use eval::{EvalConfig, Unsplit};
+pub use eval::{EvalConfig, EvalData, Unsplit};
 pub use instance::{Chosen, Instance};
 pub use judge::{
     JudgeMode, JudgeOrders, RewardJudgeConfig, VerdictForm, next_rubric_name, rubric_names,
@@ -86,6 +87,7 @@ pub use teacher::{
     DistillConfig, DistillHorizon, DistillKind, DistillPlan, HintPlace, TeacherChoice,
     TeacherConfig, TeacherPolicy,
 };
+pub use track::{TrackConfig, TrackTarget, Tracker};
 
 pub use verifier::{VerifierConfig, VerifierLabels, VerifierLoss, VerifierPlan, VerifierTrunk};
 
@@ -166,6 +168,10 @@ pub struct Config {
     /// Records that the pages about a run show.
     #[setting(table)]
     pub record: RecordConfig,
+    /// Trackers that the run is reported to.
+    #[serde(skip_serializing_if = "TrackConfig::is_default")]
+    #[setting(table)]
+    pub track: TrackConfig,
     /// The machine.
     #[setting(table)]
     pub runtime: RuntimeOptions,
@@ -194,7 +200,7 @@ pub struct Named {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct TaskConfig {
-    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, `openenv:SPLIT`, or the path of a file.
+    /// `builtin:facts`, `builtin:arithmetic`, `builtin:nli`, `builtin:code`, `builtin:tools`, `builtin:resets`, `openenv:SPLIT`, the path of a file, or `hf:ORG/NAME` on the hub.
     #[setting(default = "builtin:facts")]
     pub data: String,
     /// Format of the file; `auto` detects it from the content.

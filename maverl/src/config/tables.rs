@@ -10,7 +10,7 @@ use super::{
     ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig, RewardConfig,
     RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig, RolloutConfig,
     RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan, TaskConfig,
-    TeacherConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -115,7 +115,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 59] = [
+pub static TABLES: [DeclaredTable; 60] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -178,6 +178,7 @@ pub static TABLES: [DeclaredTable; 59] = [
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),
     DeclaredTable::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     DeclaredTable::of::<RecordConfig>("record", "`[record]`"),
+    DeclaredTable::of::<TrackConfig>("track", "`[track]`"),
     DeclaredTable::of::<RuntimeOptions>("runtime", "`[runtime]`"),
     DeclaredTable::of::<WorkerGroupConfig>("worker_groups.own", "`[worker_groups.NAME]`"),
     DeclaredTable::of::<DistConfig>("dist", "`[dist]`"),

@@ -110,6 +110,7 @@ fn sections_of_the_reference_are_in_the_order_of_a_run() {
         "eval",
         "checkpoint",
         "record",
+        "track",
         "runtime",
         "worker_groups",
         "dist",

@@ -46,6 +46,9 @@ impl Builtin {
         let tasks = splits.into_iter().flat_map(|(split, tasks): (&str, Vec<Task>)| {
             tasks.into_iter().map(move |task| (task, Some(split.to_owned())))
         });
-        (1..).zip(tasks).map(|(line, (task, split))| Row { task, split, line }).collect()
+        (1..)
+            .zip(tasks)
+            .map(|(line, (task, split))| Row { task, split, line, named: true })
+            .collect()
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::jsonl::named;
-use super::messages::{Marked, brief, messages, unmarked};
+use super::messages::{CHATML, Marked, brief, chat_message, messages, unmarked};
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 
@@ -27,6 +27,12 @@ impl<'t> ConversationRow<'t> {
         read: &[&str],
     ) -> Result<Self, String> {
         named(&mut object, &task.keys)?;
+        if read.contains(&"messages")
+            && let Some(Value::Array(mut list)) = object.remove(CHATML)
+        {
+            list.iter_mut().for_each(chat_message);
+            object.entry("messages").or_insert(Value::Array(list));
+        }
         object.retain(|key, value| !value.is_null() && !task.ignore.contains(key));
         let all = [read, &VARIABLES, &NOTES].concat();
         let unknown = object.keys().map(String::as_str).filter(|key| !all.contains(key));

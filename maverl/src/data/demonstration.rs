@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
-use super::file::DataFile;
-use super::jsonl::ROW;
+use super::file::ROW;
+use super::hub::with_preset;
 use super::messages::Marked;
+use super::sources::{SourceFile, WantedRows, open_sources};
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 
@@ -68,16 +68,15 @@ impl Demonstration {
     }
 }
 
-/// Reads the demonstrations of a split in TRL's forms, one JSON object per line: `messages`, of which the last is the
-/// assistant's; or `prompt` and `completion`, each a text or messages; or the columns of GSM8K or MATH.
+/// Reads the demonstrations of a split in TRL's forms, one JSON object per line: `messages` (or ShareGPT's `conversations`), of
+/// which the last is the assistant's; or `prompt` and `completion`, each a text or messages; or the columns of GSM8K or MATH.
 ///
 /// # Errors
 ///
 /// See [`DataError`]; a file without demonstrations is one.
 pub fn demonstrations(path: &Path, task: &TaskConfig) -> Result<Vec<Demonstration>, DataError> {
-    let file = DataFile::open(path, Bounds::from(task))?;
     let wanted = "write one JSON object a line with `messages`, or `prompt` and `completion`";
-    file.conversations(task, (&READ, "demonstrations", wanted), demonstration)
+    conversations(path, task, (&READ, "demonstrations", wanted), demonstration)
 }
 
 /// Same as [`demonstrations`], for self-play, which compares last replies.
@@ -100,7 +99,7 @@ pub fn self_play(path: &Path, task: &TaskConfig) -> Result<Vec<Demonstration>, D
 
 fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstration, String> {
     let (messages, marks) =
-        conversation(row)?.into_iter().map(|one| (one.message, one.mark)).unzip();
+        messages_of(row)?.into_iter().map(|one| (one.message, one.mark)).unzip();
     let row = Demonstration { chat: row.chat(messages)?, marks, location };
     let roles: Vec<&str> = row.chat.messages.iter().map(|message| message.role()).collect();
     match roles.as_slice() {
@@ -118,7 +117,7 @@ fn demonstration(row: &ConversationRow<'_>, location: String) -> Result<Demonstr
     }
 }
 
-fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
+fn messages_of(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
     if row.has("messages") && !row.has("prompt") && !row.has("completion") {
         return row.marked_messages("messages", "user");
     }
@@ -147,35 +146,43 @@ fn conversation(row: &ConversationRow<'_>) -> Result<Vec<Marked>, String> {
     Ok(all)
 }
 
-impl DataFile {
-    /// Reads every row of the task's split as a conversation of a kind, which has keys of its own.
-    pub(super) fn conversations<T>(
-        &self,
-        task: &TaskConfig,
-        (read, what, wanted): (&[&str], &'static str, &'static str),
-        convert: impl Fn(&ConversationRow<'_>, String) -> Result<T, String>,
-    ) -> Result<Vec<T>, DataError> {
-        let (mut rows, mut others) = (Vec::new(), false);
-        for object in self.rows::<Map<String, Value>>(ROW)? {
+/// Reads every row of the task's split as a conversation of a kind, which has keys of its own.
+pub(super) fn conversations<T>(
+    place: &Path,
+    task: &TaskConfig,
+    (read, what, wanted): (&[&str], &'static str, &'static str),
+    convert: impl Fn(&ConversationRow<'_>, String) -> Result<T, String>,
+) -> Result<Vec<T>, DataError> {
+    let task = &*with_preset(task);
+    let (mut rows, mut others) = (Vec::new(), false);
+    let files = open_sources(place, &WantedRows::of_split(task, &task.split))?;
+    for file in &files {
+        for object in file.rows::<Map<String, Value>>(ROW)? {
             let (line, object) = object?;
             let row = ConversationRow::new(object, task, read);
-            let row = row.map_err(|message| self.damaged(line, message))?;
-            if row.is_in(&task.split) {
-                let row = convert(&row, self.location(line));
-                rows.push(row.map_err(|message| self.damaged(line, message))?);
+            let row = row.map_err(|message| file.damaged(line, message))?;
+            if is_chosen(file, &row, task) {
+                let row = convert(&row, file.location(line));
+                rows.push(row.map_err(|message| file.damaged(line, message))?);
             } else {
                 others = true;
             }
         }
-        rows.truncate(task.limit.map_or(usize::MAX, std::num::NonZero::get));
-        if !rows.is_empty() {
-            Ok(rows)
-        } else if others {
-            let (place, split) = (self.shown(), task.split.clone());
-            let found = "rows of other splits".to_owned();
-            Err(DataError::NoTasks { place, split, found })
-        } else {
-            Err(DataError::Empty { place: self.shown(), what, wanted })
-        }
     }
+    rows.truncate(task.limit.map_or(usize::MAX, std::num::NonZero::get));
+    let place = || files.first().map_or_else(|| place.display().to_string(), |file| file.shown());
+    if !rows.is_empty() {
+        Ok(rows)
+    } else if others {
+        let (place, split) = (place(), task.split.clone());
+        let found = "rows of other splits".to_owned();
+        Err(DataError::NoTasks { place, split, found })
+    } else {
+        Err(DataError::Empty { place: place(), what, wanted })
+    }
+}
+
+/// Returns true if a row is of the task's split. Files of a data set are those of the split alone.
+fn is_chosen(file: &SourceFile, row: &ConversationRow<'_>, task: &TaskConfig) -> bool {
+    file.set.is_some() || row.is_in(&task.split)
 }

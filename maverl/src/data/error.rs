@@ -72,6 +72,12 @@ pub enum DataError {
         /// Line or row of the task.
         line: usize,
     },
+    /// A data set on the hub cannot be read.
+    #[error("{message}")]
+    Hub {
+        /// The data set, and what is wrong with it.
+        message: String,
+    },
     /// A server gave no tasks.
     #[error("`{place}`: {message}")]
     Served {

@@ -15,6 +15,8 @@ use super::parquet;
 use super::rows::{Elements, Lines, RowError};
 use crate::config::DataFormat;
 
+/// Name of a row in messages.
+pub(super) const ROW: &str = "JSON object";
 /// First bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Byte order mark.
@@ -79,6 +81,12 @@ impl DataFile {
             Ok(parquet) => Ok(Self { path, bounds, parquet }),
             Err(source) => Err(DataError::Read { path, source }),
         }
+    }
+
+    /// Returns the names of the values of columns that have numbers for them, as a Parquet file of the hub states them.
+    pub(super) fn class_labels(&self) -> Vec<(String, Vec<String>)> {
+        let open = self.parquet.then(|| std::fs::File::open(&self.path).ok()).flatten();
+        open.map(parquet::class_labels).unwrap_or_default()
     }
 
     /// Returns the file name without extension; the source of tasks that name none.

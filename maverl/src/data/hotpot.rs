@@ -112,7 +112,7 @@ pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
         ]);
         let id = question.id.unwrap_or_else(|| line.to_string());
         let task = Task { id, source: source.clone(), question: question.question, data };
-        Ok(Row { task, split: None, line })
+        Ok(Row { task, split: None, line, named: true })
     });
     Ok(Box::new(rows))
 }

@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::error::DataError;
-use super::file::DataFile;
-use super::messages::{brief, messages, unmarked};
+use super::file::ROW;
+use super::messages::{CHATML, brief, chat_message, messages, unmarked};
 use super::nli;
 use super::object::KeyPath;
 use super::row::Row;
 use super::row::Rows;
+use super::sources::SourceFile;
 use crate::builtin::Document;
 use crate::config::TaskConfig;
 use crate::task::Task;
 use crate::text::ChatMessage;
 use crate::trajectory::{Message, Role};
-
-/// Name of a row in messages.
-pub(super) const ROW: &str = "JSON object";
 
 /// Keys of reference answers; the first one present is used.
 const ANSWERS: [&str; 4] = ["answers", "answer", "golden_answers", "ground_truth"];
@@ -42,12 +40,30 @@ pub(super) fn texts(keys: &BTreeMap<String, String>) -> Vec<KeyPath> {
 }
 
 /// Reads every row as a task.
-pub(super) fn tasks<'f>(file: &'f DataFile, config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
-    let source = file.stem();
+pub(super) fn tasks<'f>(
+    file: &'f SourceFile,
+    config: &'f TaskConfig,
+) -> Result<Rows<'f>, DataError> {
+    let source = file.set.as_ref().map_or_else(|| file.stem(), |set| set.source.clone());
     Ok(Box::new(file.rows_as_written(ROW, texts(&config.keys))?.map(move |object| {
-        let (line, object) = object?;
+        let (line, mut object) = object?;
+        if let Some(set) = &file.set {
+            set.name_labels(&mut object);
+        }
         keyed(object, line, (&source, config)).map_err(|message| file.damaged(line, message))
     })))
+}
+
+/// Reads the first row of a file as a task.
+pub(super) fn first_task(
+    file: &SourceFile,
+    mut object: Map<String, Value>,
+    config: &TaskConfig,
+) -> Result<Task, String> {
+    if let Some(set) = &file.set {
+        set.name_labels(&mut object);
+    }
+    keyed(object, 1, (&file.stem(), config)).map(|row| row.task)
 }
 
 /// Reads a row whose names are those that `task.keys` maps maverl's names to.
@@ -139,8 +155,9 @@ fn row(
             ));
         }
     }
+    let named = id.is_some();
     let id = id.unwrap_or_else(|| line.to_string());
-    Ok(Row { task: Task { id, source, question, data: without_room(data) }, split, line })
+    Ok(Row { task: Task { id, source, question, data: without_room(data) }, split, line, named })
 }
 
 /// Returns a map without room for other keys, which that of a whole row has. There may be millions of tasks.
@@ -180,7 +197,7 @@ fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<AskedQue
             other => Err(format!("`{key}` is {other}; write a text")),
         };
     }
-    let mut prompt = object.remove("prompt");
+    let mut prompt = object.remove("prompt").or_else(|| asked_messages(object));
     let tested = ["test_list", "tests"].iter().any(|key| object.contains_key(*key));
     if prompt.is_none() && tested {
         prompt = object.remove("text").filter(Value::is_string);
@@ -194,6 +211,18 @@ fn asked(object: &mut Map<String, Value>, ignored: &[String]) -> Result<AskedQue
             Err(format!("no `question`, `problem` or `prompt` among the keys {keys:?}"))
         }
     }
+}
+
+/// Takes the messages of a whole conversation up to the last one of the user, which is the question.
+fn asked_messages(object: &mut Map<String, Value>) -> Option<Value> {
+    let key = ["messages", CHATML]
+        .into_iter()
+        .find(|key| object.get(*key).is_some_and(Value::is_array))?;
+    let Some(Value::Array(mut list)) = object.remove(key) else { return None };
+    list.iter_mut().for_each(chat_message);
+    let end = list.iter().rposition(|message| message["role"] == "user")?;
+    list.truncate(end + 1);
+    Some(Value::Array(list))
 }
 
 /// Checks the columns `system` and `history` of a row, which are messages before the question, and leaves out those that are
@@ -316,12 +345,16 @@ fn text(value: Option<Value>) -> Option<String> {
     }
 }
 
-/// Reads every row as a document, with its number.
-pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
+/// Reads every row as a document, with its number. Those without an id are numbered after so many of other files.
+pub(super) fn documents(
+    file: &SourceFile,
+    before: usize,
+) -> Result<Vec<(usize, Document)>, DataError> {
     let texts = DOCUMENT.map(|key| vec![key.to_owned()]).to_vec();
     let documents = file.rows_as_written(ROW, texts)?.map(|object| {
         let (line, object) = object?;
-        let document = document(object, line).map_err(|message| file.damaged(line, message))?;
+        let document =
+            document(object, before + line).map_err(|message| file.damaged(line, message))?;
         Ok((line, document))
     });
     documents.collect()

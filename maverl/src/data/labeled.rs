@@ -6,13 +6,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
-use super::file::DataFile;
-use super::jsonl::ROW;
+use super::file::ROW;
+use super::hub::{is_hub, with_preset};
 use super::messages::truth;
 use super::preference::{PAIR, last_reply, pair};
+use super::sources::{WantedRows, open_sources};
+use super::split::ALL;
 use crate::config::TaskConfig;
 use crate::task::question_key;
 use crate::text::{ChatInput, ChatMessage};
@@ -144,19 +145,29 @@ pub fn score_problem<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Op
 }
 
 fn all(path: &Path, task: &TaskConfig, splits: &[&str]) -> Result<Vec<LabeledReply>, DataError> {
-    let file = DataFile::open(path, Bounds::from(task))?;
-    let mut replies = Vec::new();
-    for (number, object) in file.rows::<Map<String, Value>>(ROW)?.enumerate() {
-        let (line, object) = object?;
-        let location = file.location(line);
-        let found = ConversationRow::new(object, task, &[&PAIR[..], &READ].concat())
-            .and_then(|row| one_of(splits, &row).map(|()| row))
-            .and_then(|row| read(number, &row, &location));
-        replies.extend(found.map_err(|message| file.damaged(line, message))?);
+    let task = &*with_preset(task);
+    let mut wanted = WantedRows::of_split(task, ALL);
+    // Rows of a file say themselves whether they are of training; a data set has the split of training.
+    if path.to_str().is_some_and(is_hub) && !splits.contains(&"test") {
+        wanted.split = &task.split;
+    }
+    let files = open_sources(path, &wanted)?;
+    let (mut replies, mut number) = (Vec::new(), 0);
+    for file in &files {
+        for object in file.rows::<Map<String, Value>>(ROW)? {
+            let (line, object) = object?;
+            let location = file.location(line);
+            let found = ConversationRow::new(object, task, &[&PAIR[..], &READ].concat())
+                .and_then(|row| one_of(splits, &row).map(|()| row))
+                .and_then(|row| read(number, &row, &location));
+            replies.extend(found.map_err(|message| file.damaged(line, message))?);
+            number += 1;
+        }
     }
     if replies.is_empty() {
+        let place = path.display().to_string();
         let wanted = "write one JSON object a line with `prompt`, `completion` and `label`";
-        return Err(DataError::Empty { place: file.shown(), what: "labeled replies", wanted });
+        return Err(DataError::Empty { place, what: "labeled replies", wanted });
     }
     Ok(replies)
 }

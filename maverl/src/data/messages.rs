@@ -14,6 +14,25 @@ const MARKS: [&str; 3] = ["train", "weight", "loss_mask"];
 const CALL: [&str; 4] = ["id", "type", "index", "function"];
 const FUNCTION: [&str; 2] = ["name", "arguments"];
 
+/// Key of conversations whose messages have `from` and `value`.
+pub(super) const CHATML: &str = "conversations";
+
+/// Gives a message with `from` and `value` the keys `role` and `content`.
+pub(super) fn chat_message(message: &mut Value) {
+    let Value::Object(message) = message else { return };
+    let Some(Value::String(from)) = message.get("from").cloned() else { return };
+    let Some(value) = message.remove("value") else { return };
+    message.remove("from");
+    let role = match from.as_str() {
+        "human" => "user",
+        "gpt" | "chatgpt" | "bing" => "assistant",
+        "observation" | "function_response" => "tool",
+        other => other,
+    };
+    message.insert("role".to_owned(), role.into());
+    message.insert("content".to_owned(), value);
+}
+
 /// A message with its mark.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Marked {

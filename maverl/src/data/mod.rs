@@ -2,15 +2,18 @@
 //!
 //! Training data without splits are split by a hash of each task's id: 80 % `train`, 10 % `validation`, 10 % `test`. The
 //! split of a task is the same in every run and independent of the rest of the file. A task without a split in a file
-//! of its own for evaluation (`eval.data`) is in every split. `all` selects every task.
+//! of its own for evaluation (`eval.data`) is in every split. `all` selects every task. A data set on the hub has the splits
+//! of its files.
 
 mod bounds;
 mod built_in;
 mod conversation;
 mod demonstration;
+mod describe;
 mod error;
 mod file;
 mod hotpot;
+mod hub;
 mod jsonl;
 mod labeled;
 mod messages;
@@ -25,13 +28,17 @@ mod rows;
 mod sampler;
 mod script;
 mod served;
+mod sets;
+mod sources;
 mod split;
 mod squad;
 
 pub(crate) use crate::config::{ServedTasks, TaskServer, is_served};
 pub use bounds::Bounds;
 pub use demonstration::{Demonstration, demonstrations, self_play};
+pub use describe::{DataColumn, DataDescription, DataSplit, describe, raw_rows};
 pub use error::DataError;
+pub use hub::{HubData, HubName, Preset, find_data, is_hub, preset};
 pub use labeled::{LabeledReply, label_problem, labeled, labeled_held_out, score_problem};
 pub(crate) use labeled::{SEEN, seen};
 pub(crate) use object::distinct;
@@ -42,22 +49,25 @@ pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};
+pub use sources::data_place;
 pub use split::{ALL, ChosenTasks, TaskChoice};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::slice;
 
 use serde_json::{Map, Value};
 
 use built_in::{Builtin, builtin_dataset};
-use file::DataFile;
 pub use file::read_text;
-use row::Rows;
+use hub::with_preset;
+use row::{Row, Rows};
+use sources::{SourceFile, WantedRows, open_sources, source_paths};
 use split::choose;
 
 use crate::builtin::{Document, facts};
-use crate::config::{DataFormat, TaskConfig};
+use crate::config::{DataFormat, TaskConfig, Unsplit};
 use crate::task::Task;
 
 /// Built-in data: valid values of NAME in `data = "builtin:NAME"`.
@@ -96,27 +106,19 @@ pub fn placed_choices(
     if config.mixture.is_empty() {
         return read(config, choices, base);
     }
+    if config.unsplit == Unsplit::Every {
+        let sets = choices
+            .iter()
+            .map(|choice| sets::placed_sets(config, |set| read_choice(set, choice, base)));
+        return Ok(sets.collect());
+    }
     let whole: Vec<TaskChoice<'_>> =
         choices.iter().map(|choice| TaskChoice { limit: None, ..*choice }).collect();
     let mut components: Vec<Vec<ChosenTasks>> = choices.iter().map(|_| Vec::new()).collect();
     for (name, component) in &config.mixture {
-        let one = TaskConfig {
-            data: component.data.clone(),
-            format: component.format,
-            keys: component.keys.clone(),
-            ids: component.ids,
-            limit: None,
-            environment: component.environment.clone(),
-            mixture: BTreeMap::new(),
-            ..config.clone()
-        };
+        let one = TaskConfig { limit: None, ..sets::component_config(config, component) };
         for (of_choice, tasks) in components.iter_mut().zip(read(&one, &whole, base)?) {
-            of_choice.push(tasks.map(|mut tasks| {
-                tasks
-                    .iter_mut()
-                    .for_each(|it| it.task.source = format!("{name}/{}", it.task.source));
-                tasks
-            }));
+            of_choice.push(tasks.map(|tasks| with_component(tasks, name)));
         }
         // The first component without tasks is the one that is reported.
         if components.iter().all(|of_choice| of_choice.last().is_some_and(Result::is_err)) {
@@ -125,6 +127,14 @@ pub fn placed_choices(
     }
     let mixed = choices.iter().zip(components);
     Ok(mixed.map(|(choice, components)| alternate_tasks(components, choice.limit)).collect())
+}
+
+/// Returns tasks whose sources begin with the name of their component.
+fn with_component(mut tasks: Vec<Placed>, name: &str) -> Vec<Placed> {
+    for Placed { task, .. } in &mut tasks {
+        task.source = format!("{name}/{}", task.source);
+    }
+    tasks
 }
 
 /// Returns the tasks of several components in turn, the first ones up to a limit.
@@ -143,35 +153,66 @@ fn alternate_tasks(components: Vec<ChosenTasks>, limit: Option<NonZeroUsize>) ->
     Ok(tasks)
 }
 
+/// Reads the tasks of one choice.
+fn read_choice(config: &TaskConfig, choice: &TaskChoice<'_>, base: &Path) -> ChosenTasks {
+    read(config, slice::from_ref(choice), base)?.pop().unwrap_or_else(|| Ok(Vec::new()))
+}
+
 /// Reads the tasks of one component.
 fn read(
     config: &TaskConfig,
     choices: &[TaskChoice<'_>],
     base: &Path,
 ) -> Result<Vec<ChosenTasks>, DataError> {
-    let file;
+    let config = &*with_preset(config);
+    let Some(first) = choices.first() else { return Ok(Vec::new()) };
+    if is_hub(&config.data) && choices.len() > 1 {
+        // The splits of a data set are files of their own.
+        return Ok(choices.iter().map(|choice| read_choice(config, choice, base)).collect());
+    }
+    let files;
     let rows: Rows<'_> = match (builtin_dataset(&config.data)?, TaskServer::of_data(&config.data)) {
         (Some(component), _) => Box::new(component.rows().into_iter().map(Ok)),
         (None, Some((server, split))) => {
             Box::new(served::tasks(config, server, split)?.into_iter().map(Ok))
         }
         (None, None) => {
-            file = DataFile::open(&base.join(&config.data), Bounds::from(config))?;
-            let form = match (file.form(config.format)?, config.keys.is_empty()) {
-                // A file with named keys has rows.
-                (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => {
-                    DataFormat::Jsonl
-                }
-                (form, _) => form,
-            };
-            match form {
-                DataFormat::Squad => squad::tasks(&file)?,
-                DataFormat::Hotpot => hotpot::tasks(&file)?,
-                DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(&file, config)?,
-            }
+            let wanted = WantedRows::of_choice(config, first);
+            files = open_sources(&data_place(&config.data, base), &wanted)?;
+            file_rows(&files, config)?
         }
     };
     choose(rows, choices, config)
+}
+
+/// Reads the rows of files, one after the other. Rows of a data set are numbered in the order in which they are read.
+fn file_rows<'f>(files: &'f [SourceFile], config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
+    let mut all: Rows<'f> = Box::new(std::iter::empty());
+    for file in files {
+        let form = match (file.form(config.format)?, config.keys.is_empty()) {
+            // A file with named keys has rows.
+            (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => DataFormat::Jsonl,
+            (form, _) => form,
+        };
+        let rows = match form {
+            DataFormat::Squad => squad::tasks(file)?,
+            DataFormat::Hotpot => hotpot::tasks(file)?,
+            DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(file, config)?,
+        };
+        let Some(set) = &file.set else { return Ok(rows) };
+        let rows = rows.map(move |row| {
+            row.map(|row| Row { split: set.row_split(row.split, config.unsplit), ..row })
+        });
+        all = Box::new(all.chain(rows));
+    }
+    let Some(set) = files.first().and_then(|file| file.set.as_ref()) else { return Ok(all) };
+    Ok(Box::new((1..).zip(all).map(move |(line, row)| {
+        let mut row = Row { line, ..row? };
+        if !row.named {
+            row.task.id = set.row_id(line);
+        }
+        Ok(row)
+    })))
 }
 
 /// Returns the names of the data that tasks are read from, as the configuration has them.
@@ -183,11 +224,28 @@ pub fn names(config: &TaskConfig) -> BTreeSet<&str> {
     }
 }
 
-/// Returns those of [`names`] that are files, and neither built in nor of a server.
-pub fn files(config: &TaskConfig) -> BTreeSet<&str> {
-    let mut names = names(config);
-    names.retain(|data| !data.starts_with("builtin:") && !is_served(data));
-    names
+/// Returns the files that splits of tasks are read from, each by its name: that in the configuration, or the commit and the name
+/// on the hub.
+///
+/// # Errors
+///
+/// If a data set on the hub cannot be read.
+pub fn files(
+    config: &TaskConfig,
+    splits: &[&str],
+    base: &Path,
+) -> Result<BTreeMap<String, PathBuf>, DataError> {
+    let mut files = BTreeMap::new();
+    for data in names(config) {
+        if is_hub(data) {
+            for split in splits {
+                files.extend(source_paths(data, &WantedRows::of_split(config, split))?);
+            }
+        } else if !data.starts_with("builtin:") && !is_served(data) {
+            files.insert(data.to_owned(), base.join(data));
+        }
+    }
+    Ok(files)
 }
 
 /// Reads one row of a file of tasks; `number` is its id if it has none.
@@ -199,7 +257,7 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
     jsonl::task(row, number)
 }
 
-/// Loads the documents of a corpus, sorted by key: `builtin:facts`, or a file relative to `base`. Rows (JSONL, Parquet,
+/// Loads the documents of a corpus, sorted by key: `builtin:facts`, a file relative to `base`, or a data set on the hub. Rows (JSONL, Parquet,
 /// a list) have `id`, `title`, and `text` or `contents`; in SQuAD and HotpotQA files each paragraph is a document.
 ///
 /// # Errors
@@ -214,12 +272,11 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         }
         None => {}
     }
-    let file = DataFile::open(&base.join(name), bounds)?;
-    let mut documents = match file.form(DataFormat::Auto)? {
-        DataFormat::Squad => squad::documents(&file)?,
-        DataFormat::Hotpot => hotpot::documents(&file)?,
-        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(&file)?,
-    };
+    let wanted = WantedRows { split: ALL, limit: None, unsplit: Unsplit::Every, bounds };
+    let mut documents = Vec::new();
+    for file in &open_sources(&data_place(name, base), &wanted)? {
+        documents.extend(file_documents(file, documents.len())?);
+    }
     documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);
     if let Some([(first, one), (second, _)]) = same {
@@ -235,6 +292,15 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
     Ok(documents.into_iter().map(|(_, document)| document).collect())
+}
+
+/// Reads the documents of a file after so many of others.
+fn file_documents(file: &SourceFile, before: usize) -> Result<Vec<(usize, Document)>, DataError> {
+    Ok(match file.form(DataFormat::Auto)? {
+        DataFormat::Squad => squad::documents(file)?,
+        DataFormat::Hotpot => hotpot::documents(file)?,
+        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(file, before)?,
+    })
 }
 
 #[cfg(test)]

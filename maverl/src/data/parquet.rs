@@ -89,6 +89,36 @@ pub(super) fn rows(mut file: File, bounds: Bounds) -> Result<ParquetRows, WrongP
     })))
 }
 
+/// Returns the names of the values of columns that have numbers for them: `ClassLabel` in the metadata of `datasets`. What
+/// cannot be read has none.
+#[cfg(feature = "parquet")]
+pub(super) fn class_labels(mut file: File) -> Vec<(String, Vec<String>)> {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+    if pages::schema(&mut file).is_err() {
+        return Vec::new();
+    }
+    let metadata = quiet::caught(|| {
+        let reader = SerializedFileReader::new(file).ok()?;
+        let pairs = reader.metadata().file_metadata().key_value_metadata()?;
+        pairs.iter().find(|pair| pair.key == "huggingface")?.value.clone()
+    });
+    let metadata = metadata.ok().flatten().and_then(|text| serde_json::from_str(&text).ok());
+    let metadata: Value = metadata.unwrap_or_default();
+    let features = metadata["info"]["features"].as_object().into_iter().flatten();
+    let labels = features.filter(|(_, feature)| feature["_type"] == "ClassLabel");
+    let labels = labels.filter_map(|(column, feature)| {
+        let names = feature["names"].as_array()?.iter();
+        Some((column.clone(), names.filter_map(|name| name.as_str().map(str::to_owned)).collect()))
+    });
+    labels.collect()
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(super) fn class_labels(_: File) -> Vec<(String, Vec<String>)> {
+    Vec::new()
+}
+
 #[cfg(feature = "parquet")]
 fn damaged(error: &parquet::errors::ParquetError) -> WrongParquet {
     WrongParquet::Damaged(error.to_string())

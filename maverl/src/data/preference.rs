@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::bounds::Bounds;
 use super::conversation::{ConversationRow, follows};
+use super::demonstration::conversations;
 use super::error::DataError;
-use super::file::DataFile;
 use crate::config::TaskConfig;
 use crate::text::{ChatInput, ChatMessage};
 
@@ -41,8 +40,7 @@ impl PreferencePair {
 /// See [`DataError`]; a file without pairs is one.
 pub fn preferences(path: &Path, task: &TaskConfig) -> Result<Vec<PreferencePair>, DataError> {
     let wanted = "write one JSON object a line with `prompt`, `chosen` and `rejected`";
-    let file = DataFile::open(path, Bounds::from(task))?;
-    file.conversations(task, (&PAIR, "pairs of replies", wanted), pair)
+    conversations(path, task, (&PAIR, "pairs of replies", wanted), pair)
 }
 
 /// Reads a pair.

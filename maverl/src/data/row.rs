@@ -8,6 +8,8 @@ pub(super) struct Row {
     pub(super) task: Task,
     pub(super) split: Option<String>,
     pub(super) line: usize,
+    /// True if the id is that of the row, and not its line.
+    pub(super) named: bool,
 }
 
 /// All rows of a data source, in file order.

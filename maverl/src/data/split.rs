@@ -45,7 +45,7 @@ pub(super) fn choose(
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
     let mut chosen: Vec<Chosen> = choices.iter().map(|_| Chosen::default()).collect();
     for row in rows {
-        let Row { mut task, split: own, line } = row?;
+        let Row { mut task, split: own, line, .. } = row?;
         if config.ids == Ids::Line {
             task.id = line.to_string();
         }

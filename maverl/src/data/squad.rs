@@ -80,7 +80,7 @@ pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
                 ("support".to_owned(), json!([document.key])),
             ]);
             let task = Task { id, source: source.clone(), question, data };
-            rows.push(Ok(Row { task, split: None, line }));
+            rows.push(Ok(Row { task, split: None, line, named: true }));
         }
     }
     Ok(Box::new(rows.into_iter()))

@@ -6,7 +6,7 @@ mod conversations;
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::config::{EvalConfig, Ids};
+use crate::config::{EvalConfig, EvalData, Ids};
 use crate::trajectory::Role;
 
 /// Creates a directory with one file.
@@ -98,8 +98,10 @@ fn keys_of_a_file_may_be_given_the_names_that_are_known() {
         "[{\"query\": \"Who?\", \"labels\": {\"gold\": \"Ada\"}, \"a.b\": 1, \"context\": []}]";
     assert_eq!(load(&config, ALL, file("rows.jsonl", listed).path()).unwrap().len(), 1);
     // The test set of a data set has the same columns.
-    let held_out =
-        crate::config::EvalConfig { data: Some("test.jsonl".to_owned()), ..Default::default() };
+    let held_out = crate::config::EvalConfig {
+        data: Some(EvalData::One("test.jsonl".to_owned())),
+        ..Default::default()
+    };
     let dir = file("test.jsonl", rows);
     assert_eq!(load(&held_out.held_out(&config), ALL, dir.path()).unwrap().len(), 2);
 }
@@ -503,7 +505,8 @@ fn pairs_have_the_columns_that_task_keys_names() {
 
 /// Returns the number of tasks of a split of a file that is named for evaluation, beside training data of another name.
 fn evaluated(name: &str, text: &str, split: &str) -> Result<usize, DataError> {
-    let eval = EvalConfig { data: Some(name.to_owned()), ..EvalConfig::default() };
+    let data = Some(EvalData::One(name.to_owned()));
+    let eval = EvalConfig { data, ..EvalConfig::default() };
     let (config, dir) = (eval.held_out(&config("train.jsonl")), file(name, text));
     load(&config, split, dir.path()).map(|tasks| tasks.len())
 }
@@ -537,15 +540,13 @@ fn a_file_that_is_named_for_evaluation_is_evaluated_whole_unless_it_has_splits()
     assert_eq!(error, "`held.jsonl` has no tasks in split `dev`; it has `test`: 1, `train`: 1");
     // At most `eval.tasks`, the first ones.
     let tasks = std::num::NonZeroUsize::new(4).unwrap();
-    let eval = EvalConfig { data: Some("held.jsonl".to_owned()), tasks, ..EvalConfig::default() };
+    let held = Some(EvalData::One("held.jsonl".to_owned()));
+    let eval = EvalConfig { data: held.clone(), tasks, ..EvalConfig::default() };
     let dir = file("held.jsonl", &rows(30));
     let few = load(&eval.held_out(&config("train.jsonl")), "test", dir.path()).unwrap();
     assert_eq!(few.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["1", "2", "3", "4"]);
     // The training data under its own name, and without a file of its own, have the splits of training.
-    for eval in [
-        EvalConfig::default(),
-        EvalConfig { data: Some("held.jsonl".to_owned()), ..EvalConfig::default() },
-    ] {
+    for eval in [EvalConfig::default(), EvalConfig { data: held, ..EvalConfig::default() }] {
         let of =
             |split| load(&eval.held_out(&config("held.jsonl")), split, dir.path()).unwrap().len();
         let all = ["train", "validation", "test"].map(of);

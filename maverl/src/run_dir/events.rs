@@ -1,7 +1,7 @@
-//! TensorBoard event files, scalars only.
+//! TensorBoard event files: scalars and texts.
 //!
 //! A file is a sequence of records: `u64 length | u32 masked crc32c(length) | bytes | u32 masked crc32c(bytes)`, all little
-//! endian. Each record is a protobuf `Event`; the four fields that scalars need are encoded by hand.
+//! endian. Each record is a protobuf `Event`, whose fields are encoded by hand.
 
 /// Returns the first record of every file.
 pub(crate) fn header(wall_time: f64) -> Vec<u8> {
@@ -25,6 +25,34 @@ pub(crate) fn scalars<'a>(
         value.extend((number as f32).to_le_bytes());
         length_delimited(&mut summary, 1, &value); // Summary.value
     }
+    let mut event = wall(wall_time);
+    event.push(2 << 3); // Event.step, varint
+    varint(&mut event, step);
+    length_delimited(&mut event, 5, &summary); // Event.summary
+    record(&event)
+}
+
+/// Returns the record with texts of one step under a name, as the plugin `text` shows them.
+pub(crate) fn texts(wall_time: f64, step: u64, tag: &str, texts: &[String]) -> Vec<u8> {
+    let mut plugin = Vec::new();
+    length_delimited(&mut plugin, 1, b"text"); // PluginData.plugin_name
+    let mut metadata = Vec::new();
+    length_delimited(&mut metadata, 1, &plugin); // SummaryMetadata.plugin_data
+    let mut size = vec![1 << 3]; // TensorShapeProto.Dim.size, varint
+    varint(&mut size, texts.len() as u64);
+    let mut shape = Vec::new();
+    length_delimited(&mut shape, 2, &size); // TensorShapeProto.dim
+    let mut tensor = vec![1 << 3, 7]; // TensorProto.dtype: DT_STRING
+    length_delimited(&mut tensor, 2, &shape); // TensorProto.tensor_shape
+    for text in texts {
+        length_delimited(&mut tensor, 8, text.as_bytes()); // TensorProto.string_val
+    }
+    let mut value = Vec::new();
+    length_delimited(&mut value, 1, tag.as_bytes()); // Summary.Value.tag
+    length_delimited(&mut value, 9, &metadata); // Summary.Value.metadata
+    length_delimited(&mut value, 8, &tensor); // Summary.Value.tensor
+    let mut summary = Vec::new();
+    length_delimited(&mut summary, 1, &value); // Summary.value
     let mut event = wall(wall_time);
     event.push(2 << 3); // Event.step, varint
     varint(&mut event, step);
@@ -134,6 +162,18 @@ mod tests {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa); // RFC 3720, B.4
         let unmasked = masked_checksum(&[0; 32]).wrapping_sub(0xa282_ead8).rotate_left(15);
         assert_eq!(unmasked, 0x8a91_36aa);
+    }
+
+    #[test]
+    fn texts_are_a_tensor_of_the_plugin_for_texts() {
+        let file = texts(13.5, 3, "episodes", &["first".to_owned(), "second".to_owned()]);
+        let event = records(&file).remove(0);
+        let value = bytes(&bytes(&event, 5)[0], 1).remove(0);
+        assert_eq!(bytes(&value, 1), [b"episodes"]);
+        assert_eq!(bytes(&bytes(&bytes(&value, 9)[0], 1)[0], 1), [b"text"]);
+        let tensor = bytes(&value, 8).remove(0);
+        assert_eq!(bytes(&tensor, 8), [&b"first"[..], b"second"]);
+        assert!(matches!(fields(&tensor)[0], (1, Field::Number(7))));
     }
 
     #[test]

@@ -26,6 +26,9 @@ const EVENTS: &str = "events.out.tfevents.0.maverl";
 /// Name in `timing.jsonl` of the duration of a step, evaluations excluded.
 pub const STEP_SECONDS: &str = "time/step_s";
 
+/// Name in `timing.jsonl` of the time at which a row was written, in seconds since 1970.
+pub const UNIX_TIME: &str = "time/unix";
+
 /// A line of `metrics.jsonl`.
 #[derive(serde::Deserialize)]
 struct Row {
@@ -107,7 +110,7 @@ impl Journal {
         Ok(rows)
     }
 
-    /// Appends a step's row to each file. `wall_time` (seconds since 1970) is written to TensorBoard only.
+    /// Appends a step's row to each file. `wall_time` (seconds since 1970) is part of `timing.jsonl` and of the TensorBoard file.
     ///
     /// # Errors
     ///
@@ -119,7 +122,9 @@ impl Journal {
         timing: &Metrics,
         wall_time: f64,
     ) -> Result<(), RunDirError> {
-        let (row, clock) = (metrics.row(step)?, timing.row(step)?);
+        let mut clock = timing.clone();
+        clock.set(UNIX_TIME, wall_time);
+        let (row, clock) = (metrics.row(step)?, clock.row(step)?);
         self.metrics.append(row.as_bytes())?;
         self.timing.append(clock.as_bytes())?;
         let mut records = Vec::new();
@@ -128,6 +133,23 @@ impl Journal {
         }
         records.extend(events::scalars(wall_time, step, metrics.iter().chain(timing.iter())));
         self.events.append(&records)
+    }
+
+    /// Appends texts of a step to the TensorBoard file, which has scalars already.
+    ///
+    /// # Errors
+    ///
+    /// If the disk is full.
+    pub fn append_texts(
+        &mut self,
+        step: u64,
+        texts: &[String],
+        wall_time: f64,
+    ) -> Result<(), RunDirError> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        self.events.append(&events::texts(wall_time, step, "episodes", texts))
     }
 
     /// Appends rows of episodes. Their file must be complete.

@@ -52,6 +52,7 @@ mod samples;
 pub mod testing;
 #[cfg(test)]
 pub(crate) mod tests;
+mod text;
 mod tokenizers;
 mod tokens;
 mod top;
@@ -63,7 +64,7 @@ pub use files::Missing;
 #[doc(hidden)]
 pub use format::{ChangedFile, FORMAT};
 #[doc(hidden)]
-pub use journal::{Journal, STEP_SECONDS};
+pub use journal::{Journal, STEP_SECONDS, UNIX_TIME};
 #[doc(hidden)]
 pub use lines::EpisodePosition;
 #[doc(hidden)]
@@ -83,6 +84,8 @@ pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
 pub use samples::AdvantageTerms;
 pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
+#[doc(hidden)]
+pub use text::episode_text;
 #[doc(hidden)]
 pub use tokenizers::{read_tokenizer, tokenizer};
 pub use tokens::{TokenRecord, read_tokens};

@@ -38,7 +38,7 @@ impl Origin {
     pub(super) fn differences(&self, now: &Self, path: &Path) -> Result<Vec<String>, RunDirError> {
         let [then, later] = [table_of(&self.config), table_of(&now.config)]
             .map(|table| table.map_err(|error| encode_error(&path.join(RESOLVED), error)));
-        let (then, later) = (Value::Table(then?), Value::Table(later?));
+        let (then, later) = (with_trackers(then?), with_trackers(later?));
         let mut differences = Vec::new();
         compare(&mut Vec::new(), Some(&then), Some(&later), &mut differences);
         differences.retain(|(key, _)| !may_change(key));
@@ -67,6 +67,12 @@ impl Origin {
         let config = Config { base: Some(base.to_owned()), ..self.config.clone() };
         Ok(Self { given, config, ..self.clone() })
     }
+}
+
+/// Returns a configuration whose table of trackers is there: it is written only where a run has some.
+fn with_trackers(mut table: toml::Table) -> Value {
+    table.entry("track").or_insert_with(|| Value::Table(toml::Table::new()));
+    Value::Table(table)
 }
 
 /// Adds a line with the key for each leaf at which two configurations differ.

@@ -45,6 +45,8 @@ pub(super) struct RunSettings {
     pub(super) eval: EvalConfig,
     pub(super) checkpoint: CheckpointConfig,
     pub(super) record: RecordConfig,
+    /// Episodes of a step whose texts are in the TensorBoard file.
+    pub(super) texts: usize,
     /// Every seat of the team.
     pub(super) seats: Vec<Seat>,
     /// Name that the environment gives to the share of solved episodes.
@@ -219,6 +221,7 @@ impl<W: Trainable> Run<W> {
         rows::warn(&mut self.journal, &*self.progress, step, &done.warnings)?;
         done.timing.set(STEP_SECONDS, line.seconds);
         self.row(step, &done.metrics, &done.timing)?;
+        rows::show(&mut self.journal, step, &done.episodes, self.settings.texts)?;
         let checkpoint = &self.settings.checkpoint;
         let due = checkpoint.every > 0 && step.is_multiple_of(checkpoint.every);
         let flat = done.flat && self.state.flat_steps >= self.settings.max_flat_steps;

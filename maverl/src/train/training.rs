@@ -137,6 +137,7 @@ async fn run_on(
         eval: eval.clone(),
         checkpoint: plan.config.checkpoint.clone(),
         record: plan.config.record.clone(),
+        texts: plan.config.track.episodes,
         seats: training.asked_seats(),
         measure: training.measure(),
         missing,

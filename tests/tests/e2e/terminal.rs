@@ -105,6 +105,8 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
         &["extract", &run, "episodes", "--out", "episodes.csv"],
         &["extract", &run, "turns", "--out", "turns.csv"],
         &["collect", "--from", &run, "--as", "sft,preference", "--out", "rows"],
+        &["data", "hostile.jsonl"],
+        &["data", "hostile.jsonl", "--rows", "2"],
         &["export", "--run", &run, "--out", "exported"],
         &["inspect", "exported"],
         &["inspect", "exported", "--json"],
@@ -132,6 +134,7 @@ fn no_command_prints_a_control_character_of_a_hostile_run() {
         "schema",
         "score",
         "serve",
+        "track",
     ];
     let known: BTreeSet<&str> = read.into_iter().chain(others).collect();
     assert_eq!(all.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
@@ -227,6 +230,9 @@ fn no_error_prints_a_control_character_of_others() {
         &["launch", "slurm", HOSTILE],
         &["gpu", HOSTILE],
         &["completions", HOSTILE],
+        &["data", HOSTILE],
+        &["data", "half.jsonl"],
+        &["track", HOSTILE, "--to", "mlflow"],
         &["help", HOSTILE],
         &["serve", "team", HOSTILE],
         &["serve", "environment", HOSTILE],

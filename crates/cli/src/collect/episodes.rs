@@ -62,11 +62,12 @@ fn source(run: String, stage: &str) -> RowSource {
 }
 
 /// Returns the hash of each file that a plan's held-out tasks are read from, by the name that the configuration has for it.
-pub(super) fn data_files(plan: &Plan) -> Result<BTreeMap<String, FileHash>, Failure> {
+pub(super) fn data_files(plan: &Plan, split: &str) -> Result<BTreeMap<String, FileHash>, Failure> {
     let config = plan.config.eval.held_out(&plan.config.task);
     let mut hashes = BTreeMap::new();
-    for name in data::files(&config) {
-        hashes.insert(name.to_owned(), FileHash::read(&plan.base.join(name))?);
+    let files = data::files(&config, &[split], &plan.base);
+    for (name, path) in files.map_err(|error| Failure(error.to_string()))? {
+        hashes.insert(name, FileHash::read(&path)?);
     }
     Ok(hashes)
 }
@@ -99,7 +100,8 @@ impl Evaluated {
     fn shared_tasks(&self, data: &TaskConfig, split: &str) -> Option<String> {
         if let Some(own) = self.eval.own_data(&self.task) {
             let mut names = data::names(data).into_iter();
-            let name = names.find(|name| data::same_data(name, own, &self.base))?;
+            let name =
+                names.find(|name| own.names().any(|own| data::same_data(name, own, &self.base)))?;
             return Some(format!("{name:?}, the file of `eval.data`"));
         }
         let validation = (self.eval.every > 0).then_some(("split", &self.eval.split));

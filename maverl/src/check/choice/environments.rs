@@ -11,6 +11,7 @@ use super::orchestra::{ChosenOrchestra, needed_actions};
 use crate::IntoMap;
 use crate::config::source::{Problems, key, path};
 use crate::config::{Config, Named};
+use crate::data::preset;
 use crate::plan::Chosen;
 use crate::registry::Registry;
 
@@ -71,7 +72,13 @@ fn environment(
     let needs = needed_actions(&config.orchestra, registry);
     let fitting = registry.environments.iter();
     let fitting = fitting.filter(|(_, entry)| needs.iter().all(|need| entry.declares(need)));
-    let fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
+    let mut fitting: BTreeMap<_, _> = fitting.map(|(name, entry)| (*name, *entry)).into_map();
+    // A known data set says which environment judges its tasks.
+    let data = component.map_or(&config.task.data, |name| &config.task.mixture[name].data);
+    let known = preset(data).map(|preset| preset.environment);
+    if let Some((name, entry)) = known.and_then(|known| fitting.remove_entry(known)) {
+        fitting = BTreeMap::from([(name, entry)]);
+    }
     let entries = match (&named.name, fitting.len()) {
         (None, 1) => &fitting,
         _ => &registry.environments,

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod episodes;
+mod hub;
 mod judges;
 mod models;
 mod python;
@@ -9,6 +10,7 @@ mod tasks;
 mod verifiers;
 
 pub(super) use episodes::check_step;
+pub(super) use hub::pin_data;
 pub(super) use judges::check_judges;
 pub(super) use models::{Models, OpenedModel, model_shape, open_models};
 pub(super) use python::check_python_rewards;

@@ -6,7 +6,8 @@ use super::episodes::check_evaluation;
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{
-    AlgorithmPlan, Config, EvalConfig, OverlongText, Preset, TaskConfig, TrainOn, VerifierLabels,
+    AlgorithmPlan, Config, EvalConfig, EvalData, OverlongText, Preset, TaskConfig, TrainOn,
+    VerifierLabels,
 };
 use crate::data::{self, ChosenTasks, DataError, Placed, PreferencePair, RowTexts, TaskChoice};
 use crate::settings::Settings;
@@ -114,10 +115,11 @@ fn held_out(
     let eval = config.eval.used(config.algorithm.name);
     let source = eval.held_out(&config.task);
     let own = eval.own_data(&config.task).map(|_| path(["eval", "data"]));
+    let reported = eval.data.iter().flat_map(EvalData::places).any(|at| problems.is_reported(&at));
     let mut held_out = Vec::new();
     for (key, split, without) in used_splits(&eval) {
         let at = own.clone().unwrap_or_else(|| path(["task", "data"]));
-        if problems.is_reported(&at) {
+        if problems.is_reported(&at) || own.is_some() && reported {
             continue;
         }
         match read.next().unwrap_or_else(|| data::placed(&source, split, base)) {
@@ -184,7 +186,7 @@ fn all_texts(
     base: &Path,
     problems: &mut Problems<'_>,
 ) -> Result<Vec<RowTexts>, DataError> {
-    let (task, file) = (&config.task, base.join(&config.task.data));
+    let (task, file) = (&config.task, data::data_place(&config.task.data, base));
     let learn = TrainOn::resolve(&config.algorithm.train_on, TrainOn::default());
     let all_texts: Vec<RowTexts> = match config.algorithm.name {
         Preset::Verifier => {
@@ -218,21 +220,21 @@ fn all_texts(
 
 /// Reads the texts of a verifier's held-out rows.
 fn held_out_texts(config: &Config, base: &Path, problems: &mut Problems<'_>) -> Vec<RowTexts> {
-    let at = path(["eval", "data"]);
     let (Preset::Verifier, Some(data)) = (config.algorithm.name, &config.eval.data) else {
         return Vec::new();
     };
-    if problems.is_reported(&at) {
-        return Vec::new();
-    }
     let head = AlgorithmPlan::from(&config.algorithm).verifier.head;
-    match data::labeled_held_out(&base.join(data), &config.task) {
-        Ok(rows) => rows.iter().map(|row| row.row_texts(head)).collect(),
-        Err(error) => {
-            problems.value(&at, error.to_string(), None);
-            Vec::new()
+    let mut texts = Vec::new();
+    for (name, at) in data.names().zip(data.places()) {
+        if problems.is_reported(&at) {
+            continue;
+        }
+        match data::labeled_held_out(&data::data_place(name, base), &config.task) {
+            Ok(rows) => texts.extend(rows.iter().map(|row| row.row_texts(head))),
+            Err(error) => problems.value(&at, error.to_string(), None),
         }
     }
+    texts
 }
 
 /// Reports missing files, and components that cannot be mixed. Returns true if the data of every component exist.
@@ -257,9 +259,11 @@ fn sources(config: &Config, base: &Path, problems: &mut Problems<'_>) -> bool {
     let mut places = components.keys().map(|name| path(["task", "mixture", name, "data"]));
     let there = places.all(|at| !problems.is_reported(&at));
     if let Some(data) = &config.eval.data {
-        let at = path(["eval", "data"]);
-        exists(data, &at, base, problems);
+        for (name, at) in data.names().zip(data.places()) {
+            exists(name, &at, base, problems);
+        }
         if !components.is_empty() {
+            let at = path(["eval", "data"]);
             let message = "`eval.data` is of no component; leave it out, and held-out tasks of every component are played";
             problems.key(&at, message.to_owned(), None);
         }
@@ -274,7 +278,7 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
             problems.value(at, message, suggestion(name, data::BUILT_IN.iter().copied()));
         }
     } else if let Some(missing) =
-        (!data::is_served(data)).then(|| data::missing(data, base)).flatten()
+        (!data::is_served(data) && !data::is_hub(data)).then(|| data::missing(data, base)).flatten()
     {
         let message = match data {
             "" => format!("`{}` is empty", at.join(".")),
@@ -296,12 +300,14 @@ pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
         );
     }
     if let Some(data) = eval.own_data(&config.task) {
-        let mut names = data::names(&config.task).into_iter();
-        if let Some(file) = names.find(|name| data::same_data(name, data, base)) {
-            doubts.push(format!(
-                "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say nothing \
-                 about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
-            ));
+        for data in data.names() {
+            let mut names = data::names(&config.task).into_iter();
+            if let Some(file) = names.find(|name| data::same_data(name, data, base)) {
+                doubts.push(format!(
+                    "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say \
+                     nothing about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
+                ));
+            }
         }
         return doubts;
     }

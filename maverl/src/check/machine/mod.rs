@@ -8,11 +8,13 @@ mod memory;
 mod processor;
 mod rewards;
 mod servers;
+mod trackers;
 
 use super::purpose::Purpose;
 use crate::config::source::Problems;
 use crate::plan::{DeviceMemory, Plan};
 pub use available::available_memory;
+pub(crate) use trackers::missing_package;
 
 pub(super) use endpoints::check_endpoints;
 #[cfg(test)]
@@ -39,5 +41,8 @@ pub(super) fn check_machine(
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
     warnings.extend(processor::check_processor());
+    if purpose == Purpose::Plan {
+        trackers::check_trackers(&plan.config.track, problems);
+    }
     MachineUsage { device_memory, warnings }
 }

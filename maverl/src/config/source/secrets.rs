@@ -63,6 +63,8 @@ fn is_link_local(text: &str) -> bool {
 /// Returns the part of a URL after its scheme.
 fn after_scheme(text: &str) -> Option<&str> {
     let (scheme, rest) = text.split_once("://")?;
+    // The address of a tracker follows its name: `mlflow=http://..`.
+    let scheme = scheme.rsplit_once('=').map_or(scheme, |(_, scheme)| scheme);
     let is_scheme = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
     is_scheme.then_some(rest)
 }

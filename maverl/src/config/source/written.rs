@@ -8,7 +8,7 @@ use super::problems::{Problems, read_layers};
 use super::sources::Sources;
 use super::tagged::{self, DeclaredKinds};
 use super::{load, secrets, values};
-use crate::config::{AlgorithmConfig, Config, ModelConfig, TaskConfig, is_served};
+use crate::config::{AlgorithmConfig, Config, EvalData, ModelConfig, TaskConfig, is_served};
 
 /// What the sources say: every key that is written, without those that are wrong. A key that is not written has the default of
 /// its type; `Problems` knows where one is written.
@@ -44,8 +44,8 @@ fn inherit_values(written: Config) -> Config {
         written.models
     };
     let algorithm = AlgorithmConfig { loss, ..written.algorithm };
-    let held_out = written.eval.data.as_deref().unwrap_or_default();
-    let served = [written.task.data.as_str(), held_out].into_iter().any(is_served);
+    let held_out = written.eval.data.iter().flat_map(EvalData::names);
+    let served = held_out.chain([written.task.data.as_str()]).any(is_served);
     let environment = if served { written.environment.clone() } else { Default::default() };
     let task = TaskConfig { environment, ..written.task };
     Config { task, models, algorithm, ..written }

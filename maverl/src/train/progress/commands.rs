@@ -12,7 +12,7 @@ const STOCK: &str = "maverl";
 const COMMAND_LINE: &str = "maverl-cli";
 
 /// Subcommands of every program with maverl's command line.
-pub const COMMANDS: [&str; 28] = [
+pub const COMMANDS: [&str; 30] = [
     "new",
     "list",
     "examples",
@@ -25,6 +25,7 @@ pub const COMMANDS: [&str; 28] = [
     "info",
     "doctor",
     "runs",
+    "track",
     "replay",
     "view",
     "show",
@@ -33,6 +34,7 @@ pub const COMMANDS: [&str; 28] = [
     "score",
     "grade",
     "collect",
+    "data",
     "inspect",
     "export",
     "new-model",

@@ -123,6 +123,7 @@ fn settings_of(Origin { config, .. }: &Origin) -> RunSettings {
         eval: config.eval.clone(),
         checkpoint: config.checkpoint.clone(),
         record: config.record.clone(),
+        texts: config.track.episodes,
         seats: vec![Seat::only("t/a"), Seat::only("t/never")],
         measure: "goal met".to_owned(),
         missing: Missing::Nothing,

@@ -48,7 +48,14 @@ impl VerifierData {
     /// Reads the rows of a plan, and refuses held-out tasks that are trained on.
     pub(crate) fn read(plan: &Plan, policies: &[Policy]) -> Result<Self, TrainError> {
         let test = match &plan.config.eval.data {
-            Some(path) => data::labeled_held_out(&plan.base.join(path), &plan.config.task)?,
+            Some(held_out) => {
+                let mut rows = Vec::new();
+                for name in held_out.names() {
+                    let place = data::data_place(name, &plan.base);
+                    rows.extend(data::labeled_held_out(&place, &plan.config.task)?);
+                }
+                rows
+            }
             None => Vec::new(),
         };
         let test = if test.is_empty() { test } else { fit_rows(plan, policies, test)? };
@@ -129,7 +136,7 @@ fn question_texts(rows: &[LabeledReply]) -> Vec<(String, String)> {
 
 /// Reads the rows that a plan trains on and calibrates with.
 fn rows(plan: &Plan) -> Result<Vec<LabeledReply>, DataError> {
-    data::labeled(&plan.base.join(&plan.config.task.data), &plan.config.task)
+    data::labeled(&data::data_place(&plan.config.task.data, &plan.base), &plan.config.task)
 }
 
 /// Returns the keys of the questions that the verifier of a plan is trained on.

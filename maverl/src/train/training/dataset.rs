@@ -48,7 +48,8 @@ impl Dataset {
         if !matches!(needs, Needs::Training(_)) {
             return Ok(Self::Tasks(Vec::new()));
         }
-        let (file, learn) = (plan.base.join(&plan.config.task.data), plan.algorithm.train_on);
+        let file = data::data_place(&plan.config.task.data, &plan.base);
+        let learn = plan.algorithm.train_on;
         Ok(match plan.algorithm.preset {
             Preset::Sft => {
                 let rows = data::demonstrations(&file, &plan.config.task)?;
@@ -189,11 +190,16 @@ pub(crate) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError>
     let eval = plan.config.eval.used(plan.algorithm.preset);
     // A verifier is evaluated without episodes.
     let used = eval.every > 0 || eval.before_and_after || plan.algorithm.preset == Preset::Verifier;
-    let config = plan.config.eval.held_out(&plan.config.task);
-    let held_out = used.then(|| data::files(&config)).into_iter().flatten();
+    let TaskConfig { split, .. } = &plan.config.task;
+    let mut files = data::files(&plan.config.task, &[split], &plan.base)?;
+    if used {
+        let config = plan.config.eval.held_out(&plan.config.task);
+        let needs = Needs::Training(&eval);
+        files.extend(data::files(&config, &needs.splits(), &plan.base)?);
+    }
     let mut hashes = BTreeMap::new();
-    for name in data::files(&plan.config.task).into_iter().chain(held_out) {
-        hashes.insert(name.to_owned(), FileHash::read(&plan.base.join(name))?.sha256);
+    for (name, path) in files {
+        hashes.insert(name, FileHash::read(&path)?.sha256);
     }
     Ok(hashes)
 }

@@ -1,0 +1,56 @@
+//! Data on the hub, pinned to their commits.
+
+use crate::config::source::{Problems, path, path_within};
+use crate::config::{Config, EvalConfig, Named, TaskConfig};
+use crate::data::{find_data, is_hub};
+
+/// Option of environments that names documents.
+const CORPUS: &str = "corpus";
+
+/// Returns the configuration with the commit of each data set on the hub, so that a resumed run reads the same rows. A data
+/// set that cannot be found is reported.
+pub(crate) fn pin_data(config: &Config, problems: &mut Problems<'_>) -> Config {
+    let TaskConfig { data, mixture, .. } = &config.task;
+    let mut mixture = mixture.clone();
+    for (name, component) in &mut mixture {
+        let table = path(["task", "mixture", name]);
+        component.data = pinned(&component.data, &path_within(&table, "data"), problems);
+        pin_corpus(&mut component.environment, &path_within(&table, "environment"), problems);
+    }
+    let data = pinned(data, &path(["task", "data"]), problems);
+    let held_out = config.eval.data.as_ref();
+    let held_out = held_out.map(|data| data.map_data(|data, at| pinned(data, at, problems)));
+    let (mut environment, mut environments) =
+        (config.environment.clone(), config.environments.clone());
+    pin_corpus(&mut environment, &path(["environment"]), problems);
+    for (name, named) in &mut environments {
+        pin_corpus(named, &path(["environments", name]), problems);
+    }
+    Config {
+        task: TaskConfig { data, mixture, ..config.task.clone() },
+        eval: EvalConfig { data: held_out, ..config.eval.clone() },
+        environment,
+        environments,
+        ..config.clone()
+    }
+}
+
+fn pin_corpus(named: &mut Named, table: &[String], problems: &mut Problems<'_>) {
+    if let Some(serde_json::Value::String(corpus)) = named.options.get_mut(CORPUS) {
+        *corpus = pinned(corpus, &path_within(table, CORPUS), problems);
+    }
+}
+
+/// Returns data with their commit; other data, and those that cannot be found, as they are.
+fn pinned(data: &str, at: &[String], problems: &mut Problems<'_>) -> String {
+    if !is_hub(data) || problems.is_reported(at) {
+        return data.to_owned();
+    }
+    match find_data(data) {
+        Ok(found) => found.pinned(),
+        Err(error) => {
+            problems.value(at, error.to_string(), None);
+            data.to_owned()
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A local hub of data sets: enough of the Hugging Face protocol to serve directories as revisions of repositories.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// Fault of the hub for the files of a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataFault {
+    /// Denies access to the files.
+    Gated,
+    /// Changes a byte of each file.
+    Damaged,
+    /// Closes the connection after half of each file, and refuses what comes after it.
+    Cut,
+}
+
+#[derive(Default)]
+struct State {
+    /// Directory of each repository and revision.
+    revisions: BTreeMap<(String, String), PathBuf>,
+    /// Directory of each commit.
+    commits: BTreeMap<String, PathBuf>,
+    faults: BTreeMap<String, DataFault>,
+    /// Requests: path, and the first byte that was asked for.
+    asked: Vec<(String, usize)>,
+}
+
+/// A running hub; it is stopped when dropped.
+pub struct DataHub {
+    address: String,
+    state: Arc<Mutex<State>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Default for DataHub {
+    fn default() -> Self {
+        Self::start()
+    }
+}
+
+impl DataHub {
+    /// Starts a hub without data sets.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = format!("http://{}", listener.local_addr().expect("a bound address"));
+        let (state, stop) = (Arc::<Mutex<State>>::default(), Arc::new(AtomicBool::new(false)));
+        let (shared, stopped) = (Arc::clone(&state), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                // Errors of a client that disconnects are ignored.
+                let _ = stream.and_then(|stream| serve(&shared, stream));
+            }
+        });
+        Self { address, state, stop, thread: Some(thread) }
+    }
+
+    /// Returns the value for `HF_ENDPOINT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Makes a directory a revision of a repository, and returns its commit. Former commits stay.
+    pub fn set(&self, repo: &str, revision: &str, dir: &Path) -> String {
+        let commit = hash(&format!("{repo}/{}", dir.display()))[..40].to_owned();
+        let mut state = lock(&self.state);
+        state.commits.insert(commit.clone(), dir.to_owned());
+        state.revisions.insert((repo.to_owned(), revision.to_owned()), dir.to_owned());
+        state.revisions.insert((repo.to_owned(), commit.clone()), dir.to_owned());
+        commit
+    }
+
+    /// Gives the files of a repository a fault, or none.
+    pub fn fault(&self, repo: &str, fault: Option<DataFault>) {
+        let mut state = lock(&self.state);
+        match fault {
+            Some(fault) => drop(state.faults.insert(repo.to_owned(), fault)),
+            None => drop(state.faults.remove(repo)),
+        }
+    }
+
+    /// Returns the requests since the last call: paths, and the first byte that was asked for.
+    pub fn asked(&self) -> Vec<(String, usize)> {
+        std::mem::take(&mut lock(&self.state).asked)
+    }
+}
+
+impl Drop for DataHub {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes the thread; if the connection fails, it has ended.
+        let _ = TcpStream::connect(self.address.trim_start_matches("http://"));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("no thread panics with the lock")
+}
+
+/// Status, headers, whole body, and the number of bytes of it that are sent.
+type Answer = (u16, String, Vec<u8>, usize);
+
+fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    let path = first.split(' ').nth(1).unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default().replace("%2F", "/");
+    let mut from = 0;
+    for line in lines {
+        let line = line?.to_lowercase();
+        if let Some(range) = line.strip_prefix("range: bytes=") {
+            from = range.split('-').next().and_then(|from| from.parse().ok()).unwrap_or(0);
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let (status, headers, body, sent) = {
+        let mut state = lock(state);
+        state.asked.push((path.clone(), from));
+        state.answer(&path, from)
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+    )?;
+    if first.starts_with("HEAD ") { Ok(()) } else { stream.write_all(&body[..sent]) }
+}
+
+impl State {
+    fn answer(&self, path: &str, from: usize) -> Answer {
+        let listed = path.strip_prefix("/api/datasets/").map(|rest| {
+            let (repo, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
+            self.listing(repo, revision)
+        });
+        let served = || {
+            let rest = path.strip_prefix("/datasets/")?;
+            let (repo, rest) = rest.split_once("/resolve/")?;
+            let (revision, file) = rest.split_once('/')?;
+            self.file(repo, revision, file, from)
+        };
+        listed.flatten().or_else(served).unwrap_or_else(|| (404, String::new(), Vec::new(), 0))
+    }
+
+    fn listing(&self, repo: &str, revision: &str) -> Option<Answer> {
+        let dir = self.revisions.get(&(repo.to_owned(), revision.to_owned()))?;
+        let commit = self.commits.iter().find(|(_, other)| *other == dir)?.0;
+        let mut names = Vec::new();
+        collect_files(dir, "", &mut names);
+        names.sort();
+        let file = |name: &String| {
+            let content = fs::read(dir.join(name)).expect("a served file");
+            let large = name.ends_with(".parquet").then(|| json!({ "sha256": sha256(&content) }));
+            let blob = &sha256(&content)[..40];
+            json!({ "rfilename": name, "size": content.len(), "blobId": blob, "lfs": large })
+        };
+        let siblings: Vec<Value> = names.iter().map(file).collect();
+        let listing = json!({ "id": repo, "sha": commit, "siblings": siblings });
+        let body = listing.to_string().into_bytes();
+        let length = body.len();
+        Some((200, "Content-Type: application/json\r\n".to_owned(), body, length))
+    }
+
+    fn file(&self, repo: &str, revision: &str, file: &str, from: usize) -> Option<Answer> {
+        let dir = self.revisions.get(&(repo.to_owned(), revision.to_owned()))?;
+        let commit = self.commits.iter().find(|(_, other)| *other == dir)?.0;
+        let mut content = fs::read(dir.join(file)).ok()?;
+        let fault = self.faults.get(repo);
+        match fault {
+            Some(DataFault::Gated) => return Some((403, String::new(), Vec::new(), 0)),
+            Some(DataFault::Cut) if from > 0 => return Some((500, String::new(), Vec::new(), 0)),
+            _ => {}
+        }
+        let etag = sha256(&content);
+        let etag = if file.ends_with(".parquet") { etag.as_str() } else { &etag[..40] };
+        if fault == Some(&DataFault::Damaged)
+            && let Some(byte) = content.last_mut()
+        {
+            *byte ^= 1;
+        }
+        let total = content.len();
+        let mut headers = format!("X-Repo-Commit: {commit}\r\nETag: \"{etag}\"\r\n");
+        let status = if from > 0 { 206 } else { 200 };
+        if from > 0 {
+            headers += &format!("Content-Range: bytes {from}-{}/{total}\r\n", total.max(1) - 1);
+        }
+        let body = content.split_off(from.min(total));
+        let sent = if fault == Some(&DataFault::Cut) { body.len() / 2 } else { body.len() };
+        Some((status, headers, body, sent))
+    }
+}
+
+/// Adds the names of the files below a directory.
+fn collect_files(dir: &Path, prefix: &str, names: &mut Vec<String>) {
+    for entry in fs::read_dir(dir).expect("a served directory").flatten() {
+        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            collect_files(&entry.path(), &format!("{name}/"), names);
+        } else {
+            names.push(name);
+        }
+    }
+}
+
+fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hash(text: &str) -> String {
+    sha256(text.as_bytes())
+}
