@@ -62,8 +62,11 @@ pub fn survey(plan: &Plan) -> Result<Survey, data::DataError> {
     Ok(Survey { splits, questions })
 }
 
+/// Names of splits with the number of their tasks.
+type SplitSizes = Vec<(String, usize)>;
+
 /// Reads the tasks of training, and counts those of the other splits that are evaluated on.
-fn task_counts(plan: &Plan) -> Result<(Vec<Placed>, Vec<(String, usize)>), data::DataError> {
+fn task_counts(plan: &Plan) -> Result<(Vec<Placed>, SplitSizes), data::DataError> {
     let (config, base) = (&plan.config, plan.base.as_path());
     let source = config.eval.held_out(&config.task);
     let supervised = plan.algorithm.preset.is_supervised();

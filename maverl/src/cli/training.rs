@@ -15,7 +15,7 @@ use crate::cli::process::{exit, report_stop, stop_with_starter, train_until_sign
 use crate::cli::run_options::{is_follower, ready_plan, shown_options};
 use crate::cli::stages::Stages;
 use crate::cli::terminal::{self, print, tell};
-use crate::cli::tracking::{check_packages, train_tracked};
+use crate::cli::tracking::check_packages;
 use crate::cli::{seeds, usage};
 use crate::config::source::Sources;
 use crate::registry::Registry;

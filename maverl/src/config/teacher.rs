@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::MANY;
-use super::reward::OnRewardError;
+use super::reward_unit::OnRewardError;
 use crate::settings::Settings;
 
 /// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities of sampled replies are an advantage.

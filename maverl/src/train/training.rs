@@ -146,7 +146,7 @@ async fn run_on(
     };
     let led = Led { work: training, peers: peers.clone() };
     let run = Run::open(&place, &origin, settings, led, Arc::clone(&progress), interrupt);
-    let report = match run.await? {
+    let report = match Box::pin(run).await? {
         Opened::Ready(run) => Box::pin(run.run()).await?,
         Opened::Complete(report) => {
             progress.note("the run is complete; give more `steps` to go on with it");

@@ -54,7 +54,8 @@ fn solved_problems() -> Vec<(Problem, String)> {
 }
 
 fn run_program(sandbox: &Sandbox) -> Result<(), Failure> {
-    let output = sandbox.run(PROGRAM, INPUT, &ProgramLimits::default()).map_err(failure)?;
+    let output =
+        sandbox.run(PROGRAM, INPUT, &ProgramLimits::default()).map_err(|error| failure(&error))?;
     if output.stdout == b"42\n" {
         return Ok(());
     }
@@ -62,7 +63,7 @@ fn run_program(sandbox: &Sandbox) -> Result<(), Failure> {
 }
 
 fn pass_tests(judge: &Judge, problem: &Problem, solution: &str) -> Result<(), Failure> {
-    let verdict = judge.judge(problem, solution).map_err(failure)?;
+    let verdict = judge.judge(problem, solution).map_err(|error| failure(&error))?;
     if verdict.passed() { Ok(()) } else { Err(Failure(verdict.text())) }
 }
 
@@ -83,6 +84,6 @@ fn time_programs(
     Ok(Figure::new(what, "ms/program", milliseconds))
 }
 
-fn failure(error: SandboxError) -> Failure {
+fn failure(error: &SandboxError) -> Failure {
     Failure(error.to_string())
 }

@@ -12,7 +12,7 @@ use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 29] = [
+const PAGES: [(&str, &str); 31] = [
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
     ("orchestra", "teams.md"),
