@@ -1,9 +1,13 @@
 //! Gates of SwiGLU and GeGLU feed-forward layers (Shazeer, 2020, arXiv:2002.05202), forward and backward.
 
+mod sigmoid;
+
 use pulp::Simd;
 
 use crate::lanes::{self, Kernel, Lanes, Sixteen};
 use crate::par;
+
+pub use sigmoid::{sigmoid_gate, sigmoid_gate_bwd, silu, silu_bwd};
 
 /// Computes `silu(gate) * up`, element by element, with `silu(g) = g / (1 + e⁻ᵍ)`; any shape.
 ///
