@@ -166,7 +166,7 @@ proptest! {
             .iter()
             .map(|&(new, past)| {
                 let new_tokens = if decoding { 1 } else { new };
-                Segment { new_tokens, len: past + new_tokens, blocks: &ids }
+                Segment { new_tokens, len: past + new_tokens, blocks: &ids, state: 0 }
             })
             .collect();
         let n: usize = segments.iter().map(|segment| segment.new_tokens).sum();

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use crate::files::HfConfig;
 use crate::files::hf_config::{Rope, Scaling};
-use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps, Mlp, NormShape};
+use crate::files::parts::{
+    Activation, Attention, DeltaNet, Gain, LayerShape, LinearShape, Maps, Mixer, Mlp, NormShape,
+    ShortConv, TensorShape,
+};
 
 impl HfConfig {
     /// Describes each kind of layer, with the indices of its layers.
@@ -21,7 +24,21 @@ impl HfConfig {
     }
 
     fn describe_layer(&self, layer: &LayerShape) -> String {
-        let Attention { heads, qkv, q_norm, rope, query_scale, .. } = &layer.attention;
+        let mixer = match &layer.mixer {
+            Mixer::Attention(attention) => self.describe_attention(attention),
+            Mixer::DeltaNet(net) => describe_delta_net(net),
+            Mixer::ShortConv(net) => describe_short_conv(net),
+        };
+        let Mlp { activation, width, .. } = layer.mlp;
+        let mlp = match activation {
+            Activation::Silu => format!("SwiGLU {width}"),
+            Activation::Gelu => format!("GeGLU {width}"),
+        };
+        [mixer, describe_norms(layer), mlp].join(", ")
+    }
+
+    fn describe_attention(&self, attention: &Attention<LinearShape, NormShape>) -> String {
+        let Attention { heads, qkv, q_norm, rope, query_scale, gate, .. } = attention;
         let scores = heads.scores;
         let window = scores.window.map_or("full attention".to_owned(), |w| format!("window {w}"));
         let rope = rope.map_or("no rope".to_owned(), |rope| describe_rope(&self.ropes[rope]));
@@ -35,19 +52,27 @@ impl HfConfig {
             }),
             query_scale.map(|scale| format!("queries scaled from {}", scale.original)),
             matches!(qkv, Maps::Fused(..)).then(|| "fused maps".to_owned()),
+            gate.then(|| "output gate".to_owned()),
         ];
-        let Mlp { activation, width, .. } = layer.mlp;
-        let mlp = match activation {
-            Activation::Silu => format!("SwiGLU {width}"),
-            Activation::Gelu => format!("GeGLU {width}"),
-        };
         let parts = [window, rope, heads_of].into_iter().chain(optional.into_iter().flatten());
-        parts.chain([describe_norms(layer), mlp]).collect::<Vec<_>>().join(", ")
+        parts.collect::<Vec<_>>().join(", ")
     }
 }
 
+fn describe_delta_net(net: &DeltaNet<LinearShape, NormShape, TensorShape>) -> String {
+    let heads = net.heads;
+    format!(
+        "Gated DeltaNet, heads {}/{} of {}/{}, convolution of {}",
+        heads.values, heads.keys, heads.value_dim, heads.key_dim, net.conv.kernel
+    )
+}
+
+fn describe_short_conv(net: &ShortConv<LinearShape, TensorShape>) -> String {
+    format!("convolution of {}", net.conv.kernel)
+}
+
 fn describe_norms(layer: &LayerShape) -> String {
-    let place = match (&layer.before_attention, &layer.after_attention) {
+    let place = match (&layer.before_mixer, &layer.after_mixer) {
         (Some(_), Some(_)) => "norms before and after",
         (Some(_), None) => "norms before",
         (None, Some(_)) => "norms after",

@@ -7,16 +7,19 @@
 
 mod attention;
 mod cached;
+mod delta_net;
 mod head;
 mod layer;
+mod mixer;
 mod mlp;
+mod short_conv;
 
 use std::sync::Arc;
 
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::parts::{Layer, LayerShape, LinearShape, NormShape};
+use crate::files::parts::{Layer, LayerShape, LinearShape, Mapping, NormShape, TensorShape};
 use crate::files::{HfConfig, ModelError};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora, OutputHead};
@@ -26,8 +29,8 @@ use crate::net::pool::Pool;
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
-use attention::SavedAttention;
 use layer::LayerPass;
+use mixer::SavedMixer;
 use mlp::SavedMlp;
 
 /// Tokens that a forward pass may attend to.
@@ -40,13 +43,16 @@ pub enum Context<'a, O: Ops = Cpu> {
     Drawn(&'a mut O::Kv, &'a [Segment<'a>], DrawnIds<'a, O>),
 }
 
+/// Layer with its weights on a device.
+type DecoderLayer<O> = Layer<Linear<O>, Norm<O>, Param<O>>;
+
 /// A decoder over given weights, on a device.
 #[derive(Clone)]
 pub struct Decoder<O: Ops = Cpu> {
     ops: O,
     config: Arc<HfConfig>,
     embed: Param<O>,
-    layers: Vec<Layer<Linear<O>, Norm<O>>>,
+    layers: Vec<DecoderLayer<O>>,
     norm: Norm<O>,
     head: OutputHead<O>,
     ropes: Angles<O>,
@@ -80,7 +86,7 @@ impl<O: Ops> Clone for Angles<O> {
 /// Results of a layer that its backward pass needs.
 #[derive(Debug)]
 pub(super) struct Saved<O: Ops> {
-    attention: SavedAttention<O>,
+    mixer: SavedMixer<O>,
     mlp: SavedMlp<O>,
 }
 
@@ -88,14 +94,14 @@ impl<O: Ops> Saved<O> {
     /// Returns all buffers but the layer's input to the pool.
     pub(super) fn keep_input(self, pool: &mut Pool<O>) -> O::Stream {
         self.mlp.give(pool);
-        self.attention.keep_input(pool)
+        self.mixer.keep_input(pool)
     }
 }
 
 impl LayerShape {
     /// Returns the numbers of a token that a layer keeps for its backward pass.
     pub fn saved_numbers(&self) -> usize {
-        self.attention_saved() + self.mlp_saved()
+        self.mixer_saved() + self.mlp_saved()
     }
 }
 
@@ -158,6 +164,7 @@ impl<O: Ops> Decoder<O> {
         for layer in &mut self.layers {
             layer.linears_mut().flat_map(Linear::params).for_each(Param::freeze);
             layer.norms_mut().for_each(|norm| norm.weight.freeze());
+            layer.mixer.others_mut().into_iter().for_each(Param::freeze);
         }
         self
     }
@@ -272,7 +279,8 @@ impl<O: Ops> Decoder<O> {
     /// Returns layer `index` for a pass.
     fn layer_pass(&self, index: usize) -> LayerPass<'_, O> {
         let layer = &self.layers[index];
-        let rope = layer.attention.rope.map(|rope| &self.ropes.0[rope]);
+        let rope = layer.mixer.attention().and_then(|attention| attention.rope);
+        let rope = rope.map(|rope| &self.ropes.0[rope]);
         LayerPass { ops: &self.ops, rope, layer }
     }
 
@@ -285,9 +293,9 @@ impl<O: Ops> Decoder<O> {
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, Saved<O>), ModelError> {
         let pass = self.layer_pass(index);
-        let (m, attention) = pass.attend(x, at, pool)?;
+        let (m, mixer) = pass.mix(x, at, pool)?;
         let (y, mlp) = pass.mlp(m, pool)?;
-        Ok((y, Saved { attention, mlp }))
+        Ok((y, Saved { mixer, mlp }))
     }
 
     /// Adds the gradients of layer `index`. Returns the gradient `[N, D]` of its input, from that of its output.
@@ -302,7 +310,7 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<O::Stream, ModelError> {
         let pass = self.layer_pass(index);
         let dm = pass.mlp_backward(saved.mlp, dy, gradients, pool)?;
-        pass.attend_backward(saved.attention, at, dm, gradients, pool)
+        pass.mix_backward(saved.mixer, at, dm, gradients, pool)
     }
 
     /// Applies the norm after the layers, the last part of [`Decoder::forward`].
@@ -330,8 +338,12 @@ impl<O: Ops> Decoder<O> {
 fn load_layer<O: Ops>(
     shape: &LayerShape,
     get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
-) -> Result<Layer<Linear<O>, Norm<O>>, ModelError> {
-    shape.try_map(&|shape| load_linear(shape, get), &|shape| load_norm(shape, get))
+) -> Result<DecoderLayer<O>, ModelError> {
+    shape.try_map(Mapping {
+        linear: &|shape| load_linear(shape, get),
+        norm: &|shape| load_norm(shape, get),
+        other: &|shape: &TensorShape| get(shape.name),
+    })
 }
 
 /// Loads the weights of a linear map.

@@ -4,6 +4,7 @@ mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
 mod ranks;
+mod recurrent;
 mod trees;
 
 use std::sync::Arc;

@@ -90,7 +90,8 @@ fn published_models_have_as_many_parameters_as_they_say() {
 fn the_families_differ_in_these_fields() {
     let [qwen2, qwen3, llama] = [qwen2(), qwen3(), llama()].map(|config| parse(&config).unwrap());
     let variations = |c: &HfConfig| {
-        let Layer { attention, mlp, .. } = &*c.layers[0];
+        let Layer { mixer, mlp, .. } = &*c.layers[0];
+        let attention = mixer.attention().unwrap();
         let norm = attention.q_norm.is_some() && attention.k_norm.is_some();
         let q = attention.qkv.linears().next().unwrap();
         (c.model_type, q.bias, attention.o.bias, mlp.down.bias, norm)
@@ -106,6 +107,7 @@ fn the_families_differ_in_these_fields() {
     let all = [
         "gemma2",
         "gemma3_text",
+        "lfm2",
         "llama",
         "ministral",
         "ministral3",
@@ -114,6 +116,7 @@ fn the_families_differ_in_these_fields() {
         "phi3",
         "qwen2",
         "qwen3",
+        "qwen3_5_text",
         "smollm3",
     ];
     assert_eq!(HfConfig::FAMILIES, all);
@@ -406,8 +409,9 @@ fn every_problem_is_reported_at_once() {
         refused(&with(&qwen2(), &bad)),
         "config.json: `quantization_config` is an object; weights of f32, f16 and bf16 are \
          supported; `num_local_experts` is 8; mixtures of experts are not supported; `model_type` is \
-         \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \"llama\", \"ministral\", \
-         \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \"qwen2\", \"qwen3\", \"smollm3\"; \
+         \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \"lfm2\", \"llama\", \"ministral\", \
+         \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \"qwen2\", \"qwen3\", \"qwen3_5\", \
+         \"qwen3_5_text\", \"smollm3\"; \
          `hidden_act` is \"gelu\"; supported: \"silu\"; `hidden_size` is -1; a whole number from 1 to 1048576 is \
          needed; `vocab_size` is \"many\"; a whole number from 1 to 16777216 is needed; \
          `rope_scaling.rope_type` is \"spiral\"; supported: \"default\", \"dynamic\", \"linear\", \"llama3\", \
@@ -417,7 +421,7 @@ fn every_problem_is_reported_at_once() {
 
 #[test]
 fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
-    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3"]
+    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3", "qwen3_5", "lfm2"]
         .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());
     let files = [qwen2(), qwen3(), llama()].map(|config| format!("{config:#}").into_bytes());
     let files: Vec<Vec<u8>> = files.into_iter().chain(more).collect();

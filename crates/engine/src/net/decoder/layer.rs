@@ -1,15 +1,17 @@
-//! A layer of a decoder on its device, and what attention and MLP have in common: norms before and after them, and maps of one
+//! A layer of a decoder on its device, and what mixers and MLP have in common: norms before and after them, and maps of one
 //! input. Shapes: `N` tokens, `D` width of the residual stream.
 
 use std::array;
 
 use crate::files::ModelError;
-use crate::files::parts::{Layer, Maps};
+use crate::files::parts::Maps;
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::ops::Ops;
 use crate::net::pool::Pool;
+
+use super::DecoderLayer;
 
 /// Layer, with what its passes read besides.
 pub(super) struct LayerPass<'a, O: Ops> {
@@ -18,11 +20,11 @@ pub(super) struct LayerPass<'a, O: Ops> {
     /// Angles of rotary positions, if they have an effect.
     pub(super) rope: Option<&'a O::Rope>,
     /// Weights.
-    pub(super) layer: &'a Layer<Linear<O>, Norm<O>>,
+    pub(super) layer: &'a DecoderLayer<O>,
 }
 
 impl<O: Ops> LayerPass<'_, O> {
-    /// Computes the input `[N, D]` of attention or MLP from the residual stream.
+    /// Computes the input `[N, D]` of mixer or MLP from the residual stream.
     pub(super) fn norm_before(
         &self,
         x: &O::Stream,
@@ -52,7 +54,7 @@ impl<O: Ops> LayerPass<'_, O> {
         }
     }
 
-    /// Adds the last map of attention or MLP, with its norm, to the residual stream `[N, D]`. With a norm, also returns its
+    /// Adds the last map of mixer or MLP, with its norm, to the residual stream `[N, D]`. With a norm, also returns its
     /// input.
     pub(super) fn add_result(
         &self,

@@ -4,6 +4,7 @@ mod backend;
 mod linear;
 mod parts;
 mod placed;
+mod recurrent;
 
 use std::ops::Range;
 
