@@ -27,7 +27,7 @@ use layers::LayerSizes;
 pub use nested::TensorNames;
 pub(crate) use nested::WITHIN;
 use read_rope::{LONGEST, RopeSizes};
-use reader::ConfigReader;
+use reader::{ConfigReader, WIDEST};
 pub use rope::{Frequencies, Llama3, LongRope, Rope, Scaling, Yarn};
 
 /// The shape of a decoder, as `config.json` gives it (transformers 4 and 5 spellings).
@@ -82,8 +82,6 @@ pub struct HfConfigError(
 
 /// Most decoder layers; each is some tensors, and their list is made before a weight is read.
 const MOST_LAYERS: usize = 1024;
-/// Largest width of the residual stream, of all heads together, and of the MLP.
-const WIDEST: usize = 1 << 20;
 /// Most rows of the embedding.
 const MOST_TOKENS: usize = 1 << 24;
 

@@ -29,7 +29,7 @@ use crate::net::pool::Pool;
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
-use layer::LayerPass;
+use layer::{DecoderLayer, LayerPass};
 use mixer::SavedMixer;
 use mlp::SavedMlp;
 
@@ -42,9 +42,6 @@ pub enum Context<'a, O: Ops = Cpu> {
     /// New tokens as above, some of which the device has sampled and the host may not have read.
     Drawn(&'a mut O::Kv, &'a [Segment<'a>], DrawnIds<'a, O>),
 }
-
-/// Layer with its weights on a device.
-type DecoderLayer<O> = Layer<Linear<O>, Norm<O>, Param<O>>;
 
 /// A decoder over given weights, on a device.
 #[derive(Clone)]

@@ -246,6 +246,8 @@ pub(super) const NAMES: [&str; FAMILIES.len()] = {
 pub(super) const WINDOW: &str = "sliding_window";
 /// Key of the kind of each layer.
 pub(super) const TYPES: &str = "layer_types";
+/// Kind of a layer with attention to all earlier tokens.
+pub(super) const FULL: &str = "full_attention";
 
 /// The sizes of Qwen2 and Qwen3.
 const QWEN: ModelFamily = ModelFamily {

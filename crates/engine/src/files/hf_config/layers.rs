@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maverl_kernels::attention::{Heads, Scores};
 
-use super::families::{TYPES, WINDOW};
+use super::families::{FULL, TYPES, WINDOW};
 use super::family::{Bias, ModelFamily, OtherMixer, QkNorm, Ropes, Windows};
 use super::reader::{ConfigReader, show_value};
 use super::recurrent::{RecurrentSizes, read_recurrent, recurrent_layers, recurrent_mixer};
@@ -15,8 +15,6 @@ use crate::files::parts::{
 
 /// Largest window.
 const WIDEST_WINDOW: usize = u32::MAX as usize;
-/// Kind of a layer without a window.
-pub(super) const FULL: &str = "full_attention";
 /// Kind of a layer with a window.
 const SLIDING: &str = "sliding_attention";
 
@@ -245,7 +243,7 @@ impl ModelFamily {
             name.map(|name| NormShape { name, width: hidden, eps, gain: self.gain })
         };
         let mixer = match kind.recurrent {
-            Some(recurrent) => recurrent_mixer(recurrent, sizes),
+            Some(recurrent) => recurrent_mixer(recurrent, hidden, eps),
             None => Mixer::Attention(self.attention(sizes, biases, kind.rope)),
         };
         let [.., down] = self.names.mlp;

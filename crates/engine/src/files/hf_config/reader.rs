@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// Largest width of the residual stream, of all heads together, and of the MLP.
+pub(super) const WIDEST: usize = 1 << 20;
+
 /// Reads keys and notes what is wrong with them.
 ///
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.

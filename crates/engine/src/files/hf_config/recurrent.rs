@@ -3,11 +3,9 @@
 use maverl_kernels::recurrent::DeltaHeads;
 use serde_json::Value;
 
-use super::WIDEST;
-use super::families::TYPES;
+use super::families::{FULL, TYPES};
 use super::family::{ModelFamily, OtherMixer};
-use super::layers::{FULL, LayerSizes};
-use super::reader::{ConfigReader, show_value};
+use super::reader::{ConfigReader, WIDEST, show_value};
 use crate::files::parts::{
     Conv, DeltaNet, Gain, LinearShape, Maps, Mixer, MixerShape, NormShape, ShortConv, TensorShape,
 };
@@ -127,13 +125,13 @@ fn indexed_layers(keys: &mut ConfigReader<'_>, layers: usize) -> Vec<bool> {
 }
 
 /// Returns the mixer of a layer without attention.
-pub(super) fn recurrent_mixer(recurrent: RecurrentSizes, sizes: LayerSizes) -> MixerShape {
+pub(super) fn recurrent_mixer(recurrent: RecurrentSizes, hidden: usize, eps: f32) -> MixerShape {
     match recurrent {
         RecurrentSizes::DeltaNet(heads, kernel) => {
-            Mixer::DeltaNet(delta_net(heads, kernel, sizes.hidden, sizes.eps))
+            Mixer::DeltaNet(delta_net(heads, kernel, hidden, eps))
         }
         RecurrentSizes::ShortConv(kernel, bias) => {
-            Mixer::ShortConv(short_conv(kernel, bias, sizes.hidden))
+            Mixer::ShortConv(short_conv(kernel, bias, hidden))
         }
     }
 }

@@ -4,14 +4,16 @@
 use std::array;
 
 use crate::files::ModelError;
-use crate::files::parts::Maps;
+use crate::files::parts::{Layer, Maps};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
 use crate::net::ops::Ops;
 use crate::net::pool::Pool;
+use crate::net::values::Param;
 
-use super::DecoderLayer;
+/// Layer with its weights on a device.
+pub(super) type DecoderLayer<O> = Layer<Linear<O>, Norm<O>, Param<O>>;
 
 /// Layer, with what its passes read besides.
 pub(super) struct LayerPass<'a, O: Ops> {

@@ -4,16 +4,16 @@
 //! are evicted, the least recently used first. If that is not enough, the youngest request is preempted. Neither
 //! changes a result: by K-1, the number of cached tokens has no effect.
 
-mod states;
+mod kept;
 
 use std::sync::atomic::Ordering;
 
 use super::prefix::{Inserted, NodeId, PrefixTree};
+use super::states::{StatePlace, StateSlots};
 use crate::files::{HfConfig, ModelError};
 use crate::net::KvStore;
 use crate::net::ops::{Backend, Cpu, KvCache as _};
 use crate::runtime::KvBlocks;
-use states::{StatePlace, StateSlots};
 
 const TOKENS: usize = KvStore::TOKENS;
 /// Inverse of the minimum share of all blocks that one eviction frees, so that its cost is amortized.

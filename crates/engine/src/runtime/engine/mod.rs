@@ -16,6 +16,7 @@ mod cache;
 mod echo;
 mod prefix;
 mod slot;
+mod states;
 
 use std::collections::BTreeSet;
 use std::mem;

@@ -5,85 +5,11 @@
 //! where a conversation goes on; and where the prefix of a request ends that was found without a copy. A request starts at the
 //! last copy within its prefix, and computes the rest. Copies are dropped in LRU order. None changes a result (K-1).
 
-use std::collections::BTreeMap;
-
 use super::{BlockTable, Cache, TOKENS};
 use crate::files::ModelError;
 use crate::net::ops::Backend;
 use crate::runtime::engine::prefix::NodeId;
-
-/// Place of a copy: a node of the prefix tree, and the number of its tokens.
-pub(in crate::runtime::engine) type StatePlace = (NodeId, usize);
-
-/// Slots of states, by numbers from 0.
-#[derive(Debug, Default)]
-pub(super) struct StateSlots {
-    /// Maximum number of slots; 0 if there are no recurrent layers.
-    capacity: usize,
-    made: usize,
-    free: Vec<u32>,
-    kept: BTreeMap<StatePlace, KeptStates>,
-    clock: u64,
-}
-
-/// Copy of the states after a prefix.
-#[derive(Debug)]
-struct KeptStates {
-    slot: u32,
-    /// Time of the last access.
-    used: u64,
-}
-
-impl StateSlots {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, ..Self::default() }
-    }
-
-    /// Returns the last copy at a node, after at most so many of its tokens.
-    fn last_at(&self, node: NodeId, most: usize) -> Option<StatePlace> {
-        self.kept.range((node, 1)..=(node, most.max(1))).next_back().map(|(place, _)| *place)
-    }
-
-    /// Drops the copies at a node that leaves the tree.
-    pub(super) fn drop_node(&mut self, node: NodeId) {
-        while let Some(place) = self.last_at(node, TOKENS) {
-            let kept = self.kept.remove(&place);
-            self.free.extend(kept.map(|kept| kept.slot));
-        }
-    }
-
-    /// Forgets all slots, because the store has none any more.
-    pub(super) fn clear(&mut self) {
-        debug_assert!(self.kept.is_empty() && self.free.len() == self.made, "no slot is in use");
-        (self.made, self.free) = (0, Vec::new());
-    }
-
-    /// Returns the slot of a copy, which is used now.
-    fn touch(&mut self, place: StatePlace) -> Option<u32> {
-        self.clock += 1;
-        let kept = self.kept.get_mut(&place)?;
-        kept.used = self.clock;
-        Some(kept.slot)
-    }
-
-    /// Keeps a slot as a copy. A copy that is there has the same bits; the slot is then free.
-    fn keep(&mut self, place: StatePlace, slot: u32) {
-        if self.touch(place).is_some() {
-            self.free.push(slot);
-        } else {
-            self.kept.insert(place, KeptStates { slot, used: self.clock });
-        }
-    }
-
-    /// Frees the copy that was not used for longest, but one.
-    fn evict(&mut self, except: Option<StatePlace>) {
-        let others = self.kept.iter().filter(|(place, _)| Some(**place) != except);
-        if let Some(place) = others.min_by_key(|(_, kept)| kept.used).map(|(place, _)| *place) {
-            let kept = self.kept.remove(&place);
-            self.free.extend(kept.map(|kept| kept.slot));
-        }
-    }
-}
+use crate::runtime::engine::states::StatePlace;
 
 impl<O: Backend> Cache<O> {
     /// Returns true if the model has recurrent layers.
@@ -93,8 +19,7 @@ impl<O: Backend> Cache<O> {
 
     /// Returns true if another request can have a slot.
     pub(in crate::runtime::engine) fn has_slot(&self) -> bool {
-        let StateSlots { capacity, made, free, kept, .. } = &self.states;
-        !self.has_states() || made < capacity || !free.is_empty() || !kept.is_empty()
+        !self.has_states() || self.states.has_room()
     }
 
     /// Returns the number of the next tokens of a request that its pass may have: it ends where states are to be kept. The
@@ -251,17 +176,5 @@ impl<O: Backend> Cache<O> {
             self.states.evict(except);
         }
         Ok(self.states.free.pop())
-    }
-}
-
-#[cfg(test)]
-impl StateSlots {
-    /// Asserts that each slot is of a request, free, or a copy.
-    pub(super) fn check(&self, live: impl Iterator<Item = u32>) {
-        let kept = self.kept.values().map(|kept| kept.slot);
-        let mut all: Vec<u32> = live.chain(self.free.iter().copied()).chain(kept).collect();
-        all.sort_unstable();
-        assert_eq!(all, (0..self.made as u32).collect::<Vec<_>>(), "slots of states");
-        assert!(self.made <= self.capacity);
     }
 }
