@@ -118,12 +118,13 @@ fn head_backward(
 
 /// Adds the gradients of value heads, `[values, n, layout]`, to those of the inputs.
 fn add_heads(found: &[f32], heads: DeltaHeads, to: DeltaGradients<'_>) {
+    let DeltaGradients { mixed, log_decay, beta } = to;
     let (layout, group) = (HeadLayout::of(heads), heads.values / heads.keys);
     let (dim, keys, width) = (heads.key_dim, heads.keys_width(), heads.mixed_width());
-    let n = to.beta.len() / heads.values;
+    let n = beta.len() / heads.values;
     let row_of =
         |head: usize, token: usize| &found[(head * n + token) * layout.width..][..layout.width];
-    par::for_each_part(to.mixed, width, |start, mixed| {
+    par::for_each_part(mixed, width, |start, mixed| {
         for (token, mixed) in (start / width..).zip(mixed.chunks_exact_mut(width)) {
             mixed.fill(0.0);
             for head in 0..heads.values {
@@ -136,8 +137,8 @@ fn add_heads(found: &[f32], heads: DeltaHeads, to: DeltaGradients<'_>) {
             }
         }
     });
-    let gates = to.log_decay.chunks_exact_mut(heads.values);
-    let gates = gates.zip(to.beta.chunks_exact_mut(heads.values)).enumerate();
+    let gates = log_decay.chunks_exact_mut(heads.values);
+    let gates = gates.zip(beta.chunks_exact_mut(heads.values)).enumerate();
     for (token, (log_decay, beta)) in gates {
         for head in 0..heads.values {
             let row = row_of(head, token);

@@ -297,7 +297,7 @@ fn what_is_not_supported_is_refused_by_name() {
     let cases = [
         (
             json!({"model_type": "mixtral"}),
-            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "llama", "ministral", "#,
+            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "lfm2", "llama", "#,
         ),
         (json!({"model_type": null}), r#"`model_type` is missing; supported: "gemma2", "gemma3""#),
         (

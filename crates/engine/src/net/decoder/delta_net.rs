@@ -6,11 +6,14 @@ use crate::files::parts::{DeltaNet, Layer, LinearShape, NormShape, TensorShape};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
-use crate::net::ops::{DeltaInputs, DeltaWeights, HeadTurn, Ops};
+use crate::net::ops::{DeltaInputs, DeltaWeights, HeadTurn, Memory, Ops};
 use crate::net::pool::{DeltaProjected, Pool};
 use crate::net::values::Param;
 
 use super::layer::LayerPass;
+
+/// Residual stream after a Gated DeltaNet, the result of its rule, and the input of the norm after it, if there is one.
+type AddedDelta<O> = (<O as Memory>::Stream, <O as Memory>::Act, Option<<O as Memory>::Act>);
 
 /// Results of a layer's Gated DeltaNet that its backward pass needs.
 #[derive(Debug)]
@@ -118,7 +121,7 @@ impl<O: Ops> LayerPass<'_, O> {
         (out, z): (O::Act, &O::Act),
         at: &O::Placed<'_>,
         pool: &mut Pool<O>,
-    ) -> Result<(O::Stream, O::Act, Option<O::Act>), ModelError> {
+    ) -> Result<AddedDelta<O>, ModelError> {
         // 5. Norm and gate: (N, V d), (N, V d) -> (N, V d)
         let (normed, raw) = self.ops.turn(out, &net.head_norm(), at, pool)?;
         let gated = self.ops.swiglu(z, &normed, pool)?;
