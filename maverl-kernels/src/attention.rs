@@ -129,7 +129,7 @@ pub fn attention_cached_sinks(
     let qw = heads.q_width();
     let n: usize = segments.iter().map(|s| s.new_tokens).sum();
     check_rows("attention_cached", n, qw, [("q", q.len()), ("out", out.len())]);
-    for (i, &Segment { new_tokens, len, blocks: ids }) in segments.iter().enumerate() {
+    for (i, &Segment { new_tokens, len, blocks: ids, .. }) in segments.iter().enumerate() {
         assert!(
             new_tokens <= len && len <= ids.len() * BLOCK_TOKENS,
             "attention_cached: segment {i} has {new_tokens} new of {len} tokens in {} blocks",
@@ -155,7 +155,7 @@ pub fn attention_cached_sinks(
     }
     let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
     let (mut q, mut out) = (q, out);
-    for &Segment { new_tokens, len, blocks: ids } in segments {
+    for &Segment { new_tokens, len, blocks: ids, .. } in segments {
         let (queries, rest) = q.split_at(new_tokens * qw);
         q = rest;
         let rows = (

@@ -1,4 +1,4 @@
-//! Sums, factors and columns of arrays.
+//! Sums, products, factors and columns of arrays.
 
 use std::ops::Range;
 
@@ -19,6 +19,19 @@ pub fn add_numbers(sum: &mut [f32], x: &[f32]) {
 /// Multiplies each element by a factor.
 pub fn scale_numbers(x: &mut [f32], factor: f32) {
     par::for_each_part(x, 1, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+}
+
+/// Computes the products of the elements of `a` and `b`.
+///
+/// # Panics
+///
+/// If the lengths differ.
+pub fn multiply_numbers(a: &[f32], b: &[f32], out: &mut [f32]) {
+    assert_eq!([a.len(), b.len()], [out.len(); 2], "multiply: lengths");
+    par::for_each_part(out, 1, |start, out| {
+        let pairs = a[start..].iter().zip(&b[start..]);
+        out.iter_mut().zip(pairs).for_each(|(out, (a, b))| *out = a * b);
+    });
 }
 
 /// Copies some columns of the rows of `x [n, width]` to `part [n, columns]`.

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `matmul` | products: `matmul/engine` divides a product among threads and caches, `matmul/kernel` is the inner loop of all paths, `matmul/layout` packs matrices, `matmul/{x86,neon,amx}` have what single paths add |
 //! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
+//! | `recurrent` | causal convolutions and the gated delta rule, token after token |
 //! | `norm`, `rope`, `mlp`, `experts`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
 //! | `sample`, `adamw` | a sampled token and its log-prob; a step of the optimizer |
 //! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
@@ -52,6 +53,7 @@ pub mod logprob;
 pub mod matmul;
 pub mod mlp;
 pub mod norm;
+pub mod recurrent;
 pub mod rope;
 pub mod sample;
 pub mod simd;

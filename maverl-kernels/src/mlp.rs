@@ -1,6 +1,7 @@
 //! Gates of SwiGLU and GeGLU feed-forward layers (Shazeer, 2020, arXiv:2002.05202), forward and backward.
 
 mod clamped;
+mod sigmoid;
 
 use pulp::Simd;
 
@@ -8,6 +9,7 @@ use crate::lanes::{self, Kernel, Lanes, Sixteen};
 use crate::par;
 
 pub use clamped::ClampedGate;
+pub use sigmoid::{sigmoid_gate, sigmoid_gate_bwd, silu, silu_bwd};
 
 /// Computes `silu(gate) * up`, element by element, with `silu(g) = g / (1 + e⁻ᵍ)`; any shape.
 ///

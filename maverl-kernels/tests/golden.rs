@@ -169,7 +169,7 @@ fn cached(digest: &mut Digest) {
         let blocks = CacheBlocks { storage: &storage, keys: part, values: 2 * part };
         let segment = |new_tokens, len, first: usize| {
             let blocks = &ids[first..first + usize::div_ceil(len, BLOCK_TOKENS)];
-            Segment { new_tokens, len, blocks }
+            Segment { new_tokens, len, blocks, state: 0 }
         };
         let decoding = [segment(1, 1, 0), segment(1, 37, 3), segment(1, 300, 4), segment(1, 16, 9)];
         let mixed = [segment(3, 3, 0), segment(1, 37, 3), segment(130, 300, 4), segment(20, 48, 9)];

@@ -14,6 +14,11 @@ use maverl_kernels::{
     matmul::Precision,
     mlp::{self, ClampedGate},
     norm,
+    recurrent::{
+        ConvWeights, DeltaGradients, DeltaHeads, DeltaRows, GateWeights, causal_conv,
+        causal_conv_bwd, delta_gates, delta_rule, delta_rule_bwd, normalize_keys,
+        normalize_keys_bwd,
+    },
     rope::{RopeTable, apply_rope, rope_bwd},
     sample::{SamplingFilter, sample_fresh, sample_token, uniform_number},
     simd,
@@ -190,7 +195,7 @@ proptest! {
             .iter()
             .map(|&(new, past)| {
                 let new_tokens = if decoding { 1 } else { new };
-                Segment { new_tokens, len: past + new_tokens, blocks: &ids }
+                Segment { new_tokens, len: past + new_tokens, blocks: &ids, state: 0 }
             })
             .collect();
         let n: usize = segments.iter().map(|segment| segment.new_tokens).sum();
@@ -200,6 +205,45 @@ proptest! {
             let blocks = CacheBlocks { storage: &storage, keys: 0, values: part };
             attention_cached(&q, blocks, &segments, heads, &mut out);
             vec![out]
+        });
+    }
+
+    #[test]
+    fn recurrent_layers_have_the_same_bits_on_every_path(
+        lengths in prop::collection::vec(0_usize..80, 1..4),
+        (keys, group) in (1_usize..3, 1_usize..3),
+        (key_dim, value_dim, kernel) in (1_usize..40, 1_usize..40, 1_usize..5),
+        seed in 0_u64..99,
+    ) {
+        let mut offsets = vec![0];
+        lengths.iter().for_each(|length| offsets.push(offsets[offsets.len() - 1] + length));
+        let parents: Vec<Option<usize>> = (0..lengths.len()).map(|n| (n > 0).then_some(0)).collect();
+        let spans = Packing { offsets: &offsets, parents: &parents }.spans();
+        let heads = DeltaHeads { keys, values: keys * group, key_dim, value_dim };
+        let (n, width) = (offsets[lengths.len()], heads.mixed_width());
+        let [x, dy] = [0, 1].map(|i| random(seed + i, n * width));
+        let [a, b] = [2, 3].map(|i| random(seed + i, n * heads.values));
+        let (weight, bias) = (random(seed + 4, width * kernel), random(seed + 5, width));
+        let weights = ConvWeights { weight: &weight, bias: Some(&bias), kernel };
+        let (a_log, dt_bias) = (random(seed + 6, heads.values), random(seed + 7, heads.values));
+        let of = GateWeights { a_log: &a_log, dt_bias: &dt_bias };
+        same_bits(|| {
+            let mut mixed = x.clone();
+            causal_conv(&x, weights, &spans, &mut mixed);
+            normalize_keys(&mut mixed, heads);
+            let (mut decay, mut beta) = (a.clone(), b.clone());
+            delta_gates([&a, &b], of, [&mut decay, &mut beta]);
+            let rows = DeltaRows { mixed: &mixed, decay: &decay, beta: &beta, heads };
+            let mut states = vec![0.0; spans.len() * heads.state_len()];
+            let mut out = vec![0.0; n * heads.values_width()];
+            delta_rule(rows, &spans, &mut states, &mut out);
+            let (mut dmixed, mut dg, mut db) = (x.clone(), a.clone(), b.clone());
+            let to = DeltaGradients { mixed: &mut dmixed, log_decay: &mut dg, beta: &mut db };
+            delta_rule_bwd(rows, &spans, &states, &out, to);
+            normalize_keys_bwd(&x, heads, &mut dmixed);
+            let (mut dx, mut dw) = (x.clone(), weight.clone());
+            causal_conv_bwd(&x, weights, &spans, &dy, &mut dx, [Some(&mut dw), None]);
+            vec![mixed, decay, beta, states, out, dmixed, dg, db, dx, dw]
         });
     }
 

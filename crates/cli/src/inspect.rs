@@ -217,7 +217,7 @@ impl ModelParts {
         let head = if config.tie_word_embeddings { 0 } else { table };
         let (mut attention, mut mlp) = (0, 0);
         for layer in &config.layers {
-            attention += numbers(layer.attention.tensors());
+            attention += numbers(layer.mixer.tensors());
             mlp += numbers(layer.mlp.tensors());
         }
         let total = numbers(config.tensors());

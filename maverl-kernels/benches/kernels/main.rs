@@ -163,7 +163,7 @@ fn decode(c: &mut Criterion, shape: &Shape, k: &[f32]) {
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
     let segments: Vec<Segment<'_>> = ids
         .chunks_exact(per_row)
-        .map(|blocks| Segment { new_tokens: 1, len: row, blocks })
+        .map(|blocks| Segment { new_tokens: 1, len: row, blocks, state: 0 })
         .collect();
     let m = segments.len() * d;
     let (q, mut out) = (random(1, m), vec![0.0; m]);

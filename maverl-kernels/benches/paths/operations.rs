@@ -196,7 +196,7 @@ fn decoding(shape: &Shape, f: Each<'_>) {
     let ids: Vec<u32> = (0..storage.len() as u32).collect();
     let segments: Vec<Segment<'_>> = ids
         .chunks_exact(per_row)
-        .map(|blocks| Segment { new_tokens: 1, len: row, blocks })
+        .map(|blocks| Segment { new_tokens: 1, len: row, blocks, state: 0 })
         .collect();
     let (q, mut out) = (random(1, sequences * d), vec![0.0; sequences * d]);
     let pairs = sequences * heads.q * row;

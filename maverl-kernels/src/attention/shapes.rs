@@ -98,4 +98,6 @@ pub struct Segment<'a> {
     pub len: usize,
     /// Blocks of the sequence, in order.
     pub blocks: &'a [u32],
+    /// Slot of its states in recurrent layers; any number without such layers.
+    pub state: u32,
 }

@@ -181,7 +181,7 @@ fn cached(c: &Case, start: usize, len: usize, new: usize, heads: Heads) -> Vec<f
     let ids = store.put(c, start, len, heads);
     let q = &c.q[(start + len - new) * qw..(start + len) * qw];
     let mut out = vec![f32::NAN; q.len()];
-    let segment = Segment { new_tokens: new, len, blocks: &ids };
+    let segment = Segment { new_tokens: new, len, blocks: &ids, state: 0 };
     attention_cached(q, store.blocks(heads), &[segment], heads, &mut out);
     out
 }
@@ -218,7 +218,7 @@ fn segments_do_not_know_each_other() {
         let ids = order.map(|i| store.put(&c, parts[i].0, parts[i].1, heads));
         let segments = std::array::from_fn::<_, 6, _>(|at| {
             let (_, len, new_tokens) = parts[order[at]];
-            Segment { new_tokens, len, blocks: &ids[at] }
+            Segment { new_tokens, len, blocks: &ids[at], state: 0 }
         });
         let q: Vec<f32> = order
             .iter()

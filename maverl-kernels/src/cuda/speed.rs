@@ -317,8 +317,10 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let tables: Vec<Vec<u32>> = (0..rows)
             .map(|i| (0..each).map(|j| ((j * rows + i) % (rows * each)) as u32).collect())
             .collect();
-        let segments: Vec<Segment<'_>> =
-            tables.iter().map(|blocks| Segment { new_tokens: 1, len: row, blocks }).collect();
+        let segments: Vec<Segment<'_>> = tables
+            .iter()
+            .map(|blocks| Segment { new_tokens: 1, len: row, blocks, state: 0 })
+            .collect();
         let tables = kernels.block_tables(&segments)?;
         let qs = self.random_array(rows * q * dim)?;
         let ks = self.random_array(rows * kv * dim)?;

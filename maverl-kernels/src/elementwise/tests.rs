@@ -33,6 +33,9 @@ fn sums_and_factors_are_those_of_each_element() {
     });
     let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| (x + y) * 0.3).collect();
     same_bits(&sum, &want);
+    threads(3, || multiply_numbers(&x, &y, &mut sum));
+    let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x * y).collect();
+    same_bits(&sum, &want);
 }
 
 #[test]

@@ -68,3 +68,26 @@ fn an_element_alone_has_the_same_bits() {
     geglu(&gate[40_000..=40_000], &up[40_000..=40_000], &mut alone);
     same_bits(&alone, &whole[40_000..=40_000]);
 }
+
+#[test]
+fn silu_and_the_gate_of_a_sigmoid_agree_with_f64() {
+    let (x, gate, dout) = (random(1, 83), random(2, 83), random(3, 83));
+    let (wide_x, wide_gate) = (wide(&x), wide(&gate));
+    let mut out = vec![f32::NAN; 83];
+    silu(&x, &mut out);
+    let ones = vec![1.0; 83];
+    close(&out, &reference(&wide_x, &ones), 1e-6);
+    let mut gradient = dout.clone();
+    silu_bwd(&x, &mut gradient);
+    close(&gradient, &numeric(&wide_x, |x| weigh(&reference(x, &ones), &dout)), 1e-5);
+
+    let gated = |x: &[f64], gate: &[f64]| -> Vec<f64> {
+        x.iter().zip(gate).map(|(x, g)| x / (1.0 + (-g).exp())).collect()
+    };
+    sigmoid_gate(&x, &gate, &mut out);
+    close(&out, &gated(&wide_x, &wide_gate), 1e-6);
+    let (mut dx, mut dgate) = (vec![f32::NAN; 83], vec![f32::NAN; 83]);
+    sigmoid_gate_bwd(&x, &gate, &dout, &mut dx, &mut dgate);
+    close(&dx, &numeric(&wide_x, |x| weigh(&gated(x, &wide_gate), &dout)), 1e-5);
+    close(&dgate, &numeric(&wide_gate, |g| weigh(&gated(&wide_x, g), &dout)), 1e-5);
+}

@@ -4,19 +4,20 @@ use maverl_kernels::matmul::{PackedWeight, Precision};
 
 use super::numbers::NUMBER;
 use crate::files::HfConfig;
-use crate::files::parts::{LayerShape, Maps, Mlp};
+use crate::files::parts::{LayerShape, Maps, Mixer, Mlp};
 use crate::net::KvStore;
 
 /// Bytes that one micro-batch of `tokens` tokens takes, `targets` of them learned, at its worst moment. The low-rank
 /// products of an adapter are small and left out.
 ///
-/// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP, or the experts of a token);
-/// V vocabulary:
+/// N tokens, M targets, L layers; widths D (hidden), Q (queries), K (keys), F (MLP, or the experts of a token), C and Z (queries
+/// with keys and values, and values of Gated DeltaNet); V vocabulary:
 ///
 /// - kept by a layer for its way back: N times what its parts save ([`LayerShape::saved`](crate::files::parts::LayerShape));
 ///   only one layer's at a time with checkpointing, which keeps N D of the others;
 /// - used by every layer on its way: N (3 D + F), the columns of a fused map, inputs of experts, and the input of a norm after
-///   it, and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again;
+///   it, and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again; Gated DeltaNet takes
+///   N (2 C + Z) in place of N F, and on its way back N (D + 4 C + 2 Z) and the gradients of each value head more;
 /// - under the head: M D twice, and N D, or the logits of some rows and the head as products read it.
 pub fn activation_bytes(
     shape: &HfConfig,
@@ -27,18 +28,20 @@ pub fn activation_bytes(
 ) -> u64 {
     let [n, m, layers] = [tokens, targets, shape.layers.len()].map(|count| count as u128);
     let [d, v] = [shape.hidden_size, shape.vocab_size].map(|width| width as u128);
-    let q = widest_layer(shape, |layer| layer.attention.heads.q * layer.attention.heads.dim);
-    let k = widest_layer(shape, |layer| layer.attention.heads.kv * layer.attention.heads.dim);
+    let heads = shape.heads();
+    let [q, k] = [heads.q, heads.kv].map(|count| (count * heads.dim) as u128);
     let f = widest_layer(shape, |layer| layer.mlp.width_of_token());
+    let mixing = f.max(widest_layer(shape, |layer| mixing_numbers(layer)[0]));
 
     let kept = if checkpointing {
         (layers - 1) * n * d + n * widest_layer(shape, LayerShape::saved_numbers)
     } else {
         n * shape.layers.iter().map(|layer| layer.saved_numbers() as u128).sum::<u128>()
     };
-    let there = kept + n * (3 * d + f + widest_layer(shape, passing_numbers));
+    let there = kept + n * (3 * d + mixing + widest_layer(shape, passing_numbers));
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
-    let back = n * (d + 2 * f + 2 * k + queries);
+    let of_attention = d + 2 * f + 2 * k + queries;
+    let back = n * of_attention.max(d + widest_layer(shape, |layer| mixing_numbers(layer)[1]));
 
     let head = PackedWeight::packed_bytes(precision, shape.vocab_size, shape.hidden_size) as u128
         / u128::from(NUMBER);
@@ -60,14 +63,30 @@ fn passing_numbers(layer: &LayerShape) -> usize {
     joined + layer.after_mlp.map_or(0, |norm| norm.width)
 }
 
+/// Numbers of a token that a recurrent mixer takes on its way and on its way back.
+fn mixing_numbers(layer: &LayerShape) -> [usize; 2] {
+    match &layer.mixer {
+        Mixer::Attention(_) => [0; 2],
+        Mixer::ShortConv(net) => [3 * net.out.input, 5 * net.out.input],
+        Mixer::DeltaNet(net) => {
+            let (heads, mixed, values) =
+                (net.heads, net.heads.mixed_width(), net.heads.values_width());
+            let of_heads = heads.values * (2 * heads.key_dim + heads.value_dim + 2);
+            [2 * mixed + values, 4 * mixed + 2 * values + of_heads]
+        }
+    }
+}
+
 /// The largest of a width of all layers.
 fn widest_layer(shape: &HfConfig, width: fn(&LayerShape) -> usize) -> u128 {
     shape.layers.iter().map(|layer| width(layer) as u128).max().unwrap_or(0)
 }
 
-/// Bytes of the keys and values of one token of a sequence on the CPU. A GPU takes half.
+/// Bytes of the keys and values of one token of a sequence on the CPU. A GPU takes half. With recurrent layers as much again
+/// is for states, which get half of the memory.
 pub fn token_bytes(shape: &HfConfig) -> u64 {
-    (KvStore::new(shape).block_bytes() / KvStore::TOKENS) as u64
+    let bytes = KvStore::new(shape).block_bytes() / KvStore::TOKENS;
+    (if shape.is_recurrent() { 2 * bytes } else { bytes }) as u64
 }
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.

@@ -183,6 +183,12 @@ pub(super) fn draw_values(name: &str, shape: &[usize], seed: u64) -> Vec<f32> {
     match name {
         name if name.ends_with(".bias") || name.ends_with("_bias") => vec![0.0; n],
         name if name.ends_with("norm.weight") => vec![1.0; n],
+        name if name.ends_with(".dt_bias") => vec![1.0; n],
+        // Rates of decay from 1 to 16, as transformers draws them.
+        name if name.ends_with(".A_log") => {
+            let rates = (0..n as u64).map(|i| 1.0 + 15.0 * uniform_number(seed, i));
+            rates.map(|rate| libm::log(rate) as f32).collect()
+        }
         name => {
             let fan_in = shape.last().copied().unwrap_or(1) as f32;
             let std = if name.contains("embed") { 0.1 } else { fan_in.sqrt().recip() };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::files::HfConfig;
 use crate::files::hf_config::{Rope, Scaling};
 use crate::files::parts::{
-    Activation, Attention, Experts, Gain, GatedMlp, LayerShape, LinearShape, Maps, Mlp, NormShape,
+    Activation, Attention, DeltaNet, Experts, Gain, GatedMlp, LayerShape, LinearShape, Maps, Mixer,
+    Mlp, NormShape, ShortConv, TensorShape,
 };
 
 impl HfConfig {
@@ -23,7 +24,23 @@ impl HfConfig {
     }
 
     fn describe_layer(&self, layer: &LayerShape) -> String {
-        let Attention { heads, qkv, q_norm, rope, query_scale, sinks, .. } = &layer.attention;
+        let mixer = match &layer.mixer {
+            Mixer::Attention(attention) => self.describe_attention(attention),
+            Mixer::DeltaNet(net) => describe_delta_net(net),
+            Mixer::ShortConv(net) => describe_short_conv(net),
+        };
+        let mlp = match &layer.mlp {
+            Mlp::Gated(mlp) => describe_mlp(mlp),
+            Mlp::Experts(Experts { router, experts, .. }) => {
+                let expert = describe_mlp(&experts[0]);
+                format!("{} of {} experts of {expert}", router.chosen, router.experts)
+            }
+        };
+        [mixer, describe_norms(layer), mlp].join(", ")
+    }
+
+    fn describe_attention(&self, attention: &Attention<LinearShape, NormShape>) -> String {
+        let Attention { heads, qkv, q_norm, rope, query_scale, sinks, gate, .. } = attention;
         let scores = heads.scores;
         let window = scores.window.map_or("full attention".to_owned(), |w| format!("window {w}"));
         let rope = rope.map_or("no rope".to_owned(), |rope| describe_rope(&self.ropes[rope]));
@@ -38,17 +55,23 @@ impl HfConfig {
             query_scale.map(|scale| format!("queries scaled from {}", scale.original)),
             matches!(qkv, Maps::Fused(..)).then(|| "fused maps".to_owned()),
             sinks.then(|| "sinks".to_owned()),
+            gate.then(|| "output gate".to_owned()),
         ];
-        let mlp = match &layer.mlp {
-            Mlp::Gated(mlp) => describe_mlp(mlp),
-            Mlp::Experts(Experts { router, experts, .. }) => {
-                let expert = describe_mlp(&experts[0]);
-                format!("{} of {} experts of {expert}", router.chosen, router.experts)
-            }
-        };
         let parts = [window, rope, heads_of].into_iter().chain(optional.into_iter().flatten());
-        parts.chain([describe_norms(layer), mlp]).collect::<Vec<_>>().join(", ")
+        parts.collect::<Vec<_>>().join(", ")
     }
+}
+
+fn describe_delta_net(net: &DeltaNet<LinearShape, NormShape, TensorShape>) -> String {
+    let heads = net.heads;
+    format!(
+        "Gated DeltaNet, heads {}/{} of {}/{}, convolution of {}",
+        heads.values, heads.keys, heads.value_dim, heads.key_dim, net.conv.kernel
+    )
+}
+
+fn describe_short_conv(net: &ShortConv<LinearShape, TensorShape>) -> String {
+    format!("convolution of {}", net.conv.kernel)
 }
 
 fn describe_mlp(mlp: &GatedMlp<LinearShape>) -> String {
@@ -61,7 +84,7 @@ fn describe_mlp(mlp: &GatedMlp<LinearShape>) -> String {
 }
 
 fn describe_norms(layer: &LayerShape) -> String {
-    let place = match (&layer.before_attention, &layer.after_attention) {
+    let place = match (&layer.before_mixer, &layer.after_mixer) {
         (Some(_), Some(_)) => "norms before and after",
         (Some(_), None) => "norms before",
         (None, Some(_)) => "norms after",

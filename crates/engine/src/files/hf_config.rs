@@ -13,6 +13,7 @@ mod layers;
 mod nested;
 mod read_rope;
 mod reader;
+mod recurrent;
 mod rope;
 
 use std::borrow::Cow;
@@ -22,13 +23,13 @@ use maverl_kernels::attention::Heads;
 use serde_json::Value;
 
 use crate::files::parts::{Activation, ExpertLayout, LayerShape, LinearShape, NormShape};
-use family::{ExpertFamily, ModelFamily};
+use family::{ExpertFamily, ModelFamily, OtherMixer};
 use foreign::NeutralSizes;
 use layers::LayerSizes;
 pub use nested::TensorNames;
 pub(crate) use nested::WITHIN;
 use read_rope::{LONGEST, RopeSizes};
-use reader::ConfigReader;
+use reader::{ConfigReader, WIDEST};
 pub use rope::{Frequencies, Llama3, LongRope, Rope, Scaling, Yarn};
 
 /// The shape of a decoder, as `config.json` gives it (transformers 4 and 5 spellings).
@@ -85,8 +86,6 @@ pub struct HfConfigError(
 
 /// Most decoder layers; each is some tensors, and their list is made before a weight is read.
 const MOST_LAYERS: usize = 1024;
-/// Largest width of the residual stream, of all heads together, and of the MLP.
-const WIDEST: usize = 1 << 20;
 /// Width of a head that is wider than that of any model.
 const WIDEST_HEAD: usize = 4096;
 /// Most rows of the embedding.
@@ -112,7 +111,8 @@ impl HfConfig {
         let mut keys = ConfigReader::new(&json);
         let mut config = Self::read(&mut keys);
         if nested {
-            (config.names, config.skipped) = (WITHIN[0], nested::SKIPPED);
+            config.names = nested::usual_names(config.model_type);
+            config.skipped = nested::SKIPPED;
         }
         config.notes = std::mem::take(&mut keys.notes);
         match &keys.problems[..] {
@@ -137,14 +137,14 @@ impl HfConfig {
             model_type: family.name,
             hidden_size: hidden,
             layers: layers::read_layers(keys, &family, LayerSizes { query_scale, ..sizes }),
-            norm: NormShape { name: "norm", width: hidden, eps, gain: family.gain },
+            norm: NormShape { name: family.names.last_norm, width: hidden, eps, gain: family.gain },
             vocab_size,
             max_position_embeddings: short_context(keys, &ropes, context),
             whole_context: context,
             ropes,
             embed_scale: family.scaled.then(|| (hidden as f64).sqrt() as f32),
             head_softcap: head_softcap.and_then(|(key, cap)| layers::softcap(keys, key, cap)),
-            tie_word_embeddings: keys.flag("tie_word_embeddings", defaults.tied),
+            tie_word_embeddings: read_tied(keys, &family),
             names: nested::OWN,
             expert_layout: family.experts.layout(),
             skipped: &[],
@@ -167,9 +167,15 @@ impl HfConfig {
         config
     }
 
-    /// Returns the heads of attention, which are equal in all layers.
+    /// Returns the heads of attention, which are equal in all layers that have attention; one has at least.
     pub fn heads(&self) -> Heads {
-        self.layers[0].attention.heads
+        let mut attention = self.layers.iter().filter_map(|layer| layer.mixer.attention());
+        attention.next().expect("a layer with attention").heads
+    }
+
+    /// Returns true if a layer has a state that changes with every token.
+    pub fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| layer.mixer.attention().is_none())
     }
 
     /// Returns the configuration for sequences longer than the original context of LongRoPE: all tokens then have its long
@@ -236,9 +242,18 @@ fn read_sizes(keys: &mut ConfigReader<'_>, family: &ModelFamily) -> LayerSizes {
     let q = keys.size("num_attention_heads", defaults.num_attention_heads, WIDEST);
     let kv = key_value_heads(keys, family, q);
     let heads = Heads::new(q, kv, head_dim(keys, family, hidden, q));
-    let intermediate = keys.size("intermediate_size", defaults.intermediate_size, WIDEST);
-    let eps = keys.number("rms_norm_eps").unwrap_or(defaults.rms_norm_eps) as f32;
+    let intermediate = match family.other_mixer {
+        OtherMixer::ShortConv => recurrent::adjusted_width(keys, defaults.intermediate_size),
+        _ => keys.size("intermediate_size", defaults.intermediate_size, WIDEST),
+    };
+    let eps = keys.number(family.names.eps).unwrap_or(defaults.rms_norm_eps) as f32;
     LayerSizes { layers, hidden, heads, intermediate, eps, query_scale: None }
+}
+
+/// Reads whether the head is the embedding.
+fn read_tied(keys: &mut ConfigReader<'_>, family: &ModelFamily) -> bool {
+    let first = family.names.tied.filter(|key| keys.has(key));
+    keys.flag(first.unwrap_or("tie_word_embeddings"), family.defaults.tied)
 }
 
 /// Returns the longest sequence with the short factors of LongRoPE, if there are any.

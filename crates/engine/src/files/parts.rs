@@ -1,13 +1,16 @@
 //! Parts of a decoder layer.
 //!
 //! A family of models is a list of layers, and a layer is a struct of parts. The types are written over `L`, which stands
-//! for a linear map, and `N`, which stands for a norm: [`LayerShape`] has their names and shapes, as a configuration
-//! describes them, and the decoder has their weights. Loading, saving, adapters, predictions of memory and `maverl inspect`
+//! for a linear map, `N`, which stands for a norm, and `T`, which stands for another tensor: [`LayerShape`] has their names
+//! and shapes, as a configuration describes them, and the decoder has their weights. Loading, saving, adapters, predictions of memory and `maverl inspect`
 //! walk the parts, so that they need no change for another family.
 
+mod mixer;
 mod mlp;
+mod recurrent;
 
-use maverl_kernels::attention::Heads;
+pub use mixer::{Attention, Mixer, QueryScale};
+pub use recurrent::{Conv, DeltaNet, ShortConv};
 
 pub(crate) use mlp::ExpertLayout;
 pub use mlp::{Activation, Experts, GatedMlp, Mlp};
@@ -15,62 +18,23 @@ pub use mlp::{Activation, Experts, GatedMlp, Mlp};
 /// Layer of a decoder. `x` is the residual stream; a norm that is missing changes nothing:
 ///
 /// ```text
-/// m = x + after_attention(attention(before_attention(x)))
+/// m = x + after_mixer(mixer(before_mixer(x)))
 /// y = m + after_mlp(mlp(before_mlp(m)))
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer<L, N> {
-    /// Norm of the attention's input.
-    pub before_attention: Option<N>,
-    /// Attention.
-    pub attention: Attention<L, N>,
-    /// Norm of the attention's result.
-    pub after_attention: Option<N>,
+pub struct Layer<L, N, T> {
+    /// Norm of the mixer's input.
+    pub before_mixer: Option<N>,
+    /// Part through which tokens depend on earlier ones.
+    pub mixer: Mixer<L, N, T>,
+    /// Norm of the mixer's result.
+    pub after_mixer: Option<N>,
     /// Norm of the MLP's input.
     pub before_mlp: Option<N>,
     /// MLP.
     pub mlp: Mlp<L>,
     /// Norm of the MLP's result.
     pub after_mlp: Option<N>,
-}
-
-/// Causal attention with grouped queries (Ainslie et al., 2023, arXiv:2305.13245):
-///
-/// ```text
-/// q, k, v = qkv(x)
-/// o(attention(scale(rope(norm(q))), rope(norm(k)), v))
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct Attention<L, N> {
-    /// Heads of queries and keys, window and other options of scores.
-    pub heads: Heads,
-    /// Maps to queries, keys and values.
-    pub qkv: Maps<L, 3>,
-    /// Map of the attended values.
-    pub o: L,
-    /// Norm of the queries, if there is one: of each head, or of all heads together, by its width.
-    pub q_norm: Option<N>,
-    /// Norm of the keys, if there is one.
-    pub k_norm: Option<N>,
-    /// Index of the rotary embedding in [`HfConfig::ropes`](super::HfConfig::ropes); without one, positions have no effect.
-    pub rope: Option<usize>,
-    /// Factors of queries by their positions, if there are any.
-    pub query_scale: Option<QueryScale>,
-    /// True if each query head has a sink: a learned score under the softmax without a key or a value.
-    pub sinks: bool,
-}
-
-/// Factors of the queries of long sequences (Ministral 3; Llama 4), for position `p`:
-///
-/// ```text
-/// q ← q (1 + beta ln(1 + floor(p / original)))
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QueryScale {
-    /// Growth.
-    pub beta: f32,
-    /// Context before scaling.
-    pub original: f32,
 }
 
 /// `N` maps of one input.
@@ -85,16 +49,24 @@ pub enum Maps<L, const N: usize> {
 impl<L, const N: usize> Maps<L, N> {
     /// Iterates over the linear maps, in the order of checkpoints.
     pub fn linears(&self) -> impl Iterator<Item = &L> {
-        match self {
-            Self::Split(maps) => maps.iter(),
-            Self::Fused(map, _) => std::slice::from_ref(map).iter(),
-        }
+        self.as_slice().iter()
     }
 
     fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+        self.as_mut_slice().iter_mut()
+    }
+
+    fn as_slice(&self) -> &[L] {
         match self {
-            Self::Split(maps) => maps.iter_mut(),
-            Self::Fused(map, _) => std::slice::from_mut(map).iter_mut(),
+            Self::Split(maps) => maps,
+            Self::Fused(map, _) => std::slice::from_ref(map),
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [L] {
+        match self {
+            Self::Split(maps) => maps,
+            Self::Fused(map, _) => std::slice::from_mut(map),
         }
     }
 
@@ -147,8 +119,20 @@ pub enum Gain {
     OnePlus,
 }
 
+/// Name and shape of a tensor of another kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorShape {
+    /// Name within the layer.
+    pub name: &'static str,
+    /// Dimensions.
+    pub dims: Vec<usize>,
+}
+
 /// Layer of a configuration.
-pub type LayerShape = Layer<LinearShape, NormShape>;
+pub type LayerShape = Layer<LinearShape, NormShape, TensorShape>;
+
+/// Mixer of a configuration.
+pub type MixerShape = Mixer<LinearShape, NormShape, TensorShape>;
 
 /// Name of the sinks of a layer's attention.
 pub(crate) const SINKS: &str = "self_attn.sinks";
@@ -176,6 +160,12 @@ impl LinearShape {
     }
 }
 
+impl TensorShape {
+    fn tensor(&self) -> NamedShape {
+        (self.name.to_owned(), self.dims.clone())
+    }
+}
+
 impl NormShape {
     /// Returns the name and the dimensions of its weight.
     pub(crate) fn tensor(self) -> NamedShape {
@@ -183,46 +173,58 @@ impl NormShape {
     }
 }
 
-impl Attention<LinearShape, NormShape> {
-    /// Iterates over the name and the dimensions of each tensor, in the order of [`HfConfig::tensors`](super::HfConfig).
-    pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { heads, qkv, o, q_norm, k_norm, sinks, .. } = self;
-        let maps = qkv.linears().chain([o]).flat_map(|map| map.tensors());
-        let sinks = sinks.then(|| (SINKS.to_owned(), vec![heads.q]));
-        maps.chain(q_norm.iter().chain(k_norm).map(|norm| norm.tensor())).chain(sinks)
-    }
-}
-
 impl LayerShape {
     /// Iterates over the name within the layer and the dimensions of each tensor, in the order of
     /// [`HfConfig::tensors`](super::HfConfig).
     pub fn tensors(&self) -> impl Iterator<Item = NamedShape> {
-        let Self { before_attention, attention, after_attention, before_mlp, mlp, after_mlp } =
-            self;
+        let Self { before_mixer, mixer, after_mixer, before_mlp, mlp, after_mlp } = self;
         let of = |norm: &Option<NormShape>| norm.map(NormShape::tensor);
-        let attention =
-            of(before_attention).into_iter().chain(attention.tensors()).chain(of(after_attention));
-        attention.chain(of(before_mlp)).chain(mlp.tensors()).chain(of(after_mlp))
+        let mixer = of(before_mixer).into_iter().chain(mixer.tensors()).chain(of(after_mixer));
+        mixer.chain(of(before_mlp)).chain(mlp.tensors()).chain(of(after_mlp))
+    }
+
+    /// Returns the width of the residual stream.
+    pub(crate) fn stream_width(&self) -> usize {
+        match &self.mlp {
+            Mlp::Gated(mlp) => mlp.down.output,
+            Mlp::Experts(experts) => experts.scores.input,
+        }
     }
 
     /// Iterates over the norms of the residual stream and of results that are added to it.
     pub(crate) fn stream_norms(&self) -> impl Iterator<Item = &NormShape> {
-        let Self { before_attention, after_attention, before_mlp, after_mlp, .. } = self;
-        [before_attention, after_attention, before_mlp, after_mlp].into_iter().flatten()
+        let Self { before_mixer, after_mixer, before_mlp, after_mlp, .. } = self;
+        [before_mixer, after_mixer, before_mlp, after_mlp].into_iter().flatten()
     }
 }
 
-impl<L, N> Layer<L, N> {
+/// Functions that make the linear maps, norms and other tensors of a layer of those of another.
+pub(crate) struct Mapping<'a, L, N, T, M, P, U, E> {
+    /// Makes a linear map.
+    pub(crate) linear: &'a dyn Fn(&L) -> Result<M, E>,
+    /// Makes a norm.
+    pub(crate) norm: &'a dyn Fn(&N) -> Result<P, E>,
+    /// Makes another tensor.
+    pub(crate) other: &'a dyn Fn(&T) -> Result<U, E>,
+}
+
+impl<L, N, T, M, P, U, E> Clone for Mapping<'_, L, N, T, M, P, U, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L, N, T, M, P, U, E> Copy for Mapping<'_, L, N, T, M, P, U, E> {}
+
+impl<L, N, T> Layer<L, N, T> {
     /// Iterates over the linear maps that every token passes, in the order of checkpoints: those that adapters correct.
     pub fn linears(&self) -> impl Iterator<Item = &L> {
-        let Self { attention, mlp, .. } = self;
-        attention.qkv.linears().chain([&attention.o]).chain(mlp.linears())
+        self.mixer.linears().chain(self.mlp.linears())
     }
 
     /// Iterates over the linear maps that every token passes, in the order of checkpoints.
     pub(crate) fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        let Self { attention, mlp, .. } = self;
-        attention.qkv.linears_mut().chain([&mut attention.o]).chain(mlp.linears_mut())
+        self.mixer.linears_mut().chain(self.mlp.linears_mut())
     }
 
     /// Iterates over the linear maps whose weights products of few rows read in another form: all but those of routers.
@@ -232,40 +234,27 @@ impl<L, N> Layer<L, N> {
 
     /// Iterates over the norms.
     pub(crate) fn norms_mut(&mut self) -> impl Iterator<Item = &mut N> {
-        let Self { before_attention, attention, after_attention, before_mlp, mlp: _, after_mlp } =
-            self;
-        let heads = attention.q_norm.iter_mut().chain(&mut attention.k_norm);
-        let before = before_attention.iter_mut().chain(before_mlp);
-        before.chain(heads).chain(after_attention).chain(after_mlp)
+        let Self { before_mixer, mixer, after_mixer, before_mlp, mlp: _, after_mlp } = self;
+        let before = before_mixer.iter_mut().chain(before_mlp);
+        before.chain(mixer.norms_mut()).chain(after_mixer).chain(after_mlp)
     }
 
-    /// Builds a layer with other linear maps and norms.
+    /// Builds a layer with other linear maps, norms and tensors.
     ///
     /// # Errors
     ///
     /// The first error of a function.
-    pub(crate) fn try_map<M, P, E>(
+    pub(crate) fn try_map<M, P, U, E>(
         &self,
-        linear: &dyn Fn(&L) -> Result<M, E>,
-        norm: &dyn Fn(&N) -> Result<P, E>,
-    ) -> Result<Layer<M, P>, E> {
-        let of = |found: &Option<N>| found.as_ref().map(norm).transpose();
-        let Attention { heads, qkv, o, q_norm, k_norm, rope, query_scale, sinks } = &self.attention;
+        to: Mapping<'_, L, N, T, M, P, U, E>,
+    ) -> Result<Layer<M, P, U>, E> {
+        let of = |found: &Option<N>| found.as_ref().map(to.norm).transpose();
         Ok(Layer {
-            before_attention: of(&self.before_attention)?,
-            attention: Attention {
-                heads: *heads,
-                qkv: qkv.try_map(linear)?,
-                o: linear(o)?,
-                q_norm: of(q_norm)?,
-                k_norm: of(k_norm)?,
-                rope: *rope,
-                query_scale: *query_scale,
-                sinks: *sinks,
-            },
-            after_attention: of(&self.after_attention)?,
+            before_mixer: of(&self.before_mixer)?,
+            mixer: self.mixer.try_map(to)?,
+            after_mixer: of(&self.after_mixer)?,
             before_mlp: of(&self.before_mlp)?,
-            mlp: self.mlp.try_map(linear)?,
+            mlp: self.mlp.try_map(to.linear)?,
             after_mlp: of(&self.after_mlp)?,
         })
     }

@@ -24,6 +24,11 @@ pub(super) enum BlankFamily {
     Qwen3Moe,
     /// gpt-oss with 32 experts.
     GptOss,
+    /// Qwen3.5, with so many value heads in layers without attention.
+    Qwen35 {
+        value_heads: usize,
+    },
+    Lfm2,
 }
 
 /// Shape of a model.
@@ -109,6 +114,24 @@ pub const SHAPES: &[Shape] = &[
         131_072,
         qwen2("gpt-oss-20b", 201_088, 2880, 24, [64, 8, 64], 2880),
     ),
+    of_family(
+        BlankFamily::Qwen35 { value_heads: 16 },
+        true,
+        262_144,
+        qwen2("qwen3.5-0.8b", 248_320, 1024, 24, [8, 2, 256], 3584),
+    ),
+    of_family(
+        BlankFamily::Qwen35 { value_heads: 32 },
+        false,
+        262_144,
+        qwen2("qwen3.5-9b", 248_320, 4096, 32, [16, 4, 256], 12_288),
+    ),
+    of_family(
+        BlankFamily::Lfm2,
+        true,
+        128_000,
+        qwen2("lfm2-1.2b", 65_536, 2048, 16, [32, 8, 64], 12_288),
+    ),
     with_context(512, qwen2("bench-s", 1024, 128, 4, [4, 2, 32], 512)),
     with_context(512, qwen2("bench-m", 8192, 512, 8, [8, 2, 64], 1408)),
 ];
@@ -192,6 +215,8 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         BlankFamily::Phi3 => ("phi3", "Phi3ForCausalLM"),
         BlankFamily::Qwen3Moe => ("qwen3_moe", "Qwen3MoeForCausalLM"),
         BlankFamily::GptOss => ("gpt_oss", "GptOssForCausalLM"),
+        BlankFamily::Qwen35 { .. } => ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+        BlankFamily::Lfm2 => ("lfm2", "Lfm2ForCausalLM"),
     };
     config["model_type"] = kind.into();
     config["architectures"] = json!([architecture]);
@@ -205,7 +230,9 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         }
         for (key, value) in own {
             match value {
-                Value::Null if key == "hidden_act" => drop(keys.shift_remove(key)),
+                Value::Null if ["hidden_act", "rms_norm_eps"].contains(&key.as_str()) => {
+                    drop(keys.shift_remove(key))
+                }
                 value => drop(keys.insert(key.clone(), value.clone())),
             }
         }
@@ -220,7 +247,11 @@ fn rope(shape: &Shape) -> Value {
         (0..pairs).map(|i| 1.0 + (most - 1.0) * i as f64 / pairs as f64).collect::<Vec<f64>>()
     };
     match shape.family {
-        BlankFamily::Qwen2 | BlankFamily::Qwen3 | BlankFamily::Qwen3Moe | BlankFamily::Mistral => {
+        BlankFamily::Qwen2
+        | BlankFamily::Qwen3
+        | BlankFamily::Qwen3Moe
+        | BlankFamily::Mistral
+        | BlankFamily::Lfm2 => {
             json!({ "rope_type": "default", "rope_theta": 1e6 })
         }
         BlankFamily::Llama => json!({
@@ -228,6 +259,9 @@ fn rope(shape: &Shape) -> Value {
             "original_max_position_embeddings": 8192,
         }),
         BlankFamily::SmolLm3 => json!({ "rope_type": "default", "rope_theta": 5e6 }),
+        BlankFamily::Qwen35 { .. } => {
+            json!({ "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25 })
+        }
         BlankFamily::Gemma2 => json!({ "rope_type": "default", "rope_theta": 1e4 }),
         BlankFamily::Gemma3 => json!({
             "full_attention": { "rope_type": "default", "rope_theta": 1e6 },
@@ -277,6 +311,14 @@ fn own_keys(shape: &Shape) -> Value {
         BlankFamily::GptOss => json!({
             "rms_norm_eps": 1e-5, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
             "swiglu_limit": 7.0,
+        }),
+        BlankFamily::Qwen35 { value_heads } => json!({
+            "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 16,
+            "linear_num_value_heads": value_heads, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        }),
+        BlankFamily::Lfm2 => json!({
+            "rms_norm_eps": null, "norm_eps": 1e-5, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3,
+            "conv_bias": false, "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256,
         }),
         BlankFamily::Phi3 => json!({
             "rms_norm_eps": 1e-5, "sliding_window": null, "original_max_position_embeddings": PHI_ORIGINAL,

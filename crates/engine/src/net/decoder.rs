@@ -7,17 +7,22 @@
 
 mod attention;
 mod cached;
+mod delta_net;
 mod experts;
 mod head;
 mod layer;
+mod mixer;
 mod mlp;
+mod short_conv;
 
 use std::sync::Arc;
 
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::parts::{Experts, Layer, LayerShape, LinearShape, NormShape, SINKS};
+use crate::files::parts::{
+    Experts, Layer, LayerShape, LinearShape, Mapping, NormShape, SINKS, TensorShape,
+};
 use crate::files::{HfConfig, ModelError};
 use crate::net::experts::{BalanceTerm, SavedExperts};
 use crate::net::gradients::Gradients;
@@ -28,8 +33,8 @@ use crate::net::pool::Pool;
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
-use attention::SavedAttention;
-use layer::LayerPass;
+use layer::{DecoderLayer, LayerPass};
+use mixer::SavedMixer;
 use mlp::SavedMlp;
 
 /// Tokens that a forward pass may attend to.
@@ -48,7 +53,7 @@ pub struct Decoder<O: Ops = Cpu> {
     ops: O,
     config: Arc<HfConfig>,
     embed: Param<O>,
-    layers: Vec<Layer<Linear<O>, Norm<O>>>,
+    layers: Vec<DecoderLayer<O>>,
     /// Sinks of the attention of each layer, if it has any, `[heads]`.
     sinks: Vec<Option<Param<O>>>,
     norm: Norm<O>,
@@ -84,7 +89,7 @@ impl<O: Ops> Clone for Angles<O> {
 /// Results of a layer that its backward pass needs.
 #[derive(Debug)]
 pub(super) struct Saved<O: Ops> {
-    attention: SavedAttention<O>,
+    mixer: SavedMixer<O>,
     mlp: SavedMlp<O>,
 }
 
@@ -92,7 +97,7 @@ impl<O: Ops> Saved<O> {
     /// Returns all buffers but the layer's input to the pool.
     pub(super) fn keep_input(self, pool: &mut Pool<O>) -> O::Stream {
         self.mlp.give(pool);
-        self.attention.keep_input(pool)
+        self.mixer.keep_input(pool)
     }
 
     /// Returns the results of the layer's experts, if it has any.
@@ -107,7 +112,7 @@ impl<O: Ops> Saved<O> {
 impl LayerShape {
     /// Returns the numbers of a token that a layer keeps for its backward pass.
     pub fn saved_numbers(&self) -> usize {
-        self.attention_saved() + self.mlp_saved()
+        self.mixer_saved() + self.mlp_saved()
     }
 }
 
@@ -141,7 +146,8 @@ impl<O: Ops> Decoder<O> {
             .map(|(index, shape)| load_layer(shape, &|name| get(&names.in_layer(index, name))));
         let layers = layers.collect::<Result<_, _>>()?;
         let sinks = config.layers.iter().enumerate().map(|(index, shape)| {
-            shape.attention.sinks.then(|| get(&names.in_layer(index, SINKS))).transpose()
+            let attention = shape.mixer.attention().filter(|attention| attention.sinks);
+            attention.map(|_| get(&names.in_layer(index, SINKS))).transpose()
         });
         let sinks = sinks.collect::<Result<_, _>>()?;
         let norm = load_norm(&config.norm, &|name| get(&names.beside_layers(name)))?;
@@ -177,6 +183,7 @@ impl<O: Ops> Decoder<O> {
             let experts = layer.mlp.experts_mut().into_iter().flat_map(Experts::linears_mut);
             experts.flat_map(Linear::params).for_each(Param::freeze);
             layer.norms_mut().for_each(|norm| norm.weight.freeze());
+            layer.mixer.others_mut().into_iter().for_each(Param::freeze);
         }
         self
     }
@@ -291,7 +298,8 @@ impl<O: Ops> Decoder<O> {
     /// Returns layer `index` for a pass.
     fn layer_pass(&self, index: usize) -> LayerPass<'_, O> {
         let layer = &self.layers[index];
-        let rope = layer.attention.rope.map(|rope| &self.ropes.0[rope]);
+        let rope = layer.mixer.attention().and_then(|attention| attention.rope);
+        let rope = rope.map(|rope| &self.ropes.0[rope]);
         LayerPass { ops: &self.ops, rope, sinks: self.sinks[index].as_ref(), layer }
     }
 
@@ -304,9 +312,9 @@ impl<O: Ops> Decoder<O> {
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, Saved<O>), ModelError> {
         let pass = self.layer_pass(index);
-        let (m, attention) = pass.attend(x, at, pool)?;
+        let (m, mixer) = pass.mix(x, at, pool)?;
         let (y, mlp) = pass.mlp(m, pool)?;
-        Ok((y, Saved { attention, mlp }))
+        Ok((y, Saved { mixer, mlp }))
     }
 
     /// Adds the gradients of layer `index`, with a term that balances the load of its experts, if it has any. Returns the
@@ -322,7 +330,7 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<O::Stream, ModelError> {
         let pass = self.layer_pass(index);
         let dm = pass.mlp_backward(saved.mlp, (dy, balance), gradients, pool)?;
-        pass.attend_backward(saved.attention, at, dm, gradients, pool)
+        pass.mix_backward(saved.mixer, at, dm, gradients, pool)
     }
 
     /// Applies the norm after the layers, the last part of [`Decoder::forward`].
@@ -350,8 +358,12 @@ impl<O: Ops> Decoder<O> {
 fn load_layer<O: Ops>(
     shape: &LayerShape,
     get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
-) -> Result<Layer<Linear<O>, Norm<O>>, ModelError> {
-    shape.try_map(&|shape| load_linear(shape, get), &|shape| load_norm(shape, get))
+) -> Result<DecoderLayer<O>, ModelError> {
+    shape.try_map(Mapping {
+        linear: &|shape| load_linear(shape, get),
+        norm: &|shape| load_norm(shape, get),
+        other: &|shape: &TensorShape| get(shape.name),
+    })
 }
 
 /// Loads the weights of a linear map.

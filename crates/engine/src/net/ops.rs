@@ -9,6 +9,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub mod device;
 mod parts;
+mod recurrent;
 
 use std::ops::Range;
 
@@ -19,6 +20,7 @@ pub use backend::{Backend, KvCache, TokenChoice};
 pub use cpu::Placed;
 pub(super) use cpu::project;
 pub use parts::PartOps;
+pub use recurrent::{DeltaInputs, DeltaWeights, RecurrentOps};
 
 #[cfg(feature = "cuda")]
 pub use crate::net::memory::Transfer;
@@ -37,7 +39,7 @@ use crate::net::values::Param;
 ///
 /// A token's result never depends on the other tokens of a forward pass, to the bit (K-1). Gradients of weights are
 /// added to the sums, if the weight is trained.
-pub trait Ops: PartOps {
+pub trait Ops: RecurrentOps {
     /// Creates the angles of frequencies, for so many positions.
     ///
     /// # Errors

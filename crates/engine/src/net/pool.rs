@@ -21,8 +21,8 @@ pub struct ThreadBuffers<O: Memory = Cpu> {
     pub(super) pool: Pool<O>,
     /// Residual stream of the thread's rows.
     pub(super) x: O::Stream,
-    /// Inputs of the current layer's attention.
-    pub(super) projected: Projected<O>,
+    /// Inputs of the current layer's mixer.
+    pub(super) inputs: MixerInputs<O>,
     /// Hidden states after the last norm.
     pub(super) hidden: O::Act,
 }
@@ -37,12 +37,58 @@ pub struct Projected<O: Memory> {
     pub(super) q: O::Act,
     pub(super) k: O::Act,
     pub(super) v: O::Act,
+    /// Output gates, if there are any.
+    pub(super) gate: Option<O::Act>,
+}
+
+/// Inputs of a Gated DeltaNet, and its result before the norm.
+#[derive(Debug)]
+pub struct DeltaProjected<O: Memory> {
+    /// Queries, keys and values before the convolution.
+    pub(super) mixed: O::Act,
+    /// Gate of the result.
+    pub(super) z: O::Act,
+    /// Gates of the state.
+    pub(super) b: O::Act,
+    pub(super) a: O::Act,
+    /// Result, once the state is advanced.
+    pub(super) out: O::Act,
+}
+
+/// Inputs of a short convolution, and its result.
+#[derive(Debug)]
+pub struct ConvProjected<O: Memory> {
+    /// Gate of the convolution's input.
+    pub(super) b: O::Act,
+    /// Gate of its result.
+    pub(super) c: O::Act,
+    /// Input.
+    pub(super) u: O::Act,
+    /// Result, once the state is advanced.
+    pub(super) out: O::Act,
+}
+
+/// Inputs of a layer's mixer.
+#[derive(Debug)]
+pub enum MixerInputs<O: Memory> {
+    /// Of attention.
+    Attention(Projected<O>),
+    /// Of Gated DeltaNet.
+    Delta(DeltaProjected<O>),
+    /// Of a short convolution.
+    Conv(ConvProjected<O>),
 }
 
 impl<O: Memory> Default for Projected<O> {
     fn default() -> Self {
         let (q, k, v) = Default::default();
-        Self { raw_q: None, raw_k: None, q, k, v }
+        Self { raw_q: None, raw_k: None, q, k, v, gate: None }
+    }
+}
+
+impl<O: Memory> Default for MixerInputs<O> {
+    fn default() -> Self {
+        Self::Attention(Projected::default())
     }
 }
 
@@ -55,8 +101,8 @@ impl<O: Memory> Default for Pool<O> {
 impl<O: Memory> Default for ThreadBuffers<O> {
     fn default() -> Self {
         let (x, hidden) = Default::default();
-        let (rows, projected) = (0..0, Projected::default());
-        Self { rows, pool: Pool::default(), x, projected, hidden }
+        let (rows, inputs) = (0..0, MixerInputs::default());
+        Self { rows, pool: Pool::default(), x, inputs, hidden }
     }
 }
 

@@ -19,6 +19,7 @@ mod decoding;
 mod experts;
 mod families;
 pub(crate) mod mutation;
+mod recurrent;
 mod reference;
 mod slow;
 mod variants;
@@ -248,21 +249,32 @@ fn packed_logits(model: &Model, rows: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     packed.offsets.windows(2).map(|row| logits[row[0]..row[1]].to_vec()).collect()
 }
 
-/// Sequences in one store, each with its blocks and number of tokens.
+/// Sequences in one store.
 struct Caches {
     store: KvStore,
-    rows: Vec<(Vec<u32>, usize)>,
+    rows: Vec<CachedRow>,
+}
+
+/// Sequence of a store: its blocks, number of tokens, and slot of states.
+#[derive(Default)]
+struct CachedRow {
+    blocks: Vec<u32>,
+    len: usize,
+    state: u32,
 }
 
 impl Caches {
     fn new(model: &Model, rows: usize) -> Self {
-        Self { store: KvStore::new(&model.config), rows: vec![Default::default(); rows] }
+        let mut store = KvStore::new(&model.config);
+        let rows = (0..rows).map(|_| CachedRow { state: store.add_slot(), ..CachedRow::default() });
+        let rows = rows.collect();
+        Self { store, rows }
     }
 
     /// Creates `rows` sequences that share the prefix of the only sequence: whole blocks are shared, the last block is
     /// copied.
     fn fan_out(&mut self, rows: usize) {
-        let (blocks, len) = self.rows.remove(0);
+        let CachedRow { blocks, len, state: from } = self.rows.remove(0);
         let (whole, rest) = (len / KvStore::TOKENS, len % KvStore::TOKENS);
         for _ in 0..rows {
             let mut own = blocks[..whole].to_vec();
@@ -270,7 +282,9 @@ impl Caches {
                 own.push(self.store.add());
                 self.store.copy(blocks[whole], own[whole], rest);
             }
-            self.rows.push((own, len));
+            let state = self.store.add_slot();
+            self.store.copy_slot(from, state);
+            self.rows.push(CachedRow { blocks: own, len, state });
         }
     }
 }
@@ -279,7 +293,7 @@ impl Caches {
 fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let Caches { store, rows } = caches;
     let mut positions = Vec::new();
-    for ((blocks, len), next) in rows.iter_mut().zip(next) {
+    for (CachedRow { blocks, len, .. }, next) in rows.iter_mut().zip(next) {
         positions.extend((*len as u32..).take(next.len()));
         *len += next.len();
         while blocks.len() * KvStore::TOKENS < *len {
@@ -288,7 +302,12 @@ fn cached_logits(model: &Model, caches: &mut Caches, next: &[Vec<u32>]) -> Vec<V
     }
     let segments = rows.iter().zip(next);
     let segments: Vec<Segment<'_>> = segments
-        .map(|((blocks, len), next)| Segment { new_tokens: next.len(), len: *len, blocks })
+        .map(|(row, next)| Segment {
+            new_tokens: next.len(),
+            len: row.len,
+            blocks: &row.blocks,
+            state: row.state,
+        })
         .collect();
     let (context, mut pool) = (Context::Cached(store, &segments), Pool::default());
     let hidden = model.decoder.forward(&next.concat(), &positions, context, &mut pool).unwrap();

@@ -6,6 +6,7 @@ mod device;
 mod experts;
 mod moments;
 mod ranks;
+mod recurrent;
 mod trees;
 
 use std::sync::Arc;

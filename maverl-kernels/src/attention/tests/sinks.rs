@@ -71,7 +71,7 @@ fn a_sink_without_weight_changes_no_bit_and_a_cache_has_the_bits_of_the_row() {
             let mut store = Store::default();
             let ids = store.put(&c, 0, 60, heads);
             let qw = heads.q_width();
-            let segment = Segment { new_tokens: 60 - start, len: 60, blocks: &ids };
+            let segment = Segment { new_tokens: 60 - start, len: 60, blocks: &ids, state: 0 };
             let mut out = vec![f32::NAN; (60 - start) * qw];
             let queries = &c.q[start * qw..];
             attention_cached_sinks(

@@ -67,7 +67,7 @@ impl<M: Machine> Kernels<M> {
         let mut table = vec![0; segments.len() * most];
         let (mut tiles, mut single, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         let (mut new_tokens, mut longest) = (0, 0);
-        for (i, &Segment { new_tokens: new, len, blocks }) in segments.iter().enumerate() {
+        for (i, &Segment { new_tokens: new, len, blocks, .. }) in segments.iter().enumerate() {
             assert!(
                 new <= len && len <= blocks.len() * BLOCK_TOKENS,
                 "segment {i} has {new} new of {len} tokens in {} blocks",

@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_pass_has_the_least_size_that_fits_and_rows_without_tokens_are_kept_nowhere() {
         let blocks = [5, 9, 7];
-        let of = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks };
+        let of = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks, state: 0 };
         assert_eq!(DecodingPass::for_segments(&[]), None);
         assert_eq!(DecodingPass::for_segments(&[of(1, 3), of(2, 3)]), None);
         assert_eq!(DecodingPass::for_segments(&[of(1, 8 * SPAN + 1)]), None);

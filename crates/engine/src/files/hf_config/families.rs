@@ -1,14 +1,14 @@
 //! Families of models, a row each.
 
 use super::family::{
-    Bias, DefaultSizes, ExpertFamily, ModelFamily, NormNames, PLAIN, QkNorm, Ropes, Softcaps,
-    Windows,
+    Bias, DefaultSizes, ExpertFamily, ModelFamily, NormNames, OtherMixer, PLAIN, PartNames, QkNorm,
+    Ropes, Softcaps, Windows,
 };
 use super::reader::ConfigReader;
 use crate::files::parts::{Activation, Gain};
 
 /// The families, sorted by name.
-pub(super) const FAMILIES: [ModelFamily; 13] = [
+pub(super) const FAMILIES: [ModelFamily; 15] = [
     // Gemma 2 (arXiv:2408.00118), transformers `Gemma2Config`.
     ModelFamily {
         name: "gemma2",
@@ -83,6 +83,39 @@ pub(super) const FAMILIES: [ModelFamily; 13] = [
         },
         ..PLAIN
     },
+    // LFM2 (arXiv:2511.23404), transformers `Lfm2Config`.
+    ModelFamily {
+        name: "lfm2",
+        architecture: "Lfm2",
+        norms: NormNames {
+            before_mixer: Some("operator_norm"),
+            before_mlp: Some("ffn_norm"),
+            ..PLAIN.norms
+        },
+        qk_norm: QkNorm::Head,
+        other_mixer: OtherMixer::ShortConv,
+        names: PartNames {
+            o: "self_attn.out_proj",
+            qk_norms: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
+            mlp: ["feed_forward.w1", "feed_forward.w3", "feed_forward.w2"],
+            last_norm: "embedding_norm",
+            eps: "norm_eps",
+            tied: Some("tie_embedding"),
+        },
+        ropes: Ropes::One { theta: 1e6 },
+        reads: &[TYPES],
+        defaults: DefaultSizes {
+            hidden_size: 2560,
+            num_key_value_heads: Some(8),
+            intermediate_size: 12_288,
+            vocab_size: 65_536,
+            max_position_embeddings: 128_000,
+            rms_norm_eps: 1e-5,
+            tied: true,
+            ..PLAIN.defaults
+        },
+        ..PLAIN
+    },
     // Llama 3 and its kin (arXiv:2407.21783), transformers `LlamaConfig`.
     ModelFamily {
         name: "llama",
@@ -123,8 +156,8 @@ pub(super) const FAMILIES: [ModelFamily; 13] = [
         name: "olmo3",
         architecture: "Olmo3",
         norms: NormNames {
-            before_attention: None,
-            after_attention: Some("post_attention_layernorm"),
+            before_mixer: None,
+            after_mixer: Some("post_attention_layernorm"),
             before_mlp: None,
             after_mlp: Some("post_feedforward_layernorm"),
         },
@@ -170,6 +203,28 @@ pub(super) const FAMILIES: [ModelFamily; 13] = [
         defaults: DefaultSizes { head_dim: Some(128), ..QWEN.defaults },
         ..QWEN
     },
+    // The dense Qwen3.5, transformers `Qwen3_5TextConfig`; with vision, this is in `Qwen3_5Config`.
+    ModelFamily {
+        name: "qwen3_5_text",
+        architecture: "Qwen3_5",
+        gain: Gain::OnePlus,
+        qk_norm: QkNorm::Head,
+        gate: true,
+        other_mixer: OtherMixer::DeltaNet,
+        attention_bias: Bias::Key("attention_bias"),
+        ropes: Ropes::Partial { theta: 1e4, share: 0.25 },
+        reads: &[TYPES],
+        defaults: DefaultSizes {
+            num_attention_heads: 16,
+            num_key_value_heads: Some(4),
+            head_dim: Some(256),
+            intermediate_size: 12_288,
+            vocab_size: 248_320,
+            max_position_embeddings: 32_768,
+            ..PLAIN.defaults
+        },
+        ..PLAIN
+    },
     // Qwen3 with experts (arXiv:2505.09388), transformers `Qwen3MoeConfig`.
     ModelFamily {
         name: "qwen3_moe",
@@ -213,8 +268,11 @@ pub(super) const FAMILIES: [ModelFamily; 13] = [
 
 /// Families whose configuration may contain that of a decoder as `text_config`: the outer `model_type`, the inner one where it
 /// is missing, and whether the head is the embedding where no key says so.
-pub(super) const NESTED: [(&str, &str, bool); 2] =
-    [("gemma3", "gemma3_text", true), ("mistral3", "ministral3", false)];
+pub(super) const NESTED: [(&str, &str, bool); 3] = [
+    ("gemma3", "gemma3_text", true),
+    ("mistral3", "ministral3", false),
+    ("qwen3_5", "qwen3_5_text", false),
+];
 
 /// The names of the families.
 pub(super) const NAMES: [&str; FAMILIES.len()] = {
@@ -231,6 +289,8 @@ pub(super) const NAMES: [&str; FAMILIES.len()] = {
 pub(super) const WINDOW: &str = "sliding_window";
 /// Key of the kind of each layer.
 pub(super) const TYPES: &str = "layer_types";
+/// Kind of a layer with attention to all earlier tokens.
+pub(super) const FULL: &str = "full_attention";
 
 /// The sizes of Qwen2 and Qwen3.
 const QWEN: ModelFamily = ModelFamily {
@@ -265,8 +325,8 @@ const MISTRAL: ModelFamily = ModelFamily {
 /// Norms before and after attention and MLP, with `1 + w`; GeGLU; scaled embeddings and queries.
 const GEMMA: ModelFamily = ModelFamily {
     norms: NormNames {
-        before_attention: Some("input_layernorm"),
-        after_attention: Some("post_attention_layernorm"),
+        before_mixer: Some("input_layernorm"),
+        after_mixer: Some("post_attention_layernorm"),
         before_mlp: Some("pre_feedforward_layernorm"),
         after_mlp: Some("post_feedforward_layernorm"),
     },

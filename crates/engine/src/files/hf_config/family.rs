@@ -14,6 +14,12 @@ pub(super) struct ModelFamily {
     pub(super) gain: Gain,
     /// Norm of queries and keys.
     pub(super) qk_norm: QkNorm,
+    /// True if attention has an output gate.
+    pub(super) gate: bool,
+    /// Mixer of the layers without attention.
+    pub(super) other_mixer: OtherMixer,
+    /// Names of maps and norms.
+    pub(super) names: PartNames,
     /// Linear maps of attention that have a bias.
     pub(super) attention_bias: Bias,
     /// Linear maps of the MLP that have a bias.
@@ -66,10 +72,38 @@ impl ExpertFamily {
 /// Names of the norms of a layer; a norm without a name does not exist.
 #[derive(Clone, Copy)]
 pub(super) struct NormNames {
-    pub(super) before_attention: Option<&'static str>,
-    pub(super) after_attention: Option<&'static str>,
+    pub(super) before_mixer: Option<&'static str>,
+    pub(super) after_mixer: Option<&'static str>,
     pub(super) before_mlp: Option<&'static str>,
     pub(super) after_mlp: Option<&'static str>,
+}
+
+/// Names of maps and norms within a layer, of the norm after the layers, and of keys.
+#[derive(Clone, Copy)]
+pub(super) struct PartNames {
+    /// Map of the attended values.
+    pub(super) o: &'static str,
+    /// Norms of queries and of keys.
+    pub(super) qk_norms: [&'static str; 2],
+    /// Maps of the MLP: gate, up and down.
+    pub(super) mlp: [&'static str; 3],
+    /// Norm after the layers.
+    pub(super) last_norm: &'static str,
+    /// Key of the constant of norms.
+    pub(super) eps: &'static str,
+    /// Key that counts before `tie_word_embeddings`.
+    pub(super) tied: Option<&'static str>,
+}
+
+/// Mixer of the layers without attention.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum OtherMixer {
+    /// All layers have attention.
+    None,
+    /// Gated DeltaNet.
+    DeltaNet,
+    /// Short convolution. The width of the MLP is adjusted.
+    ShortConv,
 }
 
 /// Norm of queries and keys.
@@ -127,6 +161,8 @@ pub(super) enum Ropes {
     GptOss,
     /// LongRoPE under any of its names.
     Phi,
+    /// The same for all layers, of a part of each head, whose share a key may give.
+    Partial { theta: f64, share: f64 },
 }
 
 /// Bounds of scores and logits.
@@ -172,13 +208,23 @@ pub(super) const PLAIN: ModelFamily = ModelFamily {
     name: "",
     architecture: "",
     norms: NormNames {
-        before_attention: Some("input_layernorm"),
-        after_attention: None,
+        before_mixer: Some("input_layernorm"),
+        after_mixer: None,
         before_mlp: Some("post_attention_layernorm"),
         after_mlp: None,
     },
     gain: Gain::Weight,
     qk_norm: QkNorm::None,
+    gate: false,
+    other_mixer: OtherMixer::None,
+    names: PartNames {
+        o: "self_attn.o_proj",
+        qk_norms: ["self_attn.q_norm", "self_attn.k_norm"],
+        mlp: ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
+        last_norm: "norm",
+        eps: "rms_norm_eps",
+        tied: None,
+    },
     attention_bias: Bias::None,
     mlp_bias: Bias::None,
     fused: false,

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use maverl_kernels::attention::{Heads, Scores};
 
 use super::experts::{ExpertSizes, read_experts};
-use super::families::{TYPES, WINDOW};
-use super::family::{Bias, ModelFamily, QkNorm, Ropes, Windows};
+use super::families::{FULL, TYPES, WINDOW};
+use super::family::{Bias, ModelFamily, OtherMixer, QkNorm, Ropes, Windows};
 use super::reader::{ConfigReader, show_value};
+use super::recurrent::{RecurrentSizes, read_recurrent, recurrent_layers, recurrent_mixer};
 use crate::files::parts::{
-    Attention, GatedMlp, Layer, LayerShape, LinearShape, Maps, Mlp, NormShape, QueryScale,
+    Attention, GatedMlp, Layer, LayerShape, LinearShape, Maps, Mixer, Mlp, NormShape, QueryScale,
 };
 
 /// Largest window.
 const WIDEST_WINDOW: usize = u32::MAX as usize;
-/// Kind of a layer without a window.
-const FULL: &str = "full_attention";
 /// Kind of a layer with a window.
 const SLIDING: &str = "sliding_attention";
 
@@ -47,9 +46,11 @@ struct Biases {
     mlp: bool,
 }
 
-/// Window, positions and experts of a layer, which are all that differs between the layers of a model.
+/// Mixer and experts of a layer, which are all that differs between the layers of a model.
 #[derive(Clone, Copy, PartialEq)]
 struct LayerKind {
+    /// Sizes of the mixer, if it is not attention.
+    recurrent: Option<RecurrentSizes>,
     window: Option<NonZeroU32>,
     /// Index of the rotary embedding.
     rope: Option<usize>,
@@ -81,7 +82,7 @@ pub(super) fn read_layers(
         }
         let heads = sizes.heads.with_scores(Scores { window: kind.window, ..scores });
         let experts = experts.filter(|_| kind.sparse);
-        let layer = family.layer(LayerSizes { heads, ..sizes }, biases, kind.rope, experts);
+        let layer = family.layer(LayerSizes { heads, ..sizes }, biases, kind, experts);
         made.push((kind, Arc::new(layer)));
         Arc::clone(&made[made.len() - 1].1)
     });
@@ -120,6 +121,7 @@ pub(super) fn softcap(
 
 /// Reads the window and the rotary embedding of each layer.
 fn layer_kinds(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize) -> Vec<LayerKind> {
+    let (recurrent, sizes) = (recurrent_layers(keys, family, layers), read_recurrent(keys, family));
     let roped = roped_layers(keys, family, layers);
     let listed = listed_windows(keys, family, layers);
     let late = matches!(family.windows, Windows::Late | Windows::WithoutRope | Windows::IfUsed);
@@ -143,7 +145,9 @@ fn layer_kinds(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize)
         });
     }
     let of_windows = usize::from(matches!(family.ropes, Ropes::ByLayer { .. }));
-    let kinds = sliding.into_iter().zip(roped).map(|(sliding, roped)| LayerKind {
+    let kinds = sliding.into_iter().zip(roped).zip(recurrent);
+    let kinds = kinds.map(|((sliding, roped), recurrent)| LayerKind {
+        recurrent: sizes.filter(|_| recurrent),
         window: window.filter(|_| sliding),
         rope: roped.then_some(if sliding { of_windows } else { 0 }),
         sparse: false,
@@ -170,7 +174,7 @@ fn listed_windows(
     family: &ModelFamily,
     layers: usize,
 ) -> Option<Vec<bool>> {
-    let types = keys.value(TYPES)?;
+    let types = keys.value(TYPES).filter(|_| family.other_mixer == OtherMixer::None)?;
     let types = types.as_array().map(Vec::as_slice).unwrap_or_default();
     if types.len() != layers && keys.problems.is_empty() {
         keys.problem(format!(
@@ -248,38 +252,54 @@ fn roped_layers(keys: &mut ConfigReader<'_>, family: &ModelFamily, layers: usize
 }
 
 impl ModelFamily {
-    /// Returns a layer with the window of `sizes.heads` and a rotary embedding.
+    /// Returns a layer of a kind, whose attention has the window of `sizes.heads`.
     fn layer(
         &self,
         sizes: LayerSizes,
         biases: Biases,
-        rope: Option<usize>,
+        kind: LayerKind,
         experts: Option<ExpertSizes>,
     ) -> LayerShape {
-        let LayerSizes { hidden, heads, intermediate, eps, query_scale, .. } = sizes;
+        let LayerSizes { hidden, intermediate, eps, .. } = sizes;
         let norm = |name: Option<&'static str>| {
             name.map(|name| NormShape { name, width: hidden, eps, gain: self.gain })
         };
-        let queries = heads.q * heads.dim;
+        let mixer = match kind.recurrent {
+            Some(recurrent) => recurrent_mixer(recurrent, hidden, eps),
+            None => Mixer::Attention(self.attention(sizes, biases, kind.rope)),
+        };
         Layer {
-            before_attention: norm(self.norms.before_attention),
-            attention: Attention {
-                heads,
-                qkv: self.query_key_value(hidden, heads, biases),
-                o: LinearShape::new("self_attn.o_proj", hidden, queries, biases.o),
-                q_norm: self.norm_of_heads("self_attn.q_norm", heads.q, heads.dim, eps),
-                k_norm: self.norm_of_heads("self_attn.k_norm", heads.kv, heads.dim, eps),
-                rope,
-                query_scale,
-                sinks: self.sinks,
-            },
-            after_attention: norm(self.norms.after_attention),
+            before_mixer: norm(self.norms.before_mixer),
+            mixer,
+            after_mixer: norm(self.norms.after_mixer),
             before_mlp: norm(self.norms.before_mlp),
             mlp: match experts {
                 None => Mlp::Gated(self.gated_mlp(hidden, intermediate, biases)),
                 Some(experts) => Mlp::Experts(experts.shape(hidden)),
             },
             after_mlp: norm(self.norms.after_mlp),
+        }
+    }
+
+    /// Returns attention with a rotary embedding.
+    fn attention(
+        &self,
+        sizes: LayerSizes,
+        biases: Biases,
+        rope: Option<usize>,
+    ) -> Attention<LinearShape, NormShape> {
+        let LayerSizes { hidden, heads, eps, query_scale, .. } = sizes;
+        let [q_norm, k_norm] = self.names.qk_norms;
+        Attention {
+            heads,
+            qkv: self.query_key_value(hidden, heads, biases),
+            o: LinearShape::new(self.names.o, hidden, heads.q * heads.dim, biases.o),
+            q_norm: self.norm_of_heads(q_norm, heads.q, heads.dim, eps),
+            k_norm: self.norm_of_heads(k_norm, heads.kv, heads.dim, eps),
+            rope,
+            query_scale,
+            sinks: self.sinks,
+            gate: self.gate,
         }
     }
 
@@ -308,7 +328,10 @@ impl ModelFamily {
                 widths,
             );
         }
-        let [q, k, v] = widths;
+        let [mut q, k, v] = widths;
+        if self.gate {
+            q *= 2;
+        }
         Maps::Split([
             LinearShape::new("self_attn.q_proj", q, hidden, biases.qkv),
             LinearShape::new("self_attn.k_proj", k, hidden, biases.qkv),
@@ -317,11 +340,12 @@ impl ModelFamily {
     }
 
     fn gated_mlp(&self, hidden: usize, width: usize, biases: Biases) -> GatedMlp<LinearShape> {
+        let [.., down] = self.names.mlp;
         GatedMlp {
             activation: self.activation.1,
             width,
             gate_up: self.gate_up(hidden, width, biases),
-            down: LinearShape::new("mlp.down_proj", hidden, width, biases.mlp),
+            down: LinearShape::new(down, hidden, width, biases.mlp),
         }
     }
 
@@ -330,9 +354,7 @@ impl ModelFamily {
             let both = LinearShape::new("mlp.gate_up_proj", 2 * width, hidden, biases.mlp);
             return Maps::Fused(both, [width; 2]);
         }
-        Maps::Split([
-            LinearShape::new("mlp.gate_proj", width, hidden, biases.mlp),
-            LinearShape::new("mlp.up_proj", width, hidden, biases.mlp),
-        ])
+        let [gate, up, _] = self.names.mlp;
+        Maps::Split([gate, up].map(|name| LinearShape::new(name, width, hidden, biases.mlp)))
     }
 }

@@ -33,7 +33,13 @@ pub(crate) const WITHIN: [TensorNames; 2] = [
     },
 ];
 
-/// Starts of the names of tensors that a decoder does not read: those of vision.
+/// Returns the names that a decoder of a family usually has within a larger model. A checkpoint may have others of [`WITHIN`].
+pub(super) fn usual_names(family: &str) -> TensorNames {
+    let [first, second] = WITHIN;
+    if family == "qwen3_5_text" { second } else { first }
+}
+
+/// Starts of the names of tensors that a decoder does not read: those of vision, and of the prediction of several tokens.
 pub(super) const SKIPPED: &[&str] = &[
     "model.visual.",
     "visual.",
@@ -41,6 +47,7 @@ pub(super) const SKIPPED: &[&str] = &[
     "model.vision_tower.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
+    "mtp.",
 ];
 
 impl TensorNames {

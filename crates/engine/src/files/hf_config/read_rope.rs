@@ -39,6 +39,8 @@ struct Surroundings {
     truncate: Option<bool>,
     /// True if the kinds `su` and `yarn` mean LongRoPE.
     phi: bool,
+    /// True if a part of a head may be rotated.
+    in_part: bool,
 }
 
 /// Base and other values within an object of a rotary embedding.
@@ -58,12 +60,14 @@ pub(super) fn read_ropes(
     sizes: RopeSizes,
 ) -> (Vec<Rope>, Option<QueryScale>) {
     let phi = matches!(family.ropes, Ropes::Phi);
+    let in_part = phi || matches!(family.ropes, Ropes::Partial { .. });
     let outside = Surroundings {
         sizes,
         original: keys.value(ORIGINAL).and_then(|n| Some(n.as_u64()?.max(1) as usize)),
-        partial: read_partial(keys, phi),
+        partial: read_partial(keys, in_part),
         truncate: None,
         phi,
+        in_part,
     };
     match family.ropes {
         Ropes::One { theta } | Ropes::SomeLayers { theta } => {
@@ -75,6 +79,10 @@ pub(super) fn read_ropes(
         }
         Ropes::ByLayer { theta, window_theta, window_key } => {
             (two_ropes(keys, outside, [theta, window_theta], window_key), None)
+        }
+        Ropes::Partial { theta, share } => {
+            let partial = outside.partial.or(Some(share));
+            (vec![one_rope(keys, Surroundings { partial, ..outside }, theta).0], None)
         }
         Ropes::Ministral3 => ministral3_rope(keys, outside),
         Ropes::GptOss => (vec![gpt_oss_rope(keys, outside)], None),
@@ -233,10 +241,10 @@ fn gpt_oss_rope(keys: &mut ConfigReader<'_>, outside: Surroundings) -> Rope {
     Rope { scaling: Scaling::Yarn(yarn), ..rope }
 }
 
-/// Reads the share of a head that is rotated. Other families than Phi rotate whole heads.
-fn read_partial(keys: &mut ConfigReader<'_>, phi: bool) -> Option<f64> {
+/// Reads the share of a head that is rotated. Other families than Phi and Qwen3.5 rotate whole heads.
+fn read_partial(keys: &mut ConfigReader<'_>, in_part: bool) -> Option<f64> {
     let whole = keys.value(PARTIAL).is_none_or(|part| part.as_f64() == Some(1.0));
-    if !phi && !whole {
+    if !in_part && !whole {
         keys.wrong(PARTIAL, "supported: 1");
         return None;
     }
@@ -287,7 +295,7 @@ fn inside(keys: &mut ConfigReader<'_>, outside: Surroundings) -> Inside {
     Inside {
         scaling: scaling(keys, outside),
         theta: keys.number("rope_theta"),
-        partial: read_partial(keys, outside.phi),
+        partial: read_partial(keys, outside.in_part),
         beta: keys.optional_number("llama_4_scaling_beta"),
     }
 }

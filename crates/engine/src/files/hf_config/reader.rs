@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 /// Range of numbers that a model can compute with, for messages.
 pub(super) const WITHIN_F32: &str = "from 1.5e-45 to 3.4e38";
 
+/// Largest width of the residual stream, of all heads together, and of the MLP.
+pub(super) const WIDEST: usize = 1 << 20;
+
 /// Reads keys and notes what is wrong with them.
 ///
 /// A key that is wrong reads as some harmless value, which nobody sees: there is a problem then.

@@ -90,7 +90,8 @@ fn published_models_have_as_many_parameters_as_they_say() {
 fn the_families_differ_in_these_fields() {
     let [qwen2, qwen3, llama] = [qwen2(), qwen3(), llama()].map(|config| parse(&config).unwrap());
     let variations = |c: &HfConfig| {
-        let Layer { attention, mlp, .. } = &*c.layers[0];
+        let Layer { mixer, mlp, .. } = &*c.layers[0];
+        let attention = mixer.attention().unwrap();
         let norm = attention.q_norm.is_some() && attention.k_norm.is_some();
         let q = attention.qkv.linears().next().unwrap();
         (c.model_type, q.bias, attention.o.bias, mlp.gated().unwrap().down.bias, norm)
@@ -107,6 +108,7 @@ fn the_families_differ_in_these_fields() {
         "gemma2",
         "gemma3_text",
         "gpt_oss",
+        "lfm2",
         "llama",
         "ministral",
         "ministral3",
@@ -115,6 +117,7 @@ fn the_families_differ_in_these_fields() {
         "phi3",
         "qwen2",
         "qwen3",
+        "qwen3_5_text",
         "qwen3_moe",
         "smollm3",
     ];
@@ -296,7 +299,7 @@ fn what_is_not_supported_is_refused_by_name() {
     let cases = [
         (
             json!({"model_type": "mixtral"}),
-            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "gpt_oss", "llama", "ministral", "#,
+            r#"`model_type` is "mixtral"; supported: "gemma2", "gemma3", "gemma3_text", "gpt_oss", "lfm2", "llama", "#,
         ),
         (json!({"model_type": null}), r#"`model_type` is missing; supported: "gemma2", "gemma3""#),
         (
@@ -431,8 +434,8 @@ fn every_problem_is_reported_at_once() {
     assert_eq!(
         refused(&with(&qwen2(), &bad)),
         "config.json: `model_type` is \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \
-         \"gpt_oss\", \"llama\", \"ministral\", \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \"phi3\", \
-         \"qwen2\", \"qwen3\", \"qwen3_moe\", \"smollm3\"; \
+         \"gpt_oss\", \"lfm2\", \"llama\", \"ministral\", \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \
+         \"phi3\", \"qwen2\", \"qwen3\", \"qwen3_5\", \"qwen3_5_text\", \"qwen3_moe\", \"smollm3\"; \
          `quantization_config` is an object; weights of f32, f16 and bf16 are \
          supported; `num_local_experts` is 8; mixtures of experts of this family are not supported; \
          `hidden_act` is \"gelu\"; supported: \"silu\"; `hidden_size` is -1; a whole number from 1 to 1048576 is \
@@ -444,8 +447,18 @@ fn every_problem_is_reported_at_once() {
 
 #[test]
 fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
-    let more = ["gemma3", "olmo3", "phi3", "smollm3", "ministral3", "qwen3_moe", "gpt_oss"]
-        .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());
+    let more = [
+        "gemma3",
+        "olmo3",
+        "phi3",
+        "smollm3",
+        "ministral3",
+        "qwen3_5",
+        "lfm2",
+        "qwen3_moe",
+        "gpt_oss",
+    ]
+    .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());
     let files = [qwen2(), qwen3(), llama()].map(|config| format!("{config:#}").into_bytes());
     let files: Vec<Vec<u8>> = files.into_iter().chain(more).collect();
     fuzz("config.json", &files, 64, |file| match HfConfig::parse(file) {

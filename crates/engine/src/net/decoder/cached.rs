@@ -2,8 +2,8 @@
 //!
 //! Tokens of different sequences do not depend on each other. If a thread has enough rows that its products are not
 //! limited by memory, each thread takes some sequences through all layers, and threads synchronize once per pass. If a
-//! sequence is too long for that, it is cut, and threads synchronize before the attention of each layer, because its
-//! later tokens read the keys and values of the earlier ones.
+//! sequence is too long for that, it is cut, and threads synchronize before the mixer of each layer, because its later tokens
+//! read the keys and values, or the states, of the earlier ones.
 #![allow(unsafe_code)] // threads append to different sequences of one cache
 
 use std::mem;
@@ -12,7 +12,7 @@ use maverl_kernels::attention::Segment;
 use maverl_kernels::run_alone;
 use rayon::prelude::*;
 
-use super::{Decoder, Saved};
+use super::Decoder;
 use crate::files::ModelError;
 use crate::net::ops::{NewTokens, Ops};
 use crate::net::pool::{Pool, ThreadBuffers};
@@ -58,8 +58,9 @@ impl<O: Ops> Decoder<O> {
             each(own, |share| self.begin(share, &ops.part(&all, share.rows.clone())))?;
             for layer in layers {
                 for share in &mut *own {
+                    let at = ops.part(&all, share.rows.clone());
                     // SAFETY: the cache is borrowed exclusively, and no other thread uses it.
-                    unsafe { self.append(layer, share, &ops.part(&all, share.rows.clone()), kv) }?;
+                    unsafe { self.append(layer, share, &at, kv) }?;
                 }
                 each(own, |share| {
                     self.advance(layer, share, &ops.part(&all, share.rows.clone()), kv)
@@ -77,21 +78,21 @@ impl<O: Ops> Decoder<O> {
         self.begin(&mut share, at)?;
         for layer in 0..self.layers.len() {
             // SAFETY: nobody else uses these keys and values.
-            unsafe { self.append(layer, &share, at, kv) }?;
+            unsafe { self.append(layer, &mut share, at, kv) }?;
             self.advance(layer, &mut share, at, kv)?;
         }
         Ok(share.hidden)
     }
 
-    /// Computes the inputs of the first layer's attention.
+    /// Computes the inputs of the first layer's mixer.
     fn begin(&self, share: &mut ThreadBuffers<O>, at: &O::Placed<'_>) -> Result<(), ModelError> {
-        let ThreadBuffers { pool, x, projected, .. } = share;
+        let ThreadBuffers { pool, x, inputs, .. } = share;
         *x = self.embed(at, pool)?;
-        *projected = self.layer_pass(0).project(x, at, pool)?;
+        *inputs = self.layer_pass(0).project(x, at, pool)?;
         Ok(())
     }
 
-    /// Writes the keys and values of layer `index` to the cache.
+    /// Writes the keys and values of layer `index` to the cache, or advances its states.
     ///
     /// # Safety
     ///
@@ -99,16 +100,15 @@ impl<O: Ops> Decoder<O> {
     unsafe fn append(
         &self,
         index: usize,
-        ThreadBuffers { projected, .. }: &ThreadBuffers<O>,
+        ThreadBuffers { inputs, pool, .. }: &mut ThreadBuffers<O>,
         at: &O::Placed<'_>,
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.ops.append(kv, index, [&projected.k, &projected.v], at) }
+        unsafe { self.layer_pass(index).advance_cache(inputs, at, (kv, index), pool) }
     }
 
-    /// Computes attention and the rest of layer `index`, and the first part of the next layer; after the last layer,
-    /// the last norm.
+    /// Computes the rest of layer `index`, and the first part of the next layer; after the last layer, the last norm.
     fn advance(
         &self,
         index: usize,
@@ -116,17 +116,13 @@ impl<O: Ops> Decoder<O> {
         at: &O::Placed<'_>,
         kv: &O::Kv,
     ) -> Result<(), ModelError> {
-        let ThreadBuffers { pool, x, projected, hidden, .. } = share;
+        let ThreadBuffers { pool, x, inputs, hidden, .. } = share;
         let pass = self.layer_pass(index);
-        let attended = pass.attend_cached(&projected.q, (kv, index), at, pool)?;
-        let (input, given) = (mem::take(x), mem::take(projected));
-        let attended = (attended, O::Lse::default());
-        let (m, attention) = pass.add_attended(input, given, attended, pool)?;
+        let m = pass.mix_cached(mem::take(x), mem::take(inputs), at, (kv, index), pool)?;
         let (out, mlp) = pass.mlp(m, pool)?;
-        let input = Saved { attention, mlp }.keep_input(pool);
-        pool.give_streams([input]);
+        mlp.give(pool);
         if index + 1 < self.layers.len() {
-            *projected = self.layer_pass(index + 1).project(&out, at, pool)?;
+            *inputs = self.layer_pass(index + 1).project(&out, at, pool)?;
             *x = out;
         } else {
             *hidden = self.last_norm(&out, pool)?;
@@ -178,7 +174,7 @@ mod tests {
     fn dealt(parts: usize, new_tokens: &[usize]) -> (Vec<usize>, bool) {
         let mut shares: Vec<ThreadBuffers> = Vec::new();
         shares.resize_with(parts, ThreadBuffers::default);
-        let segment = |&new_tokens| Segment { new_tokens, len: new_tokens, blocks: &[] };
+        let segment = |&new_tokens| Segment { new_tokens, len: new_tokens, blocks: &[], state: 0 };
         let segments: Vec<_> = new_tokens.iter().map(segment).collect();
         let whole = deal(&mut shares, new_tokens.iter().sum(), &segments);
         assert!(shares.windows(2).all(|pair| pair[0].rows.end == pair[1].rows.start));

@@ -1,4 +1,4 @@
-//! A layer of a decoder on its device, and what attention and MLP have in common: norms before and after them, and maps of one
+//! A layer of a decoder on its device, and what mixers and MLP have in common: norms before and after them, and maps of one
 //! input. Shapes: `N` tokens, `D` width of the residual stream.
 
 use std::array;
@@ -12,6 +12,9 @@ use crate::net::ops::Ops;
 use crate::net::pool::Pool;
 use crate::net::values::Param;
 
+/// Layer with its weights on a device.
+pub(super) type DecoderLayer<O> = Layer<Linear<O>, Norm<O>, Param<O>>;
+
 /// Layer, with what its passes read besides.
 pub(super) struct LayerPass<'a, O: Ops> {
     /// Device.
@@ -21,11 +24,11 @@ pub(super) struct LayerPass<'a, O: Ops> {
     /// Sinks of attention, if there are any, `[heads]`.
     pub(super) sinks: Option<&'a Param<O>>,
     /// Weights.
-    pub(super) layer: &'a Layer<Linear<O>, Norm<O>>,
+    pub(super) layer: &'a DecoderLayer<O>,
 }
 
 impl<O: Ops> LayerPass<'_, O> {
-    /// Computes the input `[N, D]` of attention or MLP from the residual stream.
+    /// Computes the input `[N, D]` of mixer or MLP from the residual stream.
     pub(super) fn norm_before(
         &self,
         x: &O::Stream,
@@ -55,7 +58,7 @@ impl<O: Ops> LayerPass<'_, O> {
         }
     }
 
-    /// Adds the last map of attention or MLP, with its norm, to the residual stream `[N, D]`. With a norm, also returns its
+    /// Adds the last map of mixer or MLP, with its norm, to the residual stream `[N, D]`. With a norm, also returns its
     /// input.
     pub(super) fn add_result(
         &self,

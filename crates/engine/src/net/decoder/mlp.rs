@@ -46,7 +46,7 @@ impl<O: Ops> SavedMlp<O> {
 impl LayerShape {
     /// Returns the numbers of a token that the MLP keeps for its backward pass.
     pub(super) fn mlp_saved(&self) -> usize {
-        let hidden = self.attention.o.output;
+        let hidden = self.stream_width();
         let experts = self.mlp.experts().map_or(0, |Experts { router, .. }| {
             // Results of the experts; scores, choices and weights.
             router.chosen * (hidden + 4) + router.experts

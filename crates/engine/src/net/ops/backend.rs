@@ -9,6 +9,7 @@ use std::fmt::Debug;
 
 use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 
+use super::parts::no_kernel;
 use super::{Done, Ops};
 use crate::files::HfConfig;
 use crate::net::Model;
@@ -82,6 +83,38 @@ pub trait Backend: Ops<Kv: KvCache> {
     ///
     /// If the device's memory is full.
     fn add_block(&self, kv: &mut Self::Kv) -> Done<u32>;
+
+    /// Returns the bytes of the states of a sequence in recurrent layers; 0 if there are none.
+    fn slot_bytes(&self, _config: &HfConfig) -> usize {
+        0
+    }
+
+    /// Adds a slot of states, all zeros, and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// If the device's memory is full, or it has no states.
+    fn add_slot(&self, _kv: &mut Self::Kv) -> Done<u32> {
+        Err(no_kernel("recurrent layers"))
+    }
+
+    /// Sets the states of a slot to those before the first token.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no states.
+    fn reset_slot(&self, _kv: &mut Self::Kv, _slot: u32) -> Done<()> {
+        Err(no_kernel("recurrent layers"))
+    }
+
+    /// Copies the states of one slot to another.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or has no states.
+    fn copy_slot(&self, _kv: &mut Self::Kv, _slots: [u32; 2]) -> Done<()> {
+        Err(no_kernel("recurrent layers"))
+    }
 
     /// Copies the first tokens of one block to another.
     ///

@@ -5,6 +5,7 @@ mod experts;
 mod linear;
 mod parts;
 mod placed;
+mod recurrent;
 
 use std::ops::Range;
 

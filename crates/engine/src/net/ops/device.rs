@@ -27,8 +27,8 @@ pub use backend::DeviceKv;
 pub use decoding::DecodingPasses;
 pub use memory::Halves;
 
-use super::{Buffer, Done, FROM_HOST};
-use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps};
+use super::{Buffer, Done, FROM_HOST, RecurrentOps};
+use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps, Mixer, MixerShape};
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::gradients::Gradients;
 use crate::net::values::Param;
@@ -174,26 +174,41 @@ fn unsupported_parts(config: &HfConfig) -> Vec<&'static str> {
 }
 
 /// Returns which parts without kernels a layer has.
-fn layer_parts(layer: &LayerShape) -> [(bool, &'static str); 13] {
-    let Attention { heads, qkv, q_norm, k_norm, rope, query_scale, sinks, .. } = &layer.attention;
+fn layer_parts(layer: &LayerShape) -> Vec<(bool, &'static str)> {
+    let mut parts = mixer_parts(&layer.mixer);
+    let mut norms = layer.stream_norms().chain(layer.mixer.norms());
+    parts.extend([
+        (norms.any(|norm| norm.gain != Gain::Weight), "norms of `1 + w`"),
+        (layer.before_mixer.is_none(), "layers without a norm before them"),
+        (layer.after_mixer.is_some(), "norms after attention and MLP"),
+        (layer.mlp.gated().is_some_and(|mlp| mlp.activation == Activation::Gelu), "GELU"),
+        (layer.mlp.experts().is_some(), "experts"),
+    ]);
+    parts
+}
+
+/// Returns which parts without kernels a mixer has.
+fn mixer_parts(mixer: &MixerShape) -> Vec<(bool, &'static str)> {
+    let Attention { heads, qkv, q_norm, rope, query_scale, sinks, gate, .. } = match mixer {
+        Mixer::Attention(attention) => attention,
+        Mixer::DeltaNet(_) => return vec![(true, "Gated DeltaNet")],
+        Mixer::ShortConv(_) => return vec![(true, "short convolutions")],
+    };
     let Scores { scale, window, softcap } = heads.scores;
-    let mut norms = layer.stream_norms().chain(q_norm).chain(k_norm);
-    [
+    vec![
         (window.is_some(), "a window of attention"),
         (softcap.is_some(), "a bound of scores"),
         (scale.is_some(), "a scale of scores of its own"),
         (rope.is_none(), "layers without rotary positions"),
         (query_scale.is_some(), "queries scaled by positions"),
         (*sinks, "sinks of attention"),
-        (norms.any(|norm| norm.gain != Gain::Weight), "norms of `1 + w`"),
         (q_norm.is_some_and(|norm| norm.width != heads.dim), "norms of all heads together"),
-        (layer.before_attention.is_none(), "layers without a norm before them"),
-        (layer.after_attention.is_some(), "norms after attention and MLP"),
-        (layer.mlp.gated().is_some_and(|mlp| mlp.activation == Activation::Gelu), "GELU"),
-        (layer.mlp.experts().is_some(), "experts"),
         (matches!(qkv, Maps::Fused(..)), "fused maps"),
+        (*gate, "output gates"),
     ]
 }
+
+impl<M: Runner> RecurrentOps for Device<M> {}
 
 /// Returns an error if no device runs models of this shape.
 fn runs(config: &HfConfig) -> Done<()> {

@@ -237,6 +237,6 @@ pub trait PartOps: Memory {
     }
 }
 
-fn no_kernel(what: &str) -> ModelError {
+pub(super) fn no_kernel(what: &str) -> ModelError {
     ModelError::wrong_argument(format!("this device has no kernel for {what}"))
 }

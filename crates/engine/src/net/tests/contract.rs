@@ -253,7 +253,7 @@ fn in_chunks<O: Tested>(
             let len = row.len().min(done + chunks[at]);
             ids.extend_from_slice(&row[done..len]);
             positions.extend(done as u32..len as u32);
-            segments.push(Segment { new_tokens: len - done, len, blocks: &blocks[at] });
+            segments.push(Segment { new_tokens: len - done, len, blocks: &blocks[at], state: 0 });
         }
         let context = Context::Cached(&mut kv, &segments);
         let hidden = decoder.forward(&ids, &positions, context, &mut pool).unwrap();

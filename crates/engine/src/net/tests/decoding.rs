@@ -46,7 +46,7 @@ impl<'a> Sequences<'a> {
             let len = row.len() - 1;
             ids.extend_from_slice(&row[..len]);
             positions.extend(0..len as u32);
-            segments.push(Segment { new_tokens: len, len, blocks });
+            segments.push(Segment { new_tokens: len, len, blocks, state: 0 });
         }
         let context = Context::Cached(&mut self.kv, &segments);
         self.decoder.forward(&ids, &positions, context, &mut self.pool).unwrap();
@@ -59,7 +59,7 @@ impl<'a> Sequences<'a> {
         let positions: Vec<u32> = rows.iter().map(|(_, row)| row.len() as u32 - 1).collect();
         let segments: Vec<Segment<'_>> = rows
             .iter()
-            .map(|(blocks, row)| Segment { new_tokens: 1, len: row.len(), blocks })
+            .map(|(blocks, row)| Segment { new_tokens: 1, len: row.len(), blocks, state: 0 })
             .collect();
         let context = Context::Cached(&mut self.kv, &segments);
         let hidden = self.decoder.forward(&ids, &positions, context, &mut self.pool).unwrap();

@@ -4,22 +4,32 @@ use super::reference::{apart, best, loss, norm, scalar, stripped, unpadded};
 use super::*;
 
 const LOGPROBS: f32 = 1e-4;
+/// The same where transformers' own f32 is 1e-4 off.
+const LOGPROBS_OF_DELTA_NET: f32 = 2e-4;
 const GRADIENTS: f64 = 1e-3;
 
 /// Families with a directory of values.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 14] = [
     "gemma2",
     "gemma3",
     "gemma3_text",
     "gpt_oss",
+    "lfm2",
     "ministral",
     "ministral3",
     "mistral",
     "olmo3",
     "phi3",
+    "qwen3_5",
+    "qwen3_5_text",
     "qwen3_moe",
     "smollm3",
 ];
+
+/// Returns how far log-probs of a family may be off.
+fn allowed(name: &str) -> f32 {
+    if name.starts_with("qwen3_5") { LOGPROBS_OF_DELTA_NET } else { LOGPROBS }
+}
 
 fn directory(name: &str) -> PathBuf {
     fixture("families").join(name)
@@ -79,12 +89,12 @@ fn logprobs_and_entropies_equal_the_reference_however_rows_were_padded() {
             let entropies =
                 furthest(&entropies, &unpadded(&reference, &format!("{side}.entropy"), 1));
             println!("{name}, {side}: furthest log-prob {logprobs:.1e}, entropy {entropies:.1e}");
-            assert!(logprobs <= LOGPROBS && entropies <= LOGPROBS, "{name}");
+            assert!(logprobs <= allowed(name) && entropies <= allowed(name), "{name}");
         }
         let rows = rows(&reference, "right");
         let exact = expected(&reference, "exact.right.logprobs", &rows);
         let off = furthest(&scored(&model, &rows).0, &exact);
-        assert!(off <= LOGPROBS, "{name}: {off:e} from values of f64");
+        assert!(off <= allowed(name), "{name}: {off:e} from values of f64");
     }
 }
 
@@ -101,11 +111,11 @@ fn other_configurations_of_the_same_weights_equal_the_reference() {
             let stored = format!("variant.{variant}.logprobs");
             let off = furthest(&scored(&model, &rows).0, &expected(&reference, &stored, &rows));
             println!("{name}, {variant}: furthest log-prob {off:.1e}");
-            assert!(off <= LOGPROBS, "{name}, {variant}: {off:e}");
+            assert!(off <= allowed(name), "{name}, {variant}: {off:e}");
             count += 1;
         }
     }
-    assert_eq!(count, 24);
+    assert_eq!(count, 27);
 }
 
 #[test]
@@ -149,7 +159,7 @@ fn every_gradient_equals_the_reference() {
     for (name, model, reference) in models() {
         let (loss, gradients) = loss(&reference, &model);
         let off = loss - scalar(&reference, "loss");
-        assert!(off.abs() <= f64::from(LOGPROBS), "{name}: the loss is {off} off");
+        assert!(off.abs() <= f64::from(allowed(name)), "{name}: the loss is {off} off");
         let expected = scalar(&reference, "grad_norm");
         let all = (gradients.norm(&Cpu::default()).unwrap() - expected).abs() / expected;
         let json: Value =
@@ -206,7 +216,7 @@ fn greedy_tokens_and_their_logprobs_equal_the_reference() {
         assert_eq!(ids, reference.ints("gen.output_ids"), "{name}");
         let off = furthest(&logprobs.concat(), &reference.floats("gen.logprobs"));
         println!("{name}: 96 greedy tokens; log-probs {off:.1e}");
-        assert!(off <= LOGPROBS, "{name}: {off:e}");
+        assert!(off <= allowed(name), "{name}: {off:e}");
     }
 }
 
@@ -314,21 +324,23 @@ fn a_written_model_is_read_back_with_all_tensors_of_its_checkpoint() {
 }
 
 #[test]
-fn an_adapter_of_peft_on_fused_maps_equals_the_reference_and_is_merged_and_saved() {
-    let dir = directory("phi3");
-    let (base, reference) = (load(&dir), Reference::open(&dir));
-    let model = base.load_adapter(&dir.join("lora")).unwrap();
-    let rows = rows(&reference, "right");
-    let expected = expected(&reference, "lora.right.logprobs", &rows);
-    let off = furthest(&scored(&model, &rows).0, &expected);
-    println!("phi3 with an adapter: furthest log-prob {off:.1e}");
-    assert!(off <= LOGPROBS, "{off:e}");
-    let (merged, _) = model.merge().unwrap();
-    let off = furthest(&scored(&merged, &rows).0, &expected);
-    assert!(off <= LOGPROBS, "merged: {off:e}");
-    let out = tempfile::tempdir().unwrap();
-    model.save(out.path()).unwrap();
-    assert_eq!(base.load_adapter(out.path()).unwrap().fingerprint(), model.fingerprint());
+fn an_adapter_of_peft_equals_the_reference_and_is_merged_and_saved() {
+    for name in ["phi3", "qwen3_5_text", "lfm2"] {
+        let dir = directory(name);
+        let (base, reference) = (load(&dir), Reference::open(&dir));
+        let model = base.load_adapter(&dir.join("lora")).unwrap();
+        let rows = rows(&reference, "right");
+        let expected = expected(&reference, "lora.right.logprobs", &rows);
+        let off = furthest(&scored(&model, &rows).0, &expected);
+        println!("{name} with an adapter: furthest log-prob {off:.1e}");
+        assert!(off <= allowed(name), "{name}: {off:e}");
+        let (merged, _) = model.merge().unwrap();
+        let off = furthest(&scored(&merged, &rows).0, &expected);
+        assert!(off <= allowed(name), "{name}, merged: {off:e}");
+        let out = tempfile::tempdir().unwrap();
+        model.save(out.path()).unwrap();
+        assert_eq!(base.load_adapter(out.path()).unwrap().fingerprint(), model.fingerprint());
+    }
 }
 
 #[test]
@@ -385,6 +397,8 @@ fn parts_without_a_kernel_of_a_gpu_are_named() {
         ("ministral3", vec!["queries scaled by positions"]),
         ("qwen3_moe", vec!["experts"]),
         ("gpt_oss", vec!["experts", "sinks of attention"]),
+        ("lfm2", vec!["short convolutions"]),
+        ("qwen3_5_text", vec!["Gated DeltaNet", "output gates", "heads that are rotated in part"]),
     ] {
         let reasons = crate::net::ops::device::unsupported_reasons(&load(&directory(name)).config);
         for part in parts {

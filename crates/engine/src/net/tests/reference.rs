@@ -90,7 +90,7 @@ fn logits_logprobs_and_entropies_equal_the_reference_however_rows_were_padded() 
 /// parameter.
 pub(super) fn loss<'m>(reference: &Reference, model: &'m Model) -> (f64, Gradients<'m>) {
     let (rows, packed) = stripped(reference, "right");
-    let (mask, width) = (reference.floats("loss_mask"), 31);
+    let (mask, width) = (reference.floats("loss_mask"), reference.shape("loss_mask")[1]);
     let total = mask.iter().sum::<f32>();
     let (mut targets, mut dlogp) = (Vec::new(), Vec::new());
     for (r, row) in rows.iter().enumerate() {

@@ -47,8 +47,7 @@ impl<O: Backend> Engine<O> {
             drawn.for_each(|slot| slot.unread = slot.row.map(|row| row as u32));
         }
         self.unread[policy] = launched;
-        self.commit(policy);
-        Ok(())
+        self.commit(policy)
     }
 
     /// Samples a token for each request that is ready. Returns the tokens if they were not read.
@@ -87,7 +86,7 @@ impl<O: Backend> Engine<O> {
     }
 
     /// Records the tokens of a forward pass, and inserts new blocks into the prefix tree.
-    fn commit(&mut self, policy: usize) {
+    fn commit(&mut self, policy: usize) -> Result<(), ModelError> {
         let mut work = lock(&self.work[policy]);
         let before = work.decoded + work.discarded;
         for slot in self.slots.iter_mut().filter(|slot| slot.policy == policy && slot.next > 0) {
@@ -101,8 +100,11 @@ impl<O: Backend> Engine<O> {
             let RequestSlot { table, tokens, next, .. } = slot;
             table.len += *next;
             // The whole prompt, so that later requests can share it up to the last token.
-            let whole = sampled == 1 && table.len + 1 == length;
-            self.cache.insert_prefix(table, tokens, whole);
+            let states = self.cache.has_states();
+            let end = sampled == usize::from(!states) && table.len + 1 == length;
+            let whole = end || table.is_split();
+            let place = self.cache.insert_prefix(table, tokens, whole);
+            self.cache.keep_copy(table, place.filter(|_| whole))?;
             if sampled > 1 && *next == 1 {
                 work.decoded += 1
             } else {
@@ -110,5 +112,6 @@ impl<O: Backend> Engine<O> {
             }
         }
         work.passes += u64::from(work.decoded + work.discarded > before);
+        Ok(())
     }
 }

@@ -4,9 +4,12 @@
 //! are evicted, the least recently used first. If that is not enough, the youngest request is preempted. Neither
 //! changes a result: by K-1, the number of cached tokens has no effect.
 
+mod kept;
+
 use std::sync::atomic::Ordering;
 
 use super::prefix::{Inserted, NodeId, PrefixTree};
+use super::states::{StatePlace, StateSlots};
 use crate::files::{HfConfig, ModelError};
 use crate::net::KvStore;
 use crate::net::ops::{Backend, Cpu, KvCache as _};
@@ -32,6 +35,8 @@ pub(super) struct Cache<O: Backend = Cpu> {
     idle: usize,
     /// True if requests share prefixes.
     share: bool,
+    /// States of recurrent layers.
+    states: StateSlots,
 }
 
 /// Block table of a request: the blocks of its first `len` tokens.
@@ -44,12 +49,22 @@ pub(super) struct BlockTable {
     node: NodeId,
     /// Number of blocks that are in the prefix tree.
     inserted: usize,
+    /// Slot of states in recurrent layers.
+    pub(super) state: Option<u32>,
+    /// Number of tokens after which states are to be kept, where its prefix ended without a copy.
+    split: Option<usize>,
 }
 
 impl BlockTable {
     /// Creates an empty table for a request of one policy.
     pub(super) fn nothing(policy: usize) -> Self {
-        Self { blocks: Vec::new(), len: 0, root: policy, node: policy, inserted: 0 }
+        let (blocks, state, split) = (Vec::new(), None, None);
+        Self { blocks, len: 0, root: policy, node: policy, inserted: 0, state, split }
+    }
+
+    /// Returns true if states are to be kept after the tokens that are computed.
+    pub(super) fn is_split(&self) -> bool {
+        self.split == Some(self.len)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -63,7 +78,8 @@ impl BlockTable {
 }
 
 impl<O: Backend> Cache<O> {
-    /// Creates a cache of at most `bytes` for `policies` with one base.
+    /// Creates a cache of at most `bytes` for `policies` with one base. States of recurrent layers get half of them, and at
+    /// least one slot.
     pub(super) fn new(
         ops: &O,
         config: &HfConfig,
@@ -71,7 +87,9 @@ impl<O: Backend> Cache<O> {
         share: bool,
         policies: usize,
     ) -> Self {
-        let capacity = bytes / ops.block_bytes(config);
+        let slot = ops.slot_bytes(config);
+        let slots = (bytes / 2).checked_div(slot).map_or(0, |slots| slots.max(1));
+        let capacity = bytes.saturating_sub(slots * slot) / ops.block_bytes(config);
         Self {
             ops: ops.clone(),
             store: ops.kv(config, capacity),
@@ -82,6 +100,7 @@ impl<O: Backend> Cache<O> {
             free: Vec::new(),
             idle: 0,
             share,
+            states: StateSlots::new(slots),
         }
     }
 
@@ -177,10 +196,15 @@ impl<O: Backend> Cache<O> {
     }
 
     /// Inserts the computed whole blocks of `tokens` into the prefix tree; with `part`, also the tokens in the last
-    /// block.
-    pub(super) fn insert_prefix(&mut self, table: &mut BlockTable, tokens: &[u32], part: bool) {
+    /// block. Returns the place of the last token that is inserted, if it is the last that is computed.
+    pub(super) fn insert_prefix(
+        &mut self,
+        table: &mut BlockTable,
+        tokens: &[u32],
+        part: bool,
+    ) -> Option<StatePlace> {
         if !self.share {
-            return;
+            return None;
         }
         while table.inserted < table.len / TOKENS {
             let at = table.inserted * TOKENS;
@@ -188,14 +212,16 @@ impl<O: Backend> Cache<O> {
             table.inserted += 1;
         }
         let at = table.inserted * TOKENS;
-        if part && at < table.len {
-            self.insert(table, &tokens[at..table.len]);
+        if at == table.len {
+            return (at > 0).then_some((table.node, TOKENS));
         }
+        part.then(|| (self.insert(table, &tokens[at..table.len]), table.len - at))
     }
 
     /// Inserts all computed blocks of a request into the prefix tree, then releases them.
     pub(super) fn release(&mut self, table: &mut BlockTable, tokens: &[u32]) {
-        self.insert_prefix(table, tokens, true);
+        let place = self.insert_prefix(table, tokens, true);
+        self.keep_slot(table, place);
         self.drop_blocks(table);
     }
 
@@ -205,19 +231,22 @@ impl<O: Backend> Cache<O> {
             self.release_block(block);
         }
         (table.len, table.inserted, table.node) = (0, 0, table.root);
+        table.split = None;
+        self.keep_slot(table, None);
     }
 
     /// Drops every prefix of a policy. There must be no running requests: they would insert under its root again.
     pub(super) fn forget(&mut self, policy: usize) {
         let mut dropped = Vec::new();
-        self.prefixes.clear(policy, |block| dropped.push(block));
-        dropped.into_iter().for_each(|block| self.drop_cached(block));
+        self.prefixes.clear(policy, |node, block| dropped.push((node, block)));
+        dropped.into_iter().for_each(|(node, block)| self.drop_cached(node, block));
         if self.free.len() == self.store.count() {
             // An update follows, and needs the memory.
             self.store.clear();
             self.free.clear();
             self.refs.clear();
             self.cached.clear();
+            self.states.clear();
         }
     }
 
@@ -236,7 +265,7 @@ impl<O: Backend> Cache<O> {
             }
             Inserted::New { node, replaced } => {
                 if let Some(replaced) = replaced {
-                    self.drop_cached(replaced);
+                    self.drop_reference(replaced);
                 }
                 self.refs[own as usize] += 1;
                 self.cached[own as usize] = true;
@@ -266,8 +295,9 @@ impl<O: Backend> Cache<O> {
         }
         let mut evicted = Vec::new();
         let refs = &self.refs;
-        self.prefixes.evict(many, |block| refs[block as usize] == 1, |block| evicted.push(block));
-        evicted.into_iter().for_each(|block| self.drop_cached(block));
+        let idle = |block: u32| refs[block as usize] == 1;
+        self.prefixes.evict(many, idle, |node, block| evicted.push((node, block)));
+        evicted.into_iter().for_each(|(node, block)| self.drop_cached(node, block));
     }
 
     fn retain(&mut self, block: u32) {
@@ -285,8 +315,14 @@ impl<O: Backend> Cache<O> {
         self.idle += usize::from(self.cached[block as usize] && *refs == 1);
     }
 
+    /// Removes what the tree referenced by a node that left it.
+    fn drop_cached(&mut self, node: NodeId, block: u32) {
+        self.states.drop_node(node);
+        self.drop_reference(block);
+    }
+
     /// Removes the tree's reference to a block.
-    fn drop_cached(&mut self, block: u32) {
+    fn drop_reference(&mut self, block: u32) {
         let refs = &mut self.refs[block as usize];
         self.idle -= usize::from(*refs == 1);
         self.cached[block as usize] = false;

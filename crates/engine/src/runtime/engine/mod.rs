@@ -16,6 +16,7 @@ mod cache;
 mod echo;
 mod prefix;
 mod slot;
+mod states;
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -242,6 +243,9 @@ impl<O: Backend> Engine<O> {
                 1 => 1,
                 pending => pending.min(budget.prefill),
             };
+            let Self { slots, cache, .. } = self;
+            let slot = &slots[at];
+            let next = cache.until_kept(&slot.table, slot.uncached_tokens(), next);
             if next == 0 || !self.reserve(at, next, &mut budget)? {
                 continue;
             }
@@ -273,13 +277,16 @@ impl<O: Backend> Engine<O> {
             self.cache.drop_blocks(table);
             return Ok(false);
         }
+        let kept = self.cache.trim_to_state(table, tokens).filter(|_| !whole);
         let wanted = Cache::<O>::lacking(table, tokens.len()) + budget.running;
-        if budget.running > 0 && wanted > self.cache.available() {
+        let slot = table.state.is_some() || self.cache.has_slot();
+        if budget.running > 0 && (wanted > self.cache.available() || !slot) {
             self.cache.drop_blocks(table);
             budget.full = true;
             return Ok(false);
         }
-        if !whole {
+        self.cache.start_states(table, kept)?;
+        if !whole && !self.cache.has_states() {
             self.cache.acquire_partial_block(table, tokens)?;
         }
         lock(&self.work[*policy]).reused += table.len as u64;
@@ -336,7 +343,9 @@ impl<O: Backend> Engine<O> {
             if slot.is_ready() {
                 ends.push(ids.len() as u32 - 1);
             }
-            segments.push(Segment { new_tokens: slot.next, len, blocks: &slot.table.blocks });
+            let RequestSlot { next: new_tokens, ref table, .. } = *slot;
+            let (blocks, state) = (&table.blocks, table.state.unwrap_or_default());
+            segments.push(Segment { new_tokens, len, blocks, state });
         }
         if ids.is_empty() {
             *spare = clear_segments(segments);

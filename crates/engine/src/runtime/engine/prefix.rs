@@ -82,7 +82,27 @@ impl PrefixTree {
         (agree > 0).then(|| (self.touch(child), agree))
     }
 
-    /// Inserts `block` with the tokens `key` after `parent`.
+    /// Iterates over the nodes after a node, each with the length of the prefix that its tokens share with `key`.
+    pub(super) fn children_like(
+        &self,
+        node: NodeId,
+        key: &[u32],
+    ) -> impl Iterator<Item = (NodeId, usize)> {
+        let children = self.nodes[node].children.iter();
+        children.map(move |(other, &child)| (child, agreeing(key, other)))
+    }
+
+    /// Returns the node before a node.
+    pub(super) fn parent(&self, node: NodeId) -> NodeId {
+        self.nodes[node].parent
+    }
+
+    /// Returns the block of a node.
+    pub(super) fn block(&self, node: NodeId) -> u32 {
+        self.nodes[node].block
+    }
+
+    /// Inserts `block` with the tokens `key` after `parent`. A node that is replaced by one with more tokens keeps its number.
     pub(super) fn insert(&mut self, parent: NodeId, key: &[u32], block: u32) -> Inserted {
         let children = &self.nodes[parent].children;
         let after = children.range::<[u32], _>((Bound::Included(key), Bound::Unbounded)).next();
@@ -110,13 +130,13 @@ impl PrefixTree {
         Inserted::New { node: id, replaced }
     }
 
-    /// Removes up to `many` leaves that are `idle`, in LRU order, and passes their blocks to `freed`. A node that loses
+    /// Removes up to `many` leaves that are `idle`, in LRU order, and passes them with their blocks to `freed`. A node that loses
     /// its last child becomes a leaf.
     pub(super) fn evict(
         &mut self,
         many: usize,
         idle: impl Fn(u32) -> bool,
-        mut freed: impl FnMut(u32),
+        mut freed: impl FnMut(NodeId, u32),
     ) {
         let leaves = self.nodes.iter().enumerate();
         let leaves = leaves.filter(|(_, node)| node.is_leaf() && idle(node.block));
@@ -125,7 +145,7 @@ impl PrefixTree {
         for _ in 0..many {
             let Some(Reverse((_, id))) = oldest.pop() else { return };
             let above = self.nodes[id].parent;
-            freed(self.remove(id));
+            freed(id, self.remove(id));
             let parent = &self.nodes[above];
             if parent.is_leaf() && idle(parent.block) {
                 oldest.push(Reverse((parent.used, above)));
@@ -134,13 +154,13 @@ impl PrefixTree {
     }
 
     /// Empties the tree of one root.
-    pub(super) fn clear(&mut self, root: NodeId, mut freed: impl FnMut(u32)) {
+    pub(super) fn clear(&mut self, root: NodeId, mut freed: impl FnMut(NodeId, u32)) {
         let mut below: Vec<NodeId> = self.nodes[root].children.values().copied().collect();
         self.nodes[root].children.clear();
         while let Some(id) = below.pop() {
             let children = std::mem::take(&mut self.nodes[id].children);
             below.extend(children.into_values());
-            freed(self.vacate(id));
+            freed(id, self.vacate(id));
         }
     }
 

@@ -174,7 +174,7 @@ fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec
     let mut all = Vec::new();
     let mut start = 0;
     for &end in ends {
-        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks };
+        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks, state: 0 };
         let tables = kernels.block_tables(&[segment]).unwrap();
         let part =
             |x: &[u16], width: usize| kernels.array_of(&x[start * width..end * width]).unwrap();
@@ -280,7 +280,9 @@ pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
     let (want, _) = case.attend(kernels);
     let all: Vec<Vec<u32>> = vec![vec![4, 2, 0], vec![9, 1], vec![3, 5, 6, 7, 8, 10]];
     let segments = |new: [usize; 3], len: [usize; 3]| -> Vec<Segment<'_>> {
-        (0..3).map(|i| Segment { new_tokens: new[i], len: len[i], blocks: &all[i] }).collect()
+        (0..3)
+            .map(|i| Segment { new_tokens: new[i], len: len[i], blocks: &all[i], state: 0 })
+            .collect()
     };
     let mut cache = kernels.new_array::<u16>(11 * shape.block_len()).unwrap();
     for (new, len) in [([39, 20, 60], [39, 20, 60]), ([1, 1, 30], [40, 21, 90])] {

@@ -231,7 +231,7 @@ fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, Emula
     let blocks: Vec<u32> = (0..14).map(|i| (i * 5 + 2) % 14).collect();
     let mut cache = kernels.new_array::<u16>(14 * shape.block_len())?;
     for (start, end) in [(0, 199), (199, 200)] {
-        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks };
+        let segment = Segment { new_tokens: end - start, len: end, blocks: &blocks, state: 0 };
         let tables = kernels.block_tables(&[segment])?;
         let of_kv = start * 32..end * 32;
         let kv = [k.as_slice().sub_slice(of_kv.clone()), v.as_slice().sub_slice(of_kv)];

@@ -12,7 +12,7 @@ fn of(name: &str) -> Value {
 fn layers(config: &Value) -> Vec<(Option<u32>, bool)> {
     let layers = parse(config).unwrap().layers.into_iter();
     let of = |layer: Arc<LayerShape>| {
-        let attention = &layer.attention;
+        let attention = layer.mixer.attention().unwrap();
         (attention.heads.scores.window.map(|window| window.get()), attention.rope.is_some())
     };
     layers.map(of).collect()
@@ -165,6 +165,9 @@ fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
         "olmo3",
         "qwen3_moe",
         "gpt_oss",
+        "qwen3_5",
+        "qwen3_5_text",
+        "lfm2",
     ] {
         assert_eq!(parse(&of(name)).unwrap().warning(), None, "{name}");
     }
@@ -213,6 +216,8 @@ fn every_key_of_a_configuration_changes_the_model_or_is_refused_or_is_known_to_h
         "phi3",
         "qwen3_moe",
         "gpt_oss",
+        "qwen3_5_text",
+        "lfm2",
     ] {
         let base = of(name);
         let model = parse(&base).unwrap();
@@ -301,7 +306,10 @@ fn experts_are_in_the_layers_and_of_the_sizes_that_keys_say() {
     let published = json!({"rope_type": "yarn", "rope_theta": 150_000.0, "factor": 32.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096});
     let given = parse(&with(&missing, &json!({"rope_parameters": published}))).unwrap();
-    assert_eq!((&config.ropes, config.layers[0].attention.o.bias), (&given.ropes, true));
+    assert_eq!(
+        (&config.ropes, config.layers[0].mixer.attention().unwrap().o.bias),
+        (&given.ropes, true)
+    );
 }
 
 #[test]
@@ -355,4 +363,76 @@ fn experts_that_cannot_be_are_refused_by_name() {
     let noted = parse(&with(&of("qwen3_moe"), &json!({"output_router_logits": true}))).unwrap();
     let warning = noted.warning().unwrap();
     assert!(warning.contains("`output_router_logits` is true, which has no effect"), "{warning}");
+}
+
+#[test]
+fn layers_without_attention_are_those_of_layer_types_or_of_the_family_s_pattern() {
+    let attention = |config: &Value| {
+        let layers = parse(config).unwrap().layers.into_iter();
+        layers.map(|layer| layer.mixer.attention().is_some()).collect::<Vec<_>>()
+    };
+    let (qwen, lfm2) = (of("qwen3_5_text"), of("lfm2"));
+    assert_eq!(attention(&qwen), [false, false, false, true]);
+    let every = json!({"layer_types": null, "full_attention_interval": 2});
+    assert_eq!(attention(&with(&qwen, &every)), [false, true, false, true]);
+    assert_eq!(attention(&lfm2), [false, false, true, false]);
+    let indices = json!({"layer_types": null, "full_attn_idxs": [0, 3]});
+    assert_eq!(attention(&with(&lfm2, &indices)), [true, false, false, true]);
+    assert_eq!(attention(&with(&lfm2, &json!({"layer_types": null}))), [true; 4]);
+    let kinds = |kinds: [&str; 4]| json!({ "layer_types": kinds });
+    let full = "full_attention";
+    for (config, changes, message) in [
+        (
+            &qwen,
+            kinds(["conv", full, full, full]),
+            "\"conv\"; supported: \"full_attention\", \"linear",
+        ),
+        (
+            &lfm2,
+            kinds(["linear_attention", full, full, full]),
+            "supported: \"full_attention\", \"conv\"",
+        ),
+        (&lfm2, kinds(["conv"; 4]), "no layer has attention"),
+        (
+            &qwen,
+            json!({"linear_num_value_heads": 3}),
+            "(3) is not a multiple of `linear_num_key_heads` (2)",
+        ),
+        (&qwen, json!({"linear_conv_kernel_dim": 0}), "`linear_conv_kernel_dim` is 0"),
+        (&qwen, json!({"partial_rotary_factor": 0.01, "rope_parameters": null}), "rotates 0 of 32"),
+    ] {
+        let refused = refused(&with(config, &changes));
+        assert!(refused.contains(message), "{message} is missing in {refused}");
+    }
+}
+
+#[test]
+fn the_width_of_lfm2_is_adjusted_and_its_head_has_a_key_of_its_own() {
+    let width = |changes: Value| {
+        parse(&with(&of("lfm2"), &changes)).unwrap().layers[0].mlp.width_of_token()
+    };
+    assert_eq!(width(json!({})), 80);
+    assert_eq!(width(json!({"block_auto_adjust_ff_dim": false})), 120);
+    assert_eq!(width(json!({"block_ff_dim": 60, "block_ffn_dim_multiplier": null})), 48);
+    assert_eq!(width(json!({"block_ffn_dim_multiplier": 1.1})), 96);
+    let untied = json!({"tie_embedding": false, "tie_word_embeddings": true});
+    assert!(!parse(&with(&of("lfm2"), &untied)).unwrap().tie_word_embeddings);
+}
+
+#[test]
+fn qwen_3_5_within_a_larger_model_has_its_names_and_skips_vision_and_the_prediction_of_more_tokens()
+{
+    let config = parse(&of("qwen3_5")).unwrap();
+    assert_eq!(config.model_type, "qwen3_5_text");
+    assert_eq!(config.tensors()[0].0, "model.language_model.embed_tokens.weight");
+    assert!(config.skips("mtp.fc.weight") && config.skips("model.visual.patch_embed.proj.weight"));
+    let described: Vec<String> = config.layer_kinds().into_iter().map(|(_, kind)| kind).collect();
+    assert_eq!(
+        described,
+        [
+            "Gated DeltaNet, heads 4/2 of 12/16, convolution of 4, norms before (1 + w), SwiGLU 48",
+            "full attention, rope 10000 of 0.25 of a head, heads 2/1 of 32, q/k norm of each head, output gate, norms \
+             before (1 + w), SwiGLU 48",
+        ]
+    );
 }

@@ -52,6 +52,24 @@ impl Backend for Cpu {
         Ok(kv.add())
     }
 
+    fn slot_bytes(&self, config: &HfConfig) -> usize {
+        KvStore::new(config).slot_bytes()
+    }
+
+    fn add_slot(&self, kv: &mut KvStore) -> Done<u32> {
+        Ok(kv.add_slot())
+    }
+
+    fn reset_slot(&self, kv: &mut KvStore, slot: u32) -> Done<()> {
+        kv.reset_slot(slot);
+        Ok(())
+    }
+
+    fn copy_slot(&self, kv: &mut KvStore, [from, to]: [u32; 2]) -> Done<()> {
+        kv.copy_slot(from, to);
+        Ok(())
+    }
+
     fn copy_block(&self, kv: &mut KvStore, [from, to]: [u32; 2], tokens: usize) -> Done<()> {
         kv.copy(from, to, tokens);
         Ok(())

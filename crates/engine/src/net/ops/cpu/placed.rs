@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn segments_are_cut_where_the_tokens_are() {
         let blocks = [7];
-        let segment = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks };
+        let segment = |new_tokens, len| Segment { new_tokens, len, blocks: &blocks, state: 0 };
         let all = [segment(2, 5), segment(0, 4), segment(4, 4), segment(1, 9)];
         let lens = |tokens| {
             let cut = cut_segments(&all, tokens);

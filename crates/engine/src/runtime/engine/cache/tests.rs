@@ -21,6 +21,7 @@ impl Cache {
         let unheld = (0..refs.len()).filter(|&id| refs[id] == 0).map(|id| id as u32);
         assert_eq!(free, unheld.collect::<Vec<u32>>(), "free blocks");
         assert!(self.store.len() <= self.capacity);
+        self.states.check(table.iter().filter_map(|table| table.state));
     }
 
     /// Returns the number of blocks.

@@ -37,9 +37,9 @@ fn an_evicted_chain_goes_leaf_by_leaf_and_what_is_in_use_stays() {
     }
     prefixes.insert(1, &[0], 9);
     let mut freed = Vec::new();
-    prefixes.evict(3, |block| block != 1, |block| freed.push(block));
+    prefixes.evict(3, |block| block != 1, |_, block| freed.push(block));
     assert_eq!(freed, [3, 2, 9], "block 1 is in use, and holds block 0");
-    prefixes.evict(9, |_| true, |block| freed.push(block));
+    prefixes.evict(9, |_| true, |_, block| freed.push(block));
     assert_eq!(freed, [3, 2, 9, 1, 0]);
     assert!(keys(&prefixes, 0).is_empty() && keys(&prefixes, 1).is_empty());
 }
@@ -54,7 +54,7 @@ fn a_cleared_root_leaves_the_others_alone() {
         prefixes.insert(node, &[2], 10 + root as u32);
     }
     let mut freed = Vec::new();
-    prefixes.clear(0, |block| freed.push(block));
+    prefixes.clear(0, |_, block| freed.push(block));
     assert_eq!(freed, [0, 10]);
     assert!(keys(&prefixes, 0).is_empty());
     assert_eq!(keys(&prefixes, 1), [(vec![1], 1), (vec![2], 11)]);

@@ -50,5 +50,71 @@ fn a_group_with_a_shared_prompt_has_the_completions_of_requests_alone_and_the_lo
         }
         count += 1;
     }
-    assert_eq!(count, 11);
+    assert_eq!(count, 14);
+}
+
+/// Returns the models with recurrent layers.
+fn recurrent() -> impl Iterator<Item = (String, Fixture)> {
+    fixtures().filter(|(_, fixture)| fixture.versions[0].config.is_recurrent())
+}
+
+/// Returns the first tokens of a text, with a tail of its own for some lengths.
+fn start(len: usize) -> Vec<u32> {
+    let own = (0..len % 3).map(|t| 3 + (len * 17 + t) as u32 % 200);
+    (0..len as u32).map(|t| 7 + t * 29 % 250).chain(own).collect()
+}
+
+#[test]
+fn a_prompt_that_ends_anywhere_within_earlier_ones_goes_on_from_kept_states_with_the_same_bits() {
+    let requests = || (1..70).rev().step_by(7).chain(1..70).map(|n| request(start(n), 3, n as u64));
+    for (name, fixture) in recurrent() {
+        let model = &fixture.versions[0];
+        let alone = fixture.alone(0, requests());
+        // Slots for all copies, for some, and for the request alone.
+        for (blocks, prefill, least) in [(4000, 4096, 1500), (60, 9, 1), (12, 30, 0)] {
+            let mut engine = fixture.engine(blocks, true, prefill);
+            for (request, alone) in requests().zip(&alone) {
+                let answer = send(&mut engine, model, request);
+                let completion = finish(&mut engine, model, vec![answer]).remove(0);
+                assert_eq!(&completion, alone, "{name}");
+            }
+            assert!(work(&engine).reused >= least, "{name}: {}", work(&engine).reused);
+        }
+    }
+}
+
+#[test]
+fn turns_of_a_conversation_compute_what_is_new() {
+    for (name, fixture) in recurrent() {
+        let model = &fixture.versions[0];
+        let mut engine = fixture.engine(2000, true, 4096);
+        let mut prompt: Vec<u32> = (0..40).map(|t| 7 + t * 29 % 250).collect();
+        for turn in 0..4 {
+            let before = work(&engine);
+            let answer = send(&mut engine, model, request(prompt.clone(), 9, turn));
+            let completion = finish(&mut engine, model, vec![answer]).remove(0);
+            let stats = work(&engine);
+            if turn > 0 {
+                // The last token of the reply before, and what the environment said.
+                let prefilled = stats.prefilled - before.prefilled;
+                assert!(prefilled <= 5, "{name}: {prefilled} tokens in turn {turn}");
+            }
+            prompt.extend(completion.ids.iter().copied().chain([3, 4, 5]));
+        }
+    }
+}
+
+#[test]
+fn requests_that_wait_for_slots_and_blocks_have_the_completions_of_requests_alone() {
+    let requests = || (0..24).map(|i| request(start(20 + (i as usize * 7) % 30), 6, i));
+    for (name, fixture) in recurrent() {
+        let model = &fixture.versions[0];
+        let alone = fixture.alone(0, requests());
+        for blocks in [14, 25, 70] {
+            let mut engine = fixture.engine(blocks, true, 16);
+            let answers = requests().map(|request| send(&mut engine, model, request)).collect();
+            assert_eq!(finish(&mut engine, model, answers), alone, "{name}, {blocks} blocks");
+            engine.forget(0);
+        }
+    }
 }
