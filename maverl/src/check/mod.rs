@@ -84,9 +84,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     let environments = choice::choose_environments(config, registry, problems);
     let flow = choice::choose_orchestra(&config.orchestra, base, registry, problems);
     let seen = files::seen_questions(config, base, problems);
-    files::check_python_rewards(config, base, problems);
-    files::check_judges(config, base, problems);
-    machine::check_reward_servers(config, problems);
+    check_reward_sources(config, base, problems);
     let rewards =
         team::reward_parts(config, (&seen, &loaded.tasks), flow.as_ref(), registry, problems);
     let components = environments.as_deref().unwrap_or_default();
@@ -138,6 +136,13 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     let usage = machine::check_machine(&plan, purpose, problems);
     let warnings = [plan.warnings.as_slice(), &usage.warnings].concat();
     Some(Plan { device_memory: usage.device_memory, warnings, ..plan })
+}
+
+/// Reports problems of the files and servers that parts of the reward come from.
+fn check_reward_sources(config: &Config, base: &Path, problems: &mut Problems<'_>) {
+    files::check_python_rewards(config, base, problems);
+    files::check_judges(config, base, problems);
+    machine::check_reward_servers(config, problems);
 }
 
 /// Policies on their models, and the algorithm that trains them.

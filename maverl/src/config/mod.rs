@@ -19,6 +19,7 @@ mod overlong;
 mod preset;
 mod preset_keys;
 pub mod reference;
+mod record;
 mod resolved;
 mod reward;
 mod reward_unit;
@@ -74,6 +75,7 @@ pub use loss::{
 pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;
+pub use record::{CheckpointConfig, RecordConfig};
 pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
@@ -358,50 +360,4 @@ pub enum History {
     /// As the model saw and sampled them: only what follows the last reply is rendered. The model then sees conversations
     /// that its template never shows, such as those with earlier thoughts.
     Append,
-}
-
-/// `[checkpoint]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "run")]
-pub struct CheckpointConfig {
-    /// Number of steps between checkpoints; 0 writes only the checkpoints that every run has: at the start, at the end, and
-    /// (with `best`) after a new best validation result.
-    #[setting(default = 10)]
-    pub every: u64,
-    /// Number of checkpoints that are kept, the newest ones.
-    #[setting(default = 2)]
-    pub keep: NonZeroUsize,
-    /// Also keep the checkpoint with the best validation result.
-    #[setting(default = true)]
-    pub best: bool,
-}
-
-/// `[record]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
-#[serde(default, deny_unknown_fields)]
-#[settings(level = "run")]
-pub struct RecordConfig {
-    /// Record every trained turn with the terms of its advantage.
-    #[setting(default = true)]
-    pub samples: bool,
-    /// Number of steps between records of the entropy and log-ratio of every trained token; step 1 is also recorded; 0
-    /// disables all of these records; only with `samples`.
-    #[setting(default = 10, idle_when = "samples = false")]
-    pub tokens_every: u64,
-    /// Record the episodes of evaluations.
-    #[setting(default = true)]
-    pub evaluations: bool,
-    /// Record when the parts of each step and the turns of each episode began and ended.
-    #[setting(default = true)]
-    pub clock: bool,
-}
-
-impl RecordConfig {
-    /// True if quantities of tokens are recorded in step `step`, from 0. The number of steps has no influence: it may change
-    /// when a run is resumed.
-    pub fn tokens_in(&self, step: u64) -> bool {
-        let due = step == 0 || (step + 1).is_multiple_of(self.tokens_every.max(1));
-        self.samples && self.tokens_every > 0 && due
-    }
 }

@@ -269,9 +269,7 @@ impl Preset {
                 "rewards less the mean of their task, on log-probabilities; makes up for tasks without spread"
             }
             Self::Opo => "rewards less the mean of their task, weighted by the length of replies",
-            Self::Otb => {
-                "rewards less a baseline for each place in a reply, with the least variance of the gradient"
-            }
+            Self::Otb => "rewards less a baseline for each place in a reply, of least variance",
             Self::Cory => "a pioneer and an observer who sees its answer, and exchange of policies",
             Self::Dpo => "supervised: raises the better of two given replies against the other",
             Self::Spin => "self-play: given replies against those of the iteration before",

@@ -80,7 +80,7 @@ impl PythonEnvironment {
             timeout: positive_seconds("timeout_s", self.timeout_s)?,
             start_timeout: positive_seconds("start_timeout_s", self.start_timeout_s)?,
             retries: 0,
-            give_up_after: 10 + self.retries,
+            give_up_after: self.retries.saturating_add(10),
             probed: 0,
         })
     }

@@ -28,8 +28,9 @@ const ENVIRONMENTS: [(&str, &str); 5] = [
     ("search", "builtin:facts"),
     ("tools", "builtin:tools"),
 ];
-/// Environments of maverl that no server has: clients of one, and that of programs which judge themselves.
-const NOT_SERVED: [&str; 3] = ["grpc", "openenv", "reported"];
+/// Environments of maverl that no server has: clients of one, classes of a user's file, and that of programs which judge
+/// themselves.
+const NOT_SERVED: [&str; 4] = ["grpc", "openenv", "python", "reported"];
 /// Number of tasks of each environment.
 const TASKS: usize = 4;
 

@@ -158,7 +158,7 @@ fn names_of_other_trainers_are_answered_with_ours() {
         ("numTrainEpochs = 3", &["is `steps`"]),
         ("gradient-accumulation-steps = 3", &["`runtime.micro_batch_tokens`"]),
         ("output_dir = \"x\"", &["is `--out`"]),
-        ("report_to = \"wandb\"", &["metrics.jsonl", "docs/src/runs.md"]),
+        ("report_to = \"wandb\"", &["track.to", "TensorBoard"]),
         (
             "[data]\ntrain_batch_size = 4\nmax_response_length = 5",
             &[

@@ -14,7 +14,7 @@ use crate::algo::{
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
-use crate::plan::Plan;
+use crate::plan::{AlgorithmPlan, Plan};
 use crate::run_dir::StepSamples;
 use crate::runtime::{Batch, ValueBatch};
 use crate::train::error::TrainError;
@@ -109,6 +109,22 @@ pub(crate) fn samples(
     Ok(Samples { rows, metrics })
 }
 
+/// Computes the advantages of single tokens: those of a token baseline or of a declared estimator.
+fn advantages_of_tokens(
+    algorithm: &AlgorithmPlan,
+    episodes: &[Episode],
+    samples: &[Sample],
+    predicted: &ValuePredictions,
+    estimators: &Estimators,
+) -> Option<Vec<Vec<f64>>> {
+    match &algorithm.advantage {
+        AdvantagePlan::TokenBaseline(baseline) => {
+            Some(token_advantages(baseline, episodes, samples, &predicted.norms, estimators))
+        }
+        _ => declared_advantages(episodes, samples, &predicted.values, algorithm, estimators),
+    }
+}
+
 /// Computes the advantages of samples from their rewards, and from predicted values if there are critics. `least` is the
 /// least divisor of whitening.
 pub(crate) fn advantages(
@@ -121,13 +137,7 @@ pub(crate) fn advantages(
     let algorithm = &plan.algorithm;
     let equal = equal_rewards(episodes, samples, algorithm);
     let mut among = algo::advantages(episodes, samples, algorithm, estimators);
-    let declared = match &algorithm.advantage {
-        AdvantagePlan::TokenBaseline(baseline) => {
-            let norms = &predicted.norms;
-            Some(token_advantages(baseline, episodes, samples, norms, estimators))
-        }
-        _ => declared_advantages(episodes, samples, &predicted.values, algorithm, estimators),
-    };
+    let declared = advantages_of_tokens(algorithm, episodes, samples, predicted, estimators);
     if let Some(declared) = &declared {
         among.groups.flat = declared.iter().flatten().all(|advantage| *advantage == 0.0);
     }
