@@ -375,10 +375,10 @@ fn what_is_not_supported_is_refused_by_name() {
         (json!({"rms_norm_eps": -1}), "`rms_norm_eps` is -1; a positive number is needed"),
         (
             json!({"rms_norm_eps": 1e39}),
-            "`rms_norm_eps` is 1e39; a positive number from 1.5e-45 to 3.4e38 is needed",
+            "`rms_norm_eps` is 1e+39; a positive number from 1.5e-45 to 3.4e38 is needed",
         ),
         (json!({"rms_norm_eps": 1e-50}), "`rms_norm_eps` is 1e-50; a positive number from"),
-        (json!({"rope_theta": 1e300}), "`rope_theta` is 1e300; a positive number from"),
+        (json!({"rope_theta": 1e300}), "`rope_theta` is 1e+300; a positive number from"),
         (
             json!({"rope_scaling": {"rope_type": "linear", "factor": 1e40}}),
             "`rope_scaling.factor` is 1e40; a positive number from",
