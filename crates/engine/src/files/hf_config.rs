@@ -1,9 +1,9 @@
 //! `config.json` of a Hugging Face model directory.
 //!
 //! The parts of the layers are all that differs between families. `families.rs` has a row for each family (`family.rs`),
-//! `layers.rs` makes layers of it. `read_rope.rs` reads rotary embeddings (`rope.rs`), `nested.rs` configurations with that of
-//! a decoder inside, `experts.rs` mixtures of experts. `foreign.rs` has the keys that a family does not read and that would change
-//! the numbers.
+//! `layers.rs` makes layers of it. `read_rope.rs` and `read_scaling.rs` read rotary embeddings (`rope.rs`), `nested.rs`
+//! configurations with that of a decoder inside, `experts.rs` mixtures of experts, `recurrent.rs` recurrent mixers. `foreign.rs`
+//! has the keys that a family does not read and that would change the numbers.
 
 mod experts;
 mod families;
@@ -12,6 +12,7 @@ mod foreign;
 mod layers;
 mod nested;
 mod read_rope;
+mod read_scaling;
 mod reader;
 mod recurrent;
 mod rope;
@@ -28,7 +29,7 @@ use foreign::NeutralSizes;
 use layers::LayerSizes;
 pub use nested::TensorNames;
 pub(crate) use nested::WITHIN;
-use read_rope::{LONGEST, RopeSizes};
+use read_scaling::{LONGEST, RopeSizes};
 use reader::{ConfigReader, WIDEST};
 pub use rope::{Frequencies, Llama3, LongRope, Rope, Scaling, Yarn};
 
