@@ -24,7 +24,7 @@ pub enum AdvantagePlan {
     Critic(CriticPlan),
     /// A share of the advantage of the team, whose value a mixer makes of those of the agents.
     Mixer(MixerPlan),
-    /// The reward minus the mean of a group in which a unit counts with its tokens (OPO).
+    /// The reward minus the mean of a group, each unit weighted by its number of tokens (OPO).
     Opo(OpoPlan),
     /// The reward minus a baseline for each place in a reply, which makes the variance of the gradient least (OTB).
     TokenBaseline(TokenBaselinePlan),
@@ -121,7 +121,7 @@ pub struct GroupPlan {
     /// Divide by the group's standard deviation.
     #[setting(default = true)]
     pub normalize_std: bool,
-    /// Divide by the group's mean instead; 0 if it is 0 or less (MaxRL).
+    /// Divide by the group's mean, in place of the deviation; 0 if the mean is 0 or less (MaxRL).
     #[setting(default = false)]
     pub normalize_mean: bool,
     /// Multiply by the number of units of the step, over the number of those in groups with unequal rewards (GPG).
@@ -130,7 +130,8 @@ pub struct GroupPlan {
     /// Added to the standard deviation.
     #[setting(default = 1e-6, range = 0.0..)]
     pub eps: f64,
-    /// Advantage in a group of one unit: 0 (`zero`), or the formula without a baseline (`raw`).
+    /// Advantage in a group of one unit: 0 (`zero`), or the formula with a baseline of 0, and with 1 for the deviation of a
+    /// single unit (`raw`).
     pub singleton: Singleton,
     /// GiGPO: adds the advantage of a turn relative to turns with the same or a similar prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +139,7 @@ pub struct GroupPlan {
     pub anchor: Option<AnchorPlan>,
 }
 
-/// Rewards minus the mean of a group in which a unit counts with its tokens.
+/// Rewards minus the mean of a group, each unit weighted by its number of tokens.
 #[maverl::advantage(name = "opo")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]

@@ -53,7 +53,8 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"judge\"")]
     pub critic: Option<String>,
-    /// Name of a table in `[teachers]`; a table chooses it by the source of the task, with `default` for all others.
+    /// Name of a table in `[teachers]`, or a table with such a name for each source of tasks; `default` stands for all other
+    /// sources.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "\"big\"")]
     pub teacher: Option<TeacherChoice>,

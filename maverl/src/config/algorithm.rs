@@ -189,8 +189,8 @@ impl UpdateOrder {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct SequencePlan {
-    /// HAPPO factor of the policies that this step has already updated: the product of the ratios of all tokens of their
-    /// replies (`exact`), or of one ratio per reply, the geometric mean over its tokens (`length`).
+    /// HAPPO factor: the product of the ratios of the policies that this step has already updated, with one ratio for each
+    /// token (`exact`), or one for each reply, the geometric mean over its tokens (`length`).
     pub factor: HappoFactor,
     /// Largest distance of the factor from 1; no default: the factor is not clipped unless this is set.
     #[serde(skip_serializing_if = "Option::is_none")]

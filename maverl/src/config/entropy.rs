@@ -16,7 +16,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "AdaptiveEntropyConfig", level = "team")]
 pub struct AdaptiveEntropy {
-    /// Least entropy of a policy in nats, below which `entropy_coef` grows; 0 keeps it constant.
+    /// Entropy of a policy in nats, at or below which `entropy_coef` grows; 0 keeps it constant.
     #[setting(default = 0.0, range = 0.0..)]
     pub target: f64,
     /// Change of `entropy_coef` in a step.

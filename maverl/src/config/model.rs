@@ -46,8 +46,7 @@ pub struct ModelConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"fast\"")]
     pub rollout_servers: Option<String>,
-    /// Form in which it writes calls of tools. Without the key, and with `auto`, the form in which its chat template renders
-    /// calls.
+    /// Tool-call format of the model. Without the key, and with `auto`, the format in which its chat template renders calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"qwen_xml\"")]
     pub calls: Option<CallFormat>,

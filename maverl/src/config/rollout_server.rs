@@ -14,7 +14,7 @@ use crate::settings::Settings;
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run")]
 pub struct RolloutServerConfig {
-    /// Protocol of the servers.
+    /// Protocol of the servers; no default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "team", example = "\"vllm\"")]
     pub kind: Option<ServerKind>,

@@ -22,7 +22,8 @@ pub struct TeacherConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"big\"")]
     pub model: Option<String>,
-    /// Weights of the policy that is taught, in place of a model: its current ones (`self`), or its reference (`reference`).
+    /// Weights of the policy that is taught, in place of a model: its current ones (`self`), or its reference (`reference`); no
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"self\"")]
     pub policy: Option<TeacherPolicy>,
@@ -30,7 +31,7 @@ pub struct TeacherConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"expert\"")]
     pub endpoint: Option<String>,
-    /// Text that only the teacher reads: a template (MiniJinja) with the keys of the task's row, `{{answer}}`, `{{reward}}`,
+    /// Text that only the teacher reads: a Jinja template with the keys of the task's row, `{{answer}}`, `{{reward}}`,
     /// `{{feedback}}` and `{{success}}`. A turn whose hint is empty has no teacher.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"A right answer: {{answer}}\"")]
@@ -103,7 +104,8 @@ pub struct DistillPlan {
     /// Weight of the advantages of rewards, for turns with a teacher; 0 is pure distillation.
     #[setting(default = 1.0, range = 0.0..)]
     pub task_coef: f64,
-    /// Tokens whose differences a token gets: its own (`token`), or also those of the later tokens of the reply (`reply`).
+    /// Tokens whose differences (the teacher's log-prob minus the policy's) are summed for a token: itself (`token`), or also
+    /// the later tokens of the reply (`reply`).
     pub horizon: DistillHorizon,
     /// Bound of the absolute difference of a token; 0 is none.
     #[setting(default = 0.0, range = 0.0..)]
@@ -119,7 +121,7 @@ pub enum DistillKind {
     Advantage,
 }
 
-/// Tokens of a reply whose differences a token gets.
+/// Tokens of a reply whose differences are summed for a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DistillHorizon {

@@ -29,7 +29,7 @@ pub enum Correction {
 #[settings(level = "agent", crate = crate)]
 pub struct TruncateOptions {
     /// Unit of the ratio of the trainer's to the sampler's probability: each token (`token`), or the reply, with the geometric
-    /// mean (`mean`) or the product (`product`) of its tokens' ratios.
+    /// mean (`mean`) or the product (`product`) of its tokens' ratios; `max` is only for `mask`.
     pub of: CorrectionUnit,
     /// Lower bound of the weight.
     #[setting(default = 0.0, range = 0.0..=1.0)]

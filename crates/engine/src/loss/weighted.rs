@@ -106,8 +106,8 @@ impl Divergence {
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "agent", crate = crate)]
 pub struct DppoOptions {
-    /// Distance from the sampling policy: the difference of the probabilities of a token (`tv`), or the KL of taking it or not
-    /// (`kl`).
+    /// Distance from the sampling policy: the difference of the probabilities of a token (`tv`), or the KL of two outcomes, this
+    /// token or any other (`kl`).
     pub by: Divergence,
     /// Largest distance of a token with a negative advantage; the default is 0.2 with `by = "tv"`, and 0.05 with `"kl"`.
     #[serde(skip_serializing_if = "Option::is_none")]

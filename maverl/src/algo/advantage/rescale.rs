@@ -85,7 +85,7 @@ fn has_mean(group: &Moments) -> bool {
     group.mean > ROUNDING * group.std().max(1.0)
 }
 
-/// Returns the mean of each group in which a unit counts with its tokens; without spread, the mean.
+/// Returns the mean of each group, each unit weighted by its number of tokens; without spread, the mean.
 fn length_baselines(step: &Rewarded<'_>, moments: &[Moments]) -> Vec<f64> {
     let (units, _) = step.estimators().units(step.rewards, &step.grouping());
     let mut sums = vec![(0.0, 0.0); moments.len()];
