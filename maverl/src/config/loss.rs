@@ -114,7 +114,7 @@ pub enum SurrogatePlan {
     Gmpo(GmpoOptions),
     /// The log-probability, weighted by a smooth function of the ratio of the reply (VESPO).
     Vespo(VespoOptions),
-    /// The log-probability, weighted by the ratio; 0 for tokens whose probability has changed too much (DPPO).
+    /// The log-probability, weighted by the ratio; 0 for tokens whose probability has moved too far in the direction of the advantage (DPPO).
     Dppo(DppoOptions),
     /// The log-probability, and a quadratic pull towards the sampling policy (DRO).
     Dro(DroOptions),

@@ -42,7 +42,7 @@ surrogates! {
     "cpgd": CpgdOptions, "The clipped log-ratio (CPGD). arXiv:2505.12504";
     "gmpo": GmpoOptions, "The geometric mean of the clipped ratios of a reply (GMPO). arXiv:2507.20673";
     "vespo": VespoOptions, "The log-probability, weighted by a smooth function of the ratio of the reply (VESPO). arXiv:2602.10693";
-    "dppo": DppoOptions, "The log-probability, weighted by the ratio; 0 for tokens whose probability has changed too much (DPPO). arXiv:2602.04879";
+    "dppo": DppoOptions, "The log-probability, weighted by the ratio; 0 for tokens whose probability has moved too far in the direction of the advantage (DPPO). arXiv:2602.04879";
     "dro": DroOptions, "The log-probability, and a quadratic pull towards the sampling policy (DRO). arXiv:2405.19107";
     "reinforce": ReinforceOptions, "The log-probability, without a ratio (REINFORCE, GPG). arXiv:2504.02546";
 }
