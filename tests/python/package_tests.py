@@ -23,7 +23,7 @@ from unittest import mock
 import maverl
 from maverl import _follow, _process, _settings
 
-ENDLESS = {"steps": 100_000, "checkpoint.every": 100_000, "eval.tasks": 2}
+ENDLESS = {"steps": 100_000, "algorithm.max_flat_steps": 100_000, "checkpoint.every": 100_000, "eval.tasks": 2}
 
 
 def has(*packages):
