@@ -1,13 +1,11 @@
 //! A process of Python that answers requests, one at a time, each within a time limit.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use super::log::PythonLog;
@@ -86,8 +84,12 @@ impl PythonProcess {
     ) -> Result<(Self, Value), StartFailure> {
         let mut command = file.command(program);
         command.arg(std::process::id().to_string()).arg(file.path()).args(arguments);
-        // A group of its own, which an interrupt of the terminal does not reach, and which is killed whole.
-        command.process_group(0);
+        #[cfg(unix)]
+        {
+            use std::os::unix::process::CommandExt as _;
+            // A group of its own, which an interrupt of the terminal does not reach, and which is killed whole.
+            command.process_group(0);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
             StartFailure::File(format!("`{}` does not run: {error}", file.python))
@@ -151,11 +153,17 @@ impl PythonProcess {
         }
     }
 
-    /// Kills the group. Processes that have ended already are no failure.
-    fn kill(&self) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL);
+    /// Kills the process and its group. Those that have ended already are no failure.
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, Signal, kill_process_group};
+            if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
         }
+        #[cfg(not(unix))]
+        let _ = self.child.kill();
     }
 }
 

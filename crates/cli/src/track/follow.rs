@@ -28,8 +28,10 @@ pub(super) enum Trainer {
     /// None is followed: what the files have is sent, and no more.
     Nobody,
     /// A process with this id.
+    #[cfg(unix)]
     Process(i32),
     /// The process with this id, which has started this one.
+    #[cfg(unix)]
     Parent(i32),
 }
 
@@ -58,13 +60,15 @@ fn parent() -> i32 {
 
 #[cfg(not(unix))]
 impl Trainer {
-    /// Returns the process with this id.
-    pub(super) fn process(id: i32) -> Self {
-        Self::Process(id)
+    /// Processes are not looked for on this system: what the files have is sent.
+    pub(super) fn process(_id: i32) -> Self {
+        Self::Nobody
     }
 
     fn is_alive(self) -> bool {
-        false
+        match self {
+            Self::Nobody => false,
+        }
     }
 }
 
