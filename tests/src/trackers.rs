@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-/// How the server answers.
+/// Manner in which the server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// As servers of trackers do.
@@ -25,7 +25,7 @@ pub enum Manner {
 /// A point of a metric: run, name, step, value, time.
 pub type Point = (String, String, u64, String, u64);
 
-/// What a server has.
+/// Rows and runs that a server has received.
 #[derive(Debug, Default, Clone)]
 pub struct Received {
     /// Runs of MLflow, with their last status.

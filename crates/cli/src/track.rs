@@ -65,14 +65,14 @@ struct TrackedRun {
     settings: BTreeMap<String, String>,
     episodes: usize,
     python: String,
-    /// How long a server may fail after the end of the run.
+    /// Maximum time for which a server may fail after the end of the run.
     wait: Duration,
-    /// Folder of what is known about trackers.
+    /// Folder of the cursors.
     folder: PathBuf,
     start_ms: u64,
 }
 
-/// What sends rows to a tracker.
+/// Client of a tracker.
 trait TrackerClient {
     /// Returns the maximum number of rows that are sent at once.
     fn batch(&self) -> usize {

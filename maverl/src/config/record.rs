@@ -1,4 +1,4 @@
-//! What a run writes: checkpoints, and records that the pages show.
+//! Settings of what a run writes: checkpoints, and records that the pages show.
 
 use std::num::NonZeroUsize;
 

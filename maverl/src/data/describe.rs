@@ -34,13 +34,13 @@ pub struct DataDescription {
     /// The task that the first row is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// Why the first row is no task.
+    /// Reason that the first row is no task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_task: Option<String>,
     /// Known names of keys, and the environment, of a known data set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<String>,
-    /// What is unusual about the data set.
+    /// Notes about what is unusual in the data set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

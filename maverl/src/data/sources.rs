@@ -15,11 +15,11 @@ use crate::config::{TaskConfig, Unsplit};
 /// A file of data.
 pub(super) struct SourceFile {
     file: DataFile,
-    /// What its data set says of it; `None` for a file that a path names.
+    /// Its place in a data set; `None` for a file that a path names.
     pub(super) set: Option<SetFile>,
 }
 
-/// What a data set says of a file.
+/// Place of a file in its data set.
 pub(super) struct SetFile {
     /// Source of its tasks.
     pub(super) source: String,

@@ -1,4 +1,4 @@
-//! What a Python file prints: a file in the run directory, and the last lines for messages.
+//! Output of a Python file: a file in the run directory, and the last lines for messages.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -55,7 +55,7 @@ pub(crate) type ItemResult = Result<Value, String>;
 /// Processes of one file, each served by a thread. They end with the pool.
 pub(crate) struct PythonPool {
     shared: Arc<Shared>,
-    /// What the processes said about the file.
+    /// First answer of the processes, which describes the file.
     pub(crate) greeting: Value,
 }
 

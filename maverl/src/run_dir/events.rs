@@ -25,11 +25,7 @@ pub(crate) fn scalars<'a>(
         value.extend((number as f32).to_le_bytes());
         length_delimited(&mut summary, 1, &value); // Summary.value
     }
-    let mut event = wall(wall_time);
-    event.push(2 << 3); // Event.step, varint
-    varint(&mut event, step);
-    length_delimited(&mut event, 5, &summary); // Event.summary
-    record(&event)
+    summary_record(wall_time, step, &summary)
 }
 
 /// Returns the record with texts of one step under a name, as the plugin `text` shows them.
@@ -53,10 +49,15 @@ pub(crate) fn texts(wall_time: f64, step: u64, tag: &str, texts: &[String]) -> V
     length_delimited(&mut value, 8, &tensor); // Summary.Value.tensor
     let mut summary = Vec::new();
     length_delimited(&mut summary, 1, &value); // Summary.value
+    summary_record(wall_time, step, &summary)
+}
+
+/// Returns the record of the summary of a step.
+fn summary_record(wall_time: f64, step: u64, summary: &[u8]) -> Vec<u8> {
     let mut event = wall(wall_time);
     event.push(2 << 3); // Event.step, varint
     varint(&mut event, step);
-    length_delimited(&mut event, 5, &summary); // Event.summary
+    length_delimited(&mut event, 5, summary); // Event.summary
     record(&event)
 }
 

@@ -1,20 +1,21 @@
-//! What a tracker has of a run: a file in the folder `track` of the run directory.
+//! Cursor of a tracker: a file in the folder `track` of the run directory, which says what it has of the run.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use maverl::run_dir::disk::hex;
 use serde::{Deserialize, Serialize};
 
 use super::spool::SpoolRow;
 
-/// Folder of what is known about trackers.
+/// Folder of the cursors, rows to send and logs of trackers.
 pub(crate) const FOLDER: &str = "track";
 /// Version of the file.
 const PROTOCOL: u64 = 1;
 
-/// How far a run is sent to a tracker.
+/// Rows of a run that a tracker has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
     protocol: u64,
@@ -128,5 +129,5 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn random_key() -> io::Result<String> {
     let mut bytes = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(super::spool::hex(&bytes))
+    Ok(hex(&bytes))
 }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// First and longest pause after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Whether a process trains the run.
+/// Process that trains the run, if there is one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Trainer {
     /// None is followed: what the files have is sent, and no more.

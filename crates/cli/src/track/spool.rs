@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use maverl::run_dir::disk::hex;
 use maverl::run_dir::{STEP_SECONDS, UNIX_TIME, episode_text, read_rollouts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// Name of the number of a row.
 const STEP: &str = "step";
 
-/// How a run stands.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunState {
     /// A process may still write rows.
@@ -208,9 +209,4 @@ fn flatten(prefix: &str, value: &toml::Value, into: &mut BTreeMap<String, String
         toml::Value::String(text) => drop(into.insert(prefix.to_owned(), text.clone())),
         other => drop(into.insert(prefix.to_owned(), other.to_string())),
     }
-}
-
-/// Formats bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

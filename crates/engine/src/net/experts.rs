@@ -21,7 +21,7 @@ pub struct SavedExperts<O: Memory = Cpu> {
     pub(super) rows: ExpertRows,
     /// Gates of the rows, `[N k, F]`.
     pub(super) gate: O::Act,
-    /// What the gates are multiplied by, `[N k, F]`.
+    /// Factors of the gates, `[N k, F]`.
     pub(super) up: O::Act,
     /// Results of the experts, `[N k, D]`.
     pub(super) out: O::Act,
@@ -132,7 +132,7 @@ impl AddAssign<&Self> for RouterLoad {
     }
 }
 
-/// Gradient of [`RouterLoad::balance_loss`] in a pass.
+/// Gradient of the loss that balances the load of experts, in a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct BalanceTerm<'a> {
     /// Derivative by the probability of each expert at a token, `[E]`.

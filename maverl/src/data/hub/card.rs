@@ -25,7 +25,7 @@ pub(super) struct CardConfig {
 ///
 /// # Errors
 ///
-/// What cannot be read.
+/// The part of the card that cannot be read.
 pub(super) fn card_configs(readme: &str) -> Result<Vec<CardConfig>, String> {
     let Some(text) = front_matter(readme) else { return Ok(Vec::new()) };
     let card = read_yaml(text)?;

@@ -59,7 +59,7 @@ const HARBOR: &str = "**/task.toml";
 ///
 /// # Errors
 ///
-/// What has no layout that is read.
+/// The files or the part of the card whose layout is not supported.
 pub(super) fn data_configs(files: &[&str], card: &[CardConfig]) -> Result<Vec<DataConfig>, String> {
     let configs: Vec<DataConfig> = if card.is_empty() {
         match converted_configs(files) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What begins the name of a data set on the hub.
+/// Beginning of the name of a data set on the hub.
 const SCHEME: &str = "hf:";
 /// The revision that is meant if none is named.
 const MAIN: &str = "main";

@@ -9,7 +9,7 @@ use crate::config::{TaskConfig, Unsplit};
 /// The table of known data sets.
 const TABLE: &str = include_str!("presets.txt");
 
-/// What is known about a data set.
+/// Settings for a data set that is known by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Preset {
     /// As `task.keys`.

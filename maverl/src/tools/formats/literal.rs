@@ -58,7 +58,7 @@ struct LiteralReader<'a> {
 
 impl LiteralReader<'_> {
     /// Skips blanks and a text.
-    fn expect(&mut self, next: &str) -> Read<()> {
+    fn require(&mut self, next: &str) -> Read<()> {
         self.cursor.skip_blanks();
         if self.cursor.accept(next) { Ok(()) } else { Err(format!("`{next}` is missing")) }
     }
@@ -73,7 +73,7 @@ impl LiteralReader<'_> {
 
     /// Reads a list of calls, up to the first that cannot be read. An error has the position at which that one begins.
     fn read_calls(&mut self, calls: &mut Vec<BlockCall>) -> Result<(), (String, usize)> {
-        self.expect("[").map_err(|what| (what, 0))?;
+        self.require("[").map_err(|what| (what, 0))?;
         loop {
             self.cursor.skip_blanks();
             let start = self.cursor.at;
@@ -121,7 +121,7 @@ impl LiteralReader<'_> {
         if name.is_empty() {
             return Err("the name of a call is missing".to_owned());
         }
-        self.expect(end)?;
+        self.require(end)?;
         Ok(name.to_owned())
     }
 
@@ -168,7 +168,7 @@ impl LiteralReader<'_> {
                 return Err("a key is no text".to_owned());
             };
             let key = self.read_text(quote)?;
-            self.expect(":")?;
+            self.require(":")?;
             object.insert(key, self.read_value(depth + 1)?);
             self.cursor.skip_blanks();
             if !self.cursor.accept(",") && !self.cursor.rest().starts_with('}') {

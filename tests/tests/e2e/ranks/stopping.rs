@@ -106,7 +106,7 @@ fn two_of_three(lab: &Lab) -> Launched {
     launched
 }
 
-/// What a rank says that is asked to stop before all have joined.
+/// Message of a rank that is asked to stop before all have joined.
 fn stopped_joining(rank: usize, size: usize) -> String {
     format!("rank {rank} was asked to stop before all {size} ranks had joined")
 }

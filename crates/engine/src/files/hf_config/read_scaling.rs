@@ -1,4 +1,4 @@
-//! How a rotary embedding goes beyond the context that it was trained for, as `config.json` asks for it.
+//! Scalings of rotary embeddings beyond the context that a model was trained for, as `config.json` asks for them.
 
 use serde_json::Value;
 
