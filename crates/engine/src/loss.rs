@@ -1,7 +1,7 @@
 //! Losses as pure functions, each with its derivative, and the weights that aggregate them.
 //!
 //! ```text
-//! L = Σₙ wₙ · (surrogate + β · kl + δ · drift − η · entropy)ₙ
+//! L = Σₙ wₙ · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)ₙ        κ: of tokens with a penalty
 //! ```
 //!
 //! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
@@ -23,6 +23,7 @@ mod options;
 mod policy;
 mod preference;
 mod reply;
+mod selection;
 mod surrogate;
 mod token;
 mod value;
@@ -45,6 +46,10 @@ pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient}
 pub use preference::PreferenceConfig;
 pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};
 pub use reply::{GmpoOptions, PolicyReply, ReplyLoss, VespoOptions, gmpo, vespo};
+pub use selection::{
+    ClipCovOptions, KlCovOptions, MinibatchTokens, Selection, TokenUse, TopEntropyOptions,
+    covariances,
+};
 pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
 pub use token::{Clip, Clipped, LossUnit, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};

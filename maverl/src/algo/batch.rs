@@ -36,6 +36,7 @@ pub fn batches(
         });
         batch.rows = rows.collect();
         batch.surrogate = plan.algorithm.custom_surrogate();
+        batch.selection = plan.algorithm.select;
         batch.aggregation = plan.algorithm.aggregation;
         batch.longest = plan.longest_reply(*policy);
         batch.early_stop_kl = plan.algorithm.early_stop_kl;

@@ -40,7 +40,7 @@ pub use crate::dist::Transport;
 pub use crate::loss::{
     AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction,
     CorrectionUnit, CpgdOptions, Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions,
-    Ratio, SapoOptions, TruncateOptions,
+    Ratio, SapoOptions, Selection, TruncateOptions,
 };
 pub use crate::net::HeadKind;
 pub use crate::runtime::{

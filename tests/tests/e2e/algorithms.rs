@@ -43,6 +43,31 @@ fn every_preset_plays_learns_and_says_so() {
 }
 
 #[test]
+fn tokens_of_minibatches_are_selected_and_replays_select_them_again() {
+    let lab = lab();
+    let set = ["steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
+    for (kind, options, kept) in [
+        ("clip_cov", "share = 0.5, low = 0.0, high = 1e9", 0.5..1.0),
+        ("kl_cov", "share = 0.1", 0.85..0.95),
+        ("entropy", "share = 0.2", 0.2..0.25),
+    ] {
+        let select = format!("algorithm.select={{ kind = \"{kind}\", {options} }}");
+        let run = lab.train(kind, &[&set[..], &[&select]].concat());
+        let steps = run.steps();
+        let updated: Vec<&Value> =
+            steps.iter().filter(|row| row["policy/tiny/grad_norm"].is_number()).collect();
+        assert!(!updated.is_empty(), "{kind}: no step is updated");
+        for row in updated {
+            let number = |key: &str| row[format!("policy/tiny/{key}")].as_f64();
+            assert!(kept.contains(&number("select_kept").unwrap()), "{kind}: {row:#}");
+            assert_eq!(number("select_covariance").is_some(), kind != "entropy", "{kind}");
+            assert!(number("grad_norm").unwrap() > 0.0 && number("loss").unwrap().is_finite());
+        }
+        replays(&lab, kind, 2);
+    }
+}
+
+#[test]
 fn a_target_of_the_kl_ends_the_epochs() {
     let set = ["steps=1", "eval.before_and_after=false", "algorithm.epochs=8"];
     let steps = |more: &str| {

@@ -87,10 +87,12 @@ fn spans(line: &str) -> Vec<String> {
     line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Masks of off-policy tokens and replies.
-const MASKS: [&str; 2] = [
+/// Masks of off-policy tokens and replies, and a selection of tokens.
+const MASKS: [&str; 4] = [
     "algorithm.loss.correction=[\"truncate\", { kind = \"mask\", of = \"max\" }]",
     "algorithm.loss.off_policy_mask=0.5",
+    "algorithm.select=\"kl_cov\"",
+    "algorithm.epochs=2",
 ];
 
 /// Runs in which together every metric occurs: name and settings.

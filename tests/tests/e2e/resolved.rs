@@ -85,6 +85,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.whiten", &["true"]),
     ("algorithm.update_order", &["random", "{ kind = 'fixed', factor = 'exact', clip = 0.1 }"]),
     ("algorithm.future_rewards", &["team", "{ kind = 'own', discount = 0.5 }"]),
+    ("algorithm.select", &["kl_cov", "{ kind = 'entropy', share = 0.5 }", "none"]),
     ("algorithm.shaping", &["margin", "{ kind = 'quality', weight = 1 }", "none"]),
     ("algorithm.influence", &["{ follow = 0.1, provoke = 0.3 }"]),
     ("algorithm.adaptive_kl", &["{ target = 0.1, horizon = 100.0 }"]),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
+use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
 use crate::runtime::peers::mix_word;
 
 /// A training row: a prompt and its completion.
@@ -106,6 +106,8 @@ pub struct Batch {
     pub pairs: Vec<[usize; 2]>,
     /// Surrogate of policy gradients in place of those of the rows' [`LossOptions`].
     pub surrogate: Option<CustomSurrogate>,
+    /// Selection of the tokens of each minibatch; of policy gradients only.
+    pub selection: Selection,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Number of passes over the rows.
@@ -132,6 +134,7 @@ impl Default for Batch {
             objective: Objective::PolicyGradient,
             pairs: Vec::new(),
             surrogate: None,
+            selection: Selection::None,
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,

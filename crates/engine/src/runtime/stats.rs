@@ -39,6 +39,10 @@ pub struct UpdateStats {
     pub correction_kept: Option<f64>,
     /// Share of tokens without a surrogate because their row is off policy, if a row has such a mask.
     pub off_policy_masked: Option<f64>,
+    /// Share of the tokens that are trained on without a penalty, if tokens are selected.
+    pub select_kept: Option<f64>,
+    /// Mean covariance of log-probs and advantages over the tokens of a minibatch, if tokens are selected by it.
+    pub select_covariance: Option<f64>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.

@@ -7,6 +7,7 @@ mod experts;
 mod moments;
 mod ranks;
 mod recurrent;
+mod selection;
 mod trees;
 
 use std::sync::Arc;

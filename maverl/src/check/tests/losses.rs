@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{
     AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupBy, OpoPlan, Ratio,
 };
-use crate::config::{Preset, SurrogatePlan};
+use crate::config::{Preset, Selection, SurrogatePlan};
 use crate::loss::{KeptWeight, LossUnit};
 
 fn corrections(toml: &str) -> Vec<Correction> {
@@ -137,6 +137,49 @@ fn surrogates_of_replies_need_their_ratio_and_their_aggregation() {
         "[algorithm]\nname = \"grpo\"\nadvantage.normalize_mean = true",
         "`algorithm.advantage.normalize_mean` is true, and advantages are divided by the deviation",
     );
+}
+
+#[test]
+fn a_selection_is_a_name_or_a_table_and_drops_tokens_of_surrogates_of_tokens() {
+    let select = |table: &str| plan_of(&text(&format!("[algorithm]\nselect = {table}")));
+    assert_eq!(select("\"none\"").algorithm.select, Selection::None);
+    let Selection::ClipCov(options) = select("\"clip_cov\"").algorithm.select else { panic!() };
+    assert_eq!((options.share, options.low, options.high), (2e-4, 1.0, 5.0));
+    let plan = select("{ kind = \"kl_cov\", coef = 2.0 }");
+    assert!(matches!(plan.algorithm.select, Selection::KlCov(options) if options.coef == 2.0));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+    refused("[algorithm]\nselect = \"entropie\"", "no selection is called `entropie`");
+    refused("[algorithm]\nselect = { kind = \"entropy\", share = 0 }", "is 0; expected");
+    refused(
+        "[algorithm]\nselect = { kind = \"clip_cov\", low = 3.0, high = 2.0 }",
+        "`algorithm.select` has `low = 3` and `high = 2`",
+    );
+    for preset in
+        ["name = \"gspo\"", "name = \"gmpo\"", "name = \"rloo\"\nloss.ratio = \"product\""]
+    {
+        for kind in ["clip_cov", "entropy"] {
+            refused(
+                &format!("[algorithm]\n{preset}\nselect = \"{kind}\""),
+                "`algorithm.select` drops tokens, and the replies of",
+            );
+        }
+        plan_of(&text(&format!("[algorithm]\n{preset}\nselect = \"kl_cov\"")));
+    }
+}
+
+#[test]
+fn a_selection_without_effect_is_doubted() {
+    let warnings =
+        |more: &str| plan_of(&text(&format!("[algorithm]\nselect = {more}"))).warnings.join("\n");
+    let none = "which is 0 in the first optimizer step";
+    assert!(warnings("\"kl_cov\"").contains(none));
+    assert!(!warnings("\"kl_cov\"\nepochs = 2").contains(none));
+    let few = "less than a token of a minibatch";
+    assert!(warnings("{ kind = \"entropy\", share = 1e-7 }").contains(few));
+    assert!(!warnings("\"entropy\"").contains(few));
+    let unused = "`algorithm.select` has no effect";
+    assert!(warnings("\"entropy\"\nname = \"online_dpo\"").contains(unused));
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         ("correction_mean", stats.correction_mean),
         ("correction_kept", stats.correction_kept),
         ("off_policy_masked", stats.off_policy_masked),
+        ("select_kept", stats.select_kept),
+        ("select_covariance", stats.select_covariance),
     ] {
         if let Some(value) = value {
             metrics.extend(policy_metrics(policy, [(name, value)]));

@@ -1,6 +1,7 @@
 //! Sums over the optimizer steps of an update.
 
 use super::routers::RouterTotals;
+use super::selection::SelectionSums;
 use crate::loss::PolicyLoss;
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
@@ -43,6 +44,8 @@ pub(super) struct Totals {
     /// Passes over the batch.
     pub(super) epochs: u64,
     pub(super) pairs: PairSums,
+    /// Tokens that selections chose from.
+    pub(super) selection: SelectionSums,
     /// Tokens of the optimizer steps.
     pub(super) tokens: PassTokens,
     /// Mean weight of the tokens whose log-probs were corrected.
@@ -88,6 +91,8 @@ impl Totals {
             correction_mean: self.mean_weight,
             correction_kept: self.kept,
             off_policy_masked: masks.then_some(sums.masked as f64 / tokens),
+            select_kept: self.selection.kept_share(),
+            select_covariance: self.selection.mean_covariance(),
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,
