@@ -19,6 +19,7 @@ mod aggregate;
 mod classify;
 mod correction;
 mod divergence;
+mod kto;
 mod options;
 mod policy;
 mod preference;
@@ -38,6 +39,7 @@ pub use correction::{
 #[doc(hidden)]
 pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
+pub use kto::{LabeledReply, kto, kto_shift};
 pub use options::{
     BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
 };

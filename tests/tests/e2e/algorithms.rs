@@ -148,7 +148,7 @@ fn pairs_and_conversations_are_learned_from_files() {
     };
     lab.write("pairs.jsonl", &(0..8).map(|i| format!("{}\n", pair(i))).collect::<String>());
     let set = ["algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\"", "steps=8"];
-    for loss in ["sigmoid", "hinge", "ipo", "robust", "orpo", "simpo"] {
+    for loss in ["sigmoid", "hinge", "ipo", "robust", "orpo", "simpo", "kto"] {
         let loss = format!("algorithm.preference.loss=\"{loss}\"");
         let run = lab.train(&loss.replace('"', ""), &[&set[..], &[&loss]].concat());
         let (rows, number) = (run.rows(), |row: &Value, key: &str| {
@@ -311,6 +311,43 @@ fn online_dpo_prefers_the_better_of_its_own_replies_and_resumes_to_the_bit() {
     let row = &flat.steps()[0];
     let spread = row["group/zero_std_frac"].as_f64().unwrap() < 1.0;
     assert_eq!(row["policy/tiny/loss"].is_number(), spread, "{row:#}");
+}
+
+#[test]
+fn kto_learns_from_every_reply_by_its_label_and_resumes_to_the_bit() {
+    let lab = lab();
+    let set = [
+        "algorithm.name=\"online_dpo\"",
+        "algorithm.preference.loss=\"kto\"",
+        "algorithm.preference.threshold=0.05",
+        "algorithm.minibatches=2",
+        "eval.before_and_after=false",
+        "steps=4",
+    ];
+    let whole = lab.train("whole", &set);
+    for (step, row) in whole.steps().iter().enumerate() {
+        let number = |key: &str| row[format!("policy/tiny/{key}")].as_f64();
+        assert!(number("grad_norm").unwrap() > 0.0 && number("kto_shift").unwrap() >= 0.0);
+        let recorded =
+            read_samples(&whole.0.join(format!("samples/step-{:06}.jsonl.zst", step + 1)));
+        let recorded = recorded.unwrap();
+        assert_eq!(recorded.estimator.estimator, "label");
+        assert_eq!(number("rows"), Some(recorded.samples.len() as f64), "every reply counts");
+        for sample in &recorded.samples {
+            let good = sample.unit.unwrap_or(sample.reward - sample.baseline) >= 0.05 - 1e-9;
+            assert_eq!(sample.advantage, if good { 1.0 } else { -1.0 }, "{sample:?}");
+        }
+    }
+    let mut halves = set;
+    halves[5] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let weights = "checkpoints/step-000004/policies/tiny/model.safetensors";
+    assert_eq!(run.bytes(weights), whole.bytes(weights));
+    replays(&lab, "whole", 3);
+    let one = lab.train("one", &[&set[..], &["task.group_size=1", "steps=2"]].concat());
+    assert!(one.steps().iter().all(|row| row["policy/tiny/grad_norm"].as_f64().unwrap() > 0.0));
 }
 
 #[test]

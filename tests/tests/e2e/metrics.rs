@@ -118,6 +118,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         "algorithm.name=\"dapo\"",
     ];
     let pairs = ["steps=2", "algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\""];
+    let labeled = [&pairs[..], &["algorithm.preference.loss=\"kto\""]].concat();
     let verifier = [
         "steps=2",
         "algorithm.name=\"verifier\"",
@@ -138,6 +139,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
+        ("labeled", labeled),
         ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
     ]

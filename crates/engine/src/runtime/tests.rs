@@ -4,6 +4,7 @@ mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
 mod experts;
+mod labeled;
 mod moments;
 mod ranks;
 mod recurrent;
@@ -410,6 +411,7 @@ async fn pairs_are_learned_and_no_split_changes_what_is() {
         assert_eq!(stats.optimizer_steps, 3);
         assert!(stats.loss < 2.0_f64.ln(), "{}", stats.loss);
         assert!(pairs.accuracy > 0.9 && pairs.reward_chosen > pairs.reward_rejected, "{pairs:?}");
+        assert_eq!(pairs.shift, None);
     }
     assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
 }

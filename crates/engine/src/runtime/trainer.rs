@@ -8,6 +8,7 @@
 mod balance;
 mod before;
 mod checkpoint;
+mod labeled;
 mod ranks;
 mod routers;
 mod selection;

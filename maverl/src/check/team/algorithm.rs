@@ -180,7 +180,7 @@ fn policies(seats: &[SeatPlan]) -> usize {
 /// Pairs are made of several replies to a task, and have no advantages that an update could change.
 fn pairs(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let name = algorithm.preset.name();
-    if config.task.group_size.get() == 1 {
+    if config.task.group_size.get() == 1 && !algorithm.preference.loss.labels_replies() {
         let message = format!("`algorithm.name` is {name:?}, and `task.group_size` is 1");
         let help =
             "a pair has a better and a worse reply to one task: play 2 episodes or more on each";
@@ -235,6 +235,12 @@ fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     }
     if pair.loss.is_reference_free() {
         without_reference(algorithm, problems);
+    }
+    if pair.loss.labels_replies() && pair.good_weight == 0.0 && pair.bad_weight == 0.0 {
+        let message = "`algorithm.preference.good_weight` and `bad_weight` are 0".to_owned();
+        let help = "no reply has a loss: give one of them a weight";
+        let at = path(["algorithm", "preference", "good_weight"]);
+        problems.conflict(&at, message, help.to_owned());
     }
     if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
         let message = format!(

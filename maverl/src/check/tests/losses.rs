@@ -241,6 +241,22 @@ fn losses_of_pairs_without_a_reference_keep_none_and_refuse_one() {
 }
 
 #[test]
+fn a_loss_of_labeled_replies_has_a_reference_and_needs_no_group() {
+    let kto = |name: &str, more: &str| {
+        format!("[algorithm]\nname = {name:?}\n[algorithm.preference]\nloss = \"kto\"\n{more}")
+    };
+    let one = format!("{}[task]\ngroup_size = 1", kto("online_dpo", ""));
+    let plan = plan_of(&text(&one));
+    assert!(plan.policies[0].reference);
+    assert_eq!(plan.algorithm.preference.threshold, 0.5);
+    let none = "good_weight = 0.0\nbad_weight = 0.0";
+    refused(&kto("online_dpo", none), "`algorithm.preference.good_weight` and `bad_weight` are 0");
+    refused(&kto("online_dpo", "label_smoothing = 0.1"), "which this loss does not have");
+    let idle = plan_of(&text("[algorithm]\nname = \"online_dpo\"\npreference.threshold = 0.2"));
+    assert!(idle.warnings.join("\n").contains("`algorithm.preference.threshold` has no effect"));
+}
+
+#[test]
 fn a_controller_of_the_entropy_has_one_coefficient_and_bounds_in_order() {
     let table = "[algorithm.adaptive_entropy]\ntarget = 0.2\n";
     let plan = plan_of(&text(&format!("{table}[algorithm.loss]\nentropy_coef = 0.01")));

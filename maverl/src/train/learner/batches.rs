@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use crate::algo::advantage::{
-    ReplyPair, Valued, apply_future_rewards, is_whitened, limit_whitened, pairs_of_step,
-    rewarded_step, token_advantages, valued_advantages, whiten_tokens,
+    ReplyPair, Valued, apply_future_rewards, is_whitened, labeled_replies, limit_whitened,
+    pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
     self, Sample, ValueTarget, baselines, declared_advantages, equal_rewards, flat_tasks,
@@ -214,19 +214,26 @@ pub(crate) fn mixed_advantages(
     StepAdvantages { tokens, metrics, flat, record, ..StepAdvantages::default() }
 }
 
-/// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
+/// Returns the pairs of replies of a step, or its replies with labels. The advantage of a sample is 1 in a better or good reply, -1
+/// in a worse or bad one, else 0.
 pub(crate) fn pairs(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
     estimators: &Estimators,
 ) -> StepAdvantages {
-    let found = pairs_of_step(samples, estimators);
+    let preference = &plan.algorithm.preference;
+    let labels = preference.loss.labels_replies();
+    let found = if labels {
+        labeled_replies(samples, preference.threshold, estimators)
+    } else {
+        pairs_of_step(samples, estimators)
+    };
     let signs = found.signs().into_iter().zip(samples);
     let tokens: Vec<Vec<f64>> = signs.map(|(sign, sample)| vec![sign; sample.tokens]).collect();
     let estimated = Estimated {
         least_divisor: None,
-        estimator: "pair",
+        estimator: if labels { "label" } else { "pair" },
         terms: Some(&found.terms),
         before: &tokens,
         after: &tokens,

@@ -106,15 +106,18 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         }
     }
     if let Some(pairs) = stats.preference {
-        metrics.extend(policy_metrics(
-            policy,
-            [
-                ("reward_chosen", pairs.reward_chosen),
-                ("reward_rejected", pairs.reward_rejected),
-                ("reward_margin", pairs.reward_chosen - pairs.reward_rejected),
-                ("pair_accuracy", pairs.accuracy),
-            ],
-        ));
+        let both = pairs.reward_chosen.zip(pairs.reward_rejected);
+        for (name, value) in [
+            ("reward_chosen", pairs.reward_chosen),
+            ("reward_rejected", pairs.reward_rejected),
+            ("reward_margin", both.map(|(chosen, rejected)| chosen - rejected)),
+            ("pair_accuracy", Some(pairs.accuracy)),
+            ("kto_shift", pairs.shift),
+        ] {
+            if let Some(value) = value {
+                metrics.extend(policy_metrics(policy, [(name, value)]));
+            }
+        }
     }
     if let Some(routers) = &stats.routers {
         metrics.extend(router_metrics(policy, routers));

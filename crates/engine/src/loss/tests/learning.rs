@@ -378,3 +378,37 @@ fn slopes_of_a_penalty_agree_with_central_differences() {
     // At the sampler's log-prob the penalty has no slope.
     assert_close("at 0", &slopes[2..], &[-0.2], 1e-6);
 }
+
+#[test]
+fn losses_of_labeled_replies_agree_with_recorded_values_and_their_differences() {
+    let case = learning("preference/kto");
+    let number = |key: &str| case["params"][key].as_f64().unwrap();
+    let options = PreferenceOptions {
+        loss: PairLoss::Kto,
+        beta: number("beta"),
+        good_weight: number("good_weight"),
+        bad_weight: number("bad_weight"),
+        ..PreferenceOptions::default()
+    };
+    assert!(options.needs_reference());
+    let shift = kto_shift(&numbers(&case["inputs"]["mismatched_log_ratios"]));
+    assert_close("z0", &[shift], &[case["outputs"]["z0"].as_f64().unwrap()], 1e-12);
+    assert_eq!((kto_shift(&[-1.0, 0.5]), kto_shift(&[])), (0.0, 0.0));
+    let ratios = numbers(&case["inputs"]["log_ratios"]);
+    let good = numbers(&case["inputs"]["good"]);
+    let reply = |log_ratio: f64, good: f64| LabeledReply { log_ratio, good: good == 1.0 };
+    let terms: Vec<Term> = ratios
+        .iter()
+        .zip(&good)
+        .map(|(&ratio, &good)| kto(&options, reply(ratio, good), shift))
+        .collect();
+    let of = |part: fn(&Term) -> f64| terms.iter().map(part).collect::<Vec<f64>>();
+    assert_close("loss", &of(|term| term.value), &numbers(&case["outputs"]["loss"]), 1e-12);
+    assert_close("slope", &of(|term| term.grad), &numbers(&case["outputs"]["grad"]), 1e-12);
+    let weighted = PreferenceOptions { good_weight: 0.3, bad_weight: 1.7, ..options };
+    for (&ratio, &good) in ratios.iter().zip(&good) {
+        let found = kto(&weighted, reply(ratio, good), shift).grad;
+        let wanted = central(|x| kto(&weighted, reply(x, good), shift).value, ratio);
+        assert_close("difference", &[found], &[wanted], 1e-8);
+    }
+}

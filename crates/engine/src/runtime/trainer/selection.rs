@@ -58,7 +58,11 @@ impl<O: Backend> Trainer<O> {
         let uses = match batch.objective {
             Objective::Preference(options) => {
                 let rows = (rows, &*batch.pairs_of(part));
-                let weights = self.pair_grads(model, rows, &options, totals, pool)?;
+                let weights = if options.loss.labels_replies() {
+                    self.labeled_grads(model, rows, &options, totals, pool)?
+                } else {
+                    self.pair_grads(model, rows, &options, totals, pool)?
+                };
                 return Ok(TokenFactors { weights, penalties });
             }
             Objective::PolicyGradient => self.select_tokens(model, batch, rows, totals, pool)?,
