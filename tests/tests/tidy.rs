@@ -999,7 +999,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "loss.rs",
         "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipCovOptions ClipOptions Clipped Correction CorrectionMeasure \
-         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl KlCovOptions LabeledReply LossOptions LossUnit \
+         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl KlCovOptions KtoReply LossOptions LossUnit \
          MaskOptions MinibatchTokens Pair PairLoss PolicyLoss PolicyReply PolicyToken PreferenceLoss PreferenceOptions Ratio ReinforceOptions \
          ReplyLoss RowTokens SapoOptions Selection Surrogate Term TokenUse TopEntropyOptions TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
          clipped_surrogate clipped_value correction_weights covariances cpgd cross_entropy dppo dro gmpo huber importance_corrected kl \

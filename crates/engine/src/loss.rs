@@ -39,7 +39,7 @@ pub use correction::{
 #[doc(hidden)]
 pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
-pub use kto::{LabeledReply, kto, kto_shift};
+pub use kto::{KtoReply, kto, kto_shift};
 pub use options::{
     BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
 };

@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
-    CheckpointConfig, ComponentConfig, Config, Correction, DistConfig, DistillConfig,
-    EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig, RewardConfig,
-    RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig, RolloutConfig,
-    RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping, SurrogatePlan,
-    TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
+    CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig, DistConfig,
+    DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig,
+    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig,
+    RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig,
+    RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping,
+    SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
     WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
@@ -117,9 +117,10 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 63] = [
+pub static TABLES: [DeclaredTable; 64] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
+    DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
     DeclaredTable::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
     DeclaredTable::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),

@@ -25,6 +25,7 @@ use crate::algo::Sample;
 use crate::algo::advantage::Compound;
 use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::credit::Estimators;
+use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
@@ -119,6 +120,11 @@ impl Learner {
     ) -> Result<bool, TrainError> {
         self.began = Some(Instant::now());
         Ok(kl_penalty::apply(plan, &self.policies, episodes, &self.state).await?)
+    }
+
+    /// Returns the solve rates of the tasks that were played.
+    pub(super) fn solve_rates(&self) -> &SolveRates {
+        &self.state.solve_rates
     }
 
     /// Returns the samples of a step that are trained on, and updates the moving averages.

@@ -1,5 +1,7 @@
 //! Every preset trains.
 
+use std::collections::BTreeMap;
+
 use maverl::config::Preset;
 use maverl::run_dir::read_samples;
 use maverl_tests::lab::{Lab, Run};
@@ -348,6 +350,51 @@ fn kto_learns_from_every_reply_by_its_label_and_resumes_to_the_bit() {
     replays(&lab, "whole", 3);
     let one = lab.train("one", &[&set[..], &["task.group_size=1", "steps=2"]].concat());
     assert!(one.steps().iter().all(|row| row["policy/tiny/grad_norm"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn a_curriculum_plays_what_is_not_yet_solved_and_resumes_to_the_bit() {
+    let lab = lab();
+    let pools =
+        "task.curriculum.pools=[{ up_to = 0.0, weight = 1.0 }, { up_to = 1.0, weight = 1e-9 }]";
+    let set = [
+        pools,
+        "algorithm.loss.invalid_reply_penalty=0.3",
+        "eval.before_and_after=false",
+        "steps=6",
+    ];
+    let whole = lab.train("whole", &set);
+    let mut seen: BTreeMap<String, bool> = BTreeMap::new();
+    let mut sizes = Vec::new();
+    for (step, row) in whole.steps().iter().enumerate() {
+        let episodes = whole.episodes(step as u64 + 1);
+        // What was solved once has almost no weight beside the other of 18 tasks.
+        let again = episodes.iter().find(|episode| seen.get(&episode.task.id) == Some(&true));
+        assert!(again.is_none(), "step {step}: {again:?}");
+        for episode in episodes {
+            let solved = episode.score().is_some_and(|score| score.solved);
+            *seen.entry(episode.task.id).or_default() |= solved;
+        }
+        let size = |pool: u64| row[format!("curriculum/{pool}")].as_f64().unwrap();
+        let solved = seen.values().filter(|solved| **solved).count() as f64;
+        assert_eq!([size(1), size(2)], [seen.len() as f64 - solved, solved], "{row:#}");
+        sizes.push(solved);
+    }
+    assert!(sizes.is_sorted(), "{sizes:?}");
+    let mut halves = set;
+    halves[3] = "steps=3";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "6"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let state = "checkpoints/step-000006/algorithm.json";
+    assert_eq!(run.bytes(state), whole.bytes(state));
+    replays(&lab, "whole", 5);
+    let retired = "task.curriculum.pools=[{ up_to = 1.0, weight = 0.0 }]";
+    let refused = lab.run(&["check", "run.toml", "--set", retired]);
+    assert!(
+        refused.stderr.contains("every pool of `task.curriculum.pools` has weight 0"),
+        "{refused:?}"
+    );
 }
 
 #[test]

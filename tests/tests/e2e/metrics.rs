@@ -95,6 +95,10 @@ const MASKS: [&str; 4] = [
     "algorithm.epochs=2",
 ];
 
+/// Pools of tasks by their solve rates.
+const CURRICULUM: &str =
+    "task.curriculum.pools=[{ up_to = 0.5, weight = 1.0 }, { up_to = 1.0, weight = 0.5 }]";
+
 /// Runs in which together every metric occurs: name and settings.
 fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     let with = |more: &[&'static str]| [&["steps=2", "eval.before_and_after=false"], more].concat();
@@ -140,6 +144,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
         ("labeled", labeled),
+        ("curriculum", with(&[CURRICULUM])),
         ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
     ]

@@ -46,6 +46,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("task.limit", &["5", "100"]),
     ("task.max_level", &["1", "3"]),
     ("task.harder_every", &["5"]),
+    ("task.curriculum.pools", &["[{ up_to = 1.0, weight = 1.0 }]"]),
+    ("task.curriculum.memory", &["0.5"]),
     ("task.data", &["tasks.jsonl", "\"builtin:facts\"", "\"builtin:arithmetic\""]),
     ("environment.name", &["search", "math", "nli", "letters"]),
     ("environment.corpus", &["corpus.jsonl"]),

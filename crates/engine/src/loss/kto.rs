@@ -5,7 +5,7 @@ use super::{PreferenceOptions, Term};
 
 /// A reply with a label.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LabeledReply {
+pub struct KtoReply {
     /// Sum of its log-probs minus those of the reference; of the log-probs alone if the loss is reference-free.
     pub log_ratio: f64,
     /// True if it is good.
@@ -20,7 +20,7 @@ pub struct LabeledReply {
 /// ```
 ///
 /// KTO, [2402.01306](https://arxiv.org/abs/2402.01306) eq. 8. A constant, `λ` less the value of the paper, is added.
-pub fn kto(options: &PreferenceOptions, reply: LabeledReply, shift: f64) -> Term {
+pub fn kto(options: &PreferenceOptions, reply: KtoReply, shift: f64) -> Term {
     let (sign, weight) =
         if reply.good { (1.0, options.good_weight) } else { (-1.0, options.bad_weight) };
     let value = sigmoid(sign * options.beta * (reply.log_ratio - shift));

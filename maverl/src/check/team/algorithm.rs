@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::curriculum::check_curriculum;
 use super::losses::check_losses;
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{
@@ -19,6 +20,7 @@ pub(crate) fn check_algorithm(
 ) {
     swap(algorithm, seats, problems);
     cycle(algorithm, seats, problems);
+    check_curriculum(config, algorithm.preset, problems);
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }

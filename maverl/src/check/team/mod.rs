@@ -6,6 +6,7 @@ mod agreement;
 mod algorithm;
 mod credit;
 mod critic;
+mod curriculum;
 mod doubts;
 mod endpoint;
 mod experts;

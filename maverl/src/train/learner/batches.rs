@@ -97,6 +97,7 @@ pub(crate) fn samples(
     }
     let mut metrics = rollout(&compared_episodes(plan, episodes));
     metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
+    metrics.extend(learn_solve_rates(plan, episodes, state));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared_episodes(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
@@ -107,6 +108,19 @@ pub(crate) fn samples(
         state.rewards.add(rows.iter().map(|sample| sample.reward));
     }
     Ok(Samples { rows, metrics })
+}
+
+/// Adds the episodes of a step to the solve rates of a curriculum, and returns the number of played tasks in each of its pools.
+fn learn_solve_rates(plan: &Plan, episodes: &[Episode], state: &mut AlgorithmState) -> Metrics {
+    let (curriculum, mut metrics) = (&plan.config.task.curriculum, Metrics::default());
+    if !curriculum.is_used() {
+        return metrics;
+    }
+    state.solve_rates.add(curriculum.memory, &*compared_episodes(plan, episodes));
+    for (pool, size) in state.solve_rates.pool_sizes(curriculum).into_iter().enumerate() {
+        metrics.set(format!("curriculum/{}", pool + 1), size as f64);
+    }
+    metrics
 }
 
 /// Computes the advantages of single tokens: those of a token baseline or of a declared estimator.

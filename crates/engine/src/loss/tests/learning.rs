@@ -396,7 +396,7 @@ fn losses_of_labeled_replies_agree_with_recorded_values_and_their_differences() 
     assert_eq!((kto_shift(&[-1.0, 0.5]), kto_shift(&[])), (0.0, 0.0));
     let ratios = numbers(&case["inputs"]["log_ratios"]);
     let good = numbers(&case["inputs"]["good"]);
-    let reply = |log_ratio: f64, good: f64| LabeledReply { log_ratio, good: good == 1.0 };
+    let reply = |log_ratio: f64, good: f64| KtoReply { log_ratio, good: good == 1.0 };
     let terms: Vec<Term> = ratios
         .iter()
         .zip(&good)

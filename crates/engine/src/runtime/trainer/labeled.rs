@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{Totals, Trainer};
 use crate::files::ModelError;
-use crate::loss::{LabeledReply, PreferenceOptions, kto, kto_shift};
+use crate::loss::{KtoReply, PreferenceOptions, kto, kto_shift};
 use crate::net::ops::Backend;
 use crate::net::{Model, Pool};
 use crate::runtime::Row;
@@ -34,7 +34,7 @@ impl<O: Backend> Trainer<O> {
         let mut grads = Vec::new();
         for (own, good) in replies {
             let tokens: usize = rows[own.clone()].iter().map(|row| row.completion.len()).sum();
-            let reply = LabeledReply { log_ratio: ratios[own].iter().sum(), good };
+            let reply = KtoReply { log_ratio: ratios[own].iter().sum(), good };
             let lost = kto(options, reply, shift);
             totals.policy.loss += lost.value / count;
             totals.policy.surrogate += lost.value / count;

@@ -2,7 +2,7 @@
 
 use super::routers::RouterTotals;
 use super::selection::SelectionSums;
-use crate::loss::{LabeledReply, PolicyLoss, PreferenceLoss};
+use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
 use crate::runtime::{Batch, PairStats, UpdateStats};
@@ -34,7 +34,7 @@ impl PairSums {
     }
 
     /// Adds a reply with a label, of a minibatch with a z₀.
-    pub(super) fn add_labeled(&mut self, reply: LabeledReply, beta: f64, shift: f64) {
+    pub(super) fn add_labeled(&mut self, reply: KtoReply, beta: f64, shift: f64) {
         let side = usize::from(!reply.good);
         self.replies[side] += 1;
         self.rewards[side] += beta * reply.log_ratio;
