@@ -1022,7 +1022,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions PairStats Policy PolicySpec Request RouterStats Row Runtime RuntimeError RuntimeOptions \
+         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),

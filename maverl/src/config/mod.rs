@@ -45,7 +45,7 @@ pub use crate::loss::{
 };
 pub use crate::net::HeadKind;
 pub use crate::runtime::{
-    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions,
+    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions, OptimizerKind,
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{

@@ -398,6 +398,35 @@ fn a_curriculum_plays_what_is_not_yet_solved_and_resumes_to_the_bit() {
 }
 
 #[test]
+fn muon_updates_matrices_and_resumes_to_the_bit() {
+    let lab = lab();
+    let set = ["models.tiny.optim.kind=\"muon\"", "eval.before_and_after=false", "steps=4"];
+    let whole = lab.train("whole", &set);
+    let updated = whole.steps().into_iter().filter(|row| row["policy/tiny/grad_norm"].is_number());
+    let rms: Vec<f64> =
+        updated.map(|row| row["policy/tiny/muon_rms"].as_f64().unwrap_or(f64::NAN)).collect();
+    // The scale of a direction is about 0.2, whatever the gradient is.
+    assert!(!rms.is_empty() && rms.iter().all(|rms| (0.1..0.3).contains(rms)), "{rms:?}");
+    let mut halves = set;
+    halves[2] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let file = format!("checkpoints/step-000004/policies/tiny/{file}");
+        assert_eq!(run.bytes(&file), whole.bytes(&file), "{file}");
+    }
+    replays(&lab, "whole", 3);
+    for (more, told) in [
+        ("dist.shard_optimizer=true", "whose momentum is not divided"),
+        ("models.tiny.lora={}", "which an adapter does not train"),
+    ] {
+        let refused = lab.run(&["check", "run.toml", "--set", set[0], "--set", more]);
+        assert!(refused.stderr.contains(told), "{refused:?}");
+    }
+}
+
+#[test]
 fn self_play_reads_the_rows_of_gsm8k() {
     let lab = lab();
     let line = |i: usize| serde_json::json!({ "question": format!("{i} + 1?"), "answer": format!("#### {}", i + 1) });

@@ -144,7 +144,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
         ("labeled", labeled),
-        ("curriculum", with(&[CURRICULUM])),
+        ("curriculum", with(&[CURRICULUM, "models.tiny.optim.kind=\"muon\""])),
         ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
     ]

@@ -43,6 +43,8 @@ pub struct UpdateStats {
     pub select_kept: Option<f64>,
     /// Mean covariance of log-probs and advantages over the tokens of a minibatch, if tokens are selected by it.
     pub select_covariance: Option<f64>,
+    /// Root mean square of the updates of matrices before the learning rate, in the last optimizer step with Muon.
+    pub muon_rms: Option<f64>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.

@@ -6,6 +6,7 @@ mod device;
 mod experts;
 mod labeled;
 mod moments;
+mod muon;
 mod ranks;
 mod recurrent;
 mod selection;

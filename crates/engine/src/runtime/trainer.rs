@@ -195,6 +195,7 @@ impl<O: Backend> Trainer<O> {
         totals.grad_norm += norm;
         totals.steps += 1;
         let applied = self.optimizer.apply(gradients, batch.lr, norm);
+        totals.muon_rms = self.optimizer.muon_rms();
         let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
         applied.map_err(|error| self.failed_update(&error))
     }

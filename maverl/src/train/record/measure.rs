@@ -98,6 +98,7 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         ("correction_mean", stats.correction_mean),
         ("correction_kept", stats.correction_kept),
         ("off_policy_masked", stats.off_policy_masked),
+        ("muon_rms", stats.muon_rms),
         ("select_kept", stats.select_kept),
         ("select_covariance", stats.select_covariance),
     ] {

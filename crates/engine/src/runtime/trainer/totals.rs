@@ -80,6 +80,8 @@ pub(super) struct Totals {
     pub(super) mean_weight: Option<f64>,
     /// Share of these tokens whose weight is not 0, if a correction masks tokens and keeps their ratio.
     pub(super) kept: Option<f64>,
+    /// Root mean square of the last updates of Muon.
+    pub(super) muon_rms: Option<f64>,
     /// Loads of experts.
     pub(super) routers: RouterTotals,
     /// Recorder of tokens, if the batch asks for one.
@@ -121,6 +123,7 @@ impl Totals {
             off_policy_masked: masks.then_some(sums.masked as f64 / tokens),
             select_kept: self.selection.kept_share(),
             select_covariance: self.selection.mean_covariance(),
+            muon_rms: self.muon_rms,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,
