@@ -58,6 +58,6 @@ pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 pub use weighted::{Divergence, DppoOptions, DroOptions, ReinforceOptions, dppo, dro, reinforce};
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

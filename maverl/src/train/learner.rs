@@ -107,7 +107,12 @@ impl Learner {
         if at.plan.algorithm.reference.is_due(at.step) {
             let policies = self.policies.iter().zip(&at.plan.policies);
             let renewed = policies.filter(|(_, plan)| plan.reference);
-            try_join_all(renewed.map(|(policy, _)| policy.renew_reference())).await?;
+            let mix = at.plan.algorithm.reference.mix;
+            if mix < 1.0 {
+                try_join_all(renewed.map(|(policy, _)| policy.mix_reference(mix))).await?;
+            } else {
+                try_join_all(renewed.map(|(policy, _)| policy.renew_reference())).await?;
+            }
         }
         Ok(())
     }

@@ -316,6 +316,27 @@ fn online_dpo_prefers_the_better_of_its_own_replies_and_resumes_to_the_bit() {
 }
 
 #[test]
+fn a_reference_that_moves_is_resumed_to_the_bit() {
+    let lab = lab();
+    let set = [
+        "algorithm.loss.kl_coef=0.1",
+        "algorithm.reference.every=1",
+        "algorithm.reference.mix=0.5",
+        "eval.before_and_after=false",
+        "steps=4",
+    ];
+    let whole = lab.train("whole", &set);
+    let mut halves = set;
+    halves[4] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let reference = "checkpoints/step-000004/policies/tiny/reference/model.safetensors";
+    assert_eq!(run.bytes(reference), whole.bytes(reference));
+    replays(&lab, "whole", 3);
+}
+
+#[test]
 fn kto_learns_from_every_reply_by_its_label_and_resumes_to_the_bit() {
     let lab = lab();
     let set = [

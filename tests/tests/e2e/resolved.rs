@@ -92,7 +92,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.shaping", &["margin", "{ kind = 'quality', weight = 1 }", "none"]),
     ("algorithm.influence", &["{ follow = 0.1, provoke = 0.3 }"]),
     ("algorithm.adaptive_kl", &["{ target = 0.1, horizon = 100.0 }"]),
-    ("algorithm.reference", &["{ every = 3 }"]),
+    ("algorithm.reference", &["{ every = 3 }", "{ every = 3, mix = 0.5 }"]),
     ("algorithm.max_flat_steps", &["0", "99"]),
     ("algorithm.loss.kl_coef", &["0.01", "1e-4"]),
     ("algorithm.loss.surrogate.clip_high", &["0.28"]),

@@ -235,6 +235,14 @@ fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
         let at = path(["algorithm", "preference", "reference_free"]);
         problems.conflict(&at, message.to_owned(), help.to_owned());
     }
+    if algorithm.preset == Preset::Spin && algorithm.reference.mix < 1.0 {
+        let message = format!(
+            "`algorithm.reference.mix` is {}, and `algorithm.name` is \"spin\"",
+            algorithm.reference.mix
+        );
+        let help = "the opponent of an iteration is the policy itself: remove it";
+        problems.conflict(&path(["algorithm", "reference", "mix"]), message, help.to_owned());
+    }
     if pair.loss.is_reference_free() {
         without_reference(algorithm, problems);
     }

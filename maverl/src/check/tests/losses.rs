@@ -257,6 +257,15 @@ fn a_loss_of_labeled_replies_has_a_reference_and_needs_no_group() {
 }
 
 #[test]
+fn a_reference_moves_only_where_it_is_renewed_and_is_no_opponent() {
+    let moved = "[algorithm]\nname = \"online_dpo\"\nreference = { every = 4, mix = 0.5 }";
+    assert_eq!(plan_of(&text(moved)).algorithm.reference.mix, 0.5);
+    let never = "[algorithm]\nname = \"online_dpo\"\nreference = { every = 0, mix = 0.5 }";
+    let told = "`algorithm.reference.mix` has no effect";
+    assert!(plan_of(&text(never)).warnings.join("\n").contains(told));
+}
+
+#[test]
 fn a_controller_of_the_entropy_has_one_coefficient_and_bounds_in_order() {
     let table = "[algorithm.adaptive_entropy]\ntarget = 0.2\n";
     let plan = plan_of(&text(&format!("{table}[algorithm.loss]\nentropy_coef = 0.01")));
