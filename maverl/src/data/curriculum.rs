@@ -36,7 +36,8 @@ impl SolveRates {
         for episode in episodes {
             let Some(score) = episode.score() else { continue };
             let task = &episode.task;
-            let (solved, played) = counts.entry((&task.source, &task.id)).or_default();
+            let name = (task.source.as_str(), task.id.as_str());
+            let (solved, played) = counts.entry(name).or_default();
             *solved += u64::from(score.solved);
             *played += 1;
         }

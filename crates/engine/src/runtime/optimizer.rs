@@ -166,11 +166,12 @@ impl<O: Ops> Optimizer<O> {
 
 /// Returns the tensors of parameters, with the shapes of those that Muon updates.
 fn optimizer_parts<O: Ops>(params: &Params<O>) -> Vec<OptimizerPart> {
-    let part = |name: &str, range: Range<usize>, dims: &[usize]| OptimizerPart {
-        range,
-        matrix: matrix_shape(name, dims),
-    };
-    params.vars().iter().map(|(name, var)| part(name, var.range(), var.dims())).collect()
+    let vars = params.vars().iter();
+    vars.map(|(name, var)| OptimizerPart {
+        range: var.range(),
+        matrix: matrix_shape(name, var.dims()),
+    })
+    .collect()
 }
 
 /// Returns rows and columns of a matrix of a layer. Embeddings, heads, biases and norms are none, nor are the factors of adapters,

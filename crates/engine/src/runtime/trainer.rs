@@ -314,13 +314,16 @@ impl<'a> Micro<'a> {
         let ends: Vec<usize> = ends.collect();
         let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
         let own: Vec<Range<usize>> = own.collect();
-        let of_rows = |all: &[f32]| {
-            own.iter().filter_map(|own| all.get(own.clone())).flatten().copied().collect()
-        };
-        let (weights, penalties) = (of_rows(&factors.weights), of_rows(&factors.penalties));
+        let [weights, penalties] =
+            [&factors.weights, &factors.penalties].map(|all| at_ranges(all, &own));
         let rows = indices.iter().map(|&row| rows[row]).collect();
         Self { rows, indices, weights, penalties, share, slopes: None, packed }
     }
+}
+
+/// Returns the numbers of ranges, one after the other; none of an empty list.
+fn at_ranges(all: &[f32], ranges: &[Range<usize>]) -> Vec<f32> {
+    ranges.iter().filter_map(|range| all.get(range.clone())).flatten().copied().collect()
 }
 
 impl Micro<'_> {

@@ -100,15 +100,18 @@ pub(crate) fn labeled_replies(
     for (row, &unit) in units.iter().enumerate() {
         replies[unit].push(row);
     }
-    let labeled = |turns: Vec<usize>| {
-        let good = values[turns[0]] >= threshold - rounding_of(threshold);
-        let (chosen, rejected) = if good { (turns, Vec::new()) } else { (Vec::new(), turns) };
-        ReplyPair { chosen, rejected }
-    };
-    let replies = replies.into_iter().map(labeled).collect();
+    let least = threshold - rounding_of(threshold);
+    let replies = replies.into_iter().map(|turns| labeled_reply(values[turns[0]] >= least, turns));
+    let replies: Vec<ReplyPair> = replies.collect();
     let mut found = with_pairs(samples, replies, (values, groups, moments));
     found.groups.flat = samples.is_empty();
     found
+}
+
+/// Returns a reply alone, by its label.
+fn labeled_reply(is_good: bool, turns: Vec<usize>) -> ReplyPair {
+    let (chosen, rejected) = if is_good { (turns, Vec::new()) } else { (Vec::new(), turns) };
+    ReplyPair { chosen, rejected }
 }
 
 /// Returns pairs with the statistics of their groups. The values are rewards of replies and groups of samples, `[N]`, and moments

@@ -68,12 +68,8 @@ fn selections<'s>(
         let help = "no covariance is between them: `low` is below `high`".to_owned();
         problems.conflict(&at, message, help);
     }
-    let of_reply = |seat: &SeatPlan| {
-        matches!(seat.loss.ratio, Ratio::Sequence | Ratio::Product)
-            || seat.loss.surrogate.surrogate().unit() == LossUnit::Reply
-    };
     if algorithm.select.drops_tokens()
-        && let Some(seat) = trained.find(|seat| of_reply(seat))
+        && let Some(seat) = trained.find(|seat| has_one_loss(seat))
     {
         let message = format!(
             "`algorithm.select` drops tokens, and the replies of `{}` have one loss each",
@@ -83,6 +79,12 @@ fn selections<'s>(
                     `select = \"none\"`";
         problems.conflict(&at, message, help.to_owned());
     }
+}
+
+/// Returns true if the replies of a seat have one loss each.
+fn has_one_loss(seat: &SeatPlan) -> bool {
+    matches!(seat.loss.ratio, Ratio::Sequence | Ratio::Product)
+        || seat.loss.surrogate.surrogate().unit() == LossUnit::Reply
 }
 
 /// An advantage has one divisor.

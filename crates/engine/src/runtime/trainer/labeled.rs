@@ -81,33 +81,39 @@ fn replies_of(pairs: &[[usize; 2]]) -> Vec<RowsOfReply> {
     replies
 }
 
-/// Returns, for each reply, rows with its prompts and the completions of the next reply, around the minibatch, that has another
-/// first prompt; none of a reply without another. A completion is cut so that no row is longer than the longest of the minibatch.
+/// Returns, for each reply, rows with its prompts and the completions of another reply; none of a reply without another. The other
+/// one is the first with another first prompt, from half a minibatch after it and around. Where each prompt has a good reply and a
+/// bad one, as many of the others are good as bad.
+///
+/// A completion is cut so that no row is longer than the longest of the minibatch.
 fn mismatched_rows(rows: &[&Row], replies: &[RowsOfReply]) -> Vec<Vec<Row>> {
     let longest = rows.iter().map(|row| row.prompt.len() + row.completion.len()).max();
     let longest = longest.unwrap_or_default();
-    let n = replies.len();
-    let prompt = |reply: usize| &rows[replies[reply].0.start].prompt;
-    let next = |reply: usize| {
-        let others = (1..n).map(move |by| (reply + by) % n);
-        others.into_iter().find(|&other| prompt(other) != prompt(reply))
-    };
-    let mixed = |prompt: &Row, completion: &Row| Row {
+    let mut mismatched = Vec::new();
+    for (reply, (own, _)) in replies.iter().enumerate() {
+        if let Some(other) = other_reply(rows, replies, reply) {
+            let both = rows[own.clone()].iter().zip(&rows[replies[other].0.clone()]);
+            mismatched.push(both.map(|(own, other)| mixed_row(own, other, longest)).collect());
+        }
+    }
+    mismatched
+}
+
+/// Returns the first reply with another first prompt, from half a minibatch after a reply.
+fn other_reply(rows: &[&Row], replies: &[RowsOfReply], reply: usize) -> Option<usize> {
+    let (n, first) = (replies.len(), |reply: usize| &rows[replies[reply].0.start].prompt);
+    (0..n).map(|by| (reply + n / 2 + by) % n).find(|&other| first(other) != first(reply))
+}
+
+/// Returns a row with the prompt of one row and the completion of another, of at most `longest` tokens.
+fn mixed_row(prompt: &Row, completion: &Row, longest: usize) -> Row {
+    let room = longest - prompt.prompt.len();
+    Row {
         prompt: prompt.prompt.clone(),
-        completion: completion.completion[..]
-            .iter()
-            .take(longest - prompt.prompt.len())
-            .copied()
-            .collect(),
+        completion: completion.completion.iter().take(room).copied().collect(),
         temperature: completion.temperature,
         ..Row::default()
-    };
-    let of_reply = |reply: usize| {
-        let other = next(reply)?;
-        let [own, other] = [reply, other].map(|reply| &rows[replies[reply].0.clone()]);
-        Some(own.iter().zip(other).map(|(own, other)| mixed(own, other)).collect())
-    };
-    (0..n).filter_map(of_reply).collect()
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_read_after_the_prompt_of_the_next_one_with_another_prompt() {
+    fn a_reply_is_read_after_the_prompt_of_another_task() {
         let row = |prompt: &[u32], completion: &[u32]| Row {
             prompt: prompt.to_vec(),
             completion: completion.to_vec(),
