@@ -9,7 +9,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "PreferenceConfig", level = "team", crate = crate)]
 pub struct PreferenceOptions {
-    /// Loss of a pair.
+    /// Loss of a pair (`sigmoid`, `hinge`, `ipo`, `robust`, `orpo`, `simpo`), or of each reply by its label (`kto`).
     pub loss: PairLoss,
     /// Strength of the KL constraint to the reference; smaller values allow larger deviations.
     #[setting(default = 0.1, range = above(0.0)..)]
