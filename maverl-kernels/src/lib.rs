@@ -20,7 +20,7 @@
 //! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
 //! | `recurrent` | causal convolutions and the gated delta rule, token after token |
 //! | `norm`, `rope`, `mlp`, `experts`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
-//! | `sample`, `adamw` | a sampled token and its log-prob; a step of the optimizer |
+//! | `sample`, `adamw`, `muon` | a sampled token and its log-prob; a step of an optimizer |
 //! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
 //! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
 //! | `emulate` | CUDA C++ compiled by a C++ compiler; each thread of CUDA is a fiber |
@@ -52,6 +52,7 @@ pub mod experts;
 pub mod logprob;
 pub mod matmul;
 pub mod mlp;
+pub mod muon;
 pub mod norm;
 pub mod recurrent;
 pub mod rope;

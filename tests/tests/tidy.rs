@@ -998,12 +998,12 @@ const ENGINE_API: &[(&str, &str)] = &[
     ("message.rs", "Finish Message Role"),
     (
         "loss.rs",
-        "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipOptions Clipped Correction CorrectionMeasure \
-         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl LossOptions LossUnit \
-         MaskOptions Pair PairLoss PolicyLoss PolicyReply PolicyToken PreferenceLoss PreferenceOptions Ratio ReinforceOptions \
-         ReplyLoss RowTokens SapoOptions Surrogate Term TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
-         clipped_surrogate clipped_value correction_weights cpgd cross_entropy dppo dro gmpo huber importance_corrected kl \
-         kl_reward linear log_likelihood policy_drift policy_gradient preference reinforce sapo token_weights value_loss vespo",
+        "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipCovOptions ClipOptions Clipped Correction CorrectionMeasure \
+         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl KlCovOptions KtoReply LossOptions LossUnit \
+         MaskOptions MinibatchTokens Pair PairLoss PolicyLoss PolicyReply PolicyToken PreferenceLoss PreferenceOptions Ratio ReinforceOptions \
+         ReplyLoss RowTokens SapoOptions Selection Surrogate Term TokenUse TopEntropyOptions TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
+         clipped_surrogate clipped_value correction_weights covariances cpgd cross_entropy dppo dro gmpo huber importance_corrected kl \
+         kl_reward kto kto_shift linear log_likelihood policy_drift policy_gradient preference reinforce sapo token_weights value_loss vespo",
     ),
     (
         "files/mod.rs",
@@ -1022,7 +1022,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions PairStats Policy PolicySpec Request RouterStats Row Runtime RuntimeError RuntimeOptions \
+         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),

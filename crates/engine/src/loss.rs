@@ -1,7 +1,7 @@
 //! Losses as pure functions, each with its derivative, and the weights that aggregate them.
 //!
 //! ```text
-//! L = Σₙ wₙ · (surrogate + β · kl + δ · drift − η · entropy)ₙ
+//! L = Σₙ wₙ · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)ₙ        κ: of tokens with a penalty
 //! ```
 //!
 //! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
@@ -19,10 +19,12 @@ mod aggregate;
 mod classify;
 mod correction;
 mod divergence;
+mod kto;
 mod options;
 mod policy;
 mod preference;
 mod reply;
+mod selection;
 mod surrogate;
 mod token;
 mod value;
@@ -37,6 +39,7 @@ pub use correction::{
 #[doc(hidden)]
 pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
+pub use kto::{KtoReply, kto, kto_shift};
 pub use options::{
     BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
 };
@@ -45,12 +48,16 @@ pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient}
 pub use preference::PreferenceConfig;
 pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};
 pub use reply::{GmpoOptions, PolicyReply, ReplyLoss, VespoOptions, gmpo, vespo};
+pub use selection::{
+    ClipCovOptions, KlCovOptions, MinibatchTokens, Selection, TokenUse, TopEntropyOptions,
+    covariances,
+};
 pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
 pub use token::{Clip, Clipped, LossUnit, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 pub use weighted::{Divergence, DppoOptions, DroOptions, ReinforceOptions, dppo, dro, reinforce};
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

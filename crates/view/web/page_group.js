@@ -61,6 +61,7 @@ function estimated(line, page) {
       return [`${returns}, ${record.advantages?.length ? "mean over tokens" : "every token"} = `, result];
     }
     if (estimator.estimator === "pair") return [`${["the worse reply of the pair", "in no pair", "the better reply of the pair"][Math.sign(record.advantage) + 1]} = `, result];
+    if (estimator.estimator === "label") return [`${record.advantage > 0 ? "a good reply" : "a bad reply"} = `, result];
     return [`by “${estimator.estimator}” = `, result];
   }
   const parts = [];
@@ -91,6 +92,7 @@ function estimated(line, page) {
 /** @param {any} estimator */
 function rule(estimator) {
   if (estimator.estimator === "pair") return "A reply is all that the agent says in an episode, with the mean of its rewards. Those with the highest and the lowest reward make a pair (1 and −1), unless all are equal. The loss is that of DPO.";
+  if (estimator.estimator === "label") return "A reply is all that the agent says in an episode, with the mean of its rewards. It is good (1) if this is at least the threshold, or else bad (−1). The loss is that of KTO.";
   if (estimator.estimator !== "group") return `Advantages are those of “${estimator.estimator}”${estimator.whiten ? ", whitened over the tokens of the step" : ""}.`;
   const centered = { mean: "reward − mean", leave_one_out: "(reward − mean) · n / (n − 1)", none: "reward", second_best: "best − second best, for the best", length_weighted: "reward − mean by length" }[/** @type {string} */ (estimator.baseline)];
   const divided = `Advantage A = ${estimator.normalize_std ? `(${centered}) / (deviation + ${constant(estimator.eps)})` : estimator.normalize_mean ? `(${centered}) / mean` : centered}${estimator.flat_factor ? " · units / units of groups with spread" : ""}`;

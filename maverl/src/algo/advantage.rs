@@ -24,7 +24,7 @@ pub use declared::rewarded_step;
 pub use distill::{add_teacher, teacher_differences};
 pub use ema::EmaBaseline;
 pub use pairs::ReplyPair;
-pub(crate) use pairs::pairs_of_step;
+pub(crate) use pairs::{labeled_replies, pairs_of_step};
 pub use rescale::{Rescale, RescaleTerms};
 pub use rounds::apply_future_rewards;
 pub use shaping::{

@@ -36,6 +36,7 @@ pub fn batches(
         });
         batch.rows = rows.collect();
         batch.surrogate = plan.algorithm.custom_surrogate();
+        batch.selection = plan.algorithm.select;
         batch.aggregation = plan.algorithm.aggregation;
         batch.longest = plan.longest_reply(*policy);
         batch.early_stop_kl = plan.algorithm.early_stop_kl;
@@ -52,8 +53,8 @@ fn is_skipped(plan: &Plan, episodes: &[Episode], sample: &Sample) -> bool {
         && tokens.is_some_and(|tokens| tokens.finish == Finish::Length)
 }
 
-/// Builds the batch of each trained policy that has pairs of replies in training step `step`, sorted by policy. The rows of
-/// a pair are the turns of the better reply, then those of the worse one.
+/// Builds the batch of each trained policy that has pairs of replies, or replies with a label, in training step `step`, sorted by
+/// policy. The rows of a pair are the turns of the better reply, then those of the worse one.
 ///
 /// Rows have no log-probs of the sampler, since the loss of pairs has no ratio to it. Log-probs of the policy and of the
 /// reference are at the temperature of the sampler.
@@ -67,8 +68,9 @@ pub fn pair_batches(
     let mut batches = empty_batches(plan, step);
     for (policy, batch) in &mut batches {
         batch.objective = Objective::Preference(plan.algorithm.preference);
-        for pair in pairs.iter().filter(|pair| samples[pair.chosen[0]].policy == *policy) {
-            for &turn in pair.chosen.iter().chain(&pair.rejected) {
+        let is_own = |turn: usize| samples[turn].policy == *policy;
+        for pair in pairs.iter().filter(|pair| pair.turns().next().is_some_and(is_own)) {
+            for turn in pair.turns() {
                 let row = row(plan, episodes, &samples[turn], &[]);
                 batch.rows.push(Row { logprobs: Vec::new(), ..row });
             }

@@ -37,8 +37,10 @@
 //! | [`kl`](loss::kl) | k1, k2, k3 | Schulman, [Approximating KL divergence] | `loss/divergence.rs` |
 //! | [`kl_reward`](loss::kl_reward), [`AdaptiveKl`](loss::AdaptiveKl) | `r − β Σ kl`; `β (1 + clip(kl / target − 1) n / h)` | [1909.08593] | `loss/divergence.rs` |
 //! | [`correction_weights`](loss::correction_weights) | `min(p_trainer / p_rollout, C)`; masks | truncated importance sampling; IcePop, [2510.18855] | `loss/correction.rs` |
+//! | [`Selection`](loss::Selection) | tokens with the largest `(A − Ā)(logp − mean logp)`, or entropy | Clip-Cov, KL-Cov, [2505.22617]; [2506.01939] | `loss/selection.rs` |
 //! | `advantage::paired` | `(argmax r, argmin r)` of an agent's replies to a task | online DPO, [2402.04792] §3 | `advantage/pairs.rs` |
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290]; ORPO, [2403.07691]; SimPO, [2405.14734] | `loss/preference.rs` |
+//! | [`kto`](loss::kto) | `λ (1 − σ(±β (h − z₀)))` | KTO, [2402.01306] eq. 8 | `loss/kto.rs`, `advantage/pairs.rs` |
 //! | [`advantage::teacher_differences`] | `A ← c·A + k·(logp_T − logp_S)` | GKD, [2306.13649] | `advantage/distill.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
@@ -60,6 +62,9 @@
 //! [2512.02556]: https://arxiv.org/abs/2512.02556
 //! [2602.02710]: https://arxiv.org/abs/2602.02710
 //! [2602.04879]: https://arxiv.org/abs/2602.04879
+//! [2402.01306]: https://arxiv.org/abs/2402.01306
+//! [2505.22617]: https://arxiv.org/abs/2505.22617
+//! [2506.01939]: https://arxiv.org/abs/2506.01939
 //! [2602.07078]: https://arxiv.org/abs/2602.07078
 //! [2602.10693]: https://arxiv.org/abs/2602.10693
 //! [2310.10505]: https://arxiv.org/abs/2310.10505

@@ -5,7 +5,7 @@ mod rl_math;
 
 use serde_json::{Map, Value};
 
-use crate::config::{AlgorithmConfig, Config, Dtype, Resolved, Schedule};
+use crate::config::{AlgorithmConfig, Config, Dtype, OptimizerKind, Resolved, Schedule};
 use crate::plan::{
     AlgorithmPlan, Chosen, LossPlan, ModelSource, OptimOptions, Plan, PolicyPlan, Sampling,
     SeatPlan, WorkerPlan,
@@ -16,6 +16,8 @@ use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 pub(crate) use rl_math::{assert_close, learning, matrix, numbers, rl_math};
 
 pub(crate) const OPTIM: OptimOptions = OptimOptions {
+    kind: OptimizerKind::Adamw,
+    momentum: 0.95,
     lr: 0.5,
     betas: (0.9, 0.999),
     eps: 1e-8,

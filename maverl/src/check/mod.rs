@@ -186,6 +186,7 @@ fn check_assigned(
     warnings.extend(team::check_teachers(config, algorithm, on, &loaded.tasks, problems));
     team::check_algorithm(config, algorithm, seats, problems);
     team::check_critics(algorithm, policies, workers, models, problems);
+    team::check_optimizers(config, algorithm, used, problems);
     warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));
     team::check_trainable(config, seats, problems);
     warnings.extend(files::data_warnings(config, base));

@@ -13,7 +13,7 @@ use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
 use super::teacher::DistillPlan;
 use super::verifier::VerifierPlan;
-use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions};
+use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions, Selection};
 use crate::settings::Settings;
 
 /// Conversion of rewards to updates: a preset's name, and any part of it.
@@ -44,6 +44,11 @@ pub struct AlgorithmPlan {
     /// Aggregation of token losses.
     #[setting(idle_when = "name = 'online_dpo'")]
     pub aggregation: Aggregation,
+    /// Selection of the tokens of each minibatch: all (`none`), without some whose log-prob and advantage vary together
+    /// (`clip_cov`), with a penalty on those that do most (`kl_cov`), or those with the largest entropy (`entropy`).
+    #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
+    #[setting(idle_when = "name = 'online_dpo'")]
+    pub select: Selection,
     /// Minibatches per epoch, each with one optimizer step.
     #[setting(default = 1, written = NonZeroUsize, range = 1..=MANY)]
     pub minibatches: usize,

@@ -181,12 +181,15 @@ pub enum KlIn {
 }
 
 /// Policy that a KL and pairs of replies are compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Settings)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "ReferenceConfig", level = "team")]
 pub struct ReferencePlan {
     /// Number of steps after which the current policy becomes the reference; 0 keeps the starting weights.
     #[setting(default = 0)]
     pub every: u64,
+    /// Share of the current policy in the new reference; the rest is the old one (TR-DPO).
+    #[setting(default = 1.0, range = above(0.0)..=1.0, idle_when = "every = 0")]
+    pub mix: f64,
 }
 
 impl ReferencePlan {

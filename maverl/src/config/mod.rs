@@ -5,6 +5,7 @@ mod advantage;
 mod agent;
 mod algorithm;
 mod critic;
+mod curriculum;
 mod device;
 mod dist;
 mod endpoint;
@@ -40,11 +41,11 @@ pub use crate::dist::Transport;
 pub use crate::loss::{
     AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction,
     CorrectionUnit, CpgdOptions, Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions,
-    Ratio, SapoOptions, TruncateOptions,
+    Ratio, SapoOptions, Selection, TruncateOptions,
 };
 pub use crate::net::HeadKind;
 pub use crate::runtime::{
-    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions,
+    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions, OptimizerKind,
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{
@@ -60,6 +61,7 @@ pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPasses, CriticPlan, CriticScope, Granularity,
     MixerNetwork, MixerPlan, MixerTrunk,
 };
+pub use curriculum::{CurriculumConfig, SolvePool};
 pub use device::WorkerGroupConfig;
 pub use dist::DistConfig;
 pub use endpoint::EndpointConfig;
@@ -248,6 +250,10 @@ pub struct TaskConfig {
     /// Curriculum: number of steps after which the next `level` is added, starting with the lowest; 0 uses all levels from
     /// the start.
     pub harder_every: u64,
+    /// Curriculum by solve rates.
+    #[serde(skip_serializing_if = "CurriculumConfig::is_default")]
+    #[setting(table)]
+    pub curriculum: CurriculumConfig,
     /// Several components at once, in the place of `data` and `[environment]`, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[setting(table)]

@@ -5,12 +5,13 @@ use serde_json::Value;
 use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
-    CheckpointConfig, ComponentConfig, Config, Correction, DistConfig, DistillConfig,
-    EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig, LossConfig,
-    ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig, RewardConfig,
-    RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig, RolloutConfig,
-    RolloutServerConfig, RuntimeOptions, SamplingConfig, Shaping, SurrogatePlan, TaskConfig,
-    TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig, DistConfig,
+    DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig,
+    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig,
+    RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig,
+    RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping,
+    SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
+    WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -98,10 +99,11 @@ impl TaggedTable {
 }
 
 /// Every table with a `kind`.
-pub static TAGGED: [TaggedTable; 7] = [
+pub static TAGGED: [TaggedTable; 8] = [
     TaggedTable::of::<AdvantagePlan>("algorithm.advantage", "Advantage", "advantage").open(),
     TaggedTable::of::<SurrogatePlan>("algorithm.loss.surrogate", "Surrogate", "surrogate").open(),
     TaggedTable::of::<Correction>("algorithm.loss.correction", "Correction", "correction"),
+    TaggedTable::of::<Selection>("algorithm.select", "Selection", "selection"),
     TaggedTable::of::<Shaping>("algorithm.shaping", "Shaping", "shaping"),
     TaggedTable::of::<UpdateOrder>("algorithm.update_order", "UpdateOrder", "update order"),
     TaggedTable::of::<FutureRewards>("algorithm.future_rewards", "FutureRewards", "future reward"),
@@ -115,9 +117,10 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 60] = [
+pub static TABLES: [DeclaredTable; 64] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
+    DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
     DeclaredTable::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
     DeclaredTable::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
@@ -156,6 +159,9 @@ pub static TABLES: [DeclaredTable; 60] = [
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[2]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[3]),
     DeclaredTable::kind("algorithm.loss.correction", &Correction::KINDS[4]),
+    DeclaredTable::kind("algorithm.select", &Selection::KINDS[1]),
+    DeclaredTable::kind("algorithm.select", &Selection::KINDS[2]),
+    DeclaredTable::kind("algorithm.select", &Selection::KINDS[3]),
     DeclaredTable::of::<DistillConfig>("algorithm.distill", "`[algorithm.distill]`"),
     DeclaredTable::of::<AdaptiveKlConfig>("algorithm.adaptive_kl", "`[algorithm.adaptive_kl]`"),
     DeclaredTable::of::<AdaptiveEntropyConfig>(
@@ -260,6 +266,7 @@ mod tests {
             AdvantagePlan::default().written(),
             SurrogatePlan::default().written(),
             Correction::default().written(),
+            Selection::default().written(),
             Shaping::default().written(),
             UpdateOrder::default().written(),
             FutureRewards::default().written(),

@@ -8,6 +8,7 @@
 mod bounds;
 mod built_in;
 mod conversation;
+mod curriculum;
 mod demonstration;
 mod describe;
 mod error;
@@ -35,6 +36,7 @@ mod squad;
 
 pub(crate) use crate::config::{ServedTasks, TaskServer, is_served};
 pub use bounds::Bounds;
+pub(crate) use curriculum::SolveRates;
 pub use demonstration::{Demonstration, demonstrations, self_play};
 pub use describe::{DataColumn, DataDescription, DataSplit, describe, raw_rows};
 pub use error::DataError;

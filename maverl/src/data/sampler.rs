@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::curriculum::{Curriculum, SolveRates};
 use crate::config::TaskConfig;
 use crate::rng::SplitMix64;
 use crate::task::Task;
@@ -23,6 +24,8 @@ pub struct Sampler {
     /// Number of steps after which tasks one level harder are added; 0 uses all levels from the start.
     every: u64,
     components: Vec<Component>,
+    /// Weights of tasks by their solve rates, in place of epochs.
+    curriculum: Option<Curriculum>,
 }
 
 /// Tasks of one component.
@@ -43,6 +46,7 @@ impl Sampler {
             shuffle: config.shuffle,
             every: 0,
             components: vec![Component { weight: 1.0, tasks }],
+            curriculum: None,
         }
     }
 
@@ -58,7 +62,46 @@ impl Sampler {
             Component { weight, tasks: with_ranks(indices, tasks) }
         });
         let (every, components) = (config.harder_every, components.collect());
-        Self { every, components, ..Self::plain(config, seed, 0) }
+        let curriculum = Curriculum::new(&config.curriculum, tasks);
+        Self { every, components, curriculum, ..Self::plain(config, seed, 0) }
+    }
+
+    /// Returns the indices of the tasks of a step, with a curriculum by the solve rates so far; `None` if a component has no task
+    /// with a weight. A component with fewer tasks than its share plays them several times.
+    pub(crate) fn step_by_rates(&self, step: u64, rates: &SolveRates) -> Option<Vec<usize>> {
+        let Some(curriculum) = &self.curriculum else { return Some(self.step(step)) };
+        let mut drawn = Vec::new();
+        for (order, wanted) in self.orders(curriculum, step, rates) {
+            if order.is_empty() && wanted > 0 {
+                return None;
+            }
+            drawn.extend(order.into_iter().cycle().take(wanted));
+        }
+        Some(drawn)
+    }
+
+    /// Returns the tasks that replace those of a step without a learning signal, with a curriculum by the solve rates so far.
+    pub(crate) fn others_by_rates(&self, step: u64, rates: &SolveRates) -> Vec<usize> {
+        let Some(curriculum) = &self.curriculum else { return self.others(step) };
+        let orders = self.orders(curriculum, step, rates).into_iter();
+        orders.flat_map(|(order, wanted)| order.into_iter().skip(wanted)).collect()
+    }
+
+    /// Returns the tasks of each component in the order of a curriculum, and the number that a step plays of them.
+    fn orders(
+        &self,
+        curriculum: &Curriculum,
+        step: u64,
+        rates: &SolveRates,
+    ) -> Vec<(Vec<usize>, usize)> {
+        let seed = SplitMix64::new(self.seed).bits() ^ SplitMix64::new(!step).bits();
+        let shares = self.shares(step).into_iter().zip(self.shares(step + 1));
+        let components = self.components.iter().zip(shares);
+        let ordered = components.map(|(component, (from, to))| {
+            let tasks: Vec<usize> = component.tasks.iter().map(|(task, _)| *task).collect();
+            (curriculum.order(&tasks, seed, rates), (to - from) as usize)
+        });
+        ordered.collect()
     }
 
     /// Returns the indices of the tasks of a step. Steps count from 0.
@@ -161,7 +204,8 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::config::ComponentConfig;
+    use crate::algo::testing::episode;
+    use crate::config::{ComponentConfig, CurriculumConfig, SolvePool};
 
     fn sampler(seed: u64, tasks: usize, per_step: usize, shuffle: bool) -> Sampler {
         let tasks_per_step = NonZeroUsize::MIN.saturating_add(per_step - 1);
@@ -238,6 +282,40 @@ mod tests {
             assert_eq!(times, if task < 6 { 3 } else { 1 }, "{task}");
         }
         assert_eq!(sampler.others(0).len(), 8);
+    }
+
+    #[test]
+    fn a_curriculum_draws_the_shares_of_components_without_repetition() {
+        let component = |weight| ComponentConfig { weight, ..ComponentConfig::default() };
+        let mixture =
+            BTreeMap::from([("a".to_owned(), component(3.0)), ("b".to_owned(), component(1.0))]);
+        let pools = [(0.5, 1.0), (1.0, 0.0)].map(|(up_to, weight)| SolvePool { up_to, weight });
+        let curriculum = CurriculumConfig { pools: pools.into(), ..CurriculumConfig::default() };
+        let tasks_per_step = NonZeroUsize::MIN.saturating_add(3);
+        let config = TaskConfig { tasks_per_step, mixture, curriculum, ..TaskConfig::default() };
+        let tasks = tasks(&["a", "b"]);
+        let sampler = Sampler::new(&config, 3, &tasks);
+        let mut rates = SolveRates::default();
+        let solved = |task: &Task| {
+            let mut episode = episode(&task.id, 0, 1.0, Vec::new());
+            episode.task.source.clone_from(&task.source);
+            episode
+        };
+        for step in 0..9 {
+            let drawn = sampler.step_by_rates(step, &rates).unwrap();
+            assert_eq!(drawn, sampler.step_by_rates(step, &rates).unwrap());
+            assert_eq!(drawn.iter().filter(|task| **task < 6).count(), 3, "{drawn:?}");
+            let others = sampler.others_by_rates(step, &rates);
+            let all: BTreeSet<usize> = drawn.iter().chain(&others).copied().collect();
+            assert_eq!(all.len(), 12);
+        }
+        // Solved tasks are never drawn again; fewer tasks than the share are drawn several times.
+        rates.add(0.9, &tasks[..5].iter().map(solved).collect::<Vec<_>>());
+        let drawn = sampler.step_by_rates(9, &rates).unwrap();
+        assert_eq!(drawn[..3], [5, 5, 5]);
+        assert!(sampler.others_by_rates(9, &rates).iter().all(|task| *task > 5));
+        rates.add(0.9, &[solved(&tasks[5])]);
+        assert_eq!(sampler.step_by_rates(9, &rates), None);
     }
 
     #[test]

@@ -210,6 +210,15 @@ pub enum TrainError {
         /// Number of scored episodes.
         episodes: usize,
     },
+    /// Every task has weight 0 in the curriculum.
+    #[error(
+        "step {step} has no task to play: all tasks of a component are in pools of `task.curriculum` with weight 0; give \
+         these pools a weight, or add tasks"
+    )]
+    NoTasks {
+        /// Number of the step.
+        step: u64,
+    },
     /// Too many consecutive flat steps.
     #[error(
         "{steps} steps in a row in which every group has one reward: there is nothing to learn from. Tasks that are \
@@ -289,7 +298,9 @@ impl TrainError {
             | Self::Demonstration { .. }
             | Self::Verifier { .. } => ErrorKind::Data,
             Self::Unscored { .. } | Self::NoneScored { .. } => ErrorKind::Unscored,
-            Self::NoSamples { .. } | Self::Flat { .. } => ErrorKind::NoSignal,
+            Self::NoSamples { .. } | Self::NoTasks { .. } | Self::Flat { .. } => {
+                ErrorKind::NoSignal
+            }
             Self::NoEpisode { .. } | Self::StepsBehind { .. } => ErrorKind::Request,
             Self::Sink { .. } => ErrorKind::Sink,
             Self::Rank(_) | Self::StoppedJoining { .. } => ErrorKind::Ranks,

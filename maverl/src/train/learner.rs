@@ -25,6 +25,7 @@ use crate::algo::Sample;
 use crate::algo::advantage::Compound;
 use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::credit::Estimators;
+use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
@@ -106,7 +107,12 @@ impl Learner {
         if at.plan.algorithm.reference.is_due(at.step) {
             let policies = self.policies.iter().zip(&at.plan.policies);
             let renewed = policies.filter(|(_, plan)| plan.reference);
-            try_join_all(renewed.map(|(policy, _)| policy.renew_reference())).await?;
+            let mix = at.plan.algorithm.reference.mix;
+            if mix < 1.0 {
+                try_join_all(renewed.map(|(policy, _)| policy.mix_reference(mix))).await?;
+            } else {
+                try_join_all(renewed.map(|(policy, _)| policy.renew_reference())).await?;
+            }
         }
         Ok(())
     }
@@ -119,6 +125,11 @@ impl Learner {
     ) -> Result<bool, TrainError> {
         self.began = Some(Instant::now());
         Ok(kl_penalty::apply(plan, &self.policies, episodes, &self.state).await?)
+    }
+
+    /// Returns the solve rates of the tasks that were played.
+    pub(super) fn solve_rates(&self) -> &SolveRates {
+        &self.state.solve_rates
     }
 
     /// Returns the samples of a step that are trained on, and updates the moving averages.

@@ -24,7 +24,7 @@ pub(super) async fn step(
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
     let mut meter = UpdateMeter::start(players.policies(), players.usage());
-    let mut episodes = players.collect(at.plan, at.step, tasks, rollouts).await?;
+    let mut episodes = players.collect(at, learner.solve_rates(), tasks, rollouts).await?;
     let rollout = meter.end_rollout();
     let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());
     players.progress().work(&format!("step {}: learning", at.step + 1));

@@ -1,5 +1,7 @@
 //! Every preset trains.
 
+use std::collections::BTreeMap;
+
 use maverl::config::Preset;
 use maverl::run_dir::read_samples;
 use maverl_tests::lab::{Lab, Run};
@@ -39,6 +41,31 @@ fn every_preset_plays_learns_and_says_so() {
             assert!(number("policy/tiny/loss").is_finite(), "{name}: {row:#}");
             assert_eq!(number("policy/tiny/optimizer_steps"), 2.0, "{name}");
         }
+    }
+}
+
+#[test]
+fn tokens_of_minibatches_are_selected_and_replays_select_them_again() {
+    let lab = lab();
+    let set = ["steps=2", "eval.before_and_after=false", "algorithm.epochs=2"];
+    for (kind, options, kept) in [
+        ("clip_cov", "share = 0.5, low = 0.0, high = 1e9", 0.5..1.0),
+        ("kl_cov", "share = 0.1", 0.85..0.95),
+        ("entropy", "share = 0.2", 0.2..0.25),
+    ] {
+        let select = format!("algorithm.select={{ kind = \"{kind}\", {options} }}");
+        let run = lab.train(kind, &[&set[..], &[&select]].concat());
+        let steps = run.steps();
+        let updated: Vec<&Value> =
+            steps.iter().filter(|row| row["policy/tiny/grad_norm"].is_number()).collect();
+        assert!(!updated.is_empty(), "{kind}: no step is updated");
+        for row in updated {
+            let number = |key: &str| row[format!("policy/tiny/{key}")].as_f64();
+            assert!(kept.contains(&number("select_kept").unwrap()), "{kind}: {row:#}");
+            assert_eq!(number("select_covariance").is_some(), kind != "entropy", "{kind}");
+            assert!(number("grad_norm").unwrap() > 0.0 && number("loss").unwrap().is_finite());
+        }
+        replays(&lab, kind, 2);
     }
 }
 
@@ -123,7 +150,7 @@ fn pairs_and_conversations_are_learned_from_files() {
     };
     lab.write("pairs.jsonl", &(0..8).map(|i| format!("{}\n", pair(i))).collect::<String>());
     let set = ["algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\"", "steps=8"];
-    for loss in ["sigmoid", "hinge", "ipo", "robust", "orpo", "simpo"] {
+    for loss in ["sigmoid", "hinge", "ipo", "robust", "orpo", "simpo", "kto"] {
         let loss = format!("algorithm.preference.loss=\"{loss}\"");
         let run = lab.train(&loss.replace('"', ""), &[&set[..], &[&loss]].concat());
         let (rows, number) = (run.rows(), |row: &Value, key: &str| {
@@ -286,6 +313,138 @@ fn online_dpo_prefers_the_better_of_its_own_replies_and_resumes_to_the_bit() {
     let row = &flat.steps()[0];
     let spread = row["group/zero_std_frac"].as_f64().unwrap() < 1.0;
     assert_eq!(row["policy/tiny/loss"].is_number(), spread, "{row:#}");
+}
+
+#[test]
+fn a_reference_that_moves_is_resumed_to_the_bit() {
+    let lab = lab();
+    let set = [
+        "algorithm.loss.kl_coef=0.1",
+        "algorithm.reference.every=1",
+        "algorithm.reference.mix=0.5",
+        "eval.before_and_after=false",
+        "steps=4",
+    ];
+    let whole = lab.train("whole", &set);
+    let mut halves = set;
+    halves[4] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let reference = "checkpoints/step-000004/policies/tiny/reference/model.safetensors";
+    assert_eq!(run.bytes(reference), whole.bytes(reference));
+    replays(&lab, "whole", 3);
+}
+
+#[test]
+fn kto_learns_from_every_reply_by_its_label_and_resumes_to_the_bit() {
+    let lab = lab();
+    let set = [
+        "algorithm.name=\"online_dpo\"",
+        "algorithm.preference.loss=\"kto\"",
+        "algorithm.preference.threshold=0.05",
+        "algorithm.minibatches=2",
+        "eval.before_and_after=false",
+        "steps=4",
+    ];
+    let whole = lab.train("whole", &set);
+    for (step, row) in whole.steps().iter().enumerate() {
+        let number = |key: &str| row[format!("policy/tiny/{key}")].as_f64();
+        assert!(number("grad_norm").unwrap() > 0.0 && number("kto_shift").unwrap() >= 0.0);
+        let recorded =
+            read_samples(&whole.0.join(format!("samples/step-{:06}.jsonl.zst", step + 1)));
+        let recorded = recorded.unwrap();
+        assert_eq!(recorded.estimator.estimator, "label");
+        assert_eq!(number("rows"), Some(recorded.samples.len() as f64), "every reply counts");
+        for sample in &recorded.samples {
+            let good = sample.unit.unwrap_or(sample.reward - sample.baseline) >= 0.05 - 1e-9;
+            assert_eq!(sample.advantage, if good { 1.0 } else { -1.0 }, "{sample:?}");
+        }
+    }
+    let mut halves = set;
+    halves[5] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let weights = "checkpoints/step-000004/policies/tiny/model.safetensors";
+    assert_eq!(run.bytes(weights), whole.bytes(weights));
+    replays(&lab, "whole", 3);
+    let one = lab.train("one", &[&set[..], &["task.group_size=1", "steps=2"]].concat());
+    assert!(one.steps().iter().all(|row| row["policy/tiny/grad_norm"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn a_curriculum_plays_what_is_not_yet_solved_and_resumes_to_the_bit() {
+    let lab = lab();
+    let pools =
+        "task.curriculum.pools=[{ up_to = 0.0, weight = 1.0 }, { up_to = 1.0, weight = 1e-9 }]";
+    let set = [
+        pools,
+        "algorithm.loss.invalid_reply_penalty=0.3",
+        "eval.before_and_after=false",
+        "steps=6",
+    ];
+    let whole = lab.train("whole", &set);
+    let mut seen: BTreeMap<String, bool> = BTreeMap::new();
+    let mut sizes = Vec::new();
+    for (step, row) in whole.steps().iter().enumerate() {
+        let episodes = whole.episodes(step as u64 + 1);
+        // What was solved once has almost no weight beside the other of 18 tasks.
+        let again = episodes.iter().find(|episode| seen.get(&episode.task.id) == Some(&true));
+        assert!(again.is_none(), "step {step}: {again:?}");
+        for episode in episodes {
+            let solved = episode.score().is_some_and(|score| score.solved);
+            *seen.entry(episode.task.id).or_default() |= solved;
+        }
+        let size = |pool: u64| row[format!("curriculum/{pool}")].as_f64().unwrap();
+        let solved = seen.values().filter(|solved| **solved).count() as f64;
+        assert_eq!([size(1), size(2)], [seen.len() as f64 - solved, solved], "{row:#}");
+        sizes.push(solved);
+    }
+    assert!(sizes.is_sorted(), "{sizes:?}");
+    let mut halves = set;
+    halves[3] = "steps=3";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "6"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    let state = "checkpoints/step-000006/algorithm.json";
+    assert_eq!(run.bytes(state), whole.bytes(state));
+    replays(&lab, "whole", 5);
+    let retired = "task.curriculum.pools=[{ up_to = 1.0, weight = 0.0 }]";
+    let refused = lab.run(&["check", "run.toml", "--set", retired]);
+    assert!(
+        refused.stderr.contains("every pool of `task.curriculum.pools` has weight 0"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn muon_updates_matrices_and_resumes_to_the_bit() {
+    let lab = lab();
+    let set = ["models.tiny.optim.kind=\"muon\"", "eval.before_and_after=false", "steps=4"];
+    let whole = lab.train("whole", &set);
+    let updated = whole.steps().into_iter().filter(|row| row["policy/tiny/grad_norm"].is_number());
+    let rms: Vec<f64> =
+        updated.map(|row| row["policy/tiny/muon_rms"].as_f64().unwrap_or(f64::NAN)).collect();
+    // The scale of a direction is about 0.2, whatever the gradient is.
+    assert!(!rms.is_empty() && rms.iter().all(|rms| (0.1..0.3).contains(rms)), "{rms:?}");
+    let mut halves = set;
+    halves[2] = "steps=2";
+    let run = lab.train("halves", &halves);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let file = format!("checkpoints/step-000004/policies/tiny/{file}");
+        assert_eq!(run.bytes(&file), whole.bytes(&file), "{file}");
+    }
+    replays(&lab, "whole", 3);
+    for (more, told) in [
+        ("dist.shard_optimizer=true", "whose momentum is not divided"),
+        ("models.tiny.lora={}", "which an adapter does not train"),
+    ] {
+        let refused = lab.run(&["check", "run.toml", "--set", set[0], "--set", more]);
+        assert!(refused.stderr.contains(told), "{refused:?}");
+    }
 }
 
 #[test]

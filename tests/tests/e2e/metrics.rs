@@ -87,11 +87,17 @@ fn spans(line: &str) -> Vec<String> {
     line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Masks of off-policy tokens and replies.
-const MASKS: [&str; 2] = [
+/// Masks of off-policy tokens and replies, and a selection of tokens.
+const MASKS: [&str; 4] = [
     "algorithm.loss.correction=[\"truncate\", { kind = \"mask\", of = \"max\" }]",
     "algorithm.loss.off_policy_mask=0.5",
+    "algorithm.select=\"kl_cov\"",
+    "algorithm.epochs=2",
 ];
+
+/// Pools of tasks by their solve rates.
+const CURRICULUM: &str =
+    "task.curriculum.pools=[{ up_to = 0.5, weight = 1.0 }, { up_to = 1.0, weight = 0.5 }]";
 
 /// Runs in which together every metric occurs: name and settings.
 fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -116,6 +122,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         "algorithm.name=\"dapo\"",
     ];
     let pairs = ["steps=2", "algorithm.name=\"dpo\"", "task.data=\"pairs.jsonl\""];
+    let labeled = [&pairs[..], &["algorithm.preference.loss=\"kto\""]].concat();
     let verifier = [
         "steps=2",
         "algorithm.name=\"verifier\"",
@@ -136,6 +143,8 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("pairs", pairs.to_vec()),
+        ("labeled", labeled),
+        ("curriculum", with(&[CURRICULUM, "models.tiny.optim.kind=\"muon\""])),
         ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
     ]

@@ -19,6 +19,8 @@ pub struct RowTokens<'a> {
     pub reference: Option<&'a [f32]>,
     /// Weight of each token: [`token_weights`](super::token_weights).
     pub weights: &'a [f32],
+    /// Coefficient of the absolute log-ratio of each token; present only if tokens have a penalty.
+    pub penalties: Option<&'a [f32]>,
     /// Weight of a token in the means that are measured, whatever the aggregation of the loss: 1 / number of tokens of the batch.
     pub share: f64,
 }
@@ -26,7 +28,7 @@ pub struct RowTokens<'a> {
 /// Sums over tokens. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PolicyLoss {
-    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift − η · entropy)`.
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)`.
     pub loss: f64,
     /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
@@ -71,7 +73,8 @@ impl AddAssign for PolicyLoss {
 /// surrogate of token t = 0        if Aₜ < 0 and mean(logp_sampler − logp) > off_policy_mask
 /// ```
 ///
-/// DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556) eq. 9.
+/// DeepSeek-V3.2, [2512.02556](https://arxiv.org/abs/2512.02556) eq. 9. `row.penalties` are κ of KL-Cov,
+/// [2505.22617](https://arxiv.org/abs/2505.22617); other tokens have none.
 ///
 /// # Panics
 ///
@@ -111,6 +114,11 @@ pub fn policy_gradient(
             sums.loss += weight * f64::from(options.drift_coef) * drift.value;
             pull += f64::from(options.drift_coef) * drift.grad;
         }
+        if let Some(penalties) = row.penalties {
+            let penalty = distance_from_sampler(log_ratio);
+            sums.loss += weight * f64::from(penalties[t]) * penalty.value;
+            pull += f64::from(penalties[t]) * penalty.grad;
+        }
         d_logp[t] += (weight * pull) as f32;
         d_entropy[t] -= (weight * f64::from(options.entropy_coef)) as f32;
         let entropy = f64::from(row.entropy[t]);
@@ -145,6 +153,12 @@ pub fn linear(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
         *d_logp += weight;
     }
     PolicyLoss::default()
+}
+
+/// `|log ρ|`, whose derivative at 0 is 0.
+fn distance_from_sampler(log_ratio: f64) -> Term {
+    let grad = if log_ratio == 0.0 { 0.0 } else { log_ratio.signum() };
+    Term { value: log_ratio.abs(), grad }
 }
 
 fn log_ratio(row: &RowTokens<'_>, t: usize) -> f64 {

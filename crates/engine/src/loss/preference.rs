@@ -1,4 +1,4 @@
-//! Losses of pairs of a better and a worse reply.
+//! Losses of pairs of a better and a worse reply, and the settings of these and of labeled replies.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "PreferenceConfig", level = "team", crate = crate)]
 pub struct PreferenceOptions {
-    /// Loss of a pair.
+    /// Loss of a pair (`sigmoid`, `hinge`, `ipo`, `robust`, `orpo`, `simpo`), or of each reply by its label (`kto`).
     pub loss: PairLoss,
     /// Strength of the KL constraint to the reference; smaller values allow larger deviations.
     #[setting(default = 0.1, range = above(0.0)..)]
@@ -23,6 +23,15 @@ pub struct PreferenceOptions {
     /// Margin of SimPO, which the difference of the mean log-probabilities times `beta` is to exceed.
     #[setting(default = 1.0, range = 0.0.., idle_unless = "loss = 'simpo'")]
     pub margin: f64,
+    /// Weight of good replies in the loss of KTO.
+    #[setting(default = 1.0, range = 0.0.., idle_unless = "loss = 'kto'")]
+    pub good_weight: f64,
+    /// Weight of bad replies in the loss of KTO.
+    #[setting(default = 1.0, range = 0.0.., idle_unless = "loss = 'kto'")]
+    pub bad_weight: f64,
+    /// Reward from which a reply is good for KTO, where replies are the policy's own (`online_dpo`).
+    #[setting(default = 0.5, range = .., idle_unless = "loss = 'kto'")]
+    pub threshold: f64,
 }
 
 impl PreferenceOptions {
@@ -50,9 +59,17 @@ pub enum PairLoss {
     Orpo,
     /// Logistic with a margin, over means of tokens, without a reference (SimPO). arXiv:2405.14734
     Simpo,
+    /// Each reply alone, as good or bad: its log-ratio to the reference, compared with that of replies to other prompts (KTO).
+    /// arXiv:2402.01306
+    Kto,
 }
 
 impl PairLoss {
+    /// Returns true for a loss of single replies with a label, [`kto`](super::kto), in place of pairs.
+    pub const fn labels_replies(self) -> bool {
+        matches!(self, Self::Kto)
+    }
+
     /// Returns true for a loss that has no reference.
     pub const fn is_reference_free(self) -> bool {
         matches!(self, Self::Orpo | Self::Simpo)
@@ -101,6 +118,10 @@ pub struct PreferenceLoss {
 /// ```
 ///
 /// `s` is [`PreferenceOptions::label_smoothing`].
+///
+/// # Panics
+///
+/// If the loss [labels replies](PairLoss::labels_replies).
 pub fn preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
     match options.loss {
         PairLoss::Orpo => mean_preference(options, pair, orpo),
@@ -169,6 +190,7 @@ fn sum_preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
             (value, grad, (1.0, 1.0))
         }
         PairLoss::Orpo | PairLoss::Simpo => unreachable!("a loss of means"),
+        PairLoss::Kto => panic!("preference: a loss of single replies"),
     };
     PreferenceLoss {
         value,
@@ -179,7 +201,7 @@ fn sum_preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
     }
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-x))
 }
 

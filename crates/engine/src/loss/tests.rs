@@ -106,6 +106,7 @@ impl Rows {
                 sampler: None,
                 reference: reference.as_deref(),
                 weights: &weights[at..at + n],
+                penalties: None,
                 share: 1.0 / weights.len() as f64,
             };
             at += n;
@@ -578,6 +579,7 @@ fn the_loss_of_supervised_rows_is_the_weighted_log_likelihood() {
         sampler: None,
         reference: None,
         weights: &weights,
+        penalties: None,
         share: 0.5,
     };
     let mut d_logp = [0.0; 3];

@@ -10,6 +10,7 @@ use std::ops::Range;
 use maverl_kernels::adamw::AdamW;
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Slice, SliceMut};
+use maverl_kernels::muon::Muon;
 
 pub use buffers::Buffers;
 pub use cpu::Cpu;
@@ -222,6 +223,30 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
         weights_and_gradients: (&mut Self::Weights, &mut Self::Sums),
         moments: [&mut Self::Sums; 2],
     ) -> Done<()>;
+
+    /// Takes a step on all parameters: of Muon on matrices, whose first moment is the momentum, and of AdamW on the other parts.
+    /// Returns the sum of the squares of the matrices' updates before the learning rate.
+    ///
+    /// # Errors
+    ///
+    /// If the memory is not that of the CPU.
+    fn muon(
+        &self,
+        constants: (&Muon, &AdamW),
+        step_and_scale: (u64, f32),
+        parts: &[OptimizerPart],
+        weights_and_gradients: (&mut Self::Weights, &mut Self::Sums),
+        moments: [&mut Self::Sums; 2],
+    ) -> Done<f64>;
+}
+
+/// Parameters that an optimizer updates together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptimizerPart {
+    /// Their places.
+    pub range: Range<usize>,
+    /// Rows and columns, if they are a matrix that Muon updates.
+    pub matrix: Option<(usize, usize)>,
 }
 
 /// Transfers of bytes between the memory of the devices of all processes.

@@ -108,6 +108,21 @@ impl Params {
         f(&mut self.storage.write())
     }
 
+    /// Moves the tensors towards others of the same places: `p ← (1 − share) p + share · other`, computed in f64.
+    ///
+    /// # Panics
+    ///
+    /// If the arrays have different lengths, or are the same.
+    pub(crate) fn mix_in(&self, other: &Params, share: f64) {
+        assert!(!Arc::ptr_eq(&self.storage.0, &other.storage.0), "mix_in: an array and itself");
+        let other = other.storage.read();
+        self.update(|values| {
+            assert_eq!(values.len(), other.len(), "mix_in: arrays of one model");
+            let both = values.par_iter_mut().zip(other.par_iter());
+            both.for_each(|(value, other)| *value = mixed(*value, *other, share));
+        });
+    }
+
     /// Copies the tensors to a device, for training or not.
     ///
     /// # Errors
@@ -195,6 +210,11 @@ impl<O: Memory> Params<O> {
     pub fn elements(&self) -> usize {
         self.vars.last().map_or(0, |(_, var)| var.range.end.next_multiple_of(ALIGN))
     }
+}
+
+/// `(1 − share) a + share · b`
+fn mixed(a: f32, b: f32, share: f64) -> f32 {
+    ((1.0 - share) * f64::from(a) + share * f64::from(b)) as f32
 }
 
 /// Adds a word to a hash.
@@ -339,6 +359,29 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn tensors_move_towards_others_as_recorded() {
+        use crate::loss::testing::{assert_close, learning, numbers};
+
+        let case = learning("reference/mix");
+        let of = |values: &serde_json::Value| {
+            let values = numbers(values);
+            let fill = |_, to: &mut [f32]| {
+                to.iter_mut().zip(&values).for_each(|(to, value)| *to = *value as f32);
+                Ok(())
+            };
+            Params::new([("w".to_owned(), vec![values.len()])], fill).unwrap()
+        };
+        let [reference, policy] = ["reference", "policy"].map(|key| of(&case["inputs"][key]));
+        reference.mix_in(&policy, case["params"]["mix"].as_f64().unwrap());
+        let found: Vec<f64> = reference.update(|all| all.iter().map(|&x| f64::from(x)).collect());
+        let wanted = numbers(&case["outputs"]["reference"]);
+        assert_close("reference", &found[..wanted.len()], &wanted, 1e-7);
+        reference.mix_in(&policy, 1.0);
+        let same = policy.update(|all| all.to_vec());
+        assert_eq!(reference.update(|all| all.to_vec()), same);
+    }
 
     fn params() -> Params {
         let shapes = [("a", vec![2, 2]), ("b", vec![70]), ("c", vec![1])];

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Surrogate};
+use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
 use crate::runtime::peers::mix_word;
 
 /// A training row: a prompt and its completion.
@@ -80,7 +80,8 @@ pub enum Objective {
     PolicyGradient,
     /// Negative log-likelihood of the completions.
     Supervised,
-    /// Pairs of completions, the better one first.
+    /// Pairs of completions, the better one first; or replies with a label, if the loss
+    /// [labels replies](crate::loss::PairLoss::labels_replies).
     Preference(PreferenceOptions),
 }
 
@@ -102,10 +103,12 @@ pub struct Batch {
     /// Training objective.
     pub objective: Objective,
     /// Numbers of rows of the better and of the worse reply of each pair, where a reply is several turns, each a row.
-    /// Empty if each reply is one row.
+    /// Empty if each reply is one row. If the loss labels replies, one of the two may be 0: a good reply alone, or a bad one.
     pub pairs: Vec<[usize; 2]>,
     /// Surrogate of policy gradients in place of those of the rows' [`LossOptions`].
     pub surrogate: Option<CustomSurrogate>,
+    /// Selection of the tokens of each minibatch; of policy gradients only.
+    pub selection: Selection,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Number of passes over the rows.
@@ -132,6 +135,7 @@ impl Default for Batch {
             objective: Objective::PolicyGradient,
             pairs: Vec::new(),
             surrogate: None,
+            selection: Selection::None,
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,
@@ -213,7 +217,13 @@ impl Batch {
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let rows = self.rows.len();
         let sum: usize = self.pairs.iter().flatten().sum();
-        let empty = self.pairs.iter().flatten().any(|&rows| rows == 0);
+        let single =
+            matches!(self.objective, Objective::Preference(of) if of.loss.labels_replies());
+        let empty = if single {
+            self.pairs.contains(&[0, 0])
+        } else {
+            self.pairs.iter().flatten().any(|&rows| rows == 0)
+        };
         let paired = self.objective.rows() == 2 && sum == rows && !empty;
         let what = if self.minibatches == 0 || self.epochs == 0 {
             let (minibatches, epochs) = (self.minibatches, self.epochs);

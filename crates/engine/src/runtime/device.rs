@@ -7,7 +7,7 @@ pub use choice::DeviceChoice;
 use crate::files::{HfConfig, ModelFiles};
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{self, Device};
-use crate::runtime::{AdapterSpec, Dtype, Runtime, RuntimeError, WorkerSpec};
+use crate::runtime::{AdapterSpec, Dtype, OptimizerKind, Runtime, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
 #[cfg(feature = "cuda")]
@@ -69,8 +69,13 @@ impl DeviceChoice {
                 Some(AdapterSpec::Load { dropout, .. }) => *dropout,
                 None => 0.0,
             };
+            let name = &policy.name;
+            if policy.optim.kind == OptimizerKind::Muon {
+                reasons.push(format!(
+                    "policy `{name}` has `optim.kind = \"muon\"`, which updates on a CPU: write `kind = \"adamw\"`"
+                ));
+            }
             if dropout > 0.0 {
-                let name = &policy.name;
                 reasons.push(format!(
                     "policy `{name}` has an adapter with dropout {dropout}: write `dropout = 0`"
                 ));

@@ -56,7 +56,7 @@ pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks};
 #[cfg(feature = "cuda")]
 pub use maverl_dist::NcclOptions;
-pub use optim::{OptimOptions, Schedule};
+pub use optim::{OptimOptions, OptimizerKind, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};

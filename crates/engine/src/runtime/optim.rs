@@ -3,22 +3,28 @@
 use std::f64::consts::PI;
 
 use maverl_kernels::adamw::AdamW;
+use maverl_kernels::muon::Muon;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// AdamW: `optim = { .. }` of a model, or of an agent with a worker of its own.
+/// Optimizer: `optim = { .. }` of a model, or of an agent with a worker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "OptimConfig", level = "policy", crate = crate)]
 pub struct OptimOptions {
+    /// Optimizer: AdamW (`adamw`), or Muon for the matrices of layers, with AdamW for all other parameters (`muon`).
+    pub kind: OptimizerKind,
     /// Learning rate.
     #[setting(default = 1e-6, range = above(0.0)..)]
     pub lr: f64,
-    /// Decay rates of the moments.
+    /// Decay rate of Muon's momentum.
+    #[setting(default = 0.95, range = 0.0..1.0, idle_unless = "kind = 'muon'")]
+    pub momentum: f64,
+    /// Decay rates of AdamW's moments.
     #[setting(default = (0.9, 0.999), range = 0.0..1.0)]
     pub betas: (f64, f64),
-    /// Added to the denominator.
+    /// Added to AdamW's denominator.
     #[setting(default = 1e-8, range = above(0.0)..)]
     pub eps: f64,
     /// Decoupled weight decay.
@@ -71,6 +77,23 @@ impl OptimOptions {
         let factor = (grad_clip / (norm + 1e-6)).min(1.0) as f32;
         (AdamW { lr, beta1, beta2, eps, weight_decay }, factor)
     }
+
+    /// Returns the constants of a step of Muon; `None` for another optimizer.
+    pub(crate) fn muon(&self, lr: f64) -> Option<Muon> {
+        let Self { kind, momentum, weight_decay, .. } = *self;
+        (kind == OptimizerKind::Muon).then_some(Muon { lr, momentum, weight_decay })
+    }
+}
+
+/// Optimizer of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// AdamW. arXiv:1711.05101
+    #[default]
+    Adamw,
+    /// Muon on matrices of layers, AdamW on embeddings, heads, norms, biases and experts. arXiv:2502.16982
+    Muon,
 }
 
 /// Learning rate schedule after warm-up.

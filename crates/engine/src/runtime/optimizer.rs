@@ -1,8 +1,8 @@
-//! AdamW on the parameters of one model, in place, with its state.
+//! AdamW or Muon on the parameters of one model, in place, with its state.
 //!
 //! With `dist.shard_optimizer` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
 //! all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both have
-//! the same bits.
+//! the same bits. Muon needs whole matrices, so its momentum is not divided.
 
 mod shards;
 
@@ -11,10 +11,11 @@ use std::ops::Range;
 
 use crate::files::{ModelError, Shards};
 use crate::net::gradients::common;
+use crate::net::memory::OptimizerPart;
 use crate::net::ops::{Cpu, Ops};
 use crate::net::{Gradients, Params};
-use crate::runtime::OptimOptions;
 use crate::runtime::peers::Peers;
+use crate::runtime::{OptimOptions, OptimizerKind};
 pub(crate) use shards::ShardMoments;
 
 /// Moments of parameters, and the number of steps.
@@ -27,6 +28,8 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     /// Moments of the parameters in [`Optimizer::own`], with their places there.
     m: O::Sums,
     v: O::Sums,
+    /// Root mean square of the last updates of matrices before the learning rate, if Muon makes them.
+    muon_rms: Option<f64>,
     /// Array of zeros for the gradients of the next step, if there is one already.
     zeros: Option<O::Sums>,
     pub(crate) step: u64,
@@ -34,15 +37,28 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
 
 impl<O: Ops> Optimizer<O> {
     /// Creates zero moments, which `peers` may divide among them.
+    ///
+    /// Fails if Muon is to divide its momentum.
     pub(crate) fn new(
         ops: &O,
         options: OptimOptions,
         params: Params<O>,
         peers: Peers,
     ) -> Result<Self, ModelError> {
+        if options.kind == OptimizerKind::Muon && peers.of_shards().is_some() {
+            let what =
+                "Muon updates whole matrices, and `shard_optimizer` divides them among ranks";
+            return Err(ModelError::wrong_argument(what));
+        }
         let own = peers.own_range(params.elements()).len();
         let (m, v) = (ops.sums(own)?, ops.sums(own)?);
-        Ok(Self { options, ops: ops.clone(), params, peers, m, v, zeros: None, step: 0 })
+        let (ops, muon_rms, zeros) = (ops.clone(), None, None);
+        Ok(Self { options, ops, params, peers, m, v, muon_rms, zeros, step: 0 })
+    }
+
+    /// Returns the root mean square of the last updates of matrices before the learning rate, if Muon makes them.
+    pub(crate) fn muon_rms(&self) -> Option<f64> {
+        self.muon_rms
     }
 
     /// Returns the range of the parameters whose moments are here.
@@ -75,11 +91,20 @@ impl<O: Ops> Optimizer<O> {
         }
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);
-        let own = self.own_range();
+        let (own, muon) = (self.own_range(), self.options.muon(lr));
         let Self { ops, params, peers, m, v, step, .. } = self;
+        let parts = muon.map(|muon| (muon, optimizer_parts(params)));
         let mut weights = params.write();
-        ops.adamw(&adamw, (*step, scale), own, (&mut weights, &mut grad), [m, v])?;
-        peers.spread(ops, &mut weights, elements)?;
+        let (step, both) = ((*step, scale), (&mut *weights, &mut grad));
+        if let Some((muon, parts)) = parts {
+            let squares = ops.muon((&muon, &adamw), step, &parts, both, [m, v])?;
+            let matrices = parts.iter().filter(|part| part.matrix.is_some());
+            let elements: usize = matrices.map(|part| part.range.len()).sum();
+            self.muon_rms = (elements > 0).then(|| (squares / elements as f64).sqrt());
+        } else {
+            ops.adamw(&adamw, step, own, both, [m, v])?;
+            peers.spread(ops, &mut weights, elements)?;
+        }
         drop(weights);
         self.zeros = self.ops.reuse(grad);
         Ok(())
@@ -136,5 +161,26 @@ impl<O: Ops> Optimizer<O> {
             }
         }
         self.ops.sums_of(values)
+    }
+}
+
+/// Returns the tensors of parameters, with the shapes of those that Muon updates.
+fn optimizer_parts<O: Ops>(params: &Params<O>) -> Vec<OptimizerPart> {
+    let vars = params.vars().iter();
+    vars.map(|(name, var)| OptimizerPart {
+        range: var.range(),
+        matrix: matrix_shape(name, var.dims()),
+    })
+    .collect()
+}
+
+/// Returns rows and columns of a matrix of a layer. Embeddings, heads, biases and norms are none, nor are the factors of adapters,
+/// convolutions, and experts, which are stacked.
+fn matrix_shape(name: &str, dims: &[usize]) -> Option<(usize, usize)> {
+    let of_layer = name.contains(".layers.") && name.ends_with(".weight");
+    let other = ["lora_", "conv"].iter().any(|part| name.contains(part));
+    match dims {
+        &[rows, columns] if of_layer && !other => Some((rows, columns)),
+        _ => None,
     }
 }

@@ -164,6 +164,16 @@ impl PackedRows {
         Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.0)
     }
 
+    /// Computes the entropies in nats at the predicted tokens, `[M]`.
+    pub(crate) fn entropies<O: Backend>(
+        &self,
+        model: &Decoder<O>,
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f32>, ModelError> {
+        let picked = self.hidden(model, pool)?;
+        Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.1)
+    }
+
     /// Divides the numbers of the entries, `[M, D]`, among the texts.
     pub(crate) fn split_entries(&self, numbers: &[f32]) -> impl Iterator<Item = Vec<f32>> {
         let width = numbers.len() / self.before.len();

@@ -145,8 +145,19 @@ impl Policy {
         self.worker.queue.at_barrier(self.slot, |member| member.renew_reference()).await
     }
 
+    /// Moves the reference towards the current weights, if the plan keeps one for this policy: `share` is the weight of the
+    /// current ones. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn mix_reference(&self, share: f64) -> Result<(), RuntimeError> {
+        let queue = &self.worker.queue;
+        queue.at_barrier(self.slot, move |member| member.mix_reference(share)).await
+    }
+
     /// Computes the log-probs of each row's completion under the reference: the starting weights, or those of the last
-    /// [`Policy::renew_reference`].
+    /// [`Policy::renew_reference`] or [`Policy::mix_reference`].
     ///
     /// # Errors
     ///

@@ -39,6 +39,12 @@ pub struct UpdateStats {
     pub correction_kept: Option<f64>,
     /// Share of tokens without a surrogate because their row is off policy, if a row has such a mask.
     pub off_policy_masked: Option<f64>,
+    /// Share of the tokens that are trained on without a penalty, if tokens are selected.
+    pub select_kept: Option<f64>,
+    /// Mean covariance of log-probs and advantages over the tokens of a minibatch, if tokens are selected by it.
+    pub select_covariance: Option<f64>,
+    /// Root mean square of the updates of matrices before the learning rate, in the last optimizer step with Muon.
+    pub muon_rms: Option<f64>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.
@@ -104,15 +110,18 @@ pub struct LayerLoad {
     pub dead_experts: u64,
 }
 
-/// Means over pairs of replies, each before its optimizer step.
+/// Means over pairs of replies, or over replies with a label (KTO), each before its optimizer step.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct PairStats {
-    /// Implicit reward of the better reply: beta times the sum of its log-ratios to the reference.
-    pub reward_chosen: f64,
-    /// Implicit reward of the worse reply.
-    pub reward_rejected: f64,
-    /// Share of pairs in which the better reply has the higher implicit reward.
+    /// Implicit reward of the better or good replies: beta times the sum of their log-ratios to the reference. `None` without any.
+    pub reward_chosen: Option<f64>,
+    /// Implicit reward of the worse or bad replies.
+    pub reward_rejected: Option<f64>,
+    /// Share of pairs in which the better reply has the higher implicit reward; of good replies whose log-ratio is above z₀ and bad
+    /// ones whose is below.
     pub accuracy: f64,
+    /// z₀ of replies with a label: [`kto_shift`](crate::loss::kto_shift).
+    pub shift: Option<f64>,
 }
 
 /// Statistics of a critic's update. Means are over values.

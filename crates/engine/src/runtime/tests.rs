@@ -4,9 +4,12 @@ mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
 mod experts;
+mod labeled;
 mod moments;
+mod muon;
 mod ranks;
 mod recurrent;
+mod selection;
 mod trees;
 
 use std::sync::Arc;
@@ -409,6 +412,7 @@ async fn pairs_are_learned_and_no_split_changes_what_is() {
         assert_eq!(stats.optimizer_steps, 3);
         assert!(stats.loss < 2.0_f64.ln(), "{}", stats.loss);
         assert!(pairs.accuracy > 0.9 && pairs.reward_chosen > pairs.reward_rejected, "{pairs:?}");
+        assert_eq!(pairs.shift, None);
     }
     assert!(first.iter().all(|norm| (norm - first[0]).abs() < 1e-5 * norm), "{first:?}");
 }
@@ -558,6 +562,40 @@ async fn a_reference_scores_rows_as_the_policy_did_at_the_start() {
     let without = self::setup(&["p"]).start();
     let error = without.policies()[0].reference(rows).await.unwrap_err();
     assert!(error.to_string().contains("no reference is kept"), "{error}");
+}
+
+#[tokio::test]
+async fn a_mixed_reference_is_between_the_old_one_and_the_policy_and_is_saved() {
+    let mut setup = setup(&["p"]);
+    setup.workers[0].policies[0].reference = true;
+    let runtime = setup.start();
+    let policy = runtime.policies()[0].clone();
+    let done = policy.generate(request(3)).await.unwrap();
+    let rows = vec![row(&done, request(3).prompt, 1.0)];
+    let before = policy.reference(rows.clone()).await.unwrap();
+    for _ in 0..3 {
+        policy.update(Batch { lr: 1e-3, ..batch(rows.clone()) }).await.unwrap();
+    }
+    let now = policy.logprobs(rows.clone()).await.unwrap();
+    let distance = |found: &[Vec<f32>]| -> f64 {
+        found[0].iter().zip(&now[0]).map(|(a, b)| f64::from((a - b).abs())).sum()
+    };
+    let mut last = distance(&before);
+    assert!(last > 0.0);
+    for _ in 0..3 {
+        policy.mix_reference(0.6).await.unwrap();
+        let mixed = policy.reference(rows.clone()).await.unwrap();
+        assert!(distance(&mixed) < 0.6 * last, "{} {last}", distance(&mixed));
+        last = distance(&mixed);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    policy.save(dir.path()).await.unwrap();
+    let other = setup.start().policies()[0].clone();
+    other.load(dir.path()).await.unwrap();
+    let mixed = policy.reference(rows.clone()).await.unwrap();
+    assert_eq!(other.reference(rows.clone()).await.unwrap(), mixed);
+    policy.mix_reference(1.0).await.unwrap();
+    assert_eq!(policy.reference(rows).await.unwrap(), now);
 }
 
 #[tokio::test]

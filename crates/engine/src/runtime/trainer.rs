@@ -8,8 +8,10 @@
 mod balance;
 mod before;
 mod checkpoint;
+mod labeled;
 mod ranks;
 mod routers;
+mod selection;
 mod totals;
 mod weights;
 
@@ -31,8 +33,9 @@ use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use routers::token_counts;
+use selection::TokenFactors;
 use totals::Totals;
-use weights::{token_share, token_weights};
+use weights::token_share;
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer<O: Backend> {
@@ -153,12 +156,8 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(), RuntimeError> {
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let weights = match batch.objective {
-            Objective::Preference(options) => self
-                .pair_grads(model, (rows, &batch.pairs_of(part)), &options, totals, &mut pool)
-                .map_err(|error| self.failed_update(&error))?,
-            Objective::PolicyGradient | Objective::Supervised => token_weights(batch, rows),
-        };
+        let factors = self.token_factors(model, (batch, part), rows, totals, &mut pool);
+        let factors = factors.map_err(|error| self.failed_update(&error))?;
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed_update(&error))?;
         let mut back = Back { gradients, joint };
@@ -170,7 +169,7 @@ impl<O: Backend> Trainer<O> {
         let slopes = slopes.map_err(|error| self.failed_update(&error))?;
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
-            let micro = Micro::new(pass.pack(indices), (rows, &weights), indices, share);
+            let micro = Micro::new(pass.pack(indices), (rows, &factors), indices, share);
             let micro = Micro { slopes: slopes.as_deref(), ..micro };
             totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
@@ -196,6 +195,7 @@ impl<O: Backend> Trainer<O> {
         totals.grad_norm += norm;
         totals.steps += 1;
         let applied = self.optimizer.apply(gradients, batch.lr, norm);
+        totals.muon_rms = self.optimizer.muon_rms();
         let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
         applied.map_err(|error| self.failed_update(&error))
     }
@@ -290,6 +290,8 @@ struct Micro<'a> {
     indices: &'a [usize],
     /// Weight of each completion token in the loss.
     weights: Vec<f32>,
+    /// Coefficient of the penalty of each completion token; empty if none has one.
+    penalties: Vec<f32>,
     /// Weight of a completion token in means.
     share: f64,
     /// Derivative of the loss that balances the load of experts, if there is one.
@@ -298,10 +300,10 @@ struct Micro<'a> {
 }
 
 impl<'a> Micro<'a> {
-    /// Selects rows of a minibatch by their numbers. `weights` are those of the tokens of all its rows, one after the other.
+    /// Selects rows of a minibatch by their numbers. `factors` are those of the tokens of all its rows, one after the other.
     fn new(
         packed: PackedRows,
-        (rows, weights): (&[&'a Row], &[f32]),
+        (rows, factors): (&[&'a Row], &TokenFactors),
         indices: &'a [usize],
         share: f64,
     ) -> Self {
@@ -311,10 +313,17 @@ impl<'a> Micro<'a> {
         });
         let ends: Vec<usize> = ends.collect();
         let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
-        let weights = own.flat_map(|own| &weights[own]).copied().collect();
+        let own: Vec<Range<usize>> = own.collect();
+        let [weights, penalties] =
+            [&factors.weights, &factors.penalties].map(|all| at_ranges(all, &own));
         let rows = indices.iter().map(|&row| rows[row]).collect();
-        Self { rows, indices, weights, share, slopes: None, packed }
+        Self { rows, indices, weights, penalties, share, slopes: None, packed }
     }
+}
+
+/// Returns the numbers of ranges, one after the other; none of an empty list.
+fn at_ranges(all: &[f32], ranges: &[Range<usize>]) -> Vec<f32> {
+    ranges.iter().filter_map(|range| all.get(range.clone())).flatten().copied().collect()
 }
 
 impl Micro<'_> {
@@ -341,7 +350,8 @@ impl Micro<'_> {
                 old: &row.logprobs,
                 sampler: (!row.sampler.is_empty()).then_some(row.sampler.as_slice()),
                 reference: reference.map(|reference| &reference[all.clone()]),
-                weights: &self.weights[all],
+                weights: &self.weights[all.clone()],
+                penalties: self.penalties.get(all),
                 share: self.share,
             };
             let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);

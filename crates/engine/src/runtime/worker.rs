@@ -55,6 +55,9 @@ pub(crate) trait Operations {
     /// Makes the current weights the reference, if one is kept.
     fn renew_reference(&mut self) -> Result<(), RuntimeError>;
 
+    /// Moves the reference towards the current weights, if one is kept.
+    fn mix_reference(&mut self, share: f64) -> Result<(), RuntimeError>;
+
     /// Computes the log-probs of the rows' completions under the reference.
     fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
 
@@ -155,6 +158,10 @@ impl<O: Backend> Operations for OwnedModels<O> {
 
     fn renew_reference(&mut self) -> Result<(), RuntimeError> {
         self.trainer.renew_reference(&self.model)
+    }
+
+    fn mix_reference(&mut self, share: f64) -> Result<(), RuntimeError> {
+        self.trainer.mix_reference(&self.model, share)
     }
 
     fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {

@@ -1,25 +1,32 @@
-//! Pairs of an agent's replies to a task, ordered by their rewards.
+//! Pairs of an agent's replies to a task, ordered by their rewards, and replies with a label by their reward.
 
-use maverl_kernels::advantage::{Grouping, Singleton};
+use maverl_kernels::advantage::{Grouping, Moments, Singleton};
 
 use super::{GroupSummary, Terms, rounding_of, summary};
 use crate::algo::Sample;
 use crate::credit::{Estimators, dense};
 
 /// A better and a worse reply of an agent to a task. A reply is all that the agent says in an episode: one or more turns,
-/// as indices of samples.
+/// as indices of samples. A reply with a label has no other: one of the lists is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyPair {
-    /// Turns of the better reply.
+    /// Turns of the better reply, or of a good one.
     pub chosen: Vec<usize>,
-    /// Turns of the worse reply.
+    /// Turns of the worse reply, or of a bad one.
     pub rejected: Vec<usize>,
+}
+
+impl ReplyPair {
+    /// Returns all turns, those of the better reply first.
+    pub fn turns(&self) -> impl Iterator<Item = usize> {
+        self.chosen.iter().chain(&self.rejected).copied()
+    }
 }
 
 /// Pairs of a step, and the groups that they are taken from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Paired {
-    /// Pairs, at most one of each group, in the order of groups.
+    /// Pairs, at most one of each group, in the order of groups; or replies with a label, in the order of their first turns.
     pub(crate) pairs: Vec<ReplyPair>,
     /// Statistics of the groups.
     pub(crate) groups: GroupSummary,
@@ -69,9 +76,54 @@ pub(crate) fn pairs_of_step(samples: &[Sample], estimators: &Estimators) -> Pair
             pairs.push(ReplyPair { chosen, rejected });
         }
     }
+    with_pairs(samples, pairs, (values, groups, moments))
+}
+
+/// Returns the replies of a step, each with a label by its reward, for a loss of single replies (KTO).
+///
+/// ```text
+/// r(y)   mean reward of the turns of reply y
+/// good   r(y) ≥ threshold, up to rounding;  bad: all others
+/// ```
+///
+/// A step has something to learn from, whatever its labels are.
+pub(crate) fn labeled_replies(
+    samples: &[Sample],
+    threshold: f64,
+    estimators: &Estimators,
+) -> Paired {
+    let rewards: Vec<f64> = samples.iter().map(|sample| sample.reward - sample.baseline).collect();
+    let units = dense(samples.iter().map(|sample| (sample.episode, sample.seat)));
+    let groups = dense(samples.iter().map(|sample| (&sample.task, sample.seat)));
+    let (values, moments) = estimators.units(&rewards, &Grouping::from_units(&units, &groups));
+    let mut replies: Vec<Vec<usize>> = vec![Vec::new(); units.iter().max().map_or(0, |n| n + 1)];
+    for (row, &unit) in units.iter().enumerate() {
+        replies[unit].push(row);
+    }
+    let least = threshold - rounding_of(threshold);
+    let replies = replies.into_iter().map(|turns| labeled_reply(values[turns[0]] >= least, turns));
+    let replies: Vec<ReplyPair> = replies.collect();
+    let mut found = with_pairs(samples, replies, (values, groups, moments));
+    found.groups.flat = samples.is_empty();
+    found
+}
+
+/// Returns a reply alone, by its label.
+fn labeled_reply(is_good: bool, turns: Vec<usize>) -> ReplyPair {
+    let (chosen, rejected) = if is_good { (turns, Vec::new()) } else { (Vec::new(), turns) };
+    ReplyPair { chosen, rejected }
+}
+
+/// Returns pairs with the statistics of their groups. The values are rewards of replies and groups of samples, `[N]`, and moments
+/// of groups.
+fn with_pairs(
+    samples: &[Sample],
+    pairs: Vec<ReplyPair>,
+    (units, groups, moments): (Vec<f64>, Vec<usize>, Vec<Moments>),
+) -> Paired {
     let summary = summary(samples, &groups, &moments, Singleton::Zero);
-    let mut terms = Terms { units: values, groups, moments, ..Terms::default() };
-    terms.unwhitened = vec![0.0; samples.len()];
+    let unwhitened = vec![0.0; samples.len()];
+    let terms = Terms { units, groups, moments, unwhitened, ..Terms::default() };
     Paired { pairs, groups: summary, terms }
 }
 
@@ -137,6 +189,31 @@ mod tests {
         for (rewards, pairs) in cases {
             assert_eq!(of_rewards(rewards), pairs, "{rewards:?}");
         }
+    }
+
+    #[test]
+    fn replies_are_good_from_the_threshold_and_each_counts() {
+        let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+        let episodes = [
+            episode("p", 0, 0.5, turns()),
+            episode("p", 1, 0.3, turns()),
+            episode("q", 0, 0.0, turns()),
+            episode("q", 1, 0.0, vec![turn("t/a", 0)]),
+        ];
+        let plan = plan(&[("t/a", true), ("t/b", true)]);
+        let rows = samples(&episodes, &plan);
+        // Rounding is no difference.
+        let found = labeled_replies(&rows, 0.1 + 0.2, &CPU);
+        assert_eq!(found.signs(), [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0]);
+        assert_eq!(found.pairs.len(), 7);
+        let sizes = |pair: &ReplyPair| pair.chosen.len() + pair.rejected.len();
+        assert!(found.pairs.iter().all(|pair| sizes(pair) == 1));
+        assert!(!found.groups.flat);
+        assert!(labeled_replies(&rows, -1.0, &CPU).signs().iter().all(|sign| *sign == 1.0));
+        let long = [episode("p", 0, 1.0, (0..3).map(|place| turn("t/a", place)).collect())];
+        let rows = samples(&long, &plan);
+        let found = labeled_replies(&rows, 0.5, &CPU);
+        assert_eq!(found.pairs, [ReplyPair { chosen: vec![0, 1, 2], rejected: vec![] }]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::curriculum::check_curriculum;
 use super::losses::check_losses;
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{
@@ -19,6 +20,7 @@ pub(crate) fn check_algorithm(
 ) {
     swap(algorithm, seats, problems);
     cycle(algorithm, seats, problems);
+    check_curriculum(config, algorithm.preset, problems);
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }
@@ -180,7 +182,7 @@ fn policies(seats: &[SeatPlan]) -> usize {
 /// Pairs are made of several replies to a task, and have no advantages that an update could change.
 fn pairs(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
     let name = algorithm.preset.name();
-    if config.task.group_size.get() == 1 {
+    if config.task.group_size.get() == 1 && !algorithm.preference.loss.labels_replies() {
         let message = format!("`algorithm.name` is {name:?}, and `task.group_size` is 1");
         let help =
             "a pair has a better and a worse reply to one task: play 2 episodes or more on each";
@@ -233,8 +235,22 @@ fn preference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
         let at = path(["algorithm", "preference", "reference_free"]);
         problems.conflict(&at, message.to_owned(), help.to_owned());
     }
+    if algorithm.preset == Preset::Spin && algorithm.reference.mix < 1.0 {
+        let message = format!(
+            "`algorithm.reference.mix` is {}, and `algorithm.name` is \"spin\"",
+            algorithm.reference.mix
+        );
+        let help = "the opponent of an iteration is the policy itself: remove it";
+        problems.conflict(&path(["algorithm", "reference", "mix"]), message, help.to_owned());
+    }
     if pair.loss.is_reference_free() {
         without_reference(algorithm, problems);
+    }
+    if pair.loss.labels_replies() && pair.good_weight == 0.0 && pair.bad_weight == 0.0 {
+        let message = "`algorithm.preference.good_weight` and `bad_weight` are 0".to_owned();
+        let help = "no reply has a loss: give one of them a weight";
+        let at = path(["algorithm", "preference", "good_weight"]);
+        problems.conflict(&at, message, help.to_owned());
     }
     if pair.label_smoothing > 0.0 && !matches!(pair.loss, PairLoss::Sigmoid | PairLoss::Robust) {
         let message = format!(

@@ -1,7 +1,9 @@
 //! Warnings about valid numbers that are probably mistakes.
 
 use super::idle::idle_keys;
-use crate::config::{AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, SurrogatePlan};
+use crate::config::{
+    AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, Selection, SurrogatePlan,
+};
 use crate::plan::{AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, SeatPlan};
 use crate::settings::Tagged;
 
@@ -23,6 +25,7 @@ pub(crate) fn number_doubts(
     doubts.extend(repetition_doubt(config, tasks));
     doubts.extend(average_doubt(algorithm, seats));
     doubts.extend(negative_doubt(config, algorithm, seats));
+    doubts.extend(selection_doubts(config, algorithm, seats));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
@@ -59,6 +62,32 @@ fn average_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String
         "the surrogate {:?} takes the mean advantage of a reply, and `algorithm.advantage` has one for each token",
         surrogate.kind()
     ))
+}
+
+/// Returns warnings about a selection of tokens that chooses less than a token, or a penalty that is 0.
+fn selection_doubts(config: &Config, algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Vec<String> {
+    let Some(share) = algorithm.select.share() else { return Vec::new() };
+    let kind = algorithm.select.kind();
+    let mut doubts = Vec::new();
+    let episodes = config.task.tasks_per_step.get() * config.task.group_size.get() as usize;
+    let longest: usize =
+        seats.iter().filter(|seat| seat.trained).map(|seat| seat.sampling.max_tokens).sum();
+    let tokens = (episodes * longest) as f64 / algorithm.minibatches as f64;
+    if share * tokens < 1.0 {
+        doubts.push(format!(
+            "`algorithm.select.share` is {share}, less than a token of a minibatch, in which one turn of each agent has at most \
+             {tokens:.0} tokens: `{kind}` then chooses one"
+        ));
+    }
+    let updates = algorithm.minibatches * algorithm.epochs;
+    if matches!(algorithm.select, Selection::KlCov(_)) && updates == 1 {
+        doubts.push(
+            "`algorithm.select` has a penalty on the distance from the sampling policy, which is 0 in the first optimizer step \
+             of a batch: set `algorithm.minibatches` or `algorithm.epochs` above 1"
+                .to_owned(),
+        );
+    }
+    doubts
 }
 
 /// Returns a warning if rewards may be negative, and advantages are divided by their mean.

@@ -1,8 +1,8 @@
 //! Keys of the algorithm that are set and have no effect, because of the values of other keys.
 //!
 //! The declaration of a key states the values of other keys of its table that disable it (`idle_when`, `idle_unless`). Only
-//! `reference.every` is checked by code: whether there is a reference depends on the preset, on another table, and on the
-//! loss of every seat.
+//! `reference.every` and `preference.threshold` are checked by code: they depend on the preset, on other tables, and on the loss
+//! of every seat.
 
 use serde_json::Value;
 
@@ -49,6 +49,14 @@ pub(crate) fn idle_keys(
         });
         let place: String = place.iter().map(|part| format!("{part}.")).collect();
         warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
+    }
+    let labels = algorithm.preference.loss.labels_replies();
+    if labels
+        && algorithm.preset != Preset::OnlineDpo
+        && algorithm.preference.threshold != unset.preference.threshold
+    {
+        let why = "given replies have labels: the chosen one is good, the rejected one bad";
+        warnings.push(sentence("preference.threshold", why));
     }
     if algorithm.reference != unset.reference {
         let why = no_reference(algorithm, policies);

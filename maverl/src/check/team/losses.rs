@@ -4,7 +4,7 @@ use figment::value::Value;
 
 use crate::config::source::{Problems, key, path, path_within};
 use crate::config::{
-    AdvantagePlan, Aggregation, Config, Correction, CorrectionUnit, GroupPlan, Ratio,
+    AdvantagePlan, Aggregation, Config, Correction, CorrectionUnit, GroupPlan, Ratio, Selection,
     TruncateOptions,
 };
 use crate::loss::{CorrectionMeasure, LossUnit};
@@ -40,6 +40,7 @@ pub(super) fn check_losses(
         let help = "the loss is the mean over replies: set `aggregation = \"sequence_mean\"`";
         problems.conflict(&path(["algorithm", "aggregation"]), message, help.to_owned());
     }
+    selections(algorithm, trained(), problems);
     bounds(config, problems);
     if let Some((what, help)) = trained().find_map(|seat| corrections(&seat.loss.correction)) {
         let message = format!("`algorithm.loss.correction` {what}");
@@ -49,6 +50,41 @@ pub(super) fn check_losses(
 
 fn needs_other_ratio(seat: &SeatPlan) -> bool {
     seat.loss.ratio != Ratio::Token && seat.loss.surrogate.surrogate().needs_token_ratio()
+}
+
+/// Reports a selection that drops tokens of replies whose loss is not a sum over tokens, or one with bounds that exclude each
+/// other.
+fn selections<'s>(
+    algorithm: &AlgorithmPlan,
+    mut trained: impl Iterator<Item = &'s SeatPlan>,
+    problems: &mut Problems<'_>,
+) {
+    let at = path(["algorithm", "select"]);
+    if let Selection::ClipCov(options) = algorithm.select
+        && options.low >= options.high
+    {
+        let message =
+            format!("`algorithm.select` has `low = {}` and `high = {}`", options.low, options.high);
+        let help = "no covariance is between them: `low` is below `high`".to_owned();
+        problems.conflict(&at, message, help);
+    }
+    if algorithm.select.drops_tokens()
+        && let Some(seat) = trained.find(|seat| has_one_loss(seat))
+    {
+        let message = format!(
+            "`algorithm.select` drops tokens, and the replies of `{}` have one loss each",
+            seat.seat
+        );
+        let help = "take a surrogate of tokens with `loss.ratio = \"token\"` or `\"sequence_token\"`, or set \
+                    `select = \"none\"`";
+        problems.conflict(&at, message, help.to_owned());
+    }
+}
+
+/// Returns true if the replies of a seat have one loss each.
+fn has_one_loss(seat: &SeatPlan) -> bool {
+    matches!(seat.loss.ratio, Ratio::Sequence | Ratio::Product)
+        || seat.loss.surrogate.surrogate().unit() == LossUnit::Reply
 }
 
 /// An advantage has one divisor.

@@ -1,5 +1,6 @@
 //! Tasks that the team does not make use of.
 
+use super::curriculum::curriculum_doubt;
 use crate::check::choice::ChosenEnvironment;
 use crate::config::{Config, TaskConfig};
 use crate::registry::Registry;
@@ -33,6 +34,7 @@ pub(crate) fn task_doubts(
             doubts.push(format!("`task.{key}` has no effect: no task has a `level`"));
         }
     }
+    doubts.extend(curriculum_doubt(config));
     doubts
 }
 

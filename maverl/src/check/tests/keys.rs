@@ -360,6 +360,30 @@ fn a_number_with_a_unit_is_answered_with_the_number_in_the_unit_of_the_key() {
 }
 
 #[test]
+fn pools_of_a_curriculum_cover_all_solve_rates_and_have_a_weight() {
+    let pools = |pools: &str, more: &str| format!("[task]\n{more}curriculum.pools = {pools}");
+    let plan =
+        plan_of(&text(&pools("[{ up_to = 0.5, weight = 1 }, { up_to = 1, weight = 0 }]", "")));
+    assert_eq!(plan.config.task.curriculum.memory, 0.9);
+    let told = "with `up_to` 1 have weight 0: once there, a task is never played again";
+    assert!(plan.warnings.iter().any(|warning| warning.contains(told)), "{:?}", plan.warnings);
+    let whole = "[{ up_to = 1.0, weight = 1.0 }]";
+    for (set, told) in [
+        (pools("[{ up_to = 0.5, weight = 1.0 }]", ""), "`task.curriculum.pools` has `up_to` [0.5]"),
+        (
+            pools("[{ up_to = 1.0, weight = 1.0 }, { up_to = 0.5, weight = 1.0 }]", ""),
+            "write rising numbers, the last one 1.0",
+        ),
+        (pools("[{ up_to = 1.0, weight = -1.0 }]", ""), "a weight is 0 or more"),
+        (pools("[{ up_to = 1.0, weight = 0.0 }]", ""), "has weight 0"),
+        (pools(whole, "harder_every = 3\n"), "and `task.harder_every` is 3"),
+    ] {
+        let found = problems(&text(&set), &search());
+        assert!(found.contains(told), "{found}");
+    }
+}
+
+#[test]
 fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
     let plan = plan_of(&text("[task]\nmax_level = 3\nharder_every = 2"));
     for key in ["max_level", "harder_every"] {

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{
     AdvantagePlan, Aggregation, Correction, CorrectionUnit, GroupBy, OpoPlan, Ratio,
 };
-use crate::config::{Preset, SurrogatePlan};
+use crate::config::{Preset, Selection, SurrogatePlan};
 use crate::loss::{KeptWeight, LossUnit};
 
 fn corrections(toml: &str) -> Vec<Correction> {
@@ -140,6 +140,49 @@ fn surrogates_of_replies_need_their_ratio_and_their_aggregation() {
 }
 
 #[test]
+fn a_selection_is_a_name_or_a_table_and_drops_tokens_of_surrogates_of_tokens() {
+    let select = |table: &str| plan_of(&text(&format!("[algorithm]\nselect = {table}")));
+    assert_eq!(select("\"none\"").algorithm.select, Selection::None);
+    let Selection::ClipCov(options) = select("\"clip_cov\"").algorithm.select else { panic!() };
+    assert_eq!((options.share, options.low, options.high), (2e-4, 1.0, 5.0));
+    let plan = select("{ kind = \"kl_cov\", coef = 2.0 }");
+    assert!(matches!(plan.algorithm.select, Selection::KlCov(options) if options.coef == 2.0));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan);
+    refused("[algorithm]\nselect = \"entropie\"", "no selection is called `entropie`");
+    refused("[algorithm]\nselect = { kind = \"entropy\", share = 0 }", "is 0; expected");
+    refused(
+        "[algorithm]\nselect = { kind = \"clip_cov\", low = 3.0, high = 2.0 }",
+        "`algorithm.select` has `low = 3` and `high = 2`",
+    );
+    for preset in
+        ["name = \"gspo\"", "name = \"gmpo\"", "name = \"rloo\"\nloss.ratio = \"product\""]
+    {
+        for kind in ["clip_cov", "entropy"] {
+            refused(
+                &format!("[algorithm]\n{preset}\nselect = \"{kind}\""),
+                "`algorithm.select` drops tokens, and the replies of",
+            );
+        }
+        plan_of(&text(&format!("[algorithm]\n{preset}\nselect = \"kl_cov\"")));
+    }
+}
+
+#[test]
+fn a_selection_without_effect_is_doubted() {
+    let warnings =
+        |more: &str| plan_of(&text(&format!("[algorithm]\nselect = {more}"))).warnings.join("\n");
+    let none = "which is 0 in the first optimizer step";
+    assert!(warnings("\"kl_cov\"").contains(none));
+    assert!(!warnings("\"kl_cov\"\nepochs = 2").contains(none));
+    let few = "less than a token of a minibatch";
+    assert!(warnings("{ kind = \"entropy\", share = 1e-7 }").contains(few));
+    assert!(!warnings("\"entropy\"").contains(few));
+    let unused = "`algorithm.select` has no effect";
+    assert!(warnings("\"entropy\"\nname = \"online_dpo\"").contains(unused));
+}
+
+#[test]
 fn new_presets_have_the_parts_of_their_papers() {
     let algorithm = |preset: Preset| {
         plan_of(&text(&format!("[algorithm]\nname = \"{}\"", preset.name()))).algorithm
@@ -195,6 +238,31 @@ fn losses_of_pairs_without_a_reference_keep_none_and_refuse_one() {
     }
     let message = "`algorithm.reference.every` is 5, and the loss \"simpo\" has no reference";
     refused(&online("simpo", "reference = { every = 5 }"), message);
+}
+
+#[test]
+fn a_loss_of_labeled_replies_has_a_reference_and_needs_no_group() {
+    let kto = |name: &str, more: &str| {
+        format!("[algorithm]\nname = {name:?}\n[algorithm.preference]\nloss = \"kto\"\n{more}")
+    };
+    let one = format!("{}[task]\ngroup_size = 1", kto("online_dpo", ""));
+    let plan = plan_of(&text(&one));
+    assert!(plan.policies[0].reference);
+    assert_eq!(plan.algorithm.preference.threshold, 0.5);
+    let none = "good_weight = 0.0\nbad_weight = 0.0";
+    refused(&kto("online_dpo", none), "`algorithm.preference.good_weight` and `bad_weight` are 0");
+    refused(&kto("online_dpo", "label_smoothing = 0.1"), "which this loss does not have");
+    let idle = plan_of(&text("[algorithm]\nname = \"online_dpo\"\npreference.threshold = 0.2"));
+    assert!(idle.warnings.join("\n").contains("`algorithm.preference.threshold` has no effect"));
+}
+
+#[test]
+fn a_reference_moves_only_where_it_is_renewed_and_is_no_opponent() {
+    let moved = "[algorithm]\nname = \"online_dpo\"\nreference = { every = 4, mix = 0.5 }";
+    assert_eq!(plan_of(&text(moved)).algorithm.reference.mix, 0.5);
+    let never = "[algorithm]\nname = \"online_dpo\"\nreference = { every = 0, mix = 0.5 }";
+    let told = "`algorithm.reference.mix` has no effect";
+    assert!(plan_of(&text(never)).warnings.join("\n").contains(told));
 }
 
 #[test]

@@ -25,10 +25,12 @@ pub(super) fn check_kinds(
     let mut tables = Tables { declared, problems };
     let parts = config.algorithm.name.parts();
     let at = path(["algorithm"]);
-    let AlgorithmConfig { advantage, shaping, update_order, future_rewards, train_on, .. } =
-        &mut config.algorithm;
+    let AlgorithmConfig {
+        advantage, select, shaping, update_order, future_rewards, train_on, ..
+    } = &mut config.algorithm;
     for (key, written, inherited) in [
         ("advantage", advantage, &parts.advantage),
+        ("select", select, &parts.select),
         ("shaping", shaping, &parts.shaping),
         ("update_order", update_order, &parts.update_order),
         ("future_rewards", future_rewards, &parts.future_rewards),

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use crate::algo::advantage::{
-    ReplyPair, Valued, apply_future_rewards, is_whitened, limit_whitened, pairs_of_step,
-    rewarded_step, token_advantages, valued_advantages, whiten_tokens,
+    ReplyPair, Valued, apply_future_rewards, is_whitened, labeled_replies, limit_whitened,
+    pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
     self, Sample, ValueTarget, baselines, declared_advantages, equal_rewards, flat_tasks,
@@ -97,6 +97,7 @@ pub(crate) fn samples(
     }
     let mut metrics = rollout(&compared_episodes(plan, episodes));
     metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
+    metrics.extend(learn_solve_rates(plan, episodes, state));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared_episodes(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
@@ -107,6 +108,19 @@ pub(crate) fn samples(
         state.rewards.add(rows.iter().map(|sample| sample.reward));
     }
     Ok(Samples { rows, metrics })
+}
+
+/// Adds the episodes of a step to the solve rates of a curriculum, and returns the number of played tasks in each of its pools.
+fn learn_solve_rates(plan: &Plan, episodes: &[Episode], state: &mut AlgorithmState) -> Metrics {
+    let (curriculum, mut metrics) = (&plan.config.task.curriculum, Metrics::default());
+    if !curriculum.is_used() {
+        return metrics;
+    }
+    state.solve_rates.add(curriculum.memory, &*compared_episodes(plan, episodes));
+    for (pool, size) in state.solve_rates.pool_sizes(curriculum).into_iter().enumerate() {
+        metrics.set(format!("curriculum/{}", pool + 1), size as f64);
+    }
+    metrics
 }
 
 /// Computes the advantages of single tokens: those of a token baseline or of a declared estimator.
@@ -214,19 +228,26 @@ pub(crate) fn mixed_advantages(
     StepAdvantages { tokens, metrics, flat, record, ..StepAdvantages::default() }
 }
 
-/// Returns the pairs of replies of a step. The advantage of a sample is 1 in a better reply, -1 in a worse one, else 0.
+/// Returns the pairs of replies of a step, or its replies with labels. The advantage of a sample is 1 in a better or good reply, -1
+/// in a worse or bad one, else 0.
 pub(crate) fn pairs(
     plan: &Plan,
     episodes: &[Episode],
     samples: &[Sample],
     estimators: &Estimators,
 ) -> StepAdvantages {
-    let found = pairs_of_step(samples, estimators);
+    let preference = &plan.algorithm.preference;
+    let labels = preference.loss.labels_replies();
+    let found = if labels {
+        labeled_replies(samples, preference.threshold, estimators)
+    } else {
+        pairs_of_step(samples, estimators)
+    };
     let signs = found.signs().into_iter().zip(samples);
     let tokens: Vec<Vec<f64>> = signs.map(|(sign, sample)| vec![sign; sample.tokens]).collect();
     let estimated = Estimated {
         least_divisor: None,
-        estimator: "pair",
+        estimator: if labels { "label" } else { "pair" },
         terms: Some(&found.terms),
         before: &tokens,
         after: &tokens,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::algo::advantage::{EmaBaseline, RewardSpread};
+use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::train::learner::live::Live;
@@ -31,6 +32,9 @@ pub(crate) struct AlgorithmState {
     /// Replies of each policy's opponent in the steps of the iteration that are left, as token ids: `spin`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) opponents: BTreeMap<String, BTreeMap<u64, Vec<Vec<u32>>>>,
+    /// Solve rates of tasks: `task.curriculum`.
+    #[serde(skip_serializing_if = "SolveRates::is_empty")]
+    pub(crate) solve_rates: SolveRates,
     /// Values of verifiers that wait to be compared with the judgement of the environment.
     #[serde(skip_serializing_if = "Live::is_empty")]
     pub(crate) live: Live,

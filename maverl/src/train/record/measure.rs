@@ -98,21 +98,27 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         ("correction_mean", stats.correction_mean),
         ("correction_kept", stats.correction_kept),
         ("off_policy_masked", stats.off_policy_masked),
+        ("muon_rms", stats.muon_rms),
+        ("select_kept", stats.select_kept),
+        ("select_covariance", stats.select_covariance),
     ] {
         if let Some(value) = value {
             metrics.extend(policy_metrics(policy, [(name, value)]));
         }
     }
     if let Some(pairs) = stats.preference {
-        metrics.extend(policy_metrics(
-            policy,
-            [
-                ("reward_chosen", pairs.reward_chosen),
-                ("reward_rejected", pairs.reward_rejected),
-                ("reward_margin", pairs.reward_chosen - pairs.reward_rejected),
-                ("pair_accuracy", pairs.accuracy),
-            ],
-        ));
+        let both = pairs.reward_chosen.zip(pairs.reward_rejected);
+        for (name, value) in [
+            ("reward_chosen", pairs.reward_chosen),
+            ("reward_rejected", pairs.reward_rejected),
+            ("reward_margin", both.map(|(chosen, rejected)| chosen - rejected)),
+            ("pair_accuracy", Some(pairs.accuracy)),
+            ("kto_shift", pairs.shift),
+        ] {
+            if let Some(value) = value {
+                metrics.extend(policy_metrics(policy, [(name, value)]));
+            }
+        }
     }
     if let Some(routers) = &stats.routers {
         metrics.extend(router_metrics(policy, routers));

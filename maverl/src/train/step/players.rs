@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::algo::flat_tasks;
 use crate::config::KnownBaseline;
-use crate::data::Sampler;
+use crate::data::{Sampler, SolveRates};
 use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -25,6 +25,7 @@ use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
 use crate::runtime::Policy;
 use crate::task::Task;
 use crate::train::error::TrainError;
+use crate::train::learner::batches::StepPlan;
 use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
 use crate::train::record::spans::{self, Span};
@@ -286,23 +287,25 @@ impl Players {
     }
 
     /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
-    /// as the algorithm allows; greedy episodes come last.
+    /// as the algorithm allows; greedy episodes come last. `rates` are the solve rates of a curriculum.
     pub(crate) async fn collect(
         &self,
-        plan: &Plan,
-        step: u64,
+        &StepPlan { plan, step, .. }: &StepPlan<'_>,
+        rates: &SolveRates,
         tasks: &[Task],
         rollouts: &mut RolloutWriter,
     ) -> Result<Vec<Episode>, TrainError> {
         let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
         let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
         let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
-        let first = self.sampler.step(step).into_iter().map(|task| &tasks[task]);
+        let first = self.sampler.step_by_rates(step, rates);
+        let first = first.ok_or(TrainError::NoTasks { step: step + 1 })?;
+        let first = first.into_iter().map(|task| &tasks[task]);
         let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
         let mut compared = self.compare(&mut episodes).await?;
         let others = match algorithm.resample {
             0 => Vec::new(),
-            _ => self.sampler.others(step),
+            _ => self.sampler.others_by_rates(step, rates),
         };
         let (mut others, mut seen) = (others.into_iter(), 0);
         for _ in 0..algorithm.resample {

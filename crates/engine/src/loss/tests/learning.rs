@@ -176,6 +176,7 @@ fn the_mask_of_off_policy_replies_compares_with_the_sampler_of_corrected_rows() 
             sampler,
             reference: None,
             weights: &[1.0; 2],
+            penalties: None,
             share: 0.5,
         };
         let loss = LossOptions { off_policy_mask, ..LossOptions::default() };
@@ -282,5 +283,132 @@ fn losses_of_mean_log_probs_agree_with_recorded_values_and_their_differences() {
             let found = [3.0 * loss.chosen, 5.0 * loss.rejected];
             assert_close(name, &found, &[by_chosen, by_rejected], 1e-5);
         }
+    }
+}
+
+/// Returns the numbers of the tokens with a use.
+fn tokens_with(uses: &[TokenUse], wanted: TokenUse) -> Vec<f64> {
+    (0..uses.len()).filter(|&token| uses[token] == wanted).map(|token| token as f64).collect()
+}
+
+#[test]
+fn tokens_are_selected_by_their_covariance_as_recorded() {
+    let case = learning("loss/covariance");
+    let [logp, old, advantages] =
+        ["logp", "logp_old", "advantages"].map(|key| numbers(&case["inputs"][key]));
+    let [share, low, high] =
+        ["share", "low", "high"].map(|key| case["params"][key].as_f64().unwrap());
+    let tokens = MinibatchTokens { logp: &logp, advantages: &advantages, entropies: &[] };
+    let outputs = &case["outputs"];
+    let wanted = numbers(&outputs["covariances"]);
+    assert_close("covariances", &covariances(&tokens), &wanted, 1e-12);
+    let penalized = Selection::KlCov(KlCovOptions { share, coef: 1.0 }).uses(&tokens, |_| 0);
+    assert_eq!(tokens_with(&penalized, TokenUse::Penalty), numbers(&outputs["kl_cov"]));
+    assert_eq!(outputs["count"], 3);
+    // All tokens within the bounds may be dropped. The recorded ones are those whose ratio is not clipped: the surrogate drops the
+    // gradient of the others.
+    let every = ClipCovOptions { share: 0.99, low, high };
+    let dropped = Selection::ClipCov(every).uses(&tokens, |token| token as u64);
+    let is_clipped = |token: usize| {
+        let log_ratio = logp[token] - old[token];
+        clipped_surrogate(log_ratio, advantages[token], (0.2, 0.2, 3.0)).clip.is_some()
+    };
+    let free = tokens_with(&dropped, TokenUse::Drop);
+    let free: Vec<f64> = free.into_iter().filter(|token| !is_clipped(*token as usize)).collect();
+    assert_eq!(free, numbers(&outputs["clip_cov_eligible"]));
+    // The order chooses among them, and is asked for no other token.
+    let some = ClipCovOptions { share, low, high };
+    let order = |last: usize| move |token: usize| u64::from(token != last);
+    for last in [3, 4, 5, 10] {
+        let dropped = Selection::ClipCov(some).uses(&tokens, order(last));
+        let dropped = tokens_with(&dropped, TokenUse::Drop);
+        assert_eq!(dropped.len(), 3);
+        assert!(dropped.contains(&(last as f64)), "{last}: {dropped:?}");
+    }
+}
+
+#[test]
+fn tokens_are_selected_by_their_entropy_as_recorded() {
+    let case = learning("loss/top_entropy");
+    let entropies = numbers(&case["inputs"]["entropies"]);
+    let zeros = vec![0.0; entropies.len()];
+    let tokens = MinibatchTokens { logp: &zeros, advantages: &zeros, entropies: &entropies };
+    let share = case["params"]["share"].as_f64().unwrap();
+    let kept = |share| {
+        let uses = Selection::Entropy(TopEntropyOptions { share }).uses(&tokens, |_| 0);
+        tokens_with(&uses, TokenUse::Keep)
+    };
+    assert_eq!(kept(share), numbers(&case["outputs"]["keep"]));
+    assert_eq!(kept(1.0).len(), entropies.len());
+    assert_eq!(kept(1e-9).len(), 1);
+}
+
+#[test]
+fn slopes_of_a_penalty_agree_with_central_differences() {
+    let (logp, old) = ([-0.8_f32, -1.4, -0.3], [-0.9_f32, -1.2, -0.3]);
+    let row = RowTokens {
+        logp: &logp,
+        entropy: &[0.0; 3],
+        old: &old,
+        sampler: None,
+        reference: None,
+        weights: &[0.5, 0.25, 1.0],
+        penalties: Some(&[0.7, 0.7, 0.7]),
+        share: 1.0,
+    };
+    let loss = LossOptions { surrogate: SURROGATES[9], ..LossOptions::default() };
+    let advantages = [0.3, -0.4, 0.2];
+    let slopes_and_loss = |logp: &[f32]| {
+        let (mut d_logp, mut d_entropy) = ([0.0; 3], [0.0; 3]);
+        let row = RowTokens { logp, ..row };
+        let surrogate: (&LossOptions, &dyn Surrogate) = (&loss, &loss.surrogate);
+        let found = policy_gradient(&row, &advantages, surrogate, [&mut d_logp, &mut d_entropy]);
+        (d_logp.map(f64::from), found.loss)
+    };
+    let (slopes, _) = slopes_and_loss(&logp);
+    for t in 0..2 {
+        let moved = |by: f32| {
+            let mut now = logp;
+            now[t] += by;
+            (slopes_and_loss(&now).1, f64::from(now[t]))
+        };
+        let [(high, above), (low, below)] = [0.01, -0.01].map(moved);
+        assert_close("slope", &[slopes[t]], &[(high - low) / (above - below)], 1e-5);
+    }
+    // At the sampler's log-prob the penalty has no slope.
+    assert_close("at 0", &slopes[2..], &[-0.2], 1e-6);
+}
+
+#[test]
+fn losses_of_labeled_replies_agree_with_recorded_values_and_their_differences() {
+    let case = learning("preference/kto");
+    let number = |key: &str| case["params"][key].as_f64().unwrap();
+    let options = PreferenceOptions {
+        loss: PairLoss::Kto,
+        beta: number("beta"),
+        good_weight: number("good_weight"),
+        bad_weight: number("bad_weight"),
+        ..PreferenceOptions::default()
+    };
+    assert!(options.needs_reference());
+    let shift = kto_shift(&numbers(&case["inputs"]["mismatched_log_ratios"]));
+    assert_close("z0", &[shift], &[case["outputs"]["z0"].as_f64().unwrap()], 1e-12);
+    assert_eq!((kto_shift(&[-1.0, 0.5]), kto_shift(&[])), (0.0, 0.0));
+    let ratios = numbers(&case["inputs"]["log_ratios"]);
+    let good = numbers(&case["inputs"]["good"]);
+    let reply = |log_ratio: f64, good: f64| KtoReply { log_ratio, good: good == 1.0 };
+    let terms: Vec<Term> = ratios
+        .iter()
+        .zip(&good)
+        .map(|(&ratio, &good)| kto(&options, reply(ratio, good), shift))
+        .collect();
+    let of = |part: fn(&Term) -> f64| terms.iter().map(part).collect::<Vec<f64>>();
+    assert_close("loss", &of(|term| term.value), &numbers(&case["outputs"]["loss"]), 1e-12);
+    assert_close("slope", &of(|term| term.grad), &numbers(&case["outputs"]["grad"]), 1e-12);
+    let weighted = PreferenceOptions { good_weight: 0.3, bad_weight: 1.7, ..options };
+    for (&ratio, &good) in ratios.iter().zip(&good) {
+        let found = kto(&weighted, reply(ratio, good), shift).grad;
+        let wanted = central(|x| kto(&weighted, reply(x, good), shift).value, ratio);
+        assert_close("difference", &[found], &[wanted], 1e-8);
     }
 }

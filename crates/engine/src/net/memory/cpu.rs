@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
 use maverl_kernels::matmul::{PackedWeight, Precision};
+use maverl_kernels::muon::{Muon, muon_step};
 use maverl_kernels::rope::RopeTable;
 use maverl_kernels::sample::{BadLogits, Sampled};
 
 use super::buffers::Buffers;
-use super::{Done, Memory};
+use super::{Done, Memory, OptimizerPart};
 use crate::net::kv::KvStore;
 
 /// The CPU: all arrays are f32 in host memory.
@@ -121,5 +122,25 @@ impl Memory for Cpu {
     ) -> Done<()> {
         adamw_step(cfg, step, scale, &mut weights[range.clone()], &gradients[range], m, v);
         Ok(())
+    }
+
+    fn muon(
+        &self,
+        (muon, adamw): (&Muon, &AdamW),
+        (step, scale): (u64, f32),
+        parts: &[OptimizerPart],
+        (weights, gradients): (&mut Vec<f32>, &mut Vec<f32>),
+        [m, v]: [&mut Vec<f32>; 2],
+    ) -> Done<f64> {
+        let mut squares = 0.0;
+        for OptimizerPart { range, matrix } in parts {
+            let (weights, gradients) = (&mut weights[range.clone()], &gradients[range.clone()]);
+            let [m, v] = [&mut *m, &mut *v].map(|moment| &mut moment[range.clone()]);
+            match *matrix {
+                Some(shape) => squares += muon_step(muon, scale, weights, gradients, m, shape),
+                None => adamw_step(adamw, step, scale, weights, gradients, m, v),
+            }
+        }
+        Ok(squares)
     }
 }

@@ -88,14 +88,7 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
-        let own = self.logprobs_under(rows, shares(model), pool, |packed, rows| {
-            self.decoder(model, packed, rows)
-        })?;
-        let mut ratios = sum_rows(&own);
-        if options.needs_reference() {
-            let reference = sum_rows(&self.under_reference(rows, pool)?);
-            ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
-        }
+        let ratios = self.log_ratios(model, rows, options, pool)?;
         let count = pairs.len() as f64;
         let mut grads = Vec::new();
         let mut at = 0;
@@ -109,15 +102,42 @@ impl<O: Backend> Trainer<O> {
             let lost = preference(options, &Pair { chosen, rejected });
             totals.policy.loss += lost.value / count;
             totals.policy.surrogate += lost.value / count;
-            totals.pairs.pairs += 1;
-            totals.pairs.chosen += lost.reward_chosen;
-            totals.pairs.rejected += lost.reward_rejected;
-            totals.pairs.right += u64::from(lost.reward_chosen > lost.reward_rejected);
+            totals.pairs.add(&lost);
             for (grad, (_, tokens)) in [(lost.chosen, chosen), (lost.rejected, rejected)] {
                 grads.extend(std::iter::repeat_n((grad / count) as f32, tokens));
             }
         }
         Ok(grads)
+    }
+
+    /// Computes the sum of the log-ratios of each row to the reference, under the decoder of training.
+    pub(super) fn log_ratios(
+        &self,
+        model: &Model<O>,
+        rows: &[&Row],
+        options: &PreferenceOptions,
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f64>, ModelError> {
+        let own = self.logprobs_under(rows, shares(model), pool, |packed, rows| {
+            self.decoder(model, packed, rows)
+        })?;
+        self.less_reference(rows, own, options, pool)
+    }
+
+    /// Returns the sum of the log-probs of each row, less those of the reference if the loss has one.
+    pub(super) fn less_reference(
+        &self,
+        rows: &[&Row],
+        own: Vec<Vec<f32>>,
+        options: &PreferenceOptions,
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f64>, ModelError> {
+        let mut ratios = sum_rows(&own);
+        if options.needs_reference() {
+            let reference = sum_rows(&self.under_reference(rows, pool)?);
+            ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);
+        }
+        Ok(ratios)
     }
 
     /// Computes the log-probs of the completions of rows under the model itself.

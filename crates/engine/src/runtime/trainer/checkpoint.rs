@@ -51,6 +51,25 @@ impl<O: Backend> Trainer<O> {
         Ok(())
     }
 
+    /// Moves the reference towards the current weights, if the policy has one: TR-DPO, [2404.09656] eq. 6.
+    ///
+    /// ```text
+    /// reference ← (1 − share) · reference + share · policy
+    /// ```
+    ///
+    /// [2404.09656]: https://arxiv.org/abs/2404.09656
+    pub(crate) fn mix_reference(
+        &mut self,
+        model: &Model<O>,
+        share: f64,
+    ) -> Result<(), RuntimeError> {
+        if let Some(reference) = &self.reference {
+            mix(reference, model, share).map_err(|error| self.failed_update(&error))?;
+            self.renewed = true;
+        }
+        Ok(())
+    }
+
     /// Restores weights, reference, moments and counters from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model<O>, dir: &Path) -> Result<(), ModelError> {
         restore(model, dir)?;
@@ -64,4 +83,12 @@ impl<O: Backend> Trainer<O> {
         self.version = version;
         self.optimizer.restore(&saved, step)
     }
+}
+
+/// Moves the trainable weights of a model towards those of another one of the same shape.
+fn mix<O: Backend>(model: &Model<O>, other: &Model<O>, share: f64) -> Result<(), ModelError> {
+    let ops = model.decoder.ops();
+    let (host, other) = (ops.host(model)?, ops.host(other)?);
+    host.trainable().mix_in(other.trainable(), share);
+    ops.store(&host, model)
 }

@@ -1,32 +1,61 @@
 //! Sums over the optimizer steps of an update.
 
 use super::routers::RouterTotals;
-use crate::loss::PolicyLoss;
+use super::selection::SelectionSums;
+use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
 use crate::runtime::{Batch, PairStats, UpdateStats};
 
-/// Sums over pairs of replies.
+/// Sums over pairs of replies, or over replies with a label.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PairSums {
-    /// Number of pairs.
-    pub(super) pairs: u64,
-    /// Sum of the implicit rewards of the better replies.
-    pub(super) chosen: f64,
-    /// Sum of the implicit rewards of the worse replies.
-    pub(super) rejected: f64,
-    /// Number of pairs in which the better reply has the higher implicit reward.
-    pub(super) right: u64,
+    /// Numbers of better and of worse replies.
+    replies: [u64; 2],
+    /// Sums of their implicit rewards.
+    rewards: [f64; 2],
+    /// Number of pairs, or of replies with a label.
+    judged: u64,
+    /// Number of pairs in which the better reply has the higher implicit reward, or of replies on their side of z₀.
+    right: u64,
+    /// Sum and number of the z₀ of minibatches.
+    shift: (f64, u64),
 }
 
 impl PairSums {
-    /// Returns the means, if there were any pairs.
+    /// Adds a pair.
+    pub(super) fn add(&mut self, lost: &PreferenceLoss) {
+        for (side, reward) in [lost.reward_chosen, lost.reward_rejected].into_iter().enumerate() {
+            self.replies[side] += 1;
+            self.rewards[side] += reward;
+        }
+        self.judged += 1;
+        self.right += u64::from(lost.reward_chosen > lost.reward_rejected);
+    }
+
+    /// Adds a reply with a label, of a minibatch with a z₀.
+    pub(super) fn add_labeled(&mut self, reply: KtoReply, beta: f64, shift: f64) {
+        let side = usize::from(!reply.good);
+        self.replies[side] += 1;
+        self.rewards[side] += beta * reply.log_ratio;
+        self.judged += 1;
+        let gain = reply.log_ratio - shift;
+        self.right += u64::from(if reply.good { gain > 0.0 } else { gain < 0.0 });
+    }
+
+    /// Adds the z₀ of a minibatch.
+    pub(super) fn add_shift(&mut self, shift: f64) {
+        self.shift = (self.shift.0 + shift, self.shift.1 + 1);
+    }
+
+    /// Returns the means, if there were any pairs or replies.
     pub(super) fn stats(&self) -> Option<PairStats> {
-        let pairs = self.pairs as f64;
-        (self.pairs > 0).then(|| PairStats {
-            reward_chosen: self.chosen / pairs,
-            reward_rejected: self.rejected / pairs,
-            accuracy: self.right as f64 / pairs,
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        (self.judged > 0).then(|| PairStats {
+            reward_chosen: mean(self.rewards[0], self.replies[0]),
+            reward_rejected: mean(self.rewards[1], self.replies[1]),
+            accuracy: self.right as f64 / self.judged as f64,
+            shift: mean(self.shift.0, self.shift.1),
         })
     }
 }
@@ -43,12 +72,16 @@ pub(super) struct Totals {
     /// Passes over the batch.
     pub(super) epochs: u64,
     pub(super) pairs: PairSums,
+    /// Tokens that selections chose from.
+    pub(super) selection: SelectionSums,
     /// Tokens of the optimizer steps.
     pub(super) tokens: PassTokens,
     /// Mean weight of the tokens whose log-probs were corrected.
     pub(super) mean_weight: Option<f64>,
     /// Share of these tokens whose weight is not 0, if a correction masks tokens and keeps their ratio.
     pub(super) kept: Option<f64>,
+    /// Root mean square of the last updates of Muon.
+    pub(super) muon_rms: Option<f64>,
     /// Loads of experts.
     pub(super) routers: RouterTotals,
     /// Recorder of tokens, if the batch asks for one.
@@ -88,6 +121,9 @@ impl Totals {
             correction_mean: self.mean_weight,
             correction_kept: self.kept,
             off_policy_masked: masks.then_some(sums.masked as f64 / tokens),
+            select_kept: self.selection.kept_share(),
+            select_covariance: self.selection.mean_covariance(),
+            muon_rms: self.muon_rms,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,

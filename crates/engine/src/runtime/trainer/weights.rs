@@ -1,6 +1,6 @@
 //! Weights of tokens in the losses and means of an update.
 
-use crate::loss::{self, Aggregation, LossUnit};
+use crate::loss::{self, Aggregation, LossUnit, TokenUse};
 use crate::runtime::{Batch, Objective, Row};
 
 /// Returns the number of tokens of a row that are not trained on.
@@ -12,16 +12,17 @@ fn masked_tokens(batch: &Batch, row: &Row) -> usize {
     }
 }
 
-/// Returns the weight of each token, row after row: the aggregation over all rows that are trained on, times the rows' own weights.
-pub(super) fn token_weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
-    let trained = rows.iter().filter(|row| !row.skipped);
-    let lengths: Vec<usize> = trained.map(|row| row.completion.len()).collect();
+/// Returns the weight of each token, row after row: the aggregation over all tokens that are trained on, times the rows' own
+/// weights. `uses` has the use of each token; it is empty if all are kept.
+pub(super) fn token_weights(batch: &Batch, rows: &[&Row], uses: &[TokenUse]) -> Vec<f32> {
+    let kept = kept_tokens(rows, uses);
+    let lengths: Vec<usize> = kept.iter().copied().filter(|&tokens| tokens > 0).collect();
     let by_token = loss::token_weights(&lengths, batch.aggregation, batch.longest);
     let by_reply = loss::token_weights(&lengths, Aggregation::SequenceMean, batch.longest);
     let (mut weights, mut at) = (Vec::new(), 0);
-    for row in rows {
+    for (row, &kept) in rows.iter().zip(&kept) {
         let (first, n) = (weights.len(), row.completion.len());
-        if row.skipped {
+        if kept == 0 {
             weights.resize(first + n, 0.0);
             continue;
         }
@@ -29,11 +30,28 @@ pub(super) fn token_weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
             LossUnit::Token => &by_token,
             LossUnit::Reply => &by_reply,
         };
-        weights.extend_from_slice(&all[at..at + n]);
+        // The tokens of a row have equal weights.
+        weights.resize(first + n, all[at]);
         weights[first..].iter_mut().zip(&row.weights).for_each(|(weight, by)| *weight *= by);
+        at += kept;
+    }
+    let dropped = weights.iter_mut().zip(uses).filter(|(_, used)| **used == TokenUse::Drop);
+    dropped.for_each(|(weight, _)| *weight = 0.0);
+    weights
+}
+
+/// Returns the number of tokens of each row that are trained on.
+fn kept_tokens(rows: &[&Row], uses: &[TokenUse]) -> Vec<usize> {
+    let mut at = 0;
+    let mut kept = Vec::with_capacity(rows.len());
+    for row in rows {
+        let n = row.completion.len();
+        let own = uses.get(at..at + n).unwrap_or_default();
+        let dropped = own.iter().filter(|used| **used == TokenUse::Drop).count();
+        kept.push(if row.skipped { 0 } else { n - dropped });
         at += n;
     }
-    weights
+    kept
 }
 
 /// Returns the weight of a token in the means of a pass over a batch, whatever `aggregation` and `minibatches` are: that of a

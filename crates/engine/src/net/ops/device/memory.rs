@@ -7,8 +7,10 @@ use std::ops::Range;
 
 use maverl_kernels::adamw::AdamW;
 use maverl_kernels::cuda::{Master, RopeTables, SampledTokens, from_bf16};
+use maverl_kernels::muon::Muon;
 
 use super::{DecodingPasses, Device, DeviceKv, DeviceNumbers, Runner, machine_error};
+use crate::net::memory::OptimizerPart;
 use crate::net::ops::{Done, Memory, Transfer};
 
 /// Parameters in a machine's memory.
@@ -174,6 +176,17 @@ impl<M: Runner> Memory for Device<M> {
         let moments = [m.write()?, v.write()?];
         let gradients = gradients.write()?.sub_slice(range);
         self.kernels.adamw_step(cfg, step, scale, master, gradients, moments).map_err(machine_error)
+    }
+
+    fn muon(
+        &self,
+        _: (&Muon, &AdamW),
+        _: (u64, f32),
+        _: &[OptimizerPart],
+        _: (&mut Halves<M>, &mut Self::Sums),
+        _: [&mut Self::Sums; 2],
+    ) -> Done<f64> {
+        Err(super::misused_error("a step of Muon on a device"))
     }
 }
 

@@ -1,0 +1,70 @@
+//! Updates by Muon.
+
+use super::*;
+use crate::runtime::{OptimOptions, OptimizerKind};
+use maverl_dist::Ranks;
+use ranks::testing::on_ranks;
+
+fn muon() -> Setup {
+    let mut setup = setup(&["p"]);
+    setup.workers[0].policies[0].optim =
+        OptimOptions { kind: OptimizerKind::Muon, ..OptimOptions::default() };
+    setup
+}
+
+/// Returns rows that do not depend on a model.
+fn rows() -> Batch {
+    let row = |i: u32| {
+        let completion: Vec<u32> = (0..3 + i % 5).map(|t| (i * 37 + t * 11) % 500).collect();
+        Row {
+            prompt: (0..4 + i % 7).map(|t| (i * 13 + t * 29) % 500).collect(),
+            logprobs: vec![-6.0; completion.len()],
+            advantages: vec![i as f32 / 4.0 - 1.0; completion.len()],
+            completion,
+            ..Row::default()
+        }
+    };
+    Batch { lr: 1e-3, ..batch((0..9).map(row).collect()) }
+}
+
+#[tokio::test]
+async fn a_run_of_muon_goes_on_after_it_was_saved_as_if_it_had_not_been() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = dir.path().join("p");
+    let runtime = muon().start();
+    let policy = runtime.policies()[0].clone();
+    let first = policy.update(rows()).await.unwrap();
+    assert!((0.1..0.3).contains(&first.muon_rms.unwrap()), "{first:?}");
+    policy.save(&saved).await.unwrap();
+    let second = policy.update(rows()).await.unwrap();
+    let whole = policy.fingerprint().await.unwrap();
+    let runtime = muon().start();
+    let policy = runtime.policies()[0].clone();
+    policy.load(&saved).await.unwrap();
+    let again = policy.update(rows()).await.unwrap();
+    assert_eq!((again, policy.fingerprint().await.unwrap()), (second, whole));
+    let plain = setup(&["p"]).start().policies()[0].clone();
+    assert_eq!(plain.update(rows()).await.unwrap().muon_rms, None);
+}
+
+#[test]
+fn ranks_with_muon_have_equal_weights_and_do_not_divide_its_momentum() {
+    let run = |sharded: bool, ranks: Option<&Ranks>| {
+        let mut setup = muon();
+        setup.options.shard_optimizer = sharded;
+        let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks)?;
+        let policy = runtime.policies()[0].clone();
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let stats = tokio.block_on(policy.update(rows()))?;
+        if let Some(ranks) = ranks {
+            ranks.channel(0).barrier().unwrap();
+            ranks.leave();
+        }
+        Ok::<_, RuntimeError>((tokio.block_on(policy.fingerprint())?, stats.muon_rms))
+    };
+    let both = on_ranks(2, |ranks| run(false, Some(&ranks)).unwrap());
+    assert_eq!(both[0], both[1]);
+    let alone = run(false, None).unwrap();
+    assert!((alone.1.unwrap() - both[0].1.unwrap()).abs() < 1e-3);
+    assert!(run(true, None).is_ok(), "one rank has all of it");
+}

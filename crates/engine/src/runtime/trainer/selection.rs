@@ -1,0 +1,137 @@
+//! Weights and penalties of the tokens of a minibatch, after the selection of tokens.
+
+use maverl_kernels::sample::derive_seed;
+
+use super::weights::token_weights;
+use super::{Totals, Trainer, pass_of_rows};
+use crate::files::ModelError;
+use crate::loss::{MinibatchTokens, Selection, TokenUse, covariances};
+use crate::net::ops::Backend;
+use crate::net::{Model, Pool};
+use crate::runtime::{Batch, Objective, Row};
+
+/// Number of the random stream that orders tokens.
+const ORDER: u64 = 0x5e1e;
+
+/// Factors of each token of a minibatch in the loss, packed.
+pub(super) struct TokenFactors {
+    /// Weights, `[N]`.
+    pub(super) weights: Vec<f32>,
+    /// Coefficients of the penalty, `[N]`; empty if no token has one.
+    pub(super) penalties: Vec<f32>,
+}
+
+/// Sums over the tokens that selections chose from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SelectionSums {
+    /// Number of tokens.
+    tokens: u64,
+    /// Number of tokens that are trained on without a penalty.
+    kept: u64,
+    /// Sum of the covariances, if they are computed.
+    covariance: Option<f64>,
+}
+
+impl SelectionSums {
+    /// Returns the share of the tokens that are trained on without a penalty.
+    pub(super) fn kept_share(&self) -> Option<f64> {
+        (self.tokens > 0).then(|| self.kept as f64 / self.tokens as f64)
+    }
+
+    /// Returns the mean covariance of the tokens.
+    pub(super) fn mean_covariance(&self) -> Option<f64> {
+        self.covariance.map(|sum| sum / self.tokens.max(1) as f64)
+    }
+}
+
+impl<O: Backend> Trainer<O> {
+    /// Computes the factors of the tokens of minibatch `part` in the loss. In the loss of pairs, weights are derivatives.
+    pub(super) fn token_factors(
+        &self,
+        model: &Model<O>,
+        (batch, part): (&Batch, usize),
+        rows: &[&Row],
+        totals: &mut Totals,
+        pool: &mut Pool<O>,
+    ) -> Result<TokenFactors, ModelError> {
+        let penalties = Vec::new();
+        let uses = match batch.objective {
+            Objective::Preference(options) => {
+                let rows = (rows, &*batch.pairs_of(part));
+                let weights = if options.loss.labels_replies() {
+                    self.labeled_grads(model, rows, &options, totals, pool)?
+                } else {
+                    self.pair_grads(model, rows, &options, totals, pool)?
+                };
+                return Ok(TokenFactors { weights, penalties });
+            }
+            Objective::PolicyGradient => self.select_tokens(model, batch, rows, totals, pool)?,
+            Objective::Supervised => Vec::new(),
+        };
+        let weights = token_weights(batch, rows, &uses);
+        let coef = batch.selection.penalty_coef() as f32;
+        if coef == 0.0 {
+            return Ok(TokenFactors { weights, penalties });
+        }
+        let penalty = |used: &TokenUse| if *used == TokenUse::Penalty { coef } else { 0.0 };
+        Ok(TokenFactors { weights, penalties: uses.iter().map(penalty).collect() })
+    }
+
+    /// Computes the use of each token of a minibatch, by values before its update; returns an empty list without a selection.
+    /// Tokens of rows that are not trained on are not chosen from. All ranks compute the same.
+    fn select_tokens(
+        &self,
+        model: &Model<O>,
+        batch: &Batch,
+        rows: &[&Row],
+        totals: &mut Totals,
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<TokenUse>, ModelError> {
+        if batch.selection == Selection::None {
+            return Ok(Vec::new());
+        }
+        let trained: Vec<&Row> = rows.iter().copied().filter(|row| !row.skipped).collect();
+        let wide = |values: &[f32]| values.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+        let logp: Vec<f64> = trained.iter().flat_map(|row| wide(&row.logprobs)).collect();
+        let advantages: Vec<f64> = trained.iter().flat_map(|row| wide(&row.advantages)).collect();
+        let entropies = if batch.selection.needs_entropies() {
+            wide(&self.entropies(model, &trained, pool)?.concat())
+        } else {
+            Vec::new()
+        };
+        let tokens =
+            MinibatchTokens { logp: &logp, advantages: &advantages, entropies: &entropies };
+        let seed = derive_seed(derive_seed(self.seed, ORDER), self.optimizer.step);
+        let uses = batch.selection.uses(&tokens, |token| derive_seed(seed, token as u64));
+        let sums = &mut totals.selection;
+        sums.tokens += uses.len() as u64;
+        sums.kept += uses.iter().filter(|used| **used == TokenUse::Keep).count() as u64;
+        if !batch.selection.needs_entropies() {
+            let sum: f64 = covariances(&tokens).iter().sum();
+            sums.covariance = Some(sums.covariance.unwrap_or(0.0) + sum);
+        }
+        let mut chosen = uses.into_iter();
+        let mut all = Vec::new();
+        for row in rows {
+            let n = row.completion.len();
+            if row.skipped {
+                all.resize(all.len() + n, TokenUse::Keep);
+            } else {
+                all.extend(chosen.by_ref().take(n));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Computes the entropies of the tokens of rows under the model, for each row.
+    fn entropies(
+        &self,
+        model: &Model<O>,
+        rows: &[&Row],
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        pass_of_rows(rows, true).lists(&self.peers, self.micro_batch_tokens, |packed, _| {
+            packed.entropies(&model.decoder, pool)
+        })
+    }
+}
