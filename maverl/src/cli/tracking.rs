@@ -14,7 +14,7 @@ use crate::cli::terminal::tell;
 use crate::config::{TrackConfig, TrackTarget};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::RunLocation;
+use crate::run_dir::{RunLocation, TRACK};
 use crate::train::{self, Options, Progress, Report, StepLine, TrainError};
 use crate::trajectory::Episode;
 
@@ -76,7 +76,7 @@ impl Followed {
 
     /// Starts a follower, whose output is in `track/NAME.log`.
     fn start(&self, target: &TrackTarget, dir: &Path) -> std::io::Result<Follower> {
-        let folder = dir.join("track");
+        let folder = dir.join(TRACK);
         fs::create_dir_all(&folder)?;
         let name = target.tracker.name();
         let log =

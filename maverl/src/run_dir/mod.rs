@@ -19,6 +19,7 @@
 //!   clock/step-000012.jsonl.zst      when each turn was asked and answered
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
+//!   track/                           what trackers have of the run, with their logs; absent without a tracker
 //!   summary.json  manifest.json      results; checksums of all files
 //! ```
 //!
@@ -56,6 +57,7 @@ mod text;
 mod tokenizers;
 mod tokens;
 mod top;
+mod tracked;
 
 #[doc(hidden)]
 pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
@@ -91,6 +93,8 @@ pub use tokenizers::{read_tokenizer, tokenizer};
 pub use tokens::{TokenRecord, read_tokens};
 #[doc(hidden)]
 pub use top::{TopRecord, TopTurn, read_top};
+#[doc(hidden)]
+pub use tracked::{TRACK, TrackedRows, TrackerLag, tracker_cursor, tracker_lags};
 
 use std::fs;
 use std::io;

@@ -97,7 +97,7 @@ fn next_rows(spool: &Spool, cursor: &Cursor, most: usize) -> io::Result<Option<P
         return Ok(Some(pending));
     }
     let (rows, digests): (Vec<_>, Vec<_>) =
-        spool.rows_where(|step, is_step| !cursor.has_row(step, is_step), most)?.into_iter().unzip();
+        spool.rows_where(|step, is_step| !cursor.sent.has_row(step, is_step), most)?.into_iter().unzip();
     let Some(digest) = digests.into_iter().next_back() else { return Ok(None) };
     let pending = Pending { rows, digest };
     pending.write(cursor)?;
@@ -125,7 +125,7 @@ impl Follower<'_> {
         }
         let Some(client) = &mut self.client else { return Ok(false) };
         if !self.compared
-            && let Some(digest) = self.spool.digest_up_to(cursor.last_step).map_err(refused)?
+            && let Some(digest) = self.spool.digest_up_to(cursor.sent.last_step).map_err(refused)?
         {
             self.compared = true;
             if !cursor.digest.is_empty() && digest != cursor.digest {
