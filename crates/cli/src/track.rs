@@ -7,6 +7,7 @@ mod child;
 mod cursor;
 mod follow;
 mod mlflow;
+mod reader;
 mod server;
 mod spool;
 mod trackio;

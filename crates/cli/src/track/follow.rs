@@ -92,7 +92,7 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
 }
 
 /// Returns the next rows to send: those that an earlier process was sending, or those of the files, which are noted first.
-fn next_rows(spool: &Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
+fn next_rows(spool: &mut Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
     if let Some(pending) = Pending::open(cursor) {
         return Ok(Some(pending));
     }
@@ -133,7 +133,7 @@ impl Follower<'_> {
             }
         }
         let batch = client.batch();
-        let Some(pending) = next_rows(&self.spool, cursor, batch).map_err(refused)? else {
+        let Some(pending) = next_rows(&mut self.spool, cursor, batch).map_err(refused)? else {
             if state == RunState::Running {
                 self.recovered();
                 sleep(LOOK);
