@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use maverl_tests::lab::{Ended, Lab, Run, train_args, wait_until};
+use maverl_tests::port::PortLease;
 use maverl_tests::trackers::{Manner, Received, TrackerServer};
 use serde_json::{Value, json};
 
@@ -309,6 +312,96 @@ fn python_with(package: &str) -> Option<String> {
         println!("skipped: `MAVERL_TEST_PYTHON` names no Python with the package `{package}`");
     }
     python
+}
+
+/// Returns the path of a script of the tests.
+fn script(name: &str) -> String {
+    format!("{}/python/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A server of a package for Python; it is ended when dropped.
+struct PackageServer {
+    child: Child,
+    url: String,
+    _port: PortLease,
+}
+
+impl PackageServer {
+    /// Starts a server, and waits until it answers.
+    fn start(lab: &Lab, python: &str, name: &str) -> Self {
+        let port = PortLease::take();
+        let mut server = Command::new(python);
+        server.arg(script("tracker_server.py")).arg(name).arg(lab.path("")).arg(port.port.to_string());
+        server.env("HOME", lab.path("")).env("TRACKIO_WRITE_TOKEN", "token");
+        server.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = server.spawn().unwrap();
+        wait_until("the server of the tracker", || {
+            assert!(child.try_wait().unwrap().is_none(), "the server of {name} has ended");
+            TcpStream::connect(("127.0.0.1", port.port)).is_ok()
+        });
+        Self { child, url: format!("http://127.0.0.1:{}", port.port), _port: port }
+    }
+}
+
+impl Drop for PackageServer {
+    fn drop(&mut self) {
+        // With its own children; it may have ended.
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads what a tracker has by its own reader, and compares it with the run.
+fn read_back(lab: &Lab, python: &str, args: &[&str]) {
+    let mut reader = Command::new(python);
+    reader.arg(script("read_tracker.py")).args(args).current_dir(lab.path(""));
+    reader.env("TRACKIO_DIR", lab.path("")).env("HOME", lab.path("")).env("NO_PROXY", "127.0.0.1");
+    let read = Ended::of(&reader.output().unwrap());
+    assert!(read.code == Some(0), "{args:?}: {read}");
+    println!("{args:?}: {}", read.stdout.trim());
+}
+
+/// Trains three steps, and resumes to six.
+fn train_in_two_parts(lab: &Lab, track: &str, python: &str) {
+    let variables = [("WANDB_MODE", "offline"), ("TRACKIO_WRITE_TOKEN", "token")];
+    let first = train_args("run", &QUICK);
+    let more = ["--steps", "3", "--track", track, "--track-python", python];
+    let first = [&first[..], &more, &["--set", "track.wait_s=300.0"]].concat();
+    for args in [&first[..], &["train", "--resume", "run", "--steps", "6"]] {
+        let mut train = command(lab, args);
+        train.envs(variables).env("HOME", lab.path("")).env("NO_PROXY", "127.0.0.1");
+        let ended = Ended::of(&train.output().unwrap()).succeeded();
+        assert!(!ended.stderr.contains("has not all rows"), "{track}: {ended}");
+    }
+}
+
+#[test]
+fn servers_of_packages_have_every_value_of_a_resumed_run_once_by_their_own_clients() {
+    for name in ["mlflow", "trackio"] {
+        let Some(python) = python_with(name) else { continue };
+        let lab = lab();
+        let server = PackageServer::start(&lab, &python, name);
+        train_in_two_parts(&lab, &format!("{name}={}", server.url), &python);
+        let url = (name == "mlflow").then_some(server.url.as_str());
+        read_back(&lab, &python, &[&[name, "run"][..], url.as_slice()].concat());
+    }
+}
+
+#[test]
+fn both_directories_of_a_resumed_run_are_one_run_when_wandb_sends_them() {
+    let Some(python) = python_with("wandb") else { return };
+    let lab = lab();
+    train_in_two_parts(&lab, "wandb", &python);
+    let runs = fs::read_dir(lab.path("run/track/wandb")).unwrap().flatten().map(|it| it.path());
+    let runs: Vec<_> = runs.filter(|path| path.to_string_lossy().contains("offline-run-")).collect();
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    let server = PackageServer::start(&lab, &python, "wandb");
+    let mut sync = Command::new(&python);
+    sync.args(["-m", "wandb", "sync"]).args(runs).env("WANDB_BASE_URL", &server.url);
+    sync.env("WANDB_API_KEY", "0".repeat(40)).env("HOME", lab.path("")).env("NO_PROXY", "127.0.0.1");
+    Ended::of(&sync.output().unwrap()).succeeded();
+    read_back(&lab, &python, &["wandb", "run", "rows.jsonl"]);
 }
 
 #[test]
