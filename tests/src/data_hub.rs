@@ -119,7 +119,8 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     let path = first.split(' ').nth(1).unwrap_or_default();
-    let path = path.split('?').next().unwrap_or_default().replace("%2F", "/");
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (path, is_recursive) = (path.replace("%2F", "/"), query.contains("recursive=true"));
     let mut from = 0;
     for line in lines {
         let line = line?.to_lowercase();
@@ -133,7 +134,7 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
     let (status, headers, body, sent) = {
         let mut state = lock(state);
         state.asked.push((path.clone(), from));
-        state.answer(&path, from)
+        state.answer(&path, from, is_recursive)
     };
     let length = body.len();
     write!(
@@ -144,8 +145,12 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 impl State {
-    fn answer(&self, path: &str, from: usize) -> Answer {
+    fn answer(&self, path: &str, from: usize, is_recursive: bool) -> Answer {
         let listed = path.strip_prefix("/api/datasets/").map(|rest| {
+            if let Some((repo, rest)) = rest.split_once("/tree/") {
+                let (revision, folder) = rest.split_once('/').unwrap_or((rest, ""));
+                return self.tree(repo, revision, folder, is_recursive);
+            }
             let (repo, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
             self.listing(repo, revision)
         });
@@ -155,7 +160,37 @@ impl State {
             let (revision, file) = rest.split_once('/')?;
             self.file(repo, revision, file, from)
         };
-        listed.flatten().or_else(served).unwrap_or_else(|| (404, String::new(), Vec::new(), 0))
+        listed.flatten().or_else(served).unwrap_or_else(|| {
+            let code = if path.contains("/resolve/") { "EntryNotFound" } else { "RepoNotFound" };
+            (404, format!("X-Error-Code: {code}\r\n"), Vec::new(), 0)
+        })
+    }
+
+    /// Lists the files and folders in a folder, or all below it.
+    fn tree(&self, repo: &str, revision: &str, folder: &str, is_recursive: bool) -> Option<Answer> {
+        let dir = self.revisions.get(&(repo.to_owned(), revision.to_owned()))?;
+        let (mut names, mut entries) = (Vec::new(), BTreeMap::new());
+        collect_files(dir, "", &mut names);
+        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        for name in &names {
+            let Some(rest) = name.strip_prefix(&within) else { continue };
+            for (end, _) in rest.match_indices('/').take(if is_recursive { usize::MAX } else { 1 })
+            {
+                let path = format!("{within}{}", &rest[..end]);
+                let entry =
+                    json!({ "type": "directory", "path": path, "size": 0, "oid": "0".repeat(40) });
+                entries.insert(path, entry);
+            }
+            if is_recursive || !rest.contains('/') {
+                let content = fs::read(dir.join(name)).expect("a served file");
+                let (size, oid) = (content.len(), &sha256(&content)[..40]);
+                let entry = json!({ "type": "file", "path": name, "size": size, "oid": oid });
+                entries.insert(name.clone(), entry);
+            }
+        }
+        let body = Value::from_iter(entries.into_values()).to_string().into_bytes();
+        let length = body.len();
+        Some((200, "Content-Type: application/json\r\n".to_owned(), body, length))
     }
 
     fn listing(&self, repo: &str, revision: &str) -> Option<Answer> {

@@ -268,7 +268,8 @@ impl Info {
         ];
         let sound = !matches!(run.state, State::Damaged { .. });
         let tracking = run.tracking.iter().map(|lag| ("tracking", lag.to_string()));
-        let lines = lines.into_iter().filter(|(name, _)| sound || *name != "verified").chain(tracking);
+        let lines =
+            lines.into_iter().filter(|(name, _)| sound || *name != "verified").chain(tracking);
         let text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
         let mut text = paragraphs(&text, width);
         match &run.summary {

@@ -111,9 +111,9 @@ mod tests {
         cursor("mlflow", r#"{"protocol":1,"last_step":2,"evaluated":[0,2]}"#);
         cursor("trackio", r#"{"protocol":1,"last_step":2,"evaluated":[0]}"#);
         cursor("swanlab", "{");
-        let lags: Vec<String> =
-            tracker_lags(dir.path()).iter().map(ToString::to_string).collect();
-        let expected = ["mlflow has every row", "trackio is 1 row behind", "wandb is 3 rows behind"];
+        let lags: Vec<String> = tracker_lags(dir.path()).iter().map(ToString::to_string).collect();
+        let expected =
+            ["mlflow has every row", "trackio is 1 row behind", "wandb is 3 rows behind"];
         assert_eq!(lags, expected);
     }
 }

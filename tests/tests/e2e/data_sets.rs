@@ -8,6 +8,7 @@ use maverl_tests::lab::{Ended, Lab};
 use serde_json::{Map, Value, json};
 
 use crate::lab;
+use crate::tracking::python_with;
 
 /// Variables of the hub, removed from the environment.
 const SILENT: [&str; 6] =
@@ -87,6 +88,41 @@ fn every_layout_has_the_rows_that_the_package_datasets_reads_in_the_same_order()
     let args = ["data", "hf:org/sharded", "--rows", "12"];
     assert_eq!(with(&lab, &hub, &offline, &args).succeeded().stdout.lines().count(), 12);
     assert!(hub.asked().is_empty());
+}
+
+#[test]
+fn the_package_datasets_reads_the_same_rows_of_the_same_hub_into_a_cache_that_both_use() {
+    let Some(python) = python_with("datasets") else { return };
+    let (lab, hub) = (lab(), stored_hub());
+    let expected = fs::read_to_string(fixtures().join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    let sets = expected["rows"].as_object().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/read_hub.py");
+    let mut reader = std::process::Command::new(python);
+    reader.arg(script).args(sets.keys().map(|name| format!("org/{name}")));
+    reader.env("HF_ENDPOINT", hub.address()).env("HF_HOME", lab.path("hf"));
+    reader.env("NO_PROXY", "127.0.0.1").env("HF_HUB_DISABLE_TELEMETRY", "1");
+    let read = Ended::of(&reader.output().unwrap()).succeeded().stdout;
+    let read: Value = serde_json::from_str(read.lines().last().unwrap()).unwrap();
+    let mut count = 0;
+    for (name, configs) in sets {
+        for (config, splits) in configs.as_object().unwrap() {
+            for (split, rows) in splits.as_object().unwrap() {
+                let theirs = &read["rows"][format!("org/{name}")][config][split];
+                assert_eq!(present(theirs), present(rows), "{name} {config} {split}");
+                count += 1;
+            }
+        }
+    }
+    println!("datasets {}: {count} splits of {} sets", read["version"], sets.len());
+    // The files of its cache are read without a download, and without a hub where the cache has the branch.
+    hub.asked();
+    with(&lab, &hub, &[], &["data", "hf:org/sharded", "--rows", "12"]).succeeded();
+    let asked = hub.asked();
+    assert!(!asked.iter().any(|(path, _)| path.contains("/resolve/")), "{asked:?}");
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    with(&lab, &hub, &offline, &["data", "hf:org/configs/main", "--rows", "3"]).succeeded();
+    assert_eq!(hub.asked(), []);
 }
 
 #[test]

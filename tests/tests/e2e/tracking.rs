@@ -228,7 +228,9 @@ fn survives_kills(least: usize) {
     has_all(&server.received(), &trained);
     run(&lab, &["info", "run"]).succeeded().prints(&["mlflow has every row"]);
     let (steps, points) = (trained.steps().len(), server.received().points.len());
-    println!("{trainers} trainers and {chased} times followers killed: {steps} steps, {points} points once");
+    println!(
+        "{trainers} trainers and {chased} times followers killed: {steps} steps, {points} points once"
+    );
 }
 
 #[test]
@@ -299,7 +301,7 @@ fn what_is_no_tracker_is_refused_before_the_first_step() {
 }
 
 /// Returns a Python that has a package, or says why the test is skipped.
-fn python_with(package: &str) -> Option<String> {
+pub(crate) fn python_with(package: &str) -> Option<String> {
     let made = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("python/.venv/bin/python");
     let made = made.is_file().then(|| made.display().to_string());
     let python = std::env::var("MAVERL_TEST_PYTHON").ok().into_iter().chain(made).find(|python| {
@@ -331,7 +333,11 @@ impl PackageServer {
     fn start(lab: &Lab, python: &str, name: &str) -> Self {
         let port = PortLease::take();
         let mut server = Command::new(python);
-        server.arg(script("tracker_server.py")).arg(name).arg(lab.path("")).arg(port.port.to_string());
+        server
+            .arg(script("tracker_server.py"))
+            .arg(name)
+            .arg(lab.path(""))
+            .arg(port.port.to_string());
         server.env("HOME", lab.path("")).env("TRACKIO_WRITE_TOKEN", "token");
         server.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = server.spawn().unwrap();
@@ -394,12 +400,15 @@ fn both_directories_of_a_resumed_run_are_one_run_when_wandb_sends_them() {
     let lab = lab();
     train_in_two_parts(&lab, "wandb", &python);
     let runs = fs::read_dir(lab.path("run/track/wandb")).unwrap().flatten().map(|it| it.path());
-    let runs: Vec<_> = runs.filter(|path| path.to_string_lossy().contains("offline-run-")).collect();
+    let runs: Vec<_> =
+        runs.filter(|path| path.to_string_lossy().contains("offline-run-")).collect();
     assert_eq!(runs.len(), 2, "{runs:?}");
     let server = PackageServer::start(&lab, &python, "wandb");
     let mut sync = Command::new(&python);
     sync.args(["-m", "wandb", "sync"]).args(runs).env("WANDB_BASE_URL", &server.url);
-    sync.env("WANDB_API_KEY", "0".repeat(40)).env("HOME", lab.path("")).env("NO_PROXY", "127.0.0.1");
+    sync.env("WANDB_API_KEY", "0".repeat(40))
+        .env("HOME", lab.path(""))
+        .env("NO_PROXY", "127.0.0.1");
     Ended::of(&sync.output().unwrap()).succeeded();
     read_back(&lab, &python, &["wandb", "run", "rows.jsonl"]);
 }

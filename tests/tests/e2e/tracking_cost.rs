@@ -95,11 +95,15 @@ fn a_tracker_costs_the_trainer_at_most_a_hundredth_of_its_processor_time() {
         costs[of].iter().map(what).fold(f64::INFINITY, f64::min)
     };
     let [plain, tracked, hanging] = [0, 1, 2].map(|n| least(n, |cost| cost.trainer));
-    println!("trainer: {plain:.2} s, with trackers {tracked:.2} s, with trackers that hang {hanging:.2} s");
+    println!(
+        "trainer: {plain:.2} s, with trackers {tracked:.2} s, with trackers that hang {hanging:.2} s"
+    );
     let share = 100.0 * (tracked / plain - 1.0);
     let (followers, wall) = (least(1, |cost| cost.followers), least(1, |cost| cost.wall));
     let memory = least(1, |cost| cost.memory);
-    println!("trackers: {share:+.1} % of the trainer's time; two followers {followers:.2} s of {wall:.1} s, {memory:.1} MiB");
+    println!(
+        "trackers: {share:+.1} % of the trainer's time; two followers {followers:.2} s of {wall:.1} s, {memory:.1} MiB"
+    );
     assert!(tracked < 1.01 * plain && hanging < 1.01 * plain, "{costs:?}");
     assert!(memory < 20.0, "{costs:?}");
 }

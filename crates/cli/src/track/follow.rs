@@ -96,8 +96,10 @@ fn next_rows(spool: &mut Spool, cursor: &Cursor, most: usize) -> io::Result<Opti
     if let Some(pending) = Pending::open(cursor) {
         return Ok(Some(pending));
     }
-    let (rows, digests): (Vec<_>, Vec<_>) =
-        spool.rows_where(|step, is_step| !cursor.sent.has_row(step, is_step), most)?.into_iter().unzip();
+    let (rows, digests): (Vec<_>, Vec<_>) = spool
+        .rows_where(|step, is_step| !cursor.sent.has_row(step, is_step), most)?
+        .into_iter()
+        .unzip();
     let Some(digest) = digests.into_iter().next_back() else { return Ok(None) };
     let pending = Pending { rows, digest };
     pending.write(cursor)?;

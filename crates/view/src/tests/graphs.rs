@@ -208,9 +208,8 @@ fn trackers_that_lack_rows_are_named_with_the_run_until_they_have_them() {
     if let Some(mut at) = Visit::new(home.path(), 1200, 800) {
         for page in ["", "r/0"] {
             at.go(page);
-            at.browser.wait(&format!(
-                "document.querySelector('#main').textContent.includes({behind:?})"
-            ));
+            at.browser
+                .wait(&format!("document.querySelector('#main').textContent.includes({behind:?})"));
         }
         at.browser.assert_quiet();
     }

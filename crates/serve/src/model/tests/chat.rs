@@ -226,7 +226,8 @@ async fn requests_of_a_coding_agent_over_responses_are_accepted() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let events = answer.events();
     let parsed = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
-    let kinds: Vec<String> = parsed.map(|event| event["type"].as_str().unwrap().to_owned()).collect();
+    let kinds: Vec<String> =
+        parsed.map(|event| event["type"].as_str().unwrap().to_owned()).collect();
     assert_eq!(kinds[0], "response.created", "{kinds:?}");
     let last = kinds.last().unwrap();
     assert!(["response.completed", "response.incomplete"].contains(&last.as_str()), "{kinds:?}");
