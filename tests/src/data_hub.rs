@@ -21,6 +21,8 @@ pub enum DataFault {
     Damaged,
     /// Closes the connection after half of each file, and refuses what comes after it.
     Cut,
+    /// Sends half of each file, and then nothing more.
+    Stalled,
 }
 
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct State {
     faults: BTreeMap<String, DataFault>,
     /// Requests: path, and the first byte that was asked for.
     asked: Vec<(String, usize)>,
+    /// Connections that wait for the rest of a file.
+    stalled: Vec<TcpStream>,
 }
 
 /// A running hub; it is stopped when dropped.
@@ -141,7 +145,13 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
         stream,
         "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
     )?;
-    if first.starts_with("HEAD ") { Ok(()) } else { stream.write_all(&body[..sent]) }
+    if !first.starts_with("HEAD ") {
+        stream.write_all(&body[..sent])?;
+        if sent < length {
+            lock(state).keep_stalled(&path, stream);
+        }
+    }
+    Ok(())
 }
 
 impl State {
@@ -212,6 +222,14 @@ impl State {
         Some((200, "Content-Type: application/json\r\n".to_owned(), body, length))
     }
 
+    /// Keeps the connection of a file open, if its repository is stalled.
+    fn keep_stalled(&mut self, path: &str, stream: TcpStream) {
+        let mut stalled = self.faults.iter().filter(|(_, fault)| **fault == DataFault::Stalled);
+        if stalled.any(|(repo, _)| path.contains(repo.as_str())) {
+            self.stalled.push(stream);
+        }
+    }
+
     fn file(&self, repo: &str, revision: &str, file: &str, from: usize) -> Option<Answer> {
         let dir = self.revisions.get(&(repo.to_owned(), revision.to_owned()))?;
         let commit = self.commits.iter().find(|(_, other)| *other == dir)?.0;
@@ -236,7 +254,8 @@ impl State {
             headers += &format!("Content-Range: bytes {from}-{}/{total}\r\n", total.max(1) - 1);
         }
         let body = content.split_off(from.min(total));
-        let sent = if fault == Some(&DataFault::Cut) { body.len() / 2 } else { body.len() };
+        let is_half = matches!(fault, Some(DataFault::Cut | DataFault::Stalled));
+        let sent = if is_half { body.len() / 2 } else { body.len() };
         Some((status, headers, body, sent))
     }
 }
