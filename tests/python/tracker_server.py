@@ -22,14 +22,14 @@ def start_mlflow(folder, port):
 
 
 def start_trackio(folder, port):
+    os.environ["TRACKIO_DIR"] = folder
     import trackio
 
-    os.environ["TRACKIO_DIR"] = folder
     trackio.show(host="127.0.0.1", server_port=port, open_browser=False, block_thread=True)
 
 
 class Wandb(BaseHTTPRequestHandler):
-    """Answers what `wandb sync` asks: a run that is inserted, and streams of files."""
+    """Answers what `wandb sync` asks: a run that is inserted, tables that are there already, and streams of files."""
 
     folder = ""
     BUCKET = {
@@ -38,6 +38,7 @@ class Wandb(BaseHTTPRequestHandler):
     }  # fmt: skip
     ANSWERS = {
         "UpsertBucket": {"upsertBucket": {"bucket": BUCKET, "inserted": True}},
+        "CreateArtifact": {"createArtifact": {"artifact": {"id": "1", "state": "COMMITTED", "artifactSequence": {"id": "1"}}}},
         "CreateRunFiles": {"createRunFiles": {"runID": "1", "uploadHeaders": [], "files": []}},
     }
 

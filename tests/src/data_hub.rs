@@ -157,12 +157,13 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
 impl State {
     fn answer(&self, path: &str, from: usize, is_recursive: bool) -> Answer {
         let listed = path.strip_prefix("/api/datasets/").map(|rest| {
-            if let Some((repo, rest)) = rest.split_once("/tree/") {
+            let end = rest.match_indices('/').nth(1).map_or(rest.len(), |(at, _)| at);
+            let (repo, rest) = rest.split_at(end);
+            if let Some(rest) = rest.strip_prefix("/tree/") {
                 let (revision, folder) = rest.split_once('/').unwrap_or((rest, ""));
                 return self.tree(repo, revision, folder, is_recursive);
             }
-            let (repo, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
-            self.listing(repo, revision)
+            self.listing(repo, rest.strip_prefix("/revision/").unwrap_or("main"))
         });
         let served = || {
             let rest = path.strip_prefix("/datasets/")?;
@@ -211,7 +212,9 @@ impl State {
         names.sort();
         let file = |name: &String| {
             let content = fs::read(dir.join(name)).expect("a served file");
-            let large = name.ends_with(".parquet").then(|| json!({ "sha256": sha256(&content) }));
+            let large = name.ends_with(".parquet").then(
+                || json!({ "sha256": sha256(&content), "size": content.len(), "pointerSize": 1 }),
+            );
             let blob = &sha256(&content)[..40];
             json!({ "rfilename": name, "size": content.len(), "blobId": blob, "lfs": large })
         };

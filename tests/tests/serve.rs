@@ -334,6 +334,15 @@ fn clients_of_anthropic_drive_a_served_model() {
     }
     assert_eq!(server.stop(), Some(0));
     without_key(&lab.path(""));
+    let args = ["model", "--model", "builtin:tiny", "--max-requests", "1", "--max-waiting", "0"];
+    let server = Server::start(&lab, &args);
+    let mut command = Command::new(&python);
+    command.arg(script("anthropic_clients.py")).arg("busy").env("ANTHROPIC_API_KEY", KEY);
+    command.env("ANTHROPIC_BASE_URL", format!("http://{}", server.address));
+    let output = command.env("NO_PROXY", "127.0.0.1").output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.stop(), Some(0));
 }
 
 /// Plays a task with the stand-in of a coding agent. Returns what it has printed.

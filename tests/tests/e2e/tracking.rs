@@ -265,7 +265,9 @@ fn a_server_that_fails_changes_no_byte_of_a_run_and_gets_the_rows_later() {
         let behind = format!("mlflow is {} rows behind", trained.rows().len());
         run(&lab, &["info", &out]).succeeded().prints(&[&behind]);
         let fine = TrackerServer::start(Manner::Fine);
-        followers(&lab, &out).iter().for_each(|id| drop(kill(id)));
+        for id in followers(&lab, &out) {
+            kill(&id);
+        }
         for to in both(&fine) {
             run(&lab, &["track", &out, "--to", &to]).succeeded();
         }
