@@ -77,7 +77,7 @@ pub use origin::{HELD_OUT, Origin};
 pub use provenance::Provenance;
 pub(crate) use rollouts::places;
 #[doc(hidden)]
-pub use rollouts::{RolloutWriter, read_episode, write_rollouts};
+pub use rollouts::{RolloutWriter, read_episode, read_first_rollouts, write_rollouts};
 #[doc(hidden)]
 pub use rollouts::{Texts, is_growing, scan_texts};
 pub use rollouts::{read_ended_rollouts, read_rollouts};

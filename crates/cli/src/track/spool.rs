@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use maverl::run_dir::{episode_text, read_rollouts};
+use maverl::run_dir::{episode_text, read_first_rollouts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -147,8 +147,8 @@ impl Spool {
             return Vec::new();
         }
         let path = self.dir.join(format!("rollouts/step-{step:06}.jsonl.zst"));
-        let episodes = read_rollouts(&path).unwrap_or_default();
-        episodes.iter().take(self.episodes).map(episode_text).collect()
+        let episodes = read_first_rollouts(&path, self.episodes).unwrap_or_default();
+        episodes.iter().map(episode_text).collect()
     }
 }
 
