@@ -333,7 +333,11 @@ mod tests {
         damaged[last] ^= 1;
         fs::write(&path, damaged).unwrap();
         assert!(read_episode(&path, places[8]).is_err(), "the checksum of the frame is verified");
-        assert_eq!(read_first_rollouts(&path, 2).unwrap(), episodes[..2], "what follows is not read");
+        assert_eq!(
+            read_first_rollouts(&path, 2).unwrap(),
+            episodes[..2],
+            "what follows is not read"
+        );
         assert_eq!(read_first_rollouts(&path, 0).unwrap(), []);
     }
 
