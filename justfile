@@ -147,9 +147,8 @@ clients:
     tests/python/.venv-verifiers/bin/pip install -r tests/python/requirements-verifiers.txt
     python3 -m venv tests/python/.venv-launch
     tests/python/.venv-launch/bin/pip install -r tests/python/requirements-launch.txt
-    cargo test --workspace --test e2e -- --nocapture package judged
+    cargo test --workspace --test e2e -- --nocapture package judged wandb
     cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers messages
-    cargo test --workspace --test e2e -- --nocapture packages_for_python
 
 # Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
 # the book.

@@ -2,11 +2,14 @@
 
     ANTHROPIC_BASE_URL=http://127.0.0.1:8000 ANTHROPIC_API_KEY=key python anthropic_clients.py
 
-The server serves one model, `builtin:tiny` as `tiny`, and accepts the key. Each part prints a line; a failure raises.
+The server serves one model, `builtin:tiny` as `tiny`, and accepts the key. Each part prints a line; a failure raises. With the
+argument `busy`, the server answers one request at a time and lets none wait.
 """
 
 import importlib.metadata
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 
@@ -77,7 +80,28 @@ def errors(client):
     raised(anthropic.AuthenticationError, lambda: other.models.list())
 
 
+def busy():
+    """Sixteen requests at once: those that find the server busy raise, and the client's own retries bring all to their end."""
+    with ThreadPoolExecutor(16) as pool:
+
+        def ask(retries):
+            client = anthropic.Anthropic(max_retries=retries)
+            try:
+                return client.messages.create(model="tiny", max_tokens=100, messages=ASK).type
+            except anthropic.RateLimitError as error:
+                assert error.status_code == 429 and error.body["error"]["type"] == "rate_limit_error", error.body
+                return "busy"
+
+        once = list(pool.map(ask, [0] * 16))
+        assert {"message", "busy"} == set(once), once
+        retried = list(pool.map(ask, [30] * 16))
+    assert set(retried) == {"message"}, retried
+    print(f"busy: {once.count('busy')} of 16 refused, none after retries")
+
+
 def main():
+    if sys.argv[1:] == ["busy"]:
+        return busy()
     client = anthropic.Anthropic(max_retries=0)
     models = client.models.list().data
     assert [model.id for model in models] == ["tiny"] and models[0].created_at.year >= 2024, models

@@ -5,6 +5,7 @@ with a reason where these are missing.
 """
 
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -17,11 +18,12 @@ import time
 import unittest
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
 
 import maverl
-from maverl import _follow, _process, _settings
+from maverl import _follow, _process, _settings, worker
 
 ENDLESS = {"steps": 100_000, "algorithm.max_flat_steps": 100_000, "checkpoint.every": 100_000, "eval.tasks": 2}
 
@@ -442,6 +444,170 @@ class Serving(Case):
                 body = {**self.BODY, "model": "model"}
                 answer = server.openai().chat.completions.create(**body)
         self.assertEqual(answer.choices[0].message.role, "assistant")
+
+
+class Gateway(ThreadingHTTPServer):
+    """A stand-in for the gateway of a run: it gives out episodes, keeps what programs say, and refuses the paths of `refusals`."""
+
+    def __init__(self, episodes=3):
+        super().__init__(("127.0.0.1", 0), GatewayHandler)
+        self.left, self.said, self.refusals = episodes, [], {}
+        self.root = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def describe(self, number):
+        return {
+            "protocol": 1, "id": f"episode-{number}", "seed": str(2**63 + number), "models": ["solver"], "turns": 0, "api_key": "mv-1",
+            "task": {"id": "t", "source": "s", "question": f"question {number}", "data": {}},
+            "base_url": f"{self.root}/episodes/episode-{number}/v1",
+        }  # fmt: skip
+
+    def answer(self, path, key, body):
+        if path == "/claim":
+            if key != "Bearer right":
+                return 401, {"error": {"code": "invalid_api_key", "message": "the request has no key of a worker"}}
+            if self.left == 0:
+                return 410, {"error": {"code": "run_over", "message": "the run is over"}}
+            self.left -= 1
+            return 200, {"episodes": [self.describe(self.left)]}
+        end = path.rsplit("/", 1)[1]
+        self.said.append((path.replace("/episodes/", ""), body))
+        if end in self.refusals:
+            status, code = self.refusals[end]
+            return status, {"error": {"code": code, "message": "no"}}
+        return 200, {"text": "seen", "done": False, "tools": [], "closed": []}
+
+
+class GatewayHandler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        status, answer = self.server.answer(self.path, self.headers["authorization"], json.loads(body or "{}"))
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+class Worker(unittest.TestCase):
+    def setUp(self):
+        self.gateway = Gateway()
+        self.addCleanup(self.gateway.server_close)
+        self.addCleanup(self.gateway.shutdown)
+
+    def run_worker(self, play, key="right", root=None):
+        variables = {"MAVERL_GATEWAY_URL": root or self.gateway.root, "MAVERL_GATEWAY_KEY": key}
+        with mock.patch.dict(os.environ, variables):
+            worker.run(play)
+        return self.gateway.said
+
+    def test_a_worker_plays_every_episode_until_the_run_is_over(self):
+        seen = []
+
+        def play(episode):
+            seen.append((episode.seed, episode.task["question"], episode.models, episode.url))
+            return episode.act("look")["text"] if len(seen) == 1 else {"answer": 4, "metrics": {"tries": 2}}
+
+        said = self.run_worker(play)
+        url = f"{self.gateway.root}/episodes/episode-2"
+        self.assertEqual(seen[0], (2**63 + 2, "question 2", ["solver"], url))
+        self.assertEqual(
+            said,
+            [
+                ("episode-2/act", {"text": "look"}),
+                ("episode-2/finish", {"answer": "seen"}),
+                ("episode-1/finish", {"answer": 4, "metrics": {"tries": 2}}),
+                ("episode-0/finish", {"answer": 4, "metrics": {"tries": 2}}),
+            ],
+        )
+
+    def test_an_async_function_plays_too_and_uses_the_environment(self):
+        async def play(episode):
+            episode.heartbeat()
+            episode.tools()
+            episode.act({"tool": "add", "arguments": {"a": 1}})
+            episode.add_reward("style", 0.5)
+            episode.add_reward("short", 1.0, {"seat": "solver"})
+
+        self.gateway.left = 1
+        self.assertEqual(
+            self.run_worker(play),
+            [
+                ("/heartbeat", {"episodes": ["episode-0"]}),
+                ("episode-0/tools", {}),
+                ("episode-0/act", {"name": "add", "arguments": {"a": 1}}),
+                ("episode-0/parts", {"name": "style", "value": 0.5, "of": "episode"}),
+                ("episode-0/parts", {"name": "short", "value": 1.0, "of": {"seat": "solver"}}),
+                ("episode-0/finish", {"answer": None}),
+            ],
+        )
+
+    def test_what_a_policy_has_done_ends_an_episode_in_order_and_a_bug_ends_the_process(self):
+        errors = [
+            worker.Malformed("no answer", "chatcmpl-1"),
+            worker.Malformed("no tags"),
+            ValueError("a client says: context_length_exceeded"),
+        ]
+
+        def play(episode):
+            raise errors[self.gateway.left]
+
+        self.assertEqual(
+            self.run_worker(play),
+            [
+                ("episode-2/finish", {"answer": None}),
+                ("episode-1/fail", {"by": "policy", "message": "no tags"}),
+                ("episode-0/fail", {"by": "policy", "message": "no answer", "completion": "chatcmpl-1"}),
+            ],
+        )
+        self.gateway.left = 2
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            self.run_worker(lambda episode: 1 / 0)
+        self.assertEqual(self.gateway.left, 1)
+        with self.assertRaisesRegex(maverl.Error, "`play` returned list; return the answer as a text"):
+            self.run_worker(lambda episode: ["4"])
+
+    def test_an_episode_that_is_over_is_left_and_other_refusals_are_errors(self):
+        self.gateway.refusals = {"act": (409, "episode_closed"), "finish": (409, "episode_closed")}
+        self.run_worker(lambda episode: episode.act("look")["text"])
+        self.run_worker(lambda episode: "late")
+        self.gateway.left, self.gateway.refusals = 1, {"act": (400, "invalid_action")}
+        with self.assertRaisesRegex(worker.Refused, "status 400: invalid_action: no") as raised:
+            self.run_worker(lambda episode: episode.act("look")["text"])
+        self.assertEqual((raised.exception.status, raised.exception.code), (400, None))
+
+    def test_a_worker_without_a_run_says_what_it_needs(self):
+        with self.assertRaisesRegex(worker.Refused, "401: invalid_api_key"):
+            self.run_worker(lambda episode: "4", key="wrong")
+        with self.assertRaisesRegex(maverl.Error, "MAVERL_GATEWAY_KEY is not set"):
+            self.run_worker(lambda episode: "4", key="")
+        with self.assertRaisesRegex(maverl.Error, "there is no run at http://127.0.0.1:1"):
+            self.run_worker(lambda episode: "4", root="http://127.0.0.1:1")
+        with mock.patch("sys.stdin", io.StringIO("hello")), self.assertRaisesRegex(maverl.Error, "no episode on standard input"):
+            worker.run(lambda episode: "4")
+        # The end of a run may close its connections before it says that it is over.
+        claims = iter([{"episodes": []}, ConnectionResetError()])
+        with mock.patch.object(worker, "_post", side_effect=claims):
+            self.run_worker(lambda episode: "4")
+
+    def test_a_program_of_one_episode_reads_it_from_its_input(self):
+        line = json.dumps(self.gateway.describe(7))
+        with mock.patch("sys.stdin", io.StringIO(line + "\n")):
+            worker.run(lambda episode: episode.heartbeat() or "4")
+        self.assertEqual(self.gateway.said, [("episode-7/finish", {"answer": "4"})])
+
+    @has("openai", "anthropic")
+    def test_the_clients_of_an_episode_have_its_address_and_key(self):
+        episode = worker.Episode(self.gateway.describe(7))
+        openai, anthropic = episode.openai(), episode.anthropic(max_retries=0)
+        self.assertEqual((str(openai.base_url), openai.api_key), (episode.base_url + "/", "mv-1"))
+        self.assertEqual((str(anthropic.base_url).rstrip("/"), anthropic.auth_token), (episode.url, "mv-1"))
+        self.assertEqual(anthropic.auth_headers, {"Authorization": "Bearer mv-1"})
 
 
 if __name__ == "__main__":

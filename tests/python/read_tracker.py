@@ -1,9 +1,12 @@
 """Reads what a tracker has of a run, by the tracker's own files and readers, and compares it with the run.
 
     python read_tracker.py wandb|trackio|swanlab RUN
+    python read_tracker.py mlflow RUN URL
+    python read_tracker.py wandb RUN ROWS    (what `wandb sync` has sent to tracker_server.py)
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -23,7 +26,27 @@ def log_records(data):
             whole = b""
 
 
-def of_wandb(run):
+def of_mlflow(run, url):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(url)
+    [experiment] = client.search_experiments(filter_string="name = 'maverl'")
+    [tracked] = client.search_runs([experiment.experiment_id])
+    assert tracked.info.status == "FINISHED", tracked.info
+    texts = [file.path for file in client.list_artifacts(tracked.info.run_id, "episodes")]
+    assert len(texts) == len(written(run)), texts
+    names = {re.sub("[#@]", ".", name): name for row in written(run).values() for name in row}
+    for name in tracked.data.metrics:
+        for point in client.get_metric_history(tracked.info.run_id, name) if name in names else ():
+            yield point.step, {names[name]: point.value}
+
+
+def of_wandb(run, sent=None):
+    if sent is not None:
+        for line in Path(sent).read_text().splitlines():
+            row = json.loads(line)
+            yield row.pop("_step"), row
+        return
     from wandb.proto import wandb_internal_pb2 as proto
 
     for path in sorted((run / "track").glob("wandb/offline-run-*/run-*.wandb")):
@@ -68,9 +91,10 @@ def written(run):
 
 
 package, run = sys.argv[1], Path(sys.argv[2])
-rows, seen = written(run), 0
+rows = written(run)
 got = {}
-for step, row in {"wandb": of_wandb, "trackio": of_trackio, "swanlab": of_swanlab}[package](run):
+readers = {"mlflow": of_mlflow, "wandb": of_wandb, "trackio": of_trackio, "swanlab": of_swanlab}
+for step, row in readers[package](run, *sys.argv[3:]):
     values = {name: value for name, value in row.items() if name in rows[step]}
     twice = set(values) & set(got.get(step, {}))
     assert not twice, (step, twice)

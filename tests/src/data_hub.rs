@@ -21,6 +21,8 @@ pub enum DataFault {
     Damaged,
     /// Closes the connection after half of each file, and refuses what comes after it.
     Cut,
+    /// Sends half of each file, and then nothing more.
+    Stalled,
 }
 
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct State {
     faults: BTreeMap<String, DataFault>,
     /// Requests: path, and the first byte that was asked for.
     asked: Vec<(String, usize)>,
+    /// Connections that wait for the rest of a file.
+    stalled: Vec<TcpStream>,
 }
 
 /// A running hub; it is stopped when dropped.
@@ -119,7 +123,8 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     let path = first.split(' ').nth(1).unwrap_or_default();
-    let path = path.split('?').next().unwrap_or_default().replace("%2F", "/");
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (path, is_recursive) = (path.replace("%2F", "/"), query.contains("recursive=true"));
     let mut from = 0;
     for line in lines {
         let line = line?.to_lowercase();
@@ -133,21 +138,32 @@ fn serve(state: &Mutex<State>, mut stream: TcpStream) -> std::io::Result<()> {
     let (status, headers, body, sent) = {
         let mut state = lock(state);
         state.asked.push((path.clone(), from));
-        state.answer(&path, from)
+        state.answer(&path, from, is_recursive)
     };
     let length = body.len();
     write!(
         stream,
         "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
     )?;
-    if first.starts_with("HEAD ") { Ok(()) } else { stream.write_all(&body[..sent]) }
+    if !first.starts_with("HEAD ") {
+        stream.write_all(&body[..sent])?;
+        if sent < length {
+            lock(state).keep_stalled(&path, stream);
+        }
+    }
+    Ok(())
 }
 
 impl State {
-    fn answer(&self, path: &str, from: usize) -> Answer {
+    fn answer(&self, path: &str, from: usize, is_recursive: bool) -> Answer {
         let listed = path.strip_prefix("/api/datasets/").map(|rest| {
-            let (repo, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
-            self.listing(repo, revision)
+            let end = rest.match_indices('/').nth(1).map_or(rest.len(), |(at, _)| at);
+            let (repo, rest) = rest.split_at(end);
+            if let Some(rest) = rest.strip_prefix("/tree/") {
+                let (revision, folder) = rest.split_once('/').unwrap_or((rest, ""));
+                return self.tree(repo, revision, folder, is_recursive);
+            }
+            self.listing(repo, rest.strip_prefix("/revision/").unwrap_or("main"))
         });
         let served = || {
             let rest = path.strip_prefix("/datasets/")?;
@@ -155,7 +171,37 @@ impl State {
             let (revision, file) = rest.split_once('/')?;
             self.file(repo, revision, file, from)
         };
-        listed.flatten().or_else(served).unwrap_or_else(|| (404, String::new(), Vec::new(), 0))
+        listed.flatten().or_else(served).unwrap_or_else(|| {
+            let code = if path.contains("/resolve/") { "EntryNotFound" } else { "RepoNotFound" };
+            (404, format!("X-Error-Code: {code}\r\n"), Vec::new(), 0)
+        })
+    }
+
+    /// Lists the files and folders in a folder, or all below it.
+    fn tree(&self, repo: &str, revision: &str, folder: &str, is_recursive: bool) -> Option<Answer> {
+        let dir = self.revisions.get(&(repo.to_owned(), revision.to_owned()))?;
+        let (mut names, mut entries) = (Vec::new(), BTreeMap::new());
+        collect_files(dir, "", &mut names);
+        let within = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        for name in &names {
+            let Some(rest) = name.strip_prefix(&within) else { continue };
+            for (end, _) in rest.match_indices('/').take(if is_recursive { usize::MAX } else { 1 })
+            {
+                let path = format!("{within}{}", &rest[..end]);
+                let entry =
+                    json!({ "type": "directory", "path": path, "size": 0, "oid": "0".repeat(40) });
+                entries.insert(path, entry);
+            }
+            if is_recursive || !rest.contains('/') {
+                let content = fs::read(dir.join(name)).expect("a served file");
+                let (size, oid) = (content.len(), &sha256(&content)[..40]);
+                let entry = json!({ "type": "file", "path": name, "size": size, "oid": oid });
+                entries.insert(name.clone(), entry);
+            }
+        }
+        let body = Value::from_iter(entries.into_values()).to_string().into_bytes();
+        let length = body.len();
+        Some((200, "Content-Type: application/json\r\n".to_owned(), body, length))
     }
 
     fn listing(&self, repo: &str, revision: &str) -> Option<Answer> {
@@ -166,7 +212,9 @@ impl State {
         names.sort();
         let file = |name: &String| {
             let content = fs::read(dir.join(name)).expect("a served file");
-            let large = name.ends_with(".parquet").then(|| json!({ "sha256": sha256(&content) }));
+            let large = name.ends_with(".parquet").then(
+                || json!({ "sha256": sha256(&content), "size": content.len(), "pointerSize": 1 }),
+            );
             let blob = &sha256(&content)[..40];
             json!({ "rfilename": name, "size": content.len(), "blobId": blob, "lfs": large })
         };
@@ -175,6 +223,14 @@ impl State {
         let body = listing.to_string().into_bytes();
         let length = body.len();
         Some((200, "Content-Type: application/json\r\n".to_owned(), body, length))
+    }
+
+    /// Keeps the connection of a file open, if its repository is stalled.
+    fn keep_stalled(&mut self, path: &str, stream: TcpStream) {
+        let mut stalled = self.faults.iter().filter(|(_, fault)| **fault == DataFault::Stalled);
+        if stalled.any(|(repo, _)| path.contains(repo.as_str())) {
+            self.stalled.push(stream);
+        }
     }
 
     fn file(&self, repo: &str, revision: &str, file: &str, from: usize) -> Option<Answer> {
@@ -201,7 +257,8 @@ impl State {
             headers += &format!("Content-Range: bytes {from}-{}/{total}\r\n", total.max(1) - 1);
         }
         let body = content.split_off(from.min(total));
-        let sent = if fault == Some(&DataFault::Cut) { body.len() / 2 } else { body.len() };
+        let is_half = matches!(fault, Some(DataFault::Cut | DataFault::Stalled));
+        let sent = if is_half { body.len() / 2 } else { body.len() };
         Some((status, headers, body, sent))
     }
 }

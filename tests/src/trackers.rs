@@ -18,8 +18,12 @@ pub enum Manner {
     Hangs,
     /// Says that it is busy.
     Busy,
+    /// Says that it has failed.
+    Fails,
     /// Closes the connection in the middle of an answer.
     Closes,
+    /// Answers two requests, and ends.
+    Dies,
 }
 
 /// A point of a metric: run, name, step, value, time.
@@ -48,7 +52,6 @@ pub struct Received {
 pub struct TrackerServer {
     address: String,
     state: Arc<Mutex<Received>>,
-    manner: Arc<Mutex<Manner>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -59,16 +62,15 @@ impl TrackerServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = format!("http://{}", listener.local_addr().expect("a bound address"));
         let state = Arc::<Mutex<Received>>::default();
-        let (manner, stop) = (Arc::new(Mutex::new(manner)), Arc::new(AtomicBool::new(false)));
-        let (shared, how, stopped) = (Arc::clone(&state), Arc::clone(&manner), Arc::clone(&stop));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, stopped) = (Arc::clone(&state), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             // Connections that are never answered stay open.
             let mut open = Vec::new();
-            for stream in listener.incoming().flatten() {
-                if stopped.load(Ordering::SeqCst) {
+            for (count, stream) in listener.incoming().flatten().enumerate() {
+                if stopped.load(Ordering::SeqCst) || (manner == Manner::Dies && count > 1) {
                     return;
                 }
-                let manner = *how.lock().expect("no thread panics with the lock");
                 if manner == Manner::Hangs {
                     open.push(stream);
                     continue;
@@ -77,17 +79,12 @@ impl TrackerServer {
                 let _ = serve(&shared, stream, manner);
             }
         });
-        Self { address, state, manner, stop, thread: Some(thread) }
+        Self { address, state, stop, thread: Some(thread) }
     }
 
     /// Returns the address.
     pub fn address(&self) -> &str {
         &self.address
-    }
-
-    /// Changes how the server answers.
-    pub fn set(&self, manner: Manner) {
-        *self.manner.lock().expect("no thread panics with the lock") = manner;
     }
 
     /// Returns what the server has.
@@ -132,6 +129,7 @@ fn serve(state: &Mutex<Received>, mut stream: TcpStream, manner: Manner) -> std:
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (status, answer) = match manner {
         Manner::Busy => (429, json!({})),
+        Manner::Fails => (500, json!({})),
         _ => lock(state).answer(method, path, &body),
     };
     let answer = answer.to_string();

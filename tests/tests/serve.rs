@@ -331,6 +331,37 @@ fn clients_of_anthropic_drive_a_served_model() {
     assert!(!output.stdout.is_empty());
     assert_eq!(server.stop(), Some(0));
     without_key(&lab.path(""));
+    // The replies of four turns fit this context, however long they are.
+    lab.model("wide", 16384);
+    let server = Server::start(&lab, &["model", "--model", "wide"]);
+    let url = format!("http://{}", server.address);
+    for task in ["Who wrote Magdor?", "Which city?", "2 + 2?"] {
+        assert!(coding_agent(&python, &url, task).contains("\"answer\": "), "{task}");
+    }
+    assert_eq!(server.stop(), Some(0));
+    let args = ["model", "--model", "builtin:tiny", "--max-requests", "1", "--max-waiting", "0"];
+    let server = Server::start(&lab, &args);
+    let mut command = Command::new(&python);
+    command.arg(script("anthropic_clients.py")).arg("busy").env("ANTHROPIC_API_KEY", KEY);
+    command.env("ANTHROPIC_BASE_URL", format!("http://{}", server.address));
+    let output = command.env("NO_PROXY", "127.0.0.1").output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// Plays a task with the stand-in of a coding agent. Returns what it has printed.
+fn coding_agent(python: &str, url: &str, task: &str) -> String {
+    let agent = format!("{}/../examples/programs/messages/messages.py", env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(python);
+    command.arg(agent).env("ANTHROPIC_BASE_URL", url).env("ANTHROPIC_API_KEY", KEY);
+    command.env("ANTHROPIC_MODEL", "wide").env("NO_PROXY", "127.0.0.1").stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+    let line = format!("{}\n", serde_json::json!({ "task": { "question": task } }));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), line.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{task}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod child;
 mod cursor;
 mod follow;
 mod mlflow;
+mod reader;
 mod server;
 mod spool;
 mod trackio;
@@ -20,9 +21,10 @@ use std::time::Duration;
 
 use clap::Args;
 use maverl::config::{TrackConfig, TrackTarget, Tracker};
+use maverl::run_dir::TRACK;
 
 use self::child::PythonClient;
-use self::cursor::{Cursor, FOLDER};
+use self::cursor::Cursor;
 use self::follow::{Trainer, follow};
 use self::mlflow::Mlflow;
 use self::server::Sent;
@@ -106,7 +108,7 @@ impl TrackedRun {
             episodes: config.episodes,
             python: args.track_python.clone().unwrap_or(config.python),
             wait: Duration::from_secs_f64(config.wait_s.clamp(0.0, 1e9)),
-            folder: dir.join(FOLDER),
+            folder: dir.join(TRACK),
             start_ms: spool.start_ms(),
         })
     }

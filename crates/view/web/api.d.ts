@@ -24,6 +24,7 @@ export type Runs = Array<{
   state: string;
   step: number;
   steps: number;
+  tracking: unknown[];
 }>;
 
 /** Answer of `runs/0`. */
@@ -160,6 +161,7 @@ export type Run = {
     state: string;
     step: number;
     steps: number;
+    tracking: unknown[];
   };
   scanning: null;
   seats: string[];
@@ -857,6 +859,7 @@ export type Comparison = {
     state: string;
     step: number;
     steps: number;
+    tracking: unknown[];
   }>;
   seeds: Array<{
     after: (null | number)[];

@@ -264,6 +264,7 @@ export async function page(root, at) {
         line.state === "complete" && summary?.train_seconds && muted(`trained ${duration(summary.train_seconds)}`)),
       h("p", { class: "line muted" }, [line.orchestra, line.algorithm, `seed ${line.seed}`, provenance?.device, provenance && `maverl ${provenance.version}`]
         .filter(Boolean).map((text) => h("span", {}, text))),
+      line.tracking.map((/** @type {string} */ text) => remark(say(text))),
       line.problem && h("div", { class: "error" }, say(line.problem)),
       run.scanning && remark(`making the list of episodes: ${run.scanning[1] - run.scanning[0]} of ${run.scanning[1]} files`));
     fill(cards,

@@ -1,6 +1,6 @@
 // The list of runs.
 
-import { h, fill, a, num, td, muted, say } from "./dom.js";
+import { h, fill, a, num, td, muted, remark, say } from "./dom.js";
 import { get, listenAgain, to } from "./data.js";
 import { fixed, plural } from "./format.js";
 
@@ -76,7 +76,7 @@ export async function page(root) {
       td(box),
       td(h("a", { class: "open", href: to(`r/${run.r}`) }, h("b", {}, run.name))),
       td(state(run)),
-      td(progress(run)),
+      td(progress(run), run.tracking.map((/** @type {string} */ text) => remark(say(text)))),
       share(run.before),
       share(run.after),
       num(run.seed ?? "–"),

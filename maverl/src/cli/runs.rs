@@ -11,7 +11,7 @@ use crate::cli::paths;
 use crate::cli::terminal::{self, print};
 use crate::output;
 use crate::run_dir::disk::{entries, read_json};
-use crate::run_dir::{MANIFEST, Provenance, RunDir, RunDirError};
+use crate::run_dir::{MANIFEST, Provenance, RunDir, RunDirError, TrackerLag, tracker_lags};
 use crate::table::{Table, paragraphs};
 use crate::train::{Evaluation, RunSummary, SplitScore, resume_command};
 
@@ -65,6 +65,9 @@ pub(super) struct Run {
     #[serde(skip)]
     before: Option<SplitScore>,
     summary: Option<RunSummary>,
+    /// Trackers that follow it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tracking: Vec<TrackerLag>,
 }
 
 /// Details of a run.
@@ -103,6 +106,7 @@ impl Run {
             steps: config.steps,
             state,
             summary,
+            tracking: tracker_lags(dir),
         })
     }
 
@@ -116,6 +120,15 @@ impl Run {
         let summary = self.summary.as_ref();
         let before = summary.and_then(|s| s.before.as_ref()).or(self.before.as_ref());
         [before, summary.and_then(|s| s.after.as_ref())]
+    }
+
+    /// Describes the state in a cell of a table, with the trackers that lack rows.
+    fn state_cell(&self) -> String {
+        let mut cell = self.state.brief(self.steps);
+        for lag in self.tracking.iter().filter(|lag| lag.rows_behind > 0) {
+            cell.push_str(&format!("; tracking: {lag}"));
+        }
+        cell
     }
 }
 
@@ -254,7 +267,9 @@ impl Info {
             ("state", state),
         ];
         let sound = !matches!(run.state, State::Damaged { .. });
-        let lines = lines.into_iter().filter(|(name, _)| sound || *name != "verified");
+        let tracking = run.tracking.iter().map(|lag| ("tracking", lag.to_string()));
+        let lines =
+            lines.into_iter().filter(|(name, _)| sound || *name != "verified").chain(tracking);
         let text: String = lines.map(|(name, value)| format!("{name:<12} {value}\n")).collect();
         let mut text = paragraphs(&text, width);
         match &run.summary {
@@ -340,7 +355,7 @@ fn table(runs: &[Result<Run, (String, String)>]) -> Table {
                     run.algorithm.to_owned(),
                     before,
                     after,
-                    run.state.brief(run.steps),
+                    run.state_cell(),
                 ]);
             }
             Err((name, error)) => {
@@ -372,6 +387,12 @@ mod tests {
         }
         std::fs::create_dir(home.path().join("notes")).unwrap();
         std::fs::write(home.path().join("sweep/seed-1/resolved.toml"), "seed = 8\n").unwrap();
+        let tracked = home.path().join("sweep/seed-0");
+        std::fs::create_dir(tracked.join("track")).unwrap();
+        std::fs::write(tracked.join("metrics.jsonl"), "{\"step\":1}\n").unwrap();
+        std::fs::write(tracked.join("timing.jsonl"), "{\"step\":1,\"time/step_s\":1}\n").unwrap();
+        let cursor = r#"{"protocol":1,"last_step":0,"evaluated":[]}"#;
+        std::fs::write(tracked.join("track/mlflow.json"), cursor).unwrap();
         let mut found = Vec::new();
         find(home.path(), DEPTH, &mut found).unwrap();
         let runs: Vec<_> = found
@@ -386,13 +407,16 @@ mod tests {
         let words: Vec<&str> = line("a-1").split_whitespace().collect();
         let expected = ["|", "a-1", "0", "drmas", "-", "-", "step", "0", "of", "100", "|"];
         assert_eq!(words, expected, "{text}");
-        assert!(line("seed-0").contains("step 0 of 100"), "{text}");
+        let behind = "step 0 of 100; tracking: mlflow is 1 row behind";
+        assert!(line("seed-0").contains(behind), "{text}");
         assert!(line("seed-1").contains("damaged: ") && text.contains("resolved.toml"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&lines(&runs).unwrap()).unwrap();
         assert_eq!(
             json[0]["state"],
             serde_json::json!({ "is": "stopped", "step": 0, "recorded": 0 })
         );
+        let lag = serde_json::json!([{ "tracker": "mlflow", "rows_behind": 1 }]);
+        assert_eq!((&json[1]["tracking"], json[0].get("tracking")), (&lag, None));
         assert_eq!(json[2]["state"]["is"], "damaged");
     }
 
@@ -421,6 +445,7 @@ mod tests {
             state: State::Stopped { step: 3, recorded: 3 },
             before: None,
             summary: Some(serde_json::from_value(summary).unwrap()),
+            tracking: Vec::new(),
         };
         let provenance = origin().provenance;
         let notices = vec!["tiny: 50 % of tokens clipped in step 4".to_owned()];

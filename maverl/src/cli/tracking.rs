@@ -14,12 +14,14 @@ use crate::cli::terminal::tell;
 use crate::config::{TrackConfig, TrackTarget};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::RunLocation;
+use crate::run_dir::{RunLocation, TRACK};
 use crate::train::{self, Options, Progress, Report, StepLine, TrainError};
 use crate::trajectory::Episode;
 
 /// Pause between two looks at followers that are waited for.
 const LOOK: Duration = Duration::from_millis(50);
+/// Time of waiting for followers after which the user is told.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Trains as [`train::train`] does, with a follower for each tracker of the plan. Those that the run does not need to wait for
 /// are left to themselves.
@@ -76,7 +78,7 @@ impl Followed {
 
     /// Starts a follower, whose output is in `track/NAME.log`.
     fn start(&self, target: &TrackTarget, dir: &Path) -> std::io::Result<Follower> {
-        let folder = dir.join("track");
+        let folder = dir.join(TRACK);
         fs::create_dir_all(&folder)?;
         let name = target.tracker.name();
         let log =
@@ -117,14 +119,22 @@ impl Followed {
 
     /// Waits for the followers, as long as the configuration says.
     async fn wait(&self) {
-        let end = Instant::now() + Duration::from_secs_f64(self.config.wait_s.clamp(0.0, 1e9));
+        let (begun, wait_s) = (Instant::now(), self.config.wait_s.clamp(0.0, 1e9));
+        let end = begun + Duration::from_secs_f64(wait_s);
         let followers = std::mem::take(&mut *self.started());
+        let mut is_told = false;
         for mut follower in followers {
             let sent = loop {
                 match follower.child.try_wait() {
                     Ok(Some(status)) => break status.success(),
                     Ok(None) if Instant::now() < end => tokio::time::sleep(LOOK).await,
                     Ok(None) | Err(_) => break false,
+                }
+                if !is_told && begun.elapsed() > QUIET {
+                    is_told = true;
+                    let name = follower.target.tracker.name();
+                    self.inner
+                        .note(&format!("{name} gets the last rows; `track.wait_s` is {wait_s} s"));
                 }
             };
             if !sent {

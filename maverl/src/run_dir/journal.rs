@@ -18,7 +18,8 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 const EPISODES: &str = "episodes.jsonl";
 const WARNINGS: &str = "warnings.jsonl";
 const SPANS: &str = "spans.jsonl";
-const TIMING: &str = "timing.jsonl";
+/// Name of the file of times.
+pub(super) const TIMING: &str = "timing.jsonl";
 /// Name of the TensorBoard file. TensorBoard requires `tfevents` in the name; a fixed name lets a resumed run continue
 /// the file.
 const EVENTS: &str = "events.out.tfevents.0.maverl";

@@ -19,6 +19,7 @@
 //!   clock/step-000012.jsonl.zst      when each turn was asked and answered
 //!   evaluations/before.json          see `EvalReport`; its episodes are in `before.jsonl.zst`
 //!   checkpoints/step-000010/         see `Checkpoints`
+//!   track/                           what trackers have of the run, with their logs; absent without a tracker
 //!   summary.json  manifest.json      results; checksums of all files
 //! ```
 //!
@@ -56,6 +57,7 @@ mod text;
 mod tokenizers;
 mod tokens;
 mod top;
+mod tracked;
 
 #[doc(hidden)]
 pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
@@ -75,7 +77,7 @@ pub use origin::{HELD_OUT, Origin};
 pub use provenance::Provenance;
 pub(crate) use rollouts::places;
 #[doc(hidden)]
-pub use rollouts::{RolloutWriter, read_episode, write_rollouts};
+pub use rollouts::{RolloutWriter, read_episode, read_first_rollouts, write_rollouts};
 #[doc(hidden)]
 pub use rollouts::{Texts, is_growing, scan_texts};
 pub use rollouts::{read_ended_rollouts, read_rollouts};
@@ -91,6 +93,8 @@ pub use tokenizers::{read_tokenizer, tokenizer};
 pub use tokens::{TokenRecord, read_tokens};
 #[doc(hidden)]
 pub use top::{TopRecord, TopTurn, read_top};
+#[doc(hidden)]
+pub use tracked::{TRACK, TrackedRows, TrackerLag, tracker_cursor, tracker_lags};
 
 use std::fs;
 use std::io;

@@ -155,7 +155,16 @@ fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
 ///
 /// If the file cannot be read, or a line of it is invalid. The message names the line.
 pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
-    let (episodes, end) = read(path)?;
+    read_first_rollouts(path, usize::MAX)
+}
+
+/// Reads the first episodes of a complete file, at most so many; what comes after them is not read.
+///
+/// # Errors
+///
+/// If the file cannot be read, or a line of these episodes is invalid.
+pub fn read_first_rollouts(path: &Path, most: usize) -> Result<Vec<Episode>, RunDirError> {
+    let (episodes, end) = read(path, most)?;
     end.map(|()| episodes)
 }
 
@@ -165,15 +174,18 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
 ///
 /// If the file cannot be opened.
 pub fn read_ended_rollouts(path: &Path) -> Result<Vec<Episode>, RunDirError> {
-    Ok(read(path)?.0)
+    Ok(read(path, usize::MAX)?.0)
 }
 
-/// Reads the complete episodes of a file up to its end or its first error.
-fn read(path: &Path) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirError> {
+/// Reads the complete episodes of a file, at most so many, up to its end or its first error.
+fn read(path: &Path, most: usize) -> Result<(Vec<Episode>, Result<(), RunDirError>), RunDirError> {
     let mut episodes: Vec<Episode> = Vec::new();
     let mut missing = 0;
     let mut lines = PackedLines::open(path)?;
     let end = loop {
+        if missing == 0 && episodes.len() == most {
+            break Ok(());
+        }
         match lines.next() {
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
@@ -321,6 +333,12 @@ mod tests {
         damaged[last] ^= 1;
         fs::write(&path, damaged).unwrap();
         assert!(read_episode(&path, places[8]).is_err(), "the checksum of the frame is verified");
+        assert_eq!(
+            read_first_rollouts(&path, 2).unwrap(),
+            episodes[..2],
+            "what follows is not read"
+        );
+        assert_eq!(read_first_rollouts(&path, 0).unwrap(), []);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use maverl_tests::data_hub::{DataFault, DataHub};
-use maverl_tests::lab::{Ended, Lab};
+use maverl_tests::lab::{Ended, Lab, wait_until};
 use serde_json::{Map, Value, json};
 
 use crate::lab;
+use crate::tracking::python_with;
 
 /// Variables of the hub, removed from the environment.
 const SILENT: [&str; 6] =
@@ -39,13 +41,17 @@ fn stored_hub() -> DataHub {
 
 /// Runs a command with a hub, a cache of its own and additional variables.
 fn with(lab: &Lab, hub: &DataHub, set: &[(&str, &str)], args: &[&str]) -> Ended {
+    Ended::of(&command(lab, hub, args).envs(set.iter().copied()).output().unwrap())
+}
+
+/// Returns a command with a hub and a cache of its own.
+fn command(lab: &Lab, hub: &DataHub, args: &[&str]) -> Command {
     let mut command = lab.command(args);
     for name in SILENT {
         command.env_remove(name);
     }
     command.env("HF_ENDPOINT", hub.address()).env("HF_HOME", lab.path("hf"));
-    command.envs(set.iter().copied());
-    Ended::of(&command.output().unwrap())
+    command
 }
 
 /// Returns a row without what is null: Parquet files have each column in each row.
@@ -87,6 +93,41 @@ fn every_layout_has_the_rows_that_the_package_datasets_reads_in_the_same_order()
     let args = ["data", "hf:org/sharded", "--rows", "12"];
     assert_eq!(with(&lab, &hub, &offline, &args).succeeded().stdout.lines().count(), 12);
     assert!(hub.asked().is_empty());
+}
+
+#[test]
+fn the_package_datasets_reads_the_same_rows_of_the_same_hub_into_a_cache_that_both_use() {
+    let Some(python) = python_with("datasets") else { return };
+    let (lab, hub) = (lab(), stored_hub());
+    let expected = fs::read_to_string(fixtures().join("expected.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    let sets = expected["rows"].as_object().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/read_hub.py");
+    let mut reader = Command::new(python);
+    reader.arg(script).args(sets.keys().map(|name| format!("org/{name}")));
+    reader.env("HF_ENDPOINT", hub.address()).env("HF_HOME", lab.path("hf"));
+    reader.env("NO_PROXY", "127.0.0.1").env("HF_HUB_DISABLE_TELEMETRY", "1");
+    let read = Ended::of(&reader.output().unwrap()).succeeded().stdout;
+    let read: Value = serde_json::from_str(read.lines().last().unwrap()).unwrap();
+    let mut count = 0;
+    for (name, configs) in sets {
+        for (config, splits) in configs.as_object().unwrap() {
+            for (split, rows) in splits.as_object().unwrap() {
+                let theirs = &read["rows"][format!("org/{name}")][config][split];
+                assert_eq!(present(theirs), present(rows), "{name} {config} {split}");
+                count += 1;
+            }
+        }
+    }
+    println!("datasets {}: {count} splits of {} sets", read["version"], sets.len());
+    // The files of its cache are read without a download, and without a hub where the cache has the branch.
+    hub.asked();
+    with(&lab, &hub, &[], &["data", "hf:org/sharded", "--rows", "12"]).succeeded();
+    let asked = hub.asked();
+    assert!(!asked.iter().any(|(path, _)| path.contains("/resolve/")), "{asked:?}");
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    with(&lab, &hub, &offline, &["data", "hf:org/configs/main", "--rows", "3"]).succeeded();
+    assert_eq!(hub.asked(), []);
 }
 
 #[test]
@@ -220,6 +261,26 @@ fn a_download_that_was_cut_goes_on_where_it_ended() {
     let first = asked.iter().find(|(path, _)| path.ends_with("train-00000-of-00003.parquet"));
     let half = fs::metadata(fixtures().join("sharded/data/train-00000-of-00003.parquet"));
     assert_eq!(first.map(|(_, from)| *from), Some(half.unwrap().len() as usize / 2));
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_downloads_leaves_no_damaged_file() {
+    let (lab, hub) = (lab(), stored_hub());
+    let args = ["data", "hf:org/sharded", "--rows", "12"];
+    hub.fault("org/sharded", Some(DataFault::Stalled));
+    for _ in 0..3 {
+        let mut download = command(&lab, &hub, &args);
+        let mut child = download.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let is_file = |(path, _): &(String, usize)| path.ends_with("train-00000-of-00003.parquet");
+        wait_until("the file is half there", || hub.asked().iter().any(is_file));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    hub.fault("org/sharded", None);
+    let whole = with(&lab, &hub, &[], &args).succeeded().stdout;
+    let fresh = with(&lab, &hub, &[("HF_HOME", "another")], &args).succeeded().stdout;
+    assert_eq!(whole.lines().count(), 12);
+    assert_eq!(whole, fresh);
 }
 
 #[test]

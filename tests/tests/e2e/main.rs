@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod bad_input;
+mod call_forms;
 mod code;
 mod collect;
 mod commands;
@@ -37,6 +38,7 @@ mod streaming;
 mod teachers;
 mod terminal;
 mod tracking;
+mod tracking_cost;
 mod verifier;
 mod view;
 mod worker_groups;

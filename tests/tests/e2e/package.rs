@@ -75,6 +75,11 @@ fn a_run_is_served_from_python_until_the_end_of_a_block() {
     pass("Serving");
 }
 
+#[test]
+fn a_worker_in_python_plays_episodes_to_the_end_of_a_run_and_says_how_each_ends() {
+    pass("Worker");
+}
+
 /// Program that runs each text of a list in turn as the examples of a page. Those that need a package that is not there are skipped.
 const EXAMPLES: &str = r#"
 import json, sys

@@ -112,6 +112,25 @@ fn the_search_team_as_a_program_has_the_same_tokens_rewards_and_updates() {
     eprintln!("{turns} turns are equal");
 }
 
+#[test]
+fn a_program_of_the_python_package_plays_in_both_modes_as_the_team_does() {
+    if without_python("a program of the Python package") {
+        return;
+    }
+    let lab = lab();
+    let orchestra = train(&lab, "search_orchestra.toml", "orchestra", &COMPARED);
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = tests.join("python/package_worker.py");
+    let command = format!("orchestra.command=[\"python3\", {program:?}]");
+    let package = tests.join("../crates/cli/python/src");
+    let env = format!("orchestra.env={{ PYTHONPATH = {package:?} }}");
+    for config in ["program.toml", "program_workers.toml"] {
+        let set = [&COMPARED[..], &["orchestra.sources=[]", &command, &env]].concat();
+        let run = train(&lab, config, config, &set);
+        eprintln!("{config}: {} turns are equal", is_equal(config, &orchestra, &run));
+    }
+}
+
 /// Parts of the search team that ask in OpenAI's protocol, and the same in Anthropic's.
 const BY_MESSAGES: [(&str, &str); 5] = [
     ("body = {\"model\": model, ", "body = {\"model\": model, \"max_tokens\": 32000, "),

@@ -1,17 +1,15 @@
 //! Cursor of a tracker: a file in the folder `track` of the run directory, which says what it has of the run.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use maverl::run_dir::disk::hex;
+use maverl::run_dir::{TrackedRows, tracker_cursor};
 use serde::{Deserialize, Serialize};
 
 use super::spool::SpoolRow;
 
-/// Folder of the cursors, rows to send and logs of trackers.
-pub(crate) const FOLDER: &str = "track";
 /// Version of the file.
 const PROTOCOL: u64 = 1;
 
@@ -27,10 +25,9 @@ pub(super) struct Cursor {
     pub(super) run_id: String,
     /// True if the configuration is sent.
     pub(super) described: bool,
-    /// Last step whose row is sent; 0 before the first.
-    pub(super) last_step: u64,
-    /// Steps of the evaluations before and after training whose rows are sent.
-    evaluated: BTreeSet<u64>,
+    /// Rows that are sent.
+    #[serde(flatten)]
+    pub(super) sent: TrackedRows,
     /// SHA-256 of the rows of the steps that are sent, in `metrics.jsonl`.
     pub(super) digest: String,
     #[serde(skip)]
@@ -40,7 +37,7 @@ pub(super) struct Cursor {
 impl Cursor {
     /// Reads the cursor of a tracker, or makes one for a run that was never sent.
     pub(super) fn open(dir: &Path, to: &str) -> io::Result<Self> {
-        let path = dir.join(FOLDER).join(format!("{to}.json"));
+        let path = tracker_cursor(dir, to);
         match fs::read(&path) {
             Ok(text) => {
                 let cursor: Self = serde_json::from_slice(&text)?;
@@ -57,8 +54,7 @@ impl Cursor {
                     key: random_key()?,
                     run_id: String::new(),
                     described: false,
-                    last_step: 0,
-                    evaluated: BTreeSet::new(),
+                    sent: TrackedRows::default(),
                     digest: String::new(),
                     path,
                 };
@@ -69,18 +65,13 @@ impl Cursor {
         }
     }
 
-    /// Returns true if the row of a step, or of an evaluation, is sent.
-    pub(super) fn has_row(&self, step: u64, is_step: bool) -> bool {
-        if is_step { step <= self.last_step } else { self.evaluated.contains(&step) }
-    }
-
     /// Notes rows that are sent.
     pub(super) fn add_rows(&mut self, Pending { rows, digest }: Pending) {
         for row in rows {
             if row.is_step {
-                self.last_step = self.last_step.max(row.step);
+                self.sent.last_step = self.sent.last_step.max(row.step);
             } else {
-                self.evaluated.insert(row.step);
+                self.sent.evaluated.insert(row.step);
             }
         }
         self.digest = digest;
@@ -106,7 +97,7 @@ impl Pending {
     pub(super) fn open(cursor: &Cursor) -> Option<Self> {
         let text = fs::read(cursor.path.with_extension("pending.json")).ok()?;
         let pending: Self = serde_json::from_slice(&text).ok()?;
-        let unsent = |row: &SpoolRow| !cursor.has_row(row.step, row.is_step);
+        let unsent = |row: &SpoolRow| !cursor.sent.has_row(row.step, row.is_step);
         pending.rows.first().is_some_and(unsent).then_some(pending)
     }
 

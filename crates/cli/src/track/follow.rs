@@ -92,12 +92,14 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
 }
 
 /// Returns the next rows to send: those that an earlier process was sending, or those of the files, which are noted first.
-fn next_rows(spool: &Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
+fn next_rows(spool: &mut Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
     if let Some(pending) = Pending::open(cursor) {
         return Ok(Some(pending));
     }
-    let (rows, digests): (Vec<_>, Vec<_>) =
-        spool.rows_where(|step, is_step| !cursor.has_row(step, is_step), most)?.into_iter().unzip();
+    let (rows, digests): (Vec<_>, Vec<_>) = spool
+        .rows_where(|step, is_step| !cursor.sent.has_row(step, is_step), most)?
+        .into_iter()
+        .unzip();
     let Some(digest) = digests.into_iter().next_back() else { return Ok(None) };
     let pending = Pending { rows, digest };
     pending.write(cursor)?;
@@ -125,7 +127,7 @@ impl Follower<'_> {
         }
         let Some(client) = &mut self.client else { return Ok(false) };
         if !self.compared
-            && let Some(digest) = self.spool.digest_up_to(cursor.last_step).map_err(refused)?
+            && let Some(digest) = self.spool.digest_up_to(cursor.sent.last_step).map_err(refused)?
         {
             self.compared = true;
             if !cursor.digest.is_empty() && digest != cursor.digest {
@@ -133,7 +135,7 @@ impl Follower<'_> {
             }
         }
         let batch = client.batch();
-        let Some(pending) = next_rows(&self.spool, cursor, batch).map_err(refused)? else {
+        let Some(pending) = next_rows(&mut self.spool, cursor, batch).map_err(refused)? else {
             if state == RunState::Running {
                 self.recovered();
                 sleep(LOOK);

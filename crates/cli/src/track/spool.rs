@@ -5,14 +5,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use maverl::run_dir::disk::hex;
-use maverl::run_dir::{STEP_SECONDS, UNIX_TIME, episode_text, read_rollouts};
+use maverl::run_dir::{episode_text, read_first_rollouts};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 
-/// Name of the number of a row.
-const STEP: &str = "step";
+use super::reader::{RowPlace, RowReader, WrittenRow};
 
 /// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,94 +50,67 @@ pub(super) struct Spool {
     dir: PathBuf,
     /// Episodes of each step that are sent.
     episodes: usize,
-}
-
-/// Whole lines of a file.
-struct Lines {
-    text: String,
-}
-
-impl Lines {
-    /// Reads a file; a missing one has no lines.
-    fn read(path: &Path) -> io::Result<Self> {
-        match fs::read_to_string(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self { text: String::new() })
-            }
-            text => Ok(Self { text: text? }),
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &str> {
-        self.text.split_inclusive('\n').filter(|line| line.ends_with('\n'))
-    }
+    /// Place before which every row is sent.
+    sent: RowPlace,
 }
 
 impl Spool {
     pub(super) fn new(dir: &Path, episodes: usize) -> Self {
-        Self { dir: dir.to_owned(), episodes }
+        Self { dir: dir.to_owned(), episodes, sent: RowPlace::start(start_ms(dir)) }
     }
 
     /// Returns at most so many rows that are wanted, by their step and by whether they are those of steps, each with the digest of
-    /// the rows of steps up to it.
+    /// the rows of steps up to it. Rows that are not wanted, before the first that is, are not read again.
     pub(super) fn rows_where(
-        &self,
+        &mut self,
         wanted: impl Fn(u64, bool) -> bool,
         most: usize,
     ) -> io::Result<Vec<(SpoolRow, String)>> {
-        let [metrics, timing] = self.files()?;
-        let (mut sha, mut clock, mut rows) = (Sha256::new(), self.start_ms(), Vec::new());
-        for (line, times) in metrics.iter().zip(timing.iter()) {
-            let (mut metrics, mut times) = (values(line)?, values(times)?);
-            let step = metrics.remove(STEP).unwrap_or_default() as u64;
-            times.remove(STEP);
-            let is_step = times.contains_key(STEP_SECONDS);
-            if is_step {
-                sha.update(line);
-            }
-            clock = time_of(&times, clock);
-            if !wanted(step, is_step) {
-                continue;
-            }
-            metrics.extend(times);
-            let episodes = if is_step { self.texts(step) } else { Vec::new() };
-            let row = SpoolRow { step, is_step, time_ms: clock, metrics, episodes };
-            rows.push((row, hex(sha.clone().finalize().as_ref())));
-            if rows.len() == most {
-                break;
+        let mut rows = Vec::new();
+        let Some(mut reader) = self.reader_at(&self.sent)? else { return Ok(rows) };
+        while rows.len() < most
+            && let Some(row) = reader.next_row()?
+        {
+            if wanted(row.step, row.is_step) {
+                rows.push((self.spool_row(row, reader.place.clock_ms), reader.place.digest()));
+            } else if rows.is_empty() {
+                self.sent = reader.place.clone();
             }
         }
         Ok(rows)
     }
 
+    fn spool_row(&self, row: WrittenRow, time_ms: u64) -> SpoolRow {
+        let WrittenRow { step, is_step, values } = row;
+        let episodes = if is_step { self.texts(step) } else { Vec::new() };
+        SpoolRow { step, is_step, time_ms, metrics: values, episodes }
+    }
+
     /// Returns the digest of the rows of steps up to a step; `None` if they are not there.
     pub(super) fn digest_up_to(&self, last: u64) -> io::Result<Option<String>> {
-        let [metrics, timing] = self.files()?;
-        let (mut sha, mut reached) = (Sha256::new(), 0);
-        for (line, times) in metrics.iter().zip(timing.iter()) {
-            let step = values(line)?.get(STEP).copied().unwrap_or_default() as u64;
-            if values(times)?.contains_key(STEP_SECONDS) && step <= last {
-                sha.update(line);
-                reached = step;
+        let start = RowPlace::start(self.start_ms());
+        let (mut digest, mut reached) = (start.digest(), 0);
+        let Some(mut reader) = self.reader_at(&start)? else { return Ok(None) };
+        while reached < last
+            && let Some(row) = reader.next_row()?
+        {
+            if row.is_step {
+                (digest, reached) = (reader.place.digest(), row.step);
             }
         }
-        Ok((reached == last).then(|| hex(sha.finalize().as_ref())))
+        Ok((reached == last).then_some(digest))
     }
 
     /// Returns the time of the last row, or that at which the run began.
     pub(super) fn last_ms(&self) -> io::Result<u64> {
-        let [_, timing] = self.files()?;
-        let mut clock = self.start_ms();
-        for times in timing.iter() {
-            clock = time_of(&values(times)?, clock);
-        }
-        Ok(clock)
+        let Some(mut reader) = self.reader_at(&self.sent)? else { return Ok(self.start_ms()) };
+        while reader.next_row()?.is_some() {}
+        Ok(reader.place.clock_ms)
     }
 
-    /// Reads the files of metrics and of times, whose rows belong together.
-    fn files(&self) -> io::Result<[Lines; 2]> {
-        let metrics = Lines::read(&self.dir.join("metrics.jsonl"))?;
-        Ok([metrics, Lines::read(&self.dir.join("timing.jsonl"))?])
+    /// Opens the files of metrics and of times.
+    fn reader_at(&self, place: &RowPlace) -> io::Result<Option<RowReader>> {
+        RowReader::open(&self.dir, place, RowPlace::start(self.start_ms()))
     }
 
     /// Returns the configuration with every default, as keys and values.
@@ -168,9 +138,7 @@ impl Spool {
 
     /// Returns the time at which the run began, as far as its files say it.
     pub(super) fn start_ms(&self) -> u64 {
-        let made = fs::metadata(self.dir.join("provenance.json")).and_then(|it| it.modified());
-        let since = made.ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        since.map_or(0, |since| since.as_millis() as u64)
+        start_ms(&self.dir)
     }
 
     /// Returns the texts of the first episodes of a step; none if its file is gone.
@@ -179,23 +147,16 @@ impl Spool {
             return Vec::new();
         }
         let path = self.dir.join(format!("rollouts/step-{step:06}.jsonl.zst"));
-        let episodes = read_rollouts(&path).unwrap_or_default();
-        episodes.iter().take(self.episodes).map(episode_text).collect()
+        let episodes = read_first_rollouts(&path, self.episodes).unwrap_or_default();
+        episodes.iter().map(episode_text).collect()
     }
 }
 
-/// Returns the time of a row: its own, or else that of the row before it and the seconds of its step.
-fn time_of(times: &BTreeMap<String, f64>, before_ms: u64) -> u64 {
-    let ms = |seconds: f64| (seconds * 1000.0).round() as u64;
-    match times.get(UNIX_TIME) {
-        Some(seconds) => ms(*seconds),
-        None => before_ms + ms(times.get(STEP_SECONDS).copied().unwrap_or_default()),
-    }
-}
-
-fn values(line: &str) -> io::Result<BTreeMap<String, f64>> {
-    let row: Map<String, Value> = serde_json::from_str(line)?;
-    Ok(row.into_iter().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect())
+/// Returns the time at which a run began, in milliseconds since 1970: that of its first file.
+fn start_ms(dir: &Path) -> u64 {
+    let made = fs::metadata(dir.join("provenance.json")).and_then(|it| it.modified());
+    let since = made.ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 fn flatten(prefix: &str, value: &toml::Value, into: &mut BTreeMap<String, String>) {

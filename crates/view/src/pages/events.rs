@@ -68,7 +68,8 @@ impl Iterator for RunEvents {
             let line = run.list_line();
             let content = run.run.lock_content();
             let lengths = content.content_lengths().map(|n| n.to_string()).join("-");
-            let state = json!([line["state"], line["progress"], line["after"]]).to_string();
+            let state = json!([line["state"], line["progress"], line["after"], line["tracking"]])
+                .to_string();
             let known = self.seen.insert(r, (lengths.clone(), state.clone()));
             let (old_lengths, old_state) = known.unwrap_or_default();
             if old_state != state {

@@ -182,3 +182,37 @@ fn notices_are_told_without_a_page_too() {
     fs::write(&metrics, text + "{\"step\":4,\"policy/tiny/clip_frac_dual\":0.5}\n").unwrap();
     assert_eq!(notices_of(&path), ["policy tiny: 50 % of tokens clipped in step 4"]);
 }
+
+#[test]
+fn trackers_that_lack_rows_are_named_with_the_run_until_they_have_them() {
+    let home = home();
+    let path = home.path().join("a");
+    let viewer = viewer_of(vec![home.path().to_owned()]);
+    let tracking = || {
+        // Files are looked at twice a second.
+        std::thread::sleep(Duration::from_millis(600));
+        let [list, run] = ["api/runs", "api/runs/0"].map(|route| ask(&viewer, route).1);
+        assert_eq!(list[0]["tracking"], run["run"]["tracking"]);
+        run["run"]["tracking"].clone()
+    };
+    let write_cursor = |evaluated: &[u64]| {
+        let cursor = json!({ "protocol": 1, "last_step": 0, "evaluated": evaluated });
+        fs::write(path.join("track/mlflow.json"), cursor.to_string()).unwrap();
+    };
+    assert_eq!(tracking(), json!([]));
+    fs::create_dir(path.join("track")).unwrap();
+    write_cursor(&[]);
+    let rows = fs::read_to_string(path.join("metrics.jsonl")).unwrap().lines().count();
+    let behind = format!("tracking: mlflow is {rows} rows behind");
+    assert_eq!(tracking(), json!([behind]));
+    if let Some(mut at) = Visit::new(home.path(), 1200, 800) {
+        for page in ["", "r/0"] {
+            at.go(page);
+            at.browser
+                .wait(&format!("document.querySelector('#main').textContent.includes({behind:?})"));
+        }
+        at.browser.assert_quiet();
+    }
+    write_cursor(&(0..10).collect::<Vec<u64>>());
+    assert_eq!(tracking(), json!([]));
+}

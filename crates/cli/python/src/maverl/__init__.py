@@ -8,9 +8,10 @@ this package starts the program, follows what it writes, and reads it.
         print(row["step"], row.get("rollout/solved"))
 """
 
+from . import worker
 from ._error import Error
 from ._run import Run, train
 from ._server import Server, serve
 from ._version import __version__
 
-__all__ = ["Error", "Run", "Server", "__version__", "serve", "train"]
+__all__ = ["Error", "Run", "Server", "__version__", "serve", "train", "worker"]

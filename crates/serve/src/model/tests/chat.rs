@@ -192,6 +192,51 @@ async fn a_long_prompt_is_answered_in_the_words_that_clients_look_for() {
     assert_eq!(served.chat(long).await.json()["error"]["code"], "context_length_exceeded");
 }
 
+/// Returns a request of a coding agent over `/v1/responses`, after it has run a command.
+fn coding_agent() -> Value {
+    let text = |text: &str| json!([{"type": "input_text", "text": text}]);
+    let parameters = json!({
+        "type": "object",
+        "properties": {"command": {"type": "array", "items": {"type": "string"}}, "timeout_ms": {"type": "number"}},
+        "required": ["command"], "additionalProperties": false,
+    });
+    let shell = json!({"type": "function", "name": "shell", "description": "Runs.", "strict": false, "parameters": parameters});
+    json!({
+        "model": "tiny", "instructions": "You are a coding agent.", "stream": true, "store": false,
+        "input": [
+            {"type": "message", "role": "developer", "content": text("Files are read-only.")},
+            {"type": "message", "role": "user", "content": text("<cwd>/work</cwd>")},
+            {"type": "message", "role": "user", "content": text("List the files.")},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": null, "encrypted_content": null},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]},
+            {"type": "function_call", "name": "shell", "arguments": "{\"command\":[\"ls\"]}", "call_id": "call_1"},
+            {"type": "function_call_output", "call_id": "call_1", "output": "{\"output\":\"a.txt\"}"},
+        ],
+        "tools": [shell], "tool_choice": "auto", "parallel_tool_calls": false,
+        "reasoning": {"effort": "medium", "summary": "auto"}, "text": {"verbosity": "low"},
+        "include": ["reasoning.encrypted_content"], "prompt_cache_key": "019a", "max_output_tokens": 16,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_a_coding_agent_over_responses_are_accepted() {
+    let served = Served::start(ModelSettings::default()).await;
+    let mut body = coding_agent();
+    let answer = ask(served.address(), "/v1/responses", Some(&body)).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let events = answer.events();
+    let parsed = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+    let kinds: Vec<String> =
+        parsed.map(|event| event["type"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds[0], "response.created", "{kinds:?}");
+    let last = kinds.last().unwrap();
+    assert!(["response.completed", "response.incomplete"].contains(&last.as_str()), "{kinds:?}");
+    // Tools that no chat template has are refused with their place.
+    body["tools"].as_array_mut().unwrap().push(json!({"type": "custom", "name": "apply_patch"}));
+    let refused = ask(served.address(), "/v1/responses", Some(&body)).await;
+    assert!(refused.status == 400 && refused.body.contains("tools[1]"), "{}", refused.body);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_is_the_completion_of_its_conversation_whole_and_streamed() {
     let served = Served::start(ModelSettings::default()).await;

@@ -8,4 +8,5 @@ pub(crate) mod scan;
 pub(crate) mod selection;
 pub(crate) mod series;
 pub(crate) mod texts;
+pub(crate) mod tracking;
 pub(crate) mod validations;

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::index::RowIndex;
 use super::series::Series;
+use super::tracking::Tracking;
 use super::validations::Validations;
 use crate::compact::collect_into;
 use crate::report::reading::files::RunFiles;
@@ -71,6 +72,7 @@ pub(crate) struct RunContent {
     read: usize,
     polled: Option<Instant>,
     gain: Option<([usize; 2], Option<Gain>)>,
+    tracking: Tracking,
 }
 
 /// Content of files that are written whole; null if a file does not exist.
@@ -146,6 +148,7 @@ impl ReportedRun {
             read: 0,
             polled: None,
             gain: None,
+            tracking: Tracking::default(),
         };
         Self {
             files: RunFiles::new(path),
@@ -183,6 +186,7 @@ impl RunContent {
         let problem = self.poll_whole(path).err();
         let grown = self.poll_growing().err().map(|error| error.to_string());
         self.problem = problem.or(grown);
+        self.tracking.poll(path, [self.metrics.bytes(), self.timing.bytes()]);
         // Replaced while it is read, a file may be gone for a moment.
         self.beat = fs::read(path.join(PROGRESS))
             .ok()
@@ -333,6 +337,7 @@ impl RunContent {
             "after": after,
             "progress": self.beat,
             "notices": notices,
+            "tracking": self.tracking.sentences(),
         })
     }
 }
