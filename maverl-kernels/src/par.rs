@@ -172,7 +172,10 @@ mod tests {
         for count in [1, 2, 5] {
             // The thread of the pool may find what it has spawned, as its own work.
             let once = || keep_awake(|| keep_awake(|| sum(100)) + sum(1000));
-            assert_eq!(threads(count, || (0..50).map(|_| once()).sum::<u64>()), 50 * (4950 + 499_500));
+            assert_eq!(
+                threads(count, || (0..50).map(|_| once()).sum::<u64>()),
+                50 * (4950 + 499_500)
+            );
         }
         assert_eq!(keep_awake(|| sum(100)), 4950);
         assert_eq!(threads(2, || run_alone(|| keep_awake(thread_count))), 1);

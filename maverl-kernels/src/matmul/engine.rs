@@ -365,9 +365,15 @@ mod tests {
     #[test]
     fn a_product_of_few_rows_is_cut_by_the_bytes_that_it_reads_into_equal_shares_for_all_threads() {
         // 2 MiB of weights: sixteen tasks of 128 KiB.
-        assert_eq!([1, 2, 3, 4, 16, 64].map(|count| tasks(1, [512, 1024], count)), [1, 8, 12, 16, 16, 16]);
+        assert_eq!(
+            [1, 2, 3, 4, 16, 64].map(|count| tasks(1, [512, 1024], count)),
+            [1, 8, 12, 16, 16, 16]
+        );
         // As many as the rows of a tile repay, and as few as there is work for.
         assert_eq!([tasks(8, [512, 1024], 3), tasks(32, [512, 1024], 4)], [12, 16]);
-        assert_eq!([tasks(1, [32, 512], 2), tasks(1, [64, 512], 2), tasks(1, [224, 512], 2)], [1, 1, 2]);
+        assert_eq!(
+            [tasks(1, [32, 512], 2), tasks(1, [64, 512], 2), tasks(1, [224, 512], 2)],
+            [1, 1, 2]
+        );
     }
 }
