@@ -4,6 +4,7 @@
 //! computed. On a CPU, each weight has a packed copy for products of few rows during rollout, which the next barrier
 //! drops. Dropout is a function of counters: seed, optimizer step, row, position, map, column.
 
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::net::memory::{Cpu, Memory};
@@ -59,14 +60,23 @@ impl<O: Memory> Linear<O> {
         packed.get_or_insert_with(|| pack(&self.weight));
     }
 
-    /// Drops the packed weight, because the weight may change.
+    /// Packs the weight by a function, as that of another map, which has no values of its own.
+    pub(super) fn move_packed(&self, to: &Self, pack: impl FnOnce(&Param<O>) -> O::Packed) {
+        let own = self.packed.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        to.pack(|_| own.unwrap_or_else(|| pack(&self.weight)));
+    }
+
+    /// Drops the packed weight, because the weight may change. The only form of a weight is kept.
     pub(super) fn unpack(&self) {
+        if !self.weight.has_values() {
+            return;
+        }
         *self.packed.0.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Calls `f` with the packed weight, if the weight is packed.
-    pub(super) fn with_packed<R>(&self, f: impl FnOnce(Option<&O::Packed>) -> R) -> R {
-        f(self.packed.0.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    /// Borrows the packed weight, if the weight is packed.
+    pub(super) fn packed(&self) -> impl Deref<Target = Option<O::Packed>> {
+        self.packed.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::{KEY, refused_device};
 use super::engine::Engine;
+use super::pools::Turns;
 use super::queue::{Hosted, WorkerQueue};
 use super::start::start_threads;
 use super::{Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory};
@@ -62,14 +63,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a thread with `places` places for models. All hold the base itself at first.
+    /// Starts a thread with `places` places for models. All hold the base itself at first, whose weights are kept in one form
+    /// for generation.
     ///
     /// # Errors
     ///
     /// See [`RuntimeError`].
     pub fn start(
         name: &str,
-        base: &Model,
+        base: Model,
         tokenizer: &Arc<Tokenizer>,
         options: &RuntimeOptions,
         places: usize,
@@ -81,6 +83,7 @@ impl Host {
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
+        let base = base.for_generation().map_err(|error| error.in_worker(name))?;
         let engine = Engine::new(
             name,
             Arc::clone(tokenizer),
@@ -94,9 +97,14 @@ impl Host {
         let owned = (0..places).map(|_| LoadedModel { model: base.clone(), version: 0 }).collect();
         // The thread is not joined: it ends with the last handle.
         let (name, requests) = (name.into(), options.max_requests.get());
-        let (queue, _) =
-            WorkerQueue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
-        let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
+        let (queue, _) = WorkerQueue::start(
+            &name,
+            owned,
+            (engine, (None, Turns::default())),
+            requests,
+            |loaded| loaded,
+        )?;
+        let tokenizer = Arc::clone(tokenizer);
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }
 
