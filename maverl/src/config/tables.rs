@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
-    CheckpointConfig, ComponentConfig, Config, Correction, DistConfig, DistillConfig,
+    BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, DistConfig, DistillConfig,
     EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig, LossConfig,
     ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig, RewardConfig,
     RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig, RolloutConfig,
@@ -115,7 +115,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 60] = [
+pub static TABLES: [DeclaredTable; 63] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<ComponentConfig>("task.mixture.quiz", "`[task.mixture.NAME]`"),
@@ -136,6 +136,8 @@ pub static TABLES: [DeclaredTable; 60] = [
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[6]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[7]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[8]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[9]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
     DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
@@ -175,6 +177,7 @@ pub static TABLES: [DeclaredTable; 60] = [
         "`[rewards.NAME.verifier]`",
     ),
     DeclaredTable::of::<RolloutConfig>("rollout", "`[rollout]`"),
+    DeclaredTable::of::<BranchConfig>("rollout.branch", "`[rollout.branch]`"),
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),
     DeclaredTable::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     DeclaredTable::of::<RecordConfig>("record", "`[record]`"),

@@ -135,6 +135,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("sequence", with(&sequence)),
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
+        ("branches", with(&["algorithm.advantage.kind=\"counterfactual\""])),
         ("pairs", pairs.to_vec()),
         ("verifier", verifier.to_vec()),
         ("evaluated", evaluated.to_vec()),
