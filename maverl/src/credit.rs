@@ -37,6 +37,9 @@ pub use gdpo::Gdpo;
 pub(crate) use generated::steps_of_a_run;
 pub use kernel::KernelSource;
 pub(crate) use kernel::{arrays, difference};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 pub use maverl_engine::loss::{
     Clip, Clipped, LossUnit, PolicyReply, PolicyToken, ReplyLoss, Surrogate, Term,
 };
@@ -92,6 +95,21 @@ pub enum KnownBaseline {
         /// Momentum of the average.
         momentum: f64,
     },
+    /// Mean reward of branches in which the turn has another reply.
+    Counterfactual(Unbranched),
+    /// Reward less the difference that the turn makes to the mean reward of branches.
+    Continuations(Unbranched),
+}
+
+/// The advantage of a turn without branches, where branches are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unbranched {
+    /// The reward minus the mean of the seat's turns on the task.
+    #[default]
+    Group,
+    /// 0.
+    Zero,
 }
 
 /// An estimator with a CUDA C++ kernel beside it: `#[advantage(name = "..", cuda = "..")]` implements it.

@@ -162,11 +162,12 @@ impl SeatTotals {
     }
 }
 
-/// Returns sums by seat over the scored episodes.
+/// Returns sums by seat over the scored episodes. Turns that a branch has from another episode count there alone.
 pub fn by_seat(episodes: &[Episode]) -> BTreeMap<Seat, SeatTotals> {
     let mut seats: BTreeMap<Seat, SeatTotals> = BTreeMap::new();
     for episode in episodes {
-        for (i, turn) in episode.turns.iter().enumerate() {
+        let sampled = episode.turns.iter().enumerate();
+        for (i, turn) in sampled.filter(|(_, turn)| !episode.recalls(&turn.path)) {
             if let Some(reward) = episode.turn_reward(i) {
                 seats.entry(turn.seat.clone()).or_default().add_turn(turn, reward);
             }

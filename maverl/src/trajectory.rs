@@ -1,5 +1,7 @@
 //! Record of an episode as plain data: turns, tokens, outcome.
 
+mod branch;
+
 use std::fmt;
 
 use maverl_kernels::sample::derive_seed;
@@ -7,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use maverl_engine::message::{Finish, Message, Role};
+
+pub use branch::BranchPoint;
+pub(crate) use branch::request_seed;
 
 use crate::task::{Action, Score, Task};
 
@@ -303,6 +308,9 @@ pub struct Episode {
     pub index: u32,
     /// Seed from which every request's seed is derived.
     pub seed: u64,
+    /// Turn at which it leaves another episode of the task, if it begins like that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchPoint>,
     /// Turns sorted by [`TurnPath`].
     pub turns: Vec<Turn>,
     /// Actions in environments, sorted by path and number.

@@ -1042,7 +1042,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "credit.rs",
         "Advantage Baseline Clip Clipped CudaKernel GaeParams GaeSteps Gdpo GroupBy Grouping KernelSource KnownBaseline Moments \
          LossUnit PolicyReply PolicyToken RaggedRows Relative ReplyLoss RewardColumn Rewarded RewardedStep Segments Singleton Surrogate Term discounted_returns \
-         gae_advantages group_moments relative_advantages whiten_groups",
+         Unbranched gae_advantages group_moments relative_advantages whiten_groups",
     ),
     (
         "env/mod.rs",
@@ -1085,7 +1085,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ),
     (
         "trajectory.rs",
-        "Act Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat TeacherScore Tokens Turn TurnPath",
+        "Act BranchPoint Episode Fault FaultKind Finish Message Outcome RewardOf RewardPart Role Seat TeacherScore Tokens Turn TurnPath",
     ),
 ];
 

@@ -208,6 +208,7 @@ mod tests {
             task,
             index: 3,
             seed: 7,
+            branch: None,
             turns: (0..turns).map(turn).collect(),
             acts: Vec::new(),
             answer: Some("yes".into()),

@@ -2,6 +2,7 @@
 
 mod anchor;
 mod baseline;
+mod branched;
 mod compare;
 mod compound;
 mod declared;
@@ -17,6 +18,7 @@ mod whiten;
 
 pub use anchor::similarity;
 pub(crate) use baseline::{baselines, is_greedy};
+pub(crate) use branched::average_plays;
 pub use compare::{Compared, GroupComparison};
 pub use compound::Compound;
 pub(crate) use declared::declared_advantages;
@@ -161,18 +163,21 @@ impl Advantages {
 }
 
 /// Returns true if all turns of a step have the same reward, so that there is nothing to compare; part by part, if the
-/// estimator compares parts. One episode alone is compared with what is known from other steps, and so are episodes with the
-/// greedy ones beside them.
+/// estimator compares parts. One episode alone is compared with what is known from other steps, and so are episodes with
+/// greedy ones or branches beside them.
 pub(crate) fn equal_rewards(
     episodes: &[Episode],
     samples: &[Sample],
     algorithm: &AlgorithmPlan,
 ) -> bool {
-    let greedy = algorithm.advantage.baseline() == KnownBaseline::Greedy;
+    let known = matches!(
+        algorithm.advantage.baseline(),
+        KnownBaseline::Greedy | KnownBaseline::Counterfactual(_) | KnownBaseline::Continuations(_)
+    );
     let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
     let by_parts = algorithm.advantage.compares_parts();
     several
-        && !greedy
+        && !known
         && all_equal(&rewarded_step(episodes, samples, None, GroupBy::TaskSeat), by_parts)
 }
 

@@ -20,6 +20,8 @@
 //! | [`advantage::Compound`] | `F = Π π_new / π_old` of those before | HAPPO, [2109.11251] §4 | `advantage/compound.rs` |
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::similarity`] | similarity of prompts | Ratcliff and Obershelp | `advantage/anchor.rs` |
+//! | `baselines` | `A = r − mean r_branch`; `A = V_after − V_before` | COMA, [1705.08926] eq. 4; VinePO, [2410.01679] eq. 6 | `advantage/branched.rs` |
+//! | `branches` | which branches are played | | `branch.rs` |
 //! | `baselines` | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
 //! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
 //! | [`advantage::discounted_scores`], [`advantage::influence_bonus`] | scores and influence over turns | MAPoRL, [2502.18439] | `advantage/shaping.rs` |
@@ -99,10 +101,13 @@
 //! [1912.09729]: https://arxiv.org/abs/1912.09729
 //! [Approximating KL divergence]: http://joschu.net/blog/kl-approx.html
 //! [2503.20783]: https://arxiv.org/abs/2503.20783
+//! [1705.08926]: https://arxiv.org/abs/1705.08926
+//! [2410.01679]: https://arxiv.org/abs/2410.01679
 //! [1608.03983]: https://arxiv.org/abs/1608.03983
 
 pub mod advantage;
 mod batch;
+mod branch;
 mod mixer;
 mod sample;
 mod value;
@@ -114,9 +119,12 @@ pub use maverl_engine::loss;
 pub(crate) mod testing;
 
 pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
-pub(crate) use advantage::{advantages, baselines, declared_advantages, equal_rewards, is_greedy};
+pub(crate) use advantage::{
+    advantages, average_plays, baselines, declared_advantages, equal_rewards, is_greedy,
+};
 pub(crate) use batch::row;
 pub use batch::{batches, pair_batches};
+pub(crate) use branch::{PlannedBranch, branches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,

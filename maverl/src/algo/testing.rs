@@ -102,6 +102,7 @@ pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> 
         },
         index,
         seed: u64::from(index),
+        branch: None,
         turns,
         acts: Vec::new(),
         answer: None,

@@ -179,12 +179,14 @@ fn check_assigned(
     if purpose == Purpose::Eval {
         return Vec::new();
     }
-    let Assignment { seats, policies, workers, .. } = assignment;
+    let Assignment { seats, policies, workers, teachers } = assignment;
     let used = (policies.as_slice(), workers.as_slice());
     let mut warnings = team::check_rows(config, loaded, used, models, problems);
     let on = (assignment, *models);
     warnings.extend(team::check_teachers(config, algorithm, on, &loaded.tasks, problems));
     team::check_algorithm(config, algorithm, seats, problems);
+    let compared = (seats.as_slice(), rewards, teachers.as_slice());
+    team::check_branches(config, algorithm, compared, problems);
     team::check_critics(algorithm, policies, workers, models, problems);
     team::check_optimizers(config, algorithm, used, problems);
     warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod algorithms;
+mod branches;
 mod counts;
 mod credit;
 mod critics;

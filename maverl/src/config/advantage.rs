@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::critic::{Bootstrap, CriticPlan, MixerPlan};
 use super::instance::Instance;
-use crate::credit::{Advantage, GroupBy, KnownBaseline};
+use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded, Unbranched};
 use crate::settings::{Settings, Tagged};
 
 /// Estimator of advantages.
@@ -28,6 +28,10 @@ pub enum AdvantagePlan {
     Opo(OpoPlan),
     /// The reward minus a baseline for each place in a reply, which makes the variance of the gradient least (OTB).
     TokenBaseline(TokenBaselinePlan),
+    /// The reward minus the mean reward of branches in which the turn has another reply (COMA, C3).
+    Counterfactual(CounterfactualPlan),
+    /// The mean reward of branches after the turn, minus that of branches before it (VinePO).
+    Continuations(ContinuationsPlan),
     /// An estimator declared with `#[advantage]`.
     #[setting(open)]
     Declared(Instance<dyn Advantage>),
@@ -58,6 +62,8 @@ impl AdvantagePlan {
             Self::Critic(plan) => Some(plan),
             Self::Mixer(_) | Self::TokenBaseline(_) => None,
             Self::Opo(plan) => Some(plan),
+            Self::Counterfactual(plan) => Some(plan),
+            Self::Continuations(plan) => Some(plan),
             Self::Declared(declared) => Some(&*declared.value),
         }
     }
@@ -70,6 +76,18 @@ impl AdvantagePlan {
     /// The baseline that is known before a step.
     pub fn baseline(&self) -> KnownBaseline {
         self.estimator().map_or(KnownBaseline::None, Advantage::baseline)
+    }
+
+    /// The branches that it compares, if it compares branches.
+    pub fn branches(&self) -> Option<BranchUse> {
+        match self.baseline() {
+            KnownBaseline::Counterfactual(_) => Some(BranchUse::Replies),
+            KnownBaseline::Continuations(_) => Some(BranchUse::States),
+            _ => {
+                let by = self.estimator().map(Advantage::group_by);
+                (by == Some(GroupBy::Branch)).then_some(BranchUse::Rows)
+            }
+        }
     }
 
     /// True if advantages have the unit of rewards, which no deviation of a group divides. That of a declared estimator is
@@ -101,14 +119,26 @@ impl AdvantagePlan {
     }
 }
 
+/// Use of branches by an estimator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BranchUse {
+    /// Rewards of other replies to a turn are the baseline of the played one.
+    Replies,
+    /// Rewards of branches at a turn are the value of the state before it.
+    States,
+    /// Replies at a branch are trained on, and compared with each other.
+    Rows,
+}
+
 /// Rewards relative to those of a group.
 #[maverl::advantage(name = "group")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
 pub struct GroupPlan {
-    /// Units that are compared: the episodes of a task (`task`), all turns on a task (`task_turn`), or the turns of one
-    /// seat on a task (`task_seat`).
+    /// Units that are compared: the episodes of a task (`task`), all turns on a task (`task_turn`), the turns of one seat on a
+    /// task (`task_seat`), the turns of one seat with the same number on a task (`task_seat_turn`), or the replies at a
+    /// branch, which are then trained on (`branch`; other turns are compared as with `task_seat`).
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
     /// Units that the standard deviation is computed over; the default is the value of `by`.
@@ -202,6 +232,43 @@ ungrouped! {
         #[setting(default = 0.9, range = 0.0..1.0)]
         pub momentum: f64,
     }
+}
+
+/// Declares an estimator that compares the reward of a turn with those of branches. These have keys in common.
+macro_rules! branched {
+    ($(#[$meta:meta])* $plan:ident, $baseline:ident) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+        #[serde(default, deny_unknown_fields)]
+        #[settings(level = "team")]
+        pub struct $plan {
+            /// Advantage of turns without branches: the reward minus the mean of the seat's turns on the task (`group`), or 0
+            /// (`zero`).
+            pub otherwise: Unbranched,
+        }
+
+        impl Advantage for $plan {
+            fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+                out.copy_from_slice(step.rewards);
+            }
+
+            fn baseline(&self) -> KnownBaseline {
+                KnownBaseline::$baseline(self.otherwise)
+            }
+        }
+    };
+}
+
+branched! {
+    /// Rewards minus the mean reward of branches in which the turn has another reply.
+    #[maverl::advantage(name = "counterfactual")]
+    CounterfactualPlan, Counterfactual
+}
+
+branched! {
+    /// Differences of the mean rewards of branches after and before a turn.
+    #[maverl::advantage(name = "continuations")]
+    ContinuationsPlan, Continuations
 }
 
 /// Advantages among turns that were given the same prompt.

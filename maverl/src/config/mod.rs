@@ -4,6 +4,7 @@
 mod advantage;
 mod agent;
 mod algorithm;
+mod branch;
 mod critic;
 mod curriculum;
 mod device;
@@ -36,7 +37,7 @@ mod tests;
 mod track;
 mod verifier;
 
-pub use crate::credit::{GroupBy, KnownBaseline};
+pub use crate::credit::{GroupBy, KnownBaseline, Unbranched};
 pub use crate::dist::Transport;
 pub use crate::loss::{
     AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction,
@@ -49,14 +50,15 @@ pub use crate::runtime::{
     RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{
-    AdvantagePlan, AnchorPlan, GreedyPlan, GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan,
-    RewardPlan, Singleton, TokenBaselinePlan,
+    AdvantagePlan, AnchorPlan, BranchUse, ContinuationsPlan, CounterfactualPlan, GreedyPlan,
+    GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan, RewardPlan, Singleton, TokenBaselinePlan,
 };
 pub use agent::AgentConfig;
 pub use algorithm::{
     AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards, HappoFactor, InfluenceConfig,
     InfluencePlan, ObservationPlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
+pub use branch::{BranchConfig, BranchTurns};
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPasses, CriticPlan, CriticScope, Granularity,
     MixerNetwork, MixerPlan, MixerTrunk,
@@ -339,9 +341,13 @@ pub struct RolloutConfig {
     #[setting(level = "team")]
     pub history: History,
     /// Share of unscored episodes above which the run stops; it is checked for each evaluation, and in a step
-    /// separately for first tasks, for replacements (`resample`) and for greedy episodes.
+    /// separately for first tasks, for replacements (`resample`), for greedy episodes and for branches.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
+    /// Branches of played episodes, for estimators that compare them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub branch: Option<BranchConfig>,
 }
 
 /// Behavior when a prompt does not fit the model's context beside `max_tokens`.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
-    CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig, DistConfig,
+    BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig, DistConfig,
     DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig,
     LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig,
     RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig,
@@ -117,7 +117,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 64] = [
+pub static TABLES: [DeclaredTable; 65] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
@@ -139,6 +139,8 @@ pub static TABLES: [DeclaredTable; 64] = [
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[5]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[6]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[7]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[8]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[9]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
     DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
@@ -181,6 +183,7 @@ pub static TABLES: [DeclaredTable; 64] = [
         "`[rewards.NAME.verifier]`",
     ),
     DeclaredTable::of::<RolloutConfig>("rollout", "`[rollout]`"),
+    DeclaredTable::of::<BranchConfig>("rollout.branch", "`[rollout.branch]`"),
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),
     DeclaredTable::of::<CheckpointConfig>("checkpoint", "`[checkpoint]`"),
     DeclaredTable::of::<RecordConfig>("record", "`[record]`"),

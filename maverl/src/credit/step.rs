@@ -21,6 +21,11 @@ pub enum GroupBy {
     /// Turns of a seat on a task (Dr. MAS): unit = row, group = (task, seat).
     #[default]
     TaskSeat,
+    /// Turns of a seat with the same number among its turns of the episode (AT-GRPO): unit = row, group = (task, seat, number).
+    TaskSeatTurn,
+    /// Replies at a branch, which have one prompt (C3): unit = row, group = branch. Rows without another reply: group =
+    /// (task, seat).
+    Branch,
 }
 
 /// A part of the rewards of a step.
@@ -71,6 +76,9 @@ pub struct Rewarded<'a> {
     /// Sums of the parts of rewards that are for a turn, of every turn of each episode by its id, also of turns that are no
     /// rows.
     pub turn_parts: &'a [Vec<f64>],
+    /// Dense ids of branches; `None` for a row that is the only reply to its turn. It may be shorter than the other lists: rows
+    /// without a place have no branch.
+    pub branches: &'a [Option<usize>],
     /// Place of the functions below.
     estimators: &'a Estimators,
 }
@@ -168,6 +176,18 @@ impl<'a> Rewarded<'a> {
             GroupBy::TaskSeat => {
                 ((0..self.len()).collect(), dense(self.tasks.iter().zip(self.seats)))
             }
+            GroupBy::TaskSeatTurn => {
+                let numbers = seat_turns(self.episodes, self.seats);
+                let keys = self.tasks.iter().zip(self.seats).zip(numbers);
+                ((0..self.len()).collect(), dense(keys))
+            }
+            GroupBy::Branch => {
+                let keys = (0..self.len()).map(|row| match self.branches.get(row) {
+                    Some(Some(branch)) => (Some(branch), None),
+                    _ => (None, Some((self.tasks[row], self.seats[row]))),
+                });
+                ((0..self.len()).collect(), dense(keys))
+            }
         }
     }
 
@@ -176,6 +196,16 @@ impl<'a> Rewarded<'a> {
     pub fn regrouped(self, (units, groups): &'a (Vec<usize>, Vec<usize>)) -> Self {
         Self { units, groups, ..self }
     }
+}
+
+/// Returns the number of each row among those of its seat in its episode.
+fn seat_turns(episodes: &[usize], seats: &[usize]) -> Vec<usize> {
+    let mut counts: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    let rows = episodes.iter().zip(seats).map(|(&episode, &seat)| {
+        let count = counts.entry((episode, seat)).or_default();
+        std::mem::replace(count, *count + 1)
+    });
+    rows.collect()
 }
 
 /// Numbers keys from 0 in the order in which they first appear.
@@ -221,6 +251,8 @@ pub struct RewardedStep<'p> {
     pub seat_parts: Vec<f64>,
     /// See [`Rewarded::turn_parts`].
     pub turn_parts: Vec<Vec<f64>>,
+    /// See [`Rewarded::branches`].
+    pub branches: Vec<Option<usize>>,
 }
 
 impl RewardedStep<'_> {
@@ -248,6 +280,7 @@ impl RewardedStep<'_> {
             recorded: &self.recorded,
             seat_parts: &self.seat_parts,
             turn_parts: &self.turn_parts,
+            branches: &self.branches,
         }
     }
 

@@ -4,8 +4,9 @@ use futures::future::BoxFuture;
 
 use crate::agent::Prompt;
 use crate::orchestra::conversation::Conversation;
+use crate::orchestra::prefix::other_prompt;
 use crate::tools::ReplyFormat;
-use crate::trajectory::{Fault, Seat, Tokens, TurnPath};
+use crate::trajectory::{Fault, Seat, Tokens, Turn, TurnPath};
 
 /// Generates the replies of a seat: a model in a worker group, a script, or a server.
 pub trait ChatBackend: Send + Sync {
@@ -33,6 +34,26 @@ pub trait ChatBackend: Send + Sync {
     /// Returns the form in which the backend writes calls and thoughts. Default: that of most servers, which agents read.
     fn reply_format(&self) -> ReplyFormat {
         ReplyFormat::default()
+    }
+
+    /// Gives a recorded reply instead of a new one, after the prompt was compared with the recorded one. Appends both to the
+    /// conversation, as [`respond`](Self::respond) does.
+    ///
+    /// # Errors
+    ///
+    /// If the prompt differs.
+    fn recall(
+        &self,
+        conversation: &mut Conversation,
+        ask: &Ask,
+        recorded: &Turn,
+    ) -> Result<Response, Fault> {
+        conversation.push_prompt(&ask.prompt);
+        if conversation.messages != recorded.prompt {
+            return Err(other_prompt(recorded));
+        }
+        conversation.push_reply(recorded.reply.as_str());
+        Ok(Response::recorded(recorded))
     }
 
     /// Samples recorded tokens again, from their prompt and their seed; `None` if the backend has no tokens.
@@ -97,6 +118,17 @@ pub struct Response {
 }
 
 impl Response {
+    /// Returns the response of a recorded turn.
+    pub fn recorded(turn: &Turn) -> Self {
+        Self {
+            reply: turn.reply.clone(),
+            tokens: turn.tokens.clone(),
+            truncated: turn.truncated,
+            shortened: turn.shortened,
+            forked: turn.forked,
+        }
+    }
+
     /// Returns a complete reply without tokens.
     pub fn text(reply: impl Into<String>) -> Self {
         let reply = reply.into();

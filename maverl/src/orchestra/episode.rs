@@ -11,12 +11,13 @@ use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::backend::{Ask, ChatBackend, Response};
 use crate::orchestra::branch::lock;
 use crate::orchestra::conversation::Conversation;
+use crate::orchestra::prefix::{Prefix, other_prompt};
 use crate::orchestra::requests::RequestOptions;
 use crate::orchestra::reward_parts::RewardParts;
 use crate::orchestra::session::EnvSession;
 use crate::task::{Action, Observation, Score, Task};
 use crate::tools::ReplyFormat;
-use crate::trajectory::{Act, Fault, RewardPart, Role, Seat, Turn, TurnPath};
+use crate::trajectory::{Act, Fault, RewardPart, Role, Seat, Turn, TurnPath, request_seed};
 
 /// One seat: the agent (options applied) and its backend.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub struct EpisodeState {
     fault: Mutex<Option<Fault>>,
     pub(super) reward_parts: Mutex<RewardParts>,
     requests: RequestOptions,
+    /// Recorded turns that the episode begins with.
+    pub(super) prefix: Option<Arc<Prefix>>,
     pub(super) log: Mutex<Option<LogSource>>,
 }
 
@@ -68,6 +71,7 @@ impl EpisodeState {
             fault: Mutex::default(),
             reward_parts: Mutex::default(),
             requests: RequestOptions::default(),
+            prefix: None,
             log: Mutex::default(),
         }
     }
@@ -78,13 +82,30 @@ impl EpisodeState {
         Self { requests, ..self }
     }
 
-    /// Sends a request to a backend.
+    /// Sets the recorded turns that the episode begins with.
+    #[must_use]
+    pub fn with_prefix(self, prefix: Option<Arc<Prefix>>) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// Returns the seed of the request of a turn.
+    pub(super) fn request_seed(&self, path: &TurnPath) -> u64 {
+        request_seed(self.seed, self.prefix.as_ref().map(|prefix| prefix.branch()), path)
+    }
+
+    /// Sends a request to a backend; a turn that is recorded gets its recorded reply.
     pub(super) async fn respond(
         &self,
         backend: &dyn ChatBackend,
         conversation: &mut Conversation,
         ask: Ask,
     ) -> Result<Response, Fault> {
+        if let Some(recorded) = self.prefix.as_ref().and_then(|prefix| prefix.turn(&ask.path)) {
+            if recorded.seat != ask.seat {
+                return Err(other_prompt(recorded));
+            }
+            return backend.recall(conversation, &ask, recorded);
+        }
         self.requests.respond(backend, conversation, ask).await
     }
 

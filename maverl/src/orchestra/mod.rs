@@ -6,6 +6,7 @@ mod branch;
 mod conversation;
 mod episode;
 mod player;
+mod prefix;
 mod requests;
 mod reward_parts;
 mod session;
@@ -18,6 +19,9 @@ pub use conversation::Conversation;
 pub use episode::{EpisodeState, Member};
 #[doc(hidden)]
 pub use player::EpisodePlayer;
+#[doc(hidden)]
+pub use prefix::Prefix;
+pub(crate) use prefix::other_prompt;
 #[doc(hidden)]
 pub use requests::{ReplyListener, RequestOptions};
 #[doc(hidden)]

@@ -212,7 +212,7 @@ impl<A: AgentName> PendingAsk<A> {
             let fault = Fault::new(FaultKind::Orchestra, message);
             return (conversation, Err(table.fail(fault)));
         };
-        let seed = path.seed(table.seed);
+        let seed = table.request_seed(&path);
         let limits = AskLimits::default();
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
         let said = match table.respond(&*backend, &mut conversation, ask).await {

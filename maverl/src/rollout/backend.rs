@@ -7,13 +7,15 @@ use futures::future::BoxFuture;
 
 use crate::agent::Prompt;
 use crate::config::{History, Overflow, RolloutConfig};
-use crate::orchestra::{Ask, AskLimits, ChatBackend, Conversation, Response, request_begin};
+use crate::orchestra::{
+    Ask, AskLimits, ChatBackend, Conversation, Response, other_prompt, request_begin,
+};
 use crate::rollout::later_system::takes_later_system;
 use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, prompt_tokens, text_prompt};
 use crate::rollout::structured::FormattedTokenizer;
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::tools::{CallFormat, ReplyFormat, ThoughtFormat};
-use crate::trajectory::{Fault, FaultKind, Finish, Tokens};
+use crate::trajectory::{Fault, FaultKind, Finish, Tokens, Turn};
 
 /// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled
 /// tokens are never encoded again.
@@ -45,7 +47,24 @@ impl ModelBackend {
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
         let sampling = self.sampling(&ask.limits);
-        let room = self.room(&sampling);
+        let next = self.render(conversation, &ask, &sampling)?;
+        let watch = request_begin().map(Watch::of_begin);
+        let request =
+            Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
+        let completion = self.policy.generate(request).await.map_err(fault)?;
+        let ids = reply_ids(&completion.ids, &self.stop_ids);
+        let reply = self.policy.tokenizer().decode_keeping(ids, &self.format.kept);
+        Ok(self.record_reply(conversation, next, completion, reply, ask.seed))
+    }
+
+    /// Renders the prompt of a request. Its tools become those of the conversation.
+    fn render(
+        &self,
+        conversation: &mut Conversation,
+        ask: &Ask,
+        sampling: &Sampling,
+    ) -> Result<NextPrompt, Fault> {
+        let room = self.room(sampling);
         let tokenizer = &**self.policy.tokenizer();
         let next = if ask.prompt.continued {
             text_prompt(tokenizer, conversation, &ask.prompt, room)?
@@ -54,13 +73,7 @@ impl ModelBackend {
             next_prompt(&templater, conversation, &ask.prompt, &self.stop_ids, room)?
         };
         conversation.tools = conversation.tools_with(&ask.prompt).to_vec();
-        let watch = request_begin().map(Watch::of_begin);
-        let request =
-            Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
-        let completion = self.policy.generate(request).await.map_err(fault)?;
-        let ids = reply_ids(&completion.ids, &self.stop_ids);
-        let reply = tokenizer.decode_keeping(ids, &self.format.kept);
-        Ok(self.record_reply(conversation, next, completion, reply, ask.seed))
+        Ok(next)
     }
 
     /// Samples as many tokens as are recorded: limits of the request are not recorded, and change no token before them.
@@ -155,6 +168,23 @@ impl ChatBackend for ModelBackend {
 
     fn reply_format(&self) -> ReplyFormat {
         self.format.clone()
+    }
+
+    fn recall(
+        &self,
+        conversation: &mut Conversation,
+        ask: &Ask,
+        recorded: &Turn,
+    ) -> Result<Response, Fault> {
+        let sampling = self.sampling(&ask.limits);
+        let next = self.render(conversation, ask, &sampling)?;
+        let tokens = recorded.tokens.as_ref().filter(|tokens| tokens.prompt == next.ids);
+        let tokens = tokens.ok_or_else(|| other_prompt(recorded))?;
+        conversation.messages = next.messages;
+        conversation.push_reply(recorded.reply.as_str());
+        conversation.ids = [next.ids.as_slice(), &tokens.completion].concat();
+        conversation.rendered = next.rendered;
+        Ok(Response::recorded(recorded))
     }
 
     fn sample_again<'a>(

@@ -31,7 +31,7 @@ mod unjudged;
 pub mod testing;
 
 #[doc(hidden)]
-pub use crate::orchestra::{RequestTime, RequestTimes};
+pub use crate::orchestra::{Prefix, RequestTime, RequestTimes};
 #[doc(hidden)]
 pub use backend::ModelBackend;
 #[doc(hidden)]
@@ -52,7 +52,7 @@ pub use replay::{Replayed, TurnDifference, replay, replay_turns};
 #[doc(hidden)]
 pub use rewards::{ScoredRewards, Scorer};
 #[doc(hidden)]
-pub use runner::{EpisodeRequest, EpisodeRunner, Playing, Rollout};
+pub use runner::{BegunRequest, EpisodeRequest, EpisodeRunner, Playing, Rollout};
 pub use script::{Script, Scripted};
 #[doc(hidden)]
 pub use seed::episode_seed;

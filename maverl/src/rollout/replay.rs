@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use futures::future::join_all;
 
+use crate::orchestra::Prefix;
 use crate::rollout::{EpisodeRequest, Rollout};
 use crate::trajectory::{Episode, Tokens, Turn, TurnPath};
 
@@ -42,12 +44,16 @@ impl fmt::Display for TurnDifference {
 /// Replays a recorded episode with its own seed, and compares every turn: the seat, the prompt ids, the sampled ids,
 /// their log-probs bit for bit; the text if there are no ids.
 ///
+/// A branch is played without its recorded turns: those have the random numbers of the episode that it begins like, so they
+/// are sampled and compared like its own.
+///
 /// The rollout's policies must hold the weights that the episode was played with, and sample at its temperature.
 /// [`Rollout::at_temperature`] replays an evaluation at another temperature.
 pub async fn replay(rollout: &Rollout, recorded: &Episode) -> Replayed {
     let request =
         EpisodeRequest { task: recorded.task.clone(), index: recorded.index, seed: recorded.seed };
-    let episode = rollout.runner().play(request).await;
+    let prefix = recorded.branch.clone().map(|branch| Arc::new(Prefix::sampled(branch)));
+    let episode = rollout.runner().play_from(request, prefix).await;
     let differences = differences(&recorded.turns, &episode.turns);
     Replayed { episode, differences }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{DynOrchestra, EpisodeState, Member, RequestOptions, RequestTimes};
+use crate::orchestra::{DynOrchestra, EpisodeState, Member, Prefix, RequestOptions, RequestTimes};
 use crate::rollout::endpoint::{EndpointUsage, Endpoints};
 use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
@@ -87,6 +87,11 @@ impl Rollout {
 
     /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
     pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
+        self.play_from(requests.into_iter().map(|request| (request, None)).collect())
+    }
+
+    /// Plays every episode as [`Rollout::play`] does, from the recorded turns that it begins with, if there are any.
+    pub fn play_from(&self, requests: Vec<BegunRequest>) -> Playing {
         Playing {
             runner: Arc::clone(&self.runner),
             teachers: self.teachers.clone(),
@@ -118,7 +123,7 @@ impl Rollout {
 pub struct Playing {
     runner: Arc<EpisodeRunner>,
     teachers: Option<Arc<EndpointTeachers>>,
-    waiting: std::iter::Enumerate<std::vec::IntoIter<EpisodeRequest>>,
+    waiting: std::iter::Enumerate<std::vec::IntoIter<BegunRequest>>,
     running: JoinSet<(usize, Episode)>,
     max_episodes: NonZeroUsize,
 }
@@ -128,10 +133,10 @@ impl Playing {
     /// if all have ended. Waiting episodes start when this is called.
     pub async fn next(&mut self) -> Option<(usize, Episode)> {
         let free = self.max_episodes.get() - self.running.len();
-        for (place, request) in self.waiting.by_ref().take(free) {
+        for (place, (request, prefix)) in self.waiting.by_ref().take(free) {
             let (runner, teachers) = (Arc::clone(&self.runner), self.teachers.clone());
             self.running.spawn(async move {
-                let mut episode = runner.play(request).await;
+                let mut episode = runner.play_from(request, prefix).await;
                 if let Some(teachers) = teachers {
                     teachers.score_turns(&mut episode).await;
                 }
@@ -142,6 +147,9 @@ impl Playing {
         Some(joined.expect("RO-1: `play` catches every panic"))
     }
 }
+
+/// Request for one episode, and the recorded turns that it begins with.
+pub type BegunRequest = (EpisodeRequest, Option<Arc<Prefix>>);
 
 /// Request for one episode.
 #[derive(Debug, Clone, PartialEq)]
@@ -159,7 +167,18 @@ impl EpisodeRequest {
     pub(crate) fn end_before_turns(self, outcome: Outcome) -> Episode {
         let Self { task, index, seed } = self;
         let (turns, acts, rewards, log) = Default::default();
-        Episode { task, index, seed, turns, acts, answer: None, outcome, rewards, log }
+        Episode {
+            task,
+            index,
+            seed,
+            branch: None,
+            turns,
+            acts,
+            answer: None,
+            outcome,
+            rewards,
+            log,
+        }
     }
 }
 
@@ -190,11 +209,22 @@ impl EpisodeRunner {
     /// - **Unscored**: a fault, even one that the orchestra swallowed; a timeout; a panic of the orchestra, an agent,
     ///   the environment or a reward; a score or reward beyond [`Score::LIMIT`]. The turns so far are recorded.
     pub async fn play(&self, request: EpisodeRequest) -> Episode {
+        self.play_from(request, None).await
+    }
+
+    /// Plays one episode as [`EpisodeRunner::play`] does, from the recorded turns that it begins with, if there are any. It is
+    /// unscored if the prompt of a recorded turn, or the observation of a recorded action, is another one now.
+    pub async fn play_from(&self, request: EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Episode {
+        let branch = prefix.as_ref().map(|prefix| prefix.branch().clone());
+        Episode { branch, ..self.play_turns(request, prefix).await }
+    }
+
+    async fn play_turns(&self, request: EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
             let fault = panic_fault("the orchestra", &*panic);
             return request.end_before_turns(Outcome::Unscored(fault));
         }
-        let table = self.state(&request);
+        let table = self.state(&request, prefix);
         let (answer, outcome) = self.run_orchestra(&table).await;
         let closed = self.run_isolated("the environment", close(Arc::clone(&table))).await;
         let outcome = match (outcome, closed) {
@@ -212,10 +242,10 @@ impl EpisodeRunner {
         episode
     }
 
-    fn state(&self, request: &EpisodeRequest) -> Arc<EpisodeState> {
+    fn state(&self, request: &EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Arc<EpisodeState> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
-        let state = EpisodeState::new(task, seed, members, environment);
+        let state = EpisodeState::new(task, seed, members, environment).with_prefix(prefix);
         Arc::new(state.with_environments(&self.environments).with_requests(self.requests.clone()))
     }
 

@@ -20,7 +20,7 @@ use super::lines::{EpisodePosition, PackedLines};
 use super::packed::pack_bytes;
 use super::rows::scan_rollouts;
 use crate::task::Task;
-use crate::trajectory::{Act, Episode, Outcome, RewardPart, Turn};
+use crate::trajectory::{Act, BranchPoint, Episode, Outcome, RewardPart, Turn};
 
 /// Bytes of content past which a frame ends.
 const FRAME: usize = 1 << 20;
@@ -36,6 +36,8 @@ enum Line {
         task: Task,
         index: u32,
         seed: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<BranchPoint>,
         answer: Option<String>,
         outcome: Outcome,
         rewards: Vec<RewardPart>,
@@ -130,11 +132,13 @@ fn write(text: &mut Vec<u8>, episode: &Episode) -> io::Result<()> {
 }
 
 fn lines(episode: &Episode) -> impl Iterator<Item = Line> {
-    let Episode { task, index, seed, turns, acts, answer, outcome, rewards, log: _ } = episode;
+    let Episode { task, index, seed, branch, turns, acts, answer, outcome, rewards, log: _ } =
+        episode;
     let header = Line::Episode {
         task: task.clone(),
         index: *index,
         seed: *seed,
+        branch: branch.clone(),
         answer: answer.clone(),
         outcome: outcome.clone(),
         rewards: rewards.clone(),
@@ -207,7 +211,7 @@ fn read(path: &Path, most: usize) -> Result<(Vec<Episode>, Result<(), RunDirErro
 /// Adds a line to the episodes before it. `missing` is the number of turns that the last episode lacks.
 fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<(), String> {
     match serde_json::from_slice(line).map_err(|e| e.to_string())? {
-        Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns }
+        Line::Episode { task, index, seed, branch, answer, outcome, rewards, acts, turns }
             if *missing == 0 =>
         {
             *missing = turns;
@@ -218,6 +222,7 @@ fn add(episodes: &mut Vec<Episode>, missing: &mut usize, line: &[u8]) -> Result<
                 task,
                 index,
                 seed,
+                branch,
                 turns,
                 acts,
                 answer,
@@ -249,7 +254,7 @@ pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode
         lines.skip(at)?;
     }
     let place = [frame, at];
-    let Line::Episode { task, index, seed, answer, outcome, rewards, acts, turns: n } =
+    let Line::Episode { task, index, seed, branch, answer, outcome, rewards, acts, turns: n } =
         next_line(&mut lines, place)?
     else {
         return Err(place_error(path, place, "no episode begins there"));
@@ -265,7 +270,7 @@ pub fn read_episode(path: &Path, [frame, at]: EpisodePosition) -> Result<Episode
     }
     lines.drain()?;
     let log = String::new();
-    Ok(Episode { task, index, seed, turns, acts, answer, outcome, rewards, log })
+    Ok(Episode { task, index, seed, branch, turns, acts, answer, outcome, rewards, log })
 }
 
 /// Reads the next line of the episode at a place.

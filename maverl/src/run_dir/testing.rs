@@ -44,6 +44,7 @@ pub fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode {
         task,
         index,
         seed: 7,
+        branch: None,
         turns: (0..turns).map(turn).collect(),
         acts: Vec::new(),
         answer: Some("yes".into()),

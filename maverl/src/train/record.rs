@@ -155,7 +155,7 @@ fn groups(
             by: by.to_owned(),
             source: task.source.clone(),
             task: task.id.clone(),
-            seat: (by == "task_seat").then(|| plan.seats[*seat].seat.clone()),
+            seat: (!matches!(by, "task" | "task_turn")).then(|| plan.seats[*seat].seat.clone()),
             size: moments.n as usize,
             mean: moments.mean,
             deviation: moments.std(),
@@ -203,6 +203,8 @@ fn group_by(by: GroupBy) -> &'static str {
         GroupBy::Task => "task",
         GroupBy::TaskTurn => "task_turn",
         GroupBy::TaskSeat => "task_seat",
+        GroupBy::TaskSeatTurn => "task_seat_turn",
+        GroupBy::Branch => "branch",
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod algorithms;
 mod bad_input;
+mod branches;
 mod call_forms;
 mod code;
 mod collect;

@@ -178,6 +178,7 @@ async fn a_run_is_scored_by_a_server_as_by_the_verifier_in_its_own_process_to_th
         task: task("p"),
         index: 0,
         seed: 1,
+        branch: None,
         turns: Vec::new(),
         acts: Vec::new(),
         answer: Some("42".to_owned()),

@@ -19,6 +19,8 @@ use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded};
 /// by task        unit = episode, group = task            (GRPO)
 /// by task_turn   unit = row,     group = task            (the shared baseline Dr. MAS is compared with)
 /// by task_seat   unit = row,     group = (task, seat)    (Dr. MAS)
+/// by task_seat_turn   unit = row, group = (task, seat, number of the turn)
+/// by branch      unit = row,     group = branch          (C3, AT-GRPO)
 /// ```
 ///
 /// - `σ` is the sample deviation (n − 1), over units; `normalize_std = false` leaves the division out.
@@ -138,6 +140,9 @@ impl From<&AdvantagePlan> for GroupComparison {
             AdvantagePlan::Opo(plan) => Self::from(plan),
             AdvantagePlan::TokenBaseline(plan) => {
                 Self::from(&GroupPlan { by: plan.by, ..GroupPlan::default() })
+            }
+            AdvantagePlan::Counterfactual(_) | AdvantagePlan::Continuations(_) => {
+                Self::plain(GroupBy::TaskSeat, None)
             }
             AdvantagePlan::Critic(_) | AdvantagePlan::Mixer(_) => Self::from(&GroupPlan::default()),
             AdvantagePlan::Declared(declared) => {

@@ -1,6 +1,7 @@
 //! Samples as the plain data that estimators take, and advantages by a declared one.
 
 use crate::algo::Sample;
+use crate::algo::advantage::branched::branch_ids;
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy, RewardColumn, RewardedStep, dense};
 use crate::plan::AlgorithmPlan;
@@ -73,6 +74,7 @@ pub fn rewarded_step<'e>(
         recorded: samples.iter().map(|sample| whole_reward(episodes, sample)).collect(),
         seat_parts: samples.iter().map(|sample| of_seat(episodes, sample)).collect(),
         turn_parts,
+        branches: branch_ids(episodes, samples),
     };
     (step.units, step.groups) = step.view().ids(by);
     step

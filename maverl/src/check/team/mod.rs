@@ -4,6 +4,7 @@
 mod adapter;
 mod agreement;
 mod algorithm;
+mod branches;
 mod credit;
 mod critic;
 mod curriculum;
@@ -27,6 +28,7 @@ mod training;
 mod worker;
 
 pub(super) use algorithm::check_algorithm;
+pub(super) use branches::check_branches;
 pub(super) use credit::check_estimator;
 pub(super) use critic::{check_critics, with_critics};
 pub(super) use endpoint::take_endpoints;

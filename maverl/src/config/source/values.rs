@@ -37,6 +37,7 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         ranges(&config.python, &path_within(&table, "python"), problems);
     }
     ranges(&config.rollout, &path(["rollout"]), problems);
+    ranges(&config.rollout.branch, &path(["rollout", "branch"]), problems);
     ranges(&config.eval, &path(["eval"]), problems);
     ranges(&config.runtime, &path(["runtime"]), problems);
     ranges(&config.dist, &path(["dist"]), problems);

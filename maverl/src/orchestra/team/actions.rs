@@ -58,6 +58,10 @@ impl<O: ?Sized> Team<O> {
                 let message = message.unwrap_or_else(|| error.to_string());
                 self.table.fail(Fault::new(FaultKind::Environment, message))
             })?;
+            if let Some(prefix) = &self.table.prefix {
+                let checked = prefix.check_act(&place, (&action, &done));
+                checked.map_err(|fault| self.table.fail(fault))?;
+            }
             self.table.record_act(place, name.map(str::to_owned), action, &done);
             Ok(done)
         }

@@ -32,6 +32,7 @@ pub(super) fn episode(replies: &[&str], answer: Option<&str>) -> Episode {
         task: task("p"),
         index: 0,
         seed: 1,
+        branch: None,
         turns: replies.iter().enumerate().map(turn).collect(),
         acts: Vec::new(),
         answer: answer.map(str::to_owned),

@@ -8,8 +8,8 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Sample, ValueTarget, baselines, declared_advantages, equal_rewards, flat_tasks,
-    is_greedy, pair_batches, shaped_rewards, value_batches,
+    self, Sample, ValueTarget, average_plays, baselines, declared_advantages, equal_rewards,
+    flat_tasks, is_greedy, pair_batches, shaped_rewards, value_batches,
 };
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
@@ -86,6 +86,7 @@ pub(crate) fn samples(
     estimators: &Estimators,
 ) -> Result<Samples, TrainError> {
     let mut rows = algo::samples(episodes, plan);
+    average_plays(plan, episodes, &mut rows);
     shaped_rewards(episodes, &mut rows, &plan.algorithm);
     baselines(plan, episodes, &mut rows, &mut state.averages, estimators);
     if rows.is_empty() {
@@ -98,6 +99,7 @@ pub(crate) fn samples(
     let mut metrics = rollout(&compared_episodes(plan, episodes));
     metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
     metrics.extend(learn_solve_rates(plan, episodes, state));
+    metrics.extend(measure::branches(plan, episodes));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared_episodes(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);
@@ -327,12 +329,14 @@ pub(crate) fn batches(
     Batches { policies, critics }
 }
 
-/// Returns the episodes that are compared with each other, without the greedy ones that only serve as their baseline.
+/// Returns the episodes that are compared with each other, without the greedy ones and the branches that only serve as their
+/// baseline.
 fn compared_episodes<'e>(plan: &Plan, episodes: &'e [Episode]) -> Cow<'e, [Episode]> {
-    if !episodes.iter().any(|episode| is_greedy(plan, episode)) {
+    let is_compared = |episode: &&Episode| !is_greedy(plan, episode) && episode.branch.is_none();
+    if episodes.iter().all(|episode| is_compared(&episode)) {
         return Cow::Borrowed(episodes);
     }
-    episodes.iter().filter(|episode| !is_greedy(plan, episode)).cloned().collect()
+    episodes.iter().filter(is_compared).cloned().collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::rollout::RequestTime;
 use crate::run_dir::{SpanRecord, SpanRow, TurnTime};
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, request_seed};
 
 /// A part of a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,10 +74,12 @@ pub(crate) fn turns(
 ) -> Vec<TurnTime> {
     let mut found = Vec::new();
     for (n, episode) in episodes.iter().enumerate() {
-        for (i, turn) in episode.turns.iter().enumerate() {
+        let sampled = episode.turns.iter().enumerate();
+        for (i, turn) in sampled.filter(|(_, turn)| !episode.recalls(&turn.path)) {
             // Turns of a program have other paths in the record than their requests had.
             let seed = turn.tokens.as_ref().map(|tokens| tokens.seed);
-            let seed = seed.unwrap_or_else(|| turn.path.seed(episode.seed));
+            let seed = seed
+                .unwrap_or_else(|| request_seed(episode.seed, episode.branch.as_ref(), &turn.path));
             if let Some(RequestTime { asked, began, ended }) = times.get(&seed) {
                 let [asked, ended] = [*asked, *ended].map(|time| ms_between(start, time));
                 let began = began.map(|time| ms_between(start, time));

@@ -3,6 +3,8 @@
 //! With several ranks, tasks are assigned to ranks in rotation, and all episodes of a task run on one rank. All ranks
 //! then receive all episodes.
 
+mod branches;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,8 +20,8 @@ use crate::eval::EvalSpec;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{
-    EndpointTeachers, EndpointUsage, EpisodeRequest, RequestTimes, Rollout, RolloutError,
-    episode_seed,
+    BegunRequest, EndpointTeachers, EndpointUsage, EpisodeRequest, RequestTimes, Rollout,
+    RolloutError, episode_seed,
 };
 use crate::run_dir::{RolloutWriter, TurnTime, WorkerSample};
 use crate::runtime::Policy;
@@ -217,13 +219,25 @@ impl Players {
         let tasks: Vec<&Task> = tasks.into_iter().collect();
         let total = tasks.len() * indices.len();
         let requests = self.requests(stage, tasks, indices);
-        let (own, requests): (Vec<usize>, Vec<EpisodeRequest>) = requests.into_iter().unzip();
+        let requests = requests.into_iter().map(|(place, request)| (place, (request, None)));
+        self.play_requests(rollout, stage, (requests.collect(), total), &mut in_order).await
+    }
+
+    /// Runs the requests of this rank, each with its place among the `total` ones of all ranks.
+    async fn play_requests(
+        &self,
+        rollout: &Rollout,
+        stage: Stage<'_>,
+        (requests, total): (Vec<(usize, BegunRequest)>, usize),
+        in_order: &mut impl FnMut(&Episode) -> Result<(), TrainError>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let (own, requests): (Vec<usize>, Vec<BegunRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(self.observers.held_out), requests.len() as u64);
         let (before, count) = (self.sampled(), Cell::new(0));
         *self.loads() = WorkerLoads::begin(&self.policies);
         let playing = async {
             let mut episodes: Vec<Option<Episode>> = vec![None; total];
-            let (mut playing, mut next) = (rollout.play(requests), 0);
+            let (mut playing, mut next) = (rollout.play_from(requests), 0);
             while let Some((place, episode)) = playing.next().await {
                 count.set(count.get() + 1);
                 self.progress().played(count.get(), self.sampled() - before);
@@ -287,7 +301,7 @@ impl Players {
     }
 
     /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
-    /// as the algorithm allows; greedy episodes come last. `rates` are the solve rates of a curriculum.
+    /// as the algorithm allows; greedy episodes or branches come last. `rates` are the solve rates of a curriculum.
     pub(crate) async fn collect(
         &self,
         &StepPlan { plan, step, .. }: &StepPlan<'_>,
@@ -326,6 +340,8 @@ impl Players {
             let index = group.end..group.end + 1;
             episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
         }
+        let branches = self.play_branches(plan, stage, &episodes, &mut write).await?;
+        episodes.extend(branches);
         if compared {
             rollouts.replace(&episodes)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! A program registers an [`EpisodeSink`] in its options. A sink gets each episode as soon as it ends, in any order.
 //! The files of a run have one order: by task, then by the episode's index among those of its task. Episodes of
-//! replaced tasks (`resample`) and greedy episodes (ReMax) come after the others, in the same order. An episode is
+//! replaced tasks (`resample`), greedy episodes (ReMax) and branches come after the others, in the same order. An episode is
 //! written when all before it have ended.
 
 use std::error::Error;

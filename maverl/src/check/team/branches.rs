@@ -1,0 +1,190 @@
+//! Branches of episodes, and what excludes them.
+
+use crate::config::source::{Problems, did_you_mean, list, path};
+use crate::config::{
+    AdvantagePlan, BranchUse, Config, FutureRewards, GroupBy, JudgeMode, KlIn, Named, Shaping,
+    UpdateOrder,
+};
+use crate::plan::{AlgorithmPlan, RewardPlan, RewardSource, SeatPlan, TeacherPlan, TeacherSource};
+use crate::trajectory::Seat;
+
+/// Environments whose sessions a server holds: the same actions need not have the same observations.
+const SERVED: [&str; 2] = ["grpc", "openenv"];
+/// Prefix of orchestras that are programs, which have the control flow.
+const PROGRAM: &str = "program/";
+
+/// A reason against branches: true if it holds, its key, what was found, and what to write instead.
+type Reason = (bool, &'static [&'static str], &'static str, &'static str);
+
+/// Reports branches that nothing compares, or that cannot be played or compared.
+pub(crate) fn check_branches(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    (seats, rewards, teachers): (&[SeatPlan], &[RewardPlan], &[TeacherPlan]),
+    problems: &mut Problems<'_>,
+) {
+    grouping(&algorithm.advantage, problems);
+    let Some(purpose) = algorithm.advantage.branches() else {
+        if config.rollout.branch.is_some() {
+            let message =
+                "`rollout.branch` has no effect: `algorithm.advantage` compares no branches";
+            let help = "set `kind = \"counterfactual\"`, `kind = \"continuations\"` or `by = \"branch\"` there, or remove it";
+            problems.conflict(&path(["rollout", "branch"]), message.to_owned(), help.to_owned());
+        }
+        return;
+    };
+    named_seats(config, seats, problems);
+    team(config, problems);
+    for reasons in [rewards_differ(algorithm, seats), parts_differ(rewards, teachers)] {
+        for (_, at, found, help) in reasons.into_iter().filter(|(holds, ..)| *holds) {
+            let message = format!("`algorithm.advantage` compares branches; {found}");
+            let at: Vec<String> = at.iter().map(|&part| part.to_owned()).collect();
+            problems.conflict(&at, message, help.to_owned());
+        }
+    }
+    if purpose == BranchUse::Rows && algorithm.update_order != UpdateOrder::Together {
+        let message = "`algorithm.advantage.by` is \"branch\"; a sequence of updates multiplies the advantages of an episode, and a \
+                       reply at a branch has none before it";
+        let at = path(["algorithm", "update_order"]);
+        let help = "set `update_order = \"together\"`";
+        problems.conflict(&at, message.to_owned(), help.to_owned());
+    }
+}
+
+/// Returns settings of the algorithm that change rewards of played turns by something that branches do not have.
+fn rewards_differ(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Vec<Reason> {
+    let in_reward = |seat: &SeatPlan| {
+        seat.trained && seat.loss.kl_in == KlIn::Reward && seat.loss.kl_coef > 0.0
+    };
+    vec![
+        (
+            algorithm.resample > 0,
+            &["algorithm", "resample"],
+            "tasks whose episodes have the same score are replaced, and their branches may differ",
+            "set `resample = 0`",
+        ),
+        (
+            algorithm.shaping != Shaping::None,
+            &["algorithm", "shaping"],
+            "rewards are shaped by earlier rounds, and those of branches are not",
+            "set `shaping = \"none\"`",
+        ),
+        (
+            algorithm.future_rewards != FutureRewards::None,
+            &["algorithm", "future_rewards"],
+            "rewards of later rounds are added, and branches are played to the end already",
+            "set `future_rewards = \"none\"`",
+        ),
+        (
+            seats.iter().any(in_reward),
+            &["algorithm", "loss", "kl_in"],
+            "the KL penalty is in the rewards of trained turns, and not in those of branches",
+            "set `kl_in = \"loss\"`",
+        ),
+    ]
+}
+
+/// Returns parts of the reward, and teachers, that compare or score played turns alone.
+fn parts_differ(rewards: &[RewardPlan], teachers: &[TeacherPlan]) -> Vec<Reason> {
+    let pairs = |reward: &RewardPlan| matches!(&reward.source, RewardSource::Judge(judge) if judge.mode == JudgeMode::Pairs);
+    let asked = |teacher: &TeacherPlan| matches!(teacher.source, TeacherSource::Endpoint { .. });
+    vec![
+        (
+            rewards.iter().any(pairs),
+            &["rewards"],
+            "a judge compares the played episodes of a task, and no branches",
+            "set `mode = \"score\"` in its table",
+        ),
+        (
+            teachers.iter().any(asked),
+            &["teachers"],
+            "a teacher behind an endpoint scores every turn, and those of branches are not trained on",
+            "use a model of this process as the teacher",
+        ),
+    ]
+}
+
+/// Reports `by = "branch"` of an estimator that compares no groups, and as groups of the deviation alone.
+fn grouping(advantage: &AdvantagePlan, problems: &mut Problems<'_>) {
+    let compares = |by: GroupBy, advantage: &str| {
+        let message =
+            format!("`algorithm.advantage.by` is \"branch\", and `kind` is {advantage:?}");
+        (by == GroupBy::Branch).then_some((
+            "by",
+            message,
+            "set `kind = \"group\"` or `kind = \"opo\"`",
+        ))
+    };
+    let found = match advantage {
+        AdvantagePlan::Reward(plan) => compares(plan.by, "reward"),
+        AdvantagePlan::Greedy(plan) => compares(plan.by, "greedy"),
+        AdvantagePlan::MovingAverage(plan) => compares(plan.by, "moving_average"),
+        AdvantagePlan::TokenBaseline(plan) => compares(plan.by, "token_baseline"),
+        AdvantagePlan::Group(plan)
+            if plan.deviation_by == Some(GroupBy::Branch) && plan.by != GroupBy::Branch =>
+        {
+            let message = "`algorithm.advantage.deviation_by` is \"branch\", and `by` is not";
+            Some(("deviation_by", message.to_owned(), "set `by = \"branch\"` too"))
+        }
+        _ => None,
+    };
+    if let Some((at, message, help)) = found {
+        problems.conflict(&path(["algorithm", "advantage", at]), message, help.to_owned());
+    }
+}
+
+/// Reports seats of branches that do not exist, or are not trained.
+fn named_seats(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    let at = path(["rollout", "branch", "seats"]);
+    let trained: Vec<String> =
+        seats.iter().filter(|seat| seat.trained).map(|seat| seat.seat.to_string()).collect();
+    for name in config.rollout.branch.iter().flat_map(|branch| &branch.seats) {
+        let named = Seat::try_from(name.clone());
+        let is_trained =
+            |named: &Seat| seats.iter().any(|seat| seat.trained && named.covers(&seat.seat));
+        if named.as_ref().is_ok_and(is_trained) {
+            continue;
+        }
+        let known = trained.iter().map(String::as_str);
+        let message = format!(
+            "no trained seat is called `{name}`; the trained seats are {}",
+            list(known.clone())
+        );
+        let help = did_you_mean(name, known).map(|close| format!("did you mean `{close}`?"));
+        problems.value(&at, message, help);
+    }
+}
+
+/// Reports a team or an environment that cannot play recorded turns again.
+fn team(config: &Config, problems: &mut Problems<'_>) {
+    if config.orchestra.name.as_deref().is_some_and(|name| name.starts_with(PROGRAM)) {
+        let message = "`algorithm.advantage` compares branches, and a program plays the episodes";
+        let help = "a program has the control flow, so it cannot begin with recorded turns: declare the team as an orchestra, or \
+                    use another estimator";
+        problems.conflict(&path(["orchestra", "name"]), message.to_owned(), help.to_owned());
+    }
+    let own = [(path(["environment"]), &config.environment)];
+    let others = config.environments.iter().map(|(name, it)| (path(["environments", name]), it));
+    let mixed = config.task.mixture.iter();
+    let mixed =
+        mixed.map(|(name, it)| (path(["task", "mixture", name, "environment"]), &it.environment));
+    for (at, environment) in own.into_iter().chain(others).chain(mixed) {
+        if let Some(found) = served(environment) {
+            let message =
+                format!("`algorithm.advantage` compares branches, and {found} of a server");
+            let help = "recorded actions are executed again, and a server need not answer them as before: use another \
+                        environment or estimator";
+            problems.conflict(&at, message, help.to_owned());
+        }
+    }
+}
+
+/// Returns the part of an environment that a server answers.
+fn served(environment: &Named) -> Option<String> {
+    let name = environment.name.as_deref()?;
+    let tools = environment.options.get("mcp").and_then(|servers| servers.as_object());
+    if name == "tools" && tools.is_some_and(|servers| !servers.is_empty()) {
+        return Some("`mcp` has tools".to_owned());
+    }
+    SERVED.contains(&name).then(|| format!("`{name}` has the sessions"))
+}

@@ -1,0 +1,50 @@
+//! Branches of the episodes of a step, for estimators that compare them.
+
+use std::sync::Arc;
+
+use crate::algo::{PlannedBranch, branches};
+use crate::credit::dense;
+use crate::plan::Plan;
+use crate::rollout::{BegunRequest, EpisodeRequest, Prefix};
+use crate::train::error::TrainError;
+use crate::train::step::players::{Players, Stage};
+use crate::trajectory::Episode;
+
+impl Players {
+    /// Runs the branches of episodes that were played, if the estimator compares branches, and returns them in the order of
+    /// [`branches`]. The branches of a task are on one rank. `in_order` receives them as in [`Players::play`].
+    pub(super) async fn play_branches(
+        &self,
+        plan: &Plan,
+        stage: Stage<'_>,
+        played: &[Episode],
+        in_order: &mut impl FnMut(&Episode) -> Result<(), TrainError>,
+    ) -> Result<Vec<Episode>, TrainError> {
+        let planned = branches(plan, played);
+        if planned.is_empty() {
+            return Ok(Vec::new());
+        }
+        let total = planned.len();
+        let (rank, ranks) = (self.peers.rank(), self.peers.size());
+        let task = |branch: &PlannedBranch| {
+            let task = &played[branch.episode].task;
+            (task.source.as_str(), task.id.as_str())
+        };
+        let tasks = dense(planned.iter().map(task));
+        let dealt = planned.into_iter().enumerate().zip(tasks);
+        let own = dealt.filter(|(_, task)| task % ranks == rank);
+        let requests = own.map(|((place, branch), _)| (place, request(played, branch))).collect();
+        self.play_requests(&self.rollout(plan), stage, (requests, total), in_order).await
+    }
+}
+
+/// Returns the request for a branch. It has the seed of the episode that it begins like.
+fn request(played: &[Episode], branch: PlannedBranch) -> BegunRequest {
+    let PlannedBranch { episode, index, point } = branch;
+    let Episode { task, seed, .. } = &played[episode];
+    let request = EpisodeRequest { task: task.clone(), index, seed: *seed };
+    (request, Some(Arc::new(Prefix::new(&played[episode], point))))
+}
+
+#[cfg(test)]
+mod tests;

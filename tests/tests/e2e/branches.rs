@@ -1,0 +1,115 @@
+//! Branches of episodes: played, recorded, trained on, resumed and replayed.
+
+use maverl::run_dir::read_samples;
+use maverl::trajectory::Episode;
+use maverl_tests::lab::{Run, train_args};
+
+use crate::algorithms::replays;
+use crate::lab;
+
+const SET: [&str; 1] = ["eval.before_and_after=false"];
+
+/// Estimators that compare branches, and their settings.
+const ESTIMATORS: [(&str, &[&str]); 3] = [
+    ("counterfactual", &["algorithm.advantage.kind=\"counterfactual\""]),
+    ("continuations", &["algorithm.advantage.kind=\"continuations\""]),
+    ("siblings", &["algorithm.advantage.by=\"branch\""]),
+];
+
+/// Asserts that each branch has the turns of its episode before the branch, to the bit, and others from it on.
+fn assert_begun(episodes: &[Episode]) {
+    for branch in episodes.iter().filter(|episode| episode.branch.is_some()) {
+        let point = branch.branch.as_ref().unwrap();
+        let is_played = |other: &&Episode| {
+            other.branch.is_none() && other.task.id == branch.task.id && other.index == point.of
+        };
+        let played = episodes.iter().find(is_played).unwrap();
+        let at = branch.turns.iter().position(|turn| turn.path == point.at).unwrap();
+        let recalled = if point.alternative == 0 { at + 1 } else { at };
+        assert_eq!(branch.turns[..recalled], played.turns[..recalled], "{point:?}");
+        let seed = |episode: &Episode| episode.turns[at].tokens.as_ref().unwrap().seed;
+        let prompt = |episode: &Episode| episode.turns[at].tokens.as_ref().unwrap().prompt.clone();
+        assert_eq!(prompt(branch), prompt(played));
+        assert_eq!(seed(branch) == seed(played), point.alternative == 0, "{point:?}");
+    }
+}
+
+#[test]
+fn branches_begin_like_their_episodes_and_give_the_credit_of_turns() {
+    let lab = lab();
+    for (name, set) in ESTIMATORS {
+        let run = lab.train(name, &[&SET[..], set, &["steps=2"]].concat());
+        let episodes = run.episodes(2);
+        let branches = episodes.iter().filter(|episode| episode.branch.is_some()).count();
+        // Two tasks, four episodes of two turns, three other replies.
+        assert_eq!((episodes.len() - branches, branches), (8, 48), "{name}");
+        assert_begun(&episodes);
+        let row = &run.steps()[1];
+        assert_eq!(row["rollout/episodes"], 8.0, "{name}: branches are in no other statistic");
+        assert_eq!(row["branch/episodes"], 48.0);
+        assert_eq!(row["branch/points"], 16.0);
+        assert_eq!(row["branch/turns"], 8.0 * 3.0 * (2.0 + 1.0));
+        let rows = row["policy/tiny/rows"].as_f64().unwrap();
+        assert_eq!(rows, if name == "siblings" { 16.0 + 48.0 } else { 16.0 }, "{name}");
+        assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "{name}");
+        assert!(row["policy/tiny/grad_norm"].as_f64().unwrap() > 0.0, "{name}");
+        replays(&lab, name, 2);
+    }
+}
+
+#[test]
+fn the_credit_of_a_turn_is_its_reward_less_that_of_its_branches() {
+    let lab = lab();
+    let run = lab.train("run", &[&SET[..], ESTIMATORS[0].1, &["steps=1"]].concat());
+    let (episodes, samples) = (run.episodes(1), read_samples(&samples_file(&run)).unwrap());
+    assert_eq!(samples.samples.len(), 16);
+    for sample in &samples.samples {
+        let played = &episodes[sample.episode];
+        let path = &played.turns[sample.turn].path;
+        let others = episodes.iter().filter(|episode| {
+            let at = |point: &maverl::trajectory::BranchPoint| {
+                point.of == played.index && point.at == *path
+            };
+            episode.task.id == played.task.id && episode.branch.as_ref().is_some_and(at)
+        });
+        let rewards: Vec<f64> =
+            others.map(|other| other.turn_reward(sample.turn).unwrap()).collect();
+        assert_eq!(rewards.len(), 3);
+        let mean = rewards.iter().sum::<f64>() / 3.0;
+        let credit = played.turn_reward(sample.turn).unwrap() - mean;
+        assert!((sample.advantage - credit).abs() < 1e-12, "{} {credit}", sample.advantage);
+    }
+}
+
+fn samples_file(run: &Run) -> std::path::PathBuf {
+    run.0.join("samples/step-000001.jsonl.zst")
+}
+
+#[test]
+fn a_run_with_branches_is_resumed_to_the_byte_and_a_budget_adds_branches() {
+    let lab = lab();
+    let more = ["rollout.branch.continuations=2", "rollout.branch.turns=30"];
+    let set = [&SET[..], ESTIMATORS[0].1, &more].concat();
+    let whole = lab.train("whole", &[&set[..], &["steps=4"]].concat());
+    lab.train("parted", &[&set[..], &["steps=2"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "4"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    replays(&lab, "whole", 4);
+    let free = lab.train("free", &[&SET[..], ESTIMATORS[0].1, &more[..1], &["steps=1"]].concat());
+    let (some, all) = (whole.episodes(1), free.episodes(1));
+    assert!(some.len() > 8 && some.len() < all.len(), "{} of {}", some.len(), all.len());
+    assert!(some.iter().all(|episode| all.contains(episode)), "none of them changes");
+    assert_begun(&all);
+}
+
+#[test]
+fn two_ranks_play_the_branches_that_one_plays() {
+    let lab = lab();
+    let set = [&SET[..], ESTIMATORS[2].1, &["steps=1"]].concat();
+    let one = lab.train("one", &set);
+    let args = train_args("two", &set);
+    lab.run(&[&args[..], &["--ranks-per-node", "2"]].concat()).succeeded();
+    let two = Run(lab.path("two"));
+    assert_eq!(one.episodes(1), two.episodes(1));
+}
