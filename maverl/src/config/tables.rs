@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::reference::{described_path, generic, parts};
 use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
-    BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig, DistConfig,
-    DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig, LoraConfig,
-    LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig, ReferenceConfig,
-    RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig, RewardVerifierConfig,
-    RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping,
-    SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
-    WorkerGroupConfig,
+    BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig,
+    DistConfig, DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig,
+    LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig,
+    ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig,
+    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig,
+    Selection, Shaping, SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig, TrainOn,
+    UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
