@@ -84,9 +84,10 @@ impl Preset {
         };
         let whitened = AlgorithmConfig { whiten: Some(true), ..none.clone() };
         match self {
-            Self::Spin | Self::OnlineDpo => {
-                AlgorithmConfig { reference: ReferenceConfig { every: Some(20) }, ..none }
-            }
+            Self::Spin | Self::OnlineDpo => AlgorithmConfig {
+                reference: ReferenceConfig { every: Some(20), ..ReferenceConfig::default() },
+                ..none
+            },
             Self::Dapo => AlgorithmConfig { resample: Some(10), ..none },
             Self::Cory => AlgorithmConfig { swap_every: Some(5), ..none },
             Self::ReinforcePlusPlus

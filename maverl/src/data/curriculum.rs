@@ -130,7 +130,7 @@ mod tests {
         let known: BTreeMap<String, f64> =
             ["0", "1", "2"].into_iter().map(|id| (id.to_owned(), rates(id))).collect();
         let rates = SolveRates([("data".to_owned(), known)].into());
-        let mut first = [0.0; 4];
+        let mut first = [0.0_f64; 4];
         for seed in 0..4000 {
             let order = curriculum.order(&[0, 1, 2, 3], seed, &rates);
             assert_eq!(order.len(), 3);
