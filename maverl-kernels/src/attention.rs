@@ -33,6 +33,7 @@ use forward::ForwardTask;
 pub use packing::Packing;
 #[cfg(feature = "cuda")]
 pub(crate) use packing::PathNode;
+use packing::token_rows;
 use rows::{SequenceKeys, SequenceValues};
 pub use shapes::{Heads, Scores, Segment};
 
@@ -263,11 +264,6 @@ fn check_rows<const N: usize>(kernel: &str, n: usize, width: usize, arrays: [(&s
     for (name, len) in arrays {
         assert_eq!(len, n * width, "{kernel}: {name} has {len} elements, not [{n}, {width}]");
     }
-}
-
-/// Returns the part of `x [n, width]` that belongs to some tokens.
-fn token_rows<'a>(x: &'a [f32], tokens: &Range<usize>, width: usize) -> &'a [f32] {
-    &x[tokens.start * width..tokens.end * width]
 }
 
 /// Attends from the only new token of a segment.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::replies::ReplySummary;
 use super::{Failure, models, paths, print, tell, terminal};
-use layers::{LayerKind, skipped_tensors};
+use layers::{LayerKind, numbers, skipped_tensors};
 use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
 use maverl::net::LoraConfig;
 use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
@@ -224,11 +224,6 @@ impl ModelParts {
         let norms = total - table - head - attention - mlp;
         Self { total, embedding: table, attention, mlp, norms, head }
     }
-}
-
-/// Returns the number of values of tensors.
-fn numbers(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> u64 {
-    tensors.into_iter().map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>()).sum()
 }
 
 /// Report of an adapter.

@@ -248,7 +248,7 @@ fn turn_row(
         "index": episode.index, "turn": i, "path": turn.path.to_string(),
         "seat": turn.seat, "policy": turn.policy,
         "reward": episode.turn_reward(i),
-        "advantage": sample.map(|sample| sample.advantage * sample.factor.unwrap_or(1.0)),
+        "advantage": sample.map(SampleRecord::loss_advantage),
         "group": sample.and_then(|sample| sample.group),
         "solved": episode.score().map(|score| score.solved),
         "malformed": turn.error.is_some(), "truncated": turn.truncated,

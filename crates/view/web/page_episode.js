@@ -44,7 +44,7 @@ export function sum(reward) {
 export function advantage(turn, place) {
   if (!turn.sample) return muted(`not trained on: ${turn.untrained}`);
   const { record } = turn.sample;
-  const value = record.advantage * (record.factor ?? 1);
+  const value = (record.taught ?? record.advantage) * (record.factor ?? 1);
   const text = h("b", { class: value > 0 ? "good" : value < 0 ? "bad" : "" }, `advantage ${signed(value)}`);
   return record.group === undefined ? text : a(to(`${place}/${record.group}`), text);
 }

@@ -37,9 +37,11 @@ function term(value) {
  * @param {any} page
  */
 export function written(line, page) {
-  const { teacher } = line.sample.record;
+  const { teacher, taught, factor } = line.sample.record;
   const found = estimated(line, page);
-  return teacher === undefined ? found : [...found, ", and by a teacher ", h("b", {}, signed(teacher)), " a token"];
+  if (teacher === undefined) return found;
+  const total = taught === undefined ? [] : ["; in the loss ", h("b", {}, signed(taught * (factor ?? 1)))];
+  return [...found, ", and by a teacher ", h("b", {}, signed(teacher)), " a token", ...total];
 }
 
 /**

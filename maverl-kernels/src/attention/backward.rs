@@ -6,10 +6,9 @@ use std::ops::Range;
 use pulp::Simd;
 use rayon::prelude::*;
 
-use super::packing::PathNode;
+use super::packing::{PathNode, token_rows};
 use super::rows::SequenceValues;
 use super::shapes::Heads;
-use super::token_rows;
 use super::vector;
 use super::weighted::{self, Weighted};
 use crate::lanes::{self, Kernel, LANES, Lanes};

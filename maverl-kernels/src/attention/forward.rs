@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use pulp::Simd;
 
+use super::packing::token_rows;
 use super::rows::{SequenceKeys, SequenceValues};
 use super::shapes::Heads;
-use super::token_rows;
 use super::vector;
 use super::weighted::Weighted;
 use crate::lanes::{self, Kernel, LANES, Lanes};

@@ -105,10 +105,15 @@ impl PathNode {
     /// Returns the part of `x [n, width]` with the tokens of the path, if they follow each other.
     pub(crate) fn contiguous<'x>(&self, x: &'x [f32], width: usize) -> Option<&'x [f32]> {
         match self.path.as_slice() {
-            [tokens] => Some(&x[tokens.start * width..tokens.end * width]),
+            [tokens] => Some(token_rows(x, tokens, width)),
             _ => None,
         }
     }
+}
+
+/// Returns the part of `x [n, width]` that belongs to some tokens.
+pub(super) fn token_rows<'a>(x: &'a [f32], tokens: &Range<usize>, width: usize) -> &'a [f32] {
+    &x[tokens.start * width..tokens.end * width]
 }
 
 #[cfg(test)]

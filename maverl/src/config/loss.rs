@@ -22,8 +22,7 @@ pub struct LossPlan {
     #[setting(table)]
     pub surrogate: SurrogatePlan,
     /// Unit of the importance ratio: each token (`token`), or the reply, with the geometric mean (`sequence`) or the
-    /// product (`product`) of its tokens' ratios; or the mean, with the advantage and the gradient of each token
-    /// (`sequence_token`).
+    /// product (`product`) of its tokens' ratios; or that mean, with each token's gradient (`sequence_token`).
     pub ratio: Ratio,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]

@@ -329,11 +329,11 @@ pub struct RolloutConfig {
     #[setting(level = "team")]
     pub overflow: Overflow,
     /// Tokens of earlier turns, if the chat template now renders them differently: those that it renders now (`template`),
-    /// or the original ones (`append`).
+    /// or the original ones, if the template adds no more than a stop token (`append`).
     #[setting(level = "team")]
     pub history: History,
-    /// Share of unscored episodes above which the run stops; it is checked separately for each evaluation, and in a step for
-    /// the tasks first drawn, the tasks that `resample` drew instead, and greedy episodes.
+    /// Share of unscored episodes above which the run stops; it is checked for each evaluation, and in a step
+    /// separately for first tasks, for replacements (`resample`) and for greedy episodes.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
 }

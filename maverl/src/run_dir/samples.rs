@@ -134,6 +134,12 @@ pub struct SampleRecord {
     /// Mean over tokens of the term that a teacher adds to the advantage, which then counts `algorithm.distill.task_coef` times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub teacher: Option<f64>,
+    /// Mean over tokens of the advantage with the teacher's term, before `factor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taught: Option<f64>,
+    /// Advantage of each token with the teacher's term, before `factor`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taught_tokens: Vec<f64>,
     /// Advantage; the mean over tokens if they differ. With `factor` or `teacher`, before it.
     pub advantage: f64,
     /// Advantage of each token, if they differ.
@@ -145,6 +151,23 @@ pub struct SampleRecord {
     /// Returns that the critic is trained on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<f64>,
+}
+
+impl SampleRecord {
+    /// Returns the advantage in the loss, with a teacher's term and the factor; the mean over tokens if they differ.
+    pub fn loss_advantage(&self) -> f64 {
+        self.taught.unwrap_or(self.advantage) * self.factor.unwrap_or(1.0)
+    }
+
+    /// Returns the advantage in the loss of each of the tokens of the reply, `[tokens]`.
+    pub fn token_advantages(&self, tokens: usize) -> Vec<f64> {
+        let before = if self.taught.is_some() { &self.taught_tokens } else { &self.advantages };
+        if before.is_empty() {
+            return vec![self.loss_advantage(); tokens];
+        }
+        let factor = self.factor.unwrap_or(1.0);
+        before.iter().map(|advantage| advantage * factor).collect()
+    }
 }
 
 /// A line of the file.

@@ -120,6 +120,8 @@ fn sample(
         unwhitened: whitened.then(|| whole_or_mean(&estimated.before[row]).0),
         factor: None,
         teacher: None,
+        taught: None,
+        taught_tokens: Vec::new(),
         advantage,
         advantages,
         values: estimated.values.get(row).cloned().unwrap_or_default(),
@@ -129,7 +131,7 @@ fn sample(
 
 /// Returns equal numbers as one, or else their mean and all of them. The mean of equal numbers may differ from them by
 /// rounding.
-fn whole_or_mean(values: &[f64]) -> (f64, Vec<f64>) {
+pub(super) fn whole_or_mean(values: &[f64]) -> (f64, Vec<f64>) {
     match values {
         [first, rest @ ..] if rest.iter().all(|value| value == first) => (*first, Vec::new()),
         values => (measure::mean_of(values.iter().copied()), values.to_vec()),

@@ -530,3 +530,13 @@ fn the_table_of_recipes_has_each_of_them_and_no_other() {
     all.sort_unstable();
     assert_eq!(named, all);
 }
+
+#[test]
+fn the_readme_says_how_many_recipes_there_are() {
+    let all = recipes(&root().join("recipes"));
+    let gpu = all.iter().filter(|recipe| recipe.name.starts_with("gpu/")).count();
+    let stated = format!("{} configurations: {} of [published", all.len(), all.len() - gpu);
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains(&stated), "README.md does not say {stated:?}");
+    assert!(readme.contains(&format!("and {gpu} for one GPU")), "{gpu} for one GPU");
+}

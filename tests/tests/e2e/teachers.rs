@@ -81,6 +81,14 @@ fn two_seats_have_two_teachers_and_a_resumed_run_ends_equally() {
             .filter(|sample| episodes[sample.episode].turns[sample.turn].seat.agent == agent);
         its.map(|sample| sample.teacher).collect()
     };
+    for sample in &samples.samples {
+        let Some(teacher) = sample.teacher else { continue };
+        let tokens = sample.token_advantages(sample.taught_tokens.len().max(1));
+        let mean = tokens.iter().sum::<f64>() / tokens.len() as f64;
+        for total in [sample.loss_advantage(), mean] {
+            assert!((total - (sample.advantage + teacher)).abs() < 1e-9, "{sample:?}");
+        }
+    }
     let opener = terms("duo/opener");
     assert!(!opener.is_empty() && opener.iter().all(|term| term.is_some_and(|term| term != 0.0)));
     let closer = terms("duo/closer");

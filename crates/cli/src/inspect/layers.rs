@@ -4,8 +4,6 @@ use maverl::files::HfConfig;
 use safetensors::tensor::Metadata;
 use serde::Serialize;
 
-use super::numbers;
-
 /// Layers that are equal.
 #[derive(Debug, Serialize)]
 pub(super) struct LayerKind {
@@ -30,4 +28,9 @@ pub(super) fn skipped_tensors(config: &HfConfig, headers: &[Metadata]) -> u64 {
     let tensors = headers.iter().flat_map(|header| header.tensors());
     let skipped = tensors.filter(|(name, _)| config.skips(name));
     numbers(skipped.map(|(name, info)| (name, info.shape.clone())))
+}
+
+/// Returns the number of values of tensors.
+pub(super) fn numbers(tensors: impl IntoIterator<Item = (String, Vec<usize>)>) -> u64 {
+    tensors.into_iter().map(|(_, dims)| dims.iter().map(|&n| n as u64).product::<u64>()).sum()
 }

@@ -185,7 +185,7 @@ fn of_turn(
         let _ = write!(head, "  R {reward:.3}");
     }
     if let Some(sample) = sample {
-        let _ = write!(head, "  A {:+.3}", sample.advantage * sample.factor.unwrap_or(1.0));
+        let _ = write!(head, "  A {:+.3}", sample.loss_advantage());
     }
     let flags = [(turn.truncated, "truncated"), (turn.masked, "masked"), (turn.forked, "forked")];
     for (_, flag) in flags.iter().filter(|(set, _)| *set) {

@@ -15,6 +15,7 @@ use crate::train::learner::batches::StepAdvantages;
 use crate::train::learner::hints::hinted_prompt;
 use crate::train::ranks::join_all;
 use crate::train::record::measure::mean_of;
+use crate::train::record::whole_or_mean;
 use crate::trajectory::Episode;
 
 /// Weights that score a turn.
@@ -60,7 +61,10 @@ pub(crate) async fn teach(
         let differences = teacher_differences(distill, teacher, own);
         add_teacher(distill.task_coef, coef, &differences, &mut advantages.tokens[turn.sample]);
         let terms = differences.iter().map(|difference| coef * difference);
-        advantages.record.samples[turn.sample].teacher = Some(mean_of(terms));
+        let record = &mut advantages.record.samples[turn.sample];
+        record.teacher = Some(mean_of(terms));
+        let (taught, tokens) = whole_or_mean(&advantages.tokens[turn.sample]);
+        (record.taught, record.taught_tokens) = (Some(taught), tokens);
     }
     advantages.flat = advantages.tokens.iter().flatten().all(|advantage| *advantage == 0.0);
     let scored = (turns.as_slice(), teacher.as_slice(), own.as_slice());

@@ -194,10 +194,15 @@ fn an_interpreter_that_cannot_wait_says_why() {
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
 }
 
+/// Variable of the process that the next test kills.
+const KILLED: &str = "KILLED_WITH_A_PROGRAM";
+
 /// The part of the next test that another process runs: it starts a program, and is killed.
 #[test]
-#[ignore = "waits until it is killed"]
 fn waits_with_a_program() {
+    if std::env::var_os(KILLED).is_none() {
+        return;
+    }
     let sandbox = sandbox().unwrap();
     let (near, far) = create_connection().unwrap();
     let limits =
@@ -215,7 +220,8 @@ fn a_program_ends_with_the_process_that_runs_it_even_if_that_is_killed() {
         return;
     }
     let mut parent = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--nocapture", "--exact", "linux::tests::warm::waits_with_a_program"])
+        .args(["--nocapture", "--exact", "linux::tests::warm::waits_with_a_program"])
+        .env(KILLED, "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

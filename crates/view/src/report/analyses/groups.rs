@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::divergence::TurnKey;
 use super::episode::sample_json;
-use super::weights::{GroupWeights, ReplySums, loss_advantage};
+use super::weights::{GroupWeights, ReplySums};
 use crate::compact::sort_by;
 use crate::json::value;
 use crate::report::problem::ReportProblem;
@@ -96,7 +96,7 @@ fn ranked_lines(
         if let Some(sum) = sample.group.and_then(|group| sums.get_mut(group)) {
             sum.samples += 1;
             sum.rewards += sample.reward;
-            sum.advantages += loss_advantage(sample).abs();
+            sum.advantages += sample.loss_advantage().abs();
         }
     }
     let whole: Option<f64> = sums.iter().map(|sum| sum.weight).sum();
@@ -260,7 +260,7 @@ pub(crate) fn group_samples(
         let prompt: Vec<String> =
             turn.prompt.iter().map(|message| message.content.clone()).collect();
         keys.push(TurnKey::new(turn.seat.to_string(), &prompt, &turn.reply));
-        replies.add(keys[keys.len() - 1].clone(), loss_advantage(sample));
+        replies.add(keys[keys.len() - 1].clone(), sample.loss_advantage());
         let parts = episode.rewards.iter().filter(|part| match &part.of {
             RewardOf::Episode => true,
             RewardOf::Seat(of) => *of == turn.seat,

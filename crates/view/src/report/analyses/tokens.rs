@@ -110,14 +110,8 @@ fn add_quantities(
     let mut places = samples.samples.iter().map(|sample| (sample.episode, sample.turn));
     let Some(at) = places.position(|place| place == (episode, turn)) else { return Ok(None) };
     let sample = samples.samples[at].clone();
-    let factor = sample.factor.unwrap_or(1.0);
     let length = completion["ids"].as_array().map_or(0, Vec::len);
-    let advantages: Vec<f64> = if sample.advantages.is_empty() {
-        vec![sample.advantage * factor; length]
-    } else {
-        sample.advantages.iter().map(|advantage| advantage * factor).collect()
-    };
-    completion["advantage"] = json!(advantages);
+    completion["advantage"] = json!(sample.token_advantages(length));
     let path = run.tokens_file(step);
     if path.is_file() {
         let record = read_tokens(&path).map_err(ReportProblem::unreadable)?;

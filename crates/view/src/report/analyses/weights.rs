@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use maverl::run_dir::{SampleRecord, StepSamples, TRAIN, Texts};
+use maverl::run_dir::{StepSamples, TRAIN, Texts};
 
 use super::divergence::TurnKey;
 use crate::compact::collect_into;
@@ -56,11 +56,6 @@ fn file_stamp(file: &Path) -> FileStamp {
     Some((found.len(), found.modified().ok()?))
 }
 
-/// Returns the advantage of a sample in the loss.
-pub(crate) fn loss_advantage(sample: &SampleRecord) -> f64 {
-    sample.advantage * sample.factor.unwrap_or(1.0)
-}
-
 /// Sums of the advantages of equal replies.
 #[derive(Debug, Default)]
 pub(crate) struct ReplySums(BTreeMap<TurnKey, (usize, f64)>);
@@ -88,7 +83,7 @@ fn compute_weights(run: &ReportedRun, step: u64, all: &StepSamples) -> Option<Ve
     let in_group = all.samples.iter().filter_map(|sample| Some((sample, sample.group?)));
     let mut samples: BTreeMap<(usize, usize), (usize, f64)> =
         collect_into(in_group.map(|(sample, group)| {
-            ((sample.episode, sample.turn), (group, loss_advantage(sample)))
+            ((sample.episode, sample.turn), (group, sample.loss_advantage()))
         }));
     let sampled: BTreeSet<usize> = collect_into(samples.keys().map(|(n, _)| *n));
     let numbered = played.iter().map(|one| (one.location.n as usize, one));
