@@ -407,7 +407,8 @@ fn both_directories_of_a_resumed_run_are_one_run_when_wandb_sends_them() {
     assert_eq!(runs.len(), 2, "{runs:?}");
     let server = PackageServer::start(&lab, &python, "wandb");
     let mut sync = Command::new(&python);
-    sync.args(["-m", "wandb", "sync"]).args(runs).env("WANDB_BASE_URL", &server.url);
+    sync.args(["-m", "wandb", "sync"]).args(runs).current_dir(lab.path(""));
+    sync.env("WANDB_BASE_URL", &server.url);
     sync.env("WANDB_API_KEY", "0".repeat(40))
         .env("HOME", lab.path(""))
         .env("NO_PROXY", "127.0.0.1");
