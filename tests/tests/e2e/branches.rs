@@ -40,17 +40,22 @@ fn branches_begin_like_their_episodes_and_give_the_credit_of_turns() {
     for (name, set) in ESTIMATORS {
         let run = lab.train(name, &[&SET[..], set, &["steps=2"]].concat());
         let episodes = run.episodes(2);
-        let branches = episodes.iter().filter(|episode| episode.branch.is_some()).count();
-        // Two tasks, four episodes of two turns, three other replies.
-        assert_eq!((episodes.len() - branches, branches), (8, 48), "{name}");
+        let (branches, played): (Vec<&Episode>, Vec<&Episode>) =
+            episodes.iter().partition(|episode| episode.branch.is_some());
+        let turns: usize = played.iter().map(|episode| episode.turns.len()).sum();
+        assert_eq!((played.len(), branches.len()), (8, 3 * turns), "{name}: three other replies");
         assert_begun(&episodes);
+        let sampled = |episode: &&Episode| {
+            episode.turns.iter().filter(|turn| !episode.recalls(&turn.path)).count()
+        };
         let row = &run.steps()[1];
-        assert_eq!(row["rollout/episodes"], 8.0, "{name}: branches are in no other statistic");
-        assert_eq!(row["branch/episodes"], 48.0);
-        assert_eq!(row["branch/points"], 16.0);
-        assert_eq!(row["branch/turns"], 8.0 * 3.0 * (2.0 + 1.0));
-        let rows = row["policy/tiny/rows"].as_f64().unwrap();
-        assert_eq!(rows, if name == "siblings" { 16.0 + 48.0 } else { 16.0 }, "{name}");
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(number("rollout/episodes"), 8.0, "{name}: branches are in no other statistic");
+        assert_eq!(number("branch/episodes"), branches.len() as f64);
+        assert_eq!(number("branch/points"), turns as f64);
+        assert_eq!(number("branch/turns"), branches.iter().map(sampled).sum::<usize>() as f64);
+        let rows = if name == "siblings" { 4 * turns } else { turns };
+        assert_eq!(number("policy/tiny/rows"), rows as f64, "{name}");
         assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "{name}");
         assert!(row["policy/tiny/grad_norm"].as_f64().unwrap() > 0.0, "{name}");
         replays(&lab, name, 2);
@@ -62,7 +67,9 @@ fn the_credit_of_a_turn_is_its_reward_less_that_of_its_branches() {
     let lab = lab();
     let run = lab.train("run", &[&SET[..], ESTIMATORS[0].1, &["steps=1"]].concat());
     let (episodes, samples) = (run.episodes(1), read_samples(&samples_file(&run)).unwrap());
-    assert_eq!(samples.samples.len(), 16);
+    let played = episodes.iter().filter(|episode| episode.branch.is_none());
+    let turns: usize = played.map(|episode| episode.turns.len()).sum();
+    assert_eq!(samples.samples.len(), turns);
     for sample in &samples.samples {
         let played = &episodes[sample.episode];
         let path = &played.turns[sample.turn].path;
