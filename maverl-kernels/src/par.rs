@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_kept_awake_take_work_and_end() {
-        let sum = |n: u64| (0..n).into_par_iter().with_max_len(1).sum::<u64>();
+        let sum = |n: usize| (0..n).into_par_iter().with_max_len(1).map(|i| i as u64).sum::<u64>();
         for count in [1, 2, 5] {
             // The thread of the pool may find what it has spawned, as its own work.
             let once = || keep_awake(|| keep_awake(|| sum(100)) + sum(1000));

@@ -117,7 +117,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 65] = [
+pub static TABLES: [DeclaredTable; 67] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),

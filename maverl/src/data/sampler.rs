@@ -198,6 +198,8 @@ fn order(pool: &[usize], epoch: u64, seed: u64, shuffle: bool) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::num::NonZeroUsize;
 
     use proptest::prelude::*;

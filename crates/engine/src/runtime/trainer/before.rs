@@ -122,18 +122,18 @@ impl<O: Backend> Trainer<O> {
         let own = self.logprobs_under(rows, shares(model), pool, |packed, rows| {
             self.decoder(model, packed, rows)
         })?;
-        self.less_reference(rows, own, options, pool)
+        self.less_reference(rows, &own, options, pool)
     }
 
     /// Returns the sum of the log-probs of each row, less those of the reference if the loss has one.
     pub(super) fn less_reference(
         &self,
         rows: &[&Row],
-        own: Vec<Vec<f32>>,
+        own: &[Vec<f32>],
         options: &PreferenceOptions,
         pool: &mut Pool<O>,
     ) -> Result<Vec<f64>, ModelError> {
-        let mut ratios = sum_rows(&own);
+        let mut ratios = sum_rows(own);
         if options.needs_reference() {
             let reference = sum_rows(&self.under_reference(rows, pool)?);
             ratios.iter_mut().zip(reference).for_each(|(own, reference)| *own -= reference);

@@ -60,7 +60,7 @@ impl<O: Backend> Trainer<O> {
         let all: Vec<&Row> = mismatched.iter().flatten().collect();
         let own = self
             .logprobs_under(&all, true, pool, |_, _| Cow::Borrowed(&model.decoder))
-            .and_then(|own| self.less_reference(&all, own, options, pool))?;
+            .and_then(|own| self.less_reference(&all, &own, options, pool))?;
         let mut own = own.into_iter();
         let sums: Vec<f64> =
             mismatched.iter().map(|rows| own.by_ref().take(rows.len()).sum()).collect();
