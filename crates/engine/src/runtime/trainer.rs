@@ -156,7 +156,7 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(), RuntimeError> {
         let pool = Arc::clone(&self.pool);
         let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let factors = self.token_factors(model, (batch, part), rows, totals, &mut pool);
+        let factors = self.token_weights(model, (batch, part), rows, totals, &mut pool);
         let factors = factors.map_err(|error| self.failed_update(&error))?;
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed_update(&error))?;
