@@ -155,7 +155,7 @@ impl<O: Backend> Trainer<O> {
         joint: Option<Joint<'_, O>>,
     ) -> Result<(), RuntimeError> {
         let mut pool = self.pools.lend();
-        let factors = self.token_factors(model, (batch, part), rows, totals, &mut pool);
+        let factors = self.token_weights(model, (batch, part), rows, totals, &mut pool);
         let factors = factors.map_err(|error| self.failed_update(&error))?;
         let gradients = self.optimizer.gradients(model.trainable());
         let gradients = gradients.map_err(|error| self.failed_update(&error))?;

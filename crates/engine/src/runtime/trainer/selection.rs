@@ -45,8 +45,9 @@ impl SelectionSums {
 }
 
 impl<O: Backend> Trainer<O> {
-    /// Computes the factors of the tokens of minibatch `part` in the loss. In the loss of pairs, weights are derivatives.
-    pub(super) fn token_factors(
+    /// Computes the weights of the tokens of minibatch `part` in the loss, with the penalties beside them. In the loss of pairs, weights
+    /// are derivatives.
+    pub(super) fn token_weights(
         &self,
         model: &Model<O>,
         (batch, part): (&Batch, usize),
