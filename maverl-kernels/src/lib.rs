@@ -58,7 +58,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
-pub use par::{copy_numbers, run_alone, sum_numbers};
+pub use par::{copy_numbers, keep_awake, run_alone, sum_numbers};
 
 #[cfg(any(test, feature = "cuda"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]

@@ -101,15 +101,24 @@ impl Matmul {
     ///
     /// If a slice does not have the length of its shape, or `w` was packed for another precision.
     pub fn nt_packed(self, a: &[f32], w: &PackedWeight, out: &mut [f32], m: usize) {
-        let (n, k) = w.shape();
-        check_shapes(
-            "nt_packed",
-            [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)],
-        );
-        assert_eq!(w.precision, self.precision, "nt_packed: w is packed for another precision");
+        self.nt_packed_each(a, [(w, out)], m);
+    }
+
+    /// Computes [`Matmul::nt_packed`] of several weights and outputs with the same `a`. If `m` is small, threads start once
+    /// for all of them.
+    ///
+    /// # Panics
+    ///
+    /// If a slice does not have the length of its shape, or a weight was packed for another precision.
+    pub fn nt_packed_each<'a>(
+        self,
+        a: &'a [f32],
+        products: impl IntoIterator<Item = (&'a PackedWeight, &'a mut [f32])>,
+        m: usize,
+    ) {
         match self.precision {
-            Precision::F32 => self.run_packed::<F32>(a, m, w, out),
-            Precision::Bf16 => self.run_packed::<Bf16>(a, m, w, out),
+            Precision::F32 => self.run_packed::<F32>(a, m, products),
+            Precision::Bf16 => self.run_packed::<Bf16>(a, m, products),
         }
     }
 
@@ -144,13 +153,35 @@ impl Matmul {
         }
     }
 
-    fn run_packed<E: Element>(self, a: &[f32], m: usize, w: &PackedWeight, out: &mut [f32]) {
-        let a = Matrix::<E>::new(a, m, w.inputs, MemoryOrder::Terms);
-        let (lines, columns) = (&w.lines[..], 0..w.outputs);
+    fn run_packed<'a, E: Element>(
+        self,
+        a: &'a [f32],
+        m: usize,
+        products: impl IntoIterator<Item = (&'a PackedWeight, &'a mut [f32])>,
+    ) {
+        let products = products.into_iter().map(|(w, out)| self.packed_product::<E>(a, m, w, out));
+        engine::compute_products(&Vec::from_iter(products));
+    }
+
+    /// Returns the product `a[m, k] · wᵀ`.
+    fn packed_product<'a, E: Element>(
+        self,
+        a: &'a [f32],
+        m: usize,
+        w: &'a PackedWeight,
+        out: &'a mut [f32],
+    ) -> MatrixProduct<'a, E> {
+        let (n, k) = w.shape();
+        check_shapes(
+            "nt_packed",
+            [("a", a.len(), m, k), ("w", n * k, n, k), ("out", out.len(), m, n)],
+        );
+        assert_eq!(w.precision, self.precision, "nt_packed: w is packed for another precision");
+        let a = Matrix::<E>::new(a, m, k, MemoryOrder::Terms);
+        let (lines, columns) = (&w.lines[..], 0..n);
         let b = Panels::Packed(PackedPanels { lines, columns, words: 0..a.words() });
-        let out = ProductOutput::new(out, w.outputs);
-        MatrixProduct { a, b, out, then: self.then, path: ProductPath::current::<E>() }
-            .compute_product();
+        let (out, path) = (ProductOutput::new(out, n), ProductPath::current::<E>());
+        MatrixProduct { a, b, out, then: self.then, path }
     }
 }
 

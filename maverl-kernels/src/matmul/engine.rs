@@ -34,6 +34,11 @@ const FEW_TILES: usize = 8;
 const LEAST_ROWS: usize = 256;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
+/// Rows with which a word is multiplied in the time in which it is read from memory. With fewer rows, a task is worth the
+/// words that it reads: [`GRAIN`] is then 128 KiB of the right side.
+const READ_ROWS: usize = 16;
+/// Tiles up to which rows are few: tasks have all rows, and some panels.
+const FEW_ROW_TILES: usize = 4;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
 const TASKS: usize = 4;
 
@@ -66,7 +71,7 @@ thread_local! {
 
 impl<E: Element> MatrixProduct<'_, E> {
     /// Computes the product in the current pool.
-    pub(super) fn compute_product(self) {
+    pub(super) fn compute_product(&self) {
         let (m, n) = (self.a.indices, self.b.columns());
         if m == 0 || n == 0 {
             return;
@@ -94,16 +99,11 @@ impl<E: Element> MatrixProduct<'_, E> {
     /// task packs its own columns. A task has at least enough columns to repay reading the rows and, if every thread has
     /// a task, enough rows to repay packing or reading the columns.
     fn cut_tasks(&self) -> (usize, usize) {
-        let (m, n) = (self.a.indices, self.b.columns());
-        let panels = n.div_ceil(PANEL);
-        let most = TASKS * par::thread_count();
-        let tasks = match par::thread_count() {
-            1 => 1,
-            _ => (m * panels * PANEL * self.a.words() / GRAIN).clamp(1, most),
-        };
+        let (m, n, panels) = (self.a.indices, self.b.columns(), self.panel_count());
+        let tasks = self.count_tasks(panels);
         // Tiles are packed once for each part of the columns.
         let packs_rows = m >= n && !self.a.has_tiles_in_place();
-        let least_panels = if m <= 4 * self.path.max_tile_rows::<E>() {
+        let least_panels = if self.has_few_rows() {
             1
         } else if packs_rows {
             self.path.panels_at_once()
@@ -116,6 +116,39 @@ impl<E: Element> MatrixProduct<'_, E> {
             tasks.div_ceil(across).min(enough).min(m.div_ceil(self.path.max_tile_rows::<E>()));
         let rows = m.div_ceil(down).next_multiple_of(self.path.max_tile_rows::<E>());
         (rows, across)
+    }
+
+    /// Returns the number of panels of its columns.
+    fn panel_count(&self) -> usize {
+        self.b.columns().div_ceil(PANEL)
+    }
+
+    /// Returns true if a task has all rows.
+    fn has_few_rows(&self) -> bool {
+        self.a.indices <= FEW_ROW_TILES * self.path.max_tile_rows::<E>()
+    }
+
+    /// Returns the number of tasks that the work with so many panels is worth. With few rows, every thread gets as many.
+    fn count_tasks(&self, panels: usize) -> usize {
+        let threads = par::thread_count();
+        if threads == 1 {
+            return 1;
+        }
+        let rows = self.a.indices.max(READ_ROWS);
+        let tasks = rows * panels * PANEL * self.a.words() / GRAIN;
+        match tasks.clamp(1, TASKS * threads) {
+            tasks if tasks > threads && self.has_few_rows() => tasks / threads * threads,
+            tasks => tasks,
+        }
+    }
+
+    /// Computes some panels of the columns of all rows, if there are any.
+    fn compute_panels(&self, panels: Range<usize>) {
+        let n = self.b.columns();
+        let [start, end] = [panels.start, panels.end].map(|panel| n.min(panel * PANEL));
+        if start < end {
+            self.compute_task(0..self.a.indices, start..end);
+        }
     }
 
     /// Returns the number of columns whose panels are packed at once, for the longest piece of a sum.
@@ -254,6 +287,32 @@ impl<E: Element> MatrixProduct<'_, E> {
     }
 }
 
+/// Computes products with the same left side. If it has few rows, threads start once for all products: they get equal shares
+/// of the panels of all right sides.
+pub(super) fn compute_products<E: Element>(products: &[MatrixProduct<'_, E>]) {
+    let few = products.first().filter(|first| first.has_few_rows() && first.a.indices > 0);
+    let Some(first) = few else { return products.iter().for_each(MatrixProduct::compute_product) };
+    let panels: usize = products.iter().map(MatrixProduct::panel_count).sum();
+    let shares = first.count_tasks(panels).clamp(1, panels.max(1));
+    match shares {
+        1 => compute_share(products, 0..panels),
+        _ => (0..shares).into_par_iter().with_max_len(1).for_each(|share| {
+            compute_share(products, share * panels / shares..(share + 1) * panels / shares);
+        }),
+    }
+}
+
+/// Computes some of the panels of all products, which are counted one product after the other.
+fn compute_share<E: Element>(products: &[MatrixProduct<'_, E>], share: Range<usize>) {
+    let mut before = 0;
+    for product in products {
+        let count = product.panel_count();
+        let own = |panel: usize| panel.saturating_sub(before).min(count);
+        product.compute_panels(own(share.start)..own(share.end));
+        before += count;
+    }
+}
+
 /// Splits a sum into pieces, as equal as steps allow.
 fn split_pieces(words: usize) -> impl Iterator<Item = Range<usize>> {
     let steps = words.div_ceil(BLOCK);
@@ -284,4 +343,37 @@ pub(super) fn pack_panels<E: Element>(
         let start = panel * PANEL;
         matrix.pack_panel(start..matrix.indices.min(start + PANEL), 0..words, out, path);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::element::F32;
+    use super::super::matrix::MemoryOrder;
+    use super::*;
+    use crate::testing::threads;
+
+    /// Returns the number of tasks of `x Wᵀ` with `m` rows on so many threads.
+    fn tasks(m: usize, [n, k]: [usize; 2], count: usize) -> usize {
+        let (x, w, mut out) = (vec![0.0; m * k], vec![0.0; n * k], vec![0.0; m * n]);
+        let a = Matrix::<F32>::new(&x, m, k, MemoryOrder::Terms);
+        let b = Panels::Of(Matrix::new(&w, n, k, MemoryOrder::Terms));
+        let (out, path) = (ProductOutput::new(&mut out, n), ProductPath::current::<F32>());
+        let product = MatrixProduct { a, b, out, then: Then::Set, path };
+        threads(count, || product.count_tasks(product.panel_count()))
+    }
+
+    #[test]
+    fn a_product_of_few_rows_is_cut_by_the_bytes_that_it_reads_into_equal_shares_for_all_threads() {
+        // 2 MiB of weights: sixteen tasks of 128 KiB.
+        assert_eq!(
+            [1, 2, 3, 4, 16, 64].map(|count| tasks(1, [512, 1024], count)),
+            [1, 8, 12, 16, 16, 16]
+        );
+        // As many as the rows of a tile repay, and as few as there is work for.
+        assert_eq!([tasks(8, [512, 1024], 3), tasks(32, [512, 1024], 4)], [12, 16]);
+        assert_eq!(
+            [tasks(1, [32, 512], 2), tasks(1, [64, 512], 2), tasks(1, [224, 512], 2)],
+            [1, 1, 2]
+        );
+    }
 }

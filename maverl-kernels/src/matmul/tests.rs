@@ -316,6 +316,35 @@ fn a_packed_weight_gives_the_bits_of_the_weight_in_both_precisions() {
     a_packed_weight_gives_the_bits_of_the_weight::<Bf16>();
 }
 
+fn packed_weights_at_once_give_the_bits_of_each<E: Random>() {
+    for (m, k) in [(0, 40), (1, 896), (1, 33), (5, 2051), (40, 130), (300, 64)] {
+        let widths = [900, 1, 70];
+        let (a, weights) = (E::random(1, m * k), widths.map(|n| E::random(n as u64, n * k)));
+        let packed = [0, 1, 2].map(|i| PackedWeight::pack(E::PRECISION, &weights[i], widths[i], k));
+        for (matmul, before) in [(E::PRECISION.set(), f32::NAN), (E::PRECISION.add(), 0.5)] {
+            let outputs = || widths.map(|n| vec![before; m * n]);
+            let mut want = outputs();
+            for (w, out) in packed.iter().zip(&mut want) {
+                threads(1, || matmul.nt_packed(&a, w, out, m));
+            }
+            for count in [1, 2, 3, 8] {
+                let mut got = outputs();
+                let [x, y, z] = &mut got;
+                let [p, q, r] = &packed;
+                let pairs = [(p, &mut x[..]), (q, &mut y[..]), (r, &mut z[..])];
+                threads(count, || matmul.nt_packed_each(&a, pairs, m));
+                got.iter().zip(&want).for_each(|(got, want)| same_bits(got, want));
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_weights_at_once_give_the_bits_of_each_in_both_precisions() {
+    packed_weights_at_once_give_the_bits_of_each::<F32>();
+    packed_weights_at_once_give_the_bits_of_each::<Bf16>();
+}
+
 #[test]
 fn infinities_and_nan_reach_the_output() {
     for path in paths::<F32>() {

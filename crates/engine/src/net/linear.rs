@@ -4,6 +4,7 @@
 //! computed. On a CPU, each weight has a packed copy for products of few rows during rollout, which the next barrier
 //! drops. Dropout is a function of counters: seed, optimizer step, row, position, map, column.
 
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::net::memory::{Cpu, Memory};
@@ -64,9 +65,9 @@ impl<O: Memory> Linear<O> {
         *self.packed.0.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Calls `f` with the packed weight, if the weight is packed.
-    pub(super) fn with_packed<R>(&self, f: impl FnOnce(Option<&O::Packed>) -> R) -> R {
-        f(self.packed.0.read().unwrap_or_else(PoisonError::into_inner).as_ref())
+    /// Borrows the packed weight, if the weight is packed.
+    pub(super) fn packed(&self) -> impl Deref<Target = Option<O::Packed>> {
+        self.packed.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

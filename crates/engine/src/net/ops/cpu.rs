@@ -133,6 +133,15 @@ impl Ops for Cpu {
         Ok(project(map, x, self.precision, pool))
     }
 
+    fn linears<const N: usize>(
+        &self,
+        x: &Vec<f32>,
+        maps: [&Linear<Self>; N],
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; N]> {
+        Ok(linear::project_each(maps, x, self.precision, pool))
+    }
+
     fn linear_onto(
         &self,
         onto: &Vec<f32>,

@@ -39,9 +39,8 @@ pub(super) fn forward(
     for (expert, own) in expert_ranges(of, &rows) {
         let (x, wide) = (&x[columns(&own, d)], columns(&own, f));
         let (gate, up) = (&mut gate[wide.clone()], &mut up[wide]);
-        for (map, y) in split_maps(expert).into_iter().zip([&mut *gate, &mut *up]) {
-            linear::forward(map, x, y, precision.set(), pool);
-        }
+        let maps = split_maps(expert);
+        linear::forward_each(maps, x, [&mut *gate, &mut *up], precision.set(), pool);
         let mut act = pool.take(gate.len());
         activate(expert.activation, gate, up, &mut act);
         linear::forward(&expert.down, &act, &mut out[columns(&own, d)], precision.set(), pool);

@@ -25,6 +25,18 @@ pub(crate) fn project(
     y
 }
 
+/// Computes [`project`] of several maps of one input.
+pub(super) fn project_each<const N: usize>(
+    maps: [&Linear<Cpu>; N],
+    x: &[f32],
+    precision: Precision,
+    pool: &mut Pool,
+) -> [Vec<f32>; N] {
+    let mut ys = maps.map(|map| pool.take(x.len() / map.dims().1 * map.dims().0));
+    forward_each(maps, x, ys.each_mut().map(Vec::as_mut_slice), precision.set(), pool);
+    ys
+}
+
 /// Computes `y [N, O]`, overwritten or added to.
 pub(super) fn forward(
     map: &Linear<Cpu>,
@@ -33,17 +45,38 @@ pub(super) fn forward(
     products: Matmul,
     pool: &mut Pool,
 ) {
-    let (o, i) = map.dims();
-    let n = x.len() / i;
-    map.with_packed(|packed| match packed {
-        Some(weight) => products.nt_packed(x, weight, y, n),
-        None => products.nt(x, &map.weight.values(), y, n, o, i),
-    });
-    if let Some(of) = &map.bias {
-        bias::add_bias(&of.values(), y);
+    forward_each([map], x, [y], products, pool);
+}
+
+/// Computes [`forward`] of several maps of one input. If all weights are packed, threads start once for all of them.
+pub(super) fn forward_each<const N: usize>(
+    maps: [&Linear<Cpu>; N],
+    x: &[f32],
+    mut ys: [&mut [f32]; N],
+    products: Matmul,
+    pool: &mut Pool,
+) {
+    let n = maps.first().map_or(0, |map| x.len() / map.dims().1);
+    let packed = maps.map(Linear::packed);
+    match packed.iter().map(|packed| (**packed).as_ref()).collect::<Option<Vec<_>>>() {
+        Some(weights) => {
+            let outputs = ys.iter_mut().map(|y| &mut y[..]);
+            products.nt_packed_each(x, weights.into_iter().zip(outputs), n);
+        }
+        None => {
+            for (map, y) in maps.iter().zip(&mut ys) {
+                let (o, i) = map.dims();
+                products.nt(x, &map.weight.values(), y, n, o, i);
+            }
+        }
     }
-    if let Some(lora) = &map.lora {
-        correct(lora, x, y, n, pool);
+    for (map, y) in maps.iter().zip(ys) {
+        if let Some(of) = &map.bias {
+            bias::add_bias(&of.values(), y);
+        }
+        if let Some(lora) = &map.lora {
+            correct(lora, x, y, n, pool);
+        }
     }
 }
 
