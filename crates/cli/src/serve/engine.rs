@@ -115,6 +115,7 @@ pub(super) fn start(
         let problem = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
         return Err(Failure(format!("{place}: {problem}")));
     }
-    let fingerprint = base.fingerprint();
-    Ok((Host::start(&place, &base, &tokenizer, runtime, places)?, fingerprint))
+    let host = Host::start(&place, &base, &tokenizer, runtime, places)?;
+    let fingerprint = host.base().fingerprint();
+    Ok((host, fingerprint))
 }

@@ -12,6 +12,7 @@ use crate::net::{Decoder, Model, Params, Weights};
 impl Model {
     /// Returns the model with its weights on a device, for training or not.
     pub(super) fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Model<O>, ModelError> {
+        self.require_weights()?;
         let own = trained && self.adapter.is_none();
         let base = self.move_to(ops, self.weights.params().on(ops, own)?)?;
         match &self.adapter {
@@ -32,7 +33,10 @@ impl<O: Ops> Model<O> {
         let ops = self.decoder.ops();
         match &self.adapter {
             Some(adapter) => Ok(self.with_adapter(adapter.copy(ops, trained)?)),
-            None => self.move_to(ops, self.weights.params().copy(ops, trained)?),
+            None => {
+                self.require_weights()?;
+                self.move_to(ops, self.weights.params().copy(ops, trained)?)
+            }
         }
     }
 

@@ -196,8 +196,13 @@ impl<O: Ops> Decoder<O> {
         self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
     }
 
+    /// Iterates over the linear maps of the layers, but routers.
+    pub(super) fn layer_maps(&self) -> impl Iterator<Item = &Linear<O>> {
+        self.layers.iter().flat_map(Layer::packed_linears)
+    }
+
     fn linears(&self) -> impl Iterator<Item = &Linear<O>> {
-        self.layers.iter().flat_map(Layer::packed_linears).chain([&self.head.map])
+        self.layer_maps().chain([&self.head.map])
     }
 
     /// Packs the weight of every linear map but routers for products of few rows, until [`Decoder::unpack`]. Decoders over

@@ -60,8 +60,17 @@ impl<O: Memory> Linear<O> {
         packed.get_or_insert_with(|| pack(&self.weight));
     }
 
-    /// Drops the packed weight, because the weight may change.
+    /// Packs the weight by a function, as that of another map, which has no values of its own.
+    pub(super) fn move_packed(&self, to: &Self, pack: impl FnOnce(&Param<O>) -> O::Packed) {
+        let own = self.packed.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        to.pack(|_| own.unwrap_or_else(|| pack(&self.weight)));
+    }
+
+    /// Drops the packed weight, because the weight may change. The only form of a weight is kept.
     pub(super) fn unpack(&self) {
+        if !self.weight.has_values() {
+            return;
+        }
         *self.packed.0.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -8,6 +8,7 @@ pub mod decoder;
 #[doc(hidden)]
 pub mod experts;
 mod forest;
+mod generation;
 #[doc(hidden)]
 pub mod gradients;
 #[doc(hidden)]

@@ -112,7 +112,10 @@ impl Model {
     pub fn duplicate(&self) -> Result<Self, ModelError> {
         match &self.adapter {
             Some(adapter) => Ok(self.with_adapter(adapter.duplicate())),
-            None => self.over(self.weights.duplicate()),
+            None => {
+                self.require_weights()?;
+                self.over(self.weights.duplicate())
+            }
         }
     }
 
@@ -123,6 +126,7 @@ impl Model {
     ///
     /// If the weights are not those of the configuration.
     pub fn with_long_rope(&self) -> Result<Self, ModelError> {
+        self.require_weights()?;
         let config = Arc::new((*self.config).clone().with_long_rope());
         let decoder = decoder(&config, &self.weights)?.with_precision(self.decoder.precision());
         let base = Self { config, decoder, adapter: None, ..self.clone() };
@@ -148,6 +152,7 @@ impl Model {
         let Some(adapter) = &self.adapter else {
             return Err(ModelError::wrong_argument("there is no adapter to merge"));
         };
+        self.require_weights()?;
         let weights = self.weights.duplicate();
         adapter.add_to(&weights)?;
         let merged = self.over(weights)?;
@@ -197,7 +202,7 @@ impl Model {
     /// Computes the SHA-256 over names, shapes and values of every weight, the adapter's after the base's.
     pub fn fingerprint(&self) -> String {
         let adapter = self.adapter.as_ref().map_or(&[][..], Adapter::vars);
-        weights::fingerprint(self.weights.vars().iter().chain(adapter))
+        weights::hex(weights::hash_tensors(self.weights.hash(), adapter))
     }
 
     /// Returns the type in which the weights were stored, from `config.json`; f32 if it has none.
@@ -241,6 +246,7 @@ impl Model {
     ///
     /// If a file cannot be written; the error names it.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
+        self.require_weights()?;
         for (name, bytes) in self.companions.iter() {
             match name.as_str() {
                 "config.json" => {
@@ -263,6 +269,7 @@ impl Model {
         match &self.adapter {
             Some(adapter) => adapter.restore(dir, &self.config),
             None => {
+                self.require_weights()?;
                 let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
                 self.weights.assign(&self.config, &Shards::open(&files)?)
             }

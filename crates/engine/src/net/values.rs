@@ -103,6 +103,29 @@ impl Params {
         self.over(Storage::new(self.storage.read().clone()))
     }
 
+    /// Returns the tensors over an array with the values of those alone that `keep` selects by index. The values of others must
+    /// not be used.
+    #[must_use]
+    pub fn keep(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let storage = Storage::<Cpu>::new(Vec::new());
+        let mut end = 0;
+        let vars = self.vars.iter().enumerate().map(|(index, (name, var))| {
+            let len = if keep(index) { var.elem_count() } else { 0 };
+            let range = end..end + len;
+            end = range.end.next_multiple_of(ALIGN);
+            (name.clone(), Tensor { dims: Arc::clone(&var.dims), storage: storage.clone(), range })
+        });
+        let kept = Self { vars: vars.collect(), storage };
+        let mut values = vec![0.0; kept.elements()];
+        for ((_, from), (_, to)) in self.vars.iter().zip(kept.vars()) {
+            if to.has_values() {
+                values[to.range()].copy_from_slice(&from.values());
+            }
+        }
+        *kept.storage.write() = values;
+        kept
+    }
+
     /// Calls `f` with the whole array for modification in place.
     pub fn update<R>(&self, f: impl FnOnce(&mut [f32]) -> R) -> R {
         f(&mut self.storage.write())
@@ -219,7 +242,12 @@ impl<O: Memory> Tensor<O> {
 
     /// Returns the number of its elements.
     pub fn elem_count(&self) -> usize {
-        self.range.len()
+        self.dims.iter().product()
+    }
+
+    /// Returns true if its values are in the array: see [`Params::keep`].
+    pub(super) fn has_values(&self) -> bool {
+        self.range.len() == self.elem_count()
     }
 
     /// Returns its place in the array, which is also that of its gradient and its moments.
@@ -230,7 +258,12 @@ impl<O: Memory> Tensor<O> {
 
 impl Tensor {
     /// Borrows the current values, which cannot change meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If its values were not kept.
     pub fn values(&self) -> impl Deref<Target = [f32]> {
+        assert!(self.has_values(), "a tensor {:?} without values is read", self.dims);
         TensorValues { array: self.storage.read(), range: self.range() }
     }
 
@@ -314,6 +347,11 @@ impl<O: Memory> Param<O> {
     #[cfg(feature = "cuda")]
     pub(super) fn read(&self) -> (impl Deref<Target = O::Weights>, Range<usize>) {
         (self.tensor.storage.read(), self.tensor.range())
+    }
+
+    /// Returns true if its values are in memory: see [`Params::keep`].
+    pub(super) fn has_values(&self) -> bool {
+        self.tensor.has_values()
     }
 
     /// Freezes the weight.

@@ -15,12 +15,19 @@ use crate::net::values::{Param, Params, Tensor};
 #[derive(Clone)]
 pub struct Weights<O: Ops = Cpu> {
     params: Params<O>,
+    /// Hash of all values, if some of them are not kept.
+    hash: Option<Sha256>,
 }
 
 impl<O: Ops> Weights<O> {
     /// Takes parameters in checkpoint order.
     pub(super) fn over(params: Params<O>) -> Self {
-        Self { params }
+        Self { params, hash: None }
+    }
+
+    /// Returns true if they have all values: see [`Weights::keep`].
+    pub(super) fn is_whole(&self) -> bool {
+        self.hash.is_none()
     }
 
     /// Names and values, in checkpoint order.
@@ -58,7 +65,7 @@ impl Weights {
             let (name, shape) = &tensors[index];
             shards.fill_tensor(config, layout, (name, shape), values)
         });
-        Ok(Self { params: params? })
+        Ok(Self::over(params?))
     }
 
     /// Weights made by `init(name, shape)`, in checkpoint order.
@@ -78,13 +85,23 @@ impl Weights {
             values.copy_from_slice(&found);
             Ok(())
         });
-        Ok(Self { params: params? })
+        Ok(Self::over(params?))
+    }
+
+    /// Returns the weights with the values of those alone that `keep` selects by index, and the hash of all.
+    pub(super) fn keep(&self, keep: impl Fn(usize) -> bool) -> Self {
+        Self { params: self.params.keep(keep), hash: Some(self.hash()) }
+    }
+
+    /// Returns the SHA-256 over names, shapes and values, to which others may be added ([`hash_tensors`]).
+    pub(super) fn hash(&self) -> Sha256 {
+        self.hash.clone().unwrap_or_else(|| hash_tensors(Sha256::new(), self.vars()))
     }
 
     /// A copy that shares nothing with these weights.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        Self { params: self.params.duplicate() }
+        Self::over(self.params.duplicate())
     }
 
     /// Copies values from the checkpoint of a model of a configuration; names and lengths must be those of these weights.
@@ -101,13 +118,17 @@ impl Weights {
     }
 }
 
-/// SHA-256 over names, shapes and values, in the order given.
-pub fn fingerprint<'v>(vars: impl IntoIterator<Item = &'v (String, Tensor)>) -> String {
-    let mut hash = Sha256::new();
+/// Adds names, shapes and values to a SHA-256, in the order given.
+pub(super) fn hash_tensors(mut hash: Sha256, vars: &[(String, Tensor)]) -> Sha256 {
     for (name, var) in vars {
         hash.update(name.as_bytes());
         hash.update(format!("{:?}", var.dims()).as_bytes());
         var.values().iter().for_each(|v| hash.update(v.to_le_bytes()));
     }
+    hash
+}
+
+/// Formats a SHA-256.
+pub(super) fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -62,7 +62,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a thread with `places` places for models. All hold the base itself at first.
+    /// Starts a thread with `places` places for models. All hold the base itself at first, whose weights are kept in one form
+    /// for generation: the rows of its maps are freed with the caller's model.
     ///
     /// # Errors
     ///
@@ -81,6 +82,7 @@ impl Host {
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
+        let base = base.clone().for_generation().map_err(|error| error.in_worker(name))?;
         let engine = Engine::new(
             name,
             Arc::clone(tokenizer),
@@ -96,7 +98,7 @@ impl Host {
         let (name, requests) = (name.into(), options.max_requests.get());
         let (queue, _) =
             WorkerQueue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
-        let (base, tokenizer) = (base.clone(), Arc::clone(tokenizer));
+        let tokenizer = Arc::clone(tokenizer);
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }
 
