@@ -24,7 +24,7 @@
 //! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
 //! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
 //! | `emulate` | CUDA C++ compiled by a C++ compiler; each thread of CUDA is a fiber |
-//! | `lanes`, `par`, `simd` | sums over sixteen lanes in one order; division of work among threads; the *path*, which is the set of vector instructions in use |
+//! | `lanes`, `par`, `pages`, `simd` | sums over sixteen lanes in one order; division of work among threads; memory of large arrays; the *path*, which is the set of vector instructions in use |
 //!
 //! Operations of a model, but products, implement `lanes::Kernel`: code over sixteen lanes that is compiled for each
 //! path, so that nothing depends on the compiler's vectorizer. Products use `matmul::vectors::Vectors`. Estimators are
@@ -37,6 +37,7 @@
 #![deny(missing_docs)]
 
 mod lanes;
+mod pages;
 mod par;
 
 pub mod adamw;
@@ -58,6 +59,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
+pub use pages::large_zeros;
 pub use par::{copy_numbers, keep_awake, run_alone, sum_numbers};
 
 #[cfg(any(test, feature = "cuda"))]

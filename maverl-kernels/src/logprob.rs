@@ -27,6 +27,7 @@ use rayon::prelude::*;
 
 use crate::lanes::{self, Kernel, Lanes};
 use crate::matmul::{PackedWeight, Precision};
+use crate::pages::large_zeros;
 use crate::par;
 
 /// Maximum number of logits of one chunk.
@@ -59,7 +60,7 @@ impl LmHead<'_> {
         let (n, vocab, d) = check_linear("logprobs of a head", self.h, self.w, self.targets);
         check_rows("logprobs of a head", n, self.inv_temperature, logp, entropy);
         let rows = chunk_rows(vocab).min(n.max(1));
-        let mut logits = vec![0.0; rows * vocab];
+        let mut logits = large_zeros(rows * vocab);
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         for at in split_chunks(0..n, rows) {
             let logits = self.compute_logits(&packed, at.clone(), &mut logits);
@@ -94,7 +95,7 @@ impl LmHead<'_> {
         let (n, vocab, d) = check_linear("loss of a head", self.h, self.w, self.targets);
         self.check_loss(offsets, dh, dw.as_deref());
         let most = chunk_rows(vocab).min(n.max(1));
-        let mut logits = vec![0.0; most * vocab];
+        let mut logits = large_zeros(most * vocab);
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         let mut outputs = Outputs::default();
         for sequences in group_sequences(offsets, most) {

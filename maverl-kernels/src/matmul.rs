@@ -33,6 +33,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use crate::pages::large_array;
 pub use ceiling::multiply_add_registers;
 use element::{Bf16, Element, F32};
 use engine::{MatrixProduct, ProductOutput};
@@ -202,7 +203,7 @@ impl PackedWeight {
     ///
     /// If `w` does not have the length of its shape.
     pub fn pack(precision: Precision, w: &[f32], outputs: usize, inputs: usize) -> Self {
-        let lines = vec![PanelLine::default(); line_count(precision, outputs, inputs)];
+        let lines = large_array(PanelLine::default(), line_count(precision, outputs, inputs));
         let mut packed = Self { precision, outputs, inputs, lines };
         packed.update(w);
         packed

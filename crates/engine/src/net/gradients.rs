@@ -121,7 +121,7 @@ pub(crate) fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
 impl<'m> Gradients<'m> {
     /// Creates zeros for parameters.
     pub fn new(params: &'m Params) -> Self {
-        Self::over(params, vec![0.0; params.elements()])
+        Self::over(params, maverl_kernels::large_zeros(params.elements()))
     }
 
     /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.

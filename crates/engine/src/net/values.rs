@@ -4,6 +4,7 @@ use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use maverl_kernels::large_zeros;
 use rayon::prelude::*;
 
 use crate::files::save::HostTensor;
@@ -64,7 +65,7 @@ impl Params {
     /// Creates tensors of zeros by name and dimensions.
     pub fn zeros(shapes: impl IntoIterator<Item = (String, Vec<usize>)>) -> Self {
         let params = Self::shaped(shapes);
-        *params.storage.write() = vec![0.0; params.elements()];
+        *params.storage.write() = large_zeros(params.elements());
         params
     }
 
@@ -116,7 +117,7 @@ impl Params {
             (name.clone(), Tensor { dims: Arc::clone(&var.dims), storage: storage.clone(), range })
         });
         let kept = Self { vars: vars.collect(), storage };
-        let mut values = vec![0.0; kept.elements()];
+        let mut values = large_zeros(kept.elements());
         for ((_, from), (_, to)) in self.vars.iter().zip(kept.vars()) {
             if to.has_values() {
                 values[to.range()].copy_from_slice(&from.values());

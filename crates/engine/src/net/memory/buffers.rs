@@ -27,7 +27,7 @@ impl Buffers {
                 buffer.resize(len, 0.0);
                 buffer
             }
-            None => vec![0.0; len],
+            None => maverl_kernels::large_zeros(len),
         }
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use maverl_kernels::adamw::{AdamW, adamw_step, sum_of_squares};
+use maverl_kernels::large_zeros;
 use maverl_kernels::matmul::{PackedWeight, Precision};
 use maverl_kernels::rope::RopeTable;
 use maverl_kernels::sample::{BadLogits, Sampled};
@@ -51,7 +52,7 @@ impl Memory for Cpu {
     }
 
     fn blank(&self, elements: usize, _: bool) -> Done<Vec<f32>> {
-        Ok(vec![0.0; elements])
+        Ok(large_zeros(elements))
     }
 
     fn reuse(&self, mut sums: Vec<f32>) -> Option<Vec<f32>> {
@@ -82,7 +83,7 @@ impl Memory for Cpu {
     }
 
     fn sums(&self, elements: usize) -> Done<Vec<f32>> {
-        Ok(vec![0.0; elements])
+        Ok(large_zeros(elements))
     }
 
     fn sums_of(&self, values: Vec<f32>) -> Done<Vec<f32>> {
