@@ -8,7 +8,6 @@ pub(crate) use joint::{Joint, SharedTrunk};
 pub use scale::Scale;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::files::save::{self, SavedTensor};
 use crate::files::{ModelError, Shards};
@@ -20,6 +19,7 @@ use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::PackedRows;
 use crate::runtime::pass::{PassTexts, PassTokens};
 use crate::runtime::peers::Peers;
+use crate::runtime::pools::Pools;
 use crate::runtime::{
     CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
     ValueTarget, ValueText,
@@ -45,7 +45,7 @@ struct Body<O: Backend> {
     head: ValueHead,
     micro_batch_tokens: usize,
     checkpointing: bool,
-    pool: Arc<Mutex<Pool<O>>>,
+    pools: Pools<O>,
     /// Ranks that train the critic together.
     peers: Peers,
 }
@@ -78,7 +78,7 @@ impl<O: Backend> Critic<O> {
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
         (seed, micro_batch_tokens): (u64, usize),
-        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
+        (pools, peers): (Pools<O>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
         let trunk = match spec.trunk {
@@ -100,7 +100,7 @@ impl<O: Backend> Critic<O> {
         let checkpointing = policy.gradient_checkpointing;
         let spec = spec.clone();
         let ops = ops.clone();
-        let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pool, peers };
+        let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pools, peers };
         let (policy, scale) = (policy.name.clone(), Scale::default());
         Ok(Self { policy, body, scale, of_trunk, of_head })
     }
@@ -140,8 +140,8 @@ impl<O: Backend> Critic<O> {
         pass: &PassTexts<'_>,
         compute: impl Fn(&PackedRows, &mut Pool<O>) -> Result<Vec<f32>, ModelError>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let Body { micro_batch_tokens, pool, peers, .. } = &self.body;
-        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let Body { micro_batch_tokens, pools, peers, .. } = &self.body;
+        let mut pool = pools.lend();
         pass.lists(peers, *micro_batch_tokens, |packed, _| compute(packed, &mut pool))
     }
 
@@ -287,7 +287,7 @@ impl<O: Backend> Body<O> {
             let mut vars = trunk.trainable().vars().iter();
             of_trunk.mark_unused(vars.position(|(name, _)| name == trunk.config.names.head));
         }
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pools.lend();
         let before = self.peers.channel().map(|_| std::mem::take(sums));
         let weight = weight(rows);
         let pass = pass::pass_of_texts(&self.head, rows.iter().map(|row| row.text));

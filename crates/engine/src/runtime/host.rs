@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::{KEY, refused_device};
 use super::engine::Engine;
+use super::pools::Turns;
 use super::queue::{Hosted, WorkerQueue};
 use super::start::start_threads;
 use super::{Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory};
@@ -96,8 +97,13 @@ impl Host {
         let owned = (0..places).map(|_| LoadedModel { model: base.clone(), version: 0 }).collect();
         // The thread is not joined: it ends with the last handle.
         let (name, requests) = (name.into(), options.max_requests.get());
-        let (queue, _) =
-            WorkerQueue::start(&name, owned, (engine, None), requests, |loaded| loaded)?;
+        let (queue, _) = WorkerQueue::start(
+            &name,
+            owned,
+            (engine, (None, Turns::default())),
+            requests,
+            |loaded| loaded,
+        )?;
         let tokenizer = Arc::clone(tokenizer);
         Ok(Self { queue, base, tokenizer, places, context, work, blocks })
     }

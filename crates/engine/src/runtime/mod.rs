@@ -28,6 +28,7 @@ mod parity;
 mod pass;
 mod peers;
 mod policy;
+mod pools;
 #[cfg(feature = "cuda")]
 mod predict;
 mod queue;

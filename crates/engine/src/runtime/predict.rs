@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::engine::Engine;
 use super::peers::Peers;
+use super::pools::Pools;
 use super::queue::Hosted;
 use super::worker::{Operations, OwnedModels, base_on, policies};
 use super::{
@@ -136,7 +137,7 @@ pub fn predict(
     let loaded = Model::shaped(config.clone()).map_err(|error| error.in_worker(&worker.name))?;
     let base = base_on(&ops, worker, &loaded).map_err(|error| error.in_worker(&worker.name))?;
     let weights = usage.used();
-    let owned = policies(worker, options, (&base, &loaded), &Peers::default());
+    let owned = policies(worker, options, (&base, &loaded), (&Pools::default(), &Peers::default()));
     let mut owned = owned.map_err(|error| error.in_worker(&worker.name))?;
     let resident = usage.used();
     let trained = worker.policies.iter().zip(&owned).filter(|(policy, _)| policy.trained);

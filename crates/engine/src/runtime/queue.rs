@@ -15,6 +15,7 @@ use crate::files::ModelError;
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::engine::{Engine, Reply};
+use crate::runtime::pools::Turns;
 use crate::runtime::{Completion, Request, RuntimeError};
 
 /// A model in its thread, with whatever else belongs to it.
@@ -50,11 +51,11 @@ impl<T: ?Sized> Clone for WorkerQueue<T> {
 
 impl<T: ?Sized + 'static> WorkerQueue<T> {
     /// Starts a thread that owns these models and runs up to `requests` generations at once, on the threads of a pool or of
-    /// the global one. `of` returns a model as barriers see it.
+    /// the global one, and barriers in its turns. `of` returns a model as barriers see it.
     pub(crate) fn start<O: Backend, H: Hosted<O>>(
         name: &Arc<str>,
         owned: Vec<H>,
-        (engine, pool): (Engine<O>, Option<ThreadPool>),
+        (engine, threads): (Engine<O>, (Option<ThreadPool>, Turns)),
         requests: usize,
         of: fn(&mut H) -> &mut T,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
@@ -62,7 +63,7 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
         let (jobs, queue) = mpsc::channel(requests + 8);
         let thread = std::thread::Builder::new()
             .name(format!("worker {name}"))
-            .spawn(move || serve(owned, (engine, pool), queue, of))
+            .spawn(move || serve(owned, (engine, threads), queue, of))
             .map_err(|e| ModelError::io(format!("no thread: {e}"), e).in_worker(&**name))?;
         let admission = Arc::new(Semaphore::new(requests));
         Ok((Self { name: Arc::clone(name), jobs, admission }, thread))
@@ -105,7 +106,7 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
 /// back later jobs. The loop ends when every handle is dropped.
 fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
     mut owned: Vec<H>,
-    (mut engine, pool): (Engine<O>, Option<ThreadPool>),
+    (mut engine, (pool, turns)): (Engine<O>, (Option<ThreadPool>, Turns)),
     mut queue: mpsc::Receiver<QueueJob<T>>,
     of: fn(&mut H) -> &mut T,
 ) {
@@ -133,7 +134,7 @@ fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
         } else if let Some((at, job)) = barrier.take() {
             engine.forget(at);
             owned.iter().for_each(|owned| owned.model().decoder.unpack());
-            let owned = &mut owned[at];
+            let (owned, _turn) = (&mut owned[at], turns.wait());
             on(pool.as_ref(), || job(of(owned)));
         }
     }

@@ -15,7 +15,6 @@ mod weights;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use maverl_kernels::sample::derive_seed;
 
@@ -29,6 +28,7 @@ use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, PassText};
 use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
+use crate::runtime::pools::Pools;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use routers::token_counts;
 use totals::Totals;
@@ -41,8 +41,8 @@ pub(crate) struct Trainer<O: Backend> {
     seed: u64,
     micro_batch_tokens: usize,
     checkpointing: bool,
-    /// Buffers of activations. All trainers of a worker share them, one at a time.
-    pool: Arc<Mutex<Pool<O>>>,
+    /// Buffers of activations.
+    pools: Pools<O>,
     /// Ranks that train the policy together.
     peers: Peers,
     optimizer: Optimizer<O>,
@@ -60,7 +60,7 @@ impl<O: Backend> Trainer<O> {
         model: &Model<O>,
         seed: u64,
         micro_batch_tokens: usize,
-        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
+        (pools, peers): (Pools<O>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = model.decoder.ops();
         let params = if spec.trained {
@@ -75,7 +75,7 @@ impl<O: Backend> Trainer<O> {
             seed,
             micro_batch_tokens,
             checkpointing: spec.gradient_checkpointing,
-            pool,
+            pools,
             peers,
             optimizer,
             reference,
@@ -151,8 +151,7 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         joint: Option<Joint<'_, O>>,
     ) -> Result<(), RuntimeError> {
-        let pool = Arc::clone(&self.pool);
-        let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pools.lend();
         let weights = match batch.objective {
             Objective::Preference(options) => self
                 .pair_grads(model, (rows, &batch.pairs_of(part)), &options, totals, &mut pool)
@@ -255,11 +254,6 @@ impl<O: Backend> Trainer<O> {
         let step = derive_seed(self.seed, self.optimizer.step);
         let keys = packed.keys(step, rows).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
-    }
-
-    /// Locks the buffers. They are valid even if a thread panicked with the lock.
-    fn pool(&self) -> MutexGuard<'_, Pool<O>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed_update(&self, error: &ModelError) -> RuntimeError {

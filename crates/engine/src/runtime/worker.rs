@@ -18,12 +18,13 @@ use crate::files::{ModelError, ModelFiles};
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{Device, Runner};
 use crate::net::ops::{Backend, Cpu};
-use crate::net::{Adapter, Model, Pool};
+use crate::net::{Adapter, Model};
 use crate::runtime::critic::{Critic, SharedTrunk};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
+use crate::runtime::pools::{Pools, Turns};
 use crate::runtime::queue::{Hosted, WorkerQueue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
@@ -99,7 +100,7 @@ impl<O: Backend> OwnedModels<O> {
         options: &RuntimeOptions,
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
-        (pool, peers): (Arc<Mutex<Pool<O>>>, Peers),
+        (pools, peers): (Pools<O>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
         let seed =
@@ -124,11 +125,11 @@ impl<O: Backend> OwnedModels<O> {
                 policy,
                 (base, loaded),
                 (seed_of_critic, micro_batch_tokens),
-                (Arc::clone(&pool), peers.clone()),
+                (pools.clone(), peers.clone()),
             )
         });
         let critic = critic.transpose()?;
-        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pool, peers))?;
+        let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pools, peers))?;
         Ok(Self { model, trainer, critic })
     }
 }
@@ -255,13 +256,12 @@ pub(super) fn policies<O: Backend>(
     worker: &WorkerSpec,
     options: &RuntimeOptions,
     bases: (&Model<O>, &Model),
-    peers: &Peers,
+    (pools, peers): (&Pools<O>, &Peers),
 ) -> Result<Vec<OwnedModels<O>>, ModelError> {
-    let pool = Arc::default();
     let policies = worker
         .policies
         .iter()
-        .map(|policy| OwnedModels::new(options, policy, bases, (Arc::clone(&pool), peers.clone())));
+        .map(|policy| OwnedModels::new(options, policy, bases, (pools.clone(), peers.clone())));
     policies.collect()
 }
 
@@ -284,16 +284,19 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Loads the model and the adapters and critics of its policies, and serves requests on a thread of its own.
+    /// Loads the model and the adapters and critics of its policies, and serves requests on a thread of its own. On the CPU,
+    /// it shares buffers.
     pub(crate) fn spawn(
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         device: &OpenDevice,
-        peers: &Peers,
+        (pools, turns, peers): (&Pools<Cpu>, &Turns, &Peers),
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         match device {
             OpenDevice::Cpu => {
-                Self::on(&Cpu { precision: worker.dtype.into() }, worker, options, peers)
+                let cpu = Cpu { precision: worker.dtype.into() };
+                let turns = if peers.size() == 1 { turns.clone() } else { Turns::default() };
+                Self::on(&cpu, worker, options, (pools, turns, peers))
             }
             #[cfg(feature = "cuda")]
             OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),
@@ -313,7 +316,8 @@ impl Worker {
         let peers = peers.connect(device, options);
         let peers = peers.map_err(|error| error.in_worker(&worker.name))?;
         let device = &device.fork().with_graphs(options.graphs);
-        let (worker, thread) = Self::on(device, worker, options, &peers)?;
+        let (worker, thread) =
+            Self::on(device, worker, options, (&Pools::default(), Turns::default(), &peers))?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
@@ -321,20 +325,20 @@ impl Worker {
         ops: &O,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
-        peers: &Peers,
+        (pools, turns, peers): (&Pools<O>, Turns, &Peers),
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let (tokenizer, loaded, base) =
             load_base(ops, worker).map_err(|error| error.in_worker(&worker.name))?;
         let context = base.config.max_position_embeddings;
-        let owned = policies(worker, options, (&base, &loaded), peers)
+        let owned = policies(worker, options, (&base, &loaded), (pools, peers))
             .map_err(|error| error.in_worker(&worker.name))?;
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
         let member = OwnedModels::<O>::member;
-        let threads = peers.threads()?;
+        let threads = (peers.threads()?, turns);
         let (queue, thread) =
             WorkerQueue::start(&name, owned, (engine, threads), requests, member)?;
         let worker = Self {

@@ -24,7 +24,8 @@ impl<O: Backend> Trainer<O> {
     /// Computes the log-probs of each row's completion under the reference.
     pub(crate) fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         let rows: Vec<&Row> = rows.iter().collect();
-        self.under_reference(&rows, &mut self.pool()).map_err(|error| self.failed_update(&error))
+        self.under_reference(&rows, &mut self.pools.lend())
+            .map_err(|error| self.failed_update(&error))
     }
 
     fn under_reference(
@@ -126,7 +127,9 @@ impl<O: Backend> Trainer<O> {
         model: &Model<O>,
         rows: &[&Row],
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        self.logprobs_under(rows, true, &mut self.pool(), |_, _| Cow::Borrowed(&model.decoder))
+        self.logprobs_under(rows, true, &mut self.pools.lend(), |_, _| {
+            Cow::Borrowed(&model.decoder)
+        })
     }
 
     /// Computes the log-probs of the completions of rows, for each row. With `share`, rows share what they begin with. `decoder`
