@@ -6,6 +6,7 @@ pub mod fixture;
 pub mod harness;
 mod kernels;
 pub mod measure;
+mod one;
 mod policy;
 pub mod report;
 pub mod setup;
@@ -51,6 +52,8 @@ pub(super) enum BenchPart {
     Tree,
     /// 64 programs in the sandbox of the code environment: with an input, and functions with their tests.
     Code,
+    /// One prompt of 64 tokens, 64 new tokens, and its share of the memory's speed.
+    One,
     /// Matrix products, and the memory's bandwidth.
     Kernels,
 }
@@ -104,7 +107,7 @@ impl Benchmark for BenchArgs {
     }
 
     fn has_model(&self, part: BenchPart) -> bool {
-        !matches!(part, BenchPart::Code | BenchPart::Kernels)
+        !matches!(part, BenchPart::Code | BenchPart::One | BenchPart::Kernels)
     }
 
     async fn figures(&self, part: BenchPart) -> Result<Vec<Figure>, Failure> {
@@ -115,6 +118,7 @@ impl Benchmark for BenchArgs {
             BenchPart::Sft => policy::sft(&self.setup, self.times).await,
             BenchPart::Tree => tree::tree(&self.setup).await,
             BenchPart::Code => code::code(&self.setup),
+            BenchPart::One => one::one(&self.setup).await,
             BenchPart::Kernels => Ok(kernels::kernels(&self.setup)),
         }
     }

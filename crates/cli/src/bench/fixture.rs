@@ -34,7 +34,8 @@ pub struct BenchFixture {
     pub policy: Policy,
     /// Shape of its model.
     pub size: create::Size,
-    parameters: u64,
+    /// Number of its parameters.
+    pub parameters: u64,
 }
 
 impl BenchSize {
@@ -43,6 +44,7 @@ impl BenchSize {
         let name = match self {
             Self::S => "bench-s",
             Self::M => "bench-m",
+            Self::L => "qwen2.5-0.5b",
         };
         let shape = SHAPES.iter().find(|shape| shape.name == name);
         let shape = shape.expect("the shapes that are measured are in the list");
@@ -256,5 +258,6 @@ mod tests {
     fn the_shapes_are_those_that_others_are_measured_with() {
         assert_eq!(shape(BenchSize::S), [128, 4, 4, 2, 512, 1024]);
         assert_eq!(shape(BenchSize::M), [512, 8, 8, 2, 1408, 8192]);
+        assert_eq!(shape(BenchSize::L), [896, 24, 14, 2, 4864, 151_936]);
     }
 }

@@ -169,14 +169,18 @@ fn memory(repeats: usize) -> [Figure; 2] {
         let parts = to.par_chunks_mut(part).zip(from.par_chunks(part));
         parts.for_each(|(to, from)| to.copy_from_slice(black_box(from)));
     });
-    let read = seconds(repeats, || {
-        black_box(from.par_chunks(part).map(|part| sum_numbers(black_box(part))).sum::<f32>());
-    });
+    let read = seconds(repeats, || read_array(&from));
     let gigabytes = ARRAY as f64 / 1e9;
     [
         Figure::rate("memory, copy (read + write)", "GB/s", 2.0 * gigabytes, &copy),
         Figure::rate("memory, read", "GB/s", gigabytes, &read),
     ]
+}
+
+/// Reads an array on all threads.
+pub(super) fn read_array(from: &[f32]) {
+    let part = from.len().div_ceil(rayon::current_num_threads());
+    black_box(from.par_chunks(part).map(|part| sum_numbers(black_box(part))).sum::<f32>());
 }
 
 /// Returns seconds per call of `work`, `repeats` times, each measured over many calls.

@@ -10,7 +10,7 @@ use crate::number;
 /// Settings with which every part is measured.
 #[derive(Args, Debug, Clone)]
 pub struct Setup {
-    /// Shape of the model: S has 1.1 M parameters, M 26.8 M.
+    /// Shape of the model: S has 1.1 M parameters, M 26.8 M, L 494 M as Qwen2.5-0.5B.
     #[arg(long, value_name = "SIZE", default_value = "S", ignore_case = true)]
     pub size: BenchSize,
     /// Precision of matrix products.
@@ -40,6 +40,9 @@ pub enum BenchSize {
     /// 26.8 million parameters.
     #[value(name = "M")]
     M,
+    /// 494 million parameters.
+    #[value(name = "L")]
+    L,
 }
 
 /// Number type of matrix products.
