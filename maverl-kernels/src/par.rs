@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn threads_that_are_kept_awake_take_work_and_end() {
-        let sum = |n: usize| (0..n).into_par_iter().with_max_len(1).map(|i| i as u64).sum::<u64>();
+        let sum = |n: usize| (0..n).into_par_iter().with_max_len(1).sum::<usize>();
         for count in [1, 2, 5] {
             // The thread of the pool may find what it has spawned, as its own work.
             let once = || keep_awake(|| keep_awake(|| sum(100)) + sum(1000));
             assert_eq!(
-                threads(count, || (0..50).map(|_| once()).sum::<u64>()),
+                threads(count, || (0..50).map(|_| once()).sum::<usize>()),
                 50 * (4950 + 499_500)
             );
         }

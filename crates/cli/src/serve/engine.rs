@@ -115,7 +115,7 @@ pub(super) fn start(
         let problem = format!("the tokenizer has {tokens} tokens, the embedding {rows} rows");
         return Err(Failure(format!("{place}: {problem}")));
     }
-    let host = Host::start(&place, base, &tokenizer, runtime, places)?;
+    let host = Host::start(&place, &base, &tokenizer, runtime, places)?;
     let fingerprint = host.base().fingerprint();
     Ok((host, fingerprint))
 }

@@ -64,7 +64,7 @@ pub struct Host {
 
 impl Host {
     /// Starts a thread with `places` places for models. All hold the base itself at first, whose weights are kept in one form
-    /// for generation.
+    /// for generation: the rows of its maps are freed with the caller's model.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Host {
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
-        let base = base.for_generation().map_err(|error| error.in_worker(name))?;
+        let base = base.clone().for_generation().map_err(|error| error.in_worker(name))?;
         let engine = Engine::new(
             name,
             Arc::clone(tokenizer),
