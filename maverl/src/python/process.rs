@@ -133,15 +133,14 @@ impl PythonProcess {
 
     fn receive(&mut self, limit: Duration) -> Result<Value, ProcessFailure> {
         match self.answers.recv_timeout(limit) {
-            Ok(line) => {
-                let answer: Option<Value> = serde_json::from_str(&line).ok();
-                answer.filter(|answer| answer["n"] == self.number).ok_or_else(|| {
+            Ok(line) => match serde_json::from_str::<Value>(&line) {
+                Ok(answer) if answer["n"] == self.number => Ok(answer),
+                _ => {
                     let start: String = line.chars().take(SHOWN).collect();
-                    ProcessFailure::Ended(format!(
-                        "it wrote {start:?} into the channel of its answers"
-                    ))
-                })
-            }
+                    let found = format!("it wrote {start:?} into the channel of its answers");
+                    Err(ProcessFailure::Ended(found))
+                }
+            },
             Err(RecvTimeoutError::Timeout) => Err(ProcessFailure::Timeout(limit)),
             Err(RecvTimeoutError::Disconnected) => Err(ProcessFailure::Ended(self.ending())),
         }

@@ -37,6 +37,7 @@ mod streaming;
 mod teachers;
 mod terminal;
 mod tracking;
+mod tracking_live;
 mod verifier;
 mod view;
 mod worker_groups;
