@@ -78,7 +78,10 @@ impl PythonClient {
                 Duration::ZERO,
             )),
             Err(_) => {
-                let message = format!("the package `{}` does not answer, or has ended", self.name);
+                let message = format!(
+                    "the package `{}` does not answer, or has ended; if it was killed, rows that it had not written are missing",
+                    self.name
+                );
                 Err(SendFailure::Later(message, Duration::ZERO))
             }
         }

@@ -70,7 +70,7 @@ class Counted(Plain):
         return {"observation": str(dict(state))}
 
 
-class Truth(Plain):
+class Truth:
     """Stands in for a truth value of NumPy."""
 
     def __init__(self, value):
