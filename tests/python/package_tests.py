@@ -151,6 +151,31 @@ class Training(Case):
         inline = _settings.set_arguments({"a": [{"x y": float("inf"), "b": [float("-inf")]}], "c": {}})
         self.assertEqual(inline, ["--set", 'a=[{"x y" = inf, b = [-inf]}]', "--set", "c={}"])
 
+    def test_keys_may_be_numbers_and_values_those_of_numpy(self):
+        class Scalar:
+            """Stands in for a number or an array of NumPy."""
+
+            def __init__(self, value):
+                self.value = value
+
+            def tolist(self):
+                return self.value
+
+        seats = _settings.set_arguments({"agents": {"debate/debater": {"seats": {1: {"x": {2: Scalar(0.5)}}}}}})
+        self.assertEqual(seats, ["--set", 'agents."debate/debater".seats.1.x.2=0.5'])
+        listed = _settings.set_arguments({"a": Scalar([1, True]), "b": [{3: Scalar("c")}]})
+        self.assertEqual(listed, ["--set", "a=[1, true]", "--set", 'b=[{3 = "c"}]'])
+        for settings, place in (({"a": {"b": {None: 1}}}, "None in `a.b`"), ({(1,): 1}, r"\(1,\) is"), ({"a": [{True: 1}]}, "True in `a`")):
+            with self.assertRaisesRegex(maverl.Error, f"the key {place}.*; write the name of a key"):
+                _settings.set_arguments(settings)
+
+    def test_a_program_that_may_not_be_executed_is_named(self):
+        program = self.folder / "program"
+        program.write_text("#!/bin/sh\n")
+        with mock.patch.dict(os.environ, {"MAVERL_BINARY": str(program)}):
+            with self.assertRaisesRegex(maverl.Error, "program` may not be executed; `chmod \\+x` it, or set MAVERL_BINARY"):
+                self.train()
+
 
 class Ends(Case):
     """A run ends with the Python that started it."""
@@ -252,6 +277,13 @@ class Ends(Case):
         _, errors = failed.communicate()
         self.assertIn("ZeroDivisionError", errors)
         self.assertIs(maverl.Run(self.folder / "run-2").summary["complete"], False)
+        failed = self.script("import sys\nout += '-3'\nmaverl.train('run.toml', endless, out=out, quiet=True)\nsys.exit('the data is wrong')")
+        _, errors = failed.communicate()
+        self.assertEqual((failed.returncode, errors), (1, "the data is wrong\n"))
+        self.assertIs(maverl.Run(self.folder / "run-3").summary["complete"], False)
+        exited = self.script("import sys\nout += '-4'\nmaverl.train('run.toml', out=out, quiet=True)\nsys.exit(0)")
+        exited.communicate()
+        self.assertTrue(maverl.Run(self.folder / "run-4").summary["complete"])
 
     def test_a_killed_run_is_an_error_and_goes_on_from_its_checkpoint(self):
         run = self.train(settings={**ENDLESS, "checkpoint.every": 1})
@@ -342,6 +374,8 @@ class Reading(Case):
             self.assertEqual(episode["answer"], row["answer"])
             self.assertEqual(episode["outcome"]["scored"]["solved"], row["solved"])
         self.assertEqual(list(run.episodes(2)), episodes[8:])
+        number = mock.Mock(spec=["__index__"], __index__=lambda self: 2)
+        self.assertEqual(list(run.episodes(number)), episodes[8:])
         self.assertEqual(list(run.episodes((1, 2))), episodes)
         next(run.episodes())  # and no more: the program ends
         with self.assertRaisesRegex(maverl.Error, "has not done these steps"):

@@ -197,7 +197,7 @@ impl Environment for PythonEnvironment {
     }
 
     async fn close(&self, session: Session) -> Result<(), EnvError> {
-        self.started()?.close(&PythonSession::of(&session)?).await;
+        self.started()?.close(&session.task, &PythonSession::of(&session)?).await;
         Ok(())
     }
 }

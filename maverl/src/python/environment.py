@@ -1,18 +1,26 @@
 """Environments by a class of a file: of maverl, or with the methods of Gymnasium."""
 
+TOOL = '{"name": .., "description": .., "parameters": ..}'
+
 
 def start_environment(path):
     """Returns the handler of requests for the class of the arguments, and its tools."""
-    name, arguments = sys.argv[3], json.loads(sys.argv[4])
+    name, arguments = sys.argv[2], json.loads(sys.argv[3])
     kind = getattr(load_file(path), name, None)
     if not callable(kind):
         raise Unusable(f"has no class `{name}`: write `class = \"..\"`")
-    world = kind(**arguments)
+    world = kind(**copied(arguments))
     missing = [method for method in ("reset", "step") if not callable(getattr(world, method, None))]
     if missing:
         raise Unusable(f"`{name}` has no method `{missing[0]}`; an environment has `reset(task, seed)` and `step(state, action)`")
-    state = "state" in parameters_of(world.step)[1]
-    sessions = (OwnSessions if state else GymnasiumSessions)(path, kind, arguments, world)
+    waits = [m for m in ("reset", "step", "score", "tools", "fork", "close") if inspect.iscoroutinefunction(getattr(world, m, None))]
+    if waits:
+        raise Unusable(f"`{waits[0]}` of `{name}` is `async def`; write `def`, and `asyncio.run` in it if it has to wait")
+    required, accepted, _ = parameters_of(world.step)
+    if len(required) > 2:
+        raise Unusable(f"`step` of `{name}` needs {quote(required)}; it gets `state` and `action`, or `action` as in Gymnasium")
+    own = len(required) == 2 or "state" in accepted
+    sessions = (OwnSessions if own else GymnasiumSessions)(path, kind, arguments, world)
     return sessions.answer, {"ok": True, "tools": sessions.tools(), "scores": callable(getattr(world, "score", None))}
 
 
@@ -30,6 +38,7 @@ class Sessions:
         """Returns the result of a request, or the failure of the class."""
         if item["op"] != "reset" and item["key"] not in self.states:
             return {"lost": True}
+        seed_random(item["seed"] if item["op"] == "reset" else item["seed"] * 1_000_003 + item["steps"])
         try:
             return {"ok": True, **(getattr(self, item["op"])(item) or {})}
         except Wrong as error:
@@ -38,12 +47,10 @@ class Sessions:
             return {"failed": describe(error, self.path)}
 
     def reset(self, item):
-        seed_random(item["seed"])
         self.states[item["key"]], seen = self.begin(item["task"], item["seed"])
         return {"observation": seen}
 
     def step(self, item):
-        seed_random(item["seed"] * 1_000_003 + item["steps"])
         return read_step(self.act(self.states[item["key"]], item["action"]))
 
     def score(self, item):
@@ -59,15 +66,19 @@ class Sessions:
             self.states[item["copy"]] = self.world.fork(state)
             return {"forked": True}
         try:
-            copy = json.loads(json.dumps(state, allow_nan=False))
-        except (TypeError, ValueError):
-            return {"forked": False}
-        if copy == state:
-            self.states[item["copy"]] = copy
-        return {"forked": copy == state}
+            is_json = json.loads(json.dumps(state, allow_nan=False)) == state
+        except (TypeError, ValueError, RecursionError):
+            is_json = False
+        if is_json:
+            self.states[item["copy"]] = copy.deepcopy(state)
+        return {"forked": is_json}
 
     def tools(self):
-        return list(self.world.tools()) if callable(getattr(self.world, "tools", None)) else []
+        """Returns the tools that the class lists."""
+        listed = self.world.tools() if callable(getattr(self.world, "tools", None)) else []
+        if not isinstance(listed, (list, tuple)):
+            raise Unusable(f"`tools` returned {show(listed)}; return a list of {TOOL}")
+        return [read_tool(tool) for tool in listed]
 
 
 class OwnSessions(Sessions):
@@ -75,7 +86,7 @@ class OwnSessions(Sessions):
 
     def begin(self, task, seed):
         state = self.world.reset(task, seed)
-        return state, state.get("observation") if isinstance(state, dict) else None
+        return state, as_text(state.get("observation")) if isinstance(state, dict) else None
 
     def act(self, state, action):
         return self.world.step(state, action)
@@ -89,8 +100,7 @@ class GymnasiumSessions(Sessions):
     """An object of its own for each session."""
 
     def begin(self, task, seed):
-        world = self.kind(**self.arguments) if self.world is None else self.world
-        self.world = None
+        world = self.kind(**copied(self.arguments))
         begun = world.reset(seed=seed)
         return world, as_text(begun[0] if isinstance(begun, tuple) and len(begun) == 2 else begun)
 
@@ -118,6 +128,17 @@ class GymnasiumSessions(Sessions):
             world.close()
 
 
+def read_tool(tool):
+    """Returns a tool that has a name and is JSON."""
+    own = tool.get("function", tool) if isinstance(tool, dict) else None
+    if not isinstance(own, dict) or not isinstance(own.get("name"), str):
+        raise Unusable(f"`tools` lists {show(tool)}; a tool is {TOOL}")
+    try:
+        return json.loads(json.dumps(tool, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise Unusable(f"`tools` lists `{own['name']}`, which is no JSON: {error}")
+
+
 def as_text(value):
     """Returns an observation as a text."""
     if value is None or isinstance(value, str):
@@ -134,15 +155,27 @@ def read_step(result):
     """Returns what a step gave: a dict, the five values of Gymnasium, or an observation alone."""
     if isinstance(result, tuple) and len(result) == 5:
         seen, reward, terminated, truncated, _ = result
-        result = {"observation": seen, "reward": reward, "done": bool(terminated or truncated)}
+        done = truth(terminated, "`step` gave `terminated`") or truth(truncated, "`step` gave `truncated`")
+        result = {"observation": seen, "reward": reward, "done": done}
     elif isinstance(result, str):
         result = {"observation": result}
     if not isinstance(result, dict) or "observation" not in result:
         raise Wrong(f"`step` returned {show(result)}; return {{\"observation\": .., \"reward\": .., \"done\": ..}}, or five values as Gymnasium")
-    read = {"observation": as_text(result["observation"]) or "", "done": bool(result.get("done", False))}
+    unknown = [key for key in result if key not in ("observation", "reward", "done", "info")]
+    if unknown:
+        raise Wrong(f"`step` returned the key {show(unknown[0])}; its keys are `observation`, `reward`, `done` and `info`")
+    read = {"observation": as_text(result["observation"]) or "", "done": truth(result.get("done", False), "`step` gave `done`")}
     if result.get("reward") is not None:
         read["reward"] = finite_number(result["reward"], "`step` gave the reward")
     return read
+
+
+def truth(value, what):
+    """Returns a truth value of Python or NumPy; raises `Wrong` for anything else, such as a text."""
+    plain = value.item() if hasattr(value, "item") else value
+    if not isinstance(plain, (bool, int)) or plain not in (0, 1):
+        raise Wrong(f"{what} {show(value)}, which is no truth value; write True or False")
+    return bool(plain)
 
 
 def read_score(result):
@@ -153,8 +186,8 @@ def read_score(result):
     if key not in result:
         raise Wrong(f"`score` returned {show(result)}, which has neither `reward` nor `score`")
     metrics = {str(name): finite_number(value) for name, value in result.items() if name not in (key, "solved") and hasattr(value, "__float__")}
-    solved = {"solved": bool(result["solved"])} if "solved" in result else {}
+    solved = {"solved": truth(result["solved"], "`score` gave `solved`")} if "solved" in result else {}
     return {"reward": finite_number(result[key], "`score` returned"), "metrics": metrics, **solved}
 
 
-serve(sys.argv[2], start_environment)
+serve(sys.argv[1], start_environment)

@@ -1,14 +1,17 @@
 //! Several processes of one file. Whichever is idle takes the items that wait, up to a batch.
 //!
 //! An item of a batch that fails is tried again alone, in a new process, so that it fails for no other. The first items are
-//! scored twice, in order and then alone in reverse: a value that depends on anything but its item ends the use of the file.
+//! scored three times, as they come, each alone in reverse order, and all together: a value that depends on anything but its item
+//! ends the use of the file.
+
+mod probe;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::log::PythonLog;
@@ -30,7 +33,7 @@ pub(crate) struct PoolLimits {
     pub(crate) retries: u32,
     /// Number of failures of processes in a row after which the file is no longer used.
     pub(crate) give_up_after: u32,
-    /// Number of items that are scored twice.
+    /// Number of items that are scored again, alone and together.
     pub(crate) probed: usize,
 }
 
@@ -77,8 +80,10 @@ struct PoolState {
     usage: PoolUsage,
     /// Failures of processes in a row.
     failures: u32,
-    /// Number of items that were scored twice.
+    /// Number of items that were scored again alone.
     probed: usize,
+    /// These items with their answers, until they are scored together.
+    first_items: Vec<(Value, Value)>,
     /// Reason that the file is no longer used.
     broken: Option<String>,
     closed: bool,
@@ -281,7 +286,7 @@ impl PoolSeat<'_> {
         let limits = &self.pool.limits;
         let process = self.running()?;
         let begun = Instant::now();
-        let answer = process.ask(&json!({ "items": items }), limits.timeout);
+        let answer = process.ask(items, limits.timeout);
         let results = answer.and_then(|answer| read_results(&answer, items.len()));
         match results {
             Ok(results) => {
@@ -345,27 +350,6 @@ impl PoolSeat<'_> {
         if failures > self.pool.limits.give_up_after {
             let last = tail(&self.pool.logs[self.place]);
             self.pool.give_up(format!("{reason}; that was failure {failures} in a row{last}"));
-        }
-    }
-
-    /// Scores the first items again, each alone and in reverse, and compares their values.
-    fn probe(&mut self, items: &[Value], results: &[ItemResult]) {
-        if self.pool.state().probed >= self.pool.limits.probed || self.pool.broken().is_some() {
-            return;
-        }
-        self.pool.state().probed += items.len();
-        for (item, first) in items.iter().zip(results).rev() {
-            let Ok(first) = first else { continue };
-            let Ok(again) = self.attempt(std::slice::from_ref(item)) else { return };
-            let again = again.into_iter().next().and_then(Result::ok).unwrap_or(Value::Null);
-            if again["reward"] != first["reward"] {
-                let message = format!(
-                    "gave the same reply {} in a batch, and {} alone; the value of a reply depends on the reply only: use no clock, \
-                     no state and no random numbers but those of `random`, which is seeded",
-                    first["reward"], again["reward"]
-                );
-                return self.pool.give_up(self.pool.file.located(&message));
-            }
         }
     }
 }

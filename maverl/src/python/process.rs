@@ -1,4 +1,4 @@
-//! A process of Python that answers requests, one at a time, each within a time limit.
+//! A process of Python that answers requests, one at a time, each within a time limit. An answer has the number of its request.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::log::PythonLog;
 use super::source::PythonFile;
@@ -23,6 +23,8 @@ pub(crate) struct PythonProcess {
     child: Child,
     requests: Sender<String>,
     answers: Receiver<String>,
+    /// Number of the last request; 0 for the start.
+    number: u64,
     /// Ends when all output is in the log.
     logged: Receiver<()>,
 }
@@ -83,7 +85,7 @@ impl PythonProcess {
         limit: Duration,
     ) -> Result<(Self, Value), StartFailure> {
         let mut command = file.command(program);
-        command.arg(std::process::id().to_string()).arg(file.path()).args(arguments);
+        command.arg(file.path()).args(arguments);
         #[cfg(unix)]
         {
             use std::os::unix::process::CommandExt as _;
@@ -108,7 +110,7 @@ impl PythonProcess {
             spawn_thread("python requests", move || write_lines(input, &to_write));
             spawn_thread("python answers", move || read_lines(output, &read));
         }
-        let mut process = Self { child, requests, answers, logged };
+        let mut process = Self { child, requests, answers, number: 0, logged };
         let greeting = process.receive(limit).map_err(StartFailure::Process)?;
         match greeting["error"].as_str() {
             Some(error) => Err(StartFailure::File(file.located(error))),
@@ -116,12 +118,14 @@ impl PythonProcess {
         }
     }
 
-    /// Sends a request, and returns its answer.
+    /// Sends items as a request, and returns its answer.
     pub(crate) fn ask(
         &mut self,
-        request: &Value,
+        items: &[Value],
         limit: Duration,
     ) -> Result<Value, ProcessFailure> {
+        self.number += 1;
+        let request = json!({ "n": self.number, "items": items });
         // A writer that is gone has ended with the process.
         let _ = self.requests.send(request.to_string());
         self.receive(limit)
@@ -129,10 +133,14 @@ impl PythonProcess {
 
     fn receive(&mut self, limit: Duration) -> Result<Value, ProcessFailure> {
         match self.answers.recv_timeout(limit) {
-            Ok(line) => serde_json::from_str(&line).map_err(|_| {
-                let start: String = line.chars().take(SHOWN).collect();
-                ProcessFailure::Ended(format!("it wrote {start:?} into the channel of its answers"))
-            }),
+            Ok(line) => match serde_json::from_str::<Value>(&line) {
+                Ok(answer) if answer["n"] == self.number => Ok(answer),
+                _ => {
+                    let start: String = line.chars().take(SHOWN).collect();
+                    let found = format!("it wrote {start:?} into the channel of its answers");
+                    Err(ProcessFailure::Ended(found))
+                }
+            },
             Err(RecvTimeoutError::Timeout) => Err(ProcessFailure::Timeout(limit)),
             Err(RecvTimeoutError::Disconnected) => Err(ProcessFailure::Ended(self.ending())),
         }

@@ -9,7 +9,7 @@ TRAINER = ("trainer_state", "log_extra", "log_metric", "environments")
 
 def start_rewards(path):
     """Returns the handler of requests for the function of the arguments, and what it needs of an item."""
-    name, style, send = sys.argv[3], sys.argv[4], json.loads(sys.argv[5])
+    name, style, send = sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
     function = find_function(load_file(path), name)
     required, accepted, others = parameters_of(function)
     scorer = Scorer(path, name, function, accepted, others, send)
@@ -100,24 +100,22 @@ class Scorer:
         return text
 
     def each(self, items, call):
-        """Calls the function for every item. Coroutines of the items run concurrently."""
+        """Calls the function for every item. Coroutines of the items run concurrently, each with draws of its own."""
         results = []
         for item in items:
             seed_random(item["seed"])
-            results.append(attempt(lambda: call(item)))
+            result = attempt(lambda: call(item))
+            results.append(with_own_draws(result, random_states()) if inspect.iscoroutine(result) else result)
         return await_all(results)
 
     def batch(self, items, call):
-        """Calls the function once. If it raises, every item is tried alone, so that it fails for no other."""
+        """Calls the function once, with a copy of the items. If it raises, every item is tried alone, so that it fails for no other."""
         seed_random(items[0]["seed"])
-        [result] = await_all([attempt(lambda: call(items))])
-        if isinstance(result, BaseException):
-            alone = [self.batch([item], call) for item in items] if len(items) > 1 else [[result]]
+        [result] = await_all([attempt(lambda: call(copied(items)))])
+        values = attempt(lambda: list_of(result))
+        if isinstance(values, BaseException):
+            alone = [self.batch([item], call) for item in items] if len(items) > 1 else [[values]]
             return [value for values in alone for value in values]
-        try:
-            values = None if isinstance(result, (str, bytes, dict)) else list(result)
-        except TypeError:
-            values = None
         if values is None or len(values) != len(items):
             found = show(result) if values is None else f"{len(values)} values"
             wrong = Wrong(f"returned {found} for {len(items)} replies; return a list with a value for each reply")
@@ -177,6 +175,36 @@ def attempt(call):
         return error
 
 
+def list_of(result):
+    """Returns the values of a result, `None` if it is no list. Raises what the function has raised, or raises as a generator."""
+    if isinstance(result, BaseException):
+        raise result
+    try:
+        values = iter(result)
+    except TypeError:
+        return None
+    # A set has no order.
+    return None if isinstance(result, (str, bytes, dict, set, frozenset)) else list(values)
+
+
+@types.coroutine
+def with_own_draws(coroutine, states):
+    """Awaits a coroutine with states of the generators of its own, so that it draws what it would draw alone."""
+    send, value = coroutine.send, None
+    while True:
+        set_random_states(states)
+        try:
+            waited = send(value)
+        except StopIteration as end:
+            return end.value
+        finally:
+            states = random_states()
+        try:
+            send, value = coroutine.send, (yield waited)
+        except BaseException as error:
+            send, value = coroutine.throw, error
+
+
 def await_all(results):
     """Awaits those results that are awaitable, concurrently. The loop stays, since clients that a file keeps belong to it."""
     if not any(inspect.isawaitable(result) for result in results):
@@ -222,4 +250,4 @@ def read_result(result):
     return {"reward": finite_number(result[key]), "parts": {n: finite_number(v) for n, v in parts.items()}, **feedback}
 
 
-serve(sys.argv[2], start_rewards)
+serve(sys.argv[1], start_rewards)

@@ -136,7 +136,7 @@ impl PythonFile {
                 command.env(name, value);
             }
         }
-        command.env("PYTHONHASHSEED", "0").env("PYTHONIOENCODING", "utf-8");
+        command.env("PYTHONHASHSEED", "0").env("PYTHONIOENCODING", "utf-8:backslashreplace");
         if !self.base.as_os_str().is_empty() {
             command.current_dir(&self.base);
         }

@@ -121,7 +121,14 @@ impl Endpoint {
             prompt: Prompt::user(String::new()),
             limits: AskLimits::default(),
         };
-        Ok(self.reply(&ask, messages, sampling).await?.text)
+        let Reply { text, truncated } = self.reply(&ask, messages, sampling).await?;
+        if truncated {
+            let most = sampling.max_tokens;
+            return Err(
+                self.fault(&format!("its reply was cut after `max_tokens` = {most}; allow more"))
+            );
+        }
+        Ok(text)
     }
 
     /// Returns the requests so far, and their cost.

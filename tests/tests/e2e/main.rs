@@ -40,6 +40,7 @@ mod teachers;
 mod terminal;
 mod tracking;
 mod tracking_cost;
+mod tracking_live;
 mod verifier;
 mod view;
 mod worker_groups;

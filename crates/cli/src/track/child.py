@@ -1,10 +1,11 @@
 """Sends rows of a run by the package of a tracker. `maverl track` runs it as `python -c`.
 
 The first line of the standard input describes the run, each other line is a row. After a row is logged, its name is written
-to the standard output. The end of the standard input ends the run.
+to the standard output. The end of the standard input ends the run, and the process ends when the package has written all.
 """
 
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -30,7 +31,7 @@ def begin():
         # Nothing about the machine is sent but what the run itself has.
         private = dict(
             x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, disable_git=True,
-            disable_job_creation=True, console="off", silent=True, save_code=False,
+            disable_job_creation=True, console="off", silent=True, save_code=False, x_save_requirements=False,
         )
         return package.init(id=run["id"], resume="allow", settings=package.Settings(**private), **common)
     if run["to"] == "swanlab":
@@ -39,16 +40,29 @@ def begin():
         private = dict.fromkeys(["hardware", "runtime", "requirements", "git", "monitor"], False)
         settings = package.Settings(probe=private)
         return package.init(id=run["id"][:21], resume="allow", settings=settings, **mode, **common)
-    return package.init(resume="allow", **common)
+    # Its runs are known by their names: two runs of one name would become one.
+    common["name"] = run["id"] if run["joins"] else f"{run['name']}-{run['id'][:8]}"
+    known = inspect.signature(package.init).parameters
+    private = {name: False for name in ("auto_log_gpu", "auto_log_cpu") if name in known}
+    return package.init(resume="must" if run["joins"] else "allow", **private, **common)
 
 
 def values(row):
     found = dict(row["metrics"])
+    if run["to"] == "wandb":
+        found["_timestamp"] = row["time_ms"] / 1000
     texts = row["episodes"]
     if texts:
         table = {"wandb": wandb_table, "trackio": trackio_table}.get(run["to"])
         found["episodes"] = table(texts) if table else [package.Text(one) for one in texts]
     return found
+
+
+def write_queue():
+    """Writes the rows that trackio keeps for its local files. W&B and SwanLab have no such call."""
+    if getattr(logger, "_is_local", False) and hasattr(logger, "_flush_queues_inline"):
+        with logger._client_lock:
+            logger._flush_queues_inline()
 
 
 logger = begin()
@@ -57,6 +71,7 @@ log = getattr(logger, "log", None) or package.log
 for line in sys.stdin:
     row = json.loads(line)
     log(values(row), step=row["step"])
+    write_queue()
     print(row["id"], file=answers)
 finish = getattr(logger, "finish", None) or package.finish
 finish()

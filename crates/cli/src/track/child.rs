@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -16,6 +16,8 @@ use super::{TrackedRun, TrackerClient};
 const SCRIPT: &str = include_str!("child.py");
 /// Longest time without an answer.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest time in which a package writes what it has, after the end of its input. Then its process is killed.
+const LAST_WRITES: Duration = Duration::from_secs(600);
 
 /// A run that a package for Python sends.
 pub(super) struct PythonClient {
@@ -48,11 +50,12 @@ impl PythonClient {
             "name": run.name,
             "group": run.group,
             "id": cursor.run_id,
+            "joins": cursor.run_id != cursor.key,
             "folder": run.folder,
             "config": run.settings,
         });
         client.write(&config)?;
-        client.expect("ready")?;
+        client.expect("ready", PATIENCE)?;
         Ok(client)
     }
 
@@ -67,15 +70,18 @@ impl PythonClient {
     }
 
     /// Waits for an answer.
-    fn expect(&mut self, wanted: &str) -> Sent {
-        match self.answers.recv_timeout(PATIENCE) {
+    fn expect(&mut self, wanted: &str, limit: Duration) -> Sent {
+        match self.answers.recv_timeout(limit) {
             Ok(answer) if answer == wanted => Ok(()),
             Ok(other) => Err(SendFailure::Later(
                 format!("`{}` answers {other:?}", self.name),
                 Duration::ZERO,
             )),
             Err(_) => {
-                let message = format!("the package `{}` does not answer, or has ended", self.name);
+                let message = format!(
+                    "the package `{}` does not answer, or has ended; if it was killed, rows that it had not written are missing",
+                    self.name
+                );
                 Err(SendFailure::Later(message, Duration::ZERO))
             }
         }
@@ -108,27 +114,31 @@ impl TrackerClient for PythonClient {
             self.write(&json!({
                 "id": row.name(),
                 "step": row.step,
+                "time_ms": row.time_ms,
                 "metrics": row.metrics,
                 "episodes": row.episodes,
             }))?;
-            self.expect(&row.name())?;
+            self.expect(&row.name(), PATIENCE)?;
         }
         Ok(())
     }
 
     fn finish(&mut self, _: RunState, _: u64) -> Sent {
         drop(self.input.take());
-        self.expect("finished")
+        self.expect("finished", LAST_WRITES)
     }
 }
 
 impl Drop for PythonClient {
     fn drop(&mut self) {
-        if self.input.take().is_some() {
-            // The end of its input lets the package write what it has.
-            let _ = self.answers.recv_timeout(Duration::from_secs(10));
-        }
+        // The end of its input lets the package write what it has. It is killed only if it does not end.
+        drop(self.input.take());
+        let end = Instant::now() + LAST_WRITES;
+        while self.answers.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok() {}
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests;

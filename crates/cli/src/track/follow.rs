@@ -12,6 +12,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use maverl::run_dir::RunDir;
+
 use super::cursor::{Cursor, Pending};
 use super::server::{SendFailure, Sent};
 use super::spool::{RunState, Spool};
@@ -77,11 +79,20 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
     let spool = Spool::new(dir, run.episodes);
     let failed = |error: io::Error| format!("{}: {error}", dir.display());
     let mut cursor = Cursor::open(dir, run.tracker.name()).map_err(failed)?;
-    let mut follower =
-        Follower { run, spool, client: None, pause: PAUSES[0], since: None, compared: false };
+    let mut follower = Follower {
+        run,
+        spool,
+        goes_on: false,
+        client: None,
+        pause: PAUSES[0],
+        since: None,
+        compared: false,
+    };
     loop {
         // The state comes first: rows that are written before the end are seen after it.
-        let state = follower.spool.state(trainer.is_alive());
+        follower.goes_on = matches!(trainer, Trainer::Nobody)
+            && RunDir::open(dir).is_ok_and(|run| run.is_running());
+        let state = follower.spool.state(trainer.is_alive() || follower.goes_on);
         match follower.advance(&mut cursor, state) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
@@ -109,6 +120,8 @@ fn next_rows(spool: &mut Spool, cursor: &Cursor, most: usize) -> io::Result<Opti
 struct Follower<'r> {
     run: &'r TrackedRun,
     spool: Spool,
+    /// A process that is not followed writes the run.
+    goes_on: bool,
     client: Option<Box<dyn TrackerClient>>,
     /// Pause after the next failure.
     pause: Duration,
@@ -136,6 +149,10 @@ impl Follower<'_> {
         }
         let batch = client.batch();
         let Some(pending) = next_rows(&mut self.spool, cursor, batch).map_err(refused)? else {
+            if self.goes_on {
+                self.run.warn("the run goes on; what it has written is sent, and `--follow PID` sends what it will write");
+                return Ok(true);
+            }
             if state == RunState::Running {
                 self.recovered();
                 sleep(LOOK);

@@ -6,8 +6,8 @@ use super::curriculum::check_curriculum;
 use super::losses::check_losses;
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{
-    AdaptiveEntropy, AdvantagePlan, Config, GroupBaseline, PairLoss, Preset, TruncatedReply, Trunk,
-    UpdateOrder,
+    AdaptiveEntropy, AdvantagePlan, Config, GroupBaseline, JudgeMode, PairLoss, Preset,
+    TruncatedReply, Trunk, UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
@@ -32,6 +32,7 @@ pub(crate) fn check_algorithm(
     entropy(algorithm, seats, problems);
     check_losses(config, algorithm, seats, problems);
     skipped_replies(algorithm, seats, problems);
+    compared_greedily(config, algorithm, problems);
     if algorithm.adaptive_kl.target > 0.0
         && !seats.iter().any(|s| s.trained && s.loss.kl_coef > 0.0)
     {
@@ -56,6 +57,24 @@ pub(crate) fn check_algorithm(
             let help = "play more episodes on each task";
             problems.conflict(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
         }
+    }
+}
+
+/// A greedy episode is not in the group whose answers a judge compares, so its reward would lack a part.
+fn compared_greedily(config: &Config, algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
+    if !matches!(algorithm.advantage, AdvantagePlan::Greedy(_)) {
+        return;
+    }
+    let judges =
+        config.rewards.iter().filter_map(|(name, part)| Some((name, part.judge.as_ref()?)));
+    for (name, _) in judges.filter(|(_, judge)| judge.mode == JudgeMode::Pairs) {
+        let message = format!(
+            "the judge of `rewards.{name}` compares the answers of a group, and the baseline is a greedy episode outside of it"
+        );
+        let help =
+            "write `mode = \"score\"`, or an algorithm that compares the episodes of a group"
+                .to_owned();
+        problems.conflict(&path(["rewards", name, "judge", "mode"]), message, help);
     }
 }
 

@@ -156,6 +156,10 @@ fn a_judge_has_an_endpoint_and_a_rubric_that_shows_the_reply() {
         (judged("mode = \"pairs\""), "pairs are answers to a task"),
         (judged("mode = \"pairs\"\nparse = \"last_number\""), "a pair has no number"),
         (judged("mode = \"pairs\"\n[task]\ngroup_size = 1"), "a group of one answer has no pairs"),
+        (
+            judged("mode = \"pairs\"\nof = \"answer\"\n[algorithm]\nname = \"remax\""),
+            "the judge of `rewards.help` compares the answers of a group, and the baseline is a greedy episode",
+        ),
         (judged("send = [\"nothing\"]"), "no task has the key `nothing`"),
         (judged("samples = 0"), "`rewards.help.judge.samples` is 0"),
     ] {

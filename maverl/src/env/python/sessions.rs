@@ -111,14 +111,25 @@ impl PythonSessions {
         session: &PythonSession,
         answer: Option<&str>,
     ) -> Result<Option<Value>, EnvError> {
-        let request = json!({ "op": "score", "key": session.key, "answer": answer });
-        let scores = self.workers[session.worker].pool.greeting["scores"] == true;
-        let scored =
-            if scores { Some(self.ask_again(task, session, &request).await?) } else { None };
+        let scored = self.score_once(task, session, answer).await?;
         if self.probed.fetch_add(1, Ordering::Relaxed) < PROBED {
-            self.probe(task, session).await?;
+            self.probe(task, session, answer, scored.as_ref()).await?;
         }
         Ok(scored)
+    }
+
+    async fn score_once(
+        &self,
+        task: &Task,
+        session: &PythonSession,
+        answer: Option<&str>,
+    ) -> Result<Option<Value>, EnvError> {
+        if self.workers[session.worker].pool.greeting["scores"] != true {
+            return Ok(None);
+        }
+        let mut request = session_request("score", task, session);
+        request["answer"] = answer.into();
+        self.ask_again(task, session, &request).await.map(Some)
     }
 
     /// Copies a session; `None` if the class cannot.
@@ -128,7 +139,8 @@ impl PythonSessions {
         session: &PythonSession,
     ) -> Result<Option<PythonSession>, EnvError> {
         let copy = self.new_key();
-        let request = json!({ "op": "fork", "key": session.key, "copy": copy });
+        let mut request = session_request("fork", task, session);
+        request["copy"] = copy.into();
         let answer = self.ask_again(task, session, &request).await?;
         if answer["forked"] != true {
             return Ok(None);
@@ -138,10 +150,10 @@ impl PythonSessions {
     }
 
     /// Closes a session. Its process may have ended.
-    pub(super) async fn close(&self, session: &PythonSession) {
+    pub(super) async fn close(&self, task: &Task, session: &PythonSession) {
         let worker = &self.workers[session.worker];
         // What the class does at the end changes no result.
-        let _ = worker.pool.score(json!({ "op": "close", "key": session.key })).await;
+        let _ = worker.pool.score(session_request("close", task, session)).await;
         worker.open.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -173,25 +185,33 @@ impl PythonSessions {
         session: &PythonSession,
         request: &Value,
     ) -> Result<Value, EnvError> {
-        let mut left = self.retries;
+        let (mut left, mut lost) = (self.retries, false);
         loop {
-            let failure = match self.ask(session.worker, request).await? {
-                Asked::Answer(answer) => return Ok(answer),
-                Asked::Lost => None,
-                Asked::Ended(reason) => Some(reason),
+            let ended = if lost && request["op"] != "reset" {
+                lost = false;
+                self.play_again(task, session).await?
+            } else {
+                lost = true;
+                match self.ask(session.worker, request).await? {
+                    Asked::Answer(answer) => return Ok(answer),
+                    Asked::Lost => None,
+                    Asked::Ended(reason) => Some(reason),
+                }
             };
-            if let Some(reason) = failure {
+            // Also a process that ends while the session is played again counts.
+            if let Some(reason) = ended {
                 left = left.checked_sub(1).ok_or(EnvError(reason))?;
-            }
-            if request["op"] != "reset" {
-                // A process that ends here, too, is found by the next request.
-                self.play_again(task, session).await?;
+                lost = true;
             }
         }
     }
 
-    /// Plays a session up to its last action, in the process that runs now.
-    async fn play_again(&self, task: &Task, session: &PythonSession) -> Result<(), EnvError> {
+    /// Plays a session up to its last action, in the process that runs now. Returns the reason if that has ended by it.
+    async fn play_again(
+        &self,
+        task: &Task,
+        session: &PythonSession,
+    ) -> Result<Option<String>, EnvError> {
         let mut again = vec![reset_request(task, session.key)];
         let mut played = PythonSession { actions: Vec::new(), ..session.clone() };
         for action in &session.actions {
@@ -199,31 +219,45 @@ impl PythonSessions {
             played.actions.push(action.clone());
         }
         for request in again {
-            if !matches!(self.ask(session.worker, &request).await?, Asked::Answer(_)) {
-                return Ok(());
+            match self.ask(session.worker, &request).await? {
+                Asked::Answer(_) => {}
+                // Another session has ended the process: the next request finds that it is lost.
+                Asked::Lost => return Ok(None),
+                Asked::Ended(reason) => return Ok(Some(reason)),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Plays a session again under another key, and compares it.
-    async fn probe(&self, task: &Task, session: &PythonSession) -> Result<(), EnvError> {
+    /// Plays a session again under another key, and compares it and its score.
+    async fn probe(
+        &self,
+        task: &Task,
+        session: &PythonSession,
+        answer: Option<&str>,
+        scored: Option<&Value>,
+    ) -> Result<(), EnvError> {
         let mut again = self.reset(task, self.new_key(), session.worker).await?;
         for action in &session.actions {
             self.step(task, &mut again, action.clone()).await?;
         }
-        let equal = (&again.seen, &again.rewards, again.done)
-            == (&session.seen, &session.rewards, session.done);
+        let score = self.score_once(task, &again, answer).await?;
         // Closed without `close`, which counts the open sessions.
-        let _ = self.ask(session.worker, &json!({ "op": "close", "key": again.key })).await;
-        if equal {
+        let _ = self.ask(session.worker, &session_request("close", task, &again)).await;
+        let differs = if (&again.seen, &again.rewards, again.done)
+            != (&session.seen, &session.rewards, session.done)
+        {
+            "gave other observations or rewards"
+        } else if score.as_ref() != scored {
+            "got another score"
+        } else {
             return Ok(());
-        }
+        };
         let file = &self.sources().join(", ");
         let pool = &self.workers[session.worker].pool;
         let reason = format!(
-            "{file}: task `{}`, played twice with the same seed and actions, gave other observations or rewards; use no clock, no state \
-             of earlier episodes and no random numbers but those of `random`, which is seeded, or of `seed`",
+            "{file}: task `{}`, played twice with the same seed and actions, {differs}; use no clock, no state of earlier episodes and no \
+             random numbers but those of `random`, which is seeded, or of `seed`",
             task.id
         );
         pool.give_up(&reason);
@@ -263,8 +297,15 @@ fn reset_request(task: &Task, key: u64) -> Value {
 }
 
 fn step_request(task: &Task, session: &PythonSession, action: &Value) -> Value {
+    let mut request = session_request("step", task, session);
+    request["action"] = action.clone();
+    request
+}
+
+/// Returns a request of an open session, with what its random numbers depend on.
+fn session_request(op: &str, task: &Task, session: &PythonSession) -> Value {
     let steps = session.actions.len();
-    json!({ "op": "step", "key": session.key, "action": action, "seed": seed_of(task), "steps": steps })
+    json!({ "op": op, "key": session.key, "seed": seed_of(task), "steps": steps })
 }
 
 /// Returns the seed of a task, which fits 31 bits.

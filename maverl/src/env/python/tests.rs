@@ -4,6 +4,8 @@ use super::*;
 use crate::env::DynEnvironment;
 use crate::python::testing::{has_python, python_dir};
 
+mod mistakes;
+
 const GRID: &str = r#"
 import os
 import random

@@ -213,6 +213,9 @@ impl JudgeReward {
             tallies[one].add(&result, false);
             tallies[other].add(&result, true);
         }
+        for (tally, item) in tallies.iter_mut().zip(&items) {
+            tally.echoes = item.iter().filter(|item| self.echoes(item)).count() as u64;
+        }
         let alone = places.len() < 2;
         tallies.into_iter().map(|tally| tally.rewards(self, alone)).collect()
     }
@@ -280,6 +283,8 @@ struct PairTally {
     ties: u64,
     contradictions: u64,
     failed: u64,
+    /// 1 if the answer has the form of a verdict.
+    echoes: u64,
     error: Option<String>,
 }
 
@@ -306,6 +311,7 @@ impl PairTally {
             return Err(error);
         }
         let mut metrics = Map::new();
+        metrics.insert(format!("echo/{}", judge.name), self.echoes.into());
         let counts = [("ties", self.ties), ("contradictions", self.contradictions)];
         for (what, n) in counts.into_iter().filter(|_| !alone) {
             metrics.insert(format!("{what}/{}", judge.name), Value::from(n));

@@ -23,14 +23,20 @@ def find_binary() -> str:
     for folder in _script_folders():
         path = os.path.join(folder, name)
         if os.path.isfile(path):
-            return path
+            return _executable(path, f"install the package again, or set {VARIABLE} to the path of another program")
     raise Error(f"there is no program `{name}` beside {sys.executable}; run `pip install maverl`, or set {VARIABLE} to its path")
 
 
 def _checked(path: str) -> str:
     if not os.path.isfile(path):
         raise Error(f"{VARIABLE} is `{path}`, which is no file; set it to the path of the program `maverl`")
-    return os.path.abspath(path)
+    return _executable(os.path.abspath(path), f"`chmod +x` it, or set {VARIABLE} to the path of the program `maverl`")
+
+
+def _executable(path: str, remedy: str) -> str:
+    if not os.access(path, os.X_OK):
+        raise Error(f"`{path}` may not be executed; {remedy}")
+    return path
 
 
 def _script_folders() -> Iterator[str]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO, Deque, Mapping, Optional, Sequence, Set
+from typing import IO, Any, Deque, List, Mapping, NoReturn, Optional, Sequence, Set
 
 from ._binary import failure, find_binary
 from ._error import Error
@@ -163,11 +163,22 @@ def _show_line(line: str) -> bool:
 
 _running: Set[Process] = set()
 """Programs that this process has started and that have not ended."""
+_exits: List[object] = []
+"""Arguments of `sys.exit` in the main thread. The interpreter does not tell them to functions at its exit."""
+_exit = sys.exit
+
+
+def _noted_exit(status: Any = None) -> NoReturn:
+    """Does what `sys.exit` does, and notes the argument."""
+    if threading.current_thread() is threading.main_thread():
+        _exits.append(status)
+    _exit(status)
 
 
 def _is_finished_script() -> bool:
     """Returns true if this process is a script that has come to its end, not one that failed or was interrupted, nor a session."""
-    return not (hasattr(sys, "ps1") or hasattr(sys, "last_type") or sys.flags.interactive)
+    has_failed = hasattr(sys, "last_type") or any(status not in (None, 0) for status in _exits[-1:])
+    return not (has_failed or hasattr(sys, "ps1") or sys.flags.interactive)
 
 
 def _end_running() -> None:
@@ -189,6 +200,7 @@ def _forget_running() -> None:
     _running.clear()
 
 
+setattr(sys, "exit", _noted_exit)
 atexit.register(_end_running)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_running)

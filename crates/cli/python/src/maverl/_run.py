@@ -1,6 +1,7 @@
 """Runs: directories that the program writes while it trains."""
 
 import json
+import operator
 import os
 import tempfile
 import time
@@ -226,11 +227,12 @@ def _ranks(ranks_per_node: int) -> List[str]:
 
 
 def _steps(step: Union[int, Sequence[int]]) -> str:
-    if isinstance(step, int):
-        return str(step)
-    if len(step) != 2:
+    if hasattr(step, "__index__"):
+        return str(operator.index(cast(Any, step)))
+    if not hasattr(step, "__len__") or len(cast(Any, step)) != 2:
         raise Error(f"`step` is {step!r}; write a step, or the first and the last: (1, 30)")
-    return f"{step[0]}..{step[1]}"
+    first, last = cast(Any, step)
+    return f"{first}..{last}"
 
 
 def _options(options: Mapping[str, Any]) -> List[str]:

@@ -21,7 +21,8 @@ def set_arguments(settings: Mapping[str, Any]) -> List[str]:
 
 def _flattened(settings: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, Any]]:
     """Returns the dotted keys of nested mappings. Those of the outermost one are given as they are."""
-    for key, value in settings.items():
+    for given, value in settings.items():
+        key = _key(given, prefix)
         name = prefix + (_quoted_key(key) if prefix else key)
         table = _table(value)
         if table:
@@ -33,6 +34,16 @@ def _flattened(settings: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, 
 def _table(value: Any) -> Dict[str, Any]:
     """Returns the keys of a mapping; none of any other value."""
     return dict(cast(Any, value)) if isinstance(value, Mapping) else {}
+
+
+def _key(key: Any, within: str) -> str:
+    """Returns a key as text. Seats are numbered, so a whole number is one, too."""
+    if isinstance(key, str):
+        return key
+    if hasattr(key, "__index__") and not isinstance(key, bool):
+        return str(key.__index__())
+    place = f" in `{within.rstrip('.')}`" if within else ""
+    raise Error(f"the key {key!r}{place} is no text; write the name of a key")
 
 
 def _quoted_key(key: str) -> str:
@@ -47,13 +58,16 @@ def toml_value(key: str, value: Any) -> str:
         return _text(os.fspath(value))
     if isinstance(value, float):
         return _float(value)
+    if hasattr(value, "tolist"):
+        # A number or an array of NumPy.
+        return toml_value(key, value.tolist())
     if hasattr(value, "__index__"):
         return str(value.__index__())
     if isinstance(value, (list, tuple)):
         items: List[Any] = list(cast(Any, value))
         return "[" + ", ".join(toml_value(key, item) for item in items) + "]"
     if isinstance(value, Mapping):
-        pairs = (f"{_quoted_key(name)} = {toml_value(key, item)}" for name, item in _table(value).items())
+        pairs = (f"{_quoted_key(_key(name, key))} = {toml_value(key, item)}" for name, item in _table(value).items())
         return "{" + ", ".join(pairs) + "}"
     raise Error(f"`{key}` is {value!r}; write a text, number, truth value, list or dict, or leave the key out for its default")
 

@@ -91,8 +91,13 @@ async fn answers_of_a_group_are_compared_in_both_orders() {
     }
     assert!(values[4].is_empty());
     assert_eq!(found[0].as_ref().unwrap().metrics["ties/help"], 1);
-    // Five pairs of different answers, one of them twice, in two orders.
-    assert_eq!(log.lock().unwrap().len(), 2 * 3);
+    assert_eq!(found[0].as_ref().unwrap().metrics["echo/help"], 0);
+    let told = ["{\"better\": \"A\"}", "b"].map(|answer| episode(&["x"], Some(answer)));
+    let told = longest.compare(&told.iter().collect::<Vec<_>>()).unwrap().await;
+    let echoes = told.iter().map(|found| found.as_ref().unwrap().metrics["echo/help"].clone());
+    assert_eq!(echoes.collect::<Vec<_>>(), [1, 0]);
+    // Five pairs of different answers, one of them twice, in two orders, and one of the others.
+    assert_eq!(log.lock().unwrap().len(), 2 * 4);
     let (first, _) =
         judge(dir.path(), &config(JudgeMode::Pairs), |_, _| "{\"better\": \"A\"}".to_owned());
     let found = first.compare(&group[..2]).unwrap().await;
@@ -126,6 +131,28 @@ async fn a_malformed_verdict_is_asked_for_once_more_and_then_named() {
     let (never, _) = judge(dir.path(), &skip, |_, _| "no".to_owned());
     let found = never.score(&played).await.unwrap();
     assert_eq!((found.rewards, found.skipped), (Rewards::none(), Some(1)));
+}
+
+#[tokio::test]
+async fn a_verdict_that_was_cut_is_no_verdict() {
+    let dir = rubric_dir(SCORED);
+    let (url, _) = serve(|_, _| {
+        let message =
+            json!({ "role": "assistant", "content": "{\"score\": 9} at first sight, but" });
+        let body = json!({ "choices": [{ "message": message, "finish_reason": "length" }] });
+        response(200, &body.to_string())
+    });
+    let settings = EndpointConfig {
+        url: Some(format!("{url}/v1")),
+        model: Some("model".to_owned()),
+        retries: 0,
+        ..EndpointConfig::default()
+    };
+    let endpoint = Arc::new(Endpoint::new("judge", &settings, dir.path()).unwrap());
+    let config = config(JudgeMode::Score);
+    let cut = JudgeReward::new("help", &config, (endpoint, &settings), dir.path()).unwrap();
+    let error = cut.score(&episode(&["a"], Some("b"))).await.unwrap_err();
+    assert!(error.contains("endpoint `judge`: its reply was cut after `max_tokens` = "), "{error}");
 }
 
 #[tokio::test]
@@ -163,7 +190,19 @@ fn verdicts_are_read_in_three_forms_and_within_the_scale() {
     assert_eq!(read(VerdictForm::Tag, "<score>1</score> <score> 8 </score>"), Some(8.0));
     assert_eq!(read(VerdictForm::Tag, "<score>8"), None);
     assert_eq!(read(VerdictForm::LastNumber, "3 of 10; I say 6.5."), Some(6.5));
-    assert_eq!(read(VerdictForm::LastNumber, "none"), None);
+    for (text, expected) in [
+        ("none", None),
+        ("Score: 3/10", Some(3.0)),
+        ("**3** / **10**.", Some(3.0)),
+        ("2 out of 10", Some(2.0)),
+        ("2.5 / 10.", Some(2.5)),
+        ("I give it 3/4.", None),
+        ("On page 1/ I read 7", Some(7.0)),
+        ("10", Some(10.0)),
+        ("- 7 -", Some(7.0)),
+    ] {
+        assert_eq!(read(VerdictForm::LastNumber, text), expected, "{text}");
+    }
     let pair = |parse, text: &str| {
         read_pair(&RewardJudgeConfig { parse, ..config(JudgeMode::Pairs) }, text)
     };

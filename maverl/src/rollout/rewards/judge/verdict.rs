@@ -78,7 +78,7 @@ pub(crate) fn read_score(config: &RewardJudgeConfig, text: &str) -> Option<f64> 
     let score = match config.parse {
         VerdictForm::Json => last_object(text, "score")?.as_f64(),
         VerdictForm::Tag => last_tag(text, "score")?.trim().parse().ok(),
-        VerdictForm::LastNumber => last_number(text),
+        VerdictForm::LastNumber => last_number(text, high),
     };
     score.filter(|score| (low..=high).contains(score))
 }
@@ -122,8 +122,33 @@ fn last_tag<'t>(text: &'t str, tag: &str) -> Option<&'t str> {
     rest.split_once(&format!("</{tag}>")).map(|(content, _)| content)
 }
 
-/// Returns the last number of a text.
-fn last_number(text: &str) -> Option<f64> {
-    let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
-    words.rev().find_map(|word| word.trim_end_matches(['.', '-']).parse().ok())
+/// Returns the last number of a text. Of a number out of the highest score, as in `3/10`, it is the first of both. A number out of
+/// another one is no score.
+fn last_number(text: &str, high: f64) -> Option<f64> {
+    let (before, last, _) = split_number(text)?;
+    let before = before.trim_end_matches(['*', '_', '`', ' ']);
+    let share = ["/", "out of"].iter().find_map(|sign| before.strip_suffix(sign));
+    match share.and_then(split_number) {
+        Some((_, score, "")) => last.total_cmp(&high).is_eq().then_some(score),
+        _ => Some(last),
+    }
+}
+
+/// Returns the last number of a text, between what is before it and what follows it, without marks of Markdown.
+fn split_number(text: &str) -> Option<(&str, f64, &str)> {
+    let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
+    let mut end = text.len();
+    loop {
+        let word_end = text[..end].trim_end_matches(|c| !is_part(c)).len();
+        let begin = text[..word_end].trim_end_matches(is_part).len();
+        if begin == word_end {
+            return None;
+        }
+        let word = text[begin..word_end].trim_end_matches(['.', '-']);
+        if let Ok(number) = word.parse() {
+            let after = text[begin + word.len()..].trim_matches(['*', '_', '`', ' ']);
+            return Some((&text[..begin], number, after));
+        }
+        end = begin;
+    }
 }

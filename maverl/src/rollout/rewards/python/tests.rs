@@ -10,6 +10,8 @@ use crate::python::testing::{has_python, python_dir, write_python};
 use crate::rollout::rewards::tests::episode;
 use crate::trajectory::{Finish, Tokens};
 
+mod alone;
+
 /// Functions of the forms that the documentation of TRL shows.
 const TRL: &str = r#"
 import asyncio
