@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use error::{HubError, HubErrorKind};
 pub use layout::{COMPANIONS, INDEX, SINGLE, open_file, read_file, weight_map};
@@ -103,10 +103,13 @@ pub struct Snapshot {
     /// Files of the repository.
     #[serde(skip)]
     files: Vec<RemoteFile>,
+    /// True if they are those that the cache has.
+    #[serde(skip)]
+    is_of_cache: bool,
 }
 
 /// A file of a repository, with its size and checksum on the hub.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct RemoteFile {
     name: String,
     size: Option<u64>,
@@ -199,7 +202,8 @@ impl Hub {
         }
         let (commit, files) = self.list(id)?;
         let dir = self.folder(id.kind, &id.repo).join("snapshots").join(&commit);
-        let snapshot = Snapshot { kind: id.kind, repo: id.repo.clone(), commit, dir, files };
+        let repo = id.repo.clone();
+        let snapshot = Snapshot { kind: id.kind, repo, commit, dir, files, is_of_cache: false };
         snapshot.check().map_err(|what| HubError::new(Kind::NotFound, format!("{id}: {what}")))?;
         self.refer(id, &snapshot.commit)?;
         snapshot.file("config.json").map_or(Ok(()), |file| self.get(&snapshot, file))?;
@@ -282,7 +286,8 @@ impl Hub {
             }));
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        let snapshot = Snapshot { kind: id.kind, repo: id.repo.clone(), commit, dir, files };
+        let repo = id.repo.clone();
+        let snapshot = Snapshot { kind: id.kind, repo, commit, dir, files, is_of_cache: true };
         snapshot.check()?;
         snapshot.weights()?;
         Ok(snapshot)
@@ -291,10 +296,15 @@ impl Hub {
     /// Stores the commit of a revision, for offline use.
     fn refer(&self, id: &HubId, commit: &str) -> Result<(), HubError> {
         let path = self.folder(id.kind, &id.repo).join("refs").join(&id.revision);
+        Self::keep(&path, commit.as_bytes())
+    }
+
+    /// Writes a file of the cache.
+    fn keep(path: &Path, content: &[u8]) -> Result<(), HubError> {
         let written = path
             .parent()
             .map_or(Ok(()), std::fs::create_dir_all)
-            .and_then(|()| std::fs::write(&path, commit));
+            .and_then(|()| std::fs::write(path, content));
         written.map_err(|e| HubError::io(format!("cannot write {}: {e}", path.display()), e))
     }
 
@@ -428,7 +438,8 @@ mod tests {
         };
         let files = names.iter().map(file).collect();
         let (kind, commit) = (RepoKind::Model, "0".repeat(40));
-        Snapshot { kind, repo: "a/b".to_owned(), commit, dir: PathBuf::new(), files }
+        let (repo, dir) = ("a/b".to_owned(), PathBuf::new());
+        Snapshot { kind, repo, commit, dir, files, is_of_cache: false }
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl EvalData {
         let components = sets.iter().map(|(name, data)| {
             let component = ComponentConfig {
                 data: data.clone(),
+                format: task.format,
                 keys: task.keys.clone(),
                 ids: task.ids,
                 environment: task.environment.clone(),
@@ -192,7 +193,9 @@ impl EvalConfig {
                 data: data.one().unwrap_or_default().to_owned(),
                 mixture: data.components(task),
                 limit,
+                format: task.format,
                 keys: task.keys.clone(),
+                ignore: task.ignore.clone(),
                 ids: task.ids,
                 max_mib: task.max_mib,
                 max_row_mib: task.max_row_mib,

@@ -64,6 +64,12 @@ impl<'t> ConversationRow<'t> {
         self.object.keys().map(String::as_str).collect()
     }
 
+    /// Returns the value of its key `split`; one that is no text, as JSON.
+    pub(super) fn split(&self) -> Option<String> {
+        let own = self.get("split")?;
+        Some(own.as_str().map_or_else(|| own.to_string(), str::to_owned))
+    }
+
     /// Returns true if the row is in a split: in that of its key `split`, or in every one without.
     pub(super) fn is_in(&self, split: &str) -> bool {
         split == super::split::ALL || self.get("split").is_none_or(|own| own == split)

@@ -182,7 +182,11 @@ pub(super) fn conversations<T>(
     }
 }
 
-/// Returns true if a row is of the task's split. Files of a data set are those of the split alone.
+/// Returns true if a row is of the task's split: in a data set, that of its file, or of its key `split` where the set has one
+/// split; in a file, that of its key `split`, or every one without.
 fn is_chosen(file: &SourceFile, row: &ConversationRow<'_>, task: &TaskConfig) -> bool {
-    file.set.is_some() || row.is_in(&task.split)
+    match &file.set {
+        Some(set) => set.has_row(row.split(), &task.split, task.unsplit),
+        None => row.is_in(&task.split),
+    }
 }

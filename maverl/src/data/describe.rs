@@ -1,5 +1,6 @@
 //! Description of data: splits, columns, the first row, and the task that it is.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -8,9 +9,10 @@ use serde_json::{Map, Value};
 use super::error::DataError;
 use super::file::ROW;
 use super::hub::{find_data, is_hub, preset, with_preset};
-use super::jsonl;
 use super::sources::{SourceFile, WantedRows, data_place, open_sources};
-use crate::config::TaskConfig;
+use super::split::{ALL, first_tasks};
+use super::{file_rows, is_served, load, task_form};
+use crate::config::{DataFormat, TaskConfig};
 use crate::task::Task;
 
 /// Largest split whose rows are counted, in bytes.
@@ -67,6 +69,14 @@ pub struct DataColumn {
     pub kind: String,
 }
 
+/// First rows of a split, and the tasks that they are.
+struct FirstRows {
+    /// Rows as the files have them; where a file has no rows, and of data without files, the tasks.
+    rows: Vec<Map<String, Value>>,
+    /// The tasks, or the reason that the first rows are none.
+    tasks: Result<Vec<Task>, String>,
+}
+
 /// Describes the data of a configuration of tasks: its splits, and the first row of its split. Files of the split are
 /// downloaded.
 ///
@@ -75,10 +85,8 @@ pub struct DataColumn {
 /// See [`DataError`]; data without rows are one.
 pub fn describe(task: &TaskConfig, base: &Path) -> Result<DataDescription, DataError> {
     let task = &*with_preset(task);
-    let one = std::num::NonZeroUsize::MIN;
-    let first_of = TaskConfig { limit: Some(one), ..task.clone() };
-    let files = open(&first_of, base)?;
-    let first = rows(&files, 1)?.into_iter().next().ok_or_else(|| DataError::Empty {
+    let FirstRows { rows, tasks } = first_rows(task, base, 1)?;
+    let first = rows.into_iter().next().ok_or_else(|| DataError::Empty {
         place: task.data.clone(),
         what: "rows",
         wanted: "name other data",
@@ -86,12 +94,8 @@ pub fn describe(task: &TaskConfig, base: &Path) -> Result<DataDescription, DataE
     let columns =
         first.iter().map(|(name, value)| DataColumn { name: name.clone(), kind: kind(value) });
     let columns = columns.collect();
-    let read = match files.first() {
-        Some(file) => jsonl::first_task(file, first.clone(), task),
-        None => Err("there is no row".to_owned()),
-    };
-    let (found, no_task) = match read {
-        Ok(task) => (Some(task), None),
+    let (found, no_task) = match tasks {
+        Ok(tasks) => (tasks.into_iter().next(), None),
         Err(reason) => (None, Some(reason)),
     };
     let described = DataDescription {
@@ -119,22 +123,95 @@ pub fn raw_rows(
     base: &Path,
     most: usize,
 ) -> Result<Vec<Map<String, Value>>, DataError> {
-    rows(&open(task, base)?, most)
+    Ok(first_rows(&with_preset(task), base, most)?.rows)
 }
 
-fn open(task: &TaskConfig, base: &Path) -> Result<Vec<SourceFile>, DataError> {
-    open_sources(&data_place(&task.data, base), &WantedRows::of_split(task, &task.split))
+/// Reads the first rows of the split of a configuration of tasks: those whose tasks a run reads. Rows that are no tasks, such as
+/// demonstrations, are chosen by their key `split`.
+fn first_rows(task: &TaskConfig, base: &Path, most: usize) -> Result<FirstRows, DataError> {
+    let task = &TaskConfig { limit: std::num::NonZero::new(most), ..task.clone() };
+    if task.data.starts_with("builtin:") || is_served(&task.data) {
+        let tasks = load(task, &task.split, base)?;
+        return Ok(FirstRows { rows: as_rows(&tasks), tasks: Ok(tasks) });
+    }
+    let wanted = WantedRows::of_split(task, &task.split);
+    let files = open_sources(&data_place(&task.data, base), &wanted)?;
+    let read = file_rows(&files, task).and_then(|rows| first_tasks(rows, task, most));
+    let placed = match read {
+        Ok(placed) => placed,
+        Err(DataError::Damaged { message, .. }) => {
+            return Ok(FirstRows { rows: unread_rows(&files, task, most)?, tasks: Err(message) });
+        }
+        Err(error) => return Err(error),
+    };
+    let mut has_rows = true;
+    for file in &files {
+        has_rows &= task_form(file, task)? != DataFormat::Squad;
+    }
+    let lines: BTreeSet<usize> = placed.iter().map(|placed| placed.line).collect();
+    let tasks: Vec<Task> = placed.into_iter().map(|placed| placed.task).collect();
+    let rows = if has_rows { numbered_rows(&files, &lines)? } else { as_rows(&tasks) };
+    Ok(FirstRows { rows, tasks: Ok(tasks) })
 }
 
-fn rows(files: &[SourceFile], most: usize) -> Result<Vec<Map<String, Value>>, DataError> {
-    let mut found = Vec::new();
+/// Returns tasks as rows.
+fn as_rows(tasks: &[Task]) -> Vec<Map<String, Value>> {
+    let rows = tasks.iter().map(|task| match serde_json::to_value(task) {
+        Ok(Value::Object(row)) => row,
+        _ => Map::new(),
+    });
+    rows.collect()
+}
+
+/// Returns the rows with these numbers: in a file, those of lines; in a data set, in the order in which its files are read.
+fn numbered_rows(
+    files: &[SourceFile],
+    lines: &BTreeSet<usize>,
+) -> Result<Vec<Map<String, Value>>, DataError> {
+    let (mut found, mut number) = (Vec::new(), 0);
     for file in files {
-        for row in file.rows(ROW)?.take(most - found.len()) {
-            found.push(row?.1);
+        for row in file.rows(ROW)? {
+            let (line, row) = row?;
+            number += 1;
+            if lines.contains(if file.set.is_some() { &number } else { &line }) {
+                found.push(row);
+            }
+            if found.len() == lines.len() {
+                return Ok(found);
+            }
         }
-        if found.len() == most {
-            break;
+    }
+    Ok(found)
+}
+
+/// Returns the first rows of a split of data that are no tasks.
+fn unread_rows(
+    files: &[SourceFile],
+    task: &TaskConfig,
+    most: usize,
+) -> Result<Vec<Map<String, Value>>, DataError> {
+    let (mut found, mut others) = (Vec::new(), false);
+    for file in files {
+        for row in file.rows::<Map<String, Value>>(ROW)? {
+            let row = row?.1;
+            let own = row.get("split").and_then(Value::as_str);
+            let is_chosen = match &file.set {
+                Some(set) => set.has_row(own.map(str::to_owned), &task.split, task.unsplit),
+                None => task.split == ALL || own.is_none_or(|own| own == task.split),
+            };
+            if is_chosen {
+                found.push(row);
+            }
+            others |= !is_chosen;
+            if found.len() == most {
+                return Ok(found);
+            }
         }
+    }
+    if found.is_empty() && others {
+        let (place, split) = (task.data.clone(), task.split.clone());
+        let found = "rows of other splits".to_owned();
+        return Err(DataError::NoTasks { place, split, found });
     }
     Ok(found)
 }
@@ -142,12 +219,19 @@ fn rows(files: &[SourceFile], most: usize) -> Result<Vec<Map<String, Value>>, Da
 /// Adds configurations and splits of a data set on the hub.
 fn with_set(described: DataDescription, task: &TaskConfig) -> Result<DataDescription, DataError> {
     let set = find_data(&task.data)?;
-    let mut splits = Vec::new();
+    let (mut splits, mut notes) = (Vec::new(), set.notes().to_vec());
     for name in set.splits() {
         let files = set.files(name);
         let bytes = files.iter().map(|(_, size)| size).sum();
         let rows = match set.listed_rows(name) {
-            None if bytes <= COUNTED => Some(counted_rows(task, name)?),
+            None if bytes <= COUNTED => match counted_rows(task, name) {
+                // Offline, another split may not be there.
+                Err(DataError::Hub { message }) => {
+                    notes.push(message);
+                    None
+                }
+                counted => Some(counted?),
+            },
             listed => listed,
         };
         splits.push(DataSplit { name: name.to_owned(), files: files.len(), bytes, rows });
@@ -161,7 +245,7 @@ fn with_set(described: DataDescription, task: &TaskConfig) -> Result<DataDescrip
         configs: set.configs().to_vec(),
         config: set.config().to_owned(),
         splits,
-        notes: converted.into_iter().collect(),
+        notes: converted.into_iter().chain(notes).collect(),
         ..described
     })
 }

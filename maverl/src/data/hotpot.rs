@@ -10,6 +10,7 @@ use super::error::DataError;
 use super::file::DataFile;
 use super::row::Row;
 use super::row::Rows;
+use super::sources::SourceFile;
 use crate::builtin::Document;
 use crate::task::Task;
 
@@ -102,17 +103,18 @@ pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataE
 }
 
 /// Returns the tasks. The id of a question without one is its number in the file, from 1.
-pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
-    let source = file.stem();
+pub(super) fn tasks(file: &SourceFile) -> Result<Rows<'_>, DataError> {
+    let source = file.source();
     let rows = questions(file)?.map(move |question| {
         let (line, question) = question?;
         let data = Map::from_iter([
             ("answers".to_owned(), json!([question.answer])),
             ("support".to_owned(), json!(question.supporting_facts.titles())),
         ]);
+        let named = question.id.is_some();
         let id = question.id.unwrap_or_else(|| line.to_string());
         let task = Task { id, source: source.clone(), question: question.question, data };
-        Ok(Row { task, split: None, line, named: true })
+        Ok(Row { task, split: None, line, named })
     });
     Ok(Box::new(rows))
 }

@@ -44,7 +44,7 @@ pub(super) fn tasks<'f>(
     file: &'f SourceFile,
     config: &'f TaskConfig,
 ) -> Result<Rows<'f>, DataError> {
-    let source = file.set.as_ref().map_or_else(|| file.stem(), |set| set.source.clone());
+    let source = file.source();
     Ok(Box::new(file.rows_as_written(ROW, texts(&config.keys))?.map(move |object| {
         let (line, mut object) = object?;
         if let Some(set) = &file.set {
@@ -52,18 +52,6 @@ pub(super) fn tasks<'f>(
         }
         keyed(object, line, (&source, config)).map_err(|message| file.damaged(line, message))
     })))
-}
-
-/// Reads the first row of a file as a task.
-pub(super) fn first_task(
-    file: &SourceFile,
-    mut object: Map<String, Value>,
-    config: &TaskConfig,
-) -> Result<Task, String> {
-    if let Some(set) = &file.set {
-        set.name_labels(&mut object);
-    }
-    keyed(object, 1, (&file.stem(), config)).map(|row| row.task)
 }
 
 /// Reads a row whose names are those that `task.keys` maps maverl's names to.
@@ -345,25 +333,21 @@ fn text(value: Option<Value>) -> Option<String> {
     }
 }
 
-/// Reads every row as a document, with its number. Those without an id are numbered after so many of other files.
-pub(super) fn documents(
-    file: &SourceFile,
-    before: usize,
-) -> Result<Vec<(usize, Document)>, DataError> {
+/// Reads every row as a document, with its number, which is the key of those without an id.
+pub(super) fn documents(file: &SourceFile) -> Result<Vec<(usize, Document)>, DataError> {
     let texts = DOCUMENT.map(|key| vec![key.to_owned()]).to_vec();
     let documents = file.rows_as_written(ROW, texts)?.map(|object| {
         let (line, object) = object?;
-        let document =
-            document(object, before + line).map_err(|message| file.damaged(line, message))?;
+        let number = file.document_key(format!("{line:08}"));
+        let document = document(object, number).map_err(|message| file.damaged(line, message))?;
         Ok((line, document))
     });
     documents.collect()
 }
 
 /// Reads a document. In Search-R1's form, `contents` begins with the quoted title on a line of its own.
-fn document(mut object: Map<String, Value>, line: usize) -> Result<Document, String> {
-    let key = text(object.remove("id").or_else(|| object.remove("_id")));
-    let key = key.unwrap_or_else(|| format!("{line:08}"));
+fn document(mut object: Map<String, Value>, number: String) -> Result<Document, String> {
+    let key = text(object.remove("id").or_else(|| object.remove("_id"))).unwrap_or(number);
     let title = text(object.remove("title"));
     if let Some(body) = text(object.remove("text")) {
         return Ok(Document { key, title: title.unwrap_or_default(), text: body });

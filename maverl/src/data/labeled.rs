@@ -9,12 +9,11 @@ use serde_json::{Map, Value};
 use super::conversation::{ConversationRow, follows};
 use super::error::DataError;
 use super::file::ROW;
-use super::hub::{is_hub, with_preset};
+use super::hub::with_preset;
 use super::messages::truth;
 use super::preference::{PAIR, last_reply, pair};
-use super::sources::{WantedRows, open_sources};
-use super::split::ALL;
-use crate::config::TaskConfig;
+use super::sources::{SourceFile, WantedRows, open_sources};
+use crate::config::{TaskConfig, Unsplit};
 use crate::task::question_key;
 use crate::text::{ChatInput, ChatMessage};
 
@@ -24,6 +23,8 @@ pub(crate) const SEEN: &str = "reward_tasks.json";
 /// Value of `split` of rows that are not trained on, and of the others.
 const VALIDATION: &str = "validation";
 const TRAIN: &str = "train";
+/// Value of `split` of rows of a held-out file.
+const TEST: &str = "test";
 /// Keys of a row, besides those of a pair.
 const READ: [&str; 7] =
     ["completion", "label", "completions", "labels", "scores", "counts", "seats"];
@@ -117,13 +118,19 @@ pub fn labeled(path: &Path, task: &TaskConfig) -> Result<Vec<LabeledReply>, Data
     all(path, task, &[TRAIN, VALIDATION])
 }
 
-/// Same as [`labeled`], for a file of held-out rows, which may also have `"split": "test"`.
+/// Same as [`labeled`], for held-out rows: those of a file, which may also have `"split": "test"`, or of a split of a data set on
+/// the hub. Of a data set of one split, rows that name no other are held out, too.
 ///
 /// # Errors
 ///
 /// Same as [`labeled`].
-pub fn labeled_held_out(path: &Path, task: &TaskConfig) -> Result<Vec<LabeledReply>, DataError> {
-    all(path, task, &[TRAIN, VALIDATION, "test"])
+pub fn labeled_held_out(
+    path: &Path,
+    task: &TaskConfig,
+    split: &str,
+) -> Result<Vec<LabeledReply>, DataError> {
+    let held_out = TaskConfig { split: split.to_owned(), unsplit: Unsplit::Every, ..task.clone() };
+    all(path, &held_out, &[TRAIN, VALIDATION, TEST])
 }
 
 /// Returns what is wrong with the labels of rows that are trained on.
@@ -146,30 +153,45 @@ pub fn score_problem<'r>(rows: impl IntoIterator<Item = &'r LabeledReply>) -> Op
 
 fn all(path: &Path, task: &TaskConfig, splits: &[&str]) -> Result<Vec<LabeledReply>, DataError> {
     let task = &*with_preset(task);
-    let mut wanted = WantedRows::of_split(task, ALL);
-    // Rows of a file say themselves whether they are of training; a data set has the split of training.
-    if path.to_str().is_some_and(is_hub) && !splits.contains(&"test") {
-        wanted.split = &task.split;
-    }
-    let files = open_sources(path, &wanted)?;
-    let (mut replies, mut number) = (Vec::new(), 0);
+    // Rows of a file say themselves whether they are of training; a data set has splits.
+    let files = open_sources(path, &WantedRows::of_split(task, &task.split))?;
+    let (mut replies, mut number, mut others) = (Vec::new(), 0, false);
     for file in &files {
         for object in file.rows::<Map<String, Value>>(ROW)? {
             let (line, object) = object?;
             let location = file.location(line);
             let found = ConversationRow::new(object, task, &[&PAIR[..], &READ].concat())
-                .and_then(|row| one_of(splits, &row).map(|()| row))
-                .and_then(|row| read(number, &row, &location));
-            replies.extend(found.map_err(|message| file.damaged(line, message))?);
+                .and_then(|row| Ok(is_read(file, &row, (task, splits))?.then_some(row)))
+                .and_then(|row| row.map(|row| read(number, &row, &location)).transpose());
+            let found = found.map_err(|message| file.damaged(line, message))?;
+            others |= found.is_none();
+            replies.extend(found.unwrap_or_default());
             number += 1;
         }
     }
-    if replies.is_empty() {
-        let place = path.display().to_string();
-        let wanted = "write one JSON object a line with `prompt`, `completion` and `label`";
-        return Err(DataError::Empty { place, what: "labeled replies", wanted });
+    if !replies.is_empty() {
+        return Ok(replies);
     }
-    Ok(replies)
+    let place = path.display().to_string();
+    if others {
+        let (split, found) = (task.split.clone(), "rows of other splits".to_owned());
+        return Err(DataError::NoTasks { place, split, found });
+    }
+    let wanted = "write one JSON object a line with `prompt`, `completion` and `label`";
+    Err(DataError::Empty { place, what: "labeled replies", wanted })
+}
+
+/// Returns true if a row is read: every row of a file, whose splits are checked; in a data set, those of the task's split, and
+/// those of validation beside rows that are trained on.
+fn is_read(
+    file: &SourceFile,
+    row: &ConversationRow<'_>,
+    (task, splits): (&TaskConfig, &[&str]),
+) -> Result<bool, String> {
+    let Some(set) = &file.set else { return one_of(splits, row).map(|()| true) };
+    let trains = !splits.contains(&TEST);
+    Ok(set.has_row(row.split(), &task.split, task.unsplit)
+        || trains && set.has_row(row.split(), VALIDATION, task.unsplit))
 }
 
 /// Refuses a row of a split that is not trained on.

@@ -114,12 +114,11 @@ pub fn placed_choices(
             .map(|choice| sets::placed_sets(config, |set| read_choice(set, choice, base)));
         return Ok(sets.collect());
     }
-    let whole: Vec<TaskChoice<'_>> =
-        choices.iter().map(|choice| TaskChoice { limit: None, ..*choice }).collect();
     let mut components: Vec<Vec<ChosenTasks>> = choices.iter().map(|_| Vec::new()).collect();
     for (name, component) in &config.mixture {
-        let one = TaskConfig { limit: None, ..sets::component_config(config, component) };
-        for (of_choice, tasks) in components.iter_mut().zip(read(&one, &whole, base)?) {
+        // No more tasks of a component than the limit of all are among the first.
+        let one = sets::component_config(config, component);
+        for (of_choice, tasks) in components.iter_mut().zip(read(&one, choices, base)?) {
             of_choice.push(tasks.map(|tasks| with_component(tasks, name)));
         }
         // The first component without tasks is the one that is reported.
@@ -191,12 +190,7 @@ fn read(
 fn file_rows<'f>(files: &'f [SourceFile], config: &'f TaskConfig) -> Result<Rows<'f>, DataError> {
     let mut all: Rows<'f> = Box::new(std::iter::empty());
     for file in files {
-        let form = match (file.form(config.format)?, config.keys.is_empty()) {
-            // A file with named keys has rows.
-            (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => DataFormat::Jsonl,
-            (form, _) => form,
-        };
-        let rows = match form {
+        let rows = match task_form(file, config)? {
             DataFormat::Squad => squad::tasks(file)?,
             DataFormat::Hotpot => hotpot::tasks(file)?,
             DataFormat::Auto | DataFormat::Jsonl => jsonl::tasks(file, config)?,
@@ -215,6 +209,15 @@ fn file_rows<'f>(files: &'f [SourceFile], config: &'f TaskConfig) -> Result<Rows
         }
         Ok(row)
     })))
+}
+
+/// Returns the form in which the tasks of a file are read, never `Auto`.
+fn task_form(file: &SourceFile, config: &TaskConfig) -> Result<DataFormat, DataError> {
+    Ok(match (file.form(config.format)?, config.keys.is_empty()) {
+        // A file with named keys has rows.
+        (DataFormat::Hotpot, false) if config.format == DataFormat::Auto => DataFormat::Jsonl,
+        (form, _) => form,
+    })
 }
 
 /// Returns the names of the data that tasks are read from, as the configuration has them.
@@ -275,10 +278,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         None => {}
     }
     let wanted = WantedRows { split: ALL, limit: None, unsplit: Unsplit::Every, bounds };
-    let mut documents = Vec::new();
-    for file in &open_sources(&data_place(name, base), &wanted)? {
-        documents.extend(file_documents(file, documents.len())?);
-    }
+    let mut documents = documents_of(&open_sources(&data_place(name, base), &wanted)?)?;
     documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);
     if let Some([(first, one), (second, _)]) = same {
@@ -296,13 +296,22 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
     Ok(documents.into_iter().map(|(_, document)| document).collect())
 }
 
-/// Reads the documents of a file after so many of others.
-fn file_documents(file: &SourceFile, before: usize) -> Result<Vec<(usize, Document)>, DataError> {
-    Ok(match file.form(DataFormat::Auto)? {
-        DataFormat::Squad => squad::documents(file)?,
-        DataFormat::Hotpot => hotpot::documents(file)?,
-        DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(file, before)?,
-    })
+/// Reads the documents of files. A title of HotpotQA in several files is one document.
+fn documents_of(files: &[SourceFile]) -> Result<Vec<(usize, Document)>, DataError> {
+    let (mut all, mut titles) = (Vec::new(), BTreeSet::new());
+    for file in files {
+        let documents = match file.form(DataFormat::Auto)? {
+            DataFormat::Squad => squad::documents(file)?,
+            DataFormat::Hotpot => {
+                let mut found = hotpot::documents(file)?;
+                found.retain(|(_, document)| titles.insert(document.key.clone()));
+                found
+            }
+            DataFormat::Auto | DataFormat::Jsonl => jsonl::documents(file)?,
+        };
+        all.extend(documents);
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

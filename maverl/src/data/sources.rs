@@ -23,6 +23,8 @@ pub(super) struct SourceFile {
 pub(super) struct SetFile {
     /// Source of its tasks.
     pub(super) source: String,
+    /// Its name in the repository.
+    name: String,
     split: String,
     /// True if the data set has no other split.
     alone: bool,
@@ -62,6 +64,21 @@ impl Deref for SourceFile {
     }
 }
 
+impl SourceFile {
+    /// Returns the source of tasks that name none: that of the data set, or the name of the file.
+    pub(super) fn source(&self) -> String {
+        self.set.as_ref().map_or_else(|| self.file.stem(), |set| set.source.clone())
+    }
+
+    /// Returns the key of a document without one: its place in the file; in a data set, after the name of the file.
+    pub(super) fn document_key(&self, key: String) -> String {
+        match &self.set {
+            Some(set) => format!("{}:{key}", set.name),
+            None => key,
+        }
+    }
+}
+
 impl SetFile {
     /// Returns the split of a row, which may have one of its own in a data set of one split.
     pub(super) fn row_split(&self, own: Option<String>, unsplit: Unsplit) -> Option<String> {
@@ -70,6 +87,11 @@ impl SetFile {
             None => Some(self.split.clone()),
             own => own,
         }
+    }
+
+    /// Returns true if a row, which may have a split of its own, is of a split.
+    pub(super) fn has_row(&self, own: Option<String>, split: &str, unsplit: Unsplit) -> bool {
+        split == ALL || self.row_split(own, unsplit).is_none_or(|own| own == split)
     }
 
     /// Returns the id of a row without one, which no row of another split has.
@@ -126,14 +148,14 @@ pub(super) fn source_paths(
     Ok(paths)
 }
 
-/// Returns the splits of a data set that are read.
+/// Returns the splits of a data set that are read. In a data set of one split, rows may have splits of their own.
 fn chosen_splits<'d>(
     set: &'d HubData,
     data: &str,
     wanted: &WantedRows<'_>,
 ) -> Result<Vec<&'d str>, DataError> {
     let splits = set.splits();
-    if wanted.split == ALL || splits.len() == 1 && wanted.unsplit == Unsplit::Every {
+    if wanted.split == ALL {
         return Ok(splits);
     }
     if let Some(split) = splits.iter().find(|split| **split == wanted.split) {
@@ -146,10 +168,14 @@ fn chosen_splits<'d>(
         );
         return Err(DataError::Hub { message });
     }
+    if set.is_of_one_split() {
+        return Ok(splits);
+    }
+    let found = [vec![format!("`{}`", splits.join("`, `"))], set.notes().to_vec()].concat();
     Err(DataError::NoTasks {
         place: data.to_owned(),
         split: wanted.split.to_owned(),
-        found: format!("`{}`", splits.join("`, `")),
+        found: found.join("; "),
     })
 }
 
@@ -159,12 +185,12 @@ fn open_split(
     split: &str,
     wanted: &WantedRows<'_>,
 ) -> Result<Vec<SourceFile>, DataError> {
-    let alone = set.splits().len() == 1;
-    let files = needed_files(set, data, split, wanted)?.into_iter().map(|(_, path)| {
+    let alone = set.is_of_one_split();
+    let files = needed_files(set, data, split, wanted)?.into_iter().map(|(name, path)| {
         let file = DataFile::open(&path, wanted.bounds)?;
         let (source, split) = (set.source().to_owned(), split.to_owned());
         let labels = file.class_labels();
-        Ok(SourceFile { file, set: Some(SetFile { source, split, alone, labels }) })
+        Ok(SourceFile { file, set: Some(SetFile { source, name, split, alone, labels }) })
     });
     files.collect()
 }
@@ -206,3 +232,6 @@ fn needed_files(
     }
     Ok(needed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,27 +45,61 @@ pub(super) fn choose(
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
     let mut chosen: Vec<Chosen> = choices.iter().map(|_| Chosen::default()).collect();
     for row in rows {
-        let Row { mut task, split: own, line, .. } = row?;
-        if config.ids == Ids::Line {
-            task.id = line.to_string();
-        }
-        check_row(&task, line, &mut ids, &config.data)?;
-        let everywhere = own.is_none() && config.unsplit == Unsplit::Every;
-        let own = match own {
-            Some(own) => own,
-            None if everywhere => ALL.to_owned(),
-            None => hashed_split(&task.id).to_owned(),
-        };
-        let placed = Placed { task, line };
+        let (placed, own) = divided(row?, config);
+        check_row(&placed.task, placed.line, &mut ids, &config.data)?;
         for (choice, chosen) in choices.iter().zip(&mut chosen) {
-            if choice.split == ALL || everywhere || choice.split == own {
+            if is_of(own.as_deref(), choice.split) {
                 chosen.add_task(&placed, choice.limit, config.max_level);
             }
         }
-        *sizes.entry(own).or_default() += 1;
+        *sizes.entry(own.unwrap_or_else(|| ALL.to_owned())).or_default() += 1;
     }
     let chosen = choices.iter().zip(chosen);
     Ok(chosen.map(|(choice, chosen)| chosen.finish(choice.split, config, &sizes)).collect())
+}
+
+/// Returns the first tasks of a split, at most so many. Rows after them are not read.
+///
+/// # Errors
+///
+/// The error of a row, or that the split has no tasks.
+pub(super) fn first_tasks(
+    rows: Rows<'_>,
+    config: &TaskConfig,
+    most: usize,
+) -> Result<Vec<Placed>, DataError> {
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut tasks = Vec::new();
+    for row in rows {
+        let (placed, own) = divided(row?, config);
+        if is_of(own.as_deref(), &config.split) {
+            tasks.push(placed);
+        }
+        if tasks.len() >= most {
+            break;
+        }
+        *sizes.entry(own.unwrap_or_else(|| ALL.to_owned())).or_default() += 1;
+    }
+    if tasks.is_empty() { Err(no_tasks(&config.data, &config.split, &sizes)) } else { Ok(tasks) }
+}
+
+/// Returns the task of a row, and its split; `None` if it is of every split.
+fn divided(row: Row, config: &TaskConfig) -> (Placed, Option<String>) {
+    let Row { mut task, split: own, line, .. } = row;
+    if config.ids == Ids::Line {
+        task.id = line.to_string();
+    }
+    let own = match (own, config.unsplit) {
+        (Some(own), _) => Some(own),
+        (None, Unsplit::Every) => None,
+        (None, Unsplit::Hashed) => Some(hashed_split(&task.id).to_owned()),
+    };
+    (Placed { task, line }, own)
+}
+
+/// Returns true if a row is of a split. One without a split of its own is of every split.
+fn is_of(own: Option<&str>, split: &str) -> bool {
+    split == ALL || own.is_none_or(|own| own == split)
 }
 
 impl Chosen {

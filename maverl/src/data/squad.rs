@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 
 use super::error::DataError;
-use super::file::DataFile;
 use super::row::Row;
 use super::row::Rows;
+use super::sources::SourceFile;
 use crate::builtin::Document;
 use crate::task::Task;
 
@@ -42,13 +42,14 @@ struct SquadAnswer {
     text: String,
 }
 
-/// Returns the paragraphs with their keys, which consist of the indices of article and paragraph.
-fn paragraphs(file: &DataFile) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataError> {
+/// Returns the paragraphs with their keys, which consist of the indices of article and paragraph; in a data set, after the name
+/// of the file.
+fn paragraphs(file: &SourceFile) -> Result<Vec<(Document, Vec<SquadQuestion>)>, DataError> {
     let squad: Squad = file.parse("SQuAD file (`data[].paragraphs[].qas[]`)")?;
     let articles = squad.data.into_iter().enumerate().flat_map(|(i, article)| {
         let title = article.title.replace('_', " ");
         article.paragraphs.into_iter().enumerate().map(move |(j, paragraph)| {
-            let key = format!("{:04}-{:04}", i, j);
+            let key = file.document_key(format!("{i:04}-{j:04}"));
             let document = Document { key, title: title.clone(), text: paragraph.context };
             (document, paragraph.qas)
         })
@@ -57,14 +58,14 @@ fn paragraphs(file: &DataFile) -> Result<Vec<(Document, Vec<SquadQuestion>)>, Da
 }
 
 /// Returns every paragraph with its index in the file.
-pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataError> {
+pub(super) fn documents(file: &SourceFile) -> Result<Vec<(usize, Document)>, DataError> {
     let documents = paragraphs(file)?.into_iter().map(|(document, _)| document);
     Ok((1..).zip(documents).collect())
 }
 
 /// Returns the tasks. Questions without an answer (SQuAD 2) are skipped, because they cannot be scored.
-pub(super) fn tasks(file: &DataFile) -> Result<Rows<'_>, DataError> {
-    let source = file.stem();
+pub(super) fn tasks(file: &SourceFile) -> Result<Rows<'_>, DataError> {
+    let source = file.source();
     let mut rows = Vec::new();
     let mut line = 0;
     for (document, questions) in paragraphs(file)? {

@@ -107,6 +107,55 @@ fn keys_of_a_file_may_be_given_the_names_that_are_known() {
 }
 
 #[test]
+fn held_out_tasks_are_read_with_the_ignored_columns_and_the_format_of_the_training_data() {
+    let row = "{\"question\": \"?\", \"prompt\": [{\"role\": \"user\", \"content\": \"?\"}], \"context\": [], \"answer\": 1}";
+    let config = TaskConfig {
+        ignore: vec!["prompt".to_owned()],
+        format: DataFormat::Jsonl,
+        ..config("train.jsonl")
+    };
+    let dir = file("test.jsonl", row);
+    let sets = [("a".to_owned(), "test.jsonl".to_owned())].into_iter().collect();
+    for data in [EvalData::One("test.jsonl".to_owned()), EvalData::Several(sets)] {
+        let eval = EvalConfig { data: Some(data), ..EvalConfig::default() };
+        let tasks = load(&eval.held_out(&config), "test", dir.path()).unwrap();
+        assert_eq!(tasks[0].data["answers"][0], "1");
+    }
+}
+
+#[test]
+fn described_data_are_the_task_that_a_run_reads() {
+    let shown = |data: &str, text: &str, split: &str| {
+        let dir = file(data, text);
+        let config = TaskConfig { split: split.to_owned(), ..config(data) };
+        let (described, rows) = (describe(&config, dir.path()), raw_rows(&config, dir.path(), 9));
+        let run = load(&config, split, dir.path());
+        (described.unwrap(), rows.unwrap(), run.ok())
+    };
+    let rows = "{\"question\": \"a\", \"answer\": 0.10, \"split\": \"train\"}\n\
+                {\"question\": \"b\", \"answer\": 2, \"split\": \"test\"}\n";
+    for (split, question, answer) in [("train", "a", "0.10"), ("test", "b", "2")] {
+        let (described, rows, run) = shown("rows.jsonl", rows, split);
+        assert_eq!((rows.len(), &rows[0]["question"]), (1, &Value::from(question)));
+        let task = described.task.unwrap();
+        assert_eq!((&task, &task.data["answers"][0]), (&run.unwrap()[0], &Value::from(answer)));
+    }
+    let squad = r#"{"data": [{"title": "T", "paragraphs": [{"context": "C", "qas": [
+        {"id": "a", "question": "Q?", "answers": [{"text": "A"}]}]}]}]}"#;
+    let (described, _, run) = shown("dev.json", squad, ALL);
+    assert_eq!(described.task.unwrap(), run.unwrap()[0]);
+    let (described, rows, _) = shown("builtin:facts", "", "train");
+    assert_eq!(rows.len(), 9);
+    assert_eq!(described.first["question"], described.task.unwrap().question.as_str());
+    // Rows that are no tasks are those of their key `split`.
+    let rows =
+        "{\"chosen\": \"a\", \"split\": \"train\"}\n{\"chosen\": \"b\", \"split\": \"test\"}\n";
+    let (described, rows, _) = shown("pairs.jsonl", rows, "test");
+    assert!(described.no_task.unwrap().starts_with("no `question`"));
+    assert_eq!((rows.len(), &rows[0]["chosen"]), (1, &Value::from("b")));
+}
+
+#[test]
 fn ids_of_a_file_may_be_left_aside() {
     let config = TaskConfig { ids: Ids::Line, ..config("rows.json") };
     for rows in [

@@ -16,12 +16,12 @@ const SILENT: [&str; 6] =
     ["HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "http_proxy", "all_proxy"];
 
 /// Writes a file of a data set.
-fn put(lab: &Lab, name: &str, text: &str) {
+pub(crate) fn put(lab: &Lab, name: &str, text: &str) {
     fs::create_dir_all(lab.path(name).parent().unwrap()).unwrap();
     lab.write(name, text);
 }
 
-fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/hub")
 }
 
@@ -40,7 +40,7 @@ fn stored_hub() -> DataHub {
 }
 
 /// Runs a command with a hub, a cache of its own and additional variables.
-fn with(lab: &Lab, hub: &DataHub, set: &[(&str, &str)], args: &[&str]) -> Ended {
+pub(crate) fn with(lab: &Lab, hub: &DataHub, set: &[(&str, &str)], args: &[&str]) -> Ended {
     Ended::of(&command(lab, hub, args).envs(set.iter().copied()).output().unwrap())
 }
 

@@ -18,6 +18,7 @@ mod endpoints;
 mod examples;
 mod exit_codes;
 mod hub;
+mod hub_splits;
 mod interrupt;
 mod judges;
 mod kill;

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use safetensors::tensor::View;
 use serde_json::{Value, json};
 
-use crate::files::{ModelError, ModelErrorKind};
+use crate::files::{HfConfig, ModelError, ModelErrorKind};
 
 /// Largest shard, as `save_pretrained` has it.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
@@ -255,9 +255,11 @@ fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
 }
 
 /// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied, and
-/// no quantization; as it was, if it did already.
+/// no quantization; as it was, if it did already. A key that is missing says what it means for its family.
 pub(crate) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Vec<u8> {
     const TIED: &str = "tie_word_embeddings";
+    // The key of LFM2 that counts before it.
+    const TIED_LFM2: &str = "tie_embedding";
     const QUANTIZED: &str = "quantization_config";
     let Ok(mut json) = serde_json::from_slice::<Value>(config) else { return config.to_vec() };
     let mut changed = false;
@@ -267,8 +269,13 @@ pub(crate) fn configuration(config: &[u8], dtype: StoredDtype, tied: bool) -> Ve
             changed = true;
         }
     }
-    if json.get(TIED).unwrap_or(&Value::Bool(false)) != tied {
+    let said = HfConfig::parse(config)
+        .map_or_else(|_| json[TIED] == true, |config| config.tie_word_embeddings);
+    if said != tied || json.get(TIED).is_some_and(|value| *value != tied) {
         json[TIED] = tied.into();
+        if let Some(value) = json.get_mut(TIED_LFM2) {
+            *value = tied.into();
+        }
         changed = true;
     }
     let quantized = json.as_object_mut().and_then(|json| json.shift_remove(QUANTIZED));
@@ -391,6 +398,33 @@ mod tests {
         assert_eq!(split(&[4, 4, 9, 1, 2, 3], 8), [0..2, 2..3, 3..6]);
         assert_eq!(split(&[4, 4], 8).len(), 1);
         assert!(split(&[], 8).is_empty());
+    }
+
+    #[test]
+    fn a_head_of_its_own_is_said_where_the_family_ties_one_without_a_key() {
+        for (family, by_default) in [("gemma3_text", true), ("lfm2", true), ("mistral", false)] {
+            let path = fixture("families").join(family).join("config.json");
+            let mut config: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            for key in ["tie_word_embeddings", "tie_embedding", "dtype", "torch_dtype"] {
+                config.as_object_mut().unwrap().shift_remove(key);
+            }
+            let text = config.to_string().into_bytes();
+            for tied in [true, false] {
+                let saved = configuration(&text, StoredDtype::F32, tied);
+                assert_eq!(saved == text, tied == by_default, "{family} {tied}");
+                let parsed = HfConfig::parse(&saved).unwrap();
+                assert_eq!(parsed.tie_word_embeddings, tied, "{family} {tied}");
+            }
+        }
+        let path = fixture("families").join("lfm2/config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        config["tie_embedding"] = true.into();
+        let saved = configuration(config.to_string().as_bytes(), StoredDtype::F32, false);
+        let saved: Value = serde_json::from_slice(&saved).unwrap();
+        assert_eq!(
+            (&saved["tie_embedding"], &saved["tie_word_embeddings"]),
+            (&json!(false), &json!(false))
+        );
     }
 
     #[test]

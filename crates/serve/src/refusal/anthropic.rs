@@ -72,11 +72,14 @@ impl Refusal {
     }
 }
 
-/// Returns true for a request of a client of Anthropic's: its path is that of messages, or it has a version.
+/// Returns true for a request whose client knows Anthropic's form: its path is that of messages, or that of models with the
+/// header of Anthropic's version.
 pub(crate) fn is_of_anthropic(path: &str, headers: &HeaderMap) -> bool {
-    let rest = path.split_once("/v1/messages").map(|(_, rest)| rest);
-    let messages = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    messages || headers.contains_key(ANTHROPIC_VERSION)
+    let is_below = |route: &str| {
+        let rest = path.split_once(route).map(|(_, rest)| rest);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_below("/v1/messages") || is_below("/v1/models") && headers.contains_key(ANTHROPIC_VERSION)
 }
 
 /// Returns an answer to a client of Anthropic's: an error is written in its form.

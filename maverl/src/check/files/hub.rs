@@ -1,8 +1,10 @@
 //! Data on the hub, pinned to their commits.
 
+use std::collections::BTreeSet;
+
 use crate::config::source::{Problems, path, path_within};
-use crate::config::{Config, EvalConfig, Named, TaskConfig};
-use crate::data::{find_data, is_hub};
+use crate::config::{Config, EvalConfig, EvalData, Named, TaskConfig};
+use crate::data::{find_data, is_hub, names};
 
 /// Option of environments that names documents.
 const CORPUS: &str = "corpus";
@@ -53,4 +55,22 @@ fn pinned(data: &str, at: &[String], problems: &mut Problems<'_>) -> String {
             data.to_owned()
         }
     }
+}
+
+/// Returns warnings about what of the data sets on the hub is not read.
+pub(super) fn data_notes(config: &Config) -> Vec<String> {
+    let held_out = config.eval.data.iter().flat_map(EvalData::names);
+    let environments = config.environments.values().chain([&config.environment]);
+    let components = config.task.mixture.values().map(|component| &component.environment);
+    let corpora =
+        environments.chain(components).filter_map(|named| named.options.get(CORPUS)?.as_str());
+    let all: BTreeSet<&str> =
+        names(&config.task).into_iter().chain(held_out).chain(corpora).collect();
+    let mut notes = Vec::new();
+    for data in all.into_iter().filter(|data| is_hub(data)) {
+        // Data that cannot be found are a problem, and no warning.
+        let Ok(found) = find_data(data) else { continue };
+        notes.extend(found.notes().iter().map(|note| format!("`{data}`: {note}")));
+    }
+    notes
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::episodes::check_evaluation;
+use super::hub::data_notes;
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{
@@ -229,7 +230,8 @@ fn held_out_texts(config: &Config, base: &Path, problems: &mut Problems<'_>) -> 
         if problems.is_reported(&at) {
             continue;
         }
-        match data::labeled_held_out(&data::data_place(name, base), &config.task) {
+        let (place, split) = (data::data_place(name, base), &config.eval.test_split);
+        match data::labeled_held_out(&place, &config.task, split) {
             Ok(rows) => texts.extend(rows.iter().map(|row| row.row_texts(head))),
             Err(error) => problems.value(&at, error.to_string(), None),
         }
@@ -292,7 +294,7 @@ fn exists(data: &str, at: &[String], base: &Path, problems: &mut Problems<'_>) {
 /// Warnings about keys without effect, and splits that are used for both training and evaluation.
 pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
     let (eval, split) = (config.eval.used(config.algorithm.name), &config.task.split);
-    let mut doubts = Vec::new();
+    let mut doubts = data_notes(config);
     if !config.algorithm.name.is_supervised() && config.task.overlong != OverlongText::Error {
         doubts.push(
             "`task.overlong` has no effect: it is for supervised training; `rollout.overflow` decides about prompts of episodes"

@@ -1,10 +1,18 @@
 //! The card of a data set: configurations in the YAML at the beginning of `README.md`.
 
+use std::collections::BTreeSet;
+
 use saphyr_parser::{Event, Parser, StrInput};
 use serde_json::{Map, Value};
 
 /// Maximum depth of a card's lists and tables.
 const DEEPEST: usize = 64;
+
+/// Key of the configurations.
+const CONFIGS: &str = "configs";
+/// Message about an alias (`*name`) among them.
+const ALIAS: &str = "the `configs` of `README.md` have an alias of YAML (`*name`), which is not supported; name files instead, as \
+                     `hf:ORG/NAME:GLOB`";
 
 /// Patterns of the files of each split.
 pub(super) type SplitPatterns = Vec<(String, Vec<String>)>;
@@ -29,8 +37,15 @@ pub(super) struct CardConfig {
 pub(super) fn card_configs(readme: &str) -> Result<Vec<CardConfig>, String> {
     let Some(text) = front_matter(readme) else { return Ok(Vec::new()) };
     let card = read_yaml(text)?;
-    let Some(Value::Array(configs)) = card.get("configs") else { return Ok(Vec::new()) };
-    configs.iter().map(card_config).collect()
+    let Some(Value::Array(configs)) = card.get(CONFIGS) else { return Ok(Vec::new()) };
+    let configs: Vec<CardConfig> = configs.iter().map(card_config).collect::<Result<_, _>>()?;
+    let mut seen = BTreeSet::new();
+    match configs.iter().find(|config| !seen.insert(&config.name)) {
+        Some(CardConfig { name, .. }) => Err(format!(
+            "two configurations of `README.md` are named `{name}`; name files instead, as `hf:ORG/NAME:GLOB`"
+        )),
+        None => Ok(configs),
+    }
 }
 
 /// Returns the number of rows of each split of a configuration, as far as the card has them.
@@ -100,7 +115,7 @@ fn patterns(value: &Value) -> Option<Vec<String>> {
 
 /// Reads a YAML document. Every scalar is a text.
 fn read_yaml(text: &str) -> Result<Value, String> {
-    let mut reader = CardReader { events: Parser::new_from_str(text) };
+    let mut reader = CardReader { events: Parser::new_from_str(text), has_alias: false };
     loop {
         match reader.next_event()? {
             Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
@@ -112,6 +127,8 @@ fn read_yaml(text: &str) -> Result<Value, String> {
 
 struct CardReader<'t> {
     events: Parser<'t, StrInput<'t>>,
+    /// True if an alias was read.
+    has_alias: bool,
 }
 
 impl<'t> CardReader<'t> {
@@ -151,11 +168,23 @@ impl<'t> CardReader<'t> {
                         event => self.value(event, deeper)?,
                     };
                     let event = self.next_event()?;
+                    // Of the keys of the card itself, one is read.
+                    let is_read = deepest == DEEPEST && key == CONFIGS;
+                    if is_read {
+                        self.has_alias = false;
+                    }
                     let value = self.value(event, deeper)?;
+                    if is_read && self.has_alias {
+                        return Err(ALIAS.to_owned());
+                    }
                     if let Value::String(key) = key {
                         table.insert(key, value);
                     }
                 }
+            }
+            Event::Alias(_) => {
+                self.has_alias = true;
+                Ok(Value::Null)
             }
             _ => Ok(Value::Null),
         }
@@ -204,6 +233,20 @@ mod tests {
         assert!(told.starts_with("the YAML of `README.md`, line "), "{told}");
         let told = card_configs("---\nconfigs:\n- data_files:\n  - split: a\n---\n").unwrap_err();
         assert!(told.contains("`data_files` of the configuration `default`"), "{told}");
+        let told = card_configs(
+            "---\nx: &f a.jsonl\ny: *f\nconfigs:\n- data_files: *f\n  default: true\n---\n",
+        )
+        .unwrap_err();
+        assert!(told.contains("an alias of YAML (`*name`), which is not supported"), "{told}");
+        // Elsewhere in the card, aliases do not matter.
+        let card = "---\nx: &f a.jsonl\ny: *f\nconfigs:\n- data_files: &g a.jsonl\n---\n";
+        assert_eq!(card_configs(card).unwrap().len(), 1);
+        let card = "---\nconfigs:\n- data_files: a.jsonl\n- data_files: b.jsonl\n---\n";
+        let told = card_configs(card).unwrap_err();
+        assert!(
+            told.starts_with("two configurations of `README.md` are named `default`"),
+            "{told}"
+        );
         let deep = format!("---\na: {}\n---\n", "[".repeat(100));
         assert!(card_configs(&deep).is_err());
     }

@@ -8,9 +8,11 @@ use maverl_hub::{Hub, HubId, Snapshot};
 
 use super::card::{card_configs, card_rows};
 use super::layout::{
-    DataConfig, FileForm, data_configs, file_form, matched_config, most_form, named_files,
+    DataConfig, FileForm, data_configs, has_tables, keep_read, matched_config, most_form,
+    named_files,
 };
 use super::name::HubName;
+use super::presets::preset;
 use crate::data::error::DataError;
 
 /// The card of a data set.
@@ -62,30 +64,44 @@ impl HubData {
     fn find(name: &HubName) -> Result<Self, DataError> {
         let hub = Hub::from_env().map_err(hub_error)?;
         let snapshot = pin(&hub, &name.repo, &name.revision)?;
-        let found = Self::of_snapshot(name, &hub, snapshot)?;
-        if most_form(&found.config.splits) != FileForm::Other {
+        let found = Self::of_snapshot((name, None), &hub, snapshot)?;
+        let files: Vec<&String> = found.config.splits.iter().flat_map(|(_, files)| files).collect();
+        let is_read = most_form(files.iter().copied()) != FileForm::Other;
+        if is_read && (name.glob.is_some() || !has_tables(&found.config.splits)) {
             return Ok(found.with_read_files());
         }
-        let found_files: Vec<&str> =
-            found.config.splits.iter().flat_map(|(_, files)| files).map(String::as_str).collect();
+        let files: Vec<&str> = files.into_iter().map(String::as_str).collect();
         let none = format!(
             "`{name}` has {}, and the hub has no Parquet of it at `{CONVERTED}`: Parquet and JSON are read",
-            named_files(&found_files)
+            named_files(&files)
         );
         if name.glob.is_some() {
             return Err(DataError::Hub { message: none });
         }
-        let converted = hub.pin_data(&HubId::data_set(&name.repo, CONVERTED).map_err(hub_error)?);
-        let snapshot = converted.map_err(|error| match error.kind {
-            maverl_hub::HubErrorKind::NotFound => DataError::Hub { message: none },
-            _ => hub_error(error),
-        })?;
-        let rows = found.rows;
-        let found = Self::of_snapshot(name, &hub, snapshot)?;
+        match hub.pin_data(&HubId::data_set(&name.repo, CONVERTED).map_err(hub_error)?) {
+            Ok(snapshot) => found.converted(snapshot),
+            Err(error) if error.kind != maverl_hub::HubErrorKind::NotFound => Err(hub_error(error)),
+            Err(_) if is_read => Ok(found.with_read_files()),
+            Err(_) => Err(DataError::Hub { message: none }),
+        }
+    }
+
+    /// Returns the same configuration in the hub's own conversion.
+    fn converted(self, snapshot: Snapshot) -> Result<Self, DataError> {
+        let Self { name, hub, config, rows, .. } = self;
+        let mut found = Self::of_snapshot((&name, Some(&config.name)), &hub, snapshot)?;
+        // The conversion has no card that says which configuration is the default.
+        if found.configs.len() > 1 && name.repo.contains('/') {
+            found.name.config = Some(found.config.name.clone());
+        }
         Ok(Self { is_converted: true, rows, ..found.with_read_files() })
     }
 
-    fn of_snapshot(name: &HubName, hub: &Hub, snapshot: Snapshot) -> Result<Self, DataError> {
+    fn of_snapshot(
+        (name, meant): (&HubName, Option<&str>),
+        hub: &Hub,
+        snapshot: Snapshot,
+    ) -> Result<Self, DataError> {
         let wrong = |what: String| DataError::Hub { message: format!("`{name}`: {what}") };
         let files: Vec<&str> = snapshot.files().map(|(file, _)| file).collect();
         let readme = read_card(hub, &snapshot)?;
@@ -93,25 +109,33 @@ impl HubData {
             Some(glob) => matched_config(&files, glob).map(|config| (config, Vec::new())),
             None => card_configs(&readme)
                 .and_then(|card| data_configs(&files, &card))
-                .and_then(|configs| choose(configs, name)),
+                .and_then(|configs| choose(configs, name, meant)),
         };
         let (config, configs) = config.map_err(wrong)?;
         if config.splits.is_empty() {
-            return Err(wrong(format!("it has no files of data; it has {}", named_files(&files))));
+            let found = format!("it has no files of data; it has {}", named_files(&files));
+            return Err(wrong([&[found][..], &config.notes].concat().join("; ")));
         }
         let rows = card_rows(&readme, &config.name);
         let (name, hub) = (name.clone(), hub.clone());
         Ok(Self { name, hub, snapshot, config, configs, rows, is_converted: false })
     }
 
-    /// Keeps the files of the form that most have.
+    /// Keeps the files that are read.
     fn with_read_files(mut self) -> Self {
-        let form = most_form(&self.config.splits);
-        for (_, files) in &mut self.config.splits {
-            files.retain(|file| file_form(file) == form);
+        keep_read(&mut self.config);
+        if self.snapshot.is_of_cache() {
+            self.config.notes.push(
+                "`HF_HUB_OFFLINE` is set, and the cache has no list of the files: those that were not downloaded are missing"
+                    .to_owned(),
+            );
         }
-        self.config.splits.retain(|(_, files)| !files.is_empty());
         self
+    }
+
+    /// Returns sentences about what of the data set is not read.
+    pub fn notes(&self) -> &[String] {
+        &self.config.notes
     }
 
     /// Returns the name with its commit, which is of the same rows for ever.
@@ -139,6 +163,11 @@ impl HubData {
         self.config.splits.iter().map(|(split, _)| split.as_str()).collect()
     }
 
+    /// Returns true if the data set has one split, and no other of which nothing is read.
+    pub(in crate::data) fn is_of_one_split(&self) -> bool {
+        self.config.splits.len() == 1 && self.config.lost.is_empty()
+    }
+
     /// Returns the source of the tasks.
     pub(in crate::data) fn source(&self) -> &str {
         self.name.source()
@@ -160,18 +189,23 @@ impl HubData {
     }
 }
 
-/// Returns the configuration that is meant, and the names of all.
+/// Returns the configuration of a name, and the names of all. `meant` is the one that is preferred if none is named.
 fn choose(
     mut configs: Vec<DataConfig>,
     name: &HubName,
+    meant: Option<&str>,
 ) -> Result<(DataConfig, Vec<String>), String> {
     let names: Vec<String> = configs.iter().map(|config| config.name.clone()).collect();
     let listed = format!("`{}`", names.join("`, `"));
-    let meant = |config: &DataConfig| config.is_default || config.name == "default";
+    let position = |wanted: &str| names.iter().position(|name| name == wanted);
     let chosen = match &name.config {
-        Some(wanted) => configs.iter().position(|config| config.name == *wanted),
-        None if configs.len() == 1 => Some(0),
-        None => configs.iter().position(meant),
+        Some(wanted) => position(wanted),
+        None if names.len() == 1 => Some(0),
+        None => meant
+            .and_then(position)
+            .or_else(|| configs.iter().position(|config| config.is_default))
+            .or_else(|| position("default"))
+            .or_else(|| position(preset(&name.to_string())?.config)),
     };
     match (chosen, &name.config) {
         (Some(at), _) => Ok((configs.swap_remove(at), names)),
@@ -207,4 +241,34 @@ fn read_card(hub: &Hub, snapshot: &Snapshot) -> Result<String, DataError> {
 
 fn hub_error(error: maverl_hub::HubError) -> DataError {
     DataError::Hub { message: error.message }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn configs(names: &[(&str, bool)]) -> Vec<DataConfig> {
+        let configs = names.iter().map(|(name, is_default)| {
+            let (name, is_default) = ((*name).to_owned(), *is_default);
+            DataConfig { name, is_default, ..DataConfig::default() }
+        });
+        configs.collect()
+    }
+
+    #[test]
+    fn the_configuration_is_the_named_one_then_the_default_of_the_card_then_the_known_one() {
+        let chosen = |data: &str, names: &[(&str, bool)], meant: Option<&str>| {
+            let name = HubName::parse(data).unwrap().unwrap();
+            choose(configs(names), &name, meant).map(|(config, _)| config.name)
+        };
+        let two = [("main", false), ("socratic", false)];
+        assert_eq!(chosen("hf:openai/gsm8k", &two, None).unwrap(), "main");
+        assert_eq!(chosen("hf:openai/gsm8k/socratic", &two, None).unwrap(), "socratic");
+        assert_eq!(chosen("hf:openai/gsm8k", &[two[0], ("b", true)], None).unwrap(), "b");
+        assert_eq!(chosen("hf:a/b", &two, Some("socratic")).unwrap(), "socratic");
+        let told = chosen("hf:a/b", &two, None).unwrap_err();
+        assert!(told.contains("several configurations, `main`, `socratic`"), "{told}");
+    }
 }

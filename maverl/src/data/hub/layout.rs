@@ -9,7 +9,7 @@
 //! all files                               `train`
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use glob::{MatchOptions, Pattern};
 
@@ -19,11 +19,15 @@ use super::card::{CardConfig, SplitPatterns};
 pub(super) type SplitFiles = (String, Vec<String>);
 
 /// A configuration of a data set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct DataConfig {
     pub(super) name: String,
     pub(super) is_default: bool,
     pub(super) splits: Vec<SplitFiles>,
+    /// Names of the splits of which no file is read.
+    pub(super) lost: Vec<String>,
+    /// Sentences about what of the data set is not read.
+    pub(super) notes: Vec<String>,
 }
 
 /// Form of files.
@@ -52,6 +56,8 @@ const IGNORED: [&str; 6] = [
     "dummy_data.zip",
     "dataset_dict.json",
 ];
+/// Endings of files of tables that are not read.
+const TABLES: [&str; 4] = ["csv", "tsv", "arrow", "txt"];
 /// File of a task of Harbor.
 const HARBOR: &str = "**/task.toml";
 
@@ -64,11 +70,12 @@ pub(super) fn data_configs(files: &[&str], card: &[CardConfig]) -> Result<Vec<Da
     let configs: Vec<DataConfig> = if card.is_empty() {
         match converted_configs(files) {
             Some(converted) => converted,
-            None => vec![DataConfig {
-                name: "default".to_owned(),
-                is_default: true,
-                splits: found_splits(files)?,
-            }],
+            None => {
+                let splits = found_splits(files)?;
+                let notes = left_out(files, &splits).into_iter().collect();
+                let name = "default".to_owned();
+                vec![DataConfig { name, is_default: true, splits, notes, ..DataConfig::default() }]
+            }
         }
     } else {
         card.iter().map(|config| card_splits(files, config)).collect::<Result<_, _>>()?
@@ -87,7 +94,8 @@ pub(super) fn matched_config(files: &[&str], pattern: &str) -> Result<DataConfig
         return Err(format!("no file matches `{pattern}`; it has {}", named_files(files)));
     }
     let splits = vec![("train".to_owned(), found)];
-    Ok(DataConfig { name: pattern.to_owned(), is_default: true, splits })
+    let name = pattern.to_owned();
+    Ok(DataConfig { name, is_default: true, splits, ..DataConfig::default() })
 }
 
 /// Names some files, for messages.
@@ -102,12 +110,46 @@ fn card_splits(files: &[&str], config: &CardConfig) -> Result<DataConfig, String
     let CardConfig { name, is_default, folder, patterns } = config;
     let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let inside: Vec<&str> = files.iter().filter_map(|file| file.strip_prefix(&prefix)).collect();
-    let mut splits = match patterns {
-        Some(patterns) => resolved(&inside, patterns)?,
-        None => found_splits(&inside)?,
+    let (mut splits, notes) = match patterns {
+        Some(patterns) => (resolved(&inside, patterns)?, unmatched(&inside, patterns)?),
+        None => (found_splits(&inside)?, Vec::new()),
     };
     splits.iter_mut().flat_map(|(_, files)| files).for_each(|file| *file = prefix.clone() + file);
-    Ok(DataConfig { name: name.clone(), is_default: *is_default, splits })
+    let is_lost = |split: &String| splits.iter().all(|(other, _)| other != split);
+    let declared = patterns.iter().flatten().map(|(split, _)| split);
+    let lost = declared.filter(|split| is_lost(split)).cloned().collect();
+    Ok(DataConfig { name: name.clone(), is_default: *is_default, splits, lost, notes })
+}
+
+/// Returns a note about each pattern of a card that no file matches.
+fn unmatched(files: &[&str], patterns: &SplitPatterns) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    for (split, patterns) in patterns {
+        for pattern in patterns {
+            if matched(files, pattern)?.is_empty() {
+                notes.push(format!(
+                    "`{pattern}`, which the card names for the split `{split}`, is no file of the repository, and is not read"
+                ));
+            }
+        }
+    }
+    Ok(notes)
+}
+
+/// Returns a note about the files of a form that is read which are of no split, if there are some.
+fn left_out(files: &[&str], splits: &[SplitFiles]) -> Option<String> {
+    let read: BTreeSet<&str> =
+        splits.iter().flat_map(|(_, files)| files).map(String::as_str).collect();
+    let others = files.iter().copied().filter(|file| {
+        file_form(file) != FileForm::Other && !is_ignored(file, "") && !read.contains(file)
+    });
+    let others: Vec<&str> = others.collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "{} is not read: its name is that of no split; a pattern names such files (`hf:ORG/NAME:GLOB`)",
+            named_files(&others)
+        )
+    })
 }
 
 /// Returns the configurations of the hub's own conversion; `None` if files have another layout.
@@ -116,18 +158,28 @@ fn converted_configs(files: &[&str]) -> Option<Vec<DataConfig>> {
         return None;
     }
     let mut configs: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+    let mut partial: BTreeSet<(&str, &str)> = BTreeSet::new();
     for file in files.iter().filter(|file| !is_ignored(file, "")) {
         let [config, split, name] = file.split('/').collect::<Vec<_>>()[..] else { return None };
         let number = name.strip_suffix(".parquet")?;
         if number.len() != 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let split = split.strip_prefix("partial-").unwrap_or(split);
+        let whole = split.strip_prefix("partial-").unwrap_or(split);
+        if whole != split {
+            partial.insert((config, whole));
+        }
+        let split = whole;
         configs.entry(config).or_default().entry(split).or_default().push((*file).to_owned());
     }
     let configs = configs.into_iter().map(|(name, splits)| {
         let splits = splits.into_iter().map(|(split, files)| (split.to_owned(), files)).collect();
-        DataConfig { name: name.to_owned(), is_default: name == "default", splits: sorted(splits) }
+        let notes = partial.iter().filter(|(config, _)| *config == name).map(|(_, split)| {
+            format!("the hub's conversion has only the first rows of the split `{split}`")
+        });
+        let (notes, is_default) = (notes.collect(), name == "default");
+        let (name, splits) = (name.to_owned(), sorted(splits));
+        DataConfig { name, is_default, splits, notes, ..DataConfig::default() }
     });
     Some(configs.collect::<Vec<_>>()).filter(|configs| !configs.is_empty())
 }
@@ -282,13 +334,48 @@ pub(super) fn file_form(file: &str) -> FileForm {
 }
 
 /// Returns the form that most files have; of equally many, the first.
-pub(super) fn most_form(splits: &[SplitFiles]) -> FileForm {
+pub(super) fn most_form<'f>(files: impl IntoIterator<Item = &'f String>) -> FileForm {
     let mut counts: BTreeMap<FileForm, usize> = BTreeMap::new();
-    for file in splits.iter().flat_map(|(_, files)| files) {
+    for file in files {
         *counts.entry(file_form(file)).or_default() += 1;
     }
     let most = counts.values().max().copied().unwrap_or_default();
     counts.into_iter().find(|(_, count)| *count == most).map_or(FileForm::Other, |(form, _)| form)
+}
+
+/// Returns true if at least half of the files of a split are tables of a form that is not read, which the hub converts.
+pub(super) fn has_tables(splits: &[SplitFiles]) -> bool {
+    splits.iter().any(|(_, files)| {
+        let tables = files.iter().filter(|file| {
+            TABLES.iter().any(|ending| file_name(file).split('.').skip(1).any(|it| it == *ending))
+        });
+        let tables = tables.count();
+        tables > 0 && 2 * tables >= files.len()
+    })
+}
+
+/// Keeps the files of each split that have the form of most of them, and notes the others.
+pub(super) fn keep_read(config: &mut DataConfig) {
+    for (split, files) in &mut config.splits {
+        let form = most_form(&*files);
+        let (kept, others): (Vec<String>, Vec<String>) =
+            files.drain(..).partition(|file| form != FileForm::Other && file_form(file) == form);
+        *files = kept;
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        if !others.is_empty() {
+            let why = if files.is_empty() {
+                config.lost.push(split.clone());
+                "Parquet and JSON are"
+            } else {
+                "files of a split have one form"
+            };
+            config.notes.push(format!(
+                "{} of the split `{split}` is not read: {why}",
+                named_files(&others)
+            ));
+        }
+    }
+    config.splits.retain(|(_, files)| !files.is_empty());
 }
 
 #[cfg(test)]

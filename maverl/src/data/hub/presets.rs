@@ -18,6 +18,8 @@ pub struct Preset {
     pub ignore: Vec<String>,
     /// Environment of its tasks; empty if it has none.
     pub environment: &'static str,
+    /// Configuration that is meant if none is named and the card has no default; empty if there is none.
+    pub config: &'static str,
 }
 
 /// Returns what is known about the data set of a name; `None` for an unknown one, and for data that are not on the hub.
@@ -28,12 +30,14 @@ pub fn preset(data: &str) -> Option<Preset> {
         if parts.next()? != name.repo {
             return None;
         }
-        let [keys, ignore, environment] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        let [keys, ignore, environment, config] =
+            std::array::from_fn(|_| parts.next().unwrap_or_default());
         let keys = keys.split_whitespace().filter_map(|pair| pair.split_once('='));
         Some(Preset {
             keys: keys.map(|(ours, theirs)| (ours.to_owned(), theirs.to_owned())).collect(),
             ignore: ignore.split_whitespace().map(str::to_owned).collect(),
             environment,
+            config,
         })
     })
 }
@@ -44,7 +48,11 @@ pub(in crate::data) fn with_preset(task: &TaskConfig) -> Cow<'_, TaskConfig> {
     let written = !task.keys.is_empty() && task.unsplit == Unsplit::Hashed;
     match preset(&task.data) {
         Some(preset) if !written => {
-            let ignore = if task.ignore.is_empty() { preset.ignore } else { task.ignore.clone() };
+            let ignore = match (task.ignore.is_empty(), task.unsplit) {
+                (true, _) => preset.ignore,
+                (false, Unsplit::Hashed) => task.ignore.clone(),
+                (false, Unsplit::Every) => [preset.ignore, task.ignore.clone()].concat(),
+            };
             Cow::Owned(TaskConfig { keys: preset.keys, ignore, ..task.clone() })
         }
         _ => Cow::Borrowed(task),

@@ -290,7 +290,7 @@ fn pairs_and_labels_have_tools_and_calls_and_no_marks() {
         error.contains("d.jsonl:1: `split` is \"test\"; a verifier is trained on rows of"),
         "{error}"
     );
-    assert_eq!(labeled_held_out(&path, &task()).unwrap().len(), 1);
+    assert_eq!(labeled_held_out(&path, &task(), "test").unwrap().len(), 1);
 }
 
 #[test]

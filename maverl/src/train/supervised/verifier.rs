@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
+use crate::config::{Config, HeadKind, VerifierLabels, VerifierLoss};
 use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::net::reply_odds;
@@ -52,7 +52,8 @@ impl VerifierData {
                 let mut rows = Vec::new();
                 for name in held_out.names() {
                     let place = data::data_place(name, &plan.base);
-                    rows.extend(data::labeled_held_out(&place, &plan.config.task)?);
+                    let Config { task, eval, .. } = &plan.config;
+                    rows.extend(data::labeled_held_out(&place, task, &eval.test_split)?);
                 }
                 rows
             }

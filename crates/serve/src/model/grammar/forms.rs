@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::multiples::compact_schema;
+use super::multiples::argument_schema;
 use super::style::{Style, escaped};
 use maverl::tools::CallFormat;
 
@@ -192,7 +192,7 @@ impl FormRules<'_> {
 
     /// Adds a rule of JSON, and returns its name.
     fn json_rule(&mut self, schema: Value) -> Result<String, String> {
-        let schema = compact_schema(schema)?;
+        let schema = argument_schema(schema)?;
         Ok(self.new_rule(&format!("%json {schema}")))
     }
 

@@ -1,14 +1,19 @@
-//! Schemas as a grammar can have them: their spelling, and bounds of `multipleOf`.
+//! Schemas as a grammar can have them: their spelling, bounds of integers, and bounds of `multipleOf`.
 //!
 //! The lexer divides a number digit by digit, in 32 bits: with `p` decimals and the digits `d` of the divisor it computes
 //! `10 d + 9 · 10ᵖ`. Beyond 2³² the remainders would be wrong, and so would the numbers that they allow.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Number, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 /// Keys whose values are data, not schemas.
 const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
+/// Largest integer of a call whose schema has no bound, and the negative of the smallest. Larger ones do not fit 64 bits, and
+/// would be texts in the arguments, which the schema refuses.
+const LARGEST_INTEGER: i64 = 1_000_000_000_000_000_000;
+/// Keys that bound a number.
+const BOUNDS: [[&str; 2]; 2] = [["minimum", "exclusiveMinimum"], ["maximum", "exclusiveMaximum"]];
 /// Maximum number of decimals of a divisor.
 const DECIMALS: u32 = 8;
 
@@ -106,6 +111,44 @@ pub(super) fn compact_schema(schema: Value) -> Result<Value, String> {
     Ok(Value::Object(schema))
 }
 
+/// Returns the schema of arguments, as [`compact_schema`], whose integers fit 64 bits.
+pub(super) fn argument_schema(mut schema: Value) -> Result<Value, String> {
+    bound_integers(&mut schema);
+    compact_schema(schema)
+}
+
+/// Bounds the integers of a schema, and of those in it, where it has no bounds.
+fn bound_integers(schema: &mut Value) {
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(bound_integers),
+        Value::Object(table) => {
+            let others = table.iter_mut().filter(|(key, _)| !DATA.contains(&key.as_str()));
+            others.for_each(|(_, value)| bound_integers(value));
+            if !is_integer(table) || ["enum", "const"].iter().any(|key| table.contains_key(*key)) {
+                return;
+            }
+            for (keys, bound) in BOUNDS.iter().zip([-LARGEST_INTEGER, LARGEST_INTEGER]) {
+                if !keys.iter().any(|key| table.contains_key(*key)) {
+                    table.insert(keys[0].to_owned(), bound.into());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns true for a schema whose numbers are integers.
+fn is_integer(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::String(name)) => name == "integer",
+        Some(Value::Array(names)) => {
+            let has = |name: &str| names.iter().any(|one| one == name);
+            has("integer") && !has("number")
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -182,6 +225,27 @@ mod tests {
             assert_eq!(check_multiples(&apart), Ok(()));
             let error = check_multiples(&both(a, b)).err().unwrap_or_default();
             assert!(error.contains("least common multiple"), "{error}");
+        }
+    }
+
+    #[test]
+    fn integers_of_arguments_fit_64_bits() {
+        let mut schema = json!({
+            "type": "object",
+            "properties": {
+                "l": {"type": "array", "items": {"type": ["integer", "null"]}},
+                "own": {"type": "integer", "exclusiveMinimum": 3, "maximum": 5},
+                "real": {"type": "number"},
+                "word": {"enum": [{"type": "integer"}]},
+            },
+        });
+        let before = schema.clone();
+        bound_integers(&mut schema);
+        let items = &schema["properties"]["l"]["items"];
+        let bounds = (items["minimum"].as_i64(), items["maximum"].as_i64());
+        assert_eq!(bounds, (Some(-LARGEST_INTEGER), Some(LARGEST_INTEGER)));
+        for key in ["own", "real", "word"] {
+            assert_eq!(schema["properties"][key], before["properties"][key], "{key}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::forms::push_call_rules;
-use super::multiples::compact_schema;
+use super::multiples::{argument_schema, compact_schema};
 use super::style::Style;
 use crate::openai::{StructuredForm, Tools};
 
@@ -66,7 +66,7 @@ fn calls(
         if let Value::Object(schema) = &mut schema {
             schema.entry("type").or_insert_with(|| "object".into());
         }
-        rules.push(format!("arguments_{i}: %json {}", compact_schema(schema)?));
+        rules.push(format!("arguments_{i}: %json {}", argument_schema(schema)?));
     }
     Ok(())
 }

@@ -149,6 +149,29 @@ fn the_grammar_of_each_form_allows_its_calls_and_no_others() {
 }
 
 #[test]
+fn an_integer_of_a_call_fits_64_bits_in_every_form() {
+    let tokenizer = tokenizer(&[]);
+    for (format, text) in CALLS {
+        let of_model = Arc::new(ReplyFormat::of_model(&tokenizer, format, &ThoughtFormat::Auto));
+        let style = Style::of("", false, &of_model, &tokenizer);
+        let source = source::source(&StructuredForm::Call(None), &tools(), &style).unwrap();
+        let tokens = GrammarTokens::read(&tokenizer, tokenizer.len()).unwrap();
+        let grammar = tokens.compile_source(source).unwrap();
+        let with = |digits: &str| text.replace('3', digits);
+        let fits = with("-123456789012345678");
+        assert_eq!(first_refused(&*grammar, &tokenizer, &fits), None, "{format:?}");
+        let found: Vec<_> = calls(&fits, format, &tools().declared);
+        assert!(
+            matches!(&found[..], [Ok(call)] if call.arguments["days"] == -123_456_789_012_345_678_i64),
+            "{found:?}"
+        );
+        for large in ["18446744073709551616", "-123456789012345678901234567890"] {
+            assert!(first_refused(&*grammar, &tokenizer, &with(large)).is_some(), "{format:?}");
+        }
+    }
+}
+
+#[test]
 fn an_argument_without_a_type_of_its_own_is_refused_in_forms_of_text() {
     let tokenizer = tokenizer(&[]);
     let parameters = json!({

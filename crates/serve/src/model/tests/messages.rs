@@ -228,6 +228,12 @@ async fn errors_have_the_form_of_anthropic_s() {
     // Chat completions keep OpenAI's form.
     let chat = served.chat(json!({"model": "none"})).await.json();
     assert!(chat.get("type").is_none() && chat["error"]["code"] == "model_not_found", "{chat}");
+    let head = "anthropic-version: 2023-06-01\r\n";
+    let sent = request("/v1/chat/completions", Some(&json!({"model": "none"})), head);
+    let address = served.address();
+    let asked = tokio::task::spawn_blocking(move || exchange(address, sent.as_bytes()));
+    let chat = asked.await.unwrap().json();
+    assert!(chat.get("type").is_none() && chat["error"]["code"].is_string(), "{chat}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

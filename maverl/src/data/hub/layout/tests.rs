@@ -104,11 +104,69 @@ fn a_tree_of_containers_is_refused() {
 
 #[test]
 fn the_form_is_that_of_most_files() {
-    let of = |files: &[&str]| most_form(&splits(&[("train", files)]));
+    let of = |files: &[&str]| most_form(&splits(&[("train", files)])[0].1);
     assert_eq!(of(&["a.jsonl.gz", "b.json", "c.parquet"]), FileForm::Json);
     assert_eq!(of(&["a.parquet", "b.jsonl"]), FileForm::Parquet);
     assert_eq!(of(&["a.csv", "b.csv", "c.json"]), FileForm::Other);
     assert_eq!(of(&[]), FileForm::Other);
+}
+
+/// Returns the splits of files that are read, and the notes about the others.
+fn read(mut config: DataConfig) -> (Vec<String>, String) {
+    keep_read(&mut config);
+    let splits = config.splits.into_iter().map(|(split, _)| split).collect();
+    (splits, config.notes.join("\n"))
+}
+
+#[test]
+fn splits_of_different_forms_are_read_and_what_is_not_read_is_named() {
+    let of = |files: &[&str]| data_configs(files, &[]).unwrap().remove(0);
+    let found = read(of(&["data/test-00000-of-00001.jsonl", "data/train-00000-of-00001.parquet"]));
+    assert_eq!(found, (vec!["train".to_owned(), "test".to_owned()], String::new()));
+    let found = read(of(&["train.jsonl", "test.csv"]));
+    let note = "`test.csv` of the split `test` is not read: Parquet and JSON are";
+    assert_eq!(found, (vec!["train".to_owned()], note.to_owned()));
+    let found = read(of(&["train.csv", "train_stats.json"]));
+    let note = "`train.csv` of the split `train` is not read: files of a split have one form";
+    assert_eq!(found, (vec!["train".to_owned()], note.to_owned()));
+    let found = read(of(&["train.jsonl", "more.jsonl"]));
+    assert!(
+        found.1.starts_with("`more.jsonl` is not read: its name is that of no split"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn tables_beside_as_many_other_files_are_read_from_the_conversion_of_the_hub() {
+    let of = |files: &[&str]| has_tables(&splits(&[("train", files)]));
+    assert!(of(&["train.csv", "train_stats.json"]));
+    assert!(!of(&["a.jsonl", "b.jsonl", "c.csv"]));
+    assert!(!of(&["a.jsonl", "picture.png"]));
+}
+
+#[test]
+fn a_pattern_of_a_card_without_a_file_and_a_partial_conversion_are_noted() {
+    let patterns = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let config = CardConfig {
+        name: "default".to_owned(),
+        is_default: false,
+        folder: String::new(),
+        patterns: Some(vec![
+            ("train".to_owned(), patterns(&["a.jsonl"])),
+            ("test".to_owned(), patterns(&["none.jsonl", "https://example.com/b.jsonl"])),
+        ]),
+    };
+    let config = data_configs(&["a.jsonl"], &[config]).unwrap().remove(0);
+    assert_eq!(config.splits, splits(&[("train", &["a.jsonl"])]));
+    assert_eq!((config.lost, config.notes.len()), (vec!["test".to_owned()], 2));
+    for (note, file) in config.notes.iter().zip(["none.jsonl", "https://example.com/b.jsonl"]) {
+        let wanted = format!("`{file}`, which the card names for the split `test`, is no file");
+        assert!(note.starts_with(&wanted), "{note}");
+    }
+    let configs = data_configs(&["a/partial-train/0000.parquet", "b/train/0000.parquet"], &[]);
+    let notes: Vec<_> = configs.unwrap().into_iter().map(|config| config.notes).collect();
+    let note = "the hub's conversion has only the first rows of the split `train`";
+    assert_eq!(notes, [vec![note.to_owned()], Vec::new()]);
 }
 
 proptest::proptest! {
