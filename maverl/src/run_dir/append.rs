@@ -21,6 +21,14 @@ pub(crate) struct AppendFile {
     sha: Sha256,
 }
 
+impl Drop for AppendFile {
+    /// Unlocks the file. A lock belongs to all copies of the descriptor: a process that another thread starts has one until it
+    /// executes its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl AppendFile {
     /// Opens a file that begins as `known`. Without `known`, a missing file is created. Content after the known start
     /// is kept until [`AppendFile::cut`].

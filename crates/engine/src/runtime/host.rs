@@ -71,7 +71,7 @@ impl Host {
     /// See [`RuntimeError`].
     pub fn start(
         name: &str,
-        base: Model,
+        base: &Model,
         tokenizer: &Arc<Tokenizer>,
         options: &RuntimeOptions,
         places: usize,

@@ -49,8 +49,8 @@ impl Served {
             kv_mib: 64.try_into().unwrap(),
             ..RuntimeOptions::default()
         };
-        let host = Host::start("tiny", model, &tokenizer, &runtime, 2).unwrap();
-        let fingerprint = host.base().fingerprint();
+        let host = Host::start("tiny", &model, &tokenizer, &runtime, 2).unwrap();
+        let fingerprint = model.fingerprint();
         let entry = Entry { fingerprint, ..Entry::new("tiny", &host, 0, "builtin:tiny") };
         let health = Health::default();
         let server = ModelServer::new(settings, health.clone());

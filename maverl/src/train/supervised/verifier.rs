@@ -52,7 +52,7 @@ impl VerifierData {
                 let mut rows = Vec::new();
                 for name in held_out.names() {
                     let place = data::data_place(name, &plan.base);
-                    let Config { task, eval, .. } = &plan.config;
+                    let Config { task, eval, .. } = &*plan.config;
                     rows.extend(data::labeled_held_out(&place, task, &eval.test_split)?);
                 }
                 rows

@@ -30,7 +30,7 @@ fn load_host(dir: &Path, setup: &Setup) -> Result<Host, Failure> {
     let files = ModelFiles::new(&worker.source);
     let model = Model::load(&files)?.with_precision(worker.dtype.into());
     let tokenizer = Arc::new(Tokenizer::load(&files)?);
-    Ok(Host::start(MODEL, model, &tokenizer, &options, 1)?)
+    Ok(Host::start(MODEL, &model, &tokenizer, &options, 1)?)
 }
 
 /// Works in a temporary directory with a model of the requested size and its stop ids.
