@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::config::{Config, HeadKind, VerifierLabels, VerifierLoss};
+use crate::config::{HeadKind, VerifierLabels, VerifierLoss};
 use crate::data::{self, DataError, LabeledReply};
 use crate::metrics::Metrics;
 use crate::net::reply_odds;
@@ -52,8 +52,8 @@ impl VerifierData {
                 let mut rows = Vec::new();
                 for name in held_out.names() {
                     let place = data::data_place(name, &plan.base);
-                    let Config { task, eval, .. } = &*plan.config;
-                    rows.extend(data::labeled_held_out(&place, task, &eval.test_split)?);
+                    let (task, split) = (&plan.config.task, &plan.config.eval.test_split);
+                    rows.extend(data::labeled_held_out(&place, task, split)?);
                 }
                 rows
             }
