@@ -277,7 +277,7 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         }
         None => {}
     }
-    let wanted = WantedRows { split: ALL, limit: None, unsplit: Unsplit::Every, bounds };
+    let wanted = WantedRows { split: ALL, limit: None, bounds };
     let mut documents = documents_of(&open_sources(&data_place(name, base), &wanted)?)?;
     documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);

@@ -38,7 +38,6 @@ pub(super) struct WantedRows<'s> {
     pub(super) split: &'s str,
     /// Maximum number of rows that are used, if there is one.
     pub(super) limit: Option<usize>,
-    pub(super) unsplit: Unsplit,
     pub(super) bounds: Bounds,
 }
 
@@ -46,13 +45,13 @@ impl<'s> WantedRows<'s> {
     /// Returns the rows that a choice of tasks reads.
     pub(super) fn of_choice(config: &TaskConfig, choice: &TaskChoice<'s>) -> Self {
         let limit = choice.limit.map(std::num::NonZero::get);
-        Self { split: choice.split, limit, unsplit: config.unsplit, bounds: Bounds::from(config) }
+        Self { split: choice.split, limit, bounds: Bounds::from(config) }
     }
 
     /// Returns the rows of a split that a configuration of tasks reads.
     pub(super) fn of_split(config: &'s TaskConfig, split: &'s str) -> Self {
         let limit = config.limit.map(std::num::NonZero::get);
-        Self { split, limit, unsplit: config.unsplit, bounds: Bounds::from(config) }
+        Self { split, limit, bounds: Bounds::from(config) }
     }
 }
 
