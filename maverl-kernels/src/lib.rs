@@ -61,7 +61,7 @@ pub mod sample;
 pub mod simd;
 
 pub use pages::large_zeros;
-pub use par::{copy_numbers, keep_awake, run_alone, sum_numbers};
+pub use par::{copy_numbers, run_alone, sum_numbers};
 
 #[cfg(any(test, feature = "cuda"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "tests have more than the checks of `cuda`"))]

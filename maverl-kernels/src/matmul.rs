@@ -111,15 +111,15 @@ impl Matmul {
     /// # Panics
     ///
     /// If a slice does not have the length of its shape, or a weight was packed for another precision.
-    pub fn nt_packed_each<'a>(
+    pub fn nt_packed_each<const N: usize>(
         self,
-        a: &'a [f32],
-        products: impl IntoIterator<Item = (&'a PackedWeight, &'a mut [f32])>,
+        a: &[f32],
+        products: [(&PackedWeight, &mut [f32]); N],
         m: usize,
     ) {
         match self.precision {
-            Precision::F32 => self.run_packed::<F32>(a, m, products),
-            Precision::Bf16 => self.run_packed::<Bf16>(a, m, products),
+            Precision::F32 => self.run_packed::<F32, N>(a, m, products),
+            Precision::Bf16 => self.run_packed::<Bf16, N>(a, m, products),
         }
     }
 
@@ -154,14 +154,14 @@ impl Matmul {
         }
     }
 
-    fn run_packed<'a, E: Element>(
+    fn run_packed<E: Element, const N: usize>(
         self,
-        a: &'a [f32],
+        a: &[f32],
         m: usize,
-        products: impl IntoIterator<Item = (&'a PackedWeight, &'a mut [f32])>,
+        products: [(&PackedWeight, &mut [f32]); N],
     ) {
-        let products = products.into_iter().map(|(w, out)| self.packed_product::<E>(a, m, w, out));
-        engine::compute_products(&Vec::from_iter(products));
+        let products = products.map(|(w, out)| self.packed_product::<E>(a, m, w, out));
+        engine::compute_products(&products);
     }
 
     /// Returns the product `a[m, k] · wᵀ`.

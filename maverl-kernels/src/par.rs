@@ -1,12 +1,8 @@
 //! Parallelism of kernels: work is split over outputs, never over a sum.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use pulp::Simd;
-use rayon::Yield;
 use rayon::prelude::*;
 
 use crate::lanes::{self, Kernel, LANES, Lanes};
@@ -28,51 +24,6 @@ pub fn run_alone<R>(f: impl FnOnce() -> R) -> R {
     }
     let _restore = Restore(ALONE.replace(true));
     f()
-}
-
-/// Times that a thread looks for work in vain before it may sleep: about a tenth of a millisecond.
-const LOOKS: usize = 256;
-
-/// True while threads are kept awake. Those of one pass are enough: they take the work of others, too.
-static AWAKE: AtomicBool = AtomicBool::new(false);
-
-/// Runs `f` while the other threads of the pool do not sleep. To wake a thread takes as long as a small product, so that
-/// passes with few rows, which have many small products, would otherwise run on one thread. For threads of a pool.
-pub fn keep_awake<R>(f: impl FnOnce() -> R) -> R {
-    struct End(Arc<AtomicBool>);
-    impl Drop for End {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-            AWAKE.store(false, Ordering::Relaxed);
-        }
-    }
-    let (threads, own) = (thread_count(), rayon::current_thread_index());
-    if threads == 1 || own.is_none() || AWAKE.swap(true, Ordering::Relaxed) {
-        return f();
-    }
-    let end = End(Arc::default());
-    for _ in 1..threads {
-        let done = Arc::clone(&end.0);
-        rayon::spawn(move || look_for_work(&done, own));
-    }
-    f()
-}
-
-/// Does work of other threads until `done`, or until there has been none for long. The thread `owner`, which waits for a part
-/// of its own work when it gets here, does nothing.
-fn look_for_work(done: &AtomicBool, owner: Option<usize>) {
-    if rayon::current_thread_index() == owner {
-        return;
-    }
-    let mut looks = 0;
-    while looks < LOOKS && !done.load(Ordering::Relaxed) {
-        if rayon::yield_now() == Some(Yield::Executed) {
-            looks = 0;
-        } else {
-            looks += 1;
-            thread::yield_now();
-        }
-    }
 }
 
 /// Copies numbers on the threads of the current pool.
@@ -164,25 +115,6 @@ pub(crate) fn for_both_parts(
 mod tests {
     use super::*;
     use crate::simd;
-    use crate::testing::threads;
-
-    #[test]
-    fn threads_that_are_kept_awake_take_work_and_end() {
-        let sum = |n: usize| (0..n).into_par_iter().with_max_len(1).sum::<usize>();
-        for count in [1, 2, 5] {
-            // The thread of the pool may find what it has spawned, as its own work.
-            let once = || keep_awake(|| keep_awake(|| sum(100)) + sum(1000));
-            assert_eq!(
-                threads(count, || (0..50).map(|_| once()).sum::<usize>()),
-                50 * (4950 + 499_500)
-            );
-        }
-        assert_eq!(keep_awake(|| sum(100)), 4950);
-        assert_eq!(threads(2, || run_alone(|| keep_awake(thread_count))), 1);
-        let panics = || threads(2, || keep_awake(|| -> u64 { panic!("a pass") }));
-        assert!(std::panic::catch_unwind(panics).is_err());
-        assert!(!AWAKE.load(Ordering::Relaxed));
-    }
 
     #[test]
     fn a_sum_has_every_number_once_and_the_same_bits_on_every_path() {

@@ -240,10 +240,10 @@ fn what_the_hub_refuses_is_one_message_with_its_remedy() {
     check("hf:org/sharded", &[]).says(&["denies access", &page, "HF_TOKEN"]);
     hub.fault("org/sharded", Some(DataFault::Damaged));
     check("hf:org/sharded", &[]).says(&["it came damaged"]);
-    let args = ["check", "run.toml", "--set", &set("hf:org/plain")];
+    let args = ["check", "run.toml", "--set", &set("hf:org/never")];
     with(&lab, &hub, &[("HF_HUB_OFFLINE", "1")], &args)
         .failed()
-        .says(&["hf:org/plain", "HF_HUB_OFFLINE"]);
+        .says(&["hf:org/never", "HF_HUB_OFFLINE"]);
 }
 
 #[test]

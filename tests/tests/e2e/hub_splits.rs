@@ -135,7 +135,7 @@ fn what_of_a_data_set_is_not_read_is_a_warning() {
     ] {
         let set = format!("task.data={data:?}");
         let args = ["check", "run.toml", "--set", &set, "--set", "eval.before_and_after=false"];
-        with(&lab, &hub, &[], &args).succeeded().says(&[note]);
+        with(&lab, &hub, &[], &args).succeeded().prints(&[note]);
         with(&lab, &hub, &[], &["data", data]).succeeded().prints(&[note]);
     }
 }

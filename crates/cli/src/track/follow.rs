@@ -102,19 +102,25 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
     }
 }
 
-/// Returns the next rows to send: those that an earlier process was sending, or those of the files, which are noted first.
-fn next_rows(spool: &mut Spool, cursor: &Cursor, most: usize) -> io::Result<Option<Pending>> {
+/// Returns the next rows to send: those that an earlier process was sending, or those of the files, which are noted first. True
+/// stands for the last rows of the files.
+fn next_rows(
+    spool: &mut Spool,
+    cursor: &Cursor,
+    most: usize,
+) -> io::Result<Option<(Pending, bool)>> {
     if let Some(pending) = Pending::open(cursor) {
-        return Ok(Some(pending));
+        return Ok(Some((pending, false)));
     }
     let (rows, digests): (Vec<_>, Vec<_>) = spool
         .rows_where(|step, is_step| !cursor.sent.has_row(step, is_step), most)?
         .into_iter()
         .unzip();
     let Some(digest) = digests.into_iter().next_back() else { return Ok(None) };
+    let are_last = rows.len() < most;
     let pending = Pending { rows, digest };
     pending.write(cursor)?;
-    Ok(Some(pending))
+    Ok(Some((pending, are_last)))
 }
 
 struct Follower<'r> {
@@ -148,10 +154,10 @@ impl Follower<'_> {
             }
         }
         let batch = client.batch();
-        let Some(pending) = next_rows(&mut self.spool, cursor, batch).map_err(refused)? else {
+        let next = next_rows(&mut self.spool, cursor, batch).map_err(refused)?;
+        let Some((pending, are_last)) = next else {
             if self.goes_on {
-                self.run.warn("the run goes on; what it has written is sent, and `--follow PID` sends what it will write");
-                return Ok(true);
+                return Ok(self.leave_run());
             }
             if state == RunState::Running {
                 self.recovered();
@@ -166,7 +172,13 @@ impl Follower<'_> {
         cursor.add_rows(pending);
         cursor.write().map_err(refused)?;
         self.recovered();
-        Ok(false)
+        Ok(are_last && self.goes_on && self.leave_run())
+    }
+
+    /// Says that a run goes on that is not followed. Returns true.
+    fn leave_run(&self) -> bool {
+        self.run.warn("the run goes on; what it has written is sent, and `--follow PID` sends what it will write");
+        true
     }
 
     fn recovered(&mut self) {

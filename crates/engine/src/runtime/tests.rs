@@ -574,7 +574,7 @@ async fn a_mixed_reference_is_between_the_old_one_and_the_policy_and_is_saved() 
     let rows = vec![row(&done, request(3).prompt, 1.0)];
     let before = policy.reference(rows.clone()).await.unwrap();
     for _ in 0..3 {
-        policy.update(Batch { lr: 1e-3, ..batch(rows.clone()) }).await.unwrap();
+        policy.update(Batch { lr: 1e-5, ..batch(rows.clone()) }).await.unwrap();
     }
     let now = policy.logprobs(rows.clone()).await.unwrap();
     let distance = |found: &[Vec<f32>]| -> f64 {

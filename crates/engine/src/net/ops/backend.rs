@@ -188,11 +188,6 @@ pub trait Backend: Ops<Kv: KvCache> {
         pool: &mut Pool<Self>,
     ) -> Done<()>;
 
-    /// Runs passes over so many new tokens. If they have many small operations, the CPU keeps its threads awake meanwhile.
-    fn run_passes<R>(&self, _tokens: usize, passes: impl FnOnce() -> R) -> R {
-        passes()
-    }
-
     /// Returns true if the next pass is launched before the tokens that the last one sampled are read.
     fn runs_ahead(&self) -> bool {
         false

@@ -180,20 +180,13 @@ impl<O: Backend> Engine<O> {
         if let Err(error) = self.schedule() {
             self.fail(&error, |_| true);
         }
-        let tokens: usize = self.slots.iter().map(|slot| slot.next).sum();
-        let ops = self.ops.clone();
-        ops.run_passes(tokens, || self.advance_each(models));
-        self.answer_ended();
-        self.cache.count(&self.blocks);
-    }
-
-    /// Runs the forward pass of each policy.
-    fn advance_each<'m>(&mut self, models: impl Iterator<Item = &'m Model<O>>) {
         for (policy, model) in models.enumerate() {
             if let Err(error) = self.advance(policy, model) {
                 self.fail(&error, |slot| slot.policy == policy);
             }
         }
+        self.answer_ended();
+        self.cache.count(&self.blocks);
     }
 
     /// Answers the requests that have ended.

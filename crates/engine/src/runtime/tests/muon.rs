@@ -34,7 +34,8 @@ async fn a_run_of_muon_goes_on_after_it_was_saved_as_if_it_had_not_been() {
     let runtime = muon().start();
     let policy = runtime.policies()[0].clone();
     let first = policy.update(rows()).await.unwrap();
-    assert!((0.1..0.3).contains(&first.muon_rms.unwrap()), "{first:?}");
+    // 0.2 for a direction of full rank; gradients of few tokens have a low one.
+    assert!((0.02..0.25).contains(&first.muon_rms.unwrap()), "{first:?}");
     policy.save(&saved).await.unwrap();
     let second = policy.update(rows()).await.unwrap();
     let whole = policy.fingerprint().await.unwrap();

@@ -9,7 +9,7 @@ use maverl_kernels::sample::{
 };
 use rayon::prelude::*;
 
-use super::{LEAST_ROWS, project};
+use super::project;
 use crate::files::HfConfig;
 use crate::net::kv::KvStore;
 use crate::net::linear::OutputHead;
@@ -135,14 +135,6 @@ impl Backend for Cpu {
         ready.try_for_each(|(row, choice)| choice.choose(&logits[row * vocab..][..vocab]))?;
         pool.give([logits]);
         Ok(())
-    }
-
-    fn run_passes<R>(&self, tokens: usize, passes: impl FnOnce() -> R) -> R {
-        if tokens < LEAST_ROWS * rayon::current_num_threads() {
-            maverl_kernels::keep_awake(passes)
-        } else {
-            passes()
-        }
     }
 
     fn draw(

@@ -58,16 +58,15 @@ pub(super) fn forward_each<const N: usize>(
 ) {
     let n = maps.first().map_or(0, |map| x.len() / map.dims().1);
     let packed = maps.map(Linear::packed);
-    match packed.iter().map(|packed| (**packed).as_ref()).collect::<Option<Vec<_>>>() {
-        Some(weights) => {
-            let outputs = ys.iter_mut().map(|y| &mut y[..]);
-            products.nt_packed_each(x, weights.into_iter().zip(outputs), n);
-        }
-        None => {
-            for (map, y) in maps.iter().zip(&mut ys) {
-                let (o, i) = map.dims();
-                products.nt(x, &map.weight.values(), y, n, o, i);
-            }
+    if packed.iter().all(|packed| packed.is_some()) {
+        let mut weights = packed.iter().filter_map(|packed| packed.as_ref());
+        let pairs =
+            ys.each_mut().map(|y| (weights.next().expect("every weight is packed"), &mut y[..]));
+        products.nt_packed_each(x, pairs, n);
+    } else {
+        for (map, y) in maps.iter().zip(&mut ys) {
+            let (o, i) = map.dims();
+            products.nt(x, &map.weight.values(), y, n, o, i);
         }
     }
     for (map, y) in maps.iter().zip(ys) {
