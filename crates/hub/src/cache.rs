@@ -120,6 +120,21 @@ fn relative(folder: &Path, file: &Path) -> PathBuf {
     up.chain(file.components().skip(common).map(|part| Path::new(part.as_os_str()))).collect()
 }
 
+/// Returns the SHA-256 of a file.
+pub(super) fn sha256_of(path: &Path) -> std::io::Result<String> {
+    use sha2::{Digest, Sha256};
+    use std::io::Read;
+    let (mut file, mut sha, mut buffer) =
+        (std::fs::File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        sha.update(&buffer[..n]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

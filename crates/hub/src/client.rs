@@ -6,9 +6,10 @@ use std::io::Write;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
+use super::cache::sha256_of;
 use super::cache::{Blob, is_plain};
 use super::requests::{HubAnswer, HubFailure, Parts, Requests, odd};
-use super::{Hub, HubId, RemoteFile, RepoKind, Snapshot, is_commit, sha256_of};
+use super::{Hub, HubId, RemoteFile, RepoKind, Snapshot, is_commit};
 use crate::{HubError, HubErrorKind, retry};
 
 /// Number of repeated attempts of a request, or of an interrupted transfer.

@@ -386,21 +386,6 @@ fn has_size(path: &Path, size: Option<u64>) -> bool {
     length.is_some_and(|length| size.is_none_or(|size| size == length))
 }
 
-#[cfg(feature = "hub")]
-fn sha256_of(path: &Path) -> std::io::Result<String> {
-    use sha2::{Digest, Sha256};
-    use std::io::Read;
-    let (mut file, mut sha, mut buffer) =
-        (std::fs::File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        let n = file.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect());
-        }
-        sha.update(&buffer[..n]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use ureq::http::Response;
 use ureq::{Body, SendBody};
 
+use super::cache::sha256_of;
 use super::requests::agent_options;
-use super::{Hub, HubId, sha256_of};
+use super::{Hub, HubId};
 use crate::{HubError, HubErrorKind, retry};
 
 /// Seconds in which the hub must answer what it has all of, such as a commit of many files.

@@ -100,14 +100,9 @@ impl TaskBranches<'_> {
 
     /// Returns the indices of the turns of an episode whose advantages come from branches.
     fn turns(&self, episode: &Episode) -> Vec<usize> {
-        let is_row = |turn: &Turn| turn.tokens.is_some() && !turn.masked;
-        let of_seat = |seat: &Seat| -> Vec<usize> {
-            let turns = episode.turns.iter().enumerate();
-            turns.filter(|(_, turn)| turn.seat == *seat && is_row(turn)).map(|(at, _)| at).collect()
-        };
         let mut chosen: Vec<usize> = Vec::new();
         for seat in self.seats {
-            let own = of_seat(seat);
+            let own = turns_of_seat(episode, seat);
             match self.config.at {
                 BranchTurns::Every => chosen.extend(own),
                 BranchTurns::First => chosen.extend(own.first()),
@@ -152,13 +147,16 @@ impl TaskBranches<'_> {
     /// Returns the branches at a place.
     fn points(&self, (episode, turn): TurnPlace) -> Vec<BranchPoint> {
         let episode = &self.episodes[episode];
-        let point = |(alternative, continuation)| BranchPoint {
-            of: episode.index,
-            at: episode.turns[turn].path.clone(),
-            alternative,
-            continuation,
-        };
-        self.numbers().into_iter().map(point).collect()
+        let (of, at) = (episode.index, &episode.turns[turn].path);
+        let numbers = self.numbers().into_iter();
+        numbers
+            .map(|(alternative, continuation)| BranchPoint {
+                of,
+                at: at.clone(),
+                alternative,
+                continuation,
+            })
+            .collect()
     }
 
     /// Returns the numbers of alternatives and continuations of the branches at a place. The played episode is continuation 0 of
@@ -190,6 +188,12 @@ fn random_turn(episode: &Episode, own: &[usize]) -> Option<usize> {
     let first = &episode.turns[*own.first()?];
     let random = derive_seed(first.path.seed(episode.seed), CHOICE);
     Some(own[(random % own.len() as u64) as usize])
+}
+
+/// Returns the indices of the turns of a seat that may be trained on.
+fn turns_of_seat(episode: &Episode, seat: &Seat) -> Vec<usize> {
+    let is_row = |turn: &Turn| turn.seat == *seat && turn.tokens.is_some() && !turn.masked;
+    (0..episode.turns.len()).filter(|&at| is_row(&episode.turns[at])).collect()
 }
 
 #[cfg(test)]

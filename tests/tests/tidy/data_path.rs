@@ -26,7 +26,7 @@ const COMMON: &[Stop] = &[
 /// Files of a rollout, after the common ones.
 #[rustfmt::skip]
 const ROLLOUT: &[Stop] = &[
-    ("maverl/src/train/step/players.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
+    ("maverl/src/train/step/players/collect.rs", "collect", "the tasks of the step; dynamic sampling; `play`: seeds of the episodes; `EpisodeSink`s; order of the results"),
     ("maverl/src/rollout/runner.rs", "play", "runs episodes concurrently; one episode: time limit, faults, score, reward parts and penalties"),
     ("maverl/src/orchestra/team.rs", "run", "calls the orchestra, whose type is erased (`dyn`)"),
     ("orchestras/src/search.rs", "run", "the orchestra: control flow of the team"),

@@ -33,9 +33,8 @@ use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use routers::token_counts;
-use selection::TokenFactors;
 use totals::Totals;
-use weights::token_share;
+use weights::{TokenFactors, token_share};
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer<O: Backend> {

@@ -75,11 +75,14 @@ impl Refusal {
 /// Returns true for a request whose client knows Anthropic's form: its path is that of messages, or that of models with the
 /// header of Anthropic's version.
 pub(crate) fn is_of_anthropic(path: &str, headers: &HeaderMap) -> bool {
-    let is_below = |route: &str| {
-        let rest = path.split_once(route).map(|(_, rest)| rest);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    is_below("/v1/messages") || is_below("/v1/models") && headers.contains_key(ANTHROPIC_VERSION)
+    is_below(path, "/v1/messages")
+        || is_below(path, "/v1/models") && headers.contains_key(ANTHROPIC_VERSION)
+}
+
+/// Returns true for the path of a route, or one below it.
+fn is_below(path: &str, route: &str) -> bool {
+    let rest = path.split_once(route).map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns an answer to a client of Anthropic's: an error is written in its form.

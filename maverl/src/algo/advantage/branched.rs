@@ -75,11 +75,13 @@ impl<'e> Branches<'e> {
 
 /// Returns the reward of the turn of a path in each episode that has it.
 fn rewards(plays: &[&Episode], path: &TurnPath) -> Vec<f64> {
-    let of_play = |play: &&Episode| {
-        let turn = play.turns.iter().position(|turn| turn.path == *path)?;
-        play.turn_reward(turn)
-    };
-    plays.iter().filter_map(of_play).collect()
+    plays.iter().filter_map(|play| reward_at(play, path)).collect()
+}
+
+/// Returns the reward of the turn of a path in an episode; `None` without the turn, or if it is not scored.
+fn reward_at(play: &Episode, path: &TurnPath) -> Option<f64> {
+    let turn = play.turns.iter().position(|turn| turn.path == *path)?;
+    play.turn_reward(turn)
 }
 
 /// Returns the mean over replies of the means over their branches; `None` without a branch.
@@ -111,11 +113,12 @@ pub(crate) fn average_plays(plan: &Plan, episodes: &[Episode], samples: &mut [Sa
 /// Gives each sample the baseline that leaves its credit: `reward − baseline = A`.
 pub(super) fn credit_baselines(known: KnownBaseline, episodes: &[Episode], samples: &mut [Sample]) {
     let branches = Branches::of(episodes);
-    let credit = |sample: &Sample| match known {
-        KnownBaseline::Continuations(_) => state_difference(&branches, episodes, sample),
-        _ => counterfactual(&branches, episodes, sample),
+    let of_sample = match known {
+        KnownBaseline::Continuations(_) => state_difference,
+        _ => counterfactual,
     };
-    let credits: Vec<Option<f64>> = samples.iter().map(credit).collect();
+    let credits = samples.iter().map(|sample| of_sample(&branches, episodes, sample));
+    let credits: Vec<Option<f64>> = credits.collect();
     let otherwise = unbranched(known, samples);
     for ((sample, credit), otherwise) in samples.iter_mut().zip(credits).zip(otherwise) {
         sample.baseline = sample.reward - credit.unwrap_or(otherwise);
@@ -161,15 +164,20 @@ fn unbranched(known: KnownBaseline, samples: &[Sample]) -> Vec<f64> {
 
 /// Returns the dense id of the branch of each sample; `None` for samples that are the only reply to their turn.
 pub(super) fn branch_ids(episodes: &[Episode], samples: &[Sample]) -> Vec<Option<usize>> {
-    let key = |sample: &Sample| {
-        let episode = episodes.get(sample.episode)?;
-        let of = episode.branch.as_ref().map_or(episode.index, |branch| branch.of);
-        Some((sample.task.clone(), of, episode.turns.get(sample.turn)?.path.clone()))
-    };
-    let ids = dense(samples.iter().map(key));
+    let ids = dense(samples.iter().map(|sample| branch_key(episodes, sample)));
     let mut counts = vec![0; samples.len()];
     ids.iter().for_each(|&id| counts[id] += 1);
     ids.into_iter().map(|id| (counts[id] > 1).then_some(id)).collect()
+}
+
+/// Returns task, played episode and path of the turn of a sample; `None` if there is no such turn.
+fn branch_key<'e>(
+    episodes: &'e [Episode],
+    sample: &'e Sample,
+) -> Option<(&'e TaskKey, u32, &'e TurnPath)> {
+    let episode = episodes.get(sample.episode)?;
+    let of = episode.branch.as_ref().map_or(episode.index, |branch| branch.of);
+    Some((&sample.task, of, &episode.turns.get(sample.turn)?.path))
 }
 
 #[cfg(test)]

@@ -104,22 +104,23 @@ fn parts_differ(rewards: &[RewardPlan], teachers: &[TeacherPlan]) -> Vec<Reason>
     ]
 }
 
+/// Key, message and remedy of a problem.
+type KeyProblem = (&'static str, String, &'static str);
+
+/// Returns the problem of `by = "branch"` with a kind of advantage that compares no groups.
+fn ungrouped(by: GroupBy, advantage: &str) -> Option<KeyProblem> {
+    let message = format!("`algorithm.advantage.by` is \"branch\", and `kind` is {advantage:?}");
+    let remedy = "set `kind = \"group\"` or `kind = \"opo\"`";
+    (by == GroupBy::Branch).then_some(("by", message, remedy))
+}
+
 /// Reports `by = "branch"` of an estimator that compares no groups, and as groups of the deviation alone.
 fn grouping(advantage: &AdvantagePlan, problems: &mut Problems<'_>) {
-    let compares = |by: GroupBy, advantage: &str| {
-        let message =
-            format!("`algorithm.advantage.by` is \"branch\", and `kind` is {advantage:?}");
-        (by == GroupBy::Branch).then_some((
-            "by",
-            message,
-            "set `kind = \"group\"` or `kind = \"opo\"`",
-        ))
-    };
     let found = match advantage {
-        AdvantagePlan::Reward(plan) => compares(plan.by, "reward"),
-        AdvantagePlan::Greedy(plan) => compares(plan.by, "greedy"),
-        AdvantagePlan::MovingAverage(plan) => compares(plan.by, "moving_average"),
-        AdvantagePlan::TokenBaseline(plan) => compares(plan.by, "token_baseline"),
+        AdvantagePlan::Reward(plan) => ungrouped(plan.by, "reward"),
+        AdvantagePlan::Greedy(plan) => ungrouped(plan.by, "greedy"),
+        AdvantagePlan::MovingAverage(plan) => ungrouped(plan.by, "moving_average"),
+        AdvantagePlan::TokenBaseline(plan) => ungrouped(plan.by, "token_baseline"),
         AdvantagePlan::Group(plan)
             if plan.deviation_by == Some(GroupBy::Branch) && plan.by != GroupBy::Branch =>
         {

@@ -257,11 +257,13 @@ fn branch_deviations(episodes: &[Episode]) -> Vec<f64> {
         let Task { source, id, .. } = &episode.task;
         scores.entry((source, id, branch.of, &branch.at)).or_default().push(score.reward);
     }
-    let deviation = |scores: Vec<f64>| {
-        let mean = mean_of(scores.iter().copied());
-        mean_of(scores.iter().map(|score| (score - mean).powi(2))).sqrt()
-    };
-    scores.into_values().map(deviation).collect()
+    scores.values().map(|scores| deviation(scores)).collect()
+}
+
+/// Returns the deviation (n) of numbers.
+fn deviation(of: &[f64]) -> f64 {
+    let mean = mean_of(of.iter().copied());
+    mean_of(of.iter().map(|value| (value - mean).powi(2))).sqrt()
 }
 
 /// Returns the metrics of the groups.

@@ -2,7 +2,7 @@
 
 use maverl_kernels::sample::derive_seed;
 
-use super::weights::token_weights;
+use super::weights::{TokenFactors, token_weights};
 use super::{Totals, Trainer, pass_of_rows};
 use crate::files::ModelError;
 use crate::loss::{MinibatchTokens, Selection, TokenUse, covariances};
@@ -12,37 +12,6 @@ use crate::runtime::{Batch, Objective, Row};
 
 /// Number of the random stream that orders tokens.
 const ORDER: u64 = 0x5e1e;
-
-/// Factors of each token of a minibatch in the loss, packed.
-pub(super) struct TokenFactors {
-    /// Weights, `[N]`.
-    pub(super) weights: Vec<f32>,
-    /// Coefficients of the penalty, `[N]`; empty if no token has one.
-    pub(super) penalties: Vec<f32>,
-}
-
-/// Sums over the tokens that selections chose from.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SelectionSums {
-    /// Number of tokens.
-    tokens: u64,
-    /// Number of tokens that are trained on without a penalty.
-    kept: u64,
-    /// Sum of the covariances, if they are computed.
-    covariance: Option<f64>,
-}
-
-impl SelectionSums {
-    /// Returns the share of the tokens that are trained on without a penalty.
-    pub(super) fn kept_share(&self) -> Option<f64> {
-        (self.tokens > 0).then(|| self.kept as f64 / self.tokens as f64)
-    }
-
-    /// Returns the mean covariance of the tokens.
-    pub(super) fn mean_covariance(&self) -> Option<f64> {
-        self.covariance.map(|sum| sum / self.tokens.max(1) as f64)
-    }
-}
 
 impl<O: Backend> Trainer<O> {
     /// Computes the weights of the tokens of minibatch `part` in the loss, with the penalties beside them. In the loss of pairs, weights
@@ -104,13 +73,8 @@ impl<O: Backend> Trainer<O> {
             MinibatchTokens { logp: &logp, advantages: &advantages, entropies: &entropies };
         let seed = derive_seed(derive_seed(self.seed, ORDER), self.optimizer.step);
         let uses = batch.selection.uses(&tokens, |token| derive_seed(seed, token as u64));
-        let sums = &mut totals.selection;
-        sums.tokens += uses.len() as u64;
-        sums.kept += uses.iter().filter(|used| **used == TokenUse::Keep).count() as u64;
-        if !batch.selection.needs_entropies() {
-            let sum: f64 = covariances(&tokens).iter().sum();
-            sums.covariance = Some(sums.covariance.unwrap_or(0.0) + sum);
-        }
+        let by_covariance = !batch.selection.needs_entropies();
+        totals.selection.add(&uses, by_covariance.then(|| covariances(&tokens)));
         let mut chosen = uses.into_iter();
         let mut all = Vec::new();
         for row in rows {

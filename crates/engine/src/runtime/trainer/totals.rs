@@ -1,7 +1,7 @@
 //! Sums over the optimizer steps of an update.
 
 use super::routers::RouterTotals;
-use super::selection::SelectionSums;
+use super::weights::SelectionSums;
 use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;

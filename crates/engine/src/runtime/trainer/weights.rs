@@ -3,6 +3,47 @@
 use crate::loss::{self, Aggregation, LossUnit, TokenUse};
 use crate::runtime::{Batch, Objective, Row};
 
+/// Factors of each token of a minibatch in the loss, packed.
+pub(super) struct TokenFactors {
+    /// Weights, `[N]`.
+    pub(super) weights: Vec<f32>,
+    /// Coefficients of the penalty, `[N]`; empty if no token has one.
+    pub(super) penalties: Vec<f32>,
+}
+
+/// Sums over the tokens that selections chose from.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SelectionSums {
+    /// Number of tokens.
+    tokens: u64,
+    /// Number of tokens that are trained on without a penalty.
+    kept: u64,
+    /// Sum of the covariances, if they are computed.
+    covariance: Option<f64>,
+}
+
+impl SelectionSums {
+    /// Adds the tokens of a minibatch, with their covariances if these are computed.
+    pub(super) fn add(&mut self, uses: &[TokenUse], covariances: Option<Vec<f64>>) {
+        self.tokens += uses.len() as u64;
+        self.kept += uses.iter().filter(|used| **used == TokenUse::Keep).count() as u64;
+        if let Some(covariances) = covariances {
+            let sum: f64 = covariances.iter().sum();
+            self.covariance = Some(self.covariance.unwrap_or(0.0) + sum);
+        }
+    }
+
+    /// Returns the share of the tokens that are trained on without a penalty.
+    pub(super) fn kept_share(&self) -> Option<f64> {
+        (self.tokens > 0).then(|| self.kept as f64 / self.tokens as f64)
+    }
+
+    /// Returns the mean covariance of the tokens.
+    pub(super) fn mean_covariance(&self) -> Option<f64> {
+        self.covariance.map(|sum| sum / self.tokens.max(1) as f64)
+    }
+}
+
 /// Returns the number of tokens of a row that are not trained on.
 fn masked_tokens(batch: &Batch, row: &Row) -> usize {
     match batch.objective {

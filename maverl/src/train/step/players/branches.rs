@@ -26,11 +26,8 @@ impl Players {
         }
         let total = planned.len();
         let (rank, ranks) = (self.peers.rank(), self.peers.size());
-        let task = |branch: &PlannedBranch| {
-            let task = &played[branch.episode].task;
-            (task.source.as_str(), task.id.as_str())
-        };
-        let tasks = dense(planned.iter().map(task));
+        let tasks = planned.iter().map(|branch| &played[branch.episode].task);
+        let tasks = dense(tasks.map(|task| (task.source.as_str(), task.id.as_str())));
         let dealt = planned.into_iter().enumerate().zip(tasks);
         let own = dealt.filter(|(_, task)| task % ranks == rank);
         let requests = own.map(|((place, branch), _)| (place, request(played, branch))).collect();
