@@ -70,7 +70,13 @@ class Case(unittest.TestCase):
     def script(self, text, **options):
         """Starts Python with a script, which has the run directory as `out`."""
         text = f"import maverl\nout = {str(self.folder / 'run')!r}\nendless = {ENDLESS!r}\n" + textwrap.dedent(text)
-        return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", text], preexec_fn=hear_interrupts, **pipes, **options)
+
+
+def hear_interrupts():
+    """Lets a new process be interrupted, also if this one was started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Training(Case):
