@@ -34,9 +34,9 @@ const FEW_TILES: usize = 8;
 const LEAST_ROWS: usize = 256;
 /// Multiplications of words that are worth a task of their own.
 const GRAIN: usize = 1 << 19;
-/// Rows with which a word is multiplied in the time in which it is read from memory. With fewer rows, a task is worth the
-/// words that it reads: [`GRAIN`] is then 128 KiB of the right side.
-const READ_ROWS: usize = 16;
+/// Rows that a word counts as at least, because with fewer it takes longer to read than to multiply: a task then reads at least
+/// 512 KiB of the right side, which is worth waking a thread.
+const READ_ROWS: usize = 4;
 /// Tiles up to which rows are few: tasks have all rows, and some panels.
 const FEW_ROW_TILES: usize = 4;
 /// Tasks for each thread, where there is enough work; the last tasks balance the load.
@@ -364,15 +364,15 @@ mod tests {
 
     #[test]
     fn a_product_of_few_rows_is_cut_by_the_bytes_that_it_reads_into_equal_shares_for_all_threads() {
-        // 2 MiB of weights: sixteen tasks of 128 KiB.
+        // 2 MiB of weights: four tasks of 512 KiB.
         assert_eq!(
             [1, 2, 3, 4, 16, 64].map(|count| tasks(1, [512, 1024], count)),
-            [1, 8, 12, 16, 16, 16]
+            [1, 4, 3, 4, 4, 4]
         );
         // As many as the rows of a tile repay, and as few as there is work for.
-        assert_eq!([tasks(8, [512, 1024], 3), tasks(32, [512, 1024], 4)], [12, 16]);
+        assert_eq!([tasks(8, [512, 1024], 3), tasks(32, [512, 1024], 4)], [6, 16]);
         assert_eq!(
-            [tasks(1, [32, 512], 2), tasks(1, [64, 512], 2), tasks(1, [224, 512], 2)],
+            [tasks(1, [64, 512], 2), tasks(1, [224, 512], 2), tasks(1, [512, 512], 2)],
             [1, 1, 2]
         );
     }
