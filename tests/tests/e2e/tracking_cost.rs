@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 /// Ticks of a second in `/proc`.
 const TICKS: f64 = 100.0;
 
-/// What a run and its followers cost.
+/// Costs of a run and of its followers.
 #[derive(Debug, Default, Clone, Copy)]
 struct Cost {
     /// Processor time of the trainer alone, in seconds.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::{KEY, refused_device};
 use super::engine::Engine;
-use super::pools::Turns;
+use super::pools::BarrierLimit;
 use super::queue::{Hosted, WorkerQueue};
 use super::start::start_threads;
 use super::{Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory};
@@ -100,7 +100,7 @@ impl Host {
         let (queue, _) = WorkerQueue::start(
             &name,
             owned,
-            (engine, (None, Turns::default())),
+            (engine, (None, BarrierLimit::default())),
             requests,
             |loaded| loaded,
         )?;

@@ -1,8 +1,7 @@
 //! Buffers of activations that worker groups share.
 //!
 //! An update needs many times the memory of a small model's weights. Worker groups on the CPU therefore borrow buffers for as
-//! long as they compute, and take turns: at most as many compute barriers at once as there are threads, which more of them would
-//! share.
+//! long as they compute, and at most as many compute barriers at once as there are threads, which more of them would share.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -11,38 +10,38 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::net::Pool;
 use crate::net::ops::Ops;
 
-/// Turns of worker groups to compute barriers.
+/// Limit of the worker groups that compute barriers at once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turns(Option<Arc<FreeTurns>>);
+pub(crate) struct BarrierLimit(Option<Arc<FreePermits>>);
 
-/// Number of free turns.
+/// Number of free permits.
 #[derive(Debug)]
-struct FreeTurns {
+struct FreePermits {
     count: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A turn, which ends with the value.
-pub(crate) struct Turn<'a>(Option<&'a FreeTurns>);
+/// Permit to compute a barrier, which is given back with the value.
+pub(crate) struct BarrierPermit<'a>(Option<&'a FreePermits>);
 
-impl Turns {
-    /// Creates some turns; the default has no limit.
+impl BarrierLimit {
+    /// Creates a limit; the default has none.
     pub(crate) fn new(count: usize) -> Self {
-        Self(Some(Arc::new(FreeTurns { count: Mutex::new(count), freed: Condvar::new() })))
+        Self(Some(Arc::new(FreePermits { count: Mutex::new(count), freed: Condvar::new() })))
     }
 
-    /// Waits for a turn. Not for threads of the kernels, on which the turns of others end.
-    pub(crate) fn wait(&self) -> Turn<'_> {
+    /// Waits for a permit. Not for threads of the kernels, on which others give theirs back.
+    pub(crate) fn acquire(&self) -> BarrierPermit<'_> {
         if let Some(free) = &self.0 {
             let count = free.count.lock().unwrap_or_else(PoisonError::into_inner);
             let waited = free.freed.wait_while(count, |count| *count == 0);
             *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
         }
-        Turn(self.0.as_deref())
+        BarrierPermit(self.0.as_deref())
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BarrierPermit<'_> {
     fn drop(&mut self) {
         if let Some(free) = self.0 {
             *free.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
@@ -112,11 +111,13 @@ mod tests {
     use crate::net::ops::Cpu;
 
     #[test]
-    fn no_more_threads_have_turns_than_there_are() {
-        for (turns, limit) in [(Turns::new(1), 1), (Turns::new(2), 2), (Turns::default(), 5)] {
+    fn no_more_barriers_are_computed_at_once_than_the_limit_allows() {
+        for (barriers, limit) in
+            [(BarrierLimit::new(1), 1), (BarrierLimit::new(2), 2), (BarrierLimit::default(), 5)]
+        {
             let [now, most] = [(); 2].map(|()| AtomicUsize::new(0));
             let work = || {
-                let _turn = turns.wait();
+                let _permit = barriers.acquire();
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 thread::yield_now();
                 now.fetch_sub(1, Ordering::SeqCst);
@@ -125,7 +126,7 @@ mod tests {
                 (0..5).for_each(|_| drop(scope.spawn(|| (0..20).for_each(|_| work()))));
             });
             assert_eq!(now.into_inner(), 0);
-            assert!((1..=limit).contains(&most.into_inner()), "{limit} turns");
+            assert!((1..=limit).contains(&most.into_inner()), "{limit} permits");
         }
     }
 

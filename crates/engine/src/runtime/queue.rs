@@ -15,7 +15,7 @@ use crate::files::ModelError;
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::engine::{Engine, Reply};
-use crate::runtime::pools::Turns;
+use crate::runtime::pools::BarrierLimit;
 use crate::runtime::{Completion, Request, RuntimeError};
 
 /// A model in its thread, with whatever else belongs to it.
@@ -51,11 +51,11 @@ impl<T: ?Sized> Clone for WorkerQueue<T> {
 
 impl<T: ?Sized + 'static> WorkerQueue<T> {
     /// Starts a thread that owns these models and runs up to `requests` generations at once, on the threads of a pool or of
-    /// the global one, and barriers in its turns. `of` returns a model as barriers see it.
+    /// the global one, and barriers within its limit. `of` returns a model as barriers see it.
     pub(crate) fn start<O: Backend, H: Hosted<O>>(
         name: &Arc<str>,
         owned: Vec<H>,
-        (engine, threads): (Engine<O>, (Option<ThreadPool>, Turns)),
+        (engine, threads): (Engine<O>, (Option<ThreadPool>, BarrierLimit)),
         requests: usize,
         of: fn(&mut H) -> &mut T,
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
@@ -106,7 +106,7 @@ impl<T: ?Sized + 'static> WorkerQueue<T> {
 /// back later jobs. The loop ends when every handle is dropped.
 fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
     mut owned: Vec<H>,
-    (mut engine, (pool, turns)): (Engine<O>, (Option<ThreadPool>, Turns)),
+    (mut engine, (pool, barriers)): (Engine<O>, (Option<ThreadPool>, BarrierLimit)),
     mut queue: mpsc::Receiver<QueueJob<T>>,
     of: fn(&mut H) -> &mut T,
 ) {
@@ -134,7 +134,7 @@ fn serve<T: ?Sized, O: Backend, H: Hosted<O>>(
         } else if let Some((at, job)) = barrier.take() {
             engine.forget(at);
             owned.iter().for_each(|owned| owned.model().decoder.unpack());
-            let (owned, _turn) = (&mut owned[at], turns.wait());
+            let (owned, _permit) = (&mut owned[at], barriers.acquire());
             on(pool.as_ref(), || job(of(owned)));
         }
     }

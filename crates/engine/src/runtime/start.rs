@@ -10,7 +10,7 @@ use crate::runtime::device::Devices;
 use crate::runtime::memory;
 use crate::runtime::peers::Peers;
 use crate::runtime::policy::Policy;
-use crate::runtime::pools::{Pools, Turns};
+use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::worker::Worker;
 use crate::runtime::{RuntimeError, RuntimeOptions, WorkerSpec};
 
@@ -52,12 +52,13 @@ impl Runtime {
         start_threads(options.threads)?;
         let devices = Devices::open(options.device, workers)?;
         let (mut policies, mut threads, pools) = (Vec::new(), Vec::new(), Pools::default());
-        let turns = Turns::new(rayon::current_num_threads());
+        let barriers = BarrierLimit::new(rayon::current_num_threads());
         for (number, (spec, device)) in workers.iter().zip(devices.of_groups()).enumerate() {
             // Channel 0 is not of the runtime.
             let channel = ranks.map(|ranks| ranks.channel(number as u32 + 1));
             let peers = Peers::new(channel, options.shard_optimizer);
-            let (worker, thread) = Worker::spawn(spec, options, device, (&pools, &turns, &peers))?;
+            let (worker, thread) =
+                Worker::spawn(spec, options, device, (&pools, &barriers, &peers))?;
             threads.push(thread);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
                 name: policy.name.as_str().into(),

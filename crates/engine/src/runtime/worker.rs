@@ -24,7 +24,7 @@ use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
-use crate::runtime::pools::{Pools, Turns};
+use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::queue::{Hosted, WorkerQueue};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
@@ -297,13 +297,14 @@ impl Worker {
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         device: &OpenDevice,
-        (pools, turns, peers): (&Pools<Cpu>, &Turns, &Peers),
+        (pools, barriers, peers): (&Pools<Cpu>, &BarrierLimit, &Peers),
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         match device {
             OpenDevice::Cpu => {
                 let cpu = Cpu { precision: worker.dtype.into() };
-                let turns = if peers.size() == 1 { turns.clone() } else { Turns::default() };
-                Self::on(&cpu, worker, options, (pools, turns, peers))
+                let barriers =
+                    if peers.size() == 1 { barriers.clone() } else { BarrierLimit::default() };
+                Self::on(&cpu, worker, options, (pools, barriers, peers))
             }
             #[cfg(feature = "cuda")]
             OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),
@@ -323,8 +324,12 @@ impl Worker {
         let peers = peers.connect(device, options);
         let peers = peers.map_err(|error| error.in_worker(&worker.name))?;
         let device = &device.fork().with_graphs(options.graphs);
-        let (worker, thread) =
-            Self::on(device, worker, options, (&Pools::default(), Turns::default(), &peers))?;
+        let (worker, thread) = Self::on(
+            device,
+            worker,
+            options,
+            (&Pools::default(), BarrierLimit::default(), &peers),
+        )?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
     }
 
@@ -332,7 +337,7 @@ impl Worker {
         ops: &O,
         worker: &WorkerSpec,
         options: &RuntimeOptions,
-        (pools, turns, peers): (&Pools<O>, Turns, &Peers),
+        (pools, barriers, peers): (&Pools<O>, BarrierLimit, &Peers),
     ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let (tokenizer, loaded, base) =
@@ -345,7 +350,7 @@ impl Worker {
         let (work, blocks) = (engine.work().into(), engine.blocks());
         let requests = options.max_requests.get();
         let member = OwnedModels::<O>::member;
-        let threads = (peers.threads()?, turns);
+        let threads = (peers.threads()?, barriers);
         let (queue, thread) =
             WorkerQueue::start(&name, owned, (engine, threads), requests, member)?;
         let worker = Self {

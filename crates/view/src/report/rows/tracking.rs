@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use maverl::config::Tracker;
 use maverl::run_dir::{TrackerLag, tracker_cursor, tracker_lags};
 
-/// What decides about the rows that trackers lack: the times of their cursors, and the lengths of the files of rows.
+/// Times of the cursors of trackers, and lengths of the files of rows: with equal ones, trackers lack the same rows.
 type Stamps = ([Option<SystemTime>; Tracker::ALL.len()], [u64; 2]);
 
 /// Trackers of a run.
