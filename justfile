@@ -17,7 +17,7 @@ test:
 
 # The second tier, on an idle machine: every test with all of its cases, long tests, guards of speed and measurements alone,
 # kernels with the compiler's checks of each operation, and unit tests on AVX2.
-full: fmt lint doc full-alone full-targets full-tests full-kernels (full-path "avx2") full-guards
+full: fmt lint doc full-guards full-alone full-targets full-tests full-kernels (full-path "avx2")
 
 # Each crate alone, with its default features and with none, and the command line as a team's own crate has it: what another crate
 # asks for hides what it lacks.

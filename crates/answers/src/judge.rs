@@ -4,12 +4,14 @@ use crate::equality;
 use crate::read::read_answer;
 use crate::reading::NotationReading;
 use crate::reply::reference_answer;
+use crate::unicode::to_latex;
 use crate::unit::MathUnit;
 use crate::value::{MathAnswer, MathValue};
 use crate::verdict::AnswerVerdict;
 use crate::work::{Stop, WorkBudget};
 
-/// Maximum length in bytes of an answer that is parsed.
+/// Maximum length in bytes of an answer that is parsed. A character that stands for a command, as `½` for `\frac{1}{2}`, has
+/// the length of the command.
 const MAX_BYTES: usize = 2000;
 
 /// Compares an answer with a reference. Units, currency signs and the name before `=` may be omitted.
@@ -74,7 +76,7 @@ pub fn judge_answer(answer: &str, references: &[&str]) -> Judgment {
 pub fn is_readable(reference: &str) -> bool {
     let reference = reference.trim();
     !reference.is_empty()
-        && reference.len() <= MAX_BYTES
+        && !is_too_long(reference)
         && read_answer(reference, NotationReading::Plain, &mut WorkBudget::new()).is_ok()
 }
 
@@ -82,7 +84,7 @@ pub fn is_readable(reference: &str) -> bool {
 pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, u64) {
     let mut work = WorkBudget::new();
     let (answer, reference) = (answer.trim(), reference.trim());
-    if answer.len().max(reference.len()) > MAX_BYTES || answer.is_empty() || reference.is_empty() {
+    if is_too_long(answer) || is_too_long(reference) || answer.is_empty() || reference.is_empty() {
         let same = answer == reference && !answer.is_empty();
         return (if same { AnswerVerdict::Equal } else { AnswerVerdict::Undecided }, 0);
     }
@@ -92,6 +94,10 @@ pub(crate) fn compare_counted(answer: &str, reference: &str) -> (AnswerVerdict, 
     let verdict =
         compare_readings(answer, reference, &mut work).unwrap_or(AnswerVerdict::Undecided);
     (verdict, work.operations())
+}
+
+fn is_too_long(answer: &str) -> bool {
+    answer.len() > MAX_BYTES || to_latex(answer).len() > MAX_BYTES
 }
 
 /// Returns the verdict on the plain readings of both, else on their alternative readings.
