@@ -137,8 +137,9 @@ pub enum BranchUse {
 #[settings(level = "team")]
 pub struct GroupPlan {
     /// Units that are compared: the episodes of a task (`task`), all turns on a task (`task_turn`), the turns of one seat on a
-    /// task (`task_seat`), the turns of one seat with the same number on a task (`task_seat_turn`), or the replies at a
-    /// branch, which are then trained on (`branch`; other turns are compared as with `task_seat`).
+    /// task (`task_seat`), the turns of one seat with the same number on a task (`task_seat_turn`), or the replies at a turn with
+    /// branches (`branch`, see `[rollout.branch]`; all of them are trained on, and turns without branches are compared as with
+    /// `task_seat`).
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
     /// Units that the standard deviation is computed over; the default is the value of `by`.

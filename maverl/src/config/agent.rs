@@ -53,8 +53,7 @@ pub struct AgentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"judge\"")]
     pub critic: Option<String>,
-    /// Name of a table in `[teachers]`, or a table with such a name for each source of tasks; `default` stands for all other
-    /// sources.
+    /// Name of a table in `[teachers]`; or `{ SOURCE = "NAME", default = "NAME" }`, with such a name for each source of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(level = "agent", example = "\"big\"")]
     pub teacher: Option<TeacherChoice>,

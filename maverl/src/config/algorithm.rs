@@ -27,10 +27,11 @@ pub struct AlgorithmPlan {
     /// Estimator of advantages.
     #[setting(table)]
     pub advantage: AdvantagePlan,
-    /// Shaping of a turn's reward by the rewards of earlier rounds.
+    /// Shaping of a turn's reward by the rewards of earlier rounds; round k is the k-th turn of each seat.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub shaping: Shaping,
-    /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1, or below 1 in some steps.
+    /// Normalize the advantages of all tokens of a step to mean 0 and standard deviation 1, or less if nearly all
+    /// rewards are equal.
     #[setting(default = false, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub whiten: bool,
@@ -44,8 +45,9 @@ pub struct AlgorithmPlan {
     /// Aggregation of token losses.
     #[setting(idle_when = "name = 'online_dpo'")]
     pub aggregation: Aggregation,
-    /// Selection of the tokens of each minibatch: all (`none`), without some whose log-prob and advantage vary together
-    /// (`clip_cov`), with a penalty on those that do most (`kl_cov`), or those with the largest entropy (`entropy`).
+    /// Selection of the tokens of each minibatch: all (`none`); all but some whose log-prob and advantage have a high covariance
+    /// (`clip_cov`); all, with a penalty on those with the largest covariance (`kl_cov`); those with the largest entropy
+    /// (`entropy`).
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub select: Selection,
@@ -67,7 +69,7 @@ pub struct AlgorithmPlan {
     /// Order of policy updates.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub update_order: UpdateOrder,
-    /// Rewards of later rounds that the reward of a turn includes, as a discounted mean.
+    /// Rewards of later rounds that the reward of a turn includes, as a discounted mean; round k is the k-th turn of each seat.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     pub future_rewards: FutureRewards,
     /// Rewards for following, resisting, provoking and persuading other agents.
@@ -95,7 +97,8 @@ pub struct AlgorithmPlan {
     /// updates all policies in every step.
     #[setting(default = 0)]
     pub train_cycle: u64,
-    /// Tokens of a conversation that supervised training trains on.
+    /// Tokens of a conversation that supervised training trains on: those of the last reply of the assistant (`assistant`), of all
+    /// its replies (`replies`), of user messages after a reply (`observations`), or of the last reply and these messages (`all`).
     #[setting(table, idle_unless = "name = 'sft'")]
     pub train_on: TrainOn,
     /// Loss of a pair of replies.

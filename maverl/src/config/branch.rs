@@ -26,7 +26,8 @@ pub struct BranchConfig {
     /// Number of times that the episode is played to its end from each reply.
     #[setting(default = 1, range = 1..=64)]
     pub continuations: NonZeroU32,
-    /// Maximum number of turns per task that branches sample, estimated from the turns of the played episodes; 0 is no limit. Turns
+    /// Maximum number of turns per task that branches sample; an episode is expected to have as many turns as it had when it was
+    /// played; 0 is no limit. Turns
     /// get branches in a random order, which depends on the seed, until the next one would exceed it.
     #[setting(default = 0)]
     pub turns: u64,

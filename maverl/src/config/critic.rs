@@ -41,13 +41,13 @@ macro_rules! with_critics {
             pub huber: f64,
             /// Warm-up: number of steps at the start of training that update only critics (and the mixer).
             pub warmup_steps: u64,
-            /// Passes of critics (and of the mixer) over a batch; the default is `algorithm.epochs`, but at least 5 if
-            /// `credit` is `difference` or `tokens`.
+            /// Passes of critics (and of the mixer) over a batch; the default is `algorithm.epochs`, or at least 5 for
+            /// a mixer whose `credit` is `difference` or `tokens`.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(range = 1..=MANY, example = "5")]
             pub epochs: Option<NonZeroUsize>,
             /// Minibatches of each pass of critics, each with one optimizer step; the default is `algorithm.minibatches`,
-            /// or 1 with a mixer.
+            /// or 1 for a mixer.
             #[serde(skip_serializing_if = "Option::is_none")]
             #[setting(range = 1..=MANY, example = "1")]
             pub minibatches: Option<NonZeroUsize>,

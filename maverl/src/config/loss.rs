@@ -21,8 +21,8 @@ pub struct LossPlan {
     /// Surrogate loss of a token.
     #[setting(table)]
     pub surrogate: SurrogatePlan,
-    /// Unit of the importance ratio: each token (`token`), or the reply, with the geometric mean (`sequence`) or the
-    /// product (`product`) of its tokens' ratios; or that mean, with each token's gradient (`sequence_token`).
+    /// Importance ratio: of each token (`token`), the geometric mean over the tokens of the reply (`sequence`), their product
+    /// (`product`), or the value of `sequence` with the gradient of the token's own log-prob (`sequence_token`, GSPO-token).
     pub ratio: Ratio,
     /// Coefficient of the KL to the reference.
     #[setting(default = 0.0, range = 0.0..)]
@@ -37,7 +37,8 @@ pub struct LossPlan {
     /// Use of the KL: as a term of the loss of a token (`loss`), or as a penalty in the reward of a turn (`reward`).
     #[setting(idle_when = "kl_coef = 0")]
     pub kl_in: KlIn,
-    /// Correction of differences between the log-probs of sampler and trainer; a list of tables, whose weights are multiplied.
+    /// Correction of differences between the log-probs of sampler and trainer; it may also be a list of tables, whose weights are
+    /// multiplied.
     #[setting(table)]
     pub correction: Vec<Correction>,
     /// Mean over a reply of the sampler's log-prob minus the current one, above which its tokens with a negative advantage are

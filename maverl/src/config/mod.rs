@@ -1,5 +1,5 @@
 //! The configuration: typed and layered. Every key is used or rejected.
-//! Layers: defaults < file < `MAVERL_*` < `--set key=value`. `docs/src/config.md` is the commented reference.
+//! Layers: defaults < file < `MAVERL_*` < `--set key=value`. `docs/src/keys.md` is the commented reference.
 
 mod advantage;
 mod agent;
@@ -336,8 +336,8 @@ pub struct RolloutConfig {
     /// Outcome if a prompt does not fit the context: the episode ends unscored, or observations are shortened.
     #[setting(level = "team")]
     pub overflow: Overflow,
-    /// Tokens of earlier turns, if the chat template now renders them differently: those that it renders now (`template`),
-    /// or the original ones, if the template adds no more than a stop token (`append`).
+    /// Prompts of a conversation whose chat template changes earlier turns, such as their thoughts: encode what it renders now
+    /// (`template`), or keep the sampled tokens and encode only what follows the last reply (`append`).
     #[setting(level = "team")]
     pub history: History,
     /// Share of unscored episodes above which the run stops; it is checked for each evaluation, and in a step

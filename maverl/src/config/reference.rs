@@ -1,4 +1,4 @@
-//! The commented reference of every key, read from the text that `docs/src/config.md` shows.
+//! The commented reference of every key, read from the text that `docs/src/keys.md` shows.
 
 /// The block of the page; a test holds the two together.
 pub const TEXT: &str = include_str!("reference.toml");
@@ -193,13 +193,13 @@ mod tests {
 
     #[test]
     fn the_page_shows_exactly_this_text() {
-        let page = include_str!("../../../docs/src/config.md");
+        let page = include_str!("../../../docs/src/keys.md");
         let (_, block) = page.split_once("```toml\n").unwrap();
         let (block, _) = block.split_once("```").unwrap();
         let differs = TEXT.lines().zip(block.lines()).find(|(text, block)| text != block);
         assert!(
             TEXT == block,
-            "maverl/src/config/reference.toml is not the block of docs/src/config.md: {differs:?}; copy the changed one over \
+            "maverl/src/config/reference.toml is not the block of docs/src/keys.md: {differs:?}; copy the changed one over \
              the other"
         );
     }

@@ -4,7 +4,7 @@ use super::*;
 
 /// The reference, as readers see it.
 fn reference() -> String {
-    let page = include_str!("../../../docs/src/config.md");
+    let page = include_str!("../../../docs/src/keys.md");
     let (_, block) = page.split_once("```toml\n").unwrap();
     block.split_once("```").unwrap().0.to_owned()
 }
@@ -199,7 +199,7 @@ fn rows_of_declared_settings_are_what_their_declarations_say() {
     if std::env::var_os("WRITE_BOOK").is_some() {
         let home = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         std::fs::write(home.join("src/config/reference.toml"), &text).unwrap();
-        let page = home.join("../docs/src/config.md");
+        let page = home.join("../docs/src/keys.md");
         let old = std::fs::read_to_string(&page).unwrap();
         let (before, rest) = old.split_once("```toml\n").unwrap();
         let (_, after) = rest.split_once("```").unwrap();

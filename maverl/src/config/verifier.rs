@@ -14,8 +14,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "VerifierConfig", level = "team")]
 pub struct VerifierPlan {
-    /// Input of the head, which is linear: hidden states of the trunk (`linear`), or the trunk's log-probs of the reply's
-    /// tokens (`likelihood`).
+    /// Input of the head, a linear layer: the hidden states of the trunk (`linear`), or its log-probs of the reply's tokens
+    /// (`likelihood`).
     #[setting(default = HeadKind::Reward)]
     pub head: HeadKind,
     /// Unit of the loss: the last token of a row, which has the score (`last`), every token of the reply (`span`), a pair

@@ -31,7 +31,7 @@ fn the_schema_accepts_every_shipped_configuration_and_its_resolved_form() {
             assert!(path.ends_with("code.toml"), "{}", path.display());
         }
     }
-    let page = include_str!("../../../docs/src/config.md");
+    let page = include_str!("../../../docs/src/keys.md");
     let (_, block) = page.split_once("```toml\n").unwrap();
     validator.accepts(block.split_once("```").unwrap().0);
 }

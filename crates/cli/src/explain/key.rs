@@ -1,4 +1,4 @@
-//! Explanations of keys and tables of a configuration, from the text of `docs/src/config.md`.
+//! Explanations of keys and tables of a configuration, from the text of `docs/src/keys.md`.
 
 use super::declared;
 use super::level::{draw_block, level_row};
@@ -198,7 +198,7 @@ fn key(item: &Item, entry: &Entry, width: usize) -> String {
     if let Some(presets) = presets(&item.path) {
         lines.row(["used by", &presets]);
     }
-    lines.row(["read", &format!("docs/src/{}, docs/src/config.md", page(&name))]);
+    lines.row(["read", &format!("docs/src/{}, docs/src/keys.md", page(&name))]);
     draw_block(&name, &item.meaning, &lines, width)
 }
 
@@ -259,7 +259,7 @@ fn page(name: &str) -> &'static str {
     let page = PAGES.iter().find(|(table, _)| {
         table.is_empty() || name == *table || name.starts_with(&format!("{table}."))
     });
-    page.map_or("config.md", |(_, page)| page)
+    page.map_or("keys.md", |(_, page)| page)
 }
 
 #[cfg(test)]
