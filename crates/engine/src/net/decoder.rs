@@ -188,12 +188,16 @@ impl<O: Ops> Decoder<O> {
         self
     }
 
-    /// Iterates over the adapter slots of the linear maps that adapters correct, by the name of the module
-    /// (`model.layers.0.self_attn.q_proj`), in a fixed order.
+    /// Iterates over the adapter slots of the linear maps but routers, by the name of the module
+    /// (`model.layers.0.self_attn.q_proj`), in a fixed order: first those of maps that every token passes, then those of experts.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = RecordedPasses::default();
-        let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
-        self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
+        let maps = self.layers.iter_mut().flat_map(Layer::packed_linears_mut);
+        let slots = self.config.linears().zip(maps);
+        let slots = slots.map(|((name, shape), map)| (shape.expert.is_some(), name, &mut map.lora));
+        let mut slots: Vec<_> = slots.collect();
+        slots.sort_by_key(|(of_expert, ..)| *of_expert);
+        slots.into_iter().map(|(_, name, lora)| (name, lora))
     }
 
     /// Iterates over the linear maps of the layers, but routers.

@@ -25,12 +25,35 @@ pub struct SavedExperts<O: Memory = Cpu> {
     pub(super) up: O::Act,
     /// Results of the experts, `[N k, D]`.
     pub(super) out: O::Act,
+    /// Results of the shared expert, if there is one.
+    pub(super) shared: Option<SavedShared<O>>,
+}
+
+/// Results of a shared expert that its backward pass needs. `F` is its width.
+#[derive(Debug)]
+pub(super) struct SavedShared<O: Memory> {
+    /// Gates of the tokens before the sigmoid, `[N]`.
+    pub(super) gates: O::Act,
+    /// Gates of its MLP, `[N, F]`.
+    pub(super) gate: O::Act,
+    /// Factors of the gates, `[N, F]`.
+    pub(super) up: O::Act,
+    /// Results, `[N, D]`.
+    pub(super) out: O::Act,
+}
+
+impl<O: Memory> SavedShared<O> {
+    /// Returns its buffers, for the pool.
+    pub(super) fn buffers(self) -> [O::Act; 4] {
+        [self.gates, self.gate, self.up, self.out]
+    }
 }
 
 impl<O: Memory> SavedExperts<O> {
     /// Returns its buffers, for the pool.
-    pub(super) fn buffers(self) -> [O::Act; 3] {
-        [self.gate, self.up, self.out]
+    pub(super) fn buffers(self) -> impl Iterator<Item = O::Act> {
+        let shared = self.shared.into_iter().flat_map(SavedShared::buffers);
+        [self.gate, self.up, self.out].into_iter().chain(shared)
     }
 
     /// Computes the load of the experts. `counts` has the number of texts with each token, `[N]`.

@@ -16,6 +16,7 @@ mod contract;
 pub(crate) mod counting;
 #[cfg(feature = "cuda")]
 mod decoding;
+mod expert_adapters;
 mod experts;
 mod families;
 pub(crate) mod mutation;

@@ -24,7 +24,7 @@ pub(crate) struct SavedExpertMlp<O: Ops> {
 impl<O: Ops> SavedExpertMlp<O> {
     /// Returns all buffers to the pool.
     pub(super) fn give(self, pool: &mut Pool<O>) {
-        pool.give(self.experts.buffers().into_iter().chain(self.mapped));
+        pool.give(self.experts.buffers().chain(self.mapped));
         pool.give_streams([self.m]);
     }
 }

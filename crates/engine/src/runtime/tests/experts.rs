@@ -50,7 +50,7 @@ async fn update(
 
 #[tokio::test]
 async fn loads_are_measured_and_the_loss_that_balances_them_trains_models_with_experts_alone() {
-    for name in ["qwen3_moe", "gpt_oss"] {
+    for name in ["qwen3_moe", "qwen3_5_moe", "gpt_oss"] {
         let setup = of_family(name);
         let ([first, _], plain) = update(&setup, 0.0, None).await;
         let ([same, _], other) = update(&setup, 10.0, None).await;
@@ -98,5 +98,70 @@ fn ranks_balance_the_load_of_all_rows() {
         assert!((one.balance_loss - other.balance_loss).abs() < 1e-9);
         assert_eq!(one.layers[0].load_max, other.layers[0].load_max);
         assert!((alone[0].grad_norm - stats[0].grad_norm).abs() < 1e-5 * alone[0].grad_norm);
+    }
+}
+
+/// Returns a policy that is an adapter of attention and experts.
+fn adapter_of(name: &str, dropout: f32) -> Setup {
+    let mut setup = of_family(name);
+    let targets = ["q_proj", "gate_proj", "up_proj", "down_proj"].map(str::to_owned);
+    let lora = LoraSpec {
+        rank: 3,
+        alpha: 6.0,
+        dropout,
+        target_modules: TargetModules::Named(targets.to_vec()),
+        rslora: false,
+    };
+    setup.workers[0].policies[0].adapter = Some(AdapterSpec::New(lora));
+    setup
+}
+
+#[tokio::test]
+async fn an_adapter_of_experts_trains_with_the_bits_of_the_sampler_and_goes_on_from_its_checkpoint()
+{
+    for name in ["qwen3_moe", "qwen3_5_moe"] {
+        let dir = tempfile::tempdir().unwrap();
+        let start = || adapter_of(name, 0.0).start();
+        let runtime = start();
+        let policy = runtime.policies()[0].clone();
+        let prompt: Vec<u32> = (0..20).map(|t| 7 + t * 13 % 240).collect();
+        let mut rows = Vec::new();
+        for update in 0..3 {
+            rows.clear();
+            for sample in 0..4_u64 {
+                let request = Request::new(prompt.clone(), sampling(8), 10 * update + sample);
+                let done = policy.generate(request).await.unwrap();
+                rows.push(row(&done, prompt.clone(), sample as f32 - 1.5));
+            }
+            let batch = Batch { lr: 1e-2, ..batch(rows.clone()) };
+            let stats = policy.update(batch).await.unwrap();
+            assert_eq!(stats.mismatch_max, 0.0, "{name}, {update}");
+            assert!(stats.grad_norm > 0.0, "{name}");
+        }
+        policy.save(dir.path()).await.unwrap();
+        let on = policy.update(Batch { lr: 1e-3, ..batch(rows.clone()) }).await.unwrap();
+        let resumed = start();
+        let again = resumed.policies()[0].clone();
+        again.load(dir.path()).await.unwrap();
+        let stats = again.update(Batch { lr: 1e-3, ..batch(rows) }).await.unwrap();
+        assert_eq!((on.loss, on.grad_norm), (stats.loss, stats.grad_norm), "{name}");
+        let [one, other] = [policy.fingerprint().await, again.fingerprint().await];
+        assert_eq!(one.unwrap(), other.unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn ranks_add_the_gradients_of_an_adapter_of_experts() {
+    for dropout in [0.0, 0.3] {
+        let setup = adapter_of("qwen3_moe", dropout);
+        let alone = tokio::runtime::Runtime::new().unwrap().block_on(update(&setup, 0.0, None)).0;
+        let found = on_ranks(2, |ranks| {
+            tokio::runtime::Runtime::new().unwrap().block_on(update(&setup, 0.0, Some(&ranks)))
+        });
+        for (stats, fingerprint) in &found {
+            assert_eq!(fingerprint, &found[0].1);
+            assert!((alone[0].grad_norm - stats[0].grad_norm).abs() < 1e-5 * alone[0].grad_norm);
+            assert!((alone[1].loss - stats[1].loss).abs() < 1e-4, "{dropout}");
+        }
     }
 }

@@ -50,7 +50,7 @@ fn a_group_with_a_shared_prompt_has_the_completions_of_requests_alone_and_the_lo
         }
         count += 1;
     }
-    assert_eq!(count, 14);
+    assert_eq!(count, 15);
 }
 
 /// Returns the models with recurrent layers.
