@@ -68,7 +68,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         device: None,
         parameters: 0,
         packed_bytes: 0,
-        token_bytes: 1 << 10,
+        token_bytes: crate::plan::TokenBytes { all: 1 << 10, ..Default::default() },
         context: 512,
         chat_template_kwargs: serde_json::Map::new(),
     };

@@ -16,11 +16,13 @@ impl Cache {
         assert_eq!(self.idle, (0..refs.len()).filter(own).count(), "idle blocks");
         refs.iter_mut().zip(&self.cached).for_each(|(refs, cached)| *refs += u32::from(*cached));
         assert_eq!(refs, self.refs, "reference counts");
-        let mut free = self.free.clone();
+        let mut free: Vec<u32> = self.free.iter().chain(&self.bare).copied().collect();
         free.sort_unstable();
         let unheld = (0..refs.len()).filter(|&id| refs[id] == 0).map(|id| id as u32);
         assert_eq!(free, unheld.collect::<Vec<u32>>(), "free blocks");
-        assert!(self.store.len() <= self.capacity);
+        let made = self.made_blocks() * self.block_bytes + self.windows.made_bytes();
+        assert!(made <= self.budget(), "{made} bytes of {}", self.budget());
+        self.windows.check(table, &free);
         self.states.check(table.iter().filter_map(|table| table.state));
     }
 
@@ -46,7 +48,8 @@ fn config() -> HfConfig {
 }
 
 fn cache(config: &HfConfig, blocks: usize) -> Cache {
-    Cache::new(&Cpu::default(), config, blocks * KvStore::new(config).block_bytes(), true, 2)
+    let bytes = blocks * KvStore::new(config).block_bytes();
+    Cache::new(&Cpu::default(), config, bytes, true, 2, 64)
 }
 
 /// Generates sequences with common prefixes: runs of 0 and 1 of random lengths.
