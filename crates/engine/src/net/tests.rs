@@ -22,6 +22,7 @@ mod families;
 pub(crate) mod mutation;
 mod recurrent;
 mod reference;
+mod replay;
 mod slow;
 mod variants;
 

@@ -5,7 +5,7 @@
 
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path};
-use crate::plan::{DeviceMemory, Plan, WorkerPlan, WorkerSummary, bytes, weights};
+use crate::plan::{DeviceMemory, Plan, TokenBytes, WorkerPlan, WorkerSummary, bytes, weights};
 use crate::runtime::{DeviceChoice, RuntimeOptions};
 
 /// Share of the machine's memory above which a plan is reported as near the limit.

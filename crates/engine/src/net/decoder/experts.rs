@@ -41,7 +41,7 @@ impl<O: Ops> LayerPass<'_, O> {
         // 1. Norm: (N, D) -> (N, D)
         let h = self.norm_before(&m, before_mlp.as_ref(), pool)?;
         // 2. Router and experts: (N, D) -> (N, D)
-        let (mixed, experts) = self.ops.experts(&h, experts, pool)?;
+        let (mixed, experts) = self.ops.experts((&h, self.routes), experts, pool)?;
         pool.give([h]);
         // 3. Norm and residual sum: (N, D) -> (N, D)
         let (y, mapped) = match after_mlp {

@@ -34,7 +34,7 @@ fn each_layer(model: &Model, packed: &PackedRows, mut f: impl FnMut(usize, &Save
     let at = decoder.ops().place(rows).unwrap();
     let mut x = decoder.embed(&at, &mut pool).unwrap();
     for index in 0..decoder.layers() {
-        let (out, saved) = decoder.layer(index, x, &at, &mut pool).unwrap();
+        let (out, saved) = decoder.layer(index, x, (&at, None), &mut pool).unwrap();
         if let Some(experts) = saved.experts() {
             f(index, experts);
         }
@@ -81,11 +81,11 @@ fn balance_gradients<'m>(
     let (mut gradients, mut pool) = (Gradients::new(model.trainable()), Pool::default());
     let packing = Packing::from_offsets(&packed.offsets);
     let rows = Rows { ids: &packed.ids, positions: &packed.positions, packing };
-    let tokens = Some(RoutedTokens { counts, slopes: None });
+    let tokens = Some(RoutedTokens { counts, ..RoutedTokens::default() });
     let tape = Tape::record_routed(&model.decoder, rows, tokens, true, &mut pool).unwrap();
     let load = RouterLoad::sum(tape.loads().iter().map(|(_, load)| load));
     let slopes = load.balance_slopes(coefficient);
-    let tokens = Some(RoutedTokens { counts, slopes: Some(&slopes) });
+    let tokens = Some(RoutedTokens { counts, slopes: Some(&slopes), routes: None });
     let tape = Tape::record_routed(&model.decoder, rows, tokens, true, &mut pool).unwrap();
     let zeros = vec![0.0; tape.hidden().len()];
     tape.backward(&zeros, &mut gradients, &mut pool).unwrap();

@@ -12,14 +12,14 @@ use maverl_kernels::mlp;
 
 use super::{Done, linear};
 use crate::files::parts::{Activation, Experts, GatedMlp, Maps};
-use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::pool::Pool;
 
-/// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores.
+/// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores, or of routes.
 pub(super) fn forward(
-    h: &[f32],
+    (h, routes): (&[f32], Option<LayerRoutes<'_>>),
     of: &Experts<Linear>,
     precision: Precision,
     pool: &mut Pool,
@@ -29,7 +29,9 @@ pub(super) fn forward(
     // 1. Scores, choice and weights: (N, D) -> (N, E), (N, k)
     let mut scores = vec![0.0; h.len() / d * router.experts];
     linear::forward(map, h, &mut scores, Precision::F32.set(), pool);
-    let chosen = router.choose_experts(&scores);
+    let mut chosen = router.choose_experts(&scores);
+    let replaced = routes.map(|routes| routes.replace(&mut chosen, router.chosen));
+    let replaced = replaced.unwrap_or_default();
     let weights = router.weigh_experts(&scores, &chosen);
     // 2. Tokens by expert: (N, D) -> (N k, D)
     let rows = ExpertRows::sort_choices(&chosen, *router);
@@ -57,7 +59,7 @@ pub(super) fn forward(
     // 5. Shared expert: (N, D) -> (N, D)
     let shared = of.shared.as_ref().map(|of| shared::forward(h, of, &mut mixed, precision, pool));
     let router = *router;
-    (mixed, SavedExperts { router, scores, chosen, weights, rows, gate, up, out, shared })
+    (mixed, SavedExperts { router, scores, chosen, weights, rows, gate, up, out, shared, replaced })
 }
 
 /// Computes the gradient `[N, D]` of [`forward`] by `h`, from that of its result, and adds those of the weights. An expert
