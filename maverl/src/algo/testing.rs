@@ -134,6 +134,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
             seed: 0,
             temperature: 1.0,
             finish: Finish::Stop,
+            routes: None,
         }),
         teacher: None,
     }

@@ -8,7 +8,7 @@ use maverl_kernels::experts::{ExpertRows, Router};
 
 use crate::net::memory::{Cpu, Memory};
 
-pub use routes::{LayerRoutes, PackedRoutes, Routes};
+pub use routes::{LayerRoutes, PackedRoutes};
 
 /// Results of the experts of a layer that their backward pass needs. `N` tokens, `E` experts, `k` of a token, `F` width of an
 /// expert, `D` width of the residual stream; the `N k` rows are sorted by expert and token.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::net::experts::Routes;
+use crate::message::Routes;
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
 use crate::runtime::peers::mix_word;
 

@@ -61,7 +61,7 @@ pub use optim::{OptimOptions, OptimizerKind, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
-pub use crate::net::experts::Routes;
+pub use crate::message::Routes;
 pub use policy::Policy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::net::experts::{PackedRoutes, Routes};
+use crate::message::Routes;
+use crate::net::experts::PackedRoutes;
 use crate::net::ops::{Backend, Buffer, Targets};
 use crate::net::{Context, Decoder, Forest, PackedForest, Pool, Rows};
 use crate::runtime::{Row, ValueText};

@@ -1,57 +1,26 @@
 //! Router replay (Ma et al., 2025, arXiv:2510.11370): experts that a sampler chose for the tokens of a text, which a pass takes in
 //! place of those that the routers choose. Weights are those of the routers' own scores, so the routers are still trained.
 
-use std::sync::Arc;
-
 use crate::files::HfConfig;
-
-/// Experts of the tokens of a text in all layers that have experts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routes {
-    /// Numbers of experts `[tokens, width]`; of a token those of each layer, one after the other.
-    experts: Arc<[u8]>,
-    /// Number of choices of a token: layers with experts times experts of a token.
-    width: usize,
-}
+use crate::message::Routes;
 
 impl Routes {
-    /// Creates the routes of a text. Returns none if the numbers are not whole tokens.
-    pub fn new(experts: impl Into<Arc<[u8]>>, width: usize) -> Option<Self> {
-        let experts = experts.into();
-        (width > 0 && experts.len().is_multiple_of(width)).then_some(Self { experts, width })
-    }
-
-    /// Returns the numbers of experts, `[tokens, width]`.
-    pub fn experts(&self) -> &[u8] {
-        &self.experts
-    }
-
-    /// Returns the number of choices of a token.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Returns the number of tokens.
-    pub fn tokens(&self) -> usize {
-        self.experts.len() / self.width
-    }
-
     /// Returns the problem of routes that are not those of a model, for a text of so many tokens.
     pub fn problem(&self, config: &HfConfig, tokens: usize) -> Option<String> {
         let layers: Vec<_> =
             config.layers.iter().filter_map(|layer| Some(layer.mlp.experts()?.router)).collect();
         let width = layers.iter().map(|router| router.chosen).sum::<usize>();
-        if self.width != width {
+        if self.width() != width {
             return Some(format!(
                 "routes of {} choices for each token, and the model has {width}",
-                self.width
+                self.width()
             ));
         }
         if self.tokens() != tokens {
             let found = self.tokens();
             return Some(format!("routes of {found} tokens, and the text has {tokens}"));
         }
-        for (token, choices) in self.experts.chunks_exact(width).enumerate() {
+        for (token, choices) in self.experts().chunks_exact(width).enumerate() {
             let mut rest = choices;
             for (layer, router) in layers.iter().enumerate() {
                 let (own, after) = rest.split_at(router.chosen);
@@ -94,9 +63,9 @@ impl PackedRoutes {
     ///
     /// If they have another width, or are beyond the last token.
     pub(crate) fn set(&mut self, first: usize, routes: &Routes) {
-        assert_eq!(self.width, routes.width, "routes of one model");
+        assert_eq!(self.width, routes.width(), "routes of one model");
         let last = first + routes.tokens();
-        self.experts[first * self.width..last * self.width].copy_from_slice(&routes.experts);
+        self.experts[first * self.width..last * self.width].copy_from_slice(routes.experts());
         self.given[first..last].fill(true);
     }
 

@@ -2,7 +2,8 @@
 
 use super::reference::{apart, scalar, stripped};
 use super::*;
-use crate::net::experts::{PackedRoutes, RouterLoad, Routes};
+use crate::message::Routes;
+use crate::net::experts::{PackedRoutes, RouterLoad};
 use crate::net::ops::Ops;
 use crate::net::tape::RoutedTokens;
 
