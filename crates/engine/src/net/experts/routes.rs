@@ -1,8 +1,14 @@
 //! Router replay (Ma et al., 2025, arXiv:2510.11370): experts that a sampler chose for the tokens of a text, which a pass takes in
 //! place of those that the routers choose. Weights are those of the routers' own scores, so the routers are still trained.
 
-use crate::files::HfConfig;
+use maverl_kernels::attention::Packing;
+
+use crate::files::{HfConfig, ModelError};
 use crate::message::Routes;
+use crate::net::model::Model;
+use crate::net::ops::Ops;
+use crate::net::pool::Pool;
+use crate::net::rows::Rows;
 
 impl Routes {
     /// Returns the problem of routes that are not those of a model, for a text of so many tokens.
@@ -105,4 +111,33 @@ fn replace_token(chosen: &mut [u32], experts: &[u8]) -> bool {
     chosen.iter_mut().zip(experts).for_each(|(to, &from)| *to = u32::from(from));
     chosen.sort_unstable();
     before != chosen
+}
+
+impl Model {
+    /// Returns the experts that the routers choose for the tokens of a text; none if no layer has experts.
+    ///
+    /// # Errors
+    ///
+    /// If an id is not in the vocabulary, or the text is too long.
+    pub fn routes(&self, ids: &[u32]) -> Result<Option<Routes>, ModelError> {
+        let (decoder, offsets, mut pool) = (&self.decoder, [0, ids.len()], Pool::default());
+        let positions: Vec<u32> = (0..ids.len() as u32).collect();
+        decoder.check(ids, &positions)?;
+        let packing = Packing::from_offsets(&offsets);
+        let at = decoder.ops().place(Rows { ids, positions: &positions, packing })?;
+        let mut x = decoder.embed(&at, &mut pool)?;
+        let mut experts: Vec<Vec<u8>> = vec![Vec::new(); ids.len()];
+        for index in 0..decoder.layers() {
+            let (out, saved) = decoder.layer(index, x, (&at, None), &mut pool)?;
+            if let Some(of_layer) = saved.experts() {
+                let chosen = of_layer.chosen.chunks_exact(of_layer.router.chosen);
+                for (experts, chosen) in experts.iter_mut().zip(chosen) {
+                    experts.extend(chosen.iter().map(|&expert| expert as u8));
+                }
+            }
+            x = out;
+        }
+        let width = experts.first().map_or(0, Vec::len);
+        Ok(Routes::new(experts.concat(), width))
+    }
 }

@@ -4,7 +4,6 @@ use super::reference::{apart, scalar, stripped};
 use super::*;
 use crate::message::Routes;
 use crate::net::experts::{PackedRoutes, RouterLoad};
-use crate::net::ops::Ops;
 use crate::net::tape::RoutedTokens;
 
 /// Families with experts.
@@ -143,30 +142,18 @@ fn replayed_experts_give_the_log_probs_and_the_gradient_of_the_reference() {
     }
 }
 
-/// Returns the experts that the routers choose, in any order of a token's.
-fn own_routes(model: &Model, packed: &PackedRows, turn: bool) -> PackedRoutes {
-    let (decoder, mut pool) = (&model.decoder, Pool::default());
-    let packing = Packing::from_offsets(&packed.offsets);
-    let rows = Rows { ids: &packed.ids, positions: &packed.positions, packing };
-    let at = decoder.ops().place(rows).unwrap();
-    let mut x = decoder.embed(&at, &mut pool).unwrap();
-    let mut chosen: Vec<Vec<u8>> = vec![Vec::new(); packed.ids.len()];
-    for index in 0..decoder.layers() {
-        let (out, saved) = decoder.layer(index, x, (&at, None), &mut pool).unwrap();
-        if let Some(experts) = saved.experts() {
-            let k = experts.chosen.len() / packed.ids.len();
-            for (to, own) in chosen.iter_mut().zip(experts.chosen.chunks_exact(k)) {
-                let mut own: Vec<u8> = own.iter().map(|&e| e as u8).collect();
-                if turn {
-                    own.reverse();
-                }
-                to.extend(own);
-            }
+/// Returns the experts that the routers choose for each row, in either order of a token's.
+fn own_routes(model: &Model, rows: &[Vec<u32>], turn: bool) -> PackedRoutes {
+    let k = model.config.layers[0].mlp.experts().unwrap().router.chosen;
+    let of_row = |row: &Vec<u32>| {
+        let routes = model.routes(row).unwrap().unwrap();
+        let mut experts = routes.experts().to_vec();
+        if turn {
+            experts.chunks_exact_mut(k).for_each(<[u8]>::reverse);
         }
-        x = out;
-    }
-    let width = chosen[0].len();
-    packed_routes(&[Routes::new(chosen.concat(), width).unwrap()])
+        Routes::new(experts, routes.width()).unwrap()
+    };
+    packed_routes(&rows.iter().map(of_row).collect::<Vec<_>>())
 }
 
 #[test]
@@ -181,7 +168,7 @@ fn replay_of_the_experts_that_the_routers_choose_changes_no_bit_in_any_order_of_
         let (expected, _) =
             decoder.logprobs(&hidden, &targets, &vec![1.0; targets.len()]).unwrap();
         for turn in [false, true] {
-            let routes = own_routes(&model, &packed, turn);
+            let routes = own_routes(&model, &rows, turn);
             assert_eq!(logprobs(&model, &packed, &routes, &targets), expected, "{name}");
             let (sums, load) = gradients(&model, &packed, &routes, (&targets, &dlogp), false);
             assert!(sums.sums().unwrap() == plain.sums().unwrap(), "{name}");
