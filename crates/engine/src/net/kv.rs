@@ -44,6 +44,11 @@ enum Place {
 }
 
 impl Place {
+    /// Returns true for a layer with attention that has a window, or has none.
+    fn has(&self, window: bool) -> bool {
+        matches!(self, Self::Block { windowed, .. } if *windowed == window)
+    }
+
     /// Returns the end of a place in a slot.
     fn slot_end(&self) -> Option<usize> {
         match *self {
@@ -91,10 +96,7 @@ impl KvStore {
     /// Creates an empty store for sequences of one model.
     pub fn new(config: &HfConfig) -> Self {
         let (heads, places) = (config.heads(), place_layers(config));
-        let layers = [false, true].map(|with| {
-            let of = |place: &&Place| matches!(place, Place::Block { windowed, .. } if *windowed == with);
-            places.iter().filter(of).count()
-        });
+        let layers = [false, true].map(|with| places.iter().filter(|place| place.has(with)).count());
         let (width, blocks, windows) = (heads.kv * heads.dim, Vec::new(), Vec::new());
         Self { blocks, windows, spare: Vec::new(), layers, width, slots: Vec::new(), places }
     }

@@ -62,13 +62,15 @@ pub fn is_adapter(dir: &Path) -> bool {
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
     let of_experts = expert_names(base);
     let maps = base.linears().filter(|(_, map)| map.expert.is_none());
-    let names: BTreeSet<String> = maps
-        .map(|(name, _)| match last_part(&name) {
-            last if of_experts.contains(last) => name_in_layer(&name).to_owned(),
-            last => last.to_owned(),
-        })
-        .collect();
+    let names: BTreeSet<String> = maps.map(|(name, _)| target_name(&name, &of_experts)).collect();
     names.into_iter().collect()
+}
+
+/// Returns the end of the name of a map that names no map of experts.
+fn target_name(module: &str, of_experts: &BTreeSet<&str>) -> String {
+    let last = last_part(module);
+    let name = if of_experts.contains(last) { name_in_layer(module) } else { last };
+    name.to_owned()
 }
 
 /// Returns the ends of the names of the maps of experts that adapters may correct.

@@ -165,3 +165,69 @@ fn ranks_add_the_gradients_of_an_adapter_of_experts() {
         }
     }
 }
+
+/// Returns rows with the experts that the routers of a model choose for them.
+fn routed_rows(name: &str) -> Vec<Row> {
+    let source = ModelSource::Directory(fixture("families").join(name));
+    let model = crate::net::Model::load(&crate::files::ModelFiles::new(&source)).unwrap();
+    let rows = rows().into_iter().map(|row| {
+        let ids = [&row.prompt[..], &row.completion[..row.completion.len() - 1]].concat();
+        Row { routes: model.routes(&ids).unwrap(), ..row }
+    });
+    rows.collect()
+}
+
+#[tokio::test]
+async fn updates_replay_experts_of_the_sampler_and_refuse_those_of_other_texts() {
+    for name in ["qwen3_moe", "qwen3_5_moe"] {
+        let of = |rows: Vec<Row>, tokens: usize| async move {
+            let mut setup = of_family(name);
+            setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+            let runtime = setup.start();
+            let policy = runtime.policies()[0].clone();
+            let logprobs = policy.logprobs(rows.clone()).await.unwrap();
+            let stats = policy.update(Batch { lr: 1e-3, ..batch(rows) }).await.unwrap();
+            (logprobs, stats)
+        };
+        let routed = routed_rows(name);
+        let (plain, stats) = of(rows(), 4096).await;
+        let (replayed, own) = of(routed.clone(), 4096).await;
+        let (_, cut) = of(routed.clone(), 40).await;
+        assert_eq!(plain, replayed, "{name}: the same experts, the same bits");
+        assert!((stats.grad_norm - own.grad_norm).abs() < 1e-5 * own.grad_norm, "{name}");
+        assert!((cut.grad_norm - own.grad_norm).abs() < 1e-5 * own.grad_norm, "{name}");
+        assert!(own.shared.share == 0.0 && stats.shared.share > 0.0, "{name}");
+        for load in stats.routers.unwrap().layers {
+            assert_eq!(load.replay_changed, None, "{name}");
+        }
+        for load in own.routers.unwrap().layers {
+            assert_eq!(load.replay_changed, Some(0.0), "{name}");
+        }
+        // Every second row has experts, which are those of the next row's tokens.
+        let mut mixed = routed.clone();
+        for at in (0..6).step_by(2) {
+            let longer = routed[at + 1].routes.as_ref().unwrap();
+            let tokens = routed[at].prompt.len() + routed[at].completion.len() - 1;
+            let experts = &longer.experts()[..];
+            let experts = experts.iter().cycle().take(tokens * longer.width());
+            mixed[at].routes = Routes::new(experts.copied().collect::<Vec<u8>>(), longer.width());
+            mixed[at + 1].routes = None;
+        }
+        let (other, changed) = of(mixed, 4096).await;
+        assert_ne!(other, plain, "{name}");
+        let changed = changed.routers.unwrap().layers[0].replay_changed.unwrap();
+        assert!(changed > 0.0 && changed <= 1.0, "{name}: {changed}");
+        let mut wrong = routed;
+        wrong[1].completion.push(3);
+        wrong[1].logprobs.push(-1.0);
+        wrong[1].advantages.push(1.0);
+        let runtime = of_family(name).start();
+        let policy = runtime.policies()[0].clone();
+        let told = policy.update(batch(wrong)).await.unwrap_err().to_string();
+        assert!(told.contains("row 1 has routes of"), "{told}");
+    }
+    let runtime = setup(&["p"]).start();
+    let dense = runtime.policies()[0].clone();
+    let told = dense.update(batch(routed_rows("qwen3_moe"))).await.unwrap_err().to_string();
+    assert!(told.contains("and the model has 0"), "{told}");
+}
