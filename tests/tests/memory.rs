@@ -68,7 +68,8 @@ const HALF_BILLION: [Case; 3] = [
 ];
 
 /// Target modules of an adapter that corrects experts.
-const EXPERTS: &str = "models.any.lora.target_modules=[\"q_proj\", \"gate_proj\", \"up_proj\", \"down_proj\"]";
+const EXPERTS: &str =
+    "models.any.lora.target_modules=[\"q_proj\", \"gate_proj\", \"up_proj\", \"down_proj\"]";
 /// Families of `fixtures/families`, with wider layers.
 const FAMILIES: [Case; 11] = [
     ("gemma3_text", 1024, &[]),

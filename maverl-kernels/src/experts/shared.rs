@@ -35,13 +35,7 @@ pub fn add_gated_rows(x: &[f32], gates: &[f32], d: usize, y: &mut [f32]) {
 /// # Panics
 ///
 /// If the lengths differ from the shapes.
-pub fn gated_rows_bwd(
-    x: &[f32],
-    gates: &[f32],
-    dy: &[f32],
-    d: usize,
-    dx: &mut [f32],
-) -> Vec<f32> {
+pub fn gated_rows_bwd(x: &[f32], gates: &[f32], dy: &[f32], d: usize, dx: &mut [f32]) -> Vec<f32> {
     check_rows("gated_rows_bwd", [x.len(), dy.len()], gates, d);
     assert_eq!(x.len(), dx.len(), "gated_rows_bwd: x and dx");
     par::for_each_part(dx, d, |start, dx| {
@@ -54,7 +48,13 @@ pub fn gated_rows_bwd(
     let mut dgates = vec![0.0; gates.len()];
     par::for_each_part(&mut dgates, 1, |start, dgates| {
         let gates = &gates[start..];
-        lanes::run_kernel(GateGradients { x: &x[start * d..], dy: &dy[start * d..], gates, d, dgates });
+        lanes::run_kernel(GateGradients {
+            x: &x[start * d..],
+            dy: &dy[start * d..],
+            gates,
+            d,
+            dgates,
+        });
     });
     dgates
 }

@@ -128,7 +128,8 @@ fn gated_rows_and_their_gradients_agree_with_f64_and_rows_do_not_depend_on_other
     let (x, gates, dy, onto) = (random(1, n * d), random(2, n), random(3, n * d), random(4, n * d));
     let of = |x: &[f64], gates: &[f64]| -> Vec<f64> {
         let rows = x.chunks(d).zip(gates);
-        rows.flat_map(|(x, g)| x.iter().map(|x| x / (1.0 + (-g).exp())).collect::<Vec<_>>()).collect()
+        rows.flat_map(|(x, g)| x.iter().map(|x| x / (1.0 + (-g).exp())).collect::<Vec<_>>())
+            .collect()
     };
     let mut y = onto.clone();
     add_gated_rows(&x, &gates, d, &mut y);

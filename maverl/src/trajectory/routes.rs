@@ -5,7 +5,6 @@ use base64::prelude::BASE64_STANDARD;
 use maverl_engine::message::Routes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-
 /// Written form.
 #[derive(Serialize, Deserialize)]
 struct WrittenRoutes {

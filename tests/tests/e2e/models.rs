@@ -148,7 +148,9 @@ fn inspect_prints_the_parts_of_the_layers_and_what_is_not_read() {
     assert_eq!(parts, [experts, format!("{common}, SwiGLU 56")]);
     assert_eq!(json["layer_kinds"][1]["layers"], json!([1]));
     let (parts, json, text) = inspect("qwen3_5_moe");
-    assert!(parts[1].ends_with("output gate, norms before (1 + w), 2 of 8 experts of SwiGLU 12, a shared one of 12"));
+    assert!(parts[1].ends_with(
+        "output gate, norms before (1 + w), 2 of 8 experts of SwiGLU 12, a shared one of 12"
+    ));
     assert!(json["skipped"].as_u64().unwrap() > 0 && text.contains("numbers of vision"), "{text}");
     let (parts, json, _) = inspect("gpt_oss");
     let common = "rope 150000 yarn 8, heads 4/2 of 16, sinks, norms before, 2 of 4 experts of SwiGLU 32 within 7";

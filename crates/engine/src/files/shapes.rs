@@ -239,7 +239,10 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         }
         for (key, value) in own {
             match value {
-                Value::Null if ["hidden_act", "rms_norm_eps", "intermediate_size"].contains(&key.as_str()) => {
+                Value::Null
+                    if ["hidden_act", "rms_norm_eps", "intermediate_size"]
+                        .contains(&key.as_str()) =>
+                {
                     drop(keys.shift_remove(key))
                 }
                 value => drop(keys.insert(key.clone(), value.clone())),

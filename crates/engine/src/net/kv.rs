@@ -96,7 +96,8 @@ impl KvStore {
     /// Creates an empty store for sequences of one model.
     pub fn new(config: &HfConfig) -> Self {
         let (heads, places) = (config.heads(), place_layers(config));
-        let layers = [false, true].map(|with| places.iter().filter(|place| place.has(with)).count());
+        let layers =
+            [false, true].map(|with| places.iter().filter(|place| place.has(with)).count());
         let (width, blocks, windows) = (heads.kv * heads.dim, Vec::new(), Vec::new());
         Self { blocks, windows, spare: Vec::new(), layers, width, slots: Vec::new(), places }
     }

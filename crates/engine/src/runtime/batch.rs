@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::message::Routes;
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
+use crate::message::Routes;
 use crate::runtime::peers::mix_word;
 
 /// A training row: a prompt and its completion.

@@ -42,6 +42,7 @@ mod work;
 mod worker;
 
 pub use crate::message::Finish;
+pub use crate::message::Routes;
 pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
@@ -61,7 +62,6 @@ pub use optim::{OptimOptions, OptimizerKind, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
-pub use crate::message::Routes;
 pub use policy::Policy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -174,7 +174,11 @@ impl PackedRows {
     /// Returns the rows without the experts that samplers chose, for a model that did not sample them.
     #[must_use]
     pub(crate) fn unrouted(&self) -> Cow<'_, Self> {
-        if self.routes.is_none() { Cow::Borrowed(self) } else { Cow::Owned(Self { routes: None, ..self.clone() }) }
+        if self.routes.is_none() {
+            Cow::Borrowed(self)
+        } else {
+            Cow::Owned(Self { routes: None, ..self.clone() })
+        }
     }
 
     /// Computes the log-probs of the predicted tokens, `[M]`.

@@ -166,8 +166,7 @@ impl RemotePolicy {
             let _running = CountedRequest::new(&server.running);
             self.servers.attempt(server, asked).await
         };
-        let done =
-            done.and_then(|answer| answer.completion(asked, &self.tokenizer, &self.shape));
+        let done = done.and_then(|answer| answer.completion(asked, &self.tokenizer, &self.shape));
         let failed = matches!(done, Err(AnswerProblem::Transient(..) | AnswerProblem::Missing(_)));
         server.failed.store(failed, Ordering::Relaxed);
         match &done {

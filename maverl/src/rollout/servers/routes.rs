@@ -35,7 +35,9 @@ impl SentRoutes {
         let columns = numbers.len().checked_div(tokens).unwrap_or(0);
         if !rest.is_empty() || columns == 0 || columns * tokens != numbers.len() {
             let found = bytes.len();
-            return Err(wrong(&format!("{found} bytes, no numbers of four bytes for {tokens} tokens")));
+            return Err(wrong(&format!(
+                "{found} bytes, no numbers of four bytes for {tokens} tokens"
+            )));
         }
         let experts = numbers.iter().map(|number| u32::from_le_bytes(*number)).collect();
         Ok(Self { columns, experts })
@@ -84,7 +86,8 @@ fn wrong(problem: &str) -> AnswerProblem {
 fn decode(sent: &Value) -> Result<Vec<u8>, AnswerProblem> {
     let text = sent.as_str().ok_or_else(|| {
         let start = "answered without `routed_experts`";
-        let remedy = "start it with `--enable-return-routed-experts`, or write `router_replay = false`";
+        let remedy =
+            "start it with `--enable-return-routed-experts`, or write `router_replay = false`";
         AnswerProblem::Wrong(format!("{start}: {remedy}"))
     })?;
     BASE64_STANDARD.decode(text).map_err(|error| wrong(&format!("no base64: {error}")))
@@ -172,7 +175,8 @@ pub(super) mod tests {
     fn experts_are_read_from_arrays_and_numbers_with_and_without_those_of_dense_layers() {
         let (sparse, all) = ([0, 1, 2, 5, 4, 3], [0, 1, 2, 9, 9, 9, 5, 4, 3]);
         let two = |one: &[u8]| one.repeat(2);
-        let routes = |sent: Result<SentRoutes, AnswerProblem>| sent.unwrap().routes(&shape(), 2).unwrap();
+        let routes =
+            |sent: Result<SentRoutes, AnswerProblem>| sent.unwrap().routes(&shape(), 2).unwrap();
         let wanted = Routes::new(two(&sparse), 6).unwrap();
         assert_eq!(routes(SentRoutes::of_array(&array("|u1", "2, 2, 3", &two(&sparse)))), wanted);
         assert_eq!(routes(SentRoutes::of_array(&array("|u1", "2, 3, 3", &two(&all)))), wanted);

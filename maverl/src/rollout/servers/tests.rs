@@ -700,7 +700,7 @@ fn with_routes(kind: (ServerKind, bool), routes: Value) -> Vec<u8> {
 
 #[tokio::test]
 async fn experts_of_all_tokens_but_the_last_are_asked_for_and_replayed_and_answers_without_them_refused()
-{
+ {
     // Three tokens of a prompt, two sampled ones with experts, in two layers with three of six experts.
     let experts = [0_u8, 1, 2, 5, 4, 3].repeat(5);
     for kind in KINDS {
@@ -708,7 +708,11 @@ async fn experts_of_all_tokens_but_the_last_are_asked_for_and_replayed_and_answe
         let sent = |short: usize| match kind.0 {
             ServerKind::Vllm => {
                 let tokens = 5 - short;
-                super::routes::tests::array("|u1", &format!("{tokens}, 2, 3"), &experts[..6 * tokens])
+                super::routes::tests::array(
+                    "|u1",
+                    &format!("{tokens}, 2, 3"),
+                    &experts[..6 * tokens],
+                )
             }
             ServerKind::Sglang => BASE64_STANDARD.encode(&wide[..wide.len() - 24 * short]).into(),
         };

@@ -151,7 +151,9 @@ fn note_unread_experts(keys: &mut ConfigReader<'_>) {
     for (key, changes_nothing) in unread {
         if let Some(value) = keys.value(key).filter(|value| !changes_nothing(value)) {
             let value = show_value(value);
-            keys.note(format!("`{key}` is {value}, which has no effect: this family does not read it"));
+            keys.note(format!(
+                "`{key}` is {value}, which has no effect: this family does not read it"
+            ));
         }
     }
 }
@@ -192,11 +194,7 @@ impl ExpertSizes {
 }
 
 /// Returns the expert of every token, of a width.
-fn shared_expert(
-    activation: Activation,
-    width: usize,
-    hidden: usize,
-) -> SharedExpert<LinearShape> {
+fn shared_expert(activation: Activation, width: usize, hidden: usize) -> SharedExpert<LinearShape> {
     let map = |name, output, input| LinearShape::new(name, output, input, false);
     let gate_up = Maps::Split([
         map("mlp.shared_expert.gate_proj", width, hidden),

@@ -100,7 +100,10 @@ fn unadapted(base: &HfConfig) -> String {
         return "; experts of this family, which are one tensor, and their routers have no adapters".to_owned();
     }
     let named = of_experts.join("`, `");
-    format!(", and `{named}` of experts (`experts.0.{}`: of one); routers have no adapters", of_experts[0])
+    format!(
+        ", and `{named}` of experts (`experts.0.{}`: of one); routers have no adapters",
+        of_experts[0]
+    )
 }
 
 impl LoraConfig {
@@ -152,9 +155,10 @@ impl LoraConfig {
         })?;
         // PEFT has experts as parameters of a module, which `all-linear` does not mean.
         let all_linear = self.patterns.all_linear();
-        let chosen = all.into_iter().zip(choices).filter(|((_, map), choice)| {
-            choice.corrected && !(all_linear && map.expert.is_some())
-        });
+        let chosen = all
+            .into_iter()
+            .zip(choices)
+            .filter(|((_, map), choice)| choice.corrected && !(all_linear && map.expert.is_some()));
         let targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
         if targets.is_empty() {

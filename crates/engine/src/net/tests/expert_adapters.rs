@@ -111,9 +111,8 @@ fn an_adapter_of_experts_is_merged_and_written_under_the_names_of_peft_and_read_
         let file = dir.path().join("adapter_model.safetensors");
         let shards = crate::files::Shards::open_file(&file).unwrap();
         let prefix = if name == "qwen3_moe" { "model" } else { "model.language_model" };
-        let tensor = |map: &str| {
-            format!("base_model.model.{prefix}.layers.0.mlp.experts.1.{map}.weight")
-        };
+        let tensor =
+            |map: &str| format!("base_model.model.{prefix}.layers.0.mlp.experts.1.{map}.weight");
         assert_eq!(shards.shape(&tensor("gate_proj.lora_A")), Some(vec![2, 32]), "{name}");
         assert_eq!(shards.shape(&tensor("up_proj.lora_B")), Some(vec![12, 2]), "{name}");
         assert_eq!(shards.shape(&tensor("down_proj.lora_A")), Some(vec![3, 12]), "{name}");
@@ -157,7 +156,9 @@ fn gradients_of_an_adapter_of_experts_are_those_of_the_weights_through_its_produ
             let scale = 4.0 / r as f64;
             let (mut da, mut db) = (vec![0.0; r * i], vec![0.0; o * r]);
             for (row, dw) in dw.chunks_exact(i).enumerate() {
-                for (rank, (column, dw)) in (0..r).flat_map(|r| dw.iter().enumerate().map(move |x| (r, x))) {
+                for (rank, (column, dw)) in
+                    (0..r).flat_map(|r| dw.iter().enumerate().map(move |x| (r, x)))
+                {
                     da[rank * i + column] += scale * f64::from(b[row * r + rank] * dw);
                     db[row * r + rank] += scale * f64::from(dw * a[rank * i + column]);
                 }

@@ -57,7 +57,12 @@ fn stored_routes(model: &Model, reference: &Reference, rows: &[Vec<u32>]) -> Vec
 }
 
 /// Returns the log-probs after each token of rows.
-fn logprobs(model: &Model, packed: &PackedRows, routes: &PackedRoutes, targets: &[u32]) -> Vec<f32> {
+fn logprobs(
+    model: &Model,
+    packed: &PackedRows,
+    routes: &PackedRoutes,
+    targets: &[u32],
+) -> Vec<f32> {
     let context = Context::Routed(Packing::from_offsets(&packed.offsets), routes);
     let (decoder, mut pool) = (&model.decoder, Pool::default());
     let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
@@ -165,8 +170,7 @@ fn replay_of_the_experts_that_the_routers_choose_changes_no_bit_in_any_order_of_
         let context = Context::Packed(Packing::from_offsets(&packed.offsets));
         let (decoder, mut pool) = (&model.decoder, Pool::default());
         let hidden = decoder.forward(&packed.ids, &packed.positions, context, &mut pool).unwrap();
-        let (expected, _) =
-            decoder.logprobs(&hidden, &targets, &vec![1.0; targets.len()]).unwrap();
+        let (expected, _) = decoder.logprobs(&hidden, &targets, &vec![1.0; targets.len()]).unwrap();
         for turn in [false, true] {
             let routes = own_routes(&model, &rows, turn);
             assert_eq!(logprobs(&model, &packed, &routes, &targets), expected, "{name}");

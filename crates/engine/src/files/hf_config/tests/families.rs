@@ -372,9 +372,8 @@ fn experts_that_cannot_be_are_refused_by_name() {
 #[test]
 fn a_shared_expert_has_a_width_of_its_own_and_keys_that_qwen_3_5_does_not_read_are_noted() {
     let text = of("qwen3_5_moe")["text_config"].clone();
-    let shared = |config: &Value| {
-        parse(config).unwrap().layers[0].mlp.experts().unwrap().shared_width()
-    };
+    let shared =
+        |config: &Value| parse(config).unwrap().layers[0].mlp.experts().unwrap().shared_width();
     assert_eq!(shared(&text), 12);
     assert_eq!(shared(&with(&text, &json!({"shared_expert_intermediate_size": 20}))), 20);
     assert_eq!(shared(&of("qwen3_moe")), 0);

@@ -126,7 +126,7 @@ fn windowed() -> impl Iterator<Item = (String, Fixture)> {
 
 #[test]
 fn a_prompt_that_ends_anywhere_within_earlier_ones_goes_on_after_evicted_windows_with_the_same_bits()
-{
+ {
     let requests = || (1..70).rev().step_by(7).chain(1..70).map(|n| request(start(n), 3, n as u64));
     let mut count = 0;
     for (name, fixture) in windowed() {
