@@ -137,7 +137,7 @@ impl<L> Mlp<L> {
     /// Iterates over the linear maps but those of routers, those that every token passes first.
     pub(super) fn packed_linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
         let (gated, shared, experts) = match self {
-            Self::Gated(mlp) => (Some(mlp), None, &mut [][..]),
+            Self::Gated(mlp) => (Some(mlp), None, <&mut [GatedMlp<L>]>::default()),
             Self::Experts(of) => (None, of.shared.as_mut(), &mut of.experts[..]),
         };
         let shared = shared.into_iter().flat_map(SharedExpert::linears_mut);

@@ -121,12 +121,10 @@ impl Windows {
         *holders += 1;
     }
 
-    /// Returns true if no request holds the part any more.
-    fn let_go(&mut self, block: u32) -> bool {
+    fn let_go(&mut self, block: u32) {
         let holders = &mut self.holders[block as usize];
         *holders -= 1;
         self.held -= usize::from(*holders == 0);
-        *holders == 0
     }
 
     /// Forgets all parts, because the store has no blocks any more.
