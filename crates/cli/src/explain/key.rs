@@ -12,7 +12,7 @@ use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 32] = [
+const PAGES: [(&str, &str); 37] = [
     ("task.curriculum", "mixture.md"),
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
@@ -32,8 +32,13 @@ const PAGES: [(&str, &str); 32] = [
     ("algorithm.train_on", "algorithms/sft.md"),
     ("algorithm.influence", "algorithms/maporl.md"),
     ("algorithm.distill", "algorithms/distill.md"),
-    ("algorithm.advantage", "algorithms/index.md"),
+    ("algorithm.advantage", "algorithms/advantages.md"),
     ("algorithm.loss.surrogate", "algorithms/surrogates.md"),
+    ("algorithm.loss", "algorithms/loss.md"),
+    ("algorithm.reference", "algorithms/loss.md"),
+    ("algorithm.adaptive_kl", "algorithms/loss.md"),
+    ("algorithm.adaptive_entropy", "algorithms/loss.md"),
+    ("algorithm.select", "algorithms/loss.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards.NAME.judge", "rewards.md"),
     ("rewards.NAME.python", "python.md"),

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::message::Finish;
-use crate::message::Routes;
+use crate::message::{Finish, Routes};
 use crate::runtime::{Grammar, Watch};
 use crate::settings::Settings;
 

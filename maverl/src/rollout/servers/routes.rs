@@ -31,7 +31,7 @@ impl SentRoutes {
     /// Reads numbers of four bytes, `[tokens, layers, k]`, of so many tokens.
     pub(super) fn of_numbers(sent: &Value, tokens: usize) -> Result<Self, AnswerProblem> {
         let bytes = decode(sent)?;
-        let (numbers, rest) = bytes.as_chunks();
+        let (numbers, rest) = bytes.as_chunks::<4>();
         let columns = numbers.len().checked_div(tokens).unwrap_or(0);
         if !rest.is_empty() || columns == 0 || columns * tokens != numbers.len() {
             let found = bytes.len();
@@ -82,14 +82,13 @@ fn wrong(problem: &str) -> AnswerProblem {
     AnswerProblem::Wrong(format!("gave as `routed_experts` {problem}"))
 }
 
+/// Problem of an answer without experts.
+const NO_EXPERTS: &str = "answered without `routed_experts`: start it with `--enable-return-routed-experts`, or write \
+    `router_replay = false`";
+
 /// Returns the bytes of a text in base64.
 fn decode(sent: &Value) -> Result<Vec<u8>, AnswerProblem> {
-    let text = sent.as_str().ok_or_else(|| {
-        let start = "answered without `routed_experts`";
-        let remedy =
-            "start it with `--enable-return-routed-experts`, or write `router_replay = false`";
-        AnswerProblem::Wrong(format!("{start}: {remedy}"))
-    })?;
+    let text = sent.as_str().ok_or_else(|| AnswerProblem::Wrong(NO_EXPERTS.to_owned()))?;
     BASE64_STANDARD.decode(text).map_err(|error| wrong(&format!("no base64: {error}")))
 }
 
@@ -133,12 +132,12 @@ fn numbers_of_kind(kind: &str, data: &[u8]) -> Option<Vec<u32>> {
     match kind {
         "|u1" => Some(data.iter().map(|&number| u32::from(number)).collect()),
         "<u2" | "<i2" => {
-            let (numbers, rest) = data.as_chunks();
+            let (numbers, rest) = data.as_chunks::<2>();
             let numbers = numbers.iter().map(|number| u32::from(u16::from_le_bytes(*number)));
             rest.is_empty().then(|| numbers.collect())
         }
         "<u4" | "<i4" => {
-            let (numbers, rest) = data.as_chunks();
+            let (numbers, rest) = data.as_chunks::<4>();
             let numbers = numbers.iter().map(|number| u32::from_le_bytes(*number));
             rest.is_empty().then(|| numbers.collect())
         }
