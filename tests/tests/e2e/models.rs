@@ -595,8 +595,8 @@ fn reference_model(family: &str) -> PathBuf {
     let further = fixtures.join("families");
     // Some decoders are there within a larger model alone.
     let within = further.join(family.trim_end_matches("_text"));
-    let found = [fixtures.join(family), further.join(family), within].into_iter();
-    found.into_iter().find(|dir| dir.exists()).expect("a fixture of each family")
+    let mut dirs = [fixtures.join(family), further.join(family), within].into_iter();
+    dirs.find(|dir| dir.exists()).expect("a fixture of each family")
 }
 
 /// Reads the tensors of a safetensors file by name: shape and values.
