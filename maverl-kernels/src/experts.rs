@@ -9,7 +9,13 @@
 //! The *rows* are the choices, sorted by expert and token. Sums over the experts of a token are taken by rising expert, so that
 //! they do not depend on other tokens (K-1).
 
+mod shared;
+
+use std::ops::Range;
+
 use pulp::Simd;
+
+pub use shared::{add_gated_rows, gated_rows_bwd};
 
 use crate::lanes::{self, Kernel, Lanes};
 use crate::par;
@@ -251,6 +257,15 @@ impl ExpertRows {
     /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.rows.len()
+    }
+
+    /// Iterates over the tokens of some rows.
+    ///
+    /// # Panics
+    ///
+    /// If the rows are out of range.
+    pub fn tokens(&self, rows: Range<usize>) -> impl Iterator<Item = usize> {
+        self.choices[rows].iter().map(|&choice| choice as usize / self.chosen)
     }
 
     /// Copies the token `x [N, d]` of each row to `out [N k, d]`, times the weight of the choice, if there are weights.

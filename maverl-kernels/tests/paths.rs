@@ -9,7 +9,7 @@ use maverl_kernels::{
         attention_bwd, attention_cached, attention_sinks, attention_sinks_bwd,
     },
     embedding,
-    experts::{ExpertRows, Router, RouterSoftmax},
+    experts::{ExpertRows, Router, RouterSoftmax, add_gated_rows, gated_rows_bwd},
     logprob::{LmHead, logprobs},
     matmul::Precision,
     mlp::{self, ClampedGate},
@@ -176,7 +176,10 @@ proptest! {
             rows.gather_tokens(&x, Some(&weights), d, &mut out);
             rows.sum_choices(&out, Some(&weights), d, &mut y);
             let products = rows.multiply_choices(&x, &out, d);
-            vec![weights, out, y, products]
+            add_gated_rows(&x, &scores[..n], d, &mut y);
+            let mut dx = vec![0.0; n * d];
+            let dgates = gated_rows_bwd(&x, &scores[..n], &y, d, &mut dx);
+            vec![weights, out, y, products, dx, dgates]
         });
     }
 

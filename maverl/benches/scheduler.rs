@@ -119,6 +119,7 @@ fn script() -> Script {
             seed: ask.seed,
             temperature: 1.0,
             finish: Finish::Stop,
+            routes: None,
         };
         Response { tokens: Some(tokens), ..Response::text(reply) }
     })

@@ -1,9 +1,11 @@
 //! Record of an episode as plain data: turns, tokens, outcome.
 
 mod branch;
+mod routes;
 
 use std::fmt;
 
+use maverl_engine::message::Routes;
 use maverl_kernels::sample::derive_seed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -118,6 +120,9 @@ pub struct Tokens {
     pub temperature: f32,
     /// Reason that the generation ended.
     pub finish: Finish,
+    /// Experts of all tokens of prompt and completion but the last, if rollout servers returned them.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "routes")]
+    pub routes: Option<Routes>,
 }
 
 /// One call of one agent: a training row, if it has tokens and its policy is trained.

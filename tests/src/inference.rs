@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use maverl::files::{ModelFiles, ModelSource};
 use maverl::net::Model;
 use maverl::runtime::{Completion, Finish, Request, Sampling, complete};
@@ -44,6 +46,10 @@ pub struct Manner {
     pub plain: bool,
     /// It was started without `--enable-scale-out`.
     pub closed: bool,
+    /// It was started with `--enable-return-routed-experts`.
+    pub routes: bool,
+    /// Its routers choose other experts than those of the trainer.
+    pub other_experts: bool,
 }
 
 struct State {
@@ -318,7 +324,7 @@ impl State {
         let done = self.complete(&model, &body["input_ids"], &body["sampling_params"]);
         let pairs: Vec<Value> =
             done.ids.iter().zip(&done.logprobs).map(|(id, p)| json!([p, id, null])).collect();
-        let answer = json!({
+        let mut answer = json!({
             "text": self.tokenizer.decode(&done.ids),
             "output_ids": done.ids,
             "meta_info": {
@@ -331,6 +337,11 @@ impl State {
                 "cached_tokens": 0,
             },
         });
+        if self.manner.routes && body["return_routed_experts"] == true {
+            let (experts, _) = self.experts(&model, &body["input_ids"], &done);
+            let wide: Vec<u8> = experts.iter().flat_map(|&e| i32::from(e).to_le_bytes()).collect();
+            answer["meta_info"]["routed_experts"] = BASE64_STANDARD.encode(wide).into();
+        }
         (200, answer.to_string())
     }
 
@@ -354,10 +365,56 @@ impl State {
                 "stop_reason": null,
                 "token_ids": done.ids,
                 "prompt_token_ids": body["prompt"],
+                "routed_experts": self.experts_array(&model, &body["prompt"], &done),
             }],
             "usage": { "prompt_tokens": prompt, "completion_tokens": done.ids.len() },
         });
         (200, answer.to_string())
+    }
+
+    /// Returns the experts of all tokens but the last, with those of layers without experts, which are zeros: bytes
+    /// `[tokens, layers, k]`, and these sizes.
+    fn experts(&self, model: &Model, prompt: &Value, done: &Completion) -> (Vec<u8>, [usize; 3]) {
+        let prompt = prompt.as_array().expect("token ids").iter();
+        let prompt = prompt.map(|id| id.as_u64().expect("a token id") as u32);
+        let mut ids: Vec<u32> = prompt.chain(done.ids.iter().copied()).collect();
+        ids.pop();
+        let routes = model.routes(&ids).expect("ids of the model").expect("a mixture of experts");
+        let routers: Vec<Option<usize>> = model
+            .config
+            .layers
+            .iter()
+            .map(|layer| Some(layer.mlp.experts()?.router.chosen))
+            .collect();
+        let k = routers.iter().flatten().copied().max().expect("a layer with experts");
+        let mut experts = Vec::new();
+        for token in routes.experts().chunks_exact(routes.width()) {
+            let mut own = token.chunks_exact(k);
+            for router in &routers {
+                match router.and_then(|_| own.next()) {
+                    None => experts.resize(experts.len() + k, 0),
+                    Some(own) if self.manner.other_experts => {
+                        experts.extend((0..6).filter(|expert| !own.contains(expert)).take(k));
+                    }
+                    Some(own) => experts.extend_from_slice(own),
+                }
+            }
+        }
+        (experts, [ids.len(), routers.len(), k])
+    }
+
+    /// Returns experts as vLLM sends them, if it was started to.
+    fn experts_array(&self, model: &Model, prompt: &Value, done: &Completion) -> Value {
+        if !self.manner.routes {
+            return Value::Null;
+        }
+        let (experts, [tokens, layers, k]) = self.experts(model, prompt, done);
+        let shape = format!("'shape': ({tokens}, {layers}, {k})");
+        let header = format!("{{'descr': '|u1', 'fortran_order': False, {shape}, }}");
+        let padded = format!("{header:<117}\n");
+        let length = (padded.len() as u16).to_le_bytes();
+        let start = [&b"\x93NUMPY\x01\x00"[..], &length, padded.as_bytes()].concat();
+        BASE64_STANDARD.encode([start, experts].concat()).into()
     }
 
     fn vllm_tokens(&self, body: &Value) -> (u16, String) {
@@ -382,7 +439,7 @@ impl State {
                 "finish_reason": finish(&done),
                 "stop_reason": null,
                 "token_ids": done.ids,
-                "routed_experts": null,
+                "routed_experts": self.experts_array(&model, &body["token_ids"], &done),
                 "sampling_mask": null,
                 "weight_versions": [{ "version": version, "start": 0, "end": done.ids.len() }],
                 "logprobs": { "content": content },

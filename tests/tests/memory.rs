@@ -11,8 +11,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use maverl::files::StoredDtype;
 use maverl::files::blank::{SHAPES, blank_model};
+use maverl::files::{HfConfig, StoredDtype};
+use maverl::net::{Model, Weights};
 use maverl::plan::{Plan, WorkerSummary};
 use maverl::registry::Registry;
 use maverl::run_dir::RunLocation;
@@ -20,6 +21,7 @@ use maverl::runtime::{Batch, Row, Runtime};
 use maverl::train::{EndedEpisode, EpisodeSink, Options, SinkError};
 use maverl::{Purpose, Sources, check};
 use maverl_tests::lab::Lab;
+use serde_json::Value;
 
 struct Counting;
 
@@ -65,6 +67,31 @@ const HALF_BILLION: [Case; 3] = [
     ("qwen2.5-0.5b", 512, &[LORA]),
 ];
 
+/// Target modules of an adapter that corrects experts.
+const EXPERTS: &str =
+    "models.any.lora.target_modules=[\"q_proj\", \"gate_proj\", \"up_proj\", \"down_proj\"]";
+/// Families of `fixtures/families`, with wider layers.
+const FAMILIES: [Case; 11] = [
+    ("gemma3_text", 1024, &[]),
+    ("olmo3", 1024, &[]),
+    ("phi3", 1024, &[]),
+    ("qwen3_moe", 1024, &[]),
+    ("qwen3_moe", 1024, &[LORA, EXPERTS, CHECKPOINTING]),
+    ("gpt_oss", 1024, &[]),
+    ("qwen3_5_text", 1024, &[]),
+    ("qwen3_5_moe", 1024, &[]),
+    ("qwen3_5_moe", 1024, &[CHECKPOINTING]),
+    ("lfm2", 1024, &[]),
+    ("lfm2", 1024, &[CHECKPOINTING]),
+];
+
+#[test]
+fn an_update_of_each_family_takes_what_the_plan_says() {
+    for case in 0..FAMILIES.len() {
+        apart(MEDIUM.len() + HALF_BILLION.len() + case);
+    }
+}
+
 #[test]
 fn an_update_takes_what_the_plan_says() {
     for case in 0..MEDIUM.len() {
@@ -103,10 +130,15 @@ fn alone(test: &str, case: usize) {
 fn one_case() {
     let Ok(case) = std::env::var(CASE) else { return };
     let case: usize = case.parse().unwrap();
-    let (name, tokens, set) = [&MEDIUM[..], &HALF_BILLION].concat()[case];
+    let (name, tokens, set) = [&MEDIUM[..], &HALF_BILLION, &FAMILIES].concat()[case];
     let dir = tempfile::tempdir().unwrap();
-    let shape = *SHAPES.iter().find(|known| known.name == name).unwrap();
-    blank_model(dir.path(), shape, StoredDtype::Bf16, 1).unwrap();
+    let vocabulary = match SHAPES.iter().find(|known| known.name == name) {
+        Some(shape) => {
+            blank_model(dir.path(), *shape, StoredDtype::Bf16, 1).unwrap();
+            shape.size.vocab_size
+        }
+        None => write_family(dir.path(), name),
+    };
     let plan = plan(dir.path(), tokens, set);
     let planned = plan.summary().workers.remove(0);
 
@@ -119,10 +151,70 @@ fn one_case() {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(policy.update(batch(tokens, shape.size.vocab_size as u32)))
+        .block_on(policy.update(batch(tokens, vocabulary as u32)))
         .unwrap();
     let taken = MOST.load(SeqCst) - base;
     report(name, tokens, set, &planned, [started, taken, resident()]);
+}
+
+/// Sizes of layers that are wider than those of fixtures, where a family has them.
+const WIDE: [(&str, u64); 14] = [
+    ("hidden_size", 256),
+    ("intermediate_size", 704),
+    ("moe_intermediate_size", 176),
+    ("shared_expert_intermediate_size", 176),
+    ("num_attention_heads", 4),
+    ("num_key_value_heads", 2),
+    ("head_dim", 64),
+    ("linear_num_key_heads", 4),
+    ("linear_num_value_heads", 8),
+    ("linear_key_head_dim", 32),
+    ("linear_value_head_dim", 32),
+    ("vocab_size", 2048),
+    ("max_position_embeddings", 512),
+    ("original_max_position_embeddings", 512),
+];
+
+/// Writes a model of a family with wide layers, twice as many as its fixture has, and random weights. Returns the rows of its
+/// embedding.
+fn write_family(dir: &Path, name: &str) -> usize {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/families").join(name);
+    let read = |file: &str| std::fs::read(fixture.join(file)).unwrap();
+    let mut json: Value = serde_json::from_slice(&read("config.json")).unwrap();
+    let nested = json.get("text_config").is_some();
+    let text = if nested { &mut json["text_config"] } else { &mut json };
+    for (key, wide) in WIDE {
+        if text.get(key).is_some() {
+            text[key] = wide.into();
+        }
+    }
+    text["num_hidden_layers"] = (2 * text["num_hidden_layers"].as_u64().unwrap()).into();
+    if let Some(kinds) = text.get_mut("layer_types").and_then(Value::as_array_mut) {
+        kinds.extend(kinds.clone());
+    }
+    if name == "phi3" {
+        // Factors of three quarters of a head of 64.
+        for list in ["short_factor", "long_factor"] {
+            text["rope_parameters"][list] = vec![1.0; 24].into();
+        }
+        text["rope_parameters"]["original_max_position_embeddings"] = 512.into();
+    }
+    let config = HfConfig::parse(json.to_string().as_bytes()).unwrap();
+    let mut drawn = 0_u32;
+    let weights = Weights::init(&config, |_, dims| {
+        let draw = |_| {
+            drawn = drawn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (f64::from(drawn) / f64::from(u32::MAX) * 0.08 - 0.04) as f32
+        };
+        (0..dims.iter().product::<usize>()).map(draw).collect()
+    });
+    let files = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+    let companions = files.into_iter().map(|file| (file.to_owned(), read(file)));
+    let companions = companions.chain([("config.json".to_owned(), json.to_string().into_bytes())]);
+    let vocabulary = config.vocab_size;
+    let model = Model::new(config, weights.unwrap(), companions.collect()).unwrap();
+    model.save(dir).unwrap();
+    vocabulary
 }
 
 /// Number of steps of the run, of those before memory is compared, and of those between two compared ones.

@@ -1,6 +1,10 @@
 //! Messages of a conversation: plain data that models read and records keep.
 
+mod routes;
+
 use serde::{Deserialize, Serialize};
+
+pub use routes::Routes;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -121,3 +121,30 @@ fn a_token_has_the_same_bits_alone_and_among_many() {
     }
     assert_eq!(of(&[], &[]).0, [] as [f32; 0]);
 }
+
+#[test]
+fn gated_rows_and_their_gradients_agree_with_f64_and_rows_do_not_depend_on_others() {
+    let (n, d) = (5, 21);
+    let (x, gates, dy, onto) = (random(1, n * d), random(2, n), random(3, n * d), random(4, n * d));
+    let of = |x: &[f64], gates: &[f64]| -> Vec<f64> {
+        let rows = x.chunks(d).zip(gates);
+        rows.flat_map(|(x, g)| x.iter().map(|x| x / (1.0 + (-g).exp())).collect::<Vec<_>>())
+            .collect()
+    };
+    let mut y = onto.clone();
+    add_gated_rows(&x, &gates, d, &mut y);
+    let added: Vec<f64> =
+        of(&wide(&x), &wide(&gates)).iter().zip(wide(&onto)).map(|(y, onto)| y + onto).collect();
+    close(&y, &added, 1e-6);
+    let mut dx = vec![f32::NAN; n * d];
+    let dgates = gated_rows_bwd(&x, &gates, &dy, d, &mut dx);
+    let loss = |y: Vec<f64>| y.iter().zip(&dy).map(|(y, dy)| y * f64::from(*dy)).sum::<f64>();
+    close(&dx, &numeric(&wide(&x), |x| loss(of(x, &wide(&gates)))), 1e-5);
+    close(&dgates, &numeric(&wide(&gates), |gates| loss(of(&wide(&x), gates))), 1e-5);
+    let (mut alone, mut dalone) = (onto[d..2 * d].to_vec(), vec![0.0; d]);
+    add_gated_rows(&x[d..2 * d], &gates[1..2], d, &mut alone);
+    same_bits(&alone, &y[d..2 * d]);
+    let dgate = gated_rows_bwd(&x[d..2 * d], &gates[1..2], &dy[d..2 * d], d, &mut dalone);
+    same_bits(&dgate, &dgates[1..2]);
+    same_bits(&dalone, &dx[d..2 * d]);
+}

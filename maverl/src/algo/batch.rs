@@ -105,6 +105,7 @@ pub(crate) fn row(plan: &Plan, episodes: &[Episode], sample: &Sample, advantages
         advantages: advantages.iter().map(|&advantage| advantage as f32).collect(),
         temperature: if tokens.temperature == 0.0 { 1.0 } else { tokens.temperature },
         loss: plan.seats[sample.seat].loss.options(),
+        routes: tokens.routes.clone(),
         ..Row::default()
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         device: None,
         parameters: 0,
         packed_bytes: 0,
-        token_bytes: 1 << 10,
+        token_bytes: crate::plan::TokenBytes { all: 1 << 10, ..Default::default() },
         context: 512,
         chat_template_kwargs: serde_json::Map::new(),
     };
@@ -134,6 +134,7 @@ pub(crate) fn turn(seat: &str, place: u32) -> Turn {
             seed: 0,
             temperature: 1.0,
             finish: Finish::Stop,
+            routes: None,
         }),
         teacher: None,
     }

@@ -193,6 +193,7 @@ fn check_assigned(
     team::check_trainable(config, seats, problems);
     warnings.extend(files::data_warnings(config, base));
     warnings.extend(team::unused_balance(algorithm, models));
+    team::check_router_replay(config, models, problems);
     warnings.extend(team::training_warnings(config, algorithm, (policies, seats, loaded.rows)));
     warnings
 }

@@ -46,6 +46,9 @@ pub struct RolloutServerConfig {
     /// Largest mean difference, at the start of a run, between log-probs of the servers and of the trainer.
     #[setting(default = 0.1, range = 0.0..=1e3)]
     pub max_mismatch: f64,
+    /// Ask the servers for the experts of each token, and use them in updates (router replay); only for mixtures of experts.
+    #[setting(default = false, level = "team")]
+    pub router_replay: bool,
 }
 
 /// Protocol of inference servers.

@@ -1,6 +1,7 @@
 //! Activation memory of an update: everything but weights, moments and summed gradients.
 
 use maverl_kernels::matmul::{PackedWeight, Precision};
+use serde::Serialize;
 
 use super::numbers::NUMBER;
 use crate::files::HfConfig;
@@ -82,11 +83,48 @@ fn widest_layer(shape: &HfConfig, width: fn(&LayerShape) -> usize) -> u128 {
     shape.layers.iter().map(|layer| width(layer) as u128).max().unwrap_or(0)
 }
 
-/// Bytes of the keys and values of one token of a sequence on the CPU. A GPU takes half. With recurrent layers as much again
-/// is for states, which get half of the memory.
-pub fn token_bytes(shape: &HfConfig) -> u64 {
-    let bytes = KvStore::new(shape).block_bytes() / KvStore::TOKENS;
-    (if shape.is_recurrent() { 2 * bytes } else { bytes }) as u64
+/// Bytes of the keys and values of a sequence on the CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct TokenBytes {
+    /// Bytes of each token, but in layers with a window. With recurrent layers as much again is for states, which get half of the
+    /// memory.
+    pub all: u64,
+    /// Bytes of each of the last tokens in layers with a window.
+    pub windowed: u64,
+    /// Maximum number of these tokens: those of a window and of a pass.
+    pub window: u64,
+}
+
+impl TokenBytes {
+    /// Returns those of a model, for passes of at most so many tokens of prompts.
+    pub fn of(shape: &HfConfig, pass: usize) -> Self {
+        let store = KvStore::new(shape);
+        let [both, part] =
+            [store.block_bytes(), store.window_bytes()].map(|bytes| bytes / KvStore::TOKENS);
+        let all = if shape.is_recurrent() { 2 * (both - part) } else { both - part };
+        let window = shape.evicted_window().map_or(0, |keys| keys + pass + 2 * KvStore::TOKENS);
+        Self { all: all as u64, windowed: part as u64, window: window as u64 }
+    }
+
+    /// Returns those on a GPU, which has numbers of half the size, and keeps all of them.
+    #[must_use]
+    pub fn on_gpu(self) -> Self {
+        Self { all: self.each() / 2, windowed: 0, window: 0 }
+    }
+
+    /// Returns the bytes of one of the last tokens.
+    pub(crate) fn each(self) -> u64 {
+        self.all + self.windowed
+    }
+
+    /// Returns the number of tokens of a sequence that fit a number of bytes.
+    pub fn tokens_in(self, bytes: u64) -> u64 {
+        let tokens = bytes / self.each().max(1);
+        if tokens <= self.window {
+            return tokens;
+        }
+        (bytes - self.window * self.windowed) / self.all.max(1)
+    }
 }
 
 /// Bytes of the linear maps of a model as products of few rows read them, which are kept while agents speak.

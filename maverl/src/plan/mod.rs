@@ -19,7 +19,7 @@ pub use crate::config::{
 };
 pub use crate::files::ModelSource;
 pub use crate::net::LoraConfig;
-pub use activations::{activation_bytes, packed_bytes, token_bytes};
+pub use activations::{TokenBytes, activation_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use memory::DeviceMemory;
 pub use numbers::{bytes, count};
@@ -259,8 +259,8 @@ pub struct WorkerPlan {
     pub parameters: u64,
     /// Bytes of the packed weights during rollout.
     pub packed_bytes: u64,
-    /// Bytes of the keys and values of one token.
-    pub token_bytes: u64,
+    /// Bytes of the keys and values of a sequence.
+    pub token_bytes: TokenBytes,
     /// Maximum number of tokens of a sequence.
     pub context: usize,
     /// Further variables of its chat template.

@@ -89,6 +89,7 @@ impl ModelBackend {
             logprobs: completion.logprobs,
             version: completion.version,
             finish: completion.finish,
+            routes: completion.routes,
             ..recorded.clone()
         })
     }
@@ -139,6 +140,7 @@ impl ModelBackend {
                 seed,
                 temperature: self.sampling.temperature,
                 finish: completion.finish,
+                routes: completion.routes,
             }),
         }
     }

@@ -220,6 +220,7 @@ impl Talker {
             seed: ask.seed,
             temperature: 1.0,
             finish: if truncated { Finish::Length } else { Finish::Stop },
+            routes: None,
         };
         conversation.push_reply(reply.as_str());
         Ok(Response { reply, tokens: Some(tokens), truncated, shortened: 0, forked: false })

@@ -31,6 +31,7 @@ pub fn episode(id: &str, index: u32, solved: bool, turns: u32) -> Episode {
             seed: u64::from(i),
             temperature: 1.0,
             finish: Finish::Stop,
+            routes: None,
         }),
         teacher: None,
     };

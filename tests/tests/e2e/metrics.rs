@@ -9,7 +9,7 @@ use maverl_tests::lab::{Lab, Run};
 use serde_json::{Value, json};
 
 use crate::lab;
-use crate::rollout_servers::over;
+use crate::rollout_servers::{over, over_experts, write_experts};
 
 /// A name in a table, with the full names that it stands for; `<..>` is any text.
 struct Row {
@@ -213,6 +213,12 @@ fn every_metric_is_in_the_tables_and_every_row_of_the_tables_is_a_metric() {
     let set = over("sglang", &[&server]);
     let set: Vec<&str> = set.iter().map(String::as_str).collect();
     found.extend(names(&lab.train("servers", &set)));
+    write_experts(&lab);
+    let manner = Manner { routes: true, ..Manner::default() };
+    let server = InferenceServer::start(Protocol::Sglang, &lab.path("experts"), manner);
+    let set = over_experts(&lab, "sglang", &server);
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    found.extend(names(&lab.train("replayed", &set)));
     for example in ["two_environments", "search_orchestra"] {
         let config = format!("{}/../examples/{example}.toml", env!("CARGO_MANIFEST_DIR"));
         lab.run(&["train", &config, "--quick", "--out", example]).succeeded();

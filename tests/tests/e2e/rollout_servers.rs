@@ -193,3 +193,95 @@ fn settings_of_servers_are_checked_with_all_problems_at_once() {
     ];
     lab.fails("run", &set).says(&["have no `weights_dir`"]);
 }
+
+/// Writes a mixture of experts with a long context, and returns the settings of a run over servers that sample for it.
+pub(crate) fn over_experts(lab: &Lab, kind: &str, server: &InferenceServer) -> Vec<String> {
+    let mut set = over(kind, &[server]);
+    set.push("models.tiny.path=\"experts\"".to_owned());
+    set.push("sampling.max_tokens=12".to_owned());
+    set.push("rollout_servers.fast.router_replay=true".to_owned());
+    assert!(lab.path("experts").is_dir(), "`write_experts` comes first");
+    set
+}
+
+/// Writes a mixture of experts with a long context into a directory of a lab.
+pub(crate) fn write_experts(lab: &Lab) {
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/families/qwen3_moe");
+    let to = lab.path("experts");
+    std::fs::create_dir_all(&to).unwrap();
+    let files =
+        ["generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+    for file in files {
+        std::fs::copy(format!("{from}/{file}"), to.join(file)).unwrap();
+    }
+    let text = std::fs::read_to_string(format!("{from}/config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["max_position_embeddings"] = 2048.into();
+    lab.write("experts/config.json", &config.to_string());
+}
+
+fn serve_experts(lab: &Lab, protocol: Protocol, manner: Manner) -> InferenceServer {
+    let manner = Manner { routes: true, ..manner };
+    InferenceServer::start(protocol, &lab.path("experts"), manner)
+}
+
+#[test]
+fn experts_that_servers_return_are_recorded_and_replayed_in_updates() {
+    let lab = lab();
+    write_experts(&lab);
+    let mut runs = Vec::new();
+    for (kind, protocol, lora) in [
+        ("sglang", Protocol::Sglang, None),
+        ("vllm", Protocol::Vllm, None),
+        ("vllm", Protocol::Vllm, Some(LORA)),
+    ] {
+        let server = serve_experts(&lab, protocol, Manner::default());
+        let more: Vec<&str> = lora.into_iter().collect();
+        let out = format!("{kind}-{}", more.len());
+        let run = train(&lab, &out, &over_experts(&lab, kind, &server), &more);
+        exact(&run);
+        for row in run.steps() {
+            for layer in [0, 2] {
+                assert_eq!(row[format!("moe/tiny/layer_{layer}/replay_changed")], 0.0, "{row}");
+            }
+        }
+        for turn in run.episodes(1).iter().flat_map(|episode| &episode.turns) {
+            let tokens = turn.tokens.as_ref().unwrap();
+            let routes = tokens.routes.as_ref().unwrap();
+            let all = tokens.prompt.len() + tokens.completion.len();
+            assert_eq!((routes.tokens(), routes.width()), (all - 1, 6));
+        }
+        runs.push(run);
+    }
+    runs[0].equals(&runs[1]);
+    // The experts of the trainer's own routers are the same: replay changes no bit.
+    let server = serve_experts(&lab, Protocol::Sglang, Manner::default());
+    let set = over_experts(&lab, "sglang", &server);
+    let off = ["rollout_servers.fast.router_replay=false"];
+    let plain = train(&lab, "plain", &set, &off);
+    for (row, replayed) in plain.steps().iter().zip(runs[0].steps()) {
+        let norm = "policy/tiny/grad_norm";
+        let [one, other] = [row, &replayed].map(|row| row[norm].as_f64().unwrap());
+        assert!((one - other).abs() <= 1e-5 * one, "{one} and {other}");
+        assert_eq!(row.get("moe/tiny/layer_0/replay_changed"), None);
+    }
+    let manner = Manner { other_experts: true, ..Manner::default() };
+    let server = serve_experts(&lab, Protocol::Sglang, manner);
+    let other = train(&lab, "other", &over_experts(&lab, "sglang", &server), &[]);
+    let row = &other.steps()[0];
+    assert_eq!(row["moe/tiny/layer_0/replay_changed"], 1.0, "{row}");
+    assert!(row["mismatch/tiny/logp_abs_max"].as_f64() > Some(1e-3), "{row}");
+}
+
+#[test]
+fn servers_without_experts_and_models_without_them_are_refused_by_name() {
+    let lab = lab();
+    write_experts(&lab);
+    let server = InferenceServer::start(Protocol::Vllm, &lab.path("experts"), Manner::default());
+    let set = over_experts(&lab, "vllm", &server);
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    lab.fails("run", &set).says(&["routed_experts", "--enable-return-routed-experts"]);
+    let dense = [&set[..], &["models.tiny.path=\"model\""]].concat();
+    let parts = ["`rollout_servers.fast.router_replay` is true", "is no mixture of experts"];
+    lab.fails("dense", &dense).says(&parts);
+}

@@ -31,10 +31,7 @@ impl HfConfig {
         };
         let mlp = match &layer.mlp {
             Mlp::Gated(mlp) => describe_mlp(mlp),
-            Mlp::Experts(Experts { router, experts, .. }) => {
-                let expert = describe_mlp(&experts[0]);
-                format!("{} of {} experts of {expert}", router.chosen, router.experts)
-            }
+            Mlp::Experts(experts) => describe_experts(experts),
         };
         [mixer, describe_norms(layer), mlp].join(", ")
     }
@@ -81,6 +78,14 @@ fn describe_mlp(mlp: &GatedMlp<LinearShape>) -> String {
         Activation::Gelu => format!("GeGLU {width}"),
         Activation::Clamped(of) => format!("SwiGLU {width} within {}", of.limit),
     }
+}
+
+fn describe_experts(of: &Experts<LinearShape>) -> String {
+    let Experts { router, experts, shared, .. } = of;
+    let expert = describe_mlp(&experts[0]);
+    let shared = shared.as_ref().map(|shared| format!(", a shared one of {}", shared.mlp.width));
+    let shared = shared.unwrap_or_default();
+    format!("{} of {} experts of {expert}{shared}", router.chosen, router.experts)
 }
 
 fn describe_norms(layer: &LayerShape) -> String {

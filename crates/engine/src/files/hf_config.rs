@@ -220,13 +220,19 @@ impl HfConfig {
         tensors
     }
 
-    /// Iterates over the linear maps of the layers with their names in adapters, which are those in checkpoints without
-    /// `.weight`, unless the decoder is part of a larger model.
+    /// Iterates over the linear maps of the layers but routers, with their names in adapters, which are those in checkpoints
+    /// without `.weight`, unless the decoder is part of a larger model.
     pub fn linears(&self) -> impl Iterator<Item = (String, &LinearShape)> {
         let names = self.names;
         self.layers.iter().enumerate().flat_map(move |(index, layer)| {
-            layer.linears().map(move |map| (names.module(index, map.name), map))
+            layer.packed_linears().map(move |map| (names.module(index, &map.full_name()), map))
         })
+    }
+
+    /// Returns true if adapters may correct a linear map of [`HfConfig::linears`]: all, but experts that PEFT has as one
+    /// tensor by inputs (gpt-oss).
+    pub fn adapts(&self, map: &LinearShape) -> bool {
+        map.expert.is_none() || self.expert_layout == ExpertLayout::Each
     }
 
     /// Returns true if a tensor of a checkpoint is not read.

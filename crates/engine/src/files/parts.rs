@@ -13,7 +13,7 @@ pub use mixer::{Attention, Mixer, QueryScale};
 pub use recurrent::{Conv, DeltaNet, ShortConv};
 
 pub(crate) use mlp::ExpertLayout;
-pub use mlp::{Activation, Experts, GatedMlp, Mlp};
+pub use mlp::{Activation, Experts, GatedMlp, Mlp, SharedExpert};
 
 /// Layer of a decoder. `x` is the residual stream; a norm that is missing changes nothing:
 ///
@@ -217,7 +217,7 @@ impl<L, N, T, M, P, U, E> Clone for Mapping<'_, L, N, T, M, P, U, E> {
 impl<L, N, T, M, P, U, E> Copy for Mapping<'_, L, N, T, M, P, U, E> {}
 
 impl<L, N, T> Layer<L, N, T> {
-    /// Iterates over the linear maps that every token passes, in the order of checkpoints: those that adapters correct.
+    /// Iterates over the linear maps that every token passes, in the order of checkpoints.
     pub fn linears(&self) -> impl Iterator<Item = &L> {
         self.mixer.linears().chain(self.mlp.linears())
     }
@@ -227,9 +227,15 @@ impl<L, N, T> Layer<L, N, T> {
         self.mixer.linears_mut().chain(self.mlp.linears_mut())
     }
 
-    /// Iterates over the linear maps whose weights products of few rows read in another form: all but those of routers.
+    /// Iterates over the linear maps but those of routers: those whose weights products of few rows read in another form, and
+    /// that adapters may correct.
     pub fn packed_linears(&self) -> impl Iterator<Item = &L> {
         self.linears().chain(self.mlp.experts().into_iter().flat_map(Experts::linears))
+    }
+
+    /// Iterates over the linear maps of [`Layer::packed_linears`], in the same order.
+    pub(crate) fn packed_linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+        self.mixer.linears_mut().chain(self.mlp.packed_linears_mut())
     }
 
     /// Iterates over the norms.

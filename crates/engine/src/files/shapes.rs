@@ -28,6 +28,8 @@ pub(super) enum BlankFamily {
     Qwen35 {
         value_heads: usize,
     },
+    /// Qwen3.5 with 256 experts and a shared one, each as wide as `intermediate_size` says.
+    Qwen35Moe,
     Lfm2,
 }
 
@@ -127,6 +129,12 @@ pub const SHAPES: &[Shape] = &[
         qwen2("qwen3.5-9b", 248_320, 4096, 32, [16, 4, 256], 12_288),
     ),
     of_family(
+        BlankFamily::Qwen35Moe,
+        false,
+        262_144,
+        qwen2("qwen3.5-35b-a3b", 248_320, 2048, 40, [16, 2, 256], 512),
+    ),
+    of_family(
         BlankFamily::Lfm2,
         true,
         128_000,
@@ -216,6 +224,7 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         BlankFamily::Qwen3Moe => ("qwen3_moe", "Qwen3MoeForCausalLM"),
         BlankFamily::GptOss => ("gpt_oss", "GptOssForCausalLM"),
         BlankFamily::Qwen35 { .. } => ("qwen3_5_text", "Qwen3_5ForCausalLM"),
+        BlankFamily::Qwen35Moe => ("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"),
         BlankFamily::Lfm2 => ("lfm2", "Lfm2ForCausalLM"),
     };
     config["model_type"] = kind.into();
@@ -230,7 +239,10 @@ pub(super) fn configuration(shape: &Shape, dtype: StoredDtype) -> Value {
         }
         for (key, value) in own {
             match value {
-                Value::Null if ["hidden_act", "rms_norm_eps"].contains(&key.as_str()) => {
+                Value::Null
+                    if ["hidden_act", "rms_norm_eps", "intermediate_size"]
+                        .contains(&key.as_str()) =>
+                {
                     drop(keys.shift_remove(key))
                 }
                 value => drop(keys.insert(key.clone(), value.clone())),
@@ -259,7 +271,7 @@ fn rope(shape: &Shape) -> Value {
             "original_max_position_embeddings": 8192,
         }),
         BlankFamily::SmolLm3 => json!({ "rope_type": "default", "rope_theta": 5e6 }),
-        BlankFamily::Qwen35 { .. } => {
+        BlankFamily::Qwen35 { .. } | BlankFamily::Qwen35Moe => {
             json!({ "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25 })
         }
         BlankFamily::Gemma2 => json!({ "rope_type": "default", "rope_theta": 1e4 }),
@@ -312,10 +324,21 @@ fn own_keys(shape: &Shape) -> Value {
             "rms_norm_eps": 1e-5, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128,
             "swiglu_limit": 7.0,
         }),
-        BlankFamily::Qwen35 { value_heads } => json!({
-            "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 16,
-            "linear_num_value_heads": value_heads, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        }),
+        BlankFamily::Qwen35 { value_heads } => delta_keys(value_heads),
+        BlankFamily::Qwen35Moe => {
+            let width = shape.size.intermediate_size;
+            let mut keys = delta_keys(32);
+            for (key, value) in [
+                ("intermediate_size", Value::Null),
+                ("num_experts", 256.into()),
+                ("num_experts_per_tok", 8.into()),
+                ("moe_intermediate_size", width.into()),
+                ("shared_expert_intermediate_size", width.into()),
+            ] {
+                keys[key] = value;
+            }
+            keys
+        }
         BlankFamily::Lfm2 => json!({
             "rms_norm_eps": null, "norm_eps": 1e-5, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3,
             "conv_bias": false, "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256,
@@ -324,4 +347,12 @@ fn own_keys(shape: &Shape) -> Value {
             "rms_norm_eps": 1e-5, "sliding_window": null, "original_max_position_embeddings": PHI_ORIGINAL,
         }),
     }
+}
+
+/// Returns the keys of Gated DeltaNet.
+fn delta_keys(value_heads: usize) -> Value {
+    json!({
+        "full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_num_key_heads": 16,
+        "linear_num_value_heads": value_heads, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    })
 }

@@ -11,6 +11,7 @@ mod delta_net;
 mod experts;
 mod head;
 mod layer;
+mod load;
 mod mixer;
 mod mlp;
 mod short_conv;
@@ -20,11 +21,9 @@ use std::sync::Arc;
 use maverl_kernels::attention::{Packing, Segment};
 use maverl_kernels::matmul::Precision;
 
-use crate::files::parts::{
-    Experts, Layer, LayerShape, LinearShape, Mapping, NormShape, SINKS, TensorShape,
-};
+use crate::files::parts::{Experts, Layer, LayerShape, SINKS};
 use crate::files::{HfConfig, ModelError};
-use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::experts::{BalanceTerm, PackedRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora, OutputHead};
 use crate::net::norm::Norm;
@@ -34,6 +33,7 @@ use crate::net::rows::Rows;
 use crate::net::values::Param;
 
 use layer::{DecoderLayer, LayerPass};
+use load::{load_layer, load_norm};
 use mixer::SavedMixer;
 use mlp::SavedMlp;
 
@@ -41,6 +41,8 @@ use mlp::SavedMlp;
 pub enum Context<'a, O: Ops = Cpu> {
     /// Whole rows: each attends to itself.
     Packed(Packing<'a>),
+    /// Whole rows, with experts in place of those that routers choose.
+    Routed(Packing<'a>, &'a PackedRoutes),
     /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
     Cached(&'a mut O::Kv, &'a [Segment<'a>]),
     /// New tokens as above, some of which the device has sampled and the host may not have read.
@@ -188,12 +190,16 @@ impl<O: Ops> Decoder<O> {
         self
     }
 
-    /// Iterates over the adapter slots of the linear maps that adapters correct, by the name of the module
-    /// (`model.layers.0.self_attn.q_proj`), in a fixed order.
+    /// Iterates over the adapter slots of the linear maps but routers, by the name of the module
+    /// (`model.layers.0.self_attn.q_proj`), in a fixed order: first those of maps that every token passes, then those of experts.
     pub(super) fn loras(&mut self) -> impl Iterator<Item = (String, &mut Option<Lora<O>>)> {
         self.passes = RecordedPasses::default();
-        let maps = self.layers.iter_mut().flat_map(Layer::linears_mut);
-        self.config.linears().zip(maps).map(|((name, _), map)| (name, &mut map.lora))
+        let maps = self.layers.iter_mut().flat_map(Layer::packed_linears_mut);
+        let slots = self.config.linears().zip(maps);
+        let slots = slots.map(|((name, shape), map)| (shape.expert.is_some(), name, &mut map.lora));
+        let mut slots: Vec<_> = slots.collect();
+        slots.sort_by_key(|(of_expert, ..)| *of_expert);
+        slots.into_iter().map(|(_, name, lora)| (name, lora))
     }
 
     /// Iterates over the linear maps of the layers, but routers.
@@ -231,7 +237,10 @@ impl<O: Ops> Decoder<O> {
         self.check(ids, positions)?;
         let (kv, segments, drawn) = match context {
             Context::Packed(packing) => {
-                return self.decode_packed(Rows { ids, positions, packing }, pool);
+                return self.decode_packed(Rows { ids, positions, packing }, None, pool);
+            }
+            Context::Routed(packing, routes) => {
+                return self.decode_packed(Rows { ids, positions, packing }, Some(routes), pool);
             }
             Context::Cached(kv, segments) => (kv, segments, None),
             Context::Drawn(kv, segments, drawn) => (kv, segments, Some(drawn)),
@@ -239,11 +248,16 @@ impl<O: Ops> Decoder<O> {
         self.decode_cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
     }
 
-    fn decode_packed(&self, rows: Rows<'_>, pool: &mut Pool<O>) -> Result<O::Act, ModelError> {
+    fn decode_packed(
+        &self,
+        rows: Rows<'_>,
+        routes: Option<&PackedRoutes>,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
         let at = self.ops.place(rows)?;
         let mut x = self.embed(&at, pool)?;
         for index in 0..self.layers.len() {
-            let (out, saved) = self.layer(index, x, &at, pool)?;
+            let (out, saved) = self.layer(index, x, (&at, routes), pool)?;
             let x_in = saved.keep_input(pool);
             pool.give_streams([x_in]);
             x = out;
@@ -305,18 +319,21 @@ impl<O: Ops> Decoder<O> {
         let layer = &self.layers[index];
         let rope = layer.mixer.attention().and_then(|attention| attention.rope);
         let rope = rope.map(|rope| &self.ropes.0[rope]);
-        LayerPass { ops: &self.ops, rope, sinks: self.sinks[index].as_ref(), layer }
+        let sinks = self.sinks[index].as_ref();
+        LayerPass { ops: &self.ops, rope, sinks, routes: None, layer }
     }
 
-    /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, and the intermediate results.
+    /// Computes the output of layer `index` from its input `x [N, D]` of packed rows, which may have routes, and the intermediate
+    /// results.
     pub(super) fn layer(
         &self,
         index: usize,
         x: O::Stream,
-        at: &O::Placed<'_>,
+        (at, routes): (&O::Placed<'_>, Option<&PackedRoutes>),
         pool: &mut Pool<O>,
     ) -> Result<(O::Stream, Saved<O>), ModelError> {
-        let pass = self.layer_pass(index);
+        let routes = routes.map(|routes| routes.in_layer(&self.config, index));
+        let pass = LayerPass { routes, ..self.layer_pass(index) };
         let (m, mixer) = pass.mix(x, at, pool)?;
         let (y, mlp) = pass.mlp(m, pool)?;
         Ok((y, Saved { mixer, mlp }))
@@ -357,36 +374,4 @@ impl<O: Ops> Decoder<O> {
     ) -> Result<O::Stream, ModelError> {
         self.ops.norm_back(x, &self.norm, dhidden, None, gradients, pool)
     }
-}
-
-/// Loads the weights of a layer.
-fn load_layer<O: Ops>(
-    shape: &LayerShape,
-    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
-) -> Result<DecoderLayer<O>, ModelError> {
-    shape.try_map(Mapping {
-        linear: &|shape| load_linear(shape, get),
-        norm: &|shape| load_norm(shape, get),
-        other: &|shape: &TensorShape| get(shape.name),
-    })
-}
-
-/// Loads the weights of a linear map.
-fn load_linear<O: Ops>(
-    shape: &LinearShape,
-    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
-) -> Result<Linear<O>, ModelError> {
-    let name = shape.full_name();
-    let weight = get(&format!("{name}.weight"))?;
-    let bias = shape.bias.then(|| get(&format!("{name}.bias"))).transpose()?;
-    Ok(Linear::new(weight, bias))
-}
-
-/// Loads the weight of a norm.
-fn load_norm<O: Ops>(
-    shape: &NormShape,
-    get: &dyn Fn(&str) -> Result<Param<O>, ModelError>,
-) -> Result<Norm<O>, ModelError> {
-    let weight = get(&format!("{}.weight", shape.name))?;
-    Ok(Norm { weight, eps: shape.eps, gain: shape.gain })
 }

@@ -1,10 +1,14 @@
 //! Mixtures of experts: results that the backward pass needs, loads of experts, and the loss that balances them.
 
+mod routes;
+
 use std::ops::AddAssign;
 
 use maverl_kernels::experts::{ExpertRows, Router};
 
 use crate::net::memory::{Cpu, Memory};
+
+pub use routes::{LayerRoutes, PackedRoutes};
 
 /// Results of the experts of a layer that their backward pass needs. `N` tokens, `E` experts, `k` of a token, `F` width of an
 /// expert, `D` width of the residual stream; the `N k` rows are sorted by expert and token.
@@ -25,18 +29,48 @@ pub struct SavedExperts<O: Memory = Cpu> {
     pub(super) up: O::Act,
     /// Results of the experts, `[N k, D]`.
     pub(super) out: O::Act,
+    /// Results of the shared expert, if there is one.
+    pub(super) shared: Option<SavedShared<O>>,
+    /// For each token with a route true if its experts are not those of the router, `[N]`; empty without routes.
+    pub(super) replaced: Vec<Option<bool>>,
+}
+
+/// Results of a shared expert that its backward pass needs. `F` is its width.
+#[derive(Debug)]
+pub(super) struct SavedShared<O: Memory> {
+    /// Gates of the tokens before the sigmoid, `[N]`.
+    pub(super) gates: O::Act,
+    /// Gates of its MLP, `[N, F]`.
+    pub(super) gate: O::Act,
+    /// Factors of the gates, `[N, F]`.
+    pub(super) up: O::Act,
+    /// Results, `[N, D]`.
+    pub(super) out: O::Act,
+}
+
+impl<O: Memory> SavedShared<O> {
+    /// Returns its buffers, for the pool.
+    pub(super) fn buffers(self) -> [O::Act; 4] {
+        [self.gates, self.gate, self.up, self.out]
+    }
 }
 
 impl<O: Memory> SavedExperts<O> {
     /// Returns its buffers, for the pool.
-    pub(super) fn buffers(self) -> [O::Act; 3] {
-        [self.gate, self.up, self.out]
+    pub(super) fn buffers(self) -> impl Iterator<Item = O::Act> {
+        let shared = self.shared.into_iter().flat_map(SavedShared::buffers);
+        [self.gate, self.up, self.out].into_iter().chain(shared)
     }
 
     /// Computes the load of the experts. `counts` has the number of texts with each token, `[N]`.
     pub(super) fn load(&self, counts: &[f32]) -> RouterLoad {
         let Router { experts, chosen: k, .. } = self.router;
         let mut load = RouterLoad::zero(experts);
+        for (replaced, &count) in self.replaced.iter().zip(counts) {
+            let count = f64::from(count);
+            load.replayed += if replaced.is_some() { count } else { 0.0 };
+            load.changed += if *replaced == Some(true) { count } else { 0.0 };
+        }
         let probabilities = self.router.probabilities(&self.scores);
         let tokens = probabilities.chunks_exact(experts).zip(self.chosen.chunks_exact(k));
         for ((p, chosen), &count) in tokens.zip(counts) {
@@ -69,13 +103,17 @@ pub(crate) struct RouterLoad {
     pub(crate) probability: Vec<f64>,
     /// Sum of the entropies of these probabilities, in nats.
     pub(crate) entropy: f64,
+    /// Number of tokens with a route.
+    pub(crate) replayed: f64,
+    /// Number of those whose experts are not those of the router.
+    pub(crate) changed: f64,
 }
 
 impl RouterLoad {
     /// Returns the load of no tokens.
     pub(crate) fn zero(experts: usize) -> Self {
         let zeros = vec![0.0; experts];
-        Self { tokens: 0.0, chosen: zeros.clone(), probability: zeros, entropy: 0.0 }
+        Self { chosen: zeros.clone(), probability: zeros, ..Self::default() }
     }
 
     /// Returns the sum of several loads of as many experts.
@@ -108,14 +146,16 @@ impl RouterLoad {
     /// Returns all sums as numbers, for other processes.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = f64> {
         let sums = self.chosen.iter().chain(&self.probability).copied();
-        [self.tokens, self.entropy].into_iter().chain(sums)
+        [self.tokens, self.entropy, self.replayed, self.changed].into_iter().chain(sums)
     }
 
     /// Reads the sums of [`RouterLoad::numbers`].
     pub(crate) fn from_numbers(numbers: &[f64]) -> Self {
-        let (&[tokens, entropy], sums) = numbers.split_first_chunk().unwrap_or((&[0.0; 2], &[]));
+        let (first, sums) = numbers.split_first_chunk().unwrap_or((&[0.0; 4], &[]));
+        let &[tokens, entropy, replayed, changed] = first;
         let (chosen, probability) = sums.split_at(sums.len() / 2);
-        Self { tokens, chosen: chosen.to_vec(), probability: probability.to_vec(), entropy }
+        let (chosen, probability) = (chosen.to_vec(), probability.to_vec());
+        Self { tokens, chosen, probability, entropy, replayed, changed }
     }
 }
 
@@ -123,6 +163,8 @@ impl AddAssign<&Self> for RouterLoad {
     fn add_assign(&mut self, other: &Self) {
         self.tokens += other.tokens;
         self.entropy += other.entropy;
+        self.replayed += other.replayed;
+        self.changed += other.changed;
         for (to, from) in
             [(&mut self.chosen, &other.chosen), (&mut self.probability, &other.probability)]
         {

@@ -15,6 +15,7 @@ mod config;
 mod keys;
 mod patterns;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,9 +67,11 @@ impl<O: Ops> Adapter<O> {
 
     /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder<O>) {
+        let targets = self.targets.iter().enumerate();
+        let targets: BTreeMap<&str, _> =
+            targets.map(|(index, target)| (target.name.as_str(), (index, target))).collect();
         for (name, lora) in decoder.loras() {
-            let found = self.targets.iter().enumerate().find(|(_, target)| target.name == name);
-            *lora = found.map(|(index, target)| {
+            *lora = targets.get(name.as_str()).map(|&(index, target)| {
                 let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
                 Lora { a, b, scale: target.scale, dropout: None }
             });
@@ -208,9 +211,11 @@ impl Adapter {
 
     /// Adds `scale · B A` to the weights of the base that it corrects.
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
+        let vars = weights.vars().iter().map(|(name, weight)| (name.as_str(), weight));
+        let vars: BTreeMap<&str, &Tensor> = vars.collect();
         for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
             let name = &target.weight;
-            let Some((_, weight)) = weights.vars().iter().find(|(found, _)| found == name) else {
+            let Some(weight) = vars.get(name.as_str()) else {
                 return Err(ModelError::no_match(format!("the base has no weight `{name}`")));
             };
             let LoraTarget { output: o, rank: r, input: i, scale, .. } = *target;

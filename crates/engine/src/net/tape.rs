@@ -6,7 +6,7 @@
 
 use crate::files::ModelError;
 use crate::net::decoder::{Decoder, Saved};
-use crate::net::experts::{BalanceTerm, RouterLoad};
+use crate::net::experts::{BalanceTerm, PackedRoutes, RouterLoad};
 use crate::net::gradients::Gradients;
 use crate::net::ops::{Cpu, Ops};
 use crate::net::pool::Pool;
@@ -28,12 +28,14 @@ pub struct Tape<'a, O: Ops = Cpu> {
 }
 
 /// Tokens of a pass for the routers of experts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RoutedTokens<'a> {
     /// Number of texts with each token, `[N]`.
     pub(crate) counts: &'a [f32],
     /// Derivative of the loss that balances the load by the probability of each expert, `[E]`, if there is such a loss.
     pub(crate) slopes: Option<&'a [f32]>,
+    /// Experts that the tokens have in place of those of the routers, if there are any.
+    pub(crate) routes: Option<&'a PackedRoutes>,
 }
 
 /// Kept results of a layer.
@@ -73,8 +75,9 @@ impl<'a, O: Ops> Tape<'a, O> {
         let at = decoder.ops().place(rows)?;
         let mut x = decoder.embed(&at, pool)?;
         let (mut layers, mut loads) = (Vec::with_capacity(decoder.layers()), Vec::new());
+        let routes = routed.and_then(|tokens| tokens.routes);
         for index in 0..decoder.layers() {
-            let (out, saved) = decoder.layer(index, x, &at, pool)?;
+            let (out, saved) = decoder.layer(index, x, (&at, routes), pool)?;
             if let (Some(tokens), Some(experts)) = (routed, saved.experts()) {
                 loads.push((index, experts.load(tokens.counts)));
             }
@@ -111,9 +114,10 @@ impl<'a, O: Ops> Tape<'a, O> {
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
         let Self { decoder, at, layers, routed, last, hidden, .. } = self;
-        let balance = routed.and_then(|RoutedTokens { counts, slopes }| {
+        let balance = routed.and_then(|RoutedTokens { counts, slopes, .. }| {
             Some(BalanceTerm { slopes: slopes?, counts })
         });
+        let routes = routed.and_then(|tokens| tokens.routes);
         let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool)?;
         pool.give([hidden]);
         pool.give_streams([last]);
@@ -121,7 +125,7 @@ impl<'a, O: Ops> Tape<'a, O> {
             let saved = match kept {
                 Kept::All(saved) => *saved,
                 Kept::Input(x) => {
-                    let (out, saved) = decoder.layer(index, x, &at, pool)?;
+                    let (out, saved) = decoder.layer(index, x, (&at, routes), pool)?;
                     pool.give_streams([out]);
                     saved
                 }

@@ -16,11 +16,13 @@ mod contract;
 pub(crate) mod counting;
 #[cfg(feature = "cuda")]
 mod decoding;
+mod expert_adapters;
 mod experts;
 mod families;
 pub(crate) mod mutation;
 mod recurrent;
 mod reference;
+mod replay;
 mod slow;
 mod variants;
 

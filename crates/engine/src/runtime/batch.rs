@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::files::ModelError;
 use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
+use crate::message::Routes;
 use crate::runtime::peers::mix_word;
 
 /// A training row: a prompt and its completion.
@@ -29,6 +30,8 @@ pub struct Row {
     pub skipped: bool,
     /// Coefficients of the loss.
     pub loss: LossOptions,
+    /// Experts of all tokens but the last, as the sampler chose them, in place of those that the routers choose now.
+    pub routes: Option<Routes>,
 }
 
 impl Default for Row {
@@ -44,6 +47,7 @@ impl Default for Row {
             weights: Vec::new(),
             skipped: false,
             loss: LossOptions::default(),
+            routes: None,
         }
     }
 }
@@ -153,7 +157,9 @@ impl Row {
     fn mixed_into(&self, hash: u64) -> u64 {
         let ids = [&self.prompt, &self.completion].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
+        let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
+        let words = words.chain(experts.map(|&expert| u32::from(expert)));
         words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
     }
 }

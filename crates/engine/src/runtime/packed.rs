@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
+use crate::message::Routes;
+use crate::net::experts::PackedRoutes;
 use crate::net::ops::{Backend, Buffer, Targets};
 use crate::net::{Context, Decoder, Forest, PackedForest, Pool, Rows};
 use crate::runtime::{Row, ValueText};
@@ -21,6 +23,8 @@ pub(crate) struct PassText<'a> {
     /// Tokens that are predicted, `[places]`; empty if none are.
     targets: &'a [u32],
     inv_temperature: f32,
+    /// Experts of the tokens, if a sampler chose them.
+    pub(crate) routes: Option<&'a Routes>,
 }
 
 impl<'a> PassText<'a> {
@@ -29,13 +33,13 @@ impl<'a> PassText<'a> {
         let Row { prompt, completion, temperature, .. } = row;
         let ids = [prompt, &completion[..completion.len() - 1]].concat().into();
         let (places, inv_temperature) = (completion.len(), 1.0 / temperature);
-        Self { ids, places, targets: completion, inv_temperature }
+        Self { ids, places, targets: completion, inv_temperature, routes: row.routes.as_ref() }
     }
 
     /// Returns a text with a value at each of its last `places` tokens.
     pub(crate) fn of_values(text: &'a ValueText) -> Self {
         let (ids, places) = (text.ids.as_slice().into(), text.places);
-        Self { ids, places, targets: &[], inv_temperature: 1.0 }
+        Self { ids, places, targets: &[], inv_temperature: 1.0, routes: None }
     }
 
     /// Returns a text whose last `places` tokens are predicted. The last one predicts nothing and is omitted.
@@ -43,17 +47,18 @@ impl<'a> PassText<'a> {
         let ValueText { ids, places } = text;
         let targets = &ids[ids.len() - places..];
         let ids = ids[..ids.len() - 1].into();
-        Self { ids, places: *places, targets, inv_temperature: 1.0 }
+        Self { ids, places: *places, targets, inv_temperature: 1.0, routes: None }
     }
 
     /// Returns a text of which the state after its last token is computed.
     pub(crate) fn of_state(ids: &'a [u32]) -> Self {
-        Self { ids: ids.into(), places: 1, targets: &[], inv_temperature: 1.0 }
+        Self { ids: ids.into(), places: 1, targets: &[], inv_temperature: 1.0, routes: None }
     }
 }
 
 /// Packed texts, and their *entries*: the tokens after which something is computed. Several texts may have entries at one
 /// token.
+#[derive(Clone)]
 pub(crate) struct PackedRows {
     forest: PackedForest,
     /// Index of each entry's token: in training, of the token before each completion token.
@@ -64,6 +69,8 @@ pub(crate) struct PackedRows {
     targets: Vec<u32>,
     /// Inverse temperature of each predicted token.
     inv_temperature: Vec<f32>,
+    /// Experts of the tokens, if samplers chose some.
+    routes: Option<PackedRoutes>,
 }
 
 impl PackedRows {
@@ -79,7 +86,13 @@ impl PackedRows {
             targets.extend_from_slice(text.targets);
             inv_temperature.resize(targets.len(), text.inv_temperature);
         }
-        Self { forest, before, completions, targets, inv_temperature }
+        let routes = pack_routes(texts, &forest);
+        Self { forest, before, completions, targets, inv_temperature, routes }
+    }
+
+    /// Returns the experts of the tokens, if samplers chose some.
+    pub(crate) fn routes(&self) -> Option<&PackedRoutes> {
+        self.routes.as_ref()
     }
 
     /// Packs rows.
@@ -141,17 +154,31 @@ impl PackedRows {
         ops.spread(dpicked, &self.before, self.tokens())
     }
 
-    /// Computes the hidden states of the entries, `[M, D]`.
+    /// Computes the hidden states of the entries, `[M, D]`, with the experts that samplers chose.
     pub(crate) fn hidden<O: Backend>(
         &self,
         model: &Decoder<O>,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
         let Rows { ids, positions, packing } = self.rows();
-        let hidden = model.forward(ids, positions, Context::Packed(packing), pool)?;
+        let context = match &self.routes {
+            None => Context::Packed(packing),
+            Some(routes) => Context::Routed(packing, routes),
+        };
+        let hidden = model.forward(ids, positions, context, pool)?;
         let picked = self.predicting(model.ops(), &hidden)?;
         pool.give([hidden]);
         Ok(picked)
+    }
+
+    /// Returns the rows without the experts that samplers chose, for a model that did not sample them.
+    #[must_use]
+    pub(crate) fn unrouted(&self) -> Cow<'_, Self> {
+        if self.routes.is_none() {
+            Cow::Borrowed(self)
+        } else {
+            Cow::Owned(Self { routes: None, ..self.clone() })
+        }
     }
 
     /// Computes the log-probs of the predicted tokens, `[M]`.
@@ -180,6 +207,18 @@ impl PackedRows {
         let bounds = self.completions.windows(2);
         bounds.map(move |bounds| numbers[bounds[0] * width..bounds[1] * width].to_vec())
     }
+}
+
+/// Packs the experts that samplers chose for the tokens of texts that share none; `None` if there are none.
+fn pack_routes(texts: &[&PassText<'_>], forest: &PackedForest) -> Option<PackedRoutes> {
+    let width = texts.iter().find_map(|text| text.routes)?.width();
+    let mut packed = PackedRoutes::none(forest.ids.len(), width);
+    for (index, text) in texts.iter().enumerate() {
+        if let Some(routes) = text.routes {
+            packed.set(forest.token_index(index, 0), routes);
+        }
+    }
+    Some(packed)
 }
 
 #[cfg(test)]

@@ -22,8 +22,10 @@ pub(crate) struct PassTexts<'a> {
 }
 
 impl<'a> PassTexts<'a> {
+    /// Creates the pass of texts. Experts that a sampler chose differ between texts, so such texts share nothing.
     pub(crate) fn new(texts: impl Iterator<Item = PassText<'a>>, share: bool) -> Self {
         let texts: Vec<PassText<'a>> = texts.collect();
+        let share = share && texts.iter().all(|text| text.routes.is_none());
         let forest = Forest::of_texts(texts.iter().map(|text| &*text.ids), share);
         let (order, once) = (forest.text_order(), forest.tokens());
         Self { texts, order, share, once }

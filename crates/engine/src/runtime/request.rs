@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::message::Finish;
+use crate::message::{Finish, Routes};
 use crate::runtime::{Grammar, Watch};
 use crate::settings::Settings;
 
@@ -75,11 +75,19 @@ pub struct Completion {
     pub version: u64,
     /// Reason why it ended.
     pub finish: Finish,
+    /// Experts of all tokens of prompt and completion but the last, if the sampler returned them.
+    pub routes: Option<Routes>,
 }
 
 impl Completion {
     /// Creates the completion of a generator other than a worker group.
     pub fn new(ids: Vec<u32>, logprobs: Vec<f32>, version: u64, finish: Finish) -> Self {
-        Self { ids, logprobs, version, finish }
+        Self { ids, logprobs, version, finish, routes: None }
+    }
+
+    /// Returns the completion with the experts of all tokens of prompt and completion but the last.
+    #[must_use]
+    pub fn with_routes(self, routes: Option<Routes>) -> Self {
+        Self { routes, ..self }
     }
 }

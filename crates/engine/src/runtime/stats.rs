@@ -108,6 +108,9 @@ pub struct LayerLoad {
     pub router_entropy: f64,
     /// Number of experts that no token chose.
     pub dead_experts: u64,
+    /// Share of the tokens with experts of the sampler for which the router would have chosen others; `None` without such tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay_changed: Option<f64>,
 }
 
 /// Means over pairs of replies, or over replies with a label (KTO), each before its optimizer step.

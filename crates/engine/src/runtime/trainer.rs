@@ -32,7 +32,7 @@ use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
-use routers::token_counts;
+use routers::{check_routes, token_counts};
 use totals::Totals;
 use weights::{TokenFactors, token_share};
 
@@ -96,6 +96,7 @@ impl<O: Backend> Trainer<O> {
         mut values: Option<&mut SharedTrunk<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed_update(&error))?;
+        check_routes(model, &batch.rows).map_err(|error| self.failed_update(&error))?;
         let agreed = self.peers.agree(|| batch.checksum(), &self.policy);
         agreed.map_err(|error| self.failed_update(&error))?;
         let mut totals = Totals { recorder: ColumnRecorder::new(batch), ..Totals::default() };
@@ -211,7 +212,8 @@ impl<O: Backend> Trainer<O> {
         let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
         let counts = token_counts(model, packed, &micro.rows);
-        let tokens = counts.as_deref().map(|counts| RoutedTokens { counts, slopes: micro.slopes });
+        let (slopes, routes) = (micro.slopes, packed.routes());
+        let tokens = counts.as_deref().map(|counts| RoutedTokens { counts, slopes, routes });
         let tape = Tape::record_routed(&decoder, packed.rows(), tokens, self.checkpointing, pool)?;
         totals.routers.step.add(tape.loads());
         let ops = decoder.ops();
@@ -220,7 +222,7 @@ impl<O: Backend> Trainer<O> {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_coef != 0.0) =>
             {
-                Some(packed.logprobs(&reference.decoder, pool)?)
+                Some(packed.unrouted().logprobs(&reference.decoder, pool)?)
             }
             _ => None,
         };

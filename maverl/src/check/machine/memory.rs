@@ -5,7 +5,7 @@
 
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path};
-use crate::plan::{DeviceMemory, Plan, WorkerPlan, WorkerSummary, bytes, weights};
+use crate::plan::{DeviceMemory, Plan, TokenBytes, WorkerPlan, WorkerSummary, bytes, weights};
 use crate::runtime::{DeviceChoice, RuntimeOptions};
 
 /// Share of the machine's memory above which a plan is reported as near the limit.
@@ -123,8 +123,8 @@ pub(crate) fn check_memory(
 /// Use of the memory for keys and values by the sequences of worker groups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequences {
-    /// Bytes of a token.
-    token: u64,
+    /// Bytes of their tokens.
+    token: TokenBytes,
     /// Maximum number of tokens of a sequence.
     context: u64,
     /// Maximum number of tokens of a completion.
@@ -141,7 +141,11 @@ impl Sequences {
         let context = workers.iter().map(|worker| worker.context as u64).max().unwrap_or(0);
         let longest = seats.map(|seat| seat.sampling.max_tokens as u64).max().unwrap_or(0);
         Self {
-            token: workers.iter().map(|worker| worker.token_bytes).max().unwrap_or(0),
+            token: workers
+                .iter()
+                .map(|worker| worker.token_bytes)
+                .max_by_key(|token| token.each())
+                .unwrap_or_default(),
             context,
             completion: longest.min(context),
         }
@@ -149,7 +153,7 @@ impl Sequences {
 
     /// Returns the numbers on a GPU, which has keys and values of half the size.
     pub(super) fn on_gpu(self) -> Self {
-        Self { token: self.token / 2, ..self }
+        Self { token: self.token.on_gpu(), ..self }
     }
 }
 
@@ -172,7 +176,7 @@ pub(super) fn report_cache(
 pub(super) fn kv_advice(room: u64, sequences: Sequences) -> String {
     let Sequences { token, context, completion } = sequences;
     let fits = room >> 20;
-    let tokens = (fits << 20) / token.max(1);
+    let tokens = token.tokens_in(fits << 20);
     if fits == 0 {
         return "nothing is left for keys and values: train adapters (`lora`) or a smaller model"
             .to_owned();
@@ -230,7 +234,10 @@ mod tests {
 
     #[test]
     fn advice_about_keys_and_values_leaves_room_for_a_sequence() {
-        let sequences = |token, context, completion| Sequences { token, context, completion };
+        let sequences = |all, context, completion| {
+            let token = TokenBytes { all, ..TokenBytes::default() };
+            Sequences { token, context, completion }
+        };
         let (small, large) = (sequences(1 << 10, 512, 64), sequences(1 << 18, 4096, 1024));
         let mib = |n: u64| n << 20;
         assert_eq!(kv_advice(mib(5), small), "`runtime.kv_mib = 5` fits");
@@ -245,6 +252,13 @@ mod tests {
             let advice = kv_advice(room, large);
             let part = format!("fits, and holds sequences of {tokens} tokens");
             assert!(advice.contains(&part) && advice.contains("(`lora`)"), "{room}: {advice}");
+        }
+        // Layers with a window keep their last tokens alone.
+        let token = TokenBytes { all: 1 << 10, windowed: 7 << 10, window: 1024 };
+        let windowed = Sequences { token, context: 65_536, completion: 1024 };
+        for (room, tokens) in [(mib(16), 9216), (mib(32), 25_600)] {
+            let advice = kv_advice(room, windowed);
+            assert!(advice.contains(&format!("holds sequences of {tokens} tokens")), "{advice}");
         }
         // No room for the longest reply: no number of MiB helps.
         for (room, tokens) in [(mib(256), 1024), (mib(1), 4), (mib(37), 148)] {

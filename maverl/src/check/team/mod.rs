@@ -32,7 +32,7 @@ pub(super) use branches::check_branches;
 pub(super) use credit::check_estimator;
 pub(super) use critic::{check_critics, with_critics};
 pub(super) use endpoint::take_endpoints;
-pub(super) use experts::unused_balance;
+pub(super) use experts::{check_router_replay, unused_balance};
 pub(super) use optimizer::check_optimizers;
 pub(super) use overlong::check_rows;
 pub(super) use policy::{Assignment, assign_policies};

@@ -7,7 +7,7 @@ use crate::IntoMap;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{Config, DeviceChoice, Dtype};
-use crate::plan::{WorkerPlan, packed_bytes, token_bytes};
+use crate::plan::{TokenBytes, WorkerPlan, packed_bytes};
 
 /// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
 /// that no agent uses.
@@ -39,7 +39,7 @@ fn plan_worker(
         device: own_device(config, name),
         parameters: *parameters,
         packed_bytes: packed_bytes(shape, dtype.into()),
-        token_bytes: token_bytes(shape),
+        token_bytes: TokenBytes::of(shape, config.runtime.prefill_tokens.get()),
         context: shape.max_position_embeddings,
         chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
     })

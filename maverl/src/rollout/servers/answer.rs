@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
+use crate::files::HfConfig;
 use crate::rollout::servers::request::{AnswerProblem, Asked};
+use crate::rollout::servers::routes::SentRoutes;
 use crate::runtime::{Completion, Finish};
 use crate::text::Tokenizer;
 
@@ -16,6 +18,8 @@ pub(super) struct ServerAnswer {
     pub(super) logprobs: Vec<f32>,
     /// Reason of its end, as the server named it.
     pub(super) finish: String,
+    /// Experts of the tokens, if they were asked for.
+    pub(super) routes: Option<SentRoutes>,
 }
 
 impl ServerAnswer {
@@ -33,7 +37,8 @@ impl ServerAnswer {
             let found = logprobs.len();
             return Err(AnswerProblem::Wrong(format!("gave {found} log-probs for {n} tokens")));
         }
-        let mut answer = Self { ids: Vec::new(), logprobs: Vec::new(), finish: finish.to_owned() };
+        let (finish, routes) = (finish.to_owned(), None);
+        let mut answer = Self { ids: Vec::new(), logprobs: Vec::new(), finish, routes };
         for (number, id) in (1..).zip(ids) {
             answer.ids.push(token_id(id).ok_or_else(|| {
                 AnswerProblem::Wrong(format!("gave {id} as token {number} of {n}"))
@@ -49,16 +54,19 @@ impl ServerAnswer {
         Ok(answer)
     }
 
-    /// Returns the completion, if the answer is one of the request. `vocabulary` is the number of rows of the embedding.
+    /// Returns the completion, if the answer is one of the request to a model.
     pub(super) fn completion(
         self,
         asked: &Asked<'_>,
         tokenizer: &Tokenizer,
-        vocabulary: usize,
+        shape: &HfConfig,
     ) -> Result<Completion, AnswerProblem> {
-        let finish = self.valid_finish(asked, tokenizer, vocabulary);
+        let finish = self.valid_finish(asked, tokenizer, shape.vocab_size);
         let finish = finish.map_err(AnswerProblem::Wrong)?;
-        Ok(Completion::new(self.ids, self.logprobs, asked.weights.version, finish))
+        let tokens = asked.prompt.len() + self.ids.len() - 1;
+        let routes = self.routes.map(|routes| routes.routes(shape, tokens)).transpose()?;
+        let done = Completion::new(self.ids, self.logprobs, asked.weights.version, finish);
+        Ok(done.with_routes(routes))
     }
 
     /// Returns the reason of the end, or that why the answer is none of the request.

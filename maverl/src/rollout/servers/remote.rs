@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use maverl_hub::retry;
 
+use crate::files::HfConfig;
 use crate::rollout::servers::request::{AnswerProblem, Asked, ServedWeights, shorten_message};
 use crate::rollout::servers::server::{CountedRequest, Server, Servers};
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
@@ -25,8 +26,8 @@ pub struct RemotePolicy {
     pub(super) servers: Arc<Servers>,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) context: usize,
-    /// Number of rows of the embedding.
-    pub(super) vocabulary: usize,
+    /// Shape of the model.
+    pub(super) shape: HfConfig,
     /// True if it is an adapter.
     pub(super) adapter: bool,
     pub(super) weights: RwLock<Arc<ServedWeights>>,
@@ -50,15 +51,14 @@ pub struct Probe {
 }
 
 impl RemotePolicy {
-    /// Creates a policy that is the base of the servers until weights are published. `vocabulary` is the number of rows of its
-    /// embedding.
-    pub fn new(policy: &Policy, servers: &Arc<Servers>, vocabulary: usize, adapter: bool) -> Self {
+    /// Creates a policy that is the base of the servers, a model of a shape, until weights are published.
+    pub fn new(policy: &Policy, servers: &Arc<Servers>, shape: HfConfig, adapter: bool) -> Self {
         Self {
             policy: policy.name().to_owned(),
             servers: Arc::clone(servers),
             tokenizer: Arc::clone(policy.tokenizer()),
             context: policy.context(),
-            vocabulary,
+            shape,
             adapter,
             weights: RwLock::default(),
             older: tokio::sync::Mutex::default(),
@@ -152,7 +152,8 @@ impl RemotePolicy {
         weights: &'r ServedWeights,
     ) -> Asked<'r> {
         let (stop_ids, base) = (self.tokenizer.stop_ids(), self.servers.base.as_str());
-        Asked { prompt, sampling, max_tokens, seed: 0, stop_ids, weights, base }
+        let routes = self.servers.router_replay;
+        Asked { prompt, sampling, max_tokens, seed: 0, stop_ids, weights, base, routes }
     }
 
     /// Makes an attempt at a server, counts it, and remembers if the server failed.
@@ -165,8 +166,7 @@ impl RemotePolicy {
             let _running = CountedRequest::new(&server.running);
             self.servers.attempt(server, asked).await
         };
-        let done =
-            done.and_then(|answer| answer.completion(asked, &self.tokenizer, self.vocabulary));
+        let done = done.and_then(|answer| answer.completion(asked, &self.tokenizer, &self.shape));
         let failed = matches!(done, Err(AnswerProblem::Transient(..) | AnswerProblem::Missing(_)));
         server.failed.store(failed, Ordering::Relaxed);
         match &done {

@@ -22,6 +22,8 @@ pub(super) struct Asked<'r> {
     pub(super) weights: &'r ServedWeights,
     /// Name of the base on the servers.
     pub(super) base: &'r str,
+    /// True if the experts of the tokens are asked for.
+    pub(super) routes: bool,
 }
 
 /// Weights of a policy as servers know them.

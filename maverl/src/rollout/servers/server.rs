@@ -29,6 +29,8 @@ pub struct Servers {
     pub(super) base: String,
     pub(super) servers: Vec<Server>,
     pub(super) retries: u32,
+    /// True if the experts of the tokens are asked for.
+    pub(super) router_replay: bool,
     /// True if this process gives the servers their weights.
     pub(super) leads: bool,
     pub(super) usage: Mutex<ServerUsage>,
@@ -82,6 +84,7 @@ impl Servers {
             base: config.model.clone().unwrap_or_default(),
             servers: servers.collect(),
             retries: config.retries,
+            router_replay: config.router_replay,
             leads,
             usage: Mutex::default(),
         })

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
 use crate::rollout::servers::request::{AnswerProblem, Asked};
+use crate::rollout::servers::routes::SentRoutes;
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/generate";
@@ -33,6 +34,9 @@ pub(super) fn body(asked: &Asked<'_>) -> Value {
         "return_logprob": true,
         "stream": false,
     });
+    if asked.routes {
+        body["return_routed_experts"] = json!(true);
+    }
     if asked.weights.adapter {
         body["lora_path"] = json!(asked.weights.label);
     }
@@ -72,5 +76,8 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, An
             "gave log-probs of other token ids than `output_ids`".to_owned(),
         ));
     }
-    ServerAnswer::new(&ids, &logprobs, finish)
+    let tokens = asked.prompt.len() + ids.len() - 1;
+    let sent = &answer["meta_info"]["routed_experts"];
+    let routes = asked.routes.then(|| SentRoutes::of_numbers(sent, tokens)).transpose()?;
+    Ok(ServerAnswer { routes, ..ServerAnswer::new(&ids, &logprobs, finish)? })
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::client::testing::{Log, Received, response as http, response_with, serve};
 use crate::config::{RolloutServerConfig, ServerKind};
-use crate::files::{ModelFiles, ModelSource};
+use crate::files::{HfConfig, ModelFiles, ModelSource};
 use crate::runtime::{Completion, Finish, Generator as _, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
 
@@ -20,6 +22,11 @@ const LABEL: &str = "p-run-1";
 fn tokenizer() -> Arc<Tokenizer> {
     let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
     Arc::new(Tokenizer::load(&files).unwrap())
+}
+
+/// Returns the shape of a model.
+fn shape() -> HfConfig {
+    HfConfig::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
 }
 
 /// Returns a policy on servers, with an adapter or without, that gives up after `retries`.
@@ -37,7 +44,7 @@ fn remote(kind: ServerKind, urls: &[String], adapter: bool, retries: u32) -> Rem
         servers: Arc::new(Servers::new("fast", &config, true).unwrap()),
         tokenizer: tokenizer(),
         context: 64,
-        vocabulary: 512,
+        shape: shape(),
         adapter,
         weights: std::sync::RwLock::default(),
         older: tokio::sync::Mutex::default(),
@@ -679,4 +686,64 @@ async fn a_prompt_that_fills_the_context_is_an_overflow_and_no_request() {
     let error = remote.generate(Request { prompt: vec![1; 64], ..request(8) }).await.unwrap_err();
     assert!(matches!(error, RuntimeError::Overflow { prompt: 64, context: 64 }), "{error}");
     assert!(received.lock().unwrap().is_empty());
+}
+
+/// Returns the answer of a server with experts of its tokens, or without any.
+fn with_routes(kind: (ServerKind, bool), routes: Value) -> Vec<u8> {
+    let mut answer = recorded(kind);
+    match kind.0 {
+        ServerKind::Sglang => answer["meta_info"]["routed_experts"] = routes,
+        ServerKind::Vllm => answer["choices"][0]["routed_experts"] = routes,
+    }
+    http(200, &answer.to_string())
+}
+
+#[tokio::test]
+async fn experts_of_all_tokens_but_the_last_are_asked_for_and_replayed_and_answers_without_them_refused()
+ {
+    // Three tokens of a prompt, two sampled ones with experts, in two layers with three of six experts.
+    let experts = [0_u8, 1, 2, 5, 4, 3].repeat(5);
+    for kind in KINDS {
+        let wide: Vec<u8> = experts.iter().flat_map(|&e| i32::from(e).to_le_bytes()).collect();
+        let sent = |short: usize| match kind.0 {
+            ServerKind::Vllm => {
+                let tokens = 5 - short;
+                super::routes::tests::array(
+                    "|u1",
+                    &format!("{tokens}, 2, 3"),
+                    &experts[..6 * tokens],
+                )
+            }
+            ServerKind::Sglang => BASE64_STANDARD.encode(&wide[..wide.len() - 24 * short]).into(),
+        };
+        for (routes, problem) in [
+            (sent(0), None),
+            (Value::Null, Some("`--enable-return-routed-experts`")),
+            (sent(1), Some("`routed_experts`")),
+        ] {
+            let (url, received) = serve(move |_: usize, received: &Received| {
+                loads(received).unwrap_or_else(|| with_routes(kind, routes.clone()))
+            });
+            let mut remote = remote(kind.0, std::slice::from_ref(&url), kind.1, 0);
+            remote.shape = super::routes::tests::shape();
+            Arc::get_mut(&mut remote.servers).unwrap().router_replay = true;
+            // The ids of the recorded answer are those of another vocabulary.
+            remote.shape.vocab_size = 512;
+            remote.publish(LABEL, "/w", 3).await.unwrap();
+            let done = remote.generate(request(8)).await.map_err(|error| error.to_string());
+            match problem {
+                None => {
+                    let found = done.unwrap().routes.unwrap();
+                    assert_eq!((found.experts(), found.tokens()), (&experts[..], 5));
+                }
+                Some(problem) => {
+                    let told = done.unwrap_err();
+                    assert!(told.contains(problem) && told.contains(&url), "{told}");
+                }
+            }
+            let received = received.lock().unwrap();
+            let asked = &received.last().unwrap().body["return_routed_experts"];
+            assert_eq!(*asked == true, kind.0 == ServerKind::Sglang);
+        }
+    }
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
 use crate::rollout::servers::request::{AnswerProblem, Asked};
+use crate::rollout::servers::routes::SentRoutes;
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/v1/completions";
@@ -92,5 +93,14 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, An
     let ids = list(choice, "/token_ids")?;
     let logprobs = list(choice, "/logprobs/token_logprobs")?;
     let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    ServerAnswer::new(ids, logprobs, finish)
+    let routes = sent_routes(choice, asked)?;
+    Ok(ServerAnswer { routes, ..ServerAnswer::new(ids, logprobs, finish)? })
+}
+
+/// Returns the experts of the tokens of an answer, if they were asked for.
+pub(super) fn sent_routes(
+    choice: &Value,
+    asked: &Asked<'_>,
+) -> Result<Option<SentRoutes>, AnswerProblem> {
+    asked.routes.then(|| SentRoutes::of_array(&choice["routed_experts"])).transpose()
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::rollout::servers::answer::{ServerAnswer, list, part, same_prompt};
 use crate::rollout::servers::request::{AnswerProblem, Asked, ServedWeights};
-use crate::rollout::servers::vllm::{one_completion, same_ids, sampling};
+use crate::rollout::servers::vllm::{one_completion, same_ids, sampling, sent_routes};
 
 /// Route of generations.
 pub(super) const GENERATE: &str = "/inference/v1/generate";
@@ -67,7 +67,8 @@ pub(super) fn read(answer: &Value, asked: &Asked<'_>) -> Result<ServerAnswer, An
         ));
     }
     let finish = part(choice, "/finish_reason")?.as_str().unwrap_or_default();
-    ServerAnswer::new(ids, &logprobs, finish)
+    let routes = sent_routes(choice, asked)?;
+    Ok(ServerAnswer { routes, ..ServerAnswer::new(ids, &logprobs, finish)? })
 }
 
 /// Returns an error unless every token was sampled by the weights of a label.

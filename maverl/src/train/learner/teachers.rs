@@ -112,7 +112,8 @@ fn taught_turn(
         }
     };
     let own = row(plan, episodes, sample, &[]);
-    let mut read = own.clone();
+    // The teacher's routers choose for themselves.
+    let mut read = Row { routes: None, ..own.clone() };
     if let Some(hint) = &teacher.hint {
         let tokenizer = policies[sample.policy].tokenizer();
         let prompt = hinted_prompt(tokenizer, hint, episodes, sample).map_err(|source| {

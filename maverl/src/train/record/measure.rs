@@ -139,7 +139,11 @@ fn router_metrics(policy: &str, routers: &RouterStats) -> Metrics {
             ("router_entropy", load.router_entropy),
             ("dead_experts", load.dead_experts as f64),
         ];
-        metrics.extend(metrics_below(&format!("moe/{policy}/layer_{}", load.layer), values));
+        let subject = format!("moe/{policy}/layer_{}", load.layer);
+        metrics.extend(metrics_below(&subject, values));
+        if let Some(share) = load.replay_changed {
+            metrics.extend(metrics_below(&subject, [("replay_changed", share)]));
+        }
     }
     metrics
 }
@@ -360,17 +364,24 @@ mod tests {
 
     #[test]
     fn every_layer_with_experts_has_metrics_of_its_load() {
-        let load = LayerLoad { layer: 2, load_max: 1.5, router_entropy: 0.5, dead_experts: 3 };
+        let load = LayerLoad {
+            layer: 2,
+            load_max: 1.5,
+            router_entropy: 0.5,
+            dead_experts: 3,
+            replay_changed: Some(0.25),
+        };
         let routers = Some(RouterStats { balance_loss: 2.5, layers: vec![load] });
         let metrics = update("small", &UpdateStats { routers, ..UpdateStats::default() });
         for (name, value) in [
             ("balance_loss", 2.5),
             ("layer_2/load_max", 1.5),
             ("layer_2/router_entropy", 0.5),
+            ("layer_2/replay_changed", 0.25),
             ("layer_2/dead_experts", 3.0),
         ] {
             assert_eq!(metrics.get(&format!("moe/small/{name}")), Some(value));
         }
-        assert_eq!(metrics.iter().count(), 23);
+        assert_eq!(metrics.iter().count(), 24);
     }
 }

@@ -88,9 +88,9 @@ impl PolicyServers {
             tables.insert(name, Arc::clone(&servers));
             let (its, worker) = (&plan.policies[at], &plan.workers[plan.policies[at].worker]);
             let shape = HfConfig::load(&ModelFiles::new(&worker.source));
-            let rows = shape.map_err(|error| servers_failure(name, error.to_string()))?.vocab_size;
+            let shape = shape.map_err(|error| servers_failure(name, error.to_string()))?;
             let adapter = its.adapter.is_some();
-            let remote = Arc::new(RemotePolicy::new(policy, &servers, rows, adapter));
+            let remote = Arc::new(RemotePolicy::new(policy, &servers, shape, adapter));
             all.push(policy.with_generator(Arc::clone(&remote) as _));
             let mut seats = plan.seats.iter().filter(|seat| seat.policy == at && seat.trained);
             let dir = config.weights_dir.as_ref().map(|dir| plan.base.join(dir));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::family::{ExpertFamily, ModelFamily};
 use super::reader::{ConfigReader, show_value};
-use crate::files::parts::{Activation, Experts, GatedMlp, LinearShape, Maps};
+use crate::files::parts::{Activation, Experts, GatedMlp, LinearShape, Maps, SharedExpert};
 
 /// Most experts of a layer, so that the number of one is a byte.
 const MOST_EXPERTS: usize = 256;
@@ -26,6 +26,8 @@ pub(super) struct ExpertSizes {
     scores: &'static str,
     /// True if the map to the scores and the maps of the experts have biases.
     bias: bool,
+    /// Width of the shared expert, if there is one.
+    shared: Option<usize>,
 }
 
 /// Reads the experts of a family that has them, and which layers have experts, of so many layers and the width of an MLP.
@@ -38,6 +40,7 @@ pub(super) fn read_experts(
     match family.experts {
         ExpertFamily::None => None,
         ExpertFamily::Qwen => Some((qwen_experts(keys), sparse_layers(keys, layers))),
+        ExpertFamily::Qwen35 => Some((qwen_3_5_experts(keys), vec![true; layers])),
         ExpertFamily::GptOss => Some((gpt_oss_experts(keys, intermediate), vec![true; layers])),
     }
 }
@@ -51,6 +54,19 @@ fn qwen_experts(keys: &mut ConfigReader<'_>) -> ExpertSizes {
         activation: Activation::Silu,
         scores: "mlp.gate",
         bias: false,
+        shared: None,
+    }
+}
+
+fn qwen_3_5_experts(keys: &mut ConfigReader<'_>) -> ExpertSizes {
+    note_unread_experts(keys);
+    ExpertSizes {
+        router: read_router(keys, [256, 8], RouterSoftmax::Chosen),
+        width: keys.size("moe_intermediate_size", 512, WIDEST),
+        activation: Activation::Silu,
+        scores: "mlp.gate",
+        bias: false,
+        shared: Some(keys.size("shared_expert_intermediate_size", 512, WIDEST)),
     }
 }
 
@@ -63,6 +79,7 @@ fn gpt_oss_experts(keys: &mut ConfigReader<'_>, width: usize) -> ExpertSizes {
         activation: Activation::Clamped(ClampedGate { alpha, limit }),
         scores: "mlp.router",
         bias: true,
+        shared: None,
     }
 }
 
@@ -124,14 +141,32 @@ fn note_router_logits(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
     }
 }
 
+/// Notes keys of Qwen3-MoE and Qwen3-Next that Qwen3.5 does not read: its weights sum to 1, and all its layers have experts.
+fn note_unread_experts(keys: &mut ConfigReader<'_>) {
+    let unread: [(&str, fn(&Value) -> bool); 3] = [
+        ("norm_topk_prob", |value| value == &Value::Bool(true)),
+        ("decoder_sparse_step", |value| value.as_u64() == Some(1)),
+        ("mlp_only_layers", |value| value.as_array().is_some_and(Vec::is_empty)),
+    ];
+    for (key, changes_nothing) in unread {
+        if let Some(value) = keys.value(key).filter(|value| !changes_nothing(value)) {
+            let value = show_value(value);
+            keys.note(format!(
+                "`{key}` is {value}, which has no effect: this family does not read it"
+            ));
+        }
+    }
+}
+
 impl ExpertSizes {
     /// Returns the experts of a layer for a residual stream of a width.
     pub(super) fn shape(self, hidden: usize) -> Experts<LinearShape> {
-        let Self { router, scores, bias, .. } = self;
+        let Self { router, scores, bias, activation, shared, .. } = self;
         Experts {
             scores: LinearShape::new(scores, router.experts, hidden, bias),
             router,
             experts: (0..router.experts).map(|number| self.expert_mlp(number, hidden)).collect(),
+            shared: shared.map(|width| shared_expert(activation, width, hidden)),
         }
     }
 
@@ -155,5 +190,19 @@ impl ExpertSizes {
     ) -> LinearShape {
         let expert = Some(number as u16);
         LinearShape { expert, ..LinearShape::new(name, output, input, self.bias) }
+    }
+}
+
+/// Returns the expert of every token, of a width.
+fn shared_expert(activation: Activation, width: usize, hidden: usize) -> SharedExpert<LinearShape> {
+    let map = |name, output, input| LinearShape::new(name, output, input, false);
+    let gate_up = Maps::Split([
+        map("mlp.shared_expert.gate_proj", width, hidden),
+        map("mlp.shared_expert.up_proj", width, hidden),
+    ]);
+    let down = map("mlp.shared_expert.down_proj", hidden, width);
+    SharedExpert {
+        gate: map("mlp.shared_expert_gate", 1, hidden),
+        mlp: GatedMlp { activation, width, gate_up, down },
     }
 }

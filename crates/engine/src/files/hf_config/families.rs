@@ -8,7 +8,7 @@ use super::reader::ConfigReader;
 use crate::files::parts::{Activation, Gain};
 
 /// The families, sorted by name.
-pub(super) const FAMILIES: [ModelFamily; 15] = [
+pub(super) const FAMILIES: [ModelFamily; 16] = [
     // Gemma 2 (arXiv:2408.00118), transformers `Gemma2Config`.
     ModelFamily {
         name: "gemma2",
@@ -203,28 +203,21 @@ pub(super) const FAMILIES: [ModelFamily; 15] = [
         defaults: DefaultSizes { head_dim: Some(128), ..QWEN.defaults },
         ..QWEN
     },
-    // The dense Qwen3.5, transformers `Qwen3_5TextConfig`; with vision, this is in `Qwen3_5Config`.
+    // Qwen3.5 with experts, transformers `Qwen3_5MoeTextConfig`; with vision, this is in `Qwen3_5MoeConfig`.
     ModelFamily {
-        name: "qwen3_5_text",
-        architecture: "Qwen3_5",
-        gain: Gain::OnePlus,
-        qk_norm: QkNorm::Head,
-        gate: true,
-        other_mixer: OtherMixer::DeltaNet,
-        attention_bias: Bias::Key("attention_bias"),
-        ropes: Ropes::Partial { theta: 1e4, share: 0.25 },
-        reads: &[TYPES],
+        name: "qwen3_5_moe_text",
+        architecture: "Qwen3_5Moe",
+        experts: ExpertFamily::Qwen35,
         defaults: DefaultSizes {
-            num_attention_heads: 16,
-            num_key_value_heads: Some(4),
-            head_dim: Some(256),
-            intermediate_size: 12_288,
-            vocab_size: 248_320,
-            max_position_embeddings: 32_768,
-            ..PLAIN.defaults
+            hidden_size: 2048,
+            num_hidden_layers: 40,
+            num_key_value_heads: Some(2),
+            ..QWEN_3_5.defaults
         },
-        ..PLAIN
+        ..QWEN_3_5
     },
+    // The dense Qwen3.5, transformers `Qwen3_5TextConfig`; with vision, this is in `Qwen3_5Config`.
+    ModelFamily { name: "qwen3_5_text", architecture: "Qwen3_5", ..QWEN_3_5 },
     // Qwen3 with experts (arXiv:2505.09388), transformers `Qwen3MoeConfig`.
     ModelFamily {
         name: "qwen3_moe",
@@ -268,10 +261,11 @@ pub(super) const FAMILIES: [ModelFamily; 15] = [
 
 /// Families whose configuration may contain that of a decoder as `text_config`: the outer `model_type`, the inner one where it
 /// is missing, and whether the head is the embedding where no key says so.
-pub(super) const NESTED: [(&str, &str, bool); 3] = [
+pub(super) const NESTED: [(&str, &str, bool); 4] = [
     ("gemma3", "gemma3_text", true),
     ("mistral3", "ministral3", false),
     ("qwen3_5", "qwen3_5_text", false),
+    ("qwen3_5_moe", "qwen3_5_moe_text", false),
 ];
 
 /// The names of the families.
@@ -303,6 +297,27 @@ const QWEN: ModelFamily = ModelFamily {
         vocab_size: 151_936,
         max_position_embeddings: 32_768,
         sliding_window: Some(4096),
+        ..PLAIN.defaults
+    },
+    ..PLAIN
+};
+
+/// Gated DeltaNet in three of four layers, an output gate in the others, `1 + w`; the sizes of Qwen3.5-9B.
+const QWEN_3_5: ModelFamily = ModelFamily {
+    gain: Gain::OnePlus,
+    qk_norm: QkNorm::Head,
+    gate: true,
+    other_mixer: OtherMixer::DeltaNet,
+    attention_bias: Bias::Key("attention_bias"),
+    ropes: Ropes::Partial { theta: 1e4, share: 0.25 },
+    reads: &[TYPES],
+    defaults: DefaultSizes {
+        num_attention_heads: 16,
+        num_key_value_heads: Some(4),
+        head_dim: Some(256),
+        intermediate_size: 12_288,
+        vocab_size: 248_320,
+        max_position_embeddings: 32_768,
         ..PLAIN.defaults
     },
     ..PLAIN

@@ -55,6 +55,8 @@ pub(super) enum ExpertFamily {
     None,
     /// Experts of Qwen3-MoE, in the layers that no key excepts.
     Qwen,
+    /// Experts of Qwen3.5-MoE, in all layers, and a shared one.
+    Qwen35,
     /// Experts of gpt-oss, with clamped gates and biases, in all layers.
     GptOss,
 }
@@ -63,7 +65,7 @@ impl ExpertFamily {
     /// Returns the layout of the experts in files.
     pub(super) fn layout(self) -> ExpertLayout {
         match self {
-            Self::None | Self::Qwen => ExpertLayout::Each,
+            Self::None | Self::Qwen | Self::Qwen35 => ExpertLayout::Each,
             Self::GptOss => ExpertLayout::ByInputs,
         }
     }

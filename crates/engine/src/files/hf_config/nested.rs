@@ -36,7 +36,7 @@ pub(crate) const WITHIN: [TensorNames; 2] = [
 /// Returns the names that a decoder of a family usually has within a larger model. A checkpoint may have others of [`WITHIN`].
 pub(super) fn usual_names(family: &str) -> TensorNames {
     let [first, second] = WITHIN;
-    if family == "qwen3_5_text" { second } else { first }
+    if family.starts_with("qwen3_5") { second } else { first }
 }
 
 /// Starts of the names of tensors that a decoder does not read: those of vision, and of the prediction of several tokens.

@@ -117,6 +117,7 @@ fn the_families_differ_in_these_fields() {
         "phi3",
         "qwen2",
         "qwen3",
+        "qwen3_5_moe_text",
         "qwen3_5_text",
         "qwen3_moe",
         "smollm3",
@@ -432,7 +433,7 @@ fn every_problem_is_reported_at_once() {
         refused(&with(&qwen2(), &bad)),
         "config.json: `model_type` is \"mixtral\"; supported: \"gemma2\", \"gemma3\", \"gemma3_text\", \
          \"gpt_oss\", \"lfm2\", \"llama\", \"ministral\", \"ministral3\", \"mistral\", \"mistral3\", \"olmo3\", \
-         \"phi3\", \"qwen2\", \"qwen3\", \"qwen3_5\", \"qwen3_5_text\", \"qwen3_moe\", \"smollm3\"; \
+         \"phi3\", \"qwen2\", \"qwen3\", \"qwen3_5\", \"qwen3_5_moe\", \"qwen3_5_moe_text\", \"qwen3_5_text\", \"qwen3_moe\", \"smollm3\"; \
          `quantization_config` is an object; weights of f32, f16 and bf16 are \
          supported; `num_local_experts` is 8; mixtures of experts of this family are not supported; \
          `hidden_act` is \"gelu\"; supported: \"silu\"; `hidden_size` is -1; a whole number from 1 to 1048576 is \
@@ -453,6 +454,7 @@ fn damaged_configurations_are_errors_or_work_and_cost_what_their_file_costs() {
         "qwen3_5",
         "lfm2",
         "qwen3_moe",
+        "qwen3_5_moe",
         "gpt_oss",
     ]
     .map(|name| std::fs::read(fixture("families").join(name).join("config.json")).unwrap());

@@ -49,6 +49,8 @@ pub enum Activation {
 /// s = router(x),   e_1 .. e_k = the k largest,   w = softmax of the scores
 /// Σ_e w_e expert_e(x)
 /// ```
+///
+/// An expert that every token has may be added ([`SharedExpert`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experts<L> {
     /// Map to the scores of the experts. Its products are of f32 in every precision.
@@ -57,6 +59,21 @@ pub struct Experts<L> {
     pub router: Router,
     /// The experts, which have one shape.
     pub experts: Vec<GatedMlp<L>>,
+    /// Expert of every token, if there is one.
+    pub shared: Option<SharedExpert<L>>,
+}
+
+/// Expert that every token has, with a gate (Qwen2-MoE, arXiv:2407.10671, section 2.2.2; transformers `Qwen2MoeSparseMoeBlock`):
+///
+/// ```text
+/// sigmoid(gate(x)) mlp(x)
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedExpert<L> {
+    /// Map to the one number of the gate.
+    pub gate: L,
+    /// The expert.
+    pub mlp: GatedMlp<L>,
 }
 
 /// Layout of the experts in files.
@@ -97,35 +114,56 @@ impl<L> Mlp<L> {
         }
     }
 
-    /// Iterates over the linear maps that every token passes, in the order of checkpoints: none of experts.
+    /// Iterates over the linear maps that every token passes, in the order of checkpoints: of experts those of the shared one.
     pub(super) fn linears(&self) -> impl Iterator<Item = &L> {
-        self.gated().into_iter().flat_map(GatedMlp::linears)
+        let (gated, shared) = match self {
+            Self::Gated(mlp) => (Some(mlp), None),
+            Self::Experts(experts) => (None, experts.shared.as_ref()),
+        };
+        let shared = shared.into_iter().flat_map(SharedExpert::linears);
+        gated.into_iter().flat_map(GatedMlp::linears).chain(shared)
     }
 
-    /// Iterates over the linear maps that every token passes, in the order of checkpoints: none of experts.
+    /// Iterates over the linear maps of [`Mlp::linears`], in the same order.
     pub(super) fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
-        let gated = match self {
-            Self::Gated(mlp) => Some(mlp),
-            Self::Experts(_) => None,
+        let (gated, shared) = match self {
+            Self::Gated(mlp) => (Some(mlp), None),
+            Self::Experts(experts) => (None, experts.shared.as_mut()),
         };
-        gated.into_iter().flat_map(GatedMlp::linears_mut)
+        let shared = shared.into_iter().flat_map(SharedExpert::linears_mut);
+        gated.into_iter().flat_map(GatedMlp::linears_mut).chain(shared)
+    }
+
+    /// Iterates over the linear maps but those of routers, those that every token passes first.
+    pub(super) fn packed_linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+        let (gated, shared, experts) = match self {
+            Self::Gated(mlp) => (Some(mlp), None, <&mut [GatedMlp<L>]>::default()),
+            Self::Experts(of) => (None, of.shared.as_mut(), &mut of.experts[..]),
+        };
+        let shared = shared.into_iter().flat_map(SharedExpert::linears_mut);
+        let first = gated.into_iter().flat_map(GatedMlp::linears_mut).chain(shared);
+        first.chain(experts.iter_mut().flat_map(GatedMlp::linears_mut))
     }
 
     /// Returns the widths of gates that a token passes, all together.
     pub fn width_of_token(&self) -> usize {
         match self {
             Self::Gated(mlp) => mlp.width,
-            Self::Experts(experts) => experts.router.chosen * experts.width(),
+            Self::Experts(experts) => {
+                experts.router.chosen * experts.width() + experts.shared_width()
+            }
         }
     }
 
     pub(super) fn try_map<M, E>(&self, linear: &dyn Fn(&L) -> Result<M, E>) -> Result<Mlp<M>, E> {
         match self {
             Self::Gated(mlp) => Ok(Mlp::Gated(mlp.try_map(linear)?)),
-            Self::Experts(Experts { scores, router, experts }) => {
+            Self::Experts(Experts { scores, router, experts, shared }) => {
                 let experts = experts.iter().map(|expert| expert.try_map(linear));
                 let experts = experts.collect::<Result<_, E>>()?;
-                Ok(Mlp::Experts(Experts { scores: linear(scores)?, router: *router, experts }))
+                let shared = shared.as_ref().map(|shared| shared.try_map(linear)).transpose()?;
+                let (scores, router) = (linear(scores)?, *router);
+                Ok(Mlp::Experts(Experts { scores, router, experts, shared }))
             }
         }
     }
@@ -137,7 +175,8 @@ impl<L> GatedMlp<L> {
         self.gate_up.linears().chain([&self.down])
     }
 
-    fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+    /// Iterates over the linear maps, in the order of checkpoints.
+    pub(crate) fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
         self.gate_up.linears_mut().chain([&mut self.down])
     }
 
@@ -145,6 +184,21 @@ impl<L> GatedMlp<L> {
         let Self { activation, width, gate_up, down } = self;
         let (gate_up, down) = (gate_up.try_map(linear)?, linear(down)?);
         Ok(GatedMlp { activation: *activation, width: *width, gate_up, down })
+    }
+}
+
+impl<L> SharedExpert<L> {
+    /// Iterates over the linear maps, in the order of checkpoints.
+    fn linears(&self) -> impl Iterator<Item = &L> {
+        self.mlp.linears().chain([&self.gate])
+    }
+
+    fn linears_mut(&mut self) -> impl Iterator<Item = &mut L> {
+        self.mlp.linears_mut().chain([&mut self.gate])
+    }
+
+    fn try_map<M, E>(&self, linear: &dyn Fn(&L) -> Result<M, E>) -> Result<SharedExpert<M>, E> {
+        Ok(SharedExpert { mlp: self.mlp.try_map(linear)?, gate: linear(&self.gate)? })
     }
 }
 
@@ -164,6 +218,11 @@ impl<L> Experts<L> {
     /// Returns the width of an expert's gate.
     pub fn width(&self) -> usize {
         self.experts[0].width
+    }
+
+    /// Returns the width of the gate of the shared expert; 0 if there is none.
+    pub fn shared_width(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.mlp.width)
     }
 }
 

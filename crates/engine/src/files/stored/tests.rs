@@ -14,6 +14,7 @@ fn config(name: &str) -> HfConfig {
 fn the_tensors_of_a_model_fill_those_of_files_of_every_layout_without_gaps() {
     for (name, layouts) in [
         ("qwen3_moe", [ExpertLayout::Each, ExpertLayout::Stacked]),
+        ("qwen3_5_moe", [ExpertLayout::Each, ExpertLayout::Stacked]),
         ("gpt_oss", [ExpertLayout::ByInputs, ExpertLayout::Blocks]),
     ] {
         let config = config(name);

@@ -24,7 +24,7 @@ pub(crate) struct SavedExpertMlp<O: Ops> {
 impl<O: Ops> SavedExpertMlp<O> {
     /// Returns all buffers to the pool.
     pub(super) fn give(self, pool: &mut Pool<O>) {
-        pool.give(self.experts.buffers().into_iter().chain(self.mapped));
+        pool.give(self.experts.buffers().chain(self.mapped));
         pool.give_streams([self.m]);
     }
 }
@@ -41,7 +41,7 @@ impl<O: Ops> LayerPass<'_, O> {
         // 1. Norm: (N, D) -> (N, D)
         let h = self.norm_before(&m, before_mlp.as_ref(), pool)?;
         // 2. Router and experts: (N, D) -> (N, D)
-        let (mixed, experts) = self.ops.experts(&h, experts, pool)?;
+        let (mixed, experts) = self.ops.experts((&h, self.routes), experts, pool)?;
         pool.give([h]);
         // 3. Norm and residual sum: (N, D) -> (N, D)
         let (y, mapped) = match after_mlp {

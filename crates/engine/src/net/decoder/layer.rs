@@ -5,6 +5,7 @@ use std::array;
 
 use crate::files::ModelError;
 use crate::files::parts::{Layer, Maps};
+use crate::net::experts::LayerRoutes;
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
@@ -23,6 +24,8 @@ pub(super) struct LayerPass<'a, O: Ops> {
     pub(super) rope: Option<&'a O::Rope>,
     /// Sinks of attention, if there are any, `[heads]`.
     pub(super) sinks: Option<&'a Param<O>>,
+    /// Experts that the layer takes in place of those of its router, if there are any.
+    pub(super) routes: Option<LayerRoutes<'a>>,
     /// Weights.
     pub(super) layer: &'a DecoderLayer<O>,
 }

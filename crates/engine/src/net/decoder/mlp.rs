@@ -47,9 +47,10 @@ impl LayerShape {
     /// Returns the numbers of a token that the MLP keeps for its backward pass.
     pub(super) fn mlp_saved(&self) -> usize {
         let hidden = self.stream_width();
-        let experts = self.mlp.experts().map_or(0, |Experts { router, .. }| {
-            // Results of the experts; scores, choices and weights.
-            router.chosen * (hidden + 4) + router.experts
+        let experts = self.mlp.experts().map_or(0, |Experts { router, shared, .. }| {
+            // Results of the experts; scores, choices and weights; gate and result of a shared expert.
+            let shared = shared.as_ref().map_or(0, |_| hidden + 1);
+            router.chosen * (hidden + 4) + router.experts + shared
         });
         hidden + 2 * self.mlp.width_of_token() + experts + self.after_mlp.map_or(0, |_| hidden)
     }

@@ -57,13 +57,53 @@ pub fn is_adapter(dir: &Path) -> bool {
     dir.join(CONFIG_FILE).is_file()
 }
 
-/// Names of the linear maps of a layer, sorted: the values of `target_modules`, all of which `"all-linear"` selects.
+/// Names of the linear maps of a layer that every token passes, sorted: the values of `target_modules`, all of which
+/// `"all-linear"` selects. A map whose name ends as that of an expert has its longer name: `mlp.gate_proj`.
 pub fn linear_names(base: &HfConfig) -> Vec<String> {
-    let names: BTreeSet<String> = base
-        .linears()
-        .map(|(name, _)| name.rsplit('.').next().unwrap_or_default().to_owned())
-        .collect();
+    let of_experts = expert_names(base);
+    let maps = base.linears().filter(|(_, map)| map.expert.is_none());
+    let names: BTreeSet<String> = maps.map(|(name, _)| target_name(&name, &of_experts)).collect();
     names.into_iter().collect()
+}
+
+/// Returns the end of the name of a map that names no map of experts.
+fn target_name(module: &str, of_experts: &BTreeSet<&str>) -> String {
+    let last = last_part(module);
+    let name = if of_experts.contains(last) { name_in_layer(module) } else { last };
+    name.to_owned()
+}
+
+/// Returns the ends of the names of the maps of experts that adapters may correct.
+fn expert_names(base: &HfConfig) -> BTreeSet<&'static str> {
+    let maps = base.linears().filter(|(_, map)| map.expert.is_some() && base.adapts(map));
+    maps.map(|(_, map)| last_part(map.name)).collect()
+}
+
+/// Returns what follows the last dot of a name.
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or_default()
+}
+
+/// Returns what follows the number of the layer.
+fn name_in_layer(module: &str) -> &str {
+    let (_, rest) = module.split_once(".layers.").unwrap_or_default();
+    rest.split_once('.').map_or(module, |(_, name)| name)
+}
+
+/// Returns which maps of experts and routers adapters do not correct, in words for a message.
+fn unadapted(base: &HfConfig) -> String {
+    if base.layers.iter().all(|layer| layer.mlp.experts().is_none()) {
+        return String::new();
+    }
+    let of_experts: Vec<&str> = expert_names(base).into_iter().collect();
+    if of_experts.is_empty() {
+        return "; experts of this family, which are one tensor, and their routers have no adapters".to_owned();
+    }
+    let named = of_experts.join("`, `");
+    format!(
+        ", and `{named}` of experts (`experts.0.{}`: of one); routers have no adapters",
+        of_experts[0]
+    )
 }
 
 impl LoraConfig {
@@ -97,15 +137,15 @@ impl LoraConfig {
     ///
     /// If an entry of `target_modules` names none, or nothing is corrected.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<LoraTarget>, ModelError> {
-        let all: Vec<(String, &LinearShape)> = base.linears().collect();
+        let all: Vec<(String, &LinearShape)> =
+            base.linears().filter(|(_, map)| base.adapts(map)).collect();
         let mut entries = self.target_modules.iter();
         if let Some(unknown) = entries.find(|entry| !all.iter().any(|(name, _)| names(entry, name)))
         {
             let known = linear_names(base).join("`, `");
-            let experts = base.layers.iter().any(|layer| layer.mlp.experts().is_some());
-            let also = if experts { "; experts and their routers have no adapters" } else { "" };
             return Err(ModelError::no_match(format!(
-                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`{also}"
+                "`target_modules` has {unknown:?}, which names no linear map of the model; there are `{known}`{}",
+                unadapted(base)
             )));
         }
         let modules: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
@@ -113,7 +153,12 @@ impl LoraConfig {
         let choices = choices.map_err(|(key, why)| {
             ModelError::new(ModelErrorKind::Invalid, format!("{CONFIG_FILE}: `{key}` wants {why}"))
         })?;
-        let chosen = all.into_iter().zip(choices).filter(|(_, choice)| choice.corrected);
+        // PEFT has experts as parameters of a module, which `all-linear` does not mean.
+        let all_linear = self.patterns.all_linear();
+        let chosen = all
+            .into_iter()
+            .zip(choices)
+            .filter(|((_, map), choice)| choice.corrected && !(all_linear && map.expert.is_some()));
         let targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
         if targets.is_empty() {

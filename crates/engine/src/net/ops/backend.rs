@@ -23,6 +23,25 @@ pub trait KvCache: Debug + Send + Sync {
 
     /// Frees every block.
     fn clear(&mut self);
+
+    /// Gives a block a part for layers with a window: one that was taken from another, or a new one. Devices without such parts
+    /// do nothing here and in the functions below.
+    fn fill_window(&mut self, _block: u32) {}
+
+    /// Takes the part for layers with a window from a block, for another.
+    fn take_window(&mut self, _block: u32) {}
+
+    /// Moves the part for layers with a window from one block to another, which has none.
+    fn move_window(&mut self, _blocks: [u32; 2]) {}
+
+    /// Frees the memory of a part that was taken.
+    fn free_window(&mut self) {}
+
+    /// Frees the memory of a block's part for layers without a window.
+    fn free_block(&mut self, _block: u32) {}
+
+    /// Gives a block after [`KvCache::free_block`] a part for layers without a window again.
+    fn restore_block(&mut self, _block: u32) {}
 }
 
 /// A row of logits from which a token may be sampled.
@@ -73,6 +92,11 @@ pub trait Backend: Ops<Kv: KvCache> {
 
     /// Returns the bytes of a block of keys and values.
     fn block_bytes(&self, config: &HfConfig) -> usize;
+
+    /// Returns the bytes of a block's part for layers with a window; 0 if blocks have no such part.
+    fn window_bytes(&self, _config: &HfConfig) -> usize {
+        0
+    }
 
     /// Creates a cache without blocks; it gets at most `most`.
     fn kv(&self, config: &HfConfig, most: usize) -> Self::Kv;

@@ -6,7 +6,7 @@ use maverl_kernels::attention::Heads;
 use super::{Done, Memory};
 use crate::files::ModelError;
 use crate::files::parts::{Experts, QueryScale};
-use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::norm::Norm;
@@ -59,14 +59,14 @@ pub trait PartOps: Memory {
         Err(no_kernel("experts"))
     }
 
-    /// Computes a mixture of experts of `h [N, D]`.
+    /// Computes a mixture of experts of `h [N, D]`, with the experts of routes where there are any.
     ///
     /// # Errors
     ///
     /// If the device fails, or has no kernel for it.
     fn experts(
         &self,
-        _h: &Self::Act,
+        _h: (&Self::Act, Option<LayerRoutes<'_>>),
         _of: &Experts<Linear<Self>>,
         _pool: &mut Pool<Self>,
     ) -> Done<(Self::Act, SavedExperts<Self>)> {

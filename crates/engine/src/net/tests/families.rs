@@ -9,7 +9,7 @@ const LOGPROBS_OF_DELTA_NET: f32 = 2e-4;
 const GRADIENTS: f64 = 1e-3;
 
 /// Families with a directory of values.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "gemma2",
     "gemma3",
     "gemma3_text",
@@ -21,6 +21,7 @@ const NAMES: [&str; 14] = [
     "olmo3",
     "phi3",
     "qwen3_5",
+    "qwen3_5_moe",
     "qwen3_5_text",
     "qwen3_moe",
     "smollm3",
@@ -398,6 +399,7 @@ fn parts_without_a_kernel_of_a_gpu_are_named() {
         ("qwen3_moe", vec!["experts"]),
         ("gpt_oss", vec!["experts", "sinks of attention"]),
         ("lfm2", vec!["short convolutions"]),
+        ("qwen3_5_moe", vec!["Gated DeltaNet", "experts"]),
         ("qwen3_5_text", vec!["Gated DeltaNet", "output gates", "heads that are rotated in part"]),
     ] {
         let reasons = crate::net::ops::device::unsupported_reasons(&load(&directory(name)).config);

@@ -12,7 +12,7 @@ fn load(name: &str) -> Model {
 
 #[test]
 fn states_after_a_row_equal_the_reference() {
-    for name in ["qwen3_5_text", "lfm2"] {
+    for name in ["qwen3_5_text", "qwen3_5_moe", "lfm2"] {
         let model = load(name);
         let reference = Reference::open(&fixture("families").join(name));
         let row = rows(&reference, "right").remove(0);
@@ -81,7 +81,7 @@ impl Group {
 
 #[test]
 fn a_group_of_eight_equals_eight_rows_alone_in_bits_and_gradients() {
-    for name in ["qwen3_5_text", "lfm2"] {
+    for name in ["qwen3_5_text", "qwen3_5_moe", "lfm2"] {
         let (model, group) = (load(name), Group::of_eight());
         let (packed, parents) = group.shared();
         let packing = Packing { offsets: &packed.offsets, parents: &parents };

@@ -105,6 +105,7 @@ impl<O: Backend> Engine<O> {
             let whole = end || table.is_split();
             let place = self.cache.insert_prefix(table, tokens, whole);
             self.cache.keep_copy(table, place.filter(|_| whole))?;
+            self.cache.move_window(table, sampled, end);
             if sampled > 1 && *next == 1 {
                 work.decoded += 1
             } else {

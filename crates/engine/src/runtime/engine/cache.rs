@@ -4,16 +4,16 @@
 //! are evicted, the least recently used first. If that is not enough, the youngest request is preempted. Neither
 //! changes a result: by K-1, the number of cached tokens has no effect.
 
+mod bytes;
 mod kept;
-
-use std::sync::atomic::Ordering;
+mod windows;
 
 use super::prefix::{Inserted, NodeId, PrefixTree};
 use super::states::{StatePlace, StateSlots};
 use crate::files::{HfConfig, ModelError};
 use crate::net::KvStore;
 use crate::net::ops::{Backend, Cpu, KvCache as _};
-use crate::runtime::KvBlocks;
+use windows::Windows;
 
 const TOKENS: usize = KvStore::TOKENS;
 /// Inverse of the minimum share of all blocks that one eviction frees, so that its cost is amortized.
@@ -24,19 +24,25 @@ pub(super) struct Cache<O: Backend = Cpu> {
     ops: O,
     pub(super) store: O::Kv,
     prefixes: PrefixTree,
-    /// Maximum number of blocks.
+    /// Maximum number of blocks, if all have parts for layers with a window.
     capacity: usize,
+    /// Bytes of a block without this part.
+    block_bytes: usize,
     /// Number of references to each block: by requests and by the prefix tree.
     refs: Vec<u32>,
     /// True for each block that the prefix tree references.
     cached: Vec<bool>,
     free: Vec<u32>,
+    /// Numbers of blocks without memory.
+    bare: Vec<u32>,
     /// Number of blocks that only the prefix tree references.
     idle: usize,
     /// True if requests share prefixes.
     share: bool,
     /// States of recurrent layers.
     states: StateSlots,
+    /// Parts of blocks for layers with a window.
+    windows: Windows,
 }
 
 /// Block table of a request: the blocks of its first `len` tokens.
@@ -51,15 +57,18 @@ pub(super) struct BlockTable {
     inserted: usize,
     /// Slot of states in recurrent layers.
     pub(super) state: Option<u32>,
-    /// Number of tokens after which states are to be kept, where its prefix ended without a copy.
+    /// Number of tokens after which states, or parts of blocks for layers with a window, are to be kept, where its prefix ended
+    /// without them.
     split: Option<usize>,
+    /// Index of the first block whose part for layers with a window it holds.
+    window: usize,
 }
 
 impl BlockTable {
     /// Creates an empty table for a request of one policy.
     pub(super) fn nothing(policy: usize) -> Self {
         let (blocks, state, split) = (Vec::new(), None, None);
-        Self { blocks, len: 0, root: policy, node: policy, inserted: 0, state, split }
+        Self { blocks, len: 0, root: policy, node: policy, inserted: 0, state, split, window: 0 }
     }
 
     /// Returns true if states are to be kept after the tokens that are computed.
@@ -78,19 +87,25 @@ impl BlockTable {
 }
 
 impl<O: Backend> Cache<O> {
-    /// Creates a cache of at most `bytes` for `policies` with one base. States of recurrent layers get half of them, and at
-    /// least one slot.
+    /// Creates a cache of at most `bytes` for `policies` with one base, and passes of at most `pass` tokens of prompts. States of
+    /// recurrent layers get half of the bytes, and at least one slot.
     pub(super) fn new(
         ops: &O,
         config: &HfConfig,
         bytes: usize,
         share: bool,
         policies: usize,
+        pass: usize,
     ) -> Self {
         let slot = ops.slot_bytes(config);
         let slots = (bytes / 2).checked_div(slot).map_or(0, |slots| slots.max(1));
-        let capacity = bytes.saturating_sub(slots * slot) / ops.block_bytes(config);
+        let windows = Windows::new(config, ops.window_bytes(config), pass);
+        let block_bytes = windows.other_bytes(ops.block_bytes(config));
+        let capacity = bytes.saturating_sub(slots * slot) / (block_bytes + windows.bytes());
         Self {
+            block_bytes,
+            bare: Vec::new(),
+            windows,
             ops: ops.clone(),
             store: ops.kv(config, capacity),
             capacity,
@@ -104,27 +119,9 @@ impl<O: Backend> Cache<O> {
         }
     }
 
-    /// Returns the number of tokens that fit, if one request holds all.
-    pub(super) fn tokens(&self) -> usize {
-        self.capacity * TOKENS
-    }
-
     /// Returns true if requests share prefixes.
     pub(super) fn shares(&self) -> bool {
         self.share
-    }
-
-    /// Returns the number of blocks that can be allocated without preempting a request.
-    pub(super) fn available(&self) -> usize {
-        self.capacity - self.store.count() + self.free.len() + self.idle
-    }
-
-    /// Publishes the number of blocks in use, of cached prefixes alone, and free.
-    pub(super) fn count(&self, blocks: &KvBlocks) {
-        let (idle, available) = (self.idle, self.available());
-        blocks.used.store(self.capacity - available, Ordering::Relaxed);
-        blocks.cached.store(idle, Ordering::Relaxed);
-        blocks.free.store(available - idle, Ordering::Relaxed);
     }
 
     /// Returns the number of blocks that a request lacks for `tokens` tokens.
@@ -134,6 +131,12 @@ impl<O: Backend> Cache<O> {
 
     /// Acquires the cached blocks of the prefix of `tokens`. The last token is always left to compute.
     pub(super) fn acquire_prefix(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        self.acquire_blocks(table, tokens);
+        self.trim_to_window(table);
+    }
+
+    /// Acquires the blocks of [`Cache::acquire_prefix`] before a window is searched.
+    fn acquire_blocks(&mut self, table: &mut BlockTable, tokens: &[u32]) {
         let known = if self.share { (tokens.len() - 1) / TOKENS } else { 0 };
         for key in tokens.chunks_exact(TOKENS).take(known) {
             let Some((node, block)) = self.prefixes.child(table.node, key) else { return };
@@ -155,9 +158,14 @@ impl<O: Backend> Cache<O> {
         if !self.share || rest.is_empty() {
             return Ok(());
         }
-        let Some((block, agree)) = self.prefixes.nearest(table.node, rest) else { return Ok(()) };
+        let nearest = self.prefixes.nearest(table.node, rest);
+        let Some((block, agree)) = nearest.filter(|(block, _)| self.has_window(*block)) else {
+            return Ok(());
+        };
         self.retain(block);
+        self.hold_window(block);
         let copied = self.copy_start(table, block, agree);
+        self.let_go_window(block);
         self.release_block(block);
         copied
     }
@@ -227,11 +235,12 @@ impl<O: Backend> Cache<O> {
 
     /// Releases all blocks of a request, in whatever state the request is.
     pub(super) fn drop_blocks(&mut self, table: &mut BlockTable) {
+        self.let_go_all(table);
         while let Some(block) = table.blocks.pop() {
             self.release_block(block);
         }
         (table.len, table.inserted, table.node) = (0, 0, table.root);
-        table.split = None;
+        (table.split, table.window) = (None, 0);
         self.keep_slot(table, None);
     }
 
@@ -240,9 +249,10 @@ impl<O: Backend> Cache<O> {
         let mut dropped = Vec::new();
         self.prefixes.clear(policy, |node, block| dropped.push((node, block)));
         dropped.into_iter().for_each(|(node, block)| self.drop_cached(node, block));
-        if self.free.len() == self.store.count() {
+        if self.free.len() == self.made_blocks() {
             // An update follows, and needs the memory.
             self.store.clear();
+            self.clear_windows();
             self.free.clear();
             self.refs.clear();
             self.cached.clear();
@@ -258,6 +268,7 @@ impl<O: Backend> Cache<O> {
             Inserted::There { node, block } => {
                 if block != own && key.len() == TOKENS {
                     self.retain(block);
+                    self.exchange_window(table, [own, block]);
                     table.blocks[table.inserted] = block;
                     self.release_block(own);
                 }
@@ -276,28 +287,30 @@ impl<O: Backend> Cache<O> {
 
     /// Allocates a block: a free one, a new one, or an evicted one. `soon` is the number of blocks needed now.
     fn take(&mut self, soon: usize) -> Result<Option<u32>, ModelError> {
-        if self.free.is_empty() && self.store.count() < self.capacity {
-            let block = self.ops.add_block(&mut self.store)?;
-            self.refs.push(0);
-            self.cached.push(false);
-            self.free.push(block);
-        } else if self.free.is_empty() {
-            self.evict(soon.max(self.capacity / EVICT_SHARE));
+        if !self.make_room(soon) {
+            return Ok(None);
         }
-        let Some(block) = self.free.pop() else { return Ok(None) };
+        let block = match self.free.pop() {
+            Some(block) => block,
+            None => self.add_block()?,
+        };
         self.refs[block as usize] = 1;
+        self.fill_window(block);
         Ok(Some(block))
     }
 
-    fn evict(&mut self, many: usize) {
+    /// Evicts prefixes with at least so many blocks, or some more. Returns false if there are none.
+    fn evict(&mut self, soon: usize) -> bool {
         if self.idle == 0 {
-            return;
+            return false;
         }
-        let mut evicted = Vec::new();
+        let (mut evicted, many) = (Vec::new(), soon.max(self.capacity / EVICT_SHARE));
         let refs = &self.refs;
         let idle = |block: u32| refs[block as usize] == 1;
         self.prefixes.evict(many, idle, |node, block| evicted.push((node, block)));
+        let any = !evicted.is_empty();
         evicted.into_iter().for_each(|(node, block)| self.drop_cached(node, block));
+        any
     }
 
     fn retain(&mut self, block: u32) {
@@ -309,10 +322,17 @@ impl<O: Backend> Cache<O> {
     fn release_block(&mut self, block: u32) {
         let refs = &mut self.refs[block as usize];
         *refs -= 1;
-        if *refs == 0 {
-            self.free.push(block);
+        let (unused, idle) = (*refs == 0, self.cached[block as usize] && *refs == 1);
+        if unused {
+            self.free_block(block);
         }
-        self.idle += usize::from(self.cached[block as usize] && *refs == 1);
+        self.idle += usize::from(idle);
+    }
+
+    /// Frees a block that nobody references.
+    fn free_block(&mut self, block: u32) {
+        self.free_window(block);
+        self.free.push(block);
     }
 
     /// Removes what the tree referenced by a node that left it.
@@ -328,7 +348,7 @@ impl<O: Backend> Cache<O> {
         self.cached[block as usize] = false;
         *refs -= 1;
         if *refs == 0 {
-            self.free.push(block);
+            self.free_block(block);
         }
     }
 }

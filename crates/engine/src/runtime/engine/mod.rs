@@ -109,7 +109,14 @@ impl<O: Backend> Engine<O> {
             tokenizer,
             prefill_tokens: options.prefill_tokens.get(),
             slots: Vec::new(),
-            cache: Cache::new(ops, config, bytes, options.prefix_cache, policies),
+            cache: Cache::new(
+                ops,
+                config,
+                bytes,
+                options.prefix_cache,
+                policies,
+                options.prefill_tokens.get(),
+            ),
             work: (0..policies).map(|_| Arc::default()).collect(),
             blocks: Arc::default(),
             pass: Pass::default(),
@@ -278,9 +285,10 @@ impl<O: Backend> Engine<O> {
             return Ok(false);
         }
         let kept = self.cache.trim_to_state(table, tokens).filter(|_| !whole);
-        let wanted = Cache::<O>::lacking(table, tokens.len()) + budget.running;
+        let lacking = Cache::<O>::lacking(table, tokens.len());
+        let room = self.cache.has_room(lacking, budget.running);
         let slot = table.state.is_some() || self.cache.has_slot();
-        if budget.running > 0 && (wanted > self.cache.available() || !slot) {
+        if budget.running > 0 && !(room && slot) {
             self.cache.drop_blocks(table);
             budget.full = true;
             return Ok(false);

@@ -150,7 +150,7 @@ impl RequestSlot {
     pub(super) fn answer(mut self, finish: Finish) {
         let ids = self.tokens.split_off(self.tokens.len() - self.sampled_tokens());
         let Self { reply, logprobs, version, .. } = self;
-        drop(reply.send(Ok(Completion { ids, logprobs, version, finish })));
+        drop(reply.send(Ok(Completion::new(ids, logprobs, version, finish))));
     }
 
     /// Returns true if a stop string ends the completion. A string of n bytes lies within the last n tokens and the one

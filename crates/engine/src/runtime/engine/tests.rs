@@ -61,7 +61,7 @@ impl Fixture {
         let mut engine =
             Engine::new("w", Arc::clone(&self.tokenizer), &Cpu::default(), config, &options, 1);
         let bytes = blocks * KvStore::new(config).block_bytes();
-        engine.cache = Cache::new(&Cpu::default(), config, bytes, share, 1);
+        engine.cache = Cache::new(&Cpu::default(), config, bytes, share, 1, prefill_tokens);
         engine
     }
 

@@ -35,9 +35,14 @@ fn setup_of(name: &str, adapter: bool) -> Setup {
 
 #[tokio::test]
 async fn updates_see_the_log_probs_of_the_sampler_and_compute_a_shared_beginning_once() {
-    for (name, adapter) in
-        [("qwen3_5_text", false), ("qwen3_5_text", true), ("lfm2", false), ("lfm2", true)]
-    {
+    for (name, adapter) in [
+        ("qwen3_5_text", false),
+        ("qwen3_5_text", true),
+        ("qwen3_5_moe", false),
+        ("qwen3_5_moe", true),
+        ("lfm2", false),
+        ("lfm2", true),
+    ] {
         let runtime = setup_of(name, adapter).start();
         let policy = runtime.policies()[0].clone();
         for update in 0..2 {
@@ -53,7 +58,7 @@ async fn updates_see_the_log_probs_of_the_sampler_and_compute_a_shared_beginning
 
 #[tokio::test]
 async fn a_policy_goes_on_from_its_checkpoint_with_the_same_bits() {
-    for (name, adapter) in [("qwen3_5_text", false), ("lfm2", true)] {
+    for (name, adapter) in [("qwen3_5_text", false), ("qwen3_5_moe", true), ("lfm2", true)] {
         let dir = tempfile::tempdir().unwrap();
         let runtime = setup_of(name, adapter).start();
         let policy = runtime.policies()[0].clone();

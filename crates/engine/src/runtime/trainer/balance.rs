@@ -33,7 +33,8 @@ impl<O: Backend> Trainer<O> {
             let packed = pass.pack(indices);
             let its: Vec<&Row> = indices.iter().map(|&row| rows[row]).collect();
             let Some(counts) = token_counts(model, &packed, &its) else { continue };
-            let tokens = Some(RoutedTokens { counts: &counts, slopes: None });
+            let routes = packed.routes();
+            let tokens = Some(RoutedTokens { counts: &counts, slopes: None, routes });
             let decoder = self.decoder(model, &packed, indices);
             let tape = Tape::record_routed(&decoder, packed.rows(), tokens, true, pool)?;
             loads.add(tape.loads());

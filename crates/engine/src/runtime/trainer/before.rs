@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::routers::check_routes;
 use super::{Totals, Trainer, pass_of_rows, shares};
 use crate::files::ModelError;
 use crate::loss::{self, Pair, PreferenceOptions, preference};
@@ -17,6 +18,7 @@ impl<O: Backend> Trainer<O> {
         model: &Model<O>,
         rows: &[Row],
     ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+        check_routes(model, rows).map_err(|error| self.failed_update(&error))?;
         let rows: Vec<&Row> = rows.iter().collect();
         self.current_logprobs(model, &rows).map_err(|error| self.failed_update(&error))
     }
@@ -37,7 +39,9 @@ impl<O: Backend> Trainer<O> {
             let message = "no reference is kept to compare with";
             ModelError::wrong_argument(message)
         })?;
-        self.logprobs_under(rows, true, pool, |_, _| Cow::Borrowed(&reference.decoder))
+        pass_of_rows(rows, true).lists(&self.peers, self.micro_batch_tokens, |packed, _| {
+            packed.unrouted().logprobs(&reference.decoder, pool)
+        })
     }
 
     /// Returns the rows of a batch after the correction of the sampler's mismatch: the log-probs of corrected rows are the

@@ -96,7 +96,20 @@ fn layer_load(layer: usize, load: &RouterLoad) -> LayerLoad {
         load_max: most * experts / chosen.max(1.0),
         router_entropy: load.entropy / load.tokens.max(1.0),
         dead_experts: load.chosen.iter().filter(|tokens| **tokens == 0.0).count() as u64,
+        replay_changed: (load.replayed > 0.0).then(|| load.changed / load.replayed),
     }
+}
+
+/// Returns an error if rows have experts that are not those of a text and a model.
+pub(super) fn check_routes<O: Backend>(model: &Model<O>, rows: &[Row]) -> Result<(), ModelError> {
+    for (index, row) in rows.iter().enumerate() {
+        let tokens = (row.prompt.len() + row.completion.len()).saturating_sub(1);
+        let routes = row.routes.as_ref();
+        if let Some(problem) = routes.and_then(|routes| routes.problem(&model.config, tokens)) {
+            return Err(ModelError::wrong_argument(format!("row {index} has {problem}")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the number of trained rows with each token of packed rows, if the model has experts.
@@ -121,7 +134,15 @@ mod tests {
         load.chosen = vec![6.0, 3.0, 3.0, 0.0];
         load.entropy = 3.0;
         let found = layer_load(5, &load);
-        let wanted = LayerLoad { layer: 5, load_max: 2.0, router_entropy: 0.5, dead_experts: 1 };
+        let wanted = LayerLoad {
+            layer: 5,
+            load_max: 2.0,
+            router_entropy: 0.5,
+            dead_experts: 1,
+            replay_changed: None,
+        };
         assert_eq!(found, wanted);
+        (load.replayed, load.changed) = (4.0, 1.0);
+        assert_eq!(layer_load(5, &load).replay_changed, Some(0.25));
     }
 }

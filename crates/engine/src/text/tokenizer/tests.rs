@@ -51,7 +51,7 @@ fn all_fixtures() -> Vec<(String, Tokenizer, Value)> {
         (name, load(&dir).unwrap(), serde_json::from_slice(&reference).unwrap())
     });
     let all: Vec<_> = fixtures().into_iter().chain(further).collect();
-    assert_eq!(all.len(), 20);
+    assert_eq!(all.len(), 21);
     all
 }
 

@@ -199,6 +199,7 @@ fn tokens(length: usize) -> Tokens {
         seed: 1,
         temperature: 1.0,
         finish: Finish::Stop,
+        routes: None,
     }
 }
 

@@ -166,6 +166,7 @@ fn what_a_family_cannot_do_is_refused_and_what_it_ignores_is_a_warning() {
         "qwen3_moe",
         "gpt_oss",
         "qwen3_5",
+        "qwen3_5_moe",
         "qwen3_5_text",
         "lfm2",
     ] {
@@ -217,9 +218,11 @@ fn every_key_of_a_configuration_changes_the_model_or_is_refused_or_is_known_to_h
         "qwen3_moe",
         "gpt_oss",
         "qwen3_5_text",
+        "qwen3_5_moe",
         "lfm2",
     ] {
         let base = of(name);
+        let base = base.get("text_config").cloned().unwrap_or(base);
         let model = parse(&base).unwrap();
         for (key, value) in base.as_object().unwrap() {
             let other = match value {
@@ -296,6 +299,7 @@ fn experts_are_in_the_layers_and_of_the_sizes_that_keys_say() {
         missing.as_object_mut().unwrap().shift_remove(key);
     }
     assert_eq!(experts(&missing)[0], Some([128, 8, 768]));
+    assert_eq!(experts(&of("qwen3_5_moe")), [Some([8, 2, 12]); 2]);
     assert_eq!(experts(&of("gpt_oss")), [Some([4, 2, 32]); 2]);
     let mut missing = of("gpt_oss");
     for key in ["num_local_experts", "num_experts_per_tok", "attention_bias", "rope_parameters"] {
@@ -366,6 +370,38 @@ fn experts_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
+fn a_shared_expert_has_a_width_of_its_own_and_keys_that_qwen_3_5_does_not_read_are_noted() {
+    let text = of("qwen3_5_moe")["text_config"].clone();
+    let shared =
+        |config: &Value| parse(config).unwrap().layers[0].mlp.experts().unwrap().shared_width();
+    assert_eq!(shared(&text), 12);
+    assert_eq!(shared(&with(&text, &json!({"shared_expert_intermediate_size": 20}))), 20);
+    assert_eq!(shared(&of("qwen3_moe")), 0);
+    let mut missing = text.clone();
+    for key in ["num_experts", "num_experts_per_tok", "moe_intermediate_size"] {
+        missing.as_object_mut().unwrap().shift_remove(key);
+    }
+    missing.as_object_mut().unwrap().shift_remove("shared_expert_intermediate_size");
+    assert_eq!((experts(&missing)[0], shared(&missing)), (Some([256, 8, 512]), 512));
+    let fine = json!({"norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": []});
+    assert_eq!(parse(&with(&text, &fine)).unwrap().warning(), None);
+    for (key, value) in [
+        ("norm_topk_prob", json!(false)),
+        ("decoder_sparse_step", json!(2)),
+        ("mlp_only_layers", json!([0])),
+    ] {
+        let mut changed = text.clone();
+        changed[key] = value;
+        let warning = parse(&changed).unwrap().warning().unwrap();
+        assert!(warning.contains(&format!("`{key}` is ")), "{warning}");
+        assert!(warning.contains("this family does not read it"), "{warning}");
+    }
+    let none = json!({"shared_expert_intermediate_size": 0});
+    let told = refused(&with(&text, &none));
+    assert!(told.contains("`shared_expert_intermediate_size` is 0"), "{told}");
+}
+
+#[test]
 fn layers_without_attention_are_those_of_layer_types_or_of_the_family_s_pattern() {
     let attention = |config: &Value| {
         let layers = parse(config).unwrap().layers.into_iter();
@@ -422,6 +458,14 @@ fn the_width_of_lfm2_is_adjusted_and_its_head_has_a_key_of_its_own() {
 #[test]
 fn qwen_3_5_within_a_larger_model_has_its_names_and_skips_vision_and_the_prediction_of_more_tokens()
 {
+    let moe = parse(&of("qwen3_5_moe")).unwrap();
+    assert_eq!(moe.model_type, "qwen3_5_moe_text");
+    let (_, kind) = moe.layer_kinds().remove(0);
+    assert_eq!(
+        kind,
+        "Gated DeltaNet, heads 4/2 of 12/16, convolution of 4, norms before (1 + w), 2 of 8 experts of SwiGLU 12, a shared \
+         one of 12"
+    );
     let config = parse(&of("qwen3_5")).unwrap();
     assert_eq!(config.model_type, "qwen3_5_text");
     assert_eq!(config.tensors()[0].0, "model.language_model.embed_tokens.weight");

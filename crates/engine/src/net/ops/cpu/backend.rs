@@ -25,6 +25,30 @@ impl KvCache for KvStore {
     fn clear(&mut self) {
         self.clear();
     }
+
+    fn fill_window(&mut self, block: u32) {
+        self.fill_window(block);
+    }
+
+    fn take_window(&mut self, block: u32) {
+        self.take_window(block);
+    }
+
+    fn move_window(&mut self, blocks: [u32; 2]) {
+        self.move_window(blocks);
+    }
+
+    fn free_window(&mut self) {
+        self.free_window();
+    }
+
+    fn free_block(&mut self, block: u32) {
+        self.free_block(block);
+    }
+
+    fn restore_block(&mut self, block: u32) {
+        self.restore_block(block);
+    }
 }
 
 impl Backend for Cpu {
@@ -42,6 +66,10 @@ impl Backend for Cpu {
 
     fn block_bytes(&self, config: &HfConfig) -> usize {
         KvStore::new(config).block_bytes()
+    }
+
+    fn window_bytes(&self, config: &HfConfig) -> usize {
+        KvStore::new(config).window_bytes()
     }
 
     fn kv(&self, config: &HfConfig, _: usize) -> KvStore {

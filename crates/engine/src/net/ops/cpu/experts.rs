@@ -1,22 +1,25 @@
 //! Experts on the CPU: tokens are sorted by expert, each expert computes its rows, and the rows of a token are summed by rising
 //! expert. A row of a product does not depend on the other rows, so a token has the same bits whatever tokens share its experts.
 
+mod shared;
+
+use std::borrow::Cow;
 use std::ops::Range;
 
 use maverl_kernels::experts::ExpertRows;
-use maverl_kernels::matmul::Precision;
+use maverl_kernels::matmul::{Matmul, Precision};
 use maverl_kernels::mlp;
 
 use super::{Done, linear};
 use crate::files::parts::{Activation, Experts, GatedMlp, Maps};
-use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::pool::Pool;
 
-/// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores.
+/// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores, or of routes.
 pub(super) fn forward(
-    h: &[f32],
+    (h, routes): (&[f32], Option<LayerRoutes<'_>>),
     of: &Experts<Linear>,
     precision: Precision,
     pool: &mut Pool,
@@ -26,7 +29,9 @@ pub(super) fn forward(
     // 1. Scores, choice and weights: (N, D) -> (N, E), (N, k)
     let mut scores = vec![0.0; h.len() / d * router.experts];
     linear::forward(map, h, &mut scores, Precision::F32.set(), pool);
-    let chosen = router.choose_experts(&scores);
+    let mut chosen = router.choose_experts(&scores);
+    let replaced = routes.map(|routes| routes.replace(&mut chosen, router.chosen));
+    let replaced = replaced.unwrap_or_default();
     let weights = router.weigh_experts(&scores, &chosen);
     // 2. Tokens by expert: (N, D) -> (N k, D)
     let rows = ExpertRows::sort_choices(&chosen, *router);
@@ -37,6 +42,7 @@ pub(super) fn forward(
     let [mut gate, mut up] = [(); 2].map(|()| pool.take(rows.count() * f));
     let mut out = pool.take(rows.count() * d);
     for (expert, own) in expert_ranges(of, &rows) {
+        let expert = &of_rows(expert, &rows, &own);
         let (x, wide) = (&x[columns(&own, d)], columns(&own, f));
         let (gate, up) = (&mut gate[wide.clone()], &mut up[wide]);
         let maps = split_maps(expert);
@@ -50,8 +56,10 @@ pub(super) fn forward(
     let mut mixed = pool.take(h.len());
     rows.sum_choices(&out, Some(&weights), d, &mut mixed);
     pool.give([x]);
+    // 5. Shared expert: (N, D) -> (N, D)
+    let shared = of.shared.as_ref().map(|of| shared::forward(h, of, &mut mixed, precision, pool));
     let router = *router;
-    (mixed, SavedExperts { router, scores, chosen, weights, rows, gate, up, out })
+    (mixed, SavedExperts { router, scores, chosen, weights, rows, gate, up, out, shared, replaced })
 }
 
 /// Computes the gradient `[N, D]` of [`forward`] by `h`, from that of its result, and adds those of the weights. An expert
@@ -59,13 +67,13 @@ pub(super) fn forward(
 pub(super) fn backward(
     h: &[f32],
     of: &Experts<Linear>,
-    saved: SavedExperts,
+    mut saved: SavedExperts,
     (dmixed, balance): (&[f32], Option<BalanceTerm<'_>>),
     precision: Precision,
     sums: &mut Gradients<'_>,
     pool: &mut Pool,
 ) -> Done<Vec<f32>> {
-    let d = of.scores.dims().1;
+    let (d, shared) = (of.scores.dims().1, saved.shared.take());
     let SavedExperts { rows, weights, .. } = &saved;
     // 4. (N, D) -> (N k, D), (N, k)
     let mut dout = pool.take(rows.count() * d);
@@ -79,7 +87,8 @@ pub(super) fn backward(
         let (narrow, wide) = (columns(&own, d), columns(&own, of.width()));
         let inputs = [&x[narrow.clone()], &saved.gate[wide.clone()], &saved.up[wide]];
         let grads = (&dout[narrow.clone()], &mut dx[narrow]);
-        expert_back(expert, inputs, grads, precision, sums, pool);
+        let expert = &of_rows(expert, rows, &own);
+        expert_back(expert, inputs, grads, precision.set(), sums, pool);
     }
     // 2. (N k, D) -> (N, D)
     let mut dh = pool.take(h.len());
@@ -88,6 +97,10 @@ pub(super) fn backward(
     let dscores = score_gradients(&saved, &dweights, balance);
     let products = Precision::F32.add();
     linear::backward(&of.scores, [h, &dscores], &mut dh, products, sums, pool);
+    // 5. (N, D) -> (N, D)
+    if let (Some(of), Some(saved)) = (&of.shared, shared) {
+        shared::backward(h, of, saved, (dmixed, &mut dh), precision, sums, pool);
+    }
     pool.give([dout, x, dx]);
     pool.give(saved.buffers());
     Ok(dh)
@@ -108,17 +121,19 @@ fn score_gradients(
     dscores
 }
 
-/// Computes the gradient `dx [n, D]` of an expert's rows from that of its results, and adds those of its weights.
+/// Computes the gradient `dx [n, D]` of an expert's rows from that of its results, overwritten or added to, and adds those of
+/// its weights.
 fn expert_back(
     expert: &GatedMlp<Linear>,
     [x, gate, up]: [&[f32]; 3],
     (dout, dx): (&[f32], &mut [f32]),
-    precision: Precision,
+    products: Matmul,
     sums: &mut Gradients<'_>,
     pool: &mut Pool,
 ) {
     let [mut act, mut dact, mut dgate, mut dup] = [(); 4].map(|()| pool.take(gate.len()));
     activate(expert.activation, gate, up, &mut act);
+    let precision = products.precision();
     linear::backward(&expert.down, [&act, dout], &mut dact, precision.set(), sums, pool);
     match expert.activation {
         Activation::Silu => mlp::swiglu_bwd(gate, up, &dact, &mut dgate, &mut dup),
@@ -126,7 +141,7 @@ fn expert_back(
         Activation::Clamped(of) => of.backward(gate, up, &dact, [&mut dgate, &mut dup]),
     }
     let [of_gate, of_up] = split_maps(expert);
-    linear::backward(of_gate, [x, &dgate], dx, precision.set(), sums, pool);
+    linear::backward(of_gate, [x, &dgate], dx, products, sums, pool);
     linear::backward(of_up, [x, &dup], dx, precision.add(), sums, pool);
     pool.give([act, dact, dgate, dup]);
 }
@@ -137,6 +152,24 @@ fn expert_ranges<'a>(
     rows: &'a ExpertRows,
 ) -> impl Iterator<Item = (&'a GatedMlp<Linear>, Range<usize>)> {
     of.experts.iter().zip(rows.offsets.windows(2)).map(|(expert, own)| (expert, own[0]..own[1]))
+}
+
+/// Returns an expert whose adapter drops inputs of its rows as of their tokens.
+fn of_rows<'a>(
+    expert: &'a GatedMlp<Linear>,
+    rows: &ExpertRows,
+    own: &Range<usize>,
+) -> Cow<'a, GatedMlp<Linear>> {
+    let dropout = |map: &Linear| map.lora.as_ref().is_some_and(|lora| lora.dropout.is_some());
+    if !expert.linears().any(dropout) {
+        return Cow::Borrowed(expert);
+    }
+    let mut expert = expert.clone();
+    let adapters = expert.linears_mut().filter_map(|map| map.lora.as_mut());
+    for dropout in adapters.filter_map(|lora| lora.dropout.as_mut()) {
+        dropout.keys = rows.tokens(own.clone()).map(|token| dropout.keys[token]).collect();
+    }
+    Cow::Owned(expert)
 }
 
 /// Returns the elements of rows of a width.

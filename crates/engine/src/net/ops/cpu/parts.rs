@@ -8,7 +8,7 @@ use maverl_kernels::{bias, elementwise, mlp};
 
 use super::{Cpu, Done, Placed, experts};
 use crate::files::parts::{Experts, QueryScale};
-use crate::net::experts::{BalanceTerm, SavedExperts};
+use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::kv::KvStore;
 use crate::net::linear::Linear;
@@ -42,11 +42,11 @@ impl PartOps for Cpu {
 
     fn experts(
         &self,
-        h: &Vec<f32>,
+        (h, routes): (&Vec<f32>, Option<LayerRoutes<'_>>),
         of: &Experts<Linear>,
         pool: &mut Pool,
     ) -> Done<(Vec<f32>, SavedExperts)> {
-        Ok(experts::forward(h, of, self.precision, pool))
+        Ok(experts::forward((h, routes), of, self.precision, pool))
     }
 
     fn experts_back(

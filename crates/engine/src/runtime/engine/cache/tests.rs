@@ -16,17 +16,24 @@ impl Cache {
         assert_eq!(self.idle, (0..refs.len()).filter(own).count(), "idle blocks");
         refs.iter_mut().zip(&self.cached).for_each(|(refs, cached)| *refs += u32::from(*cached));
         assert_eq!(refs, self.refs, "reference counts");
-        let mut free = self.free.clone();
+        let mut free: Vec<u32> = self.free.iter().chain(&self.bare).copied().collect();
         free.sort_unstable();
         let unheld = (0..refs.len()).filter(|&id| refs[id] == 0).map(|id| id as u32);
         assert_eq!(free, unheld.collect::<Vec<u32>>(), "free blocks");
-        assert!(self.store.len() <= self.capacity);
+        let made = self.made_blocks() * self.block_bytes + self.windows.made_bytes();
+        assert!(made <= self.budget(), "{made} bytes of {}", self.budget());
+        self.windows.check(table, &free);
         self.states.check(table.iter().filter_map(|table| table.state));
     }
 
     /// Returns the number of blocks.
     pub(in crate::runtime::engine) fn blocks(&self) -> usize {
         self.store.len()
+    }
+
+    /// Returns the number of blocks that have their part for layers with a window.
+    pub(in crate::runtime::engine) fn window_parts(&self) -> usize {
+        self.windows.parts()
     }
 }
 
@@ -45,8 +52,18 @@ fn config() -> HfConfig {
     HfConfig::parse(&std::fs::read(dir.path().join("config.json")).unwrap()).unwrap()
 }
 
+/// Returns the configuration of a model, some of whose layers have a window of 20 keys.
+fn windowed_config() -> HfConfig {
+    let dir = crate::net::tests::fixture("families").join("gemma3_text");
+    let text = std::fs::read_to_string(dir.join("config.json")).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["sliding_window"] = 20.into();
+    HfConfig::parse(json.to_string().as_bytes()).unwrap()
+}
+
 fn cache(config: &HfConfig, blocks: usize) -> Cache {
-    Cache::new(&Cpu::default(), config, blocks * KvStore::new(config).block_bytes(), true, 2)
+    let bytes = blocks * KvStore::new(config).block_bytes();
+    Cache::new(&Cpu::default(), config, bytes, true, 2, 64)
 }
 
 /// Generates sequences with common prefixes: runs of 0 and 1 of random lengths.
@@ -136,9 +153,10 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, BlockTable, usize)>,
             let to = tokens.len().min(table.len + by);
             let fits = Cache::<Cpu>::lacking(table, to) <= cache.available();
             assert_eq!(cache.reserve(table, to).unwrap(), fits);
-            if fits {
+            if fits && to > table.len {
                 table.len = to;
                 cache.insert_prefix(table, tokens, by % 2 == 0);
+                cache.move_window(table, by % 3, by % 5 == 0);
             }
         }
         Op::Leave(which) if n > 0 => {
@@ -155,11 +173,17 @@ fn perform(cache: &mut Cache, requests: &mut Vec<(Vec<u32>, BlockTable, usize)>,
 }
 
 #[test]
-fn no_block_is_lost_or_held_twice_in_any_sequence_of_operations() {
-    let config = config();
+fn no_block_and_no_part_is_lost_or_held_twice_in_any_sequence_of_operations() {
+    for config in [config(), windowed_config()] {
+        no_block_is_lost(&config);
+    }
+}
+
+/// Performs random operations, and checks the counts after each.
+fn no_block_is_lost(config: &HfConfig) {
     let ops = (1..12usize, prop::collection::vec(op(), 1..120));
     let result = runner(256).run(&ops, |(blocks, ops)| {
-        let (mut cache, mut requests) = (cache(&config, blocks), Vec::new());
+        let (mut cache, mut requests) = (cache(config, blocks), Vec::new());
         for op in ops {
             perform(&mut cache, &mut requests, op);
             cache.check(&requests.iter().map(|(_, table, _)| table).collect::<Vec<&BlockTable>>());

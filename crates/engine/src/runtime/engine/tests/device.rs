@@ -232,7 +232,7 @@ impl OnDevice {
         let engine = Engine::new("w", tokenizer, &self.ops, &self.model.config, &options, 1);
         assert!(engine.ahead, "devices run ahead");
         let bytes = blocks * self.ops.block_bytes(&self.model.config);
-        let cache = Cache::new(&self.ops, &self.model.config, bytes, true, 1);
+        let cache = Cache::new(&self.ops, &self.model.config, bytes, true, 1, 64);
         Engine { ahead, cache, ..engine }
     }
 
