@@ -104,7 +104,8 @@ pub(crate) fn read_config(file: &GgufFile) -> Result<(Value, Vec<String>), Model
     add_biases(file, &mut config);
     add_ropes(&mut keys, &mut config, [head_dim, rotated])?;
     if let Some(found) = keys.whole("attention.value_length").filter(|found| *found != head_dim) {
-        keys.missing.push(format!("`{name}.attention.value_length` is {found}; {head_dim} is needed"));
+        keys.missing
+            .push(format!("`{name}.attention.value_length` is {found}; {head_dim} is needed"));
     }
     // The embedding says it.
     keys.whole("vocab_size");

