@@ -19,7 +19,7 @@ use safetensors::Dtype;
 
 use crate::files::error::list_problems;
 use archive::Archive;
-use machine::{Machine, Object, ObjectId};
+use machine::{ObjectId, PickleMachine, PickleObject};
 
 /// A tensor of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,9 +54,9 @@ pub(crate) fn pickled_tensors(bytes: &[u8]) -> Result<BTreeMap<String, PickledTe
     if archive.content(&format!("{folder}byteorder")).is_some_and(|order| bytes[order] == *b"big") {
         return Err("its numbers are big-endian; little-endian ones are read".to_owned());
     }
-    let mut machine = Machine::new(bytes, program);
+    let mut machine = PickleMachine::new(bytes, program);
     let result = machine.run()?;
-    let Object::Dict(entries) = machine.object(result) else {
+    let PickleObject::Dict(entries) = machine.object(result) else {
         return Err(format!("it is no dict of tensors; {REMEDY}"));
     };
     let reader = TensorReader { bytes, archive: &archive, machine: &machine, folder };
@@ -82,7 +82,7 @@ pub(crate) fn pickled_tensors(bytes: &[u8]) -> Result<BTreeMap<String, PickledTe
 struct TensorReader<'a> {
     bytes: &'a [u8],
     archive: &'a Archive<'a>,
-    machine: &'a Machine<'a>,
+    machine: &'a PickleMachine<'a>,
     /// Start of the names of all files.
     folder: &'a str,
 }
@@ -90,7 +90,9 @@ struct TensorReader<'a> {
 impl TensorReader<'_> {
     /// Returns what was called with which arguments, if an object is the result of a call.
     fn call(&self, object: ObjectId) -> Option<([&str; 2], &[ObjectId])> {
-        let Object::Call { callable, arguments } = self.machine.object(object) else { return None };
+        let PickleObject::Call { callable, arguments } = self.machine.object(object) else {
+            return None;
+        };
         Some((self.machine.class(*callable)?, self.machine.tuple(*arguments)?))
     }
 
@@ -125,7 +127,7 @@ impl TensorReader<'_> {
 
     /// Returns the type, its bytes, and the place of a storage.
     fn storage(&self, object: ObjectId) -> Result<(Dtype, usize, Range<usize>), String> {
-        let Object::Persistent(id) = self.machine.object(object) else {
+        let PickleObject::Persistent(id) = self.machine.object(object) else {
             return Err("has no storage".to_owned());
         };
         let Some([_, class, key, ..]) = self.machine.tuple(*id) else {

@@ -10,9 +10,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::files::gguf::write::{Change, Meta, Numbers, WrittenTensor, write_file};
+use crate::files::gguf::write::{Change, Meta, WrittenNumbers, WrittenTensor, write_file};
 use crate::files::gguf::{
-    ArchitectureKeys, Kind, TokenizerFiles, architecture_keys, name_beside_layers, tokenizer_keys,
+    ArchitectureKeys, NumberKind, TokenizerFiles, architecture_keys, name_beside_layers,
+    tokenizer_keys,
 };
 use crate::files::save::HostTensor as _;
 use crate::files::{ModelError, ModelErrorKind, ModelFiles};
@@ -22,8 +23,8 @@ use crate::text::{Tokenizer, template_sources};
 /// Options of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GgufOptions {
-    /// Kind of all matrices; of `Q4K`, `Q5K` and `Q6K`, embedding and head are `Q6K`. Vectors are always f32.
-    pub kind: Kind,
+    /// NumberKind of all matrices; of `Q4K`, `Q5K` and `Q6K`, embedding and head are `Q6K`. Vectors are always f32.
+    pub kind: NumberKind,
     /// Name of the way to split texts, where llama.cpp's is not known (`tokenizer.ggml.pre`).
     pub pre: Option<String>,
     /// Name of the model.
@@ -36,7 +37,7 @@ pub struct GgufReport {
     /// Number of matrices.
     pub matrices: usize,
     /// Number of matrices of another kind than was asked for, by their width and kind.
-    pub others: BTreeMap<(usize, Kind), usize>,
+    pub others: BTreeMap<(usize, NumberKind), usize>,
     /// Size of the file.
     pub bytes: u64,
 }
@@ -85,16 +86,16 @@ impl Model {
     fn gguf_tensors<'a>(
         &'a self,
         keys: &mut ArchitectureKeys,
-        kind: Kind,
+        kind: NumberKind,
     ) -> Result<Vec<WrittenTensor<'a>>, String> {
         let mut tensors: Vec<WrittenTensor<'a>> = Vec::new();
         for (name, numbers) in keys.tensors.drain(..) {
             let (name, dims, numbers) =
-                (name.to_owned(), vec![numbers.len()], Numbers::Own(numbers));
+                (name.to_owned(), vec![numbers.len()], WrittenNumbers::Own(numbers));
             tensors.push(WrittenTensor {
                 name,
                 dims,
-                kind: Kind::F32,
+                kind: NumberKind::F32,
                 change: Change::None,
                 numbers,
             });
@@ -105,7 +106,8 @@ impl Model {
                 place.ok_or_else(|| format!("tensor `{name}` has no name in llama.cpp"))?;
             // The maps of an expert follow each other.
             let known = tensors.iter_mut().rev().take(4).find(|tensor| tensor.name == own);
-            if let Some(WrittenTensor { dims, numbers: Numbers::Tensors(parts), .. }) = known {
+            if let Some(WrittenTensor { dims, numbers: WrittenNumbers::Tensors(parts), .. }) = known
+            {
                 dims[0] += 1;
                 parts.push(var);
                 continue;
@@ -114,7 +116,7 @@ impl Model {
                 expert.map(|_| 1).into_iter().chain(var.shape().iter().copied()).collect();
             let kind = kind_of(kind, &own, &dims);
             let change = self.change(keys, &own);
-            let numbers = Numbers::Tensors(vec![var]);
+            let numbers = WrittenNumbers::Tensors(vec![var]);
             tensors.push(WrittenTensor { name: own, dims, kind, change, numbers });
         }
         Ok(tensors)
@@ -169,9 +171,9 @@ impl Model {
             let factor = target.scale * target.rank as f32 / alpha;
             for ((_, var), (end, change)) in ab.iter().zip([("a", Change::None), ("b", change)]) {
                 let numbers = if end == "b" && (factor - 1.0).abs() > 1e-6 {
-                    Numbers::Own(var.values().iter().map(|value| factor * value).collect())
+                    WrittenNumbers::Own(var.values().iter().map(|value| factor * value).collect())
                 } else {
-                    Numbers::Tensors(vec![var])
+                    WrittenNumbers::Tensors(vec![var])
                 };
                 let (name, dims) = (format!("{name}.lora_{end}"), var.shape().to_vec());
                 tensors.push(WrittenTensor { name, dims, kind: options.kind, change, numbers });
@@ -202,32 +204,32 @@ fn place(keys: &ArchitectureKeys, name: &str) -> Option<(String, Option<usize>)>
 }
 
 /// Returns the kind of a tensor.
-fn kind_of(kind: Kind, name: &str, dims: &[usize]) -> Kind {
-    let [.., columns] = dims else { return Kind::F32 };
+fn kind_of(kind: NumberKind, name: &str, dims: &[usize]) -> NumberKind {
+    let [.., columns] = dims else { return NumberKind::F32 };
     if dims.len() < 2 || name.contains("ffn_gate_inp") {
-        return Kind::F32;
+        return NumberKind::F32;
     }
-    let finer = matches!(kind, Kind::Q4K | Kind::Q5K)
+    let finer = matches!(kind, NumberKind::Q4K | NumberKind::Q5K)
         && (name.starts_with("token_embd") || name.starts_with("output."));
-    if finer { Kind::Q6K.for_rows(*columns) } else { kind.for_rows(*columns) }
+    if finer { NumberKind::Q6K.for_rows(*columns) } else { kind.for_rows(*columns) }
 }
 
 /// Returns the number of llama.cpp for the kind of most tensors (`llama.h`, `enum llama_ftype`).
-fn file_type(kind: Kind) -> u32 {
+fn file_type(kind: NumberKind) -> u32 {
     match kind {
-        Kind::F32 => 0,
-        Kind::F16 => 1,
-        Kind::Q4_0 => 2,
-        Kind::Q4_1 => 3,
-        Kind::Q8_0 => 7,
-        Kind::Q5_0 => 8,
-        Kind::Q5_1 => 9,
-        Kind::Q2K => 10,
-        Kind::Q3K => 12,
-        Kind::Q4K => 14,
-        Kind::Q5K => 16,
-        Kind::Q6K => 18,
-        Kind::Bf16 => 32,
+        NumberKind::F32 => 0,
+        NumberKind::F16 => 1,
+        NumberKind::Q4_0 => 2,
+        NumberKind::Q4_1 => 3,
+        NumberKind::Q8_0 => 7,
+        NumberKind::Q5_0 => 8,
+        NumberKind::Q5_1 => 9,
+        NumberKind::Q2K => 10,
+        NumberKind::Q3K => 12,
+        NumberKind::Q4K => 14,
+        NumberKind::Q5K => 16,
+        NumberKind::Q6K => 18,
+        NumberKind::Bf16 => 32,
     }
 }
 
@@ -236,7 +238,7 @@ fn written(
     path: &Path,
     metadata: &[(String, Meta)],
     tensors: &[WrittenTensor<'_>],
-    kind: Kind,
+    kind: NumberKind,
 ) -> Result<GgufReport, ModelError> {
     let bytes = File::create(path).and_then(|file| {
         let mut out = BufWriter::new(file);

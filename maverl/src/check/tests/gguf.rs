@@ -41,12 +41,12 @@ fn without_the_feature_a_gguf_file_is_one_error_that_names_it() {
 #[cfg(feature = "candle")]
 #[test]
 fn a_gguf_file_is_planned_as_the_directory_of_its_model() {
-    use crate::files::gguf::Kind;
+    use crate::files::gguf::NumberKind;
     use crate::net::GgufOptions;
 
     let home = tempfile::tempdir().unwrap();
     let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
-    let options = GgufOptions { kind: Kind::Q8_0, pre: None, name: "tiny".to_owned() };
+    let options = GgufOptions { kind: NumberKind::Q8_0, pre: None, name: "tiny".to_owned() };
     let path = home.path().join("tiny.gguf");
     Model::load(&files).unwrap().save_gguf(&path, &files, &options).unwrap();
     let [from_file, own] =

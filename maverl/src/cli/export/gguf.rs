@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use crate::cli::export::directory::write_text;
 use crate::cli::export::source::{ExportArgs, GgufKind};
 use crate::cli::failure::Failure;
-use crate::files::gguf::Kind;
+use crate::files::gguf::NumberKind;
 use crate::net::{GgufOptions, GgufReport, Model};
 use crate::plan::bytes;
 use crate::run_dir::disk::{parent, remove, sync_dir, temporary};
@@ -69,7 +69,7 @@ fn kind_name(kind: GgufKind) -> String {
 
 /// Returns the line about matrices of another kind than was asked for.
 fn others(kind: GgufKind, report: &GgufReport) -> Option<String> {
-    let wanted: Kind = kind.into();
+    let wanted: NumberKind = kind.into();
     let all = report.others.iter().map(|((columns, other), count)| {
         let (matrices, other) = (report.matrices, other.name());
         format!("{count} of {matrices} matrices have rows of {columns} numbers, no multiple of {}: they are {other}", wanted.block())
@@ -111,7 +111,7 @@ fn write_whole<T>(
     written
 }
 
-impl From<GgufKind> for Kind {
+impl From<GgufKind> for NumberKind {
     fn from(kind: GgufKind) -> Self {
         match kind {
             GgufKind::Q8 => Self::Q8_0,

@@ -7,12 +7,12 @@ use candle_core::{CpuStorage, Device, Tensor};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::kinds::Kind;
+use super::kinds::NumberKind;
 
 /// Numbers that are computed at once: whole blocks of every kind.
 const CHUNK: usize = 1 << 14;
 
-impl Kind {
+impl NumberKind {
     fn ggml(self) -> GgmlDType {
         match self {
             Self::F32 => GgmlDType::F32,

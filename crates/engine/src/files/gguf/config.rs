@@ -1,4 +1,4 @@
-//! Keys of an architecture in a GGUF file, as the `config.json` of a model directory (reference: `llama-model.cpp`,
+//! GgufKeys of an architecture in a GGUF file, as the `config.json` of a model directory (reference: `llama-model.cpp`,
 //! `load_arch_hparams`).
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::file::GgufFile;
-use super::kinds::Kind;
+use super::kinds::NumberKind;
 use crate::files::ModelError;
 use crate::files::hf_config::{Llama3, Rope, Scaling};
 
@@ -16,13 +16,13 @@ pub(crate) const ROPE_FREQS: &str = "rope_freqs.weight";
 pub(crate) const LONG_ROPE: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 
 /// Reads keys of an architecture, and notes which.
-struct Keys<'a> {
+struct GgufKeys<'a> {
     file: &'a GgufFile,
     read: BTreeSet<&'static str>,
     missing: Vec<String>,
 }
 
-impl Keys<'_> {
+impl GgufKeys<'_> {
     fn full(&self, key: &str) -> String {
         format!("{}.{key}", self.file.architecture.name)
     }
@@ -70,7 +70,7 @@ fn decimal(number: f64) -> f64 {
 ///
 /// If keys or tensors are missing.
 pub(crate) fn read_config(file: &GgufFile) -> Result<(Value, Vec<String>), ModelError> {
-    let mut keys = Keys { file, read: BTreeSet::new(), missing: Vec::new() };
+    let mut keys = GgufKeys { file, read: BTreeSet::new(), missing: Vec::new() };
     let embedding = file.tensors().get("token_embd.weight");
     let rows = embedding.and_then(|place| place.dims.first().copied());
     let rows = rows.ok_or_else(|| file.invalid("tensor `token_embd.weight` is missing"))?;
@@ -79,8 +79,8 @@ pub(crate) fn read_config(file: &GgufFile) -> Result<(Value, Vec<String>), Model
         "architectures": [format!("{}ForCausalLM", file.architecture.class)],
         "model_type": family,
         "dtype": match embedding.map(|place| place.kind) {
-            Some(Kind::F16) => "float16",
-            Some(Kind::Bf16) => "bfloat16",
+            Some(NumberKind::F16) => "float16",
+            Some(NumberKind::Bf16) => "bfloat16",
             _ => "float32",
         },
         "vocab_size": rows,
@@ -130,7 +130,7 @@ fn add_special_ids(file: &GgufFile, config: &mut Value) {
 }
 
 /// Adds what only some families have.
-fn add_family(keys: &mut Keys<'_>, config: &mut Value, head_dim: u64) {
+fn add_family(keys: &mut GgufKeys<'_>, config: &mut Value, head_dim: u64) {
     let family = keys.file.architecture.family;
     let layers = config["num_hidden_layers"].as_u64().unwrap_or(1);
     let activation = if family.starts_with("gemma") { "hidden_activation" } else { "hidden_act" };
@@ -216,7 +216,7 @@ fn add_biases(file: &GgufFile, config: &mut Value) {
 /// Adds the rotary embeddings: one for all layers, or those of full attention and of windows. `sizes` are the width of a head
 /// and how much of it is rotated.
 fn add_ropes(
-    keys: &mut Keys<'_>,
+    keys: &mut GgufKeys<'_>,
     config: &mut Value,
     [head_dim, rotated]: [u64; 2],
 ) -> Result<(), ModelError> {
@@ -243,7 +243,7 @@ fn add_ropes(
 
 /// Returns the change of the frequencies.
 fn rope_scaling(
-    keys: &mut Keys<'_>,
+    keys: &mut GgufKeys<'_>,
     config: &mut Value,
     theta: f64,
 ) -> Result<Map<String, Value>, ModelError> {

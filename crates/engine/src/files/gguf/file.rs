@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-use super::header::{Header, TensorPlace, Value};
-use super::kinds::Kind;
+use super::header::{GgufHeader, MetaValue, TensorPlace};
+use super::kinds::NumberKind;
 use super::names::Architecture;
 use crate::files::map::map_file;
 use crate::files::{ModelError, ModelErrorKind};
@@ -16,7 +16,7 @@ use crate::files::{ModelError, ModelErrorKind};
 pub(crate) struct GgufFile {
     path: PathBuf,
     bytes: Arc<Mmap>,
-    pub(super) header: Header,
+    pub(super) header: GgufHeader,
     pub(crate) architecture: &'static Architecture,
 }
 
@@ -31,7 +31,7 @@ impl GgufFile {
         let place = path.display();
         let invalid =
             |what: String| ModelError::new(ModelErrorKind::Invalid, format!("{place}: {what}"));
-        let header = Header::read(&bytes).map_err(invalid)?;
+        let header = GgufHeader::read(&bytes).map_err(invalid)?;
         let architecture = architecture(&header, &bytes).map_err(invalid)?;
         Ok(Self { path: path.to_owned(), bytes: Arc::new(bytes), header, architecture })
     }
@@ -61,7 +61,7 @@ impl GgufFile {
         &self.header.tensors
     }
 
-    pub(super) fn value(&self, key: &str) -> Option<&Value> {
+    pub(super) fn value(&self, key: &str) -> Option<&MetaValue> {
         self.header.metadata.get(key)
     }
 
@@ -73,8 +73,8 @@ impl GgufFile {
     /// Returns a whole number that is not negative.
     pub(super) fn whole(&self, key: &str) -> Option<u64> {
         match self.value(key)? {
-            Value::Unsigned(n) => Some(*n),
-            Value::Signed(n) => u64::try_from(*n).ok(),
+            MetaValue::Unsigned(n) => Some(*n),
+            MetaValue::Signed(n) => u64::try_from(*n).ok(),
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl GgufFile {
     /// Returns a list of texts.
     pub(super) fn texts(&self, key: &str) -> Option<Vec<&str>> {
         match self.value(key)? {
-            Value::List(list) => list.texts(&self.bytes),
+            MetaValue::List(list) => list.texts(&self.bytes),
             _ => None,
         }
     }
@@ -95,7 +95,7 @@ impl GgufFile {
     /// Returns a list of numbers or flags.
     pub(super) fn numbers(&self, key: &str) -> Option<Vec<f64>> {
         match self.value(key)? {
-            Value::List(list) => list.numbers(&self.bytes),
+            MetaValue::List(list) => list.numbers(&self.bytes),
             _ => None,
         }
     }
@@ -104,27 +104,27 @@ impl GgufFile {
     pub(super) fn row(&self, tensor: &str) -> Option<Vec<f32>> {
         let place = self.tensors().get(tensor)?;
         let bytes = &self.bytes[place.span.clone()];
-        let row = place.dims.len() == 1 && place.kind == Kind::F32;
+        let row = place.dims.len() == 1 && place.kind == NumberKind::F32;
         row.then(|| bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 }
 
 /// Returns a text of metadata.
-fn text<'a>(value: &Value, bytes: &'a [u8]) -> Option<&'a str> {
+fn text<'a>(value: &MetaValue, bytes: &'a [u8]) -> Option<&'a str> {
     match value {
-        Value::Text(range) => std::str::from_utf8(&bytes[range.clone()]).ok(),
+        MetaValue::Text(range) => std::str::from_utf8(&bytes[range.clone()]).ok(),
         _ => None,
     }
 }
 
 /// Returns the architecture that a file names.
-fn architecture(header: &Header, bytes: &[u8]) -> Result<&'static Architecture, String> {
+fn architecture(header: &GgufHeader, bytes: &[u8]) -> Result<&'static Architecture, String> {
     const KEY: &str = "general.architecture";
     let kind = header.metadata.get("general.type").and_then(|value| text(value, bytes));
     if let Some(kind) = kind.filter(|kind| *kind != "model") {
         return Err(format!("general.type is {kind:?}; a model is needed"));
     }
-    let parts = header.metadata.get("split.count").and_then(Value::number).unwrap_or(1.0);
+    let parts = header.metadata.get("split.count").and_then(MetaValue::number).unwrap_or(1.0);
     if parts > 1.0 {
         return Err(format!(
             "it is a part of {parts}; `llama-gguf-split --merge` of llama.cpp makes one file of all"

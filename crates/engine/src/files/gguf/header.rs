@@ -1,4 +1,4 @@
-//! Header of a GGUF file: metadata, and places of tensors (reference: ggml/docs/gguf.md). Versions 1 to 3, little-endian.
+//! GgufHeader of a GGUF file: metadata, and places of tensors (reference: ggml/docs/gguf.md). Versions 1 to 3, little-endian.
 //!
 //! The header is untrusted: lengths are compared with the bytes that are there, texts and lists stay where they are in the file,
 //! and tensors must not overlap as a whole, so that what is read is bounded by the size of the file.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::kinds::{Kind, NAMES};
+use super::kinds::{NAMES, NumberKind};
 use crate::files::error::list_problems;
 
 /// First bytes of a file.
@@ -24,19 +24,19 @@ const LIST: u32 = 9;
 
 /// A value of metadata.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum MetaValue {
     Unsigned(u64),
     Signed(i64),
     Float(f64),
     Flag(bool),
     /// Bytes of a text in the file.
     Text(Range<usize>),
-    List(List),
+    List(MetaList),
 }
 
 /// A list of metadata, by its place in the file.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct List {
+pub(crate) struct MetaList {
     /// Number of the elements' type.
     element: u32,
     count: usize,
@@ -48,7 +48,7 @@ pub(crate) struct List {
 /// Place and shape of a tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TensorPlace {
-    pub(crate) kind: Kind,
+    pub(crate) kind: NumberKind,
     /// Dimensions, the longest distance in memory first.
     pub(crate) dims: Vec<usize>,
     /// Bytes in the file.
@@ -57,12 +57,12 @@ pub(crate) struct TensorPlace {
 
 /// Metadata and tensors of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Header {
-    pub(crate) metadata: BTreeMap<String, Value>,
+pub(crate) struct GgufHeader {
+    pub(crate) metadata: BTreeMap<String, MetaValue>,
     pub(crate) tensors: BTreeMap<String, TensorPlace>,
 }
 
-impl Header {
+impl GgufHeader {
     /// Reads a header.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Header {
                 return Err(format!("its version is {found}; 1, 2 and 3 are read"));
             }
         };
-        let mut cursor = Cursor { bytes, at: MAGIC.len() + 4, wide };
+        let mut cursor = HeaderCursor { bytes, at: MAGIC.len() + 4, wide };
         let tensors = cursor.count("tensors", MOST_TENSORS)?;
         let keys = cursor.count("keys", MOST_KEYS)?;
         let mut header = Self::default();
@@ -101,11 +101,11 @@ impl Header {
     }
 
     /// Reads the places of tensors, after the metadata.
-    fn read_tensors(&mut self, cursor: &mut Cursor<'_>, count: usize) -> Result<(), String> {
+    fn read_tensors(&mut self, cursor: &mut HeaderCursor<'_>, count: usize) -> Result<(), String> {
         let (mut found, mut unread) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let (name, listed) = cursor.tensor()?;
-            match Kind::of_id(listed.kind) {
+            match NumberKind::of_id(listed.kind) {
                 Ok(kind) => found.push((name, kind, listed)),
                 Err(what) => unread.push(format!("tensor `{name}` is {what}")),
             }
@@ -133,7 +133,7 @@ impl Header {
         const KEY: &str = "general.alignment";
         match self.metadata.get(KEY) {
             None => Ok(32),
-            Some(Value::Unsigned(n)) if (8..=65_536).contains(n) && n.is_multiple_of(8) => {
+            Some(MetaValue::Unsigned(n)) if (8..=65_536).contains(n) && n.is_multiple_of(8) => {
                 Ok(*n as usize)
             }
             Some(_) => Err(format!("`{KEY}` is no multiple of 8 up to 65536")),
@@ -142,7 +142,7 @@ impl Header {
 }
 
 /// Entry of a tensor in the header.
-struct Listed {
+struct ListedTensor {
     /// Dimensions, the shortest distance in memory first.
     dims: Vec<usize>,
     /// Number of the kind.
@@ -151,11 +151,11 @@ struct Listed {
     offset: u64,
 }
 
-impl Listed {
+impl ListedTensor {
     /// Returns the place of the tensor in a file of so many bytes, whose tensors begin at `start`.
     fn place(
         mut self,
-        kind: Kind,
+        kind: NumberKind,
         alignment: usize,
         start: usize,
         length: usize,
@@ -188,14 +188,14 @@ impl Listed {
 }
 
 /// Position in a file.
-struct Cursor<'a> {
+struct HeaderCursor<'a> {
     bytes: &'a [u8],
     at: usize,
     /// True if lengths have 64 bits.
     wide: bool,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> HeaderCursor<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let end =
@@ -244,10 +244,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a value of a type.
-    fn value(&mut self, kind: u32) -> Result<Value, String> {
+    fn value(&mut self, kind: u32) -> Result<MetaValue, String> {
         match kind {
-            TEXT => Ok(Value::Text(self.text()?)),
-            LIST => Ok(Value::List(self.list()?)),
+            TEXT => Ok(MetaValue::Text(self.text()?)),
+            LIST => Ok(MetaValue::List(self.list()?)),
             _ => {
                 let width = width(kind).ok_or_else(|| format!("its type is {kind}"))?;
                 Ok(scalar(kind, self.take(width)?))
@@ -256,9 +256,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips a list, and returns its place.
-    fn list(&mut self) -> Result<List, String> {
+    fn list(&mut self) -> Result<MetaList, String> {
         let (element, count, wide) = (self.u32()?, self.length()?, self.wide);
-        let list = List { element, count, start: self.at, wide };
+        let list = MetaList { element, count, start: self.at, wide };
         if element == TEXT {
             for _ in 0..count {
                 self.text()?;
@@ -271,7 +271,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the entry of a tensor.
-    fn tensor(&mut self) -> Result<(String, Listed), String> {
+    fn tensor(&mut self) -> Result<(String, ListedTensor), String> {
         let (name, count) = (self.name()?, self.u32()?);
         if count > MOST_DIMS {
             return Err(format!(
@@ -281,7 +281,7 @@ impl<'a> Cursor<'a> {
         let dims = (0..count).map(|_| self.length()).collect::<Result<Vec<_>, _>>()?;
         let kind = self.u32()?;
         let offset = u64::from_le_bytes(self.array()?);
-        Ok((name, Listed { dims, kind, offset }))
+        Ok((name, ListedTensor { dims, kind, offset }))
     }
 }
 
@@ -297,24 +297,24 @@ fn width(kind: u32) -> Option<usize> {
 }
 
 /// Returns a value of as many bytes as its type has.
-fn scalar(kind: u32, bytes: &[u8]) -> Value {
+fn scalar(kind: u32, bytes: &[u8]) -> MetaValue {
     let mut wide = [0; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
     let (bits, low) =
         (u64::from_le_bytes(wide), u32::from_le_bytes([wide[0], wide[1], wide[2], wide[3]]));
     match kind {
-        1 => Value::Signed(i64::from(wide[0] as i8)),
-        3 => Value::Signed(i64::from(low as u16 as i16)),
-        5 => Value::Signed(i64::from(low as i32)),
-        6 => Value::Float(f64::from(f32::from_bits(low))),
-        7 => Value::Flag(wide[0] != 0),
-        11 => Value::Signed(bits as i64),
-        12 => Value::Float(f64::from_bits(bits)),
-        _ => Value::Unsigned(bits),
+        1 => MetaValue::Signed(i64::from(wide[0] as i8)),
+        3 => MetaValue::Signed(i64::from(low as u16 as i16)),
+        5 => MetaValue::Signed(i64::from(low as i32)),
+        6 => MetaValue::Float(f64::from(f32::from_bits(low))),
+        7 => MetaValue::Flag(wide[0] != 0),
+        11 => MetaValue::Signed(bits as i64),
+        12 => MetaValue::Float(f64::from_bits(bits)),
+        _ => MetaValue::Unsigned(bits),
     }
 }
 
-impl List {
+impl MetaList {
     /// Returns the number of elements.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -322,7 +322,7 @@ impl List {
 
     /// Returns the elements of a list of texts; `None` if it is none, or one is not UTF-8.
     pub(crate) fn texts<'a>(&self, bytes: &'a [u8]) -> Option<Vec<&'a str>> {
-        let mut cursor = Cursor { bytes, at: self.start, wide: self.wide };
+        let mut cursor = HeaderCursor { bytes, at: self.start, wide: self.wide };
         let mut text = || std::str::from_utf8(&bytes[cursor.text().ok()?]).ok();
         (self.element == TEXT).then(|| (0..self.count).map(|_| text()).collect())?
     }
@@ -336,7 +336,7 @@ impl List {
     }
 }
 
-impl Value {
+impl MetaValue {
     /// Returns a number, or a flag as 0 or 1.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {

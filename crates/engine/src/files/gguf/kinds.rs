@@ -2,7 +2,7 @@
 
 /// A kind of numbers that is read and written. Numbers in blocks share scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum NumberKind {
     /// 32 bits.
     F32,
     /// Half precision.
@@ -32,20 +32,20 @@ pub enum Kind {
 }
 
 /// Number, name, numbers of a block and its bytes, of each kind that is read.
-const READ: [(Kind, u32, &str, usize, usize); 13] = [
-    (Kind::F32, 0, "F32", 1, 4),
-    (Kind::F16, 1, "F16", 1, 2),
-    (Kind::Bf16, 30, "BF16", 1, 2),
-    (Kind::Q4_0, 2, "Q4_0", 32, 18),
-    (Kind::Q4_1, 3, "Q4_1", 32, 20),
-    (Kind::Q5_0, 6, "Q5_0", 32, 22),
-    (Kind::Q5_1, 7, "Q5_1", 32, 24),
-    (Kind::Q8_0, 8, "Q8_0", 32, 34),
-    (Kind::Q2K, 10, "Q2_K", 256, 84),
-    (Kind::Q3K, 11, "Q3_K", 256, 110),
-    (Kind::Q4K, 12, "Q4_K", 256, 144),
-    (Kind::Q5K, 13, "Q5_K", 256, 176),
-    (Kind::Q6K, 14, "Q6_K", 256, 210),
+const READ: [(NumberKind, u32, &str, usize, usize); 13] = [
+    (NumberKind::F32, 0, "F32", 1, 4),
+    (NumberKind::F16, 1, "F16", 1, 2),
+    (NumberKind::Bf16, 30, "BF16", 1, 2),
+    (NumberKind::Q4_0, 2, "Q4_0", 32, 18),
+    (NumberKind::Q4_1, 3, "Q4_1", 32, 20),
+    (NumberKind::Q5_0, 6, "Q5_0", 32, 22),
+    (NumberKind::Q5_1, 7, "Q5_1", 32, 24),
+    (NumberKind::Q8_0, 8, "Q8_0", 32, 34),
+    (NumberKind::Q2K, 10, "Q2_K", 256, 84),
+    (NumberKind::Q3K, 11, "Q3_K", 256, 110),
+    (NumberKind::Q4K, 12, "Q4_K", 256, 144),
+    (NumberKind::Q5K, 13, "Q5_K", 256, 176),
+    (NumberKind::Q6K, 14, "Q6_K", 256, 210),
 ];
 
 /// Number and name of other kinds.
@@ -76,7 +76,7 @@ const OTHER: [(u32, &str); 21] = [
 /// Names of the kinds that are read, for messages.
 pub(crate) const NAMES: &str = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K..Q6_K";
 
-impl Kind {
+impl NumberKind {
     /// Returns the kind of a number, or the name of one that is not read.
     pub(crate) fn of_id(id: u32) -> Result<Self, String> {
         if let Some((kind, ..)) = READ.iter().find(|row| row.1 == id) {

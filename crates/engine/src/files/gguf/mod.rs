@@ -30,7 +30,7 @@ pub(crate) use directory::content;
 pub(crate) use file::GgufFile;
 pub(crate) use header::TensorPlace;
 pub(crate) use keys::{ArchitectureKeys, architecture_keys};
-pub use kinds::Kind;
+pub use kinds::NumberKind;
 pub(crate) use names::name_beside_layers;
 pub(crate) use vocabulary::{TokenizerFiles, tokenizer_keys};
 

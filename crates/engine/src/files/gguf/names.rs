@@ -14,40 +14,42 @@ pub(crate) struct Architecture {
     pub(crate) paired: bool,
     /// True if the weight of a norm is stored as the factor, `1 + w`.
     pub(crate) one_plus: bool,
-    /// Names within a layer, of llama.cpp and of transformers; `*` stands for the number of an expert.
+    /// PartNames within a layer, of llama.cpp and of transformers; `*` stands for the number of an expert.
     parts: &'static [&'static [(&'static str, &'static str)]],
 }
 
-type Names = &'static [(&'static str, &'static str)];
+type PartPairs = &'static [(&'static str, &'static str)];
 
-const ATTENTION: Names = &[
+const ATTENTION: PartPairs = &[
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
     ("attn_v", "self_attn.v_proj"),
     ("attn_output", "self_attn.o_proj"),
 ];
-const FUSED: Names = &[
+const FUSED: PartPairs = &[
     ("attn_qkv", "self_attn.qkv_proj"),
     ("attn_output", "self_attn.o_proj"),
     ("ffn_up", "mlp.gate_up_proj"),
     ("ffn_down", "mlp.down_proj"),
 ];
-const HEAD_NORMS: Names =
+const HEAD_NORMS: PartPairs =
     &[("attn_q_norm", "self_attn.q_norm"), ("attn_k_norm", "self_attn.k_norm")];
-const MLP: Names =
+const MLP: PartPairs =
     &[("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj")];
-const EXPERTS: Names = &[
+const EXPERTS: PartPairs = &[
     ("ffn_gate_inp", "mlp.gate"),
     ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
     ("ffn_up_exps", "mlp.experts.*.up_proj"),
     ("ffn_down_exps", "mlp.experts.*.down_proj"),
 ];
-const BEFORE: Names = &[("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")];
-const AFTER: Names = &[
+const BEFORE: PartPairs =
+    &[("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")];
+const AFTER: PartPairs = &[
     ("post_attention_norm", "post_attention_layernorm"),
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
-const GEMMA: Names = &[("attn_norm", "input_layernorm"), ("ffn_norm", "pre_feedforward_layernorm")];
+const GEMMA: PartPairs =
+    &[("attn_norm", "input_layernorm"), ("ffn_norm", "pre_feedforward_layernorm")];
 
 /// The architectures, sorted by name.
 pub(crate) const ARCHITECTURES: [Architecture; 9] = [
@@ -124,7 +126,7 @@ const LLAMA: Architecture = Architecture {
     parts: &[ATTENTION, MLP, BEFORE],
 };
 
-/// Names beside the layers.
+/// PartNames beside the layers.
 const BESIDE: [(&str, &str); 3] =
     [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 

@@ -8,7 +8,7 @@ pub(crate) struct Split {
     /// Values of `tokenizer.ggml.pre`; the first one is written.
     names: &'static [&'static str],
     /// Steps, one after the other.
-    steps: &'static [Step],
+    steps: &'static [SplitStep],
     /// True if a word that is a token is not merged from its parts.
     pub(crate) ignores_merges: bool,
     /// True if the models with it compose characters first (NFC).
@@ -17,7 +17,7 @@ pub(crate) struct Split {
 
 /// A step of splitting.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum SplitStep {
     /// Matches of an expression, and what is between them.
     Expression(&'static str),
     /// Each digit alone.
@@ -43,35 +43,40 @@ const GPT4O: &str = concat!(
 
 /// The ways, each by its names.
 const SPLITS: [Split; 9] = [
-    Split { names: &["gpt-2", "mpt", "olmo"], steps: &[Step::Words], ..PLAIN },
+    Split { names: &["gpt-2", "mpt", "olmo"], steps: &[SplitStep::Words], ..PLAIN },
     Split {
         names: &["smollm", "starcoder", "refact"],
-        steps: &[Step::Digits, Step::Words],
+        steps: &[SplitStep::Digits, SplitStep::Words],
         ..PLAIN
     },
     Split {
         names: &["qwen2", "deepseek-r1-qwen"],
-        steps: &[Step::Expression(QWEN2)],
+        steps: &[SplitStep::Expression(QWEN2)],
         nfc: true,
         ..PLAIN
     },
-    Split { names: &["qwen35"], steps: &[Step::Expression(QWEN35)], nfc: true, ..PLAIN },
+    Split { names: &["qwen35"], steps: &[SplitStep::Expression(QWEN35)], nfc: true, ..PLAIN },
     Split {
         names: &["llama-bpe", "llama3", "llama-v3"],
-        steps: &[Step::Expression(LLAMA3)],
+        steps: &[SplitStep::Expression(LLAMA3)],
         ignores_merges: true,
         ..PLAIN
     },
-    Split { names: &["dbrx", "smaug-bpe"], steps: &[Step::Expression(LLAMA3)], ..PLAIN },
-    Split { names: &["tekken"], steps: &[Step::Expression(TEKKEN)], ignores_merges: true, ..PLAIN },
-    Split { names: &["gpt-4o"], steps: &[Step::Expression(GPT4O)], ..PLAIN },
+    Split { names: &["dbrx", "smaug-bpe"], steps: &[SplitStep::Expression(LLAMA3)], ..PLAIN },
+    Split {
+        names: &["tekken"],
+        steps: &[SplitStep::Expression(TEKKEN)],
+        ignores_merges: true,
+        ..PLAIN
+    },
+    Split { names: &["gpt-4o"], steps: &[SplitStep::Expression(GPT4O)], ..PLAIN },
     Split {
         names: &["default"],
         steps: &[
-            Step::Expression(r"[\p{P}\$\+<=>\^~\|]+"),
-            Step::Expression(GPT2),
-            Step::Expression(r"\p{N}+"),
-            Step::Expression(r"[0-9][0-9][0-9]"),
+            SplitStep::Expression(r"[\p{P}\$\+<=>\^~\|]+"),
+            SplitStep::Expression(GPT2),
+            SplitStep::Expression(r"\p{N}+"),
+            SplitStep::Expression(r"[0-9][0-9][0-9]"),
         ],
         ..PLAIN
     },
@@ -117,9 +122,9 @@ impl Split {
     /// Returns the steps as those of [`steps`].
     fn json_steps(&self) -> Vec<String> {
         let steps = self.steps.iter().map(|step| match step {
-            Step::Expression(expression) => (*expression).to_owned(),
-            Step::Digits => DIGITS.to_owned(),
-            Step::Words => GPT2.to_owned(),
+            SplitStep::Expression(expression) => (*expression).to_owned(),
+            SplitStep::Digits => DIGITS.to_owned(),
+            SplitStep::Words => GPT2.to_owned(),
         });
         steps.collect()
     }
@@ -135,17 +140,17 @@ impl Split {
             })
         };
         let steps = self.steps.iter().map(|step| match step {
-            Step::Expression(expression) => json!({
+            SplitStep::Expression(expression) => json!({
                 "type": "Split",
                 "pattern": { "Regex": expression },
                 "behavior": "Isolated",
                 "invert": false,
             }),
-            Step::Digits => json!({ "type": "Digits", "individual_digits": true }),
-            Step::Words => byte_level(true),
+            SplitStep::Digits => json!({ "type": "Digits", "individual_digits": true }),
+            SplitStep::Words => byte_level(true),
         });
         let mut steps: Vec<Value> = steps.collect();
-        if self.steps.last() != Some(&Step::Words) {
+        if self.steps.last() != Some(&SplitStep::Words) {
             steps.push(byte_level(false));
         }
         match &steps[..] {

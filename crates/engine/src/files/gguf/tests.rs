@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::write::{Change, Meta, Numbers, WrittenTensor, write_file};
+use super::write::{Change, Meta, WrittenNumbers, WrittenTensor, write_file};
 use super::*;
 use crate::files::{HfConfig, ModelFiles, ModelSource, Shards};
 use crate::net::tests::fixture;
@@ -46,7 +46,7 @@ fn metadata() -> Vec<(String, Meta)> {
 }
 
 /// Returns the tensors of the model, with matrices of a kind.
-fn tensors(kind: Kind) -> Vec<WrittenTensor<'static>> {
+fn tensors(kind: NumberKind) -> Vec<WrittenTensor<'static>> {
     let shapes: [(&str, &[usize]); 14] = [
         ("token_embd.weight", &[8, 32]),
         ("output_norm.weight", &[32]),
@@ -66,15 +66,15 @@ fn tensors(kind: Kind) -> Vec<WrittenTensor<'static>> {
     let made = shapes.map(|(name, dims)| WrittenTensor {
         name: name.to_owned(),
         dims: dims.to_vec(),
-        kind: if dims.len() == 1 { Kind::F32 } else { kind },
+        kind: if dims.len() == 1 { NumberKind::F32 } else { kind },
         change: Change::None,
-        numbers: Numbers::Own((0..dims.iter().product()).map(number).collect()),
+        numbers: WrittenNumbers::Own((0..dims.iter().product()).map(number).collect()),
     });
     made.into()
 }
 
 /// Returns a file with other keys than those of [`metadata`] in place of them.
-fn bytes(kind: Kind, other: &[(&str, Meta)]) -> Vec<u8> {
+fn bytes(kind: NumberKind, other: &[(&str, Meta)]) -> Vec<u8> {
     let mut keys = metadata();
     keys.retain(|(key, _)| other.iter().all(|(name, _)| name != key));
     keys.extend(other.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
@@ -102,7 +102,7 @@ fn refused(bytes: &[u8]) -> String {
 #[test]
 fn a_file_is_read_as_a_model_directory_is() {
     let dir = tempfile::tempdir().unwrap();
-    let files = files(dir.path(), &bytes(Kind::Q8_0, &[]));
+    let files = files(dir.path(), &bytes(NumberKind::Q8_0, &[]));
     let config = HfConfig::load(&files).unwrap();
     assert_eq!((config.model_type, config.vocab_size, config.layers.len()), ("qwen2", 8, 1));
     assert!(config.tie_word_embeddings);
@@ -121,8 +121,8 @@ fn a_file_is_read_as_a_model_directory_is() {
 
 #[test]
 fn what_is_not_read_is_refused_by_its_name() {
-    let whole = bytes(Kind::F16, &[]);
-    let mut iq4 = bytes(Kind::F16, &[]);
+    let whole = bytes(NumberKind::F16, &[]);
+    let mut iq4 = bytes(NumberKind::F16, &[]);
     let name = b"blk.0.ffn_down.weight";
     let at = iq4.windows(name.len()).position(|bytes| bytes == name).unwrap() + name.len();
     iq4[at + 20..at + 24].copy_from_slice(&23_u32.to_le_bytes());
@@ -132,31 +132,31 @@ fn what_is_not_read_is_refused_by_its_name() {
             "model.gguf: tensor `blk.0.ffn_down.weight` is IQ4_XS; read are F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K..Q6_K",
         ),
         (
-            bytes(Kind::F16, &[("tokenizer.ggml.pre", text("foo"))]),
+            bytes(NumberKind::F16, &[("tokenizer.ggml.pre", text("foo"))]),
             "model.gguf: tokenizer.ggml.pre is \"foo\", which this program cannot split by; take the model as a Hugging Face \
              directory, which has its tokenizer.json, or one of gpt-2, smollm, qwen2, qwen35, llama-bpe, dbrx, tekken, gpt-4o, \
              default",
         ),
         (
-            bytes(Kind::F16, &[("tokenizer.ggml.model", text("bert"))]),
+            bytes(NumberKind::F16, &[("tokenizer.ggml.model", text("bert"))]),
             "model.gguf: tokenizer.ggml.model is \"bert\"; gpt2 and llama are read; take the model as a Hugging Face \
              directory, which has its tokenizer.json",
         ),
         (
-            bytes(Kind::F16, &[("general.architecture", text("mamba"))]),
+            bytes(NumberKind::F16, &[("general.architecture", text("mamba"))]),
             "model.gguf: general.architecture is \"mamba\"; read are gemma2, gemma3, llama, olmo2, phi3, qwen2, qwen3, \
              qwen3moe, smollm3",
         ),
         (
-            bytes(Kind::F16, &[("general.type", text("adapter"))]),
+            bytes(NumberKind::F16, &[("general.type", text("adapter"))]),
             "model.gguf: general.type is \"adapter\"; a model is needed",
         ),
         (
-            bytes(Kind::F16, &[("split.count", Meta::Whole(3))]),
+            bytes(NumberKind::F16, &[("split.count", Meta::Whole(3))]),
             "model.gguf: it is a part of 3; `llama-gguf-split --merge` of llama.cpp makes one file of all",
         ),
         (
-            bytes(Kind::F16, &[("qwen2.block_count", Meta::Float(1.0))]),
+            bytes(NumberKind::F16, &[("qwen2.block_count", Meta::Float(1.0))]),
             "model.gguf: `qwen2.block_count` is missing, or no whole number",
         ),
         (whole[..whole.len() - 1].to_vec(), "ends after the file"),
@@ -178,7 +178,7 @@ fn what_is_not_read_is_refused_by_its_name() {
 fn a_key_of_the_architecture_that_is_not_read_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let other = [("qwen2.attention.odd", Meta::Whole(1)), ("other.key", Meta::Whole(2))];
-    let config = HfConfig::load(&files(dir.path(), &bytes(Kind::F16, &other))).unwrap();
+    let config = HfConfig::load(&files(dir.path(), &bytes(NumberKind::F16, &other))).unwrap();
     let warning = config.warning().unwrap();
     assert!(warning.ends_with("that are not read: `qwen2.attention.odd`"), "{warning}");
 }
@@ -188,17 +188,17 @@ fn blocks_have_the_numbers_that_their_bytes_say() {
     let half = half::f16::from_f32(0.5).to_le_bytes();
     let q8: Vec<u8> = half.into_iter().chain((0..32).map(|i| (i - 16_i32) as u8)).collect();
     let mut values = [0.0; 32];
-    assert!(Kind::Q8_0.read(&q8, &mut values));
+    assert!(NumberKind::Q8_0.read(&q8, &mut values));
     let expected: Vec<f32> = (0..32).map(|i| 0.5 * (i - 16) as f32).collect();
     assert_eq!(values[..], expected);
     // The low halves of the bytes are the first sixteen numbers.
     let q4: Vec<u8> = half.into_iter().chain((0..16).map(|i| i | (15 - i) << 4)).collect();
-    assert!(Kind::Q4_0.read(&q4, &mut values));
+    assert!(NumberKind::Q4_0.read(&q4, &mut values));
     let expected = (0..16).chain((0..16).rev()).map(|i| 0.5 * (i - 8) as f32);
     assert_eq!(values[..], expected.collect::<Vec<_>>());
     let one = half::f16::from_f32(1.0).to_le_bytes();
     let q4_1: Vec<u8> = half.into_iter().chain(one).chain((0..16).map(|i| i | i << 4)).collect();
-    assert!(Kind::Q4_1.read(&q4_1, &mut values));
+    assert!(NumberKind::Q4_1.read(&q4_1, &mut values));
     assert!((0..32).all(|i| values[i] == 0.5 * (i % 16) as f32 + 1.0));
 }
 
@@ -207,19 +207,19 @@ fn numbers_come_back_within_the_noise_of_their_kind() {
     let values: Vec<f32> = (0..64 * 256).map(number).collect();
     let norm = values.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
     for (kind, most) in [
-        (Kind::F32, 0.0),
-        (Kind::F16, 3e-4),
-        (Kind::Bf16, 3e-3),
-        (Kind::Q8_0, 0.008),
-        (Kind::Q6K, 0.03),
-        (Kind::Q5K, 0.06),
-        (Kind::Q4K, 0.12),
-        (Kind::Q3K, 0.25),
-        (Kind::Q2K, 0.4),
-        (Kind::Q5_1, 0.06),
-        (Kind::Q5_0, 0.06),
-        (Kind::Q4_1, 0.12),
-        (Kind::Q4_0, 0.12),
+        (NumberKind::F32, 0.0),
+        (NumberKind::F16, 3e-4),
+        (NumberKind::Bf16, 3e-3),
+        (NumberKind::Q8_0, 0.008),
+        (NumberKind::Q6K, 0.03),
+        (NumberKind::Q5K, 0.06),
+        (NumberKind::Q4K, 0.12),
+        (NumberKind::Q3K, 0.25),
+        (NumberKind::Q2K, 0.4),
+        (NumberKind::Q5_1, 0.06),
+        (NumberKind::Q5_0, 0.06),
+        (NumberKind::Q4_1, 0.12),
+        (NumberKind::Q4_0, 0.12),
     ] {
         let bytes = kind.write(&values).unwrap();
         assert_eq!(Some(bytes.len()), kind.bytes_of(values.len()), "{kind:?}");
@@ -233,7 +233,7 @@ fn numbers_come_back_within_the_noise_of_their_kind() {
     for (value, expected) in
         [(f32::NAN, "not finite"), (1e6, "is beyond 6.5504e4"), (f32::INFINITY, "not finite")]
     {
-        let told = Kind::F16.write(&[value]).unwrap_err();
+        let told = NumberKind::F16.write(&[value]).unwrap_err();
         assert!(told.contains(expected), "{told}");
     }
 }
@@ -247,7 +247,7 @@ fn a_damaged_file_is_an_error_or_a_model_and_costs_what_it_has_bytes() {
         ("qwen2.rope.scaling.type", text("yarn")),
         ("qwen2.rope.scaling.factor", Meta::Float(4.0)),
     ];
-    let whole = [bytes(Kind::Q4_0, &[]), bytes(Kind::Q8_0, &spm)];
+    let whole = [bytes(NumberKind::Q4_0, &[]), bytes(NumberKind::Q8_0, &spm)];
     fuzz_binary("model.gguf", &whole, 64, |bytes| {
         let files = files(dir.path(), bytes);
         let texts = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];

@@ -32,14 +32,14 @@ pub(super) const SPECIAL: [(&str, &str); 4] = [
     ("unk_token", "unknown"),
 ];
 
-/// Tokens of a file, without those that fill the embedding.
-struct Tokens<'a> {
+/// GgufTokens of a file, without those that fill the embedding.
+struct GgufTokens<'a> {
     texts: Vec<&'a str>,
     kinds: Vec<f64>,
     scores: Vec<f64>,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> GgufTokens<'a> {
     fn read(file: &'a GgufFile) -> Result<Self, ModelError> {
         let texts = file.texts("tokenizer.ggml.tokens");
         let mut texts = texts.ok_or_else(|| {
@@ -135,7 +135,7 @@ pub(super) fn tokenizer_json(file: &GgufFile) -> Result<Value, ModelError> {
 const REMEDY: &str = "take the model as a Hugging Face directory, which has its tokenizer.json";
 
 fn byte_level(file: &GgufFile) -> Result<Value, ModelError> {
-    let tokens = Tokens::read(file)?;
+    let tokens = GgufTokens::read(file)?;
     let pre = file.text("tokenizer.ggml.pre").unwrap_or("default");
     let split = Split::named(pre).ok_or_else(|| {
         file.invalid(format!(
@@ -169,7 +169,7 @@ fn byte_level(file: &GgufFile) -> Result<Value, ModelError> {
 }
 
 fn sentence_piece(file: &GgufFile) -> Result<Value, ModelError> {
-    let tokens = Tokens::read(file)?;
+    let tokens = GgufTokens::read(file)?;
     let merges = tokens.merges().map_err(|what| file.invalid(what))?;
     let prefix = file.number("tokenizer.ggml.add_space_prefix").is_none_or(|flag| flag != 0.0);
     let to_mark = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" });
@@ -223,7 +223,7 @@ fn assembled(added: Vec<Value>, steps: [Value; 4], model: Value) -> Value {
 
 /// Returns the `tokenizer_config.json` of a file: special tokens by name, and chat templates.
 pub(super) fn tokenizer_config(file: &GgufFile) -> Result<Value, ModelError> {
-    let tokens = Tokens::read(file)?;
+    let tokens = GgufTokens::read(file)?;
     let mut config = json!({ "tokenizer_class": "PreTrainedTokenizerFast" });
     for (name, key) in SPECIAL {
         let id = file.whole(&format!("tokenizer.ggml.{key}_token_id"));

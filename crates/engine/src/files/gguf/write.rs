@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::kinds::Kind;
+use super::kinds::NumberKind;
 use crate::files::save::HostTensor;
 
 /// Multiple of bytes at which tensors begin.
@@ -30,11 +30,11 @@ pub(crate) enum Change {
     PlusOne,
 }
 
-/// Numbers of a tensor, one part after the other.
-pub(crate) enum Numbers<'a> {
+/// WrittenNumbers of a tensor, one part after the other.
+pub(crate) enum WrittenNumbers<'a> {
     /// Tensors of a model; several of them for all experts of a layer.
     Tensors(Vec<&'a dyn HostTensor>),
-    /// Numbers that are there.
+    /// WrittenNumbers that are there.
     Own(Vec<f32>),
 }
 
@@ -43,9 +43,9 @@ pub(crate) struct WrittenTensor<'a> {
     pub(crate) name: String,
     /// Dimensions, the longest distance in memory first.
     pub(crate) dims: Vec<usize>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NumberKind,
     pub(crate) change: Change,
-    pub(crate) numbers: Numbers<'a>,
+    pub(crate) numbers: WrittenNumbers<'a>,
 }
 
 impl WrittenTensor<'_> {
@@ -69,8 +69,8 @@ impl WrittenTensor<'_> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match &self.numbers {
-            Numbers::Own(values) => out.write_all(&self.encode(values)?)?,
-            Numbers::Tensors(parts) => {
+            WrittenNumbers::Own(values) => out.write_all(&self.encode(values)?)?,
+            WrittenNumbers::Tensors(parts) => {
                 for part in parts {
                     let mut written = Ok(());
                     part.read(&mut |values| {

@@ -13,7 +13,7 @@ pub(super) struct ObjectId(u32);
 
 /// An object of the machine.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Object {
+pub(super) enum PickleObject {
     /// A whole number.
     Int(i64),
     /// Bytes of a text in the file.
@@ -34,18 +34,18 @@ pub(super) enum Object {
 }
 
 /// The machine, with the program that it runs.
-pub(super) struct Machine<'a> {
+pub(super) struct PickleMachine<'a> {
     bytes: &'a [u8],
     at: usize,
     end: usize,
-    objects: Vec<Object>,
+    objects: Vec<PickleObject>,
     stack: Vec<ObjectId>,
     /// Lengths of the stack at marks.
     marks: Vec<usize>,
     memo: BTreeMap<u32, ObjectId>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> PickleMachine<'a> {
     /// Creates a machine for a program at a place in a file.
     pub(super) fn new(bytes: &'a [u8], program: Range<usize>) -> Self {
         Self {
@@ -60,21 +60,21 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns an object.
-    pub(super) fn object(&self, id: ObjectId) -> &Object {
+    pub(super) fn object(&self, id: ObjectId) -> &PickleObject {
         &self.objects[id.0 as usize]
     }
 
     /// Returns a text.
     pub(super) fn text(&self, id: ObjectId) -> Option<&'a str> {
         match self.object(id) {
-            Object::Text(range) => std::str::from_utf8(&self.bytes[range.clone()]).ok(),
+            PickleObject::Text(range) => std::str::from_utf8(&self.bytes[range.clone()]).ok(),
             _ => None,
         }
     }
 
     /// Returns module and name of a class.
     pub(super) fn class(&self, id: ObjectId) -> Option<[&'a str; 2]> {
-        let Object::Class([module, name]) = self.object(id) else { return None };
+        let PickleObject::Class([module, name]) = self.object(id) else { return None };
         let text = |range: &Range<usize>| std::str::from_utf8(&self.bytes[range.clone()]).ok();
         Some([text(module)?, text(name)?])
     }
@@ -82,7 +82,7 @@ impl<'a> Machine<'a> {
     /// Returns the elements of a tuple.
     pub(super) fn tuple(&self, id: ObjectId) -> Option<&[ObjectId]> {
         match self.object(id) {
-            Object::Tuple(elements) => Some(elements),
+            PickleObject::Tuple(elements) => Some(elements),
             _ => None,
         }
     }
@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
     /// Returns a whole number that is not negative.
     pub(super) fn size(&self, id: ObjectId) -> Option<usize> {
         match self.object(id) {
-            Object::Int(number) => usize::try_from(*number).ok(),
+            PickleObject::Int(number) => usize::try_from(*number).ok(),
             _ => None,
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
         Ok(line.start..line.end - 1)
     }
 
-    fn push(&mut self, object: Object) -> Result<(), String> {
+    fn push(&mut self, object: PickleObject) -> Result<(), String> {
         if self.objects.len() >= MOST_OBJECTS {
             return Err(format!("its program has more than {MOST_OBJECTS} objects"));
         }
@@ -214,21 +214,21 @@ impl<'a> Machine<'a> {
         match code {
             b't' => {
                 let elements = self.pop_to_mark()?;
-                self.push(Object::Tuple(elements))?;
+                self.push(PickleObject::Tuple(elements))?;
             }
             0x85..=0x87 => {
                 let elements = self.pop_many(usize::from(code - 0x84))?;
-                self.push(Object::Tuple(elements))?;
+                self.push(PickleObject::Tuple(elements))?;
             }
             b'Q' => {
                 let id = self.pop()?;
-                self.push(Object::Persistent(id))?;
+                self.push(PickleObject::Persistent(id))?;
             }
             b'R' | 0x81 => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
                 let ordered = self.class(callable) == Some(["collections", "OrderedDict"]);
-                let call = Object::Call { callable, arguments };
-                self.push(if ordered { Object::Dict(Vec::new()) } else { call })?;
+                let call = PickleObject::Call { callable, arguments };
+                self.push(if ordered { PickleObject::Dict(Vec::new()) } else { call })?;
             }
             // The state of an object, as the `_metadata` of a state dict, changes no tensor.
             b'b' => drop(self.pop()?),
@@ -242,19 +242,19 @@ impl<'a> Machine<'a> {
             }
             b'd' => {
                 let pairs = self.pop_to_mark()?;
-                self.push(Object::Dict(Vec::new()))?;
+                self.push(PickleObject::Dict(Vec::new()))?;
                 self.add_items(&pairs)?;
             }
             b'a' => drop(self.pop()?),
             b'e' => drop(self.pop_to_mark()?),
             0x93 => {
                 let names = self.pop_many(2)?;
-                let [Object::Text(module), Object::Text(name)] =
+                let [PickleObject::Text(module), PickleObject::Text(name)] =
                     [0, 1].map(|i| self.object(names[i]).clone())
                 else {
                     return Err("its program names a class by what is no text".to_owned());
                 };
-                self.push(Object::Class([module, name]))?;
+                self.push(PickleObject::Class([module, name]))?;
             }
             _ => return Ok(false),
         }
@@ -266,7 +266,7 @@ impl<'a> Machine<'a> {
         let last = self.last()?;
         let (pairs, rest) = pairs.as_chunks::<2>();
         match &mut self.objects[last.0 as usize] {
-            Object::Dict(entries) if rest.is_empty() => {
+            PickleObject::Dict(entries) if rest.is_empty() => {
                 entries.extend(pairs.iter().map(|[key, value]| (*key, *value)));
                 Ok(())
             }
@@ -277,27 +277,27 @@ impl<'a> Machine<'a> {
     /// Runs an instruction that pushes what it contains; false if it is another.
     fn push_constant(&mut self, code: u8) -> Result<bool, String> {
         let object = match code {
-            b')' => Object::Tuple(Vec::new()),
-            b'}' => Object::Dict(Vec::new()),
+            b')' => PickleObject::Tuple(Vec::new()),
+            b'}' => PickleObject::Dict(Vec::new()),
             // Lists, sets, flags and None.
-            b']' | 0x8f | b'N' | 0x88 | 0x89 => Object::Other,
+            b']' | 0x8f | b'N' | 0x88 | 0x89 => PickleObject::Other,
             b'G' => {
                 self.take(8)?;
-                Object::Other
+                PickleObject::Other
             }
-            b'K' => Object::Int(i64::from(self.array::<1>()?[0])),
-            b'M' => Object::Int(u16::from_le_bytes(self.array()?).into()),
-            b'J' => Object::Int(i32::from_le_bytes(self.array()?).into()),
+            b'K' => PickleObject::Int(i64::from(self.array::<1>()?[0])),
+            b'M' => PickleObject::Int(u16::from_le_bytes(self.array()?).into()),
+            b'J' => PickleObject::Int(i32::from_le_bytes(self.array()?).into()),
             0x8a => self.long()?,
             0x8c => {
                 let [length] = self.array()?;
-                Object::Text(self.take(length.into())?)
+                PickleObject::Text(self.take(length.into())?)
             }
             b'X' => {
                 let length = u32::from_le_bytes(self.array()?);
-                Object::Text(self.take(length as usize)?)
+                PickleObject::Text(self.take(length as usize)?)
             }
-            b'c' => Object::Class([self.line()?, self.line()?]),
+            b'c' => PickleObject::Class([self.line()?, self.line()?]),
             _ => return Ok(false),
         };
         self.push(object)?;
@@ -305,14 +305,14 @@ impl<'a> Machine<'a> {
     }
 
     /// Reads a whole number of up to 255 bytes; those of more than 8 are of no tensor.
-    fn long(&mut self) -> Result<Object, String> {
+    fn long(&mut self) -> Result<PickleObject, String> {
         let [length] = self.array()?;
         let taken = self.take(length.into())?;
         let bytes = &self.bytes[taken];
         let negative = bytes.last().is_some_and(|byte| *byte & 0x80 != 0);
         let mut wide = if negative { [0xff; 8] } else { [0; 8] };
-        let Some(low) = wide.get_mut(..bytes.len()) else { return Ok(Object::Other) };
+        let Some(low) = wide.get_mut(..bytes.len()) else { return Ok(PickleObject::Other) };
         low.copy_from_slice(bytes);
-        Ok(Object::Int(i64::from_le_bytes(wide)))
+        Ok(PickleObject::Int(i64::from_le_bytes(wide)))
     }
 }

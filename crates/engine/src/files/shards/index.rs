@@ -8,7 +8,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 #[cfg(feature = "candle")]
-use crate::files::gguf::Kind;
+use crate::files::gguf::NumberKind;
 #[cfg(feature = "candle")]
 use crate::files::gguf::write::{Change, to_halves};
 
@@ -29,7 +29,7 @@ pub(super) enum Form {
     Columns(Dtype),
     /// Numbers of a GGUF file, and their change.
     #[cfg(feature = "candle")]
-    Gguf(Kind, Change),
+    Gguf(NumberKind, Change),
 }
 
 impl Form {

@@ -71,12 +71,17 @@ fn complete_merges(tokenizer: &mut Value) {
     tokenizer["model"]["merges"] = merges.collect();
 }
 
-fn options(kind: Kind) -> GgufOptions {
+fn options(kind: NumberKind) -> GgufOptions {
     GgufOptions { kind, pre: None, name: "test".to_owned() }
 }
 
 /// Writes a model as GGUF, and returns it as it is read, with its files.
-fn round_trip(model: &Model, files: &ModelFiles, dir: &Path, kind: Kind) -> (Model, ModelFiles) {
+fn round_trip(
+    model: &Model,
+    files: &ModelFiles,
+    dir: &Path,
+    kind: NumberKind,
+) -> (Model, ModelFiles) {
     let path: PathBuf = dir.join(format!("{}.gguf", kind.name()));
     model.save_gguf(&path, files, &options(kind)).unwrap();
     let files = ModelFiles::new(&ModelSource::at(path));
@@ -99,10 +104,10 @@ fn greedy(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
 fn check(name: &str, files: &ModelFiles, dir: &Path) {
     let model = Model::load(files).unwrap();
     let tokenizer = Tokenizer::load(files).unwrap();
-    let rounded: [(Kind, fn(f32) -> f32); 3] = [
-        (Kind::F32, |x| x),
-        (Kind::F16, |x| f16::from_f32(x).to_f32()),
-        (Kind::Bf16, |x| bf16::from_f32(x).to_f32()),
+    let rounded: [(NumberKind, fn(f32) -> f32); 3] = [
+        (NumberKind::F32, |x| x),
+        (NumberKind::F16, |x| f16::from_f32(x).to_f32()),
+        (NumberKind::Bf16, |x| bf16::from_f32(x).to_f32()),
     ];
     for (kind, round) in rounded {
         let (read, of_gguf) = round_trip(&model, files, dir, kind);
@@ -125,7 +130,7 @@ fn check(name: &str, files: &ModelFiles, dir: &Path) {
             let equal = values.iter().zip(found).all(|(a, b)| exact(*a).to_bits() == b.to_bits());
             assert!(equal, "{name}, {kind:?}: {tensor}");
         }
-        if kind == Kind::F32 {
+        if kind == NumberKind::F32 {
             let prompt: Vec<u32> =
                 (0..8).map(|i| i * 37 % model.config.vocab_size as u32).collect();
             assert_eq!(greedy(&model, &prompt, 24), greedy(&read, &prompt, 24), "{name}");
@@ -203,7 +208,7 @@ fn rows_of_other_widths_get_other_kinds_which_are_counted() {
     let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
     let model = Model::load(&files).unwrap();
     let width = model.config.hidden_size;
-    for kind in [Kind::Q8_0, Kind::Q4K, Kind::Q5K, Kind::Q6K] {
+    for kind in [NumberKind::Q8_0, NumberKind::Q4K, NumberKind::Q5K, NumberKind::Q6K] {
         let path = dir.path().join("a.gguf");
         let report = model.save_gguf(&path, &files, &options(kind)).unwrap();
         let read = Model::load(&ModelFiles::new(&ModelSource::at(&path))).unwrap();
@@ -234,7 +239,8 @@ fn what_llama_cpp_does_not_compute_is_refused_by_its_name() {
         let files = copied(name, dir.path(), change);
         let model = Model::load(&files).unwrap();
         let path = dir.path().join("a.gguf");
-        let told = model.save_gguf(&path, &files, &options(Kind::F16)).unwrap_err().to_string();
+        let told =
+            model.save_gguf(&path, &files, &options(NumberKind::F16)).unwrap_err().to_string();
         assert!(!path.exists());
         told
     };
@@ -265,20 +271,20 @@ fn a_tokenizer_that_llama_cpp_cannot_have_is_refused_or_named() {
     });
     let model = Model::load(&files).unwrap();
     let path = dir.path().join("a.gguf");
-    let told = model.save_gguf(&path, &files, &options(Kind::F16)).unwrap_err().to_string();
+    let told = model.save_gguf(&path, &files, &options(NumberKind::F16)).unwrap_err().to_string();
     assert!(
         told.starts_with("llama.cpp has no name for the expressions by which tokenizer.json"),
         "{told}"
     );
     assert!(told.contains("`--gguf-pre NAME`"), "{told}");
-    let named = GgufOptions { pre: Some("qwen2".to_owned()), ..options(Kind::F16) };
+    let named = GgufOptions { pre: Some("qwen2".to_owned()), ..options(NumberKind::F16) };
     model.save_gguf(&path, &files, &named).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let files = copied("families/mistral", dir.path(), |_| ());
     let few = fixture("families/mistral").join("tokenizer.json");
     std::fs::copy(few, dir.path().join("tokenizer.json")).unwrap();
     let model = Model::load(&files).unwrap();
-    let told = model.save_gguf(&path, &files, &options(Kind::F16)).unwrap_err().to_string();
+    let told = model.save_gguf(&path, &files, &options(NumberKind::F16)).unwrap_err().to_string();
     assert!(told.contains("in fewer ways than SentencePiece does"), "{told}");
 }
 
@@ -286,7 +292,8 @@ fn a_tokenizer_that_llama_cpp_cannot_have_is_refused_or_named() {
 fn a_directory_saved_from_a_file_is_the_same_model() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let files = copied("llama", dir.path(), |_| ());
-    let (read, of_gguf) = round_trip(&Model::load(&files).unwrap(), &files, dir.path(), Kind::Q8_0);
+    let (read, of_gguf) =
+        round_trip(&Model::load(&files).unwrap(), &files, dir.path(), NumberKind::Q8_0);
     read.save(out.path()).unwrap();
     let again = ModelFiles::new(&ModelSource::Directory(out.path().to_owned()));
     assert_eq!(Model::load(&again).unwrap().fingerprint(), read.fingerprint());
@@ -317,8 +324,8 @@ fn an_adapter_is_written_with_one_alpha_and_the_rows_of_its_base() {
     }
     let model = base.with_adapter(adapter);
     let path = dir.path().join("adapter.gguf");
-    assert!(model.save_gguf_adapter(&path, &options(Kind::Q8_0)).is_err());
-    let report = model.save_gguf_adapter(&path, &options(Kind::F32)).unwrap();
+    assert!(model.save_gguf_adapter(&path, &options(NumberKind::Q8_0)).is_err());
+    let report = model.save_gguf_adapter(&path, &options(NumberKind::F32)).unwrap();
     assert_eq!(report.matrices, 2 * 2 * base.config.layers.len());
     let told = Model::load(&ModelFiles::new(&ModelSource::at(&path))).err().unwrap().to_string();
     assert!(told.ends_with("general.type is \"adapter\"; a model is needed"), "{told}");
@@ -371,7 +378,7 @@ fn llama_cpp_continues_written_files_with_the_same_tokens() {
         let dir = tempfile::tempdir().unwrap();
         let files = copied(name, dir.path(), change);
         let model = Model::load(&files).unwrap();
-        for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
+        for kind in [NumberKind::F32, NumberKind::F16, NumberKind::Bf16] {
             let (read, _) = round_trip(&model, &files, dir.path(), kind);
             let prompt: Vec<u32> = (0..8).map(|i| 3 + i * 37 % 200).collect();
             let own = greedy(&read, &prompt, 12);
@@ -417,7 +424,7 @@ fn a_published_file_has_the_tokens_of_llama_cpp() {
     println!("SmolLM2-135M Q4_1: {:?}", tokenizer.decode_raw(&own));
     let dir = tempfile::tempdir().unwrap();
     let (again, path) = (dir.path().join("f16.gguf"), Path::new(&path).to_owned());
-    model.save_gguf(&again, &files, &options(Kind::F16)).unwrap();
+    model.save_gguf(&again, &files, &options(NumberKind::F16)).unwrap();
     let cases = [(path.as_path(), prompt.clone(), 12), (again.as_path(), prompt.clone(), 12)];
     for (what, (theirs, first)) in
         ["of the file", "of it as F16"].iter().zip(llama_cpp(&cases).into_iter().flatten())

@@ -1,14 +1,14 @@
 use super::adapters::{adapters, train};
 use super::*;
 use crate::files::ModelFiles;
-use crate::files::gguf::Kind;
+use crate::files::gguf::NumberKind;
 use crate::net::{GgufOptions, Model};
 
 #[tokio::test]
 async fn an_adapter_on_a_file_learns_as_on_the_directory_with_its_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let tiny = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
-    let options = GgufOptions { kind: Kind::Q8_0, pre: None, name: "tiny".to_owned() };
+    let options = GgufOptions { kind: NumberKind::Q8_0, pre: None, name: "tiny".to_owned() };
     let file = ModelSource::at(dir.path().join("tiny.gguf"));
     Model::load(&tiny).unwrap().save_gguf(&dir.path().join("tiny.gguf"), &tiny, &options).unwrap();
     let saved = dir.path().join("saved");
