@@ -107,11 +107,8 @@ impl TensorReader<'_> {
             return Err("is no tensor of numbers".to_owned());
         };
         let (dtype, width, storage) = self.storage(*storage)?;
-        let sizes = |of: ObjectId| {
-            let sizes = self.machine.tuple(of)?.iter().map(|size| self.machine.size(*size));
-            sizes.collect::<Option<Vec<usize>>>().filter(|sizes| sizes.len() <= MOST_DIMS)
-        };
-        let (shape, strides) = sizes(*shape).zip(sizes(*strides)).ok_or("has no shape")?;
+        let sizes = self.sizes(*shape).zip(self.sizes(*strides));
+        let (shape, strides) = sizes.ok_or("has no shape")?;
         let by_columns = order(&shape, &strides)
             .ok_or_else(|| format!("has the strides {strides:?} for the shape {shape:?}"))?;
         let numbers = shape.iter().try_fold(1_usize, |n, size| n.checked_mul(*size));
@@ -123,6 +120,12 @@ impl TensorReader<'_> {
             .filter(|span| span.end <= storage.end && span.end <= self.bytes.len());
         let span = span.ok_or("ends after its storage")?;
         Ok(PickledTensor { span, dtype, shape, by_columns })
+    }
+
+    /// Returns the elements of a tuple of sizes.
+    fn sizes(&self, of: ObjectId) -> Option<Vec<usize>> {
+        let sizes = self.machine.tuple(of)?.iter().map(|size| self.machine.size(*size));
+        sizes.collect::<Option<Vec<usize>>>().filter(|sizes| sizes.len() <= MOST_DIMS)
     }
 
     /// Returns the type, its bytes, and the place of a storage.

@@ -14,7 +14,7 @@ pub(crate) struct Architecture {
     pub(crate) paired: bool,
     /// True if the weight of a norm is stored as the factor, `1 + w`.
     pub(crate) one_plus: bool,
-    /// PartNames within a layer, of llama.cpp and of transformers; `*` stands for the number of an expert.
+    /// Names within a layer, of llama.cpp and of transformers; `*` stands for the number of an expert.
     parts: &'static [&'static [(&'static str, &'static str)]],
 }
 
@@ -126,7 +126,7 @@ const LLAMA: Architecture = Architecture {
     parts: &[ATTENTION, MLP, BEFORE],
 };
 
-/// PartNames beside the layers.
+/// Names beside the layers.
 const BESIDE: [(&str, &str); 3] =
     [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 

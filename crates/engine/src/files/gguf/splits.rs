@@ -131,14 +131,6 @@ impl Split {
 
     /// Returns the pre-tokenizer of a `tokenizer.json`.
     pub(crate) fn pre_tokenizer(&self) -> Value {
-        let byte_level = |words: bool| {
-            json!({
-                "type": "ByteLevel",
-                "add_prefix_space": false,
-                "trim_offsets": true,
-                "use_regex": words,
-            })
-        };
         let steps = self.steps.iter().map(|step| match step {
             SplitStep::Expression(expression) => json!({
                 "type": "Split",
@@ -158,6 +150,16 @@ impl Split {
             _ => json!({ "type": "Sequence", "pretokenizers": steps }),
         }
     }
+}
+
+/// Returns the step that writes bytes as characters, and splits by the words of GPT-2 first if it is asked to.
+fn byte_level(words: bool) -> Value {
+    json!({
+        "type": "ByteLevel",
+        "add_prefix_space": false,
+        "trim_offsets": true,
+        "use_regex": words,
+    })
 }
 
 /// Stands for digits alone in a list of expressions.

@@ -39,22 +39,28 @@ struct GgufTokens<'a> {
     scores: Vec<f64>,
 }
 
+/// Returns a list with a number for each token, or the default for each if it is missing.
+fn numbers_of(
+    file: &GgufFile,
+    key: &str,
+    tokens: usize,
+    default: f64,
+) -> Result<Vec<f64>, ModelError> {
+    let found = file.numbers(key).unwrap_or_else(|| vec![default; tokens]);
+    if found.len() == tokens {
+        return Ok(found);
+    }
+    Err(file.invalid(format!("`{key}` has {} entries for {tokens} tokens", found.len())))
+}
+
 impl<'a> GgufTokens<'a> {
     fn read(file: &'a GgufFile) -> Result<Self, ModelError> {
         let texts = file.texts("tokenizer.ggml.tokens");
         let mut texts = texts.ok_or_else(|| {
             file.invalid("`tokenizer.ggml.tokens` is missing, or no list of texts")
         })?;
-        let list = |key: &str, default: f64| {
-            let found = file.numbers(key).unwrap_or_else(|| vec![default; texts.len()]);
-            if found.len() == texts.len() {
-                return Ok(found);
-            }
-            let (found, tokens) = (found.len(), texts.len());
-            Err(file.invalid(format!("`{key}` has {found} entries for {tokens} tokens")))
-        };
-        let mut kinds = list("tokenizer.ggml.token_type", 1.0)?;
-        let scores = list("tokenizer.ggml.scores", 0.0)?;
+        let mut kinds = numbers_of(file, "tokenizer.ggml.token_type", texts.len(), NORMAL)?;
+        let scores = numbers_of(file, "tokenizer.ggml.scores", texts.len(), 0.0)?;
         let used = kinds.iter().rposition(|kind| *kind != UNUSED).map_or(0, |last| last + 1);
         texts.truncate(used);
         kinds.truncate(used);

@@ -123,14 +123,6 @@ fn templates(templates: &BTreeMap<String, String>) -> Vec<(String, Meta)> {
 /// Returns the tokens by their ids, and their kinds. Ids without a token, and rows of the embedding beyond them, are unused.
 fn tokens(tokenizer: &Value, rows: usize) -> Result<(Vec<String>, Vec<i32>), String> {
     let mut found: Vec<Option<(String, i32)>> = vec![None; rows];
-    let mut put = |id: Option<u64>, text: &str, kind: i32| {
-        let id = id.and_then(|id| usize::try_from(id).ok()).filter(|id| *id < rows);
-        let id = id.ok_or_else(|| {
-            format!("the id of {text:?} is not below {rows}, the rows of the embedding")
-        })?;
-        found[id] = Some((text.to_owned(), kind));
-        Ok::<(), String>(())
-    };
     let (model, fallback) = (&tokenizer["model"], tokenizer["model"]["byte_fallback"] == true);
     let vocabulary = model["vocab"].as_object().ok_or("tokenizer.json has no vocabulary")?;
     for (text, id) in vocabulary {
@@ -138,16 +130,31 @@ fn tokens(tokenizer: &Value, rows: usize) -> Result<(Vec<String>, Vec<i32>), Str
         let unknown = model["unk_token"] == text.as_str();
         let plain = if unknown { UNKNOWN } else { NORMAL };
         let kind = if byte { BYTE } else { plain };
-        put(id.as_u64(), text, kind)?;
+        put(&mut found, id, (text, kind))?;
     }
     for token in tokenizer["added_tokens"].as_array().into_iter().flatten() {
         let text = token["content"].as_str().unwrap_or_default();
         let plain = if token["special"] == true { CONTROL } else { USER_DEFINED };
         let kind = if model["unk_token"] == text { UNKNOWN } else { plain };
-        put(token["id"].as_u64(), text, kind)?;
+        put(&mut found, &token["id"], (text, kind))?;
     }
     let all = found.into_iter().enumerate();
     Ok(all.map(|(id, token)| token.unwrap_or_else(|| (format!("[PAD{id}]"), UNUSED))).unzip())
+}
+
+/// Puts a token with its kind at an id.
+fn put(
+    tokens: &mut [Option<(String, i32)>],
+    id: &Value,
+    (text, kind): (&str, i32),
+) -> Result<(), String> {
+    let rows = tokens.len();
+    let index = id.as_u64().and_then(|id| usize::try_from(id).ok());
+    let place = index.and_then(|index| tokens.get_mut(index)).ok_or_else(|| {
+        format!("the id of {text:?} is {id}, not below {rows}, the rows of the embedding")
+    })?;
+    *place = Some((text.to_owned(), kind));
+    Ok(())
 }
 
 /// Returns the merges, each of two tokens.

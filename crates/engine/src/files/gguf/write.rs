@@ -92,12 +92,9 @@ fn columns(dims: &[usize]) -> usize {
 /// Returns the rows of heads `[H, 2, d/2, D]` as `[H, d/2, 2, D]`.
 fn to_pairs(values: &[f32], heads: usize, columns: usize) -> Vec<f32> {
     let half = values.len() / columns / heads / 2;
-    let row = |head: usize, side: usize, i: usize| {
-        let start = ((head * 2 + side) * half + i) * columns;
-        &values[start..start + columns]
-    };
-    let places = (0..heads).flat_map(|head| (0..half).map(move |i| (head, i)));
-    places.flat_map(|(head, i)| [row(head, 0, i), row(head, 1, i)].concat()).collect()
+    let rows: Vec<&[f32]> = values.chunks_exact(columns).collect();
+    let places = (0..heads).flat_map(|head| (0..half).map(move |i| head * 2 * half + i));
+    places.flat_map(|first| [rows[first], rows[first + half]].concat()).collect()
 }
 
 /// Writes the rows of heads `[H, d/2, 2, D]` as `[H, 2, d/2, D]`. Values of another number, which no model has, stay as they are.
@@ -157,40 +154,47 @@ fn add_text(to: &mut Vec<u8>, text: &str) {
     to.extend(text.as_bytes());
 }
 
+/// Adds the number of a type.
+fn add_type(to: &mut Vec<u8>, kind: u32) {
+    to.extend(kind.to_le_bytes());
+}
+
+/// Adds what comes before the elements of a list: its type, theirs, and how many there are.
+fn add_list(to: &mut Vec<u8>, element: u32, count: usize) {
+    add_type(to, 9);
+    add_type(to, element);
+    to.extend((count as u64).to_le_bytes());
+}
+
 /// Adds a value with the number of its type.
 fn add_value(to: &mut Vec<u8>, value: &Meta) {
-    let kind = |to: &mut Vec<u8>, kind: u32| to.extend(kind.to_le_bytes());
-    let list = |to: &mut Vec<u8>, element: u32, count: usize| {
-        [9, element].into_iter().for_each(|of| kind(to, of));
-        to.extend((count as u64).to_le_bytes());
-    };
     match value {
         Meta::Whole(n) => {
-            kind(to, 4);
+            add_type(to, 4);
             to.extend(n.to_le_bytes());
         }
         Meta::Float(x) => {
-            kind(to, 6);
+            add_type(to, 6);
             to.extend(x.to_le_bytes());
         }
         Meta::Flag(flag) => {
-            kind(to, 7);
+            add_type(to, 7);
             to.push(u8::from(*flag));
         }
         Meta::Text(text) => {
-            kind(to, 8);
+            add_type(to, 8);
             add_text(to, text);
         }
         Meta::Texts(texts) => {
-            list(to, 8, texts.len());
+            add_list(to, 8, texts.len());
             texts.iter().for_each(|text| add_text(to, text));
         }
         Meta::Floats(numbers) => {
-            list(to, 6, numbers.len());
+            add_list(to, 6, numbers.len());
             numbers.iter().for_each(|number| to.extend(number.to_le_bytes()));
         }
         Meta::Wholes(numbers) => {
-            list(to, 5, numbers.len());
+            add_list(to, 5, numbers.len());
             numbers.iter().for_each(|number| to.extend(number.to_le_bytes()));
         }
     }
