@@ -304,16 +304,15 @@ fn dtypes(headers: &[Metadata]) -> BTreeMap<String, u64> {
 
 /// Formats how many values each type has, and their bytes where they are known.
 fn stored_types(dtypes: &BTreeMap<String, u64>, sizes: &BTreeMap<String, u64>) -> String {
-    let size = |dtype| sizes.get(dtype).map_or(String::new(), |n| format!(", {}", bytes(*n)));
+    let size = |dtype: &str| sizes.get(dtype).map_or(String::new(), |n| format!(", {}", bytes(*n)));
     match dtypes.iter().next() {
         Some((dtype, n)) if dtypes.len() == 1 && !sizes.is_empty() => {
             format!("{dtype} ({}{})", count(*n), size(dtype))
         }
         Some((dtype, _)) if dtypes.len() == 1 => dtype.clone(),
         _ => {
-            let each = dtypes
-                .iter()
-                .map(|(dtype, n)| format!("{dtype} ({}{})", count(*n), size(dtype)));
+            let each =
+                dtypes.iter().map(|(dtype, n)| format!("{dtype} ({}{})", count(*n), size(dtype)));
             each.collect::<Vec<_>>().join(", ")
         }
     }

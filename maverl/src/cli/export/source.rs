@@ -50,11 +50,11 @@ pub struct ExportArgs {
     pub(super) gguf: Option<GgufKind>,
     /// Name of llama.cpp for the way in which the tokenizer splits texts (`tokenizer.ggml.pre`), where it is not known.
     #[arg(long, value_name = "NAME", requires = "gguf")]
-    #[cfg_attr(not(feature = "candle"), expect(dead_code, reason = "nothing is written"))]
+    #[cfg_attr(not(feature = "candle"), allow(dead_code))]
     pub(super) gguf_pre: Option<String>,
     /// Write a `Modelfile` for ollama beside the GGUF file.
     #[arg(long, requires = "gguf")]
-    #[cfg_attr(not(feature = "candle"), expect(dead_code, reason = "nothing is written"))]
+    #[cfg_attr(not(feature = "candle"), allow(dead_code))]
     pub(super) modelfile: bool,
     /// Directory to write, new or empty; with `--gguf`, a new file.
     #[arg(long, value_name = "PATH", value_parser = paths::to_write())]

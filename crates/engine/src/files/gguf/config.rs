@@ -181,7 +181,7 @@ pub(super) fn window_period(family: &str) -> usize {
     }
 }
 
-/// Returns the kind of each layer, of which every so manieth has full attention.
+/// Returns the kind of each layer: full attention after `period` - 1 with windows.
 fn layer_types(layers: u64, period: usize) -> Value {
     let layers = (1..=layers.min(1 << 10) as usize).map(|layer| {
         if layer.is_multiple_of(period) { "full_attention" } else { "sliding_attention" }
@@ -198,7 +198,7 @@ pub(super) fn query_scalar(
     head_dim: u64,
 ) -> u64 {
     let largest = if family == "gemma2" { 46 } else { 62 };
-    if layers == largest { hidden / heads } else { head_dim }
+    if layers == largest { hidden / heads.max(1) } else { head_dim }
 }
 
 /// Adds which maps have biases, from the tensors that are there.

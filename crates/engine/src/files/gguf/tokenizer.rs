@@ -32,7 +32,7 @@ pub(super) const SPECIAL: [(&str, &str); 4] = [
     ("unk_token", "unknown"),
 ];
 
-/// GgufTokens of a file, without those that fill the embedding.
+/// Tokens of a file, without those that fill the embedding.
 struct GgufTokens<'a> {
     texts: Vec<&'a str>,
     kinds: Vec<f64>,

@@ -175,7 +175,9 @@ impl<'a> PickleMachine<'a> {
             0x80 => drop(self.take(1)?),
             0x95 => drop(self.take(8)?),
             b'(' => self.marks.push(self.stack.len()),
-            b'0' => drop(self.pop()?),
+            b'0' => {
+                self.pop()?;
+            }
             b'q' => {
                 let [key] = self.array()?;
                 let last = self.last()?;
@@ -230,8 +232,10 @@ impl<'a> PickleMachine<'a> {
                 let call = PickleObject::Call { callable, arguments };
                 self.push(if ordered { PickleObject::Dict(Vec::new()) } else { call })?;
             }
-            // The state of an object, as the `_metadata` of a state dict, changes no tensor.
-            b'b' => drop(self.pop()?),
+            // The state of an object, as the `_metadata` of a state dict, and the elements of a list change no tensor.
+            b'b' | b'a' => {
+                self.pop()?;
+            }
             b's' => {
                 let pair = self.pop_many(2)?;
                 self.add_items(&pair)?;
@@ -245,7 +249,6 @@ impl<'a> PickleMachine<'a> {
                 self.push(PickleObject::Dict(Vec::new()))?;
                 self.add_items(&pairs)?;
             }
-            b'a' => drop(self.pop()?),
             b'e' => drop(self.pop_to_mark()?),
             0x93 => {
                 let names = self.pop_many(2)?;

@@ -23,7 +23,7 @@ impl Shards {
             let known = file.architecture.name_in_directory(name);
             let known = known.unwrap_or_else(|| name.clone());
             match known.split_once('*') {
-                Some((before, after)) if place.dims[0] <= MOST_EXPERTS => {
+                Some((before, after)) if place.dims.first().is_some_and(|n| *n <= MOST_EXPERTS) => {
                     tensors.extend(
                         experts(place, change)
                             .map(|(expert, stored)| (format!("{before}{expert}{after}"), stored)),
