@@ -16,6 +16,10 @@ def continuation(file, prompt, count):
     params.n_ctx = 256
     params.n_parallel = 1
     params.warmup = False
+    params.cpuparams.n_threads = 1
+    # Keys and values of f32, so that near ties are decided as they are in f32.
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     request = {
         "prompt": prompt,
         "n_predict": count,
