@@ -1,10 +1,11 @@
 //! `maverl inspect`: content of a model or adapter.
 
+mod files;
 mod layers;
 mod replies;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,10 +13,11 @@ use safetensors::tensor::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::files::{FileReport, list_embedded, list_files};
 use self::replies::ReplySummary;
 use super::{Failure, models, paths, print, tell, terminal};
 use layers::{LayerKind, numbers};
-use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
+use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards};
 use maverl::net::LoraConfig;
 use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use maverl::output;
@@ -122,12 +124,6 @@ struct Special {
     name: String,
     token: String,
     id: Option<u32>,
-}
-
-#[derive(Debug, Serialize)]
-struct FileReport {
-    name: String,
-    bytes: u64,
 }
 
 impl ModelReport {
@@ -360,39 +356,6 @@ fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     let next = tokenizer.render_chat(&next).ok()?;
     let rest = next.text().strip_prefix(first.text());
     Some(rest.is_some_and(|rest| rest.starts_with(reply)))
-}
-
-impl FileReport {
-    fn read(path: &Path) -> Result<Self, Failure> {
-        let found = std::fs::metadata(path)
-            .map_err(|e| Failure(format!("cannot read {}: {e}", path.display())))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, bytes: found.len() })
-    }
-}
-
-fn list_files(dir: &Path) -> Result<Vec<FileReport>, Failure> {
-    let failed = |e: std::io::Error| Failure(format!("cannot list {}: {e}", dir.display()));
-    let entries = std::fs::read_dir(dir).map_err(failed)?;
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(failed)?;
-    paths.sort();
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_file() {
-            files.push(FileReport::read(&path)?);
-        }
-    }
-    Ok(files)
-}
-
-fn list_embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
-    let mut reports = Vec::new();
-    for name in builtin::FILES {
-        let bytes = files.require(name)?.len() as u64;
-        reports.push(FileReport { name: (*name).to_owned(), bytes });
-    }
-    Ok(reports)
 }
 
 /// Formats a line for each label, and one for each file.

@@ -77,6 +77,12 @@ pub fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
     files.collect()
 }
 
+/// Returns true if a file is there, with a listed size.
+pub(crate) fn has_size(path: &Path, size: Option<u64>) -> bool {
+    let length = std::fs::metadata(path).ok().map(|file| file.len());
+    length.is_some_and(|length| size.is_none_or(|size| size == length))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

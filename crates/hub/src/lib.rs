@@ -37,6 +37,7 @@ pub use layout::{
 };
 
 use HubErrorKind as Kind;
+use layout::has_size;
 
 /// Folder of additional chat templates, one file each, in the format of transformers 5.
 const TEMPLATES: &str = "additional_chat_templates/";
@@ -143,10 +144,9 @@ impl Snapshot {
         if kinds.iter().any(|name| self.file(name).is_some()) {
             return Ok(());
         }
-        let others = self.files.iter().find(|file| {
-            [".bin", ".pt", ".pth", ".gguf"].iter().any(|end| file.name.ends_with(end))
-        });
-        let instead = match others.map(|other| &other.name) {
+        let ends = [".bin", ".pt", ".pth", ".gguf"];
+        let is_other = |file: &&RemoteFile| ends.iter().any(|end| file.name.ends_with(end));
+        let instead = match self.files.iter().find(is_other).map(|other| &other.name) {
             Some(other) if other.ends_with(".gguf") => {
                 format!("; download `{other}`, and write its path")
             }
@@ -393,12 +393,6 @@ fn is_component(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && chars.all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-}
-
-/// Returns true if a file is there, with a listed size.
-fn has_size(path: &Path, size: Option<u64>) -> bool {
-    let length = std::fs::metadata(path).ok().map(|file| file.len());
-    length.is_some_and(|length| size.is_none_or(|size| size == length))
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ const MOST_DIMS: usize = 8;
 ///
 /// # Errors
 ///
-/// What is damaged, or each tensor that is not read, with a remedy.
+/// The damage, or each tensor that is not read, with a remedy.
 pub(crate) fn pickled_tensors(bytes: &[u8]) -> Result<BTreeMap<String, PickledTensor>, String> {
     if bytes.first() == Some(&0x80) {
         return Err(format!("it is of PyTorch before 1.6; {REMEDY}"));

@@ -67,7 +67,7 @@ impl GgufHeader {
     ///
     /// # Errors
     ///
-    /// What is damaged; or each tensor of a kind that is not read.
+    /// The damage, or each tensor of a kind that is not read.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
             return Err("it does not begin with GGUF".to_owned());

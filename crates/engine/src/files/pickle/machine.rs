@@ -27,7 +27,7 @@ pub(super) enum PickleObject {
         callable: ObjectId,
         arguments: ObjectId,
     },
-    /// What is stored outside of the program.
+    /// Object that is stored outside of the program, by its id.
     Persistent(ObjectId),
     /// Another object, which no tensor depends on.
     Other,
