@@ -17,7 +17,7 @@ test:
 
 # The second tier, on an idle machine: every test with all of its cases, long tests, guards of speed and measurements alone,
 # kernels with the compiler's checks of each operation, and unit tests on AVX2.
-full: fmt lint doc full-guards full-alone full-targets full-tests full-kernels (full-path "avx2")
+full: fmt lint doc full-guards full-alone full-targets full-tests full-candle full-kernels (full-path "avx2")
 
 # Each crate alone, with its default features and with none, and the command line as a team's own crate has it: what another crate
 # asks for hides what it lacks.
@@ -41,6 +41,11 @@ full-targets:
 # Every test of the first tier with all of its cases.
 full-tests:
     MAVERL_FULL=1 cargo test --workspace
+
+# What needs candle: GGUF files, damaged ones too.
+full-candle:
+    cargo clippy -p maverl-engine -p maverl -p maverl-cli --features maverl-cli/candle --all-targets -- -D warnings
+    MAVERL_FULL=1 cargo test -p maverl-engine -p maverl --features maverl/candle --lib -- gguf pickle
 
 # Kernels with the checks that their profile leaves out, on the best path and on the slowest.
 full-kernels:

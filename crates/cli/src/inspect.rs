@@ -1,10 +1,11 @@
-//! `maverl inspect`: content of a model or adapter directory.
+//! `maverl inspect`: content of a model or adapter.
 
+mod files;
 mod layers;
 mod replies;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,10 +13,11 @@ use safetensors::tensor::Metadata;
 use serde::Serialize;
 use serde_json::Value;
 
+use self::files::{FileReport, list_embedded, list_files};
 use self::replies::ReplySummary;
 use super::{Failure, models, paths, print, tell, terminal};
-use layers::{LayerKind, numbers, skipped_tensors};
-use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards, builtin};
+use layers::{LayerKind, numbers};
+use maverl::files::{HfConfig, ModelFiles, ModelSource, Shards};
 use maverl::net::LoraConfig;
 use maverl::net::lora::{Patterns, WEIGHTS_FILE, is_adapter};
 use maverl::output;
@@ -28,8 +30,8 @@ const LINE: usize = 80;
 
 #[derive(Args)]
 pub(super) struct InspectArgs {
-    /// Model or adapter: a directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded), or
-    /// `builtin:tiny`.
+    /// Model or adapter: a directory, a GGUF file, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub (which is downloaded),
+    /// or `builtin:tiny`.
     #[arg(value_name = "MODEL")]
     model: String,
     /// Print the description as JSON.
@@ -44,7 +46,7 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     source.fetch()?;
     let adapter = match &source {
         ModelSource::Directory(dir) => Some(dir).filter(|dir| is_adapter(dir)),
-        ModelSource::Builtin(_) | ModelSource::Hub(_) => None,
+        ModelSource::Builtin(_) | ModelSource::Gguf(_) | ModelSource::Hub(_) => None,
     };
     match adapter {
         Some(dir) => {
@@ -70,6 +72,9 @@ struct ModelReport {
     skipped: u64,
     /// Number of values of each stored type.
     dtypes: BTreeMap<String, u64>,
+    /// Bytes of each stored type, of a GGUF file.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    bytes: BTreeMap<String, u64>,
     vocabulary: Vocabulary,
     /// True if the output head is the embedding.
     tied: bool,
@@ -121,12 +126,6 @@ struct Special {
     id: Option<u32>,
 }
 
-#[derive(Debug, Serialize)]
-struct FileReport {
-    name: String,
-    bytes: u64,
-}
-
 impl ModelReport {
     fn read(source: &ModelSource) -> Result<Self, Failure> {
         let files = ModelFiles::new(source);
@@ -135,20 +134,23 @@ impl ModelReport {
         if let Some(warning) = config.warning() {
             tell(format_args!("warning: {}: {warning}", files.describe()));
         }
-        let headers = weights::headers(source).map_err(Failure)?;
-        Shards::matching(&files, &config)?;
+        weights::parameters(source).map_err(Failure)?;
+        let shards = Shards::matching(&files, &config)?;
         let tokenizer = Tokenizer::load(&files)?;
         models::fits(&tokenizer, &config, &files)?;
         let json: Value = serde_json::from_slice(&json)?;
+        let stored = shards.stored_types();
+        let in_blocks = stored.iter().filter(|_| matches!(source, ModelSource::Gguf(_)));
         let named = json["architectures"][0].as_str().or_else(|| json["model_type"].as_str());
         Ok(Self {
             model: files.describe(),
             architecture: named.unwrap_or("(none)").to_owned(),
             layers: config.layers.len(),
             layer_kinds: config.layer_kinds().into_iter().map(LayerKind::new).collect(),
-            skipped: skipped_tensors(&config, &headers),
+            skipped: numbers(shards.skipped(&config)),
             parameters: ModelParts::of(&config),
-            dtypes: dtypes(&headers),
+            dtypes: stored.iter().map(|(name, [n, _])| (name.clone(), *n)).collect(),
+            bytes: in_blocks.map(|(name, [_, bytes])| (name.clone(), *bytes)).collect(),
             vocabulary: Vocabulary { tokens: tokenizer.len(), rows: config.vocab_size },
             tied: config.tie_word_embeddings,
             context: config.max_position_embeddings,
@@ -156,9 +158,10 @@ impl ModelReport {
             replies: tokenizer.require_template().is_ok().then(|| ReplySummary::of(&tokenizer)),
             special_tokens: special(&tokenizer),
             stop_ids: tokenizer.stop_ids().to_vec(),
-            files: match files.directory() {
-                Some(dir) => list_files(dir)?,
-                None => list_embedded(&files)?,
+            files: match (source, files.directory()) {
+                (ModelSource::Gguf(file), _) => vec![FileReport::read(file)?],
+                (_, Some(dir)) => list_files(dir)?,
+                (_, None) => list_embedded(&files)?,
             },
         })
     }
@@ -176,7 +179,7 @@ impl ModelReport {
             ("model", self.model.clone()),
             ("architecture", format!("{}, {} layers", self.architecture, self.layers)),
             ("parameters", format!("{} ({total}): {}", count(*total), parts.join(", "))),
-            ("stored as", stored_types(&self.dtypes)),
+            ("stored as", stored_types(&self.dtypes, &self.bytes)),
             ("vocabulary", format!("{tokens} tokens, {rows} rows of the embedding")),
             ("context", format!("{} tokens", self.context)),
         ];
@@ -276,7 +279,7 @@ impl AdapterReport {
             ("kind", format!("{kind}, rank {rank}, alpha {alpha}, scale {scale}")),
             ("targets", self.patterns.module_words(&self.target_modules)),
             ("parameters", format!("{} ({})", count(self.parameters), self.parameters)),
-            ("stored as", stored_types(&self.dtypes)),
+            ("stored as", stored_types(&self.dtypes, &BTreeMap::new())),
         ];
         let Patterns { rank_pattern, alpha_pattern, .. } = &self.patterns;
         lines
@@ -295,11 +298,17 @@ fn dtypes(headers: &[Metadata]) -> BTreeMap<String, u64> {
     dtypes
 }
 
-fn stored_types(dtypes: &BTreeMap<String, u64>) -> String {
+/// Formats how many values each type has, and their bytes where they are known.
+fn stored_types(dtypes: &BTreeMap<String, u64>, sizes: &BTreeMap<String, u64>) -> String {
+    let size = |dtype: &str| sizes.get(dtype).map_or(String::new(), |n| format!(", {}", bytes(*n)));
     match dtypes.iter().next() {
+        Some((dtype, n)) if dtypes.len() == 1 && !sizes.is_empty() => {
+            format!("{dtype} ({}{})", count(*n), size(dtype))
+        }
         Some((dtype, _)) if dtypes.len() == 1 => dtype.clone(),
         _ => {
-            let each = dtypes.iter().map(|(dtype, n)| format!("{dtype} ({})", count(*n)));
+            let each =
+                dtypes.iter().map(|(dtype, n)| format!("{dtype} ({}{})", count(*n), size(dtype)));
             each.collect::<Vec<_>>().join(", ")
         }
     }
@@ -347,32 +356,6 @@ fn prefix_preserving(tokenizer: &Tokenizer) -> Option<bool> {
     let next = tokenizer.render_chat(&next).ok()?;
     let rest = next.text().strip_prefix(first.text());
     Some(rest.is_some_and(|rest| rest.starts_with(reply)))
-}
-
-fn list_files(dir: &Path) -> Result<Vec<FileReport>, Failure> {
-    let failed = |e: std::io::Error| Failure(format!("cannot list {}: {e}", dir.display()));
-    let entries = std::fs::read_dir(dir).map_err(failed)?;
-    let mut paths: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(failed)?;
-    paths.sort();
-    let mut files = Vec::new();
-    for path in paths {
-        let found = std::fs::metadata(&path).map_err(failed)?;
-        if found.is_file() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            files.push(FileReport { name, bytes: found.len() });
-        }
-    }
-    Ok(files)
-}
-
-fn list_embedded(files: &ModelFiles) -> Result<Vec<FileReport>, Failure> {
-    let mut reports = Vec::new();
-    for name in builtin::FILES {
-        let bytes = files.require(name)?.len() as u64;
-        reports.push(FileReport { name: (*name).to_owned(), bytes });
-    }
-    Ok(reports)
 }
 
 /// Formats a line for each label, and one for each file.

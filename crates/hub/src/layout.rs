@@ -11,6 +11,11 @@ pub const SINGLE: &str = "model.safetensors";
 /// Index of the files of weights, if there are several.
 pub const INDEX: &str = "model.safetensors.index.json";
 
+/// File of weights as PyTorch pickles them, if there is one, and no safetensors.
+pub const PICKLED: &str = "pytorch_model.bin";
+/// Index of the files of pickled weights, if there are several.
+pub const PICKLED_INDEX: &str = "pytorch_model.bin.index.json";
+
 /// Largest size in bytes of a file that is read as a whole.
 const LARGEST: u64 = 1 << 30;
 
@@ -70,6 +75,12 @@ pub fn weight_map(index: &[u8]) -> Result<BTreeMap<String, String>, String> {
         Ok((tensor.clone(), file.to_owned()))
     });
     files.collect()
+}
+
+/// Returns true if a file is there, with a listed size.
+pub(crate) fn has_size(path: &Path, size: Option<u64>) -> bool {
+    let length = std::fs::metadata(path).ok().map(|file| file.len());
+    length.is_some_and(|length| size.is_none_or(|size| size == length))
 }
 
 #[cfg(test)]

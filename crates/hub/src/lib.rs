@@ -32,9 +32,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use error::{HubError, HubErrorKind};
-pub use layout::{COMPANIONS, INDEX, SINGLE, open_file, read_file, weight_map};
+pub use layout::{
+    COMPANIONS, INDEX, PICKLED, PICKLED_INDEX, SINGLE, open_file, read_file, weight_map,
+};
 
 use HubErrorKind as Kind;
+use layout::has_size;
 
 /// Folder of additional chat templates, one file each, in the format of transformers 5.
 const TEMPLATES: &str = "additional_chat_templates/";
@@ -137,16 +140,27 @@ impl Snapshot {
                 return Err(format!("there is no `{name}`"));
             }
         }
-        if self.file(SINGLE).is_some() || self.file(INDEX).is_some() {
+        let kinds = [SINGLE, INDEX, PICKLED, PICKLED_INDEX];
+        if kinds.iter().any(|name| self.file(name).is_some()) {
             return Ok(());
         }
-        let others = self.files.iter().filter(|file| file.name.ends_with(".bin"));
-        let others: Vec<&str> = others.map(|file| file.name.as_str()).collect();
-        let instead = match others.first() {
+        let ends = [".bin", ".pt", ".pth", ".gguf"];
+        let is_other = |file: &&RemoteFile| ends.iter().any(|end| file.name.ends_with(end));
+        let instead = match self.files.iter().find(is_other).map(|other| &other.name) {
+            Some(other) if other.ends_with(".gguf") => {
+                format!("; download `{other}`, and write its path")
+            }
             Some(other) => format!("; `{other}` is not read: convert it to safetensors"),
             None => String::new(),
         };
         Err(format!("there is neither `{SINGLE}` nor `{INDEX}`{instead}"))
+    }
+
+    /// Returns the name of the index of the weight files, if they have one. Safetensors come before what PyTorch pickled.
+    fn index(&self) -> Option<&'static str> {
+        let has = |name: &str| self.file(name).is_some();
+        let pickled = !has(SINGLE) && !has(PICKLED) && has(PICKLED_INDEX);
+        if has(INDEX) { Some(INDEX) } else { pickled.then_some(PICKLED_INDEX) }
     }
 
     /// Iterates over the files other than weights.
@@ -159,13 +173,13 @@ impl Snapshot {
 
     /// Returns the weight files. If there is an index, they are those that it names, once it is downloaded.
     fn weights(&self) -> Result<Vec<&RemoteFile>, String> {
-        if self.file(INDEX).is_none() {
-            return Ok(self.file(SINGLE).into_iter().collect());
-        }
-        let index = read_file(&self.dir.join(INDEX)).map_err(|e| format!("`{INDEX}`: {e}"))?;
-        let names: BTreeSet<String> = weight_map(&index)?.into_values().collect();
+        let Some(index) = self.index() else {
+            return Ok(self.file(SINGLE).or_else(|| self.file(PICKLED)).into_iter().collect());
+        };
+        let content = read_file(&self.dir.join(index)).map_err(|e| format!("`{index}`: {e}"))?;
+        let names: BTreeSet<String> = weight_map(&content)?.into_values().collect();
         let files = names.iter().map(|name| {
-            self.file(name).ok_or_else(|| format!("`{INDEX}` names `{name}`, which is not there"))
+            self.file(name).ok_or_else(|| format!("`{index}` names `{name}`, which is not there"))
         });
         files.collect()
     }
@@ -211,14 +225,15 @@ impl Hub {
     }
 
     /// Downloads the files of a snapshot that a model directory needs and the cache lacks: configuration, tokenizer,
-    /// chat templates and safetensors. Downloads are checked against the hub's sizes and checksums.
+    /// chat templates and weights. Downloads are checked against the hub's sizes and checksums.
     ///
     /// # Errors
     ///
     /// If a file is missing, damaged or refused, or the hub cannot be reached. The error names repository, file and
     /// remedy.
     pub fn download(&self, snapshot: &Snapshot) -> Result<(), HubError> {
-        for file in snapshot.companions().chain(snapshot.file(INDEX)) {
+        let index = snapshot.index().and_then(|index| snapshot.file(index));
+        for file in snapshot.companions().chain(index) {
             self.get(snapshot, file)?;
         }
         let weights = snapshot
@@ -380,12 +395,6 @@ fn is_component(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Returns true if a file is there, with a listed size.
-fn has_size(path: &Path, size: Option<u64>) -> bool {
-    let length = std::fs::metadata(path).ok().map(|file| file.len());
-    length.is_some_and(|length| size.is_none_or(|size| size == length))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -428,12 +437,36 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_without_safetensors_or_tokenizer_is_no_model() {
+    fn pickled_weights_are_taken_where_there_are_no_safetensors() {
+        let own = ["config.json", "tokenizer.json"];
+        let weights = |names: &[&str]| {
+            let snapshot = snapshot(&[&own, names].concat());
+            snapshot.check().unwrap();
+            let files = snapshot
+                .weights()
+                .map(|files| files.into_iter().map(|file| file.name.clone()).collect::<Vec<_>>());
+            (snapshot.index(), files)
+        };
+        assert_eq!(weights(&[PICKLED]), (None, Ok(vec![PICKLED.to_owned()])));
+        assert_eq!(weights(&[PICKLED, SINGLE]), (None, Ok(vec![SINGLE.to_owned()])));
+        assert_eq!(weights(&[PICKLED_INDEX, SINGLE]), (None, Ok(vec![SINGLE.to_owned()])));
+        assert_eq!(weights(&[PICKLED_INDEX, INDEX]).0, Some(INDEX));
+        assert_eq!(
+            weights(&[PICKLED_INDEX, "pytorch_model-00001-of-00002.bin"]).0,
+            Some(PICKLED_INDEX)
+        );
+    }
+
+    #[test]
+    fn a_repository_without_weights_or_tokenizer_is_no_model() {
         let told = snapshot(&["config.json"]).check().unwrap_err();
         assert_eq!(told, "there is no `tokenizer.json`");
-        let bin = snapshot(&["config.json", "tokenizer.json", "pytorch_model.bin"]);
+        let bin = snapshot(&["config.json", "tokenizer.json", "model.bin"]);
         let told = bin.check().unwrap_err();
-        assert!(told.contains("`pytorch_model.bin` is not read"), "{told}");
+        assert!(told.contains("`model.bin` is not read"), "{told}");
+        let gguf = snapshot(&["config.json", "tokenizer.json", "a-Q4_K_M.gguf"]);
+        let told = gguf.check().unwrap_err();
+        assert!(told.contains("download `a-Q4_K_M.gguf`, and write its path"), "{told}");
         let fine = snapshot(&["config.json", "tokenizer.json", INDEX, "x.bin", "README.md"]);
         fine.check().unwrap();
         let names: Vec<&str> = fine.companions().map(|file| file.name.as_str()).collect();

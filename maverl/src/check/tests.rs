@@ -11,6 +11,7 @@ mod elsewhere;
 mod endpoints;
 mod excerpts;
 mod files;
+mod gguf;
 mod idle;
 mod keys;
 mod losses;

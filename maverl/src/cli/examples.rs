@@ -147,6 +147,7 @@ pub const EXAMPLES: [(&str, &[&str]); 34] = [
             "maverl export --run runs/first --policy judge --checkpoint last --out models/judge",
             "maverl export --model models/qwen --adapter adapters/a --merge --out models/merged",
             "maverl export --run runs/first --merge --out models/mine --push-to hf:me/mine --private",
+            "maverl export --run runs/first --merge --gguf q8_0 --out models/mine.gguf",
             "maverl export --run runs/verifier --verifier --out verifiers/v1",
         ],
     ),

@@ -1,11 +1,13 @@
-//! `maverl export`: a model, an adapter, or a policy of a run, as a directory that other programs load.
+//! `maverl export`: a model, an adapter, or a policy of a run, as a directory or a file that other programs load.
 
 mod directory;
+#[cfg(feature = "candle")]
+mod gguf;
 mod source;
 pub(super) mod verifier;
 
 pub use directory::{writable, write_whole};
-pub use source::{ExportArgs, ExportDtype, which};
+pub use source::{ExportArgs, ExportDtype, GgufKind, which};
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,18 +18,23 @@ use crate::cli::failure::Failure;
 use crate::cli::terminal::print;
 use crate::files::{ModelFiles, ModelSource, SaveOptions, StoredDtype};
 use crate::net::Model;
+#[cfg(feature = "candle")]
+use gguf::export_gguf;
 
 /// Maximum change of a logit by a merge, relative to the largest (or 1).
 const TOLERANCE: f32 = 1e-4;
 
 /// Exports the model, adapter or policy of the arguments.
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
+    if let Some(kind) = args.gguf {
+        return print(&export_gguf(args, kind)?);
+    }
     writable(&args.out)?;
     if let (true, Some(run)) = (args.verifier, &args.run) {
         return print(&verifier::export(args, run)?);
     }
     let target = args.target()?;
-    let (model, origin) = args.open()?;
+    let (model, _, origin) = args.open()?;
     if args.merge && model.adapter().is_none() {
         return Err(Failure("`--merge` is for adapters, and there is none".to_owned()));
     }
@@ -60,6 +67,12 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         Failure(format!("{error}. {dir} is written; `hf upload` can upload it, too"))
     })?;
     print(&format!("uploaded {id}: {at}"))
+}
+
+/// Returns the error of a program that writes no GGUF files.
+#[cfg(not(feature = "candle"))]
+fn export_gguf(_: &ExportArgs, _: GgufKind) -> Result<String, Failure> {
+    Err(Failure(concat!("`--gguf`: ", crate::lacks_feature!("candle")).to_owned()))
 }
 
 /// Where a built-in base is written, within the adapter's directory.

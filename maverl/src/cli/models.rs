@@ -18,7 +18,7 @@ use crate::tools::{CallFormat, ThoughtFormat};
 /// Location of a model.
 #[derive(Args, Debug, Clone)]
 pub struct ModelArgs {
-    /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    /// Model: a Hugging Face directory, a GGUF file, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     #[arg(long, value_name = "MODEL")]
     model: String,
     /// Adapter on the model, a PEFT directory.

@@ -103,9 +103,15 @@ fn usual(here: &Path, command: &str) -> Result<PathBuf, Failure> {
     )))
 }
 
-/// Checks that the directory of a model exists.
+/// Checks that the directory or file of a model exists.
 pub fn model(source: &ModelSource) -> Result<(), Failure> {
-    let ModelSource::Directory(dir) = source else { return Ok(()) };
+    let dir = match source {
+        ModelSource::Directory(dir) => dir,
+        ModelSource::Gguf(file) if !file.is_file() => {
+            return Err(nothing(file, WantedEntry::Extension("gguf")));
+        }
+        ModelSource::Gguf(_) | ModelSource::Builtin(_) | ModelSource::Hub(_) => return Ok(()),
+    };
     if dir.join(RESOLVED).is_file() && dir.join(MANIFEST).is_file() {
         let run = dir.display();
         return Err(Failure(format!(
@@ -118,7 +124,7 @@ pub fn model(source: &ModelSource) -> Result<(), Failure> {
     if dir.is_file() {
         let file = dir.display();
         return Err(Failure(format!(
-            "{file} is a file; a model is the directory that it is in, with `config.json`"
+            "{file} is a file; a model is the directory that it is in, with `config.json`, or a GGUF file"
         )));
     }
     let Failure(told) = nothing(dir, WantedEntry::Directory);

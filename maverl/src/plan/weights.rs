@@ -1,4 +1,4 @@
-//! Size of a model, from the headers of its files; no tensor is read.
+//! Size of a model, from the headers of its files; no number is read.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -8,9 +8,11 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use super::ModelSource;
-use crate::files::weight_map;
-use crate::files::{HfConfig, builtin};
-use crate::files::{open_file, read_file};
+use crate::files::{HfConfig, ModelFiles, Shards, builtin};
+use crate::files::{open_file, read_file, weight_map};
+
+/// Weights as PyTorch pickles them: one file, or the index of several.
+const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Headers larger than this are damage, not headers.
 const MAX_HEADER: u64 = 100_000_000;
@@ -23,27 +25,23 @@ const MAX_HEADER: u64 = 100_000_000;
 pub fn parameters(source: &ModelSource) -> Result<u64, String> {
     match source {
         ModelSource::Hub(snapshot) => configured_parameters(&snapshot.dir, source),
-        ModelSource::Builtin(_) | ModelSource::Directory(_) => {
-            Ok(headers(source)?.iter().map(size).sum())
-        }
-    }
-}
-
-/// The headers of the files that hold a model's weights.
-///
-/// # Errors
-///
-/// Problem of the directory: a file that is missing or damaged.
-pub fn headers(source: &ModelSource) -> Result<Vec<Metadata>, String> {
-    match source {
+        ModelSource::Gguf(_) => mapped(source),
         ModelSource::Builtin(name) => {
             let bytes = builtin::model_file(name, "model.safetensors")
                 .ok_or_else(|| format!("builtin:{name} has no weights"))?;
-            Ok(vec![header(bytes, bytes.len() as u64)?])
+            Ok(size(&header(bytes, bytes.len() as u64)?))
         }
-        ModelSource::Directory(dir) => directory(dir),
-        ModelSource::Hub(snapshot) => directory(&snapshot.dir),
+        ModelSource::Directory(dir) => match directory(dir)? {
+            Some(headers) => Ok(headers.iter().map(size).sum()),
+            None => mapped(source),
+        },
     }
+}
+
+/// The number of parameters in files that are no safetensors.
+fn mapped(source: &ModelSource) -> Result<u64, String> {
+    let shards = Shards::open(&ModelFiles::new(source)).map_err(|error| error.to_string())?;
+    Ok(shards.stored_types().values().map(|[numbers, _]| numbers).sum())
 }
 
 /// The number of parameters in a file. A byte of a block of MXFP4 has two numbers, and its scales have none.
@@ -88,7 +86,8 @@ pub fn configured_parameters(dir: &Path, source: &ModelSource) -> Result<u64, St
     Ok(config.tensors().iter().map(|(_, shape)| numbers(shape)).sum())
 }
 
-fn directory(dir: &Path) -> Result<Vec<Metadata>, String> {
+/// The headers of the safetensors files in a model's directory; `None` if PyTorch pickled its weights.
+fn directory(dir: &Path) -> Result<Option<Vec<Metadata>>, String> {
     if !dir.is_dir() {
         return Err(format!("{} is not a directory", dir.display()));
     }
@@ -99,16 +98,19 @@ fn directory(dir: &Path) -> Result<Vec<Metadata>, String> {
     }
     let single = dir.join("model.safetensors");
     if single.is_file() {
-        return Ok(vec![file(&single)?]);
+        return Ok(Some(vec![file(&single)?]));
     }
     let index = dir.join("model.safetensors.index.json");
+    if !index.is_file() && PICKLED.iter().any(|name| dir.join(name).is_file()) {
+        return Ok(None);
+    }
     if !index.is_file() {
         return Err(format!(
             "{} has neither `model.safetensors` nor `model.safetensors.index.json`",
             dir.display()
         ));
     }
-    shards(&index)?.iter().map(|shard| file(&dir.join(shard))).collect()
+    shards(&index)?.iter().map(|shard| file(&dir.join(shard))).collect::<Result<_, _>>().map(Some)
 }
 
 fn shards(index: &Path) -> Result<BTreeSet<String>, String> {

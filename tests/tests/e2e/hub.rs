@@ -200,12 +200,12 @@ fn a_file_that_is_not_there_or_comes_damaged_is_named_and_the_next_attempt_is_wh
 }
 
 #[test]
-fn a_repository_without_safetensors_is_refused_before_anything_is_downloaded() {
+fn a_repository_without_weights_is_refused_before_anything_is_downloaded() {
     let lab = lab();
-    fs::rename(lab.path("model/model.safetensors"), lab.path("model/pytorch_model.bin")).unwrap();
+    fs::rename(lab.path("model/model.safetensors"), lab.path("model/weights.bin")).unwrap();
     let server = HubServer::start(&lab.path("model"), &[]);
     let ended = with(&lab, &server, &[], &INSPECT).failed();
-    ended.says(&["`model.safetensors`", "`pytorch_model.bin` is not read"]);
+    ended.says(&["`model.safetensors`", "`weights.bin` is not read"]);
     assert_eq!(server.asked().len(), 1);
 }
 

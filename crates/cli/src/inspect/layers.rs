@@ -1,7 +1,5 @@
-//! Layers of a model, and tensors that its decoder does not read.
+//! Layers of a model.
 
-use maverl::files::HfConfig;
-use safetensors::tensor::Metadata;
 use serde::Serialize;
 
 /// Layers that are equal.
@@ -21,13 +19,6 @@ impl LayerKind {
     pub(super) fn text(&self) -> String {
         format!("{} x {}", self.layers.len(), self.parts)
     }
-}
-
-/// Returns the number of values that a model's decoder does not read.
-pub(super) fn skipped_tensors(config: &HfConfig, headers: &[Metadata]) -> u64 {
-    let tensors = headers.iter().flat_map(|header| header.tensors());
-    let skipped = tensors.filter(|(name, _)| config.skips(name));
-    numbers(skipped.map(|(name, info)| (name, info.shape.clone())))
 }
 
 /// Returns the number of values of tensors.

@@ -124,6 +124,16 @@ impl Error for ModelError {
     }
 }
 
+/// Problems in one line; so many that nobody would read them are counted.
+pub(crate) fn list_problems(problems: &[String]) -> String {
+    const MOST: usize = 8;
+    let text = problems[..problems.len().min(MOST)].join("; ");
+    match problems.len().saturating_sub(MOST) {
+        0 => text,
+        more => format!("{text}; and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

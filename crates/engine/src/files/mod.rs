@@ -7,11 +7,15 @@ pub mod builtin;
 pub mod create;
 mod describe;
 mod error;
+#[cfg(feature = "candle")]
+pub mod gguf;
 #[doc(hidden)]
 pub mod hf_config;
+mod map;
 #[doc(hidden)]
 pub mod parts;
 pub(crate) mod perturb;
+pub(crate) mod pickle;
 pub mod save;
 mod shapes;
 #[doc(hidden)]

@@ -1,29 +1,30 @@
 //! Files of weights: safetensors, one file or shards, read as f32.
 
 mod experts;
+#[cfg(feature = "candle")]
+mod gguf;
 mod head;
 mod index;
+mod pickled;
 mod skipped;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use half::{bf16, f16};
 use memmap2::Mmap;
-use safetensors::Dtype;
 
-use crate::files::HfConfig;
-use crate::files::ModelFiles;
-use crate::files::{ModelError, ModelErrorKind};
+pub(crate) use crate::files::error::list_problems;
+use crate::files::map::map_file;
+use crate::files::{HfConfig, ModelError, ModelErrorKind, ModelFiles};
 use index::{Stored, stored_tensors};
-use maverl_hub::{INDEX, SINGLE, open_file, weight_map};
+use maverl_hub::{INDEX, PICKLED, PICKLED_INDEX, SINGLE, weight_map};
 pub(crate) use skipped::SkippedTensors;
 
 /// Head of a model that classifies sequences; a reward model reads it.
 pub(crate) const SCORE: &str = "score.weight";
 
-/// The safetensors files of a checkpoint, memory-mapped.
+/// The files of a checkpoint, memory-mapped.
 pub struct Shards {
     files: Vec<Bytes>,
     tensors: BTreeMap<String, Stored>,
@@ -32,6 +33,8 @@ pub struct Shards {
 enum Bytes {
     Static(&'static [u8]),
     Mapped(Mmap),
+    #[cfg(feature = "candle")]
+    Shared(std::sync::Arc<Mmap>),
 }
 
 impl Bytes {
@@ -39,17 +42,24 @@ impl Bytes {
         match self {
             Self::Static(bytes) => bytes,
             Self::Mapped(map) => map,
+            #[cfg(feature = "candle")]
+            Self::Shared(map) => map,
         }
     }
 }
 
 impl Shards {
-    /// Opens the checkpoint of a model: `model.safetensors`, or the files of `model.safetensors.index.json`.
+    /// Opens the checkpoint of a model: a GGUF file, `model.safetensors`, the files of `model.safetensors.index.json`,
+    /// `pytorch_model.bin`, or the files of `pytorch_model.bin.index.json`, whichever is there first.
     ///
     /// # Errors
     ///
-    /// Every file that is missing or is not safetensors, and every tensor that is not where the index says it is.
+    /// Every file that is missing or damaged, and every tensor that is not where the index says it is.
     pub fn open(files: &ModelFiles) -> Result<Self, ModelError> {
+        #[cfg(feature = "candle")]
+        if let Some(file) = files.gguf()? {
+            return Ok(Self::of_gguf(file));
+        }
         let Some(dir) = files.directory() else {
             return match files.require(SINGLE)? {
                 Cow::Borrowed(bytes) => Self::read(Bytes::Static(bytes), &files.describe()),
@@ -62,13 +72,23 @@ impl Shards {
         if dir.join(SINGLE).is_file() {
             return Self::open_file(&dir.join(SINGLE));
         }
-        let index = files.read(INDEX)?.ok_or_else(|| {
-            let message = format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display());
-            ModelError::new(ModelErrorKind::NotFound, message)
-        })?;
-        Self::open_sharded(dir, &index).map_err(|what| {
-            ModelError::new(ModelErrorKind::Invalid, format!("{}: {INDEX}: {what}", dir.display()))
-        })
+        let sharded = |index: &str, bytes: &[u8], open: fn(&Path) -> Result<Self, ModelError>| {
+            Self::open_sharded(dir, bytes, open).map_err(|what| {
+                let message = format!("{}: {index}: {what}", dir.display());
+                ModelError::new(ModelErrorKind::Invalid, message)
+            })
+        };
+        if let Some(bytes) = files.read(INDEX)? {
+            return sharded(INDEX, &bytes, Self::open_file);
+        }
+        if dir.join(PICKLED).is_file() {
+            return Self::open_pickled(&dir.join(PICKLED));
+        }
+        if let Some(bytes) = files.read(PICKLED_INDEX)? {
+            return sharded(PICKLED_INDEX, &bytes, Self::open_pickled);
+        }
+        let message = format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display());
+        Err(ModelError::new(ModelErrorKind::NotFound, message))
     }
 
     /// Opens the checkpoint of a model whose tensors are those that a configuration asks for.
@@ -90,7 +110,7 @@ impl Shards {
     ///
     /// If it is missing or is not safetensors.
     pub fn open_file(path: &Path) -> Result<Self, ModelError> {
-        Self::read(Bytes::Mapped(map(path)?), &path.display().to_string())
+        Self::read(Bytes::Mapped(map_file(path)?), &path.display().to_string())
     }
 
     fn read(bytes: Bytes, place: &str) -> Result<Self, ModelError> {
@@ -101,13 +121,18 @@ impl Shards {
         Ok(Self { files: vec![bytes], tensors })
     }
 
-    fn open_sharded(dir: &Path, index: &[u8]) -> Result<Self, String> {
+    /// Opens the files that an index names, each by a function.
+    fn open_sharded(
+        dir: &Path,
+        index: &[u8],
+        open: fn(&Path) -> Result<Self, ModelError>,
+    ) -> Result<Self, String> {
         let places = weight_map(index)?;
         let (mut shards, mut problems) =
             (Self { files: Vec::new(), tensors: BTreeMap::new() }, Vec::new());
         for file in places.values().collect::<BTreeSet<_>>() {
             let mut listed = places.iter().filter(|(_, place)| *place == file);
-            match Self::open_file(&dir.join(file)) {
+            match open(&dir.join(file)) {
                 Err(error) => {
                     problems.push(format!("{error}, where {} tensors should be", listed.count()))
                 }
@@ -154,10 +179,10 @@ impl Shards {
         let stored = self.stored_tensor(name)?;
         fits(stored.shape.iter().product(), shape)
             .map_err(|e| ModelError::new(e.kind(), format!("tensor `{name}`: {e}")))?;
-        if numbers(stored.dtype, self.bytes(stored), to) {
+        if stored.read(self.bytes(stored), to) {
             return Ok(());
         }
-        let what = format!("{:?} is not supported; f32, f16 or bf16 are", stored.dtype);
+        let what = format!("{} is not supported; f32, f16 or bf16 are", stored.form.name());
         Err(ModelError::no_match(format!("tensor `{name}`: {what}")))
     }
 
@@ -177,9 +202,20 @@ impl Shards {
     }
 
     /// Names and shapes of the tensors that a model of a configuration does not read, and that a saved one has unchanged.
-    pub(crate) fn skipped(&self, config: &HfConfig) -> Vec<(String, Vec<usize>)> {
+    pub fn skipped(&self, config: &HfConfig) -> Vec<(String, Vec<usize>)> {
         let skipped = self.tensors.iter().filter(|(name, _)| config.skips(name));
         skipped.map(|(name, stored)| (name.clone(), stored.shape.clone())).collect()
+    }
+
+    /// Returns how many numbers there are of each type, and their bytes.
+    pub fn stored_types(&self) -> BTreeMap<String, [u64; 2]> {
+        let mut types = BTreeMap::new();
+        for stored in self.tensors.values() {
+            let [numbers, bytes]: &mut [u64; 2] = types.entry(stored.form.name()).or_default();
+            *numbers += stored.shape.iter().product::<usize>() as u64;
+            *bytes += stored.span.len() as u64;
+        }
+        types
     }
 
     /// The shape of a tensor, if it is there.
@@ -236,9 +272,10 @@ impl Shards {
             .iter()
             .filter(|(name, _)| !wanted.contains_key(*name))
             .partition(|(name, _)| config.skips(name));
-        let skipped = skipped.into_iter().filter(|(_, stored)| !is_supported(stored.dtype));
+        let skipped = skipped.into_iter().filter(|(_, stored)| !stored.form.is_supported());
         let skipped = skipped.map(|(name, stored)| {
-            format!("`{name}` is {:?}; f32, f16 or bf16 are supported", stored.dtype)
+            let found = stored.form.name().to_uppercase();
+            format!("`{name}` is {found}; f32, f16 or bf16 are supported")
         });
         // Old checkpoints store the frequencies of rotary positions, which `config.json` gives.
         let extra = extra.into_iter().filter(|(name, _)| !name.contains("rotary_emb.inv_freq"));
@@ -254,44 +291,6 @@ pub(crate) fn fits(values: usize, dims: &[usize]) -> Result<(), ModelError> {
         return Ok(());
     }
     Err(ModelError::no_match(format!("{values} values for the shape {dims:?}, which has {wanted}")))
-}
-
-fn is_supported(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
-}
-
-/// Writes numbers of a supported type as f32; false if the type is another.
-fn numbers(dtype: Dtype, data: &[u8], to: &mut [f32]) -> bool {
-    match dtype {
-        Dtype::F32 => decode(data, to, f32::from_le_bytes),
-        Dtype::F16 => decode(data, to, |bytes| f16::from_le_bytes(bytes).to_f32()),
-        Dtype::BF16 => decode(data, to, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-        _ => return false,
-    }
-    true
-}
-
-/// Numbers of `N` little-endian bytes each.
-fn decode<const N: usize>(data: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> f32) {
-    to.iter_mut().zip(data.as_chunks::<N>().0).for_each(|(to, bytes)| *to = number(*bytes));
-}
-
-/// Problems in one line; so many that nobody would read them are counted.
-pub(crate) fn list_problems(problems: &[String]) -> String {
-    const MOST: usize = 8;
-    let text = problems[..problems.len().min(MOST)].join("; ");
-    match problems.len().saturating_sub(MOST) {
-        0 => text,
-        more => format!("{text}; and {more} more"),
-    }
-}
-
-#[allow(unsafe_code)] // weights are mapped, not copied
-fn map(path: &Path) -> Result<Mmap, ModelError> {
-    let file = open_file(path).map_err(|e| ModelError::at_path(path, e))?;
-    // SAFETY: the map is read-only and lives no longer than this process needs it; a checkpoint that another process
-    // cuts short while it is read can end this one (SIGBUS), as for every reader that maps its weights.
-    unsafe { Mmap::map(&file) }.map_err(|e| ModelError::at_path(path, e))
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use maverl_hub::{Hub, HubId, Snapshot, read_file};
 use serde::Serialize;
 
 use crate::files::builtin;
+#[cfg(feature = "candle")]
+use crate::files::gguf::{self, GgufFile};
 use crate::files::{ModelError, ModelErrorKind};
 
 /// Source of a model's weights.
@@ -18,12 +20,21 @@ pub enum ModelSource {
     Builtin(String),
     /// A Hugging Face directory; a relative path is relative to the working directory.
     Directory(PathBuf),
+    /// A GGUF file; a relative path is relative to the working directory.
+    Gguf(PathBuf),
     /// A commit of a repository on the hub. It is in the local cache after [`fetch`](ModelSource::fetch).
     Hub(Snapshot),
 }
 
 impl ModelSource {
-    /// Parses a path of the command line: `builtin:NAME`, `hf:ORG/NAME`, `hf:ORG/NAME@REVISION`, or a directory. A
+    /// Returns the source of a path: a GGUF file, by the end of its name, or a directory.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+        if named && !path.is_dir() { Self::Gguf(path) } else { Self::Directory(path) }
+    }
+
+    /// Parses a path of the command line: `builtin:NAME`, `hf:ORG/NAME`, `hf:ORG/NAME@REVISION`, a GGUF file or a directory. A
     /// repository on the hub is pinned to a commit, see [`Hub::pin`].
     ///
     /// # Errors
@@ -39,7 +50,7 @@ impl ModelSource {
         }
         match path.strip_prefix("hf:") {
             Some(id) => Ok(Self::Hub(Hub::from_env()?.pin(&HubId::parse(id)?)?)),
-            None => Ok(Self::Directory(path.into())),
+            None => Ok(Self::at(path)),
         }
     }
 
@@ -50,7 +61,7 @@ impl ModelSource {
     /// See [`Hub::download`].
     pub fn fetch(&self) -> Result<(), ModelError> {
         match self {
-            Self::Builtin(_) | Self::Directory(_) => Ok(()),
+            Self::Builtin(_) | Self::Directory(_) | Self::Gguf(_) => Ok(()),
             Self::Hub(snapshot) => Ok(Hub::from_env()?.download(snapshot)?),
         }
     }
@@ -61,7 +72,7 @@ impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Builtin(name) => write!(f, "builtin:{name}"),
-            Self::Directory(dir) => dir.display().fmt(f),
+            Self::Directory(path) | Self::Gguf(path) => path.display().fmt(f),
             Self::Hub(snapshot) => snapshot.fmt(f),
         }
     }
@@ -70,12 +81,19 @@ impl fmt::Display for ModelSource {
 /// Files of a model, by name.
 pub struct ModelFiles {
     source: ModelSource,
+    /// GGUF file, once it is opened.
+    #[cfg(feature = "candle")]
+    gguf: std::sync::OnceLock<Result<GgufFile, ModelError>>,
 }
 
 impl ModelFiles {
     /// Returns the files of a source; of one on the hub, those in the local cache.
     pub fn new(source: &ModelSource) -> Self {
-        Self { source: source.clone() }
+        Self {
+            source: source.clone(),
+            #[cfg(feature = "candle")]
+            gguf: std::sync::OnceLock::new(),
+        }
     }
 
     /// Returns the name used in messages.
@@ -83,10 +101,43 @@ impl ModelFiles {
         self.source.to_string()
     }
 
-    /// Returns the directory, or `None` for an embedded model.
+    /// Returns the GGUF file, if the source is one.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    #[cfg(feature = "candle")]
+    pub(crate) fn gguf(&self) -> Result<Option<&GgufFile>, ModelError> {
+        let ModelSource::Gguf(path) = &self.source else { return Ok(None) };
+        let opened = self.gguf.get_or_init(|| GgufFile::open(path));
+        opened.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// Returns the content of a file of the model in a GGUF file.
+    #[cfg(feature = "candle")]
+    fn read_gguf(&self, name: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
+        self.gguf()?.map_or(Ok(None), |file| gguf::content(file, name))
+    }
+
+    #[cfg(not(feature = "candle"))]
+    fn read_gguf(&self, _: &str) -> Result<Option<Cow<'static, [u8]>>, ModelError> {
+        let lacks = maverl_settings::lacks_feature!("candle");
+        let message = format!("{} is a GGUF file: {lacks}", self.describe());
+        Err(ModelError::new(ModelErrorKind::Argument, message))
+    }
+
+    /// Returns the path of the model's directory or file, or `None` for an embedded model.
+    pub fn path(&self) -> Option<&PathBuf> {
+        match &self.source {
+            ModelSource::Gguf(path) => Some(path),
+            _ => self.directory(),
+        }
+    }
+
+    /// Returns the directory, or `None` for a GGUF file or an embedded model.
     pub fn directory(&self) -> Option<&PathBuf> {
         match &self.source {
-            ModelSource::Builtin(_) => None,
+            ModelSource::Builtin(_) | ModelSource::Gguf(_) => None,
             ModelSource::Directory(dir) => Some(dir),
             ModelSource::Hub(snapshot) => Some(&snapshot.dir),
         }
@@ -102,6 +153,7 @@ impl ModelFiles {
             ModelSource::Builtin(model) => {
                 return Ok(builtin::model_file(model, name).map(Cow::Borrowed));
             }
+            ModelSource::Gguf(_) => return self.read_gguf(name),
             ModelSource::Directory(dir) => dir,
             ModelSource::Hub(snapshot) => &snapshot.dir,
         };

@@ -60,6 +60,12 @@ impl<O: Ops> Adapter<O> {
         self.params.vars()
     }
 
+    /// Linear maps that are corrected, in the order of the base's layers.
+    #[cfg(feature = "candle")]
+    pub(super) fn targets(&self) -> &[LoraTarget] {
+        &self.targets
+    }
+
     /// The array that holds them.
     pub fn params(&self) -> &Params<O> {
         &self.params

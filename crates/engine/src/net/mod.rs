@@ -9,6 +9,8 @@ pub mod decoder;
 pub mod experts;
 mod forest;
 mod generation;
+#[cfg(feature = "candle")]
+mod gguf;
 #[doc(hidden)]
 pub mod gradients;
 #[doc(hidden)]
@@ -37,6 +39,8 @@ pub mod weights;
 
 pub use decoder::{Context, Decoder};
 pub(crate) use forest::{Forest, PackedForest};
+#[cfg(feature = "candle")]
+pub use gguf::{GgufOptions, GgufReport};
 pub use gradients::Gradients;
 pub use heads::{HeadKind, ValueHead, ValueModel};
 pub use kv::KvStore;

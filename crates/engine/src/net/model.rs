@@ -56,8 +56,8 @@ impl Model {
             }
         }
         // An absolute path can be opened from any directory.
-        let absolute = files.directory().and_then(|dir| std::path::absolute(dir).ok());
-        let name = absolute.map_or_else(|| files.describe(), |dir| dir.display().to_string());
+        let absolute = files.path().and_then(|path| std::path::absolute(path).ok());
+        let name = absolute.map_or_else(|| files.describe(), |path| path.display().to_string());
         let skipped = Arc::new(SkippedTensors::open(files, &config)?);
         Ok(Self { name, skipped, ..Self::new(config, weights, companions)? })
     }

@@ -4,6 +4,8 @@ mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
 mod experts;
+#[cfg(feature = "candle")]
+mod gguf;
 mod labeled;
 mod moments;
 mod muon;

@@ -11,6 +11,8 @@ pub use error::TokenizerError;
 #[doc(hidden)]
 pub use text_template::TextTemplate;
 pub(crate) use tokenizer::FURTHER_TEMPLATES;
+#[cfg(feature = "candle")]
+pub(crate) use tokenizer::template_sources;
 pub use tokenizer::{
     ChatInput, ChatMessage, Continuation, Detokenizer, Piece, Rendered, Tokenizer,
 };

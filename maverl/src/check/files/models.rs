@@ -43,10 +43,7 @@ pub(crate) fn open_models(
         }
         let Some(source) = source(&model.path, &at, base, problems) else { continue };
         let start = start_adapter(name, model, base, problems);
-        if let ModelSource::Directory(dir) = &source
-            && !dir.is_dir()
-        {
-            let (message, help) = nothing(&model.path, dir, base);
+        if let Some((message, help)) = missing(&model.path, &source, base) {
             problems.value(&at, message, help);
             continue;
         }
@@ -84,7 +81,7 @@ fn source(
         return None;
     }
     if !given.starts_with("hf:") {
-        return Some(ModelSource::Directory(base.join(given)));
+        return Some(ModelSource::at(base.join(given)));
     }
     let source = ModelSource::parse(given);
     source
@@ -99,11 +96,27 @@ fn source(
         .ok()
 }
 
+/// Returns message and help for a model whose directory or file is not there.
+fn missing(given: &str, source: &ModelSource, base: &Path) -> Option<(String, Option<String>)> {
+    match source {
+        ModelSource::Directory(dir) if !dir.is_dir() => {
+            let (message, help) = nothing(given, dir, base);
+            Some((message, Some(help)))
+        }
+        ModelSource::Gguf(file) if !file.is_file() => {
+            let (given, wanted) = (Path::new(given), WantedEntry::Extension("gguf"));
+            let help = missing::help(given, base, wanted);
+            Some((missing::message(given, base, wanted), help))
+        }
+        _ => None,
+    }
+}
+
 /// Returns message and help for a path that is not a directory.
 fn nothing(given: &str, dir: &Path, base: &Path) -> (String, String) {
     let path = Path::new(given);
     if dir.is_file() {
-        let message = format!("{} is a file; a model is a directory", dir.display());
+        let message = format!("{} is a file; a model is a directory or a GGUF file", dir.display());
         let above = path.parent().unwrap_or(path).display();
         return (
             message,

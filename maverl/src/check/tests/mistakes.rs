@@ -12,7 +12,7 @@ fn told_of_bytes(bytes: &[u8]) -> String {
     text.replace(&format!("{}/", home.path().display()), "")
 }
 
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let lines = text.lines().map(|line| line.trim().trim_start_matches("| "));
     lines.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }

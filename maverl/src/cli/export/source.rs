@@ -8,7 +8,7 @@ use crate::checkpoint::{Checkpoints, Which};
 use crate::cli::card::{Card, Kind};
 use crate::cli::failure::Failure;
 use crate::cli::{models, paths};
-use crate::files::{Hub, HubId, StoredDtype};
+use crate::files::{Hub, HubId, ModelFiles, StoredDtype};
 use crate::net::Model;
 use crate::net::lora::is_adapter;
 use crate::run_dir::disk::{entries, file_name, name};
@@ -18,7 +18,7 @@ use crate::text::Tokenizer;
 #[derive(Args)]
 #[command(group = ArgGroup::new("source").required(true).multiple(true))]
 pub struct ExportArgs {
-    /// Model: a Hugging Face directory, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
+    /// Model: a Hugging Face directory, a GGUF file, `hf:ORG/NAME` or `hf:ORG/NAME@REVISION` on the hub, or `builtin:tiny`.
     ///
     /// With `--run`: the base of a policy that is an adapter, if the base has been moved since.
     #[arg(long, value_name = "MODEL", group = "source")]
@@ -42,8 +42,22 @@ pub struct ExportArgs {
     /// `AutoModelForSequenceClassification`, and as `[rewards.NAME.verifier]` and `maverl serve reward --model` read it.
     #[arg(long, requires = "run", conflicts_with_all = ["merge", "adapter", "push_to"])]
     pub(super) verifier: bool,
-    /// Directory to write, new or empty.
-    #[arg(long, value_name = "DIR", value_parser = paths::to_write())]
+    /// Write one GGUF file, which llama.cpp and programs built on it load, with numbers of this kind (feature `candle`).
+    ///
+    /// `q8_0` rounds all matrices to blocks of 8-bit numbers. With `q4_k`, `q5_k` and `q6_k`, embedding and head are Q6_K, and
+    /// rows whose width is no multiple of 256 are Q8_0. Without `--merge`, an adapter alone is written, as f32, f16 or bf16.
+    #[arg(long, value_name = "KIND", conflicts_with_all = ["verifier", "dtype", "push_to"])]
+    pub(super) gguf: Option<GgufKind>,
+    /// Name of llama.cpp for the way in which the tokenizer splits texts (`tokenizer.ggml.pre`), where it is not known.
+    #[arg(long, value_name = "NAME", requires = "gguf")]
+    #[cfg_attr(not(feature = "candle"), allow(dead_code))]
+    pub(super) gguf_pre: Option<String>,
+    /// Write a `Modelfile` for ollama beside the GGUF file.
+    #[arg(long, requires = "gguf")]
+    #[cfg_attr(not(feature = "candle"), allow(dead_code))]
+    pub(super) modelfile: bool,
+    /// Directory to write, new or empty; with `--gguf`, a new file.
+    #[arg(long, value_name = "PATH", value_parser = paths::to_write())]
     pub(super) out: PathBuf,
     /// Type of the stored weights. [default: as `config.json` says; an adapter always f32]
     #[arg(long, value_name = "TYPE")]
@@ -70,6 +84,29 @@ pub enum ExportDtype {
     Bf16,
     /// Half precision.
     F16,
+}
+
+/// Kind of the numbers in a GGUF file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GgufKind {
+    /// Blocks of 8-bit numbers.
+    #[value(name = "q8_0")]
+    Q8,
+    /// Blocks of 4-bit numbers.
+    #[value(name = "q4_k")]
+    Q4,
+    /// Blocks of 5-bit numbers.
+    #[value(name = "q5_k")]
+    Q5,
+    /// Blocks of 6-bit numbers.
+    #[value(name = "q6_k")]
+    Q6,
+    /// Half precision.
+    F16,
+    /// The upper half of f32.
+    Bf16,
+    /// 32 bits, as trained.
+    F32,
 }
 
 impl From<ExportDtype> for StoredDtype {
@@ -133,7 +170,8 @@ impl ExportArgs {
         Ok(Some((hub, id)))
     }
 
-    pub(super) fn open(&self) -> Result<(Model, ExportOrigin), Failure> {
+    /// Opens the model, under its adapter if it has one, with its files.
+    pub(super) fn open(&self) -> Result<(Model, ModelFiles, ExportOrigin), Failure> {
         let (model, adapter, origin) = match &self.run {
             None => {
                 let model = self.model.clone().unwrap_or_default();
@@ -160,7 +198,7 @@ impl ExportArgs {
         let files = models::files(&model)?;
         // The tokenizer is copied unchanged; a damaged one would make the export useless.
         Tokenizer::load(&files)?;
-        Ok((models::load(&files, adapter.as_deref())?, origin))
+        Ok((models::load(&files, adapter.as_deref())?, files, origin))
     }
 
     /// Returns the base of a policy that is an adapter.
@@ -171,7 +209,7 @@ impl ExportArgs {
         let place = dir.display();
         match models::base_name(dir)? {
             None => Err(Failure(format!("{place} does not name its base; give it as `--model`"))),
-            Some(base) if !base.contains(':') && !Path::new(&base).is_dir() => Err(Failure(
+            Some(base) if !base.contains(':') && !Path::new(&base).exists() => Err(Failure(
                 format!("{place} has the base {base}, which is not there; give it as `--model`"),
             )),
             Some(base) => Ok(base),

@@ -83,7 +83,7 @@ impl SearchEnvironment {
         let local = if self.encoder.starts_with("builtin:") {
             ModelSource::parse(&self.encoder)
         } else {
-            Ok(ModelSource::Directory(base.join(&self.encoder)))
+            Ok(ModelSource::at(base.join(&self.encoder)))
         };
         let there = local.and_then(|source| {
             ModelFiles::new(&source).require("config.json")?;

@@ -46,7 +46,8 @@ pub const COMMANDS: [&str; 30] = [
 ];
 
 /// Cargo features of this crate, and whether the program has them.
-const FEATURES: [(&str, bool); 9] = [
+const FEATURES: [(&str, bool); 10] = [
+    ("candle", cfg!(feature = "candle")),
     ("cuda", cfg!(feature = "cuda")),
     ("grpc", cfg!(feature = "grpc")),
     ("hub", cfg!(feature = "hub")),
@@ -68,7 +69,7 @@ const ABOVE: [&str; 4] = ["grammar", "serve", "tls", VIEW];
 const DEFAULT: [&str; 2] = ["serve", VIEW];
 
 /// Features that are not part of the feature `full`.
-const APART: [&str; 3] = ["cuda", "grammar", "mpi"];
+const APART: [&str; 4] = ["candle", "cuda", "grammar", "mpi"];
 
 /// Returns the Cargo features of the command line, and whether this program has them.
 pub fn features() -> Vec<(&'static str, bool)> {
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn a_run_goes_on_with_the_program_as_the_user_called_it() {
         let home = tempfile::tempdir().unwrap();
-        let team = of_team(home.path(), ", features = [\"full\", \"cuda\", \"grammar\", \"mpi\"]");
+        let team = of_team(home.path(), ", features = [\"full\", \"candle\", \"cuda\", \"grammar\", \"mpi\"]");
         let dir = Path::new("runs/a b");
         assert_eq!(team.name(), "my_team");
         assert_eq!(team.resume(dir), "target/release/my_team train --resume 'runs/a b'");

@@ -120,6 +120,14 @@ impl Rope {
         }
     }
 
+    /// Returns by how much each frequency of a head of `head_dim` elements is divided.
+    #[cfg(feature = "candle")]
+    pub(crate) fn divisors(&self, head_dim: usize) -> Vec<f32> {
+        let plain = Self { scaling: Scaling::None, ..self.clone() }.frequencies(head_dim).inv_freq;
+        let scaled = self.frequencies(head_dim).inv_freq;
+        plain.into_iter().zip(scaled).map(|(plain, scaled)| plain / scaled).collect()
+    }
+
     /// Returns the frequencies of a head of `head_dim` elements, of which `n` are rotated; the arithmetic is `f32`, as in
     /// transformers.
     ///
@@ -204,7 +212,7 @@ impl Yarn {
     /// ```text
     /// m(s, c) = 0.1 c ln s + 1,   1 if s ≤ 1
     /// ```
-    pub(super) fn usual_factor(scale: f64, coefficient: f64) -> f64 {
+    pub(crate) fn usual_factor(scale: f64, coefficient: f64) -> f64 {
         if scale <= 1.0 { 1.0 } else { 0.1 * coefficient * libm::log(scale) + 1.0 }
     }
 }

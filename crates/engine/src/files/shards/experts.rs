@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use half::{bf16, f16};
 use safetensors::Dtype;
 
-use super::index::Stored;
+use super::index::{Stored, is_supported};
 use super::{Shards, fits};
 use crate::files::parts::ExpertLayout;
 use crate::files::stored::{BLOCK, StoredPart};
@@ -49,7 +49,8 @@ impl Shards {
         let stored = self.stored_tensor(&part.name)?;
         fits(stored.shape.iter().product(), &part.shape)?;
         let bytes = self.bytes(stored);
-        let read = |at: usize| number_at(stored.dtype, bytes, at);
+        let dtype = stored.form.dtype();
+        let read = |at: usize| dtype.map_or(0.0, |dtype| number_at(dtype, bytes, at));
         part.each_number(dims, |index, at| to[index] = read(at));
         Ok(())
     }
@@ -104,12 +105,13 @@ impl Stored {
     pub(super) fn type_problem(&self, name: &str, layout: ExpertLayout) -> Option<String> {
         let in_blocks = ENDS.iter().any(|end| name.ends_with(end));
         let blocks = layout == ExpertLayout::Blocks && in_blocks;
-        let (fine, wanted) = match self.dtype {
+        let dtype = self.form.dtype()?;
+        let (fine, wanted) = match dtype {
             Dtype::U8 => (blocks, "f32, f16 or bf16 are supported"),
             _ if blocks => (false, "bytes are needed"),
-            dtype => (super::is_supported(dtype), "f32, f16 or bf16 are supported"),
+            _ => (is_supported(dtype), "f32, f16 or bf16 are supported"),
         };
-        (!fine).then(|| format!("`{name}` is {:?}; {wanted}", self.dtype))
+        (!fine).then(|| format!("`{name}` is {dtype:?}; {wanted}"))
     }
 }
 

@@ -9,8 +9,8 @@
 //! both, different            untied, with a warning
 //! ```
 
-use super::index::Stored;
-use super::{SCORE, Shards, numbers};
+use super::index::{Form, Stored, numbers};
+use super::{SCORE, Shards};
 use crate::files::ModelFiles;
 use crate::files::hf_config::{TensorNames, WITHIN};
 use crate::files::{HfConfig, ModelError};
@@ -28,6 +28,10 @@ impl HfConfig {
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
         let mut config = Self::parse(&files.require("config.json")?)
             .map_err(|e| ModelError::invalid_at(files.describe(), e))?;
+        #[cfg(feature = "candle")]
+        if let Some(file) = files.gguf()? {
+            config.notes.extend(crate::files::gguf::read_config(file)?.1);
+        }
         // Files that cannot be opened are an error of `Weights::load` and of the headers that `check` reads.
         let Ok(shards) = Shards::open(files) else { return Ok(config) };
         if !config.skipped.is_empty() {
@@ -87,13 +91,20 @@ impl Shards {
 
     /// True if two tensors of one shape have equal numbers as f32.
     fn equal(&self, a: &Stored, b: &Stored) -> bool {
+        let (Form::Rows(type_a), Form::Rows(type_b)) = (a.form, b.form) else {
+            let values = [a, b].map(|of| {
+                let mut values = vec![0.0; of.shape.iter().product()];
+                of.read(self.bytes(of), &mut values).then_some(values)
+            });
+            return values[0] == values[1];
+        };
         let [of_a, of_b] = [a, b].map(|of| self.bytes(of).chunks(CHUNK * number_width(of)));
         let (mut x, mut y) = (vec![0.0; CHUNK], vec![0.0; CHUNK]);
         of_a.zip(of_b).all(|(of_a, of_b)| {
             let n = of_a.len() / number_width(a);
             let (x, y) = (&mut x[..n], &mut y[..n]);
             // Types that are not supported are refused when the tensors are read.
-            !(numbers(a.dtype, of_a, x) && numbers(b.dtype, of_b, y)) || x == y
+            !(numbers(type_a, of_a, x) && numbers(type_b, of_b, y)) || x == y
         })
     }
 

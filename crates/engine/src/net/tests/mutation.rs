@@ -127,3 +127,81 @@ pub(crate) fn fuzz_over(
     }
     println!("{what}: {} cases, {good} good, at most {worst:.1} bytes a byte", cases());
 }
+
+/// Numbers that are written into binary files.
+const NUMBERS: [u64; 14] = [
+    0,
+    1,
+    2,
+    8,
+    9,
+    31,
+    255,
+    256,
+    65_535,
+    0x7fff_ffff,
+    0xffff_ffff,
+    0x7fff_ffff_ffff_ffff,
+    0x8000_0000_0000_0000,
+    u64::MAX,
+];
+
+/// Returns the number of cases of binary files: 400, in the second tier a million; `MAVERL_FUZZ_CASES` sets another.
+fn binary_cases() -> u64 {
+    let set = std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok());
+    set.unwrap_or(if std::env::var_os("MAVERL_FULL").is_some() { 1_000_000 } else { 400 })
+}
+
+/// Returns a binary file with one to four changes: of bits, or of numbers of 1 to 8 bytes.
+fn damaged(file: &[u8], case: u64) -> Vec<u8> {
+    let mut lot = 0;
+    let mut below = |n: usize| {
+        lot += 1;
+        (uniform_number(derive_seed(13, case), lot) * n as f64) as usize
+    };
+    let mut file = file.to_vec();
+    for _ in 0..=below(4) {
+        let from = below(file.len() + 1);
+        let to = (from + below(24)).min(file.len());
+        match below(8) {
+            0 => file.truncate(from),
+            1 => drop(file.drain(from..to)),
+            2 => {
+                let copy = file[from..to].to_vec();
+                let at = below(file.len() + 1);
+                file.splice(at..at, copy);
+            }
+            3 => file[from..to].iter_mut().take(2).for_each(|byte| *byte ^= 1 << below(8)),
+            _ => {
+                let number = NUMBERS[below(NUMBERS.len())].to_le_bytes();
+                let width = [1, 2, 4, 8][below(4)];
+                let end = (from + width).min(file.len());
+                file[from..end].copy_from_slice(&number[..end - from]);
+            }
+        }
+    }
+    file
+}
+
+/// Tries damaged binary files, as [`fuzz`] tries damaged texts.
+///
+/// # Panics
+///
+/// If `read` panics, or holds more than `factor` times the file's bytes plus 64 KiB.
+pub(crate) fn fuzz_binary(
+    what: &str,
+    files: &[Vec<u8>],
+    factor: usize,
+    mut read: impl FnMut(&[u8]) -> bool,
+) {
+    let (cases, mut good, mut worst) = (binary_cases(), 0, 0.0_f64);
+    for case in 0..cases {
+        let file = damaged(&files[case as usize % files.len()], case);
+        let (fine, bytes) = counting::peak(|| read(&file));
+        good += u64::from(fine);
+        worst = worst.max(bytes as f64 / (file.len() + 64) as f64);
+        let most = factor * file.len() + 64 * 1024;
+        assert!(bytes <= most, "{what}, case {case}: {bytes} bytes for a file of {}", file.len());
+    }
+    println!("{what}: {cases} cases, {good} good, at most {worst:.1} bytes a byte");
+}

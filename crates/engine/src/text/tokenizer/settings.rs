@@ -51,11 +51,7 @@ impl TokenizerSettings {
             stop_ids = eos(&object(files, "config.json")?)
                 .map_err(|e| invalid_value(files, "config.json", &e))?;
         }
-        let mut templates = templates(files)?;
-        if templates.is_empty() {
-            templates = in_config(config.get("chat_template"))
-                .map_err(|e| invalid_value(files, "tokenizer_config.json", &e))?;
-        }
+        let templates = all_templates(files, &config)?;
         Ok(Self {
             named: named.collect(),
             unnamed: unnamed.map(str::to_owned).collect(),
@@ -65,6 +61,29 @@ impl TokenizerSettings {
             templates,
         })
     }
+}
+
+/// Reads the chat templates of a model by name: those in files of their own, or else those of a `tokenizer_config.json`.
+fn all_templates(
+    files: &ModelFiles,
+    config: &Map<String, Value>,
+) -> Result<BTreeMap<String, String>, ModelError> {
+    let templates = templates(files)?;
+    if !templates.is_empty() {
+        return Ok(templates);
+    }
+    in_config(config.get("chat_template"))
+        .map_err(|e| invalid_value(files, "tokenizer_config.json", &e))
+}
+
+/// Reads the chat templates of a model by name.
+///
+/// # Errors
+///
+/// If a file cannot be read or is damaged.
+#[cfg(feature = "candle")]
+pub(crate) fn template_sources(files: &ModelFiles) -> Result<BTreeMap<String, String>, ModelError> {
+    all_templates(files, &object(files, "tokenizer_config.json")?)
 }
 
 /// Reads a file with a JSON object; a missing file counts as empty.
