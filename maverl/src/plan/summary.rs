@@ -57,8 +57,15 @@ pub struct WorkerSummary {
     pub activation_bytes: u64,
     /// Bytes of the weights as products of few rows read them, kept while agents speak.
     pub packed_bytes: u64,
-    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`); twice that with snapshots.
     pub kv_bytes: u64,
+    /// Bytes of snapshots, which play episodes while policies are updated (`rollout.staleness`).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub snapshot_bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// A policy in numbers.
@@ -159,6 +166,8 @@ impl Plan {
         let mut seats = self.seats.iter();
         let samples = self.servers_of(index).is_none()
             && seats.any(|seat| self.policies[seat.policy].worker == index);
+        let snapshot_bytes = self.snapshot_bytes(index);
+        let caches = if snapshot_bytes > 0 { 2 } else { 1 };
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
@@ -177,8 +186,26 @@ impl Plan {
             moment_bytes: trained.chain(critics).sum::<u64>() * 2 * NUMBER,
             activation_bytes: activations.max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
-            kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },
+            kv_bytes: if samples {
+                caches * ((self.config.runtime.kv_mib.get() as u64) << 20)
+            } else {
+                0
+            },
+            snapshot_bytes,
         }
+    }
+
+    /// Bytes of the snapshots of a worker group: the weights of each policy, and a base of their own under adapters.
+    fn snapshot_bytes(&self, index: usize) -> u64 {
+        let (worker, snapshots) = (&self.workers[index], self.snapshots(index) as u64);
+        if snapshots == 0 {
+            return 0;
+        }
+        let policies =
+            self.policies.iter().filter(|policy| policy.worker == index && policy.trained);
+        let under = policies.clone().any(|policy| policy.adapter.is_some());
+        let copies: u64 = policies.map(|policy| self.parameters(policy)).sum();
+        snapshots * copies * NUMBER + if under { worker.packed_bytes } else { 0 }
     }
 
     fn policy_summary(&self, index: usize) -> PolicySummary {

@@ -69,7 +69,7 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
 /// Predicts the memory that worker groups take of their devices. Worker groups without `config.json` or a tokenizer are left
 /// out; others report those.
 pub(super) fn predict_memory(plan: &Plan) -> Vec<DeviceMemory> {
-    let (specs, options) = (plan.worker_specs(), plan.runtime_options());
+    let (specs, options) = (plan.training_specs(), plan.runtime_options());
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
     let shared = chosen(plan.config.runtime.device, &shared);
     let mut found = Vec::new();

@@ -36,6 +36,7 @@ impl Need {
         }
         let kept =
             weights + sum_over(workers, |worker| worker.reference_bytes + worker.moment_bytes);
+        let kept = kept + sum_over(workers, |worker| worker.snapshot_bytes);
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum_over(workers, |worker| worker.activation_bytes);
         let gradients = sum_over(workers, |worker| worker.gradient_bytes);
@@ -214,6 +215,7 @@ mod tests {
             activation_bytes: 3 << 30,
             packed_bytes: gib << 30,
             kv_bytes: 4 << 30,
+            snapshot_bytes: 0,
         }
     }
 

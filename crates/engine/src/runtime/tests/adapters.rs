@@ -7,7 +7,7 @@ fn tiny() -> Model {
 }
 
 /// Returns adapters on one base in one worker group, beside the base's own frozen weights.
-fn adapters(names: &[&str], dropout: f32) -> Setup {
+pub(super) fn adapters(names: &[&str], dropout: f32) -> Setup {
     let Setup { workers, options } = setup(&[names, &["base"]].concat());
     let mut policies: Vec<PolicySpec> =
         workers.iter().flat_map(|worker| worker.policies.clone()).collect();
@@ -35,7 +35,7 @@ async fn rows(policy: &Policy, n: u64) -> Vec<Row> {
 }
 
 /// Runs an update that changes completions.
-async fn train(policy: &Policy) -> UpdateStats {
+pub(super) async fn train(policy: &Policy) -> UpdateStats {
     let mut batch = batch(rows(policy, 8).await);
     batch.lr = 0.02;
     policy.update(batch).await.unwrap()
