@@ -105,7 +105,7 @@ fn staleness_text(plan: &Plan) -> String {
     };
     format!(
         "while a step is updated, {batches} of later steps are played: the weights of a step's episodes are {behind} behind those \
-         that it trains; copies of weights take {}\n",
+         that it trains; copies of weights take {}, and a second cache of keys and values may take as much as the first\n",
         bytes(snapshots)
     )
 }

@@ -57,7 +57,7 @@ pub struct WorkerSummary {
     pub activation_bytes: u64,
     /// Bytes of the weights as products of few rows read them, kept while agents speak.
     pub packed_bytes: u64,
-    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`); twice that with snapshots.
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`); snapshots have as much again.
     pub kv_bytes: u64,
     /// Bytes of snapshots, which play episodes while policies are updated (`rollout.staleness`).
     #[serde(skip_serializing_if = "is_zero")]
@@ -166,8 +166,6 @@ impl Plan {
         let mut seats = self.seats.iter();
         let samples = self.servers_of(index).is_none()
             && seats.any(|seat| self.policies[seat.policy].worker == index);
-        let snapshot_bytes = self.snapshot_bytes(index);
-        let caches = if snapshot_bytes > 0 { 2 } else { 1 };
         WorkerSummary {
             name: worker.name.clone(),
             model: worker.model.clone(),
@@ -186,12 +184,8 @@ impl Plan {
             moment_bytes: trained.chain(critics).sum::<u64>() * 2 * NUMBER,
             activation_bytes: activations.max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
-            kv_bytes: if samples {
-                caches * ((self.config.runtime.kv_mib.get() as u64) << 20)
-            } else {
-                0
-            },
-            snapshot_bytes,
+            kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },
+            snapshot_bytes: self.snapshot_bytes(index),
         }
     }
 

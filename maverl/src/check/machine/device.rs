@@ -127,7 +127,9 @@ fn predict_worker(
     let tokenizer = std::sync::Arc::new(Tokenizer::load(&files).ok()?);
     let work = Workload::largest(worker, &config, options);
     let found = predict(worker, &config, &tokenizer, options, &work).ok()?;
-    let kv = (options.kv_mib.get() as u64) << 20;
+    // Snapshots have keys and values of their own.
+    let caches = if worker.snapshots > 0 { 2 } else { 1 };
+    let kv = caches * ((options.kv_mib.get() as u64) << 20);
     Some(DeviceMemory {
         worker: worker.name.clone(),
         device,

@@ -40,6 +40,10 @@ impl Need {
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum_over(workers, |worker| worker.activation_bytes);
         let gradients = sum_over(workers, |worker| worker.gradient_bytes);
+        // Snapshots have keys and values of their own.
+        let snapshots: Vec<WorkerSummary> =
+            workers.iter().filter(|worker| worker.snapshot_bytes > 0).cloned().collect();
+        let kv = kv.saturating_add(sum_over(&snapshots, |worker| worker.kv_bytes));
         let update = (kept + gradients).saturating_add(activations);
         let rollout = kept + packed;
         Self { sure: update.max(rollout), activations, kv, rollout }
