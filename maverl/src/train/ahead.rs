@@ -71,11 +71,6 @@ impl BatchesAhead {
         })
     }
 
-    /// Returns the number of steps after a step whose batches are in flight.
-    pub(crate) fn staleness(&self) -> u64 {
-        self.schedule.staleness
-    }
-
     /// Issues the batches that the current weights play: before step `step`, those of this step and of the `staleness` after it
     /// that were not issued. That is one batch, but for the first step of a run, and for a run that was extended.
     pub(crate) async fn issue(

@@ -49,7 +49,7 @@ fn the_weights_of_a_fixed_number_of_steps_before_play_the_episodes_of_each_step(
     let lab = lab();
     for k in [0, 1, 3] {
         let name = format!("stale-{k}");
-        let run = lab.train(&name, &[&SET[..], &[&staleness(k)]].concat());
+        let run = lab.train(&name, &[&SET[..], &[staleness(k).as_str()]].concat());
         for row in run.steps() {
             let step = row["step"].as_u64().unwrap();
             let version = step.saturating_sub(1 + k);
@@ -78,7 +78,8 @@ fn a_run_with_episodes_in_flight_repeats_with_any_threads_and_delays() {
         ["environment.jitter_ms=40", "runtime.threads=8", "rollout.max_episodes=3", "eval.every=2"];
     for (k, more) in [(1, ""), (3, ""), (2, LORA)] {
         let staleness = staleness(k);
-        let mut set = [&SET[..], &[&staleness, "runtime.threads=1", "eval.every=2"]].concat();
+        let mut set =
+            [&SET[..], &[staleness.as_str(), "runtime.threads=1", "eval.every=2"]].concat();
         set.extend((!more.is_empty()).then_some(more));
         let one = lab.train(&format!("one-{k}"), &set);
         let other = lab.train(&format!("other-{k}"), &[&set[..], &unsteady[..]].concat());
@@ -91,8 +92,8 @@ fn replacements_greedy_episodes_and_branches_have_the_weights_of_their_batch() {
     let lab = lab();
     for (name, more) in [
         ("dapo", &["algorithm.name=\"dapo\"", "algorithm.resample=2", "task.group_size=2"][..]),
-        ("remax", &["algorithm.name=\"remax\""]),
-        ("branches", &["algorithm.advantage.kind=\"counterfactual\""]),
+        ("remax", &["algorithm.name=\"remax\""][..]),
+        ("branches", &["algorithm.advantage.kind=\"counterfactual\""][..]),
     ] {
         let set = [&SET[..], &["rollout.staleness=2", "steps=4"], more].concat();
         let run = lab.train(name, &set);
@@ -217,11 +218,14 @@ fn the_steps_that_a_run_is_extended_by_begin_with_the_weights_that_it_had() {
 fn rollout_servers_keep_the_adapters_of_all_batches_in_flight_and_one_version_of_full_weights() {
     let lab = lab();
     let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
-    for (k, more, adapters) in [(1, &[][..], 0), (2, &[LORA], 4)] {
+    for (k, more, adapters) in [(1, &[][..], 0), (2, &[LORA][..], 4)] {
         let set = over("sglang", &[&server]);
         let set: Vec<&str> = set.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let staleness = staleness(k);
-        let set = [&set[..], &[&staleness, "steps=5", "eval.every=2", "environment.jitter_ms=20"]];
+        let set = [
+            &set[..],
+            &[staleness.as_str(), "steps=5", "eval.every=2", "environment.jitter_ms=20"],
+        ];
         let run = lab.train(&format!("served-{k}"), &set.concat());
         for step in 1..=5_u64 {
             let expected = step.saturating_sub(1 + k);
@@ -274,9 +278,9 @@ fn a_slow_tool_costs_a_fifth_of_its_time_with_four_batches_in_flight() {
         "eval.before_and_after=false",
         "checkpoint.every=0",
     ];
-    let mut pace = |k: u64| {
+    let pace = |k: u64| {
         let name = format!("paced-{k}");
-        let run = lab.train(&name, &[&set[..], &[&staleness(k)]].concat());
+        let run = lab.train(&name, &[&set[..], &[staleness(k).as_str()]].concat());
         let rows = String::from_utf8(run.bytes("timing.jsonl")).unwrap();
         let rows = rows.lines().map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap());
         let seconds: f64 = rows.filter_map(|row| row["time/step_s"].as_f64()).sum();

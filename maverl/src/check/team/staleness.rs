@@ -60,21 +60,21 @@ pub(super) fn staleness_doubts(
             config.steps
         ));
     }
-    let bounds_nothing = |seat: &&SeatPlan| {
-        let surrogate = &seat.loss.surrogate;
-        seat.trained
-            && seat.loss.correction.is_empty()
-            && matches!(surrogate, SurrogatePlan::Reinforce(_))
-    };
     let pairs = algorithm.preset.compares_pairs();
     if let Some(seat) =
-        seats.iter().find(bounds_nothing).filter(|_| staleness >= UNSTABLE && !pairs)
+        seats.iter().find(|seat| bounds_nothing(seat)).filter(|_| staleness >= UNSTABLE && !pairs)
     {
         doubts.push(format!(
-            "`rollout.staleness` is {staleness}, and the loss of `{}` has neither a ratio nor a correction: such losses \
-             were unstable from a staleness of 3; write `algorithm.loss.correction = {{ kind = \"truncate\" }}`",
+            "`rollout.staleness` is {staleness}, and the loss of `{}` has neither a ratio nor a correction: others \
+             found such losses unstable from a staleness of 3; write `algorithm.loss.correction = {{ kind = \"truncate\" }}`",
             seat.seat
         ));
     }
     doubts
+}
+
+/// Returns true if the loss of a trained seat has neither a ratio nor a correction.
+fn bounds_nothing(seat: &SeatPlan) -> bool {
+    let without_ratio = matches!(seat.loss.surrogate, SurrogatePlan::Reinforce(_));
+    seat.trained && without_ratio && seat.loss.correction.is_empty()
 }
