@@ -22,7 +22,8 @@ use crate::task::Task;
 use crate::train::ahead::schedule::Schedule;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
-use crate::train::step::players::{Collected, Players};
+use crate::train::step::players::Players;
+use crate::train::step::players::collect::Collected;
 use crate::trajectory::Episode;
 
 /// Episodes of a step, as they were played.

@@ -179,7 +179,7 @@ fn a_run_with_episodes_in_flight_killed_at_random_moments_ends_as_if_it_had_neve
 #[test]
 fn a_signal_finishes_the_episodes_in_flight_and_the_run_can_go_on() {
     let lab = lab();
-    let set = ["steps=8", "rollout.staleness=2", "environment.delay_ms=30", "checkpoint.every=0"];
+    let set = ["steps=12", "rollout.staleness=2", "environment.delay_ms=100", "checkpoint.every=0"];
     let baseline = lab.train("baseline", &set);
     let mut command = lab.command(&train_args("run", &set));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -194,10 +194,10 @@ fn a_signal_finishes_the_episodes_in_flight_and_the_run_can_go_on() {
     assert_eq!(ended.code, Some(130), "{ended}");
     let ended = ended.says(&["finishing step ", " and the episodes in flight; again to stop now"]);
     let done = run.json("summary.json")["steps"].as_u64().unwrap();
-    assert!(done < 8, "{ended}");
+    assert!(done < 12, "{ended}");
     let pending = run.0.join(format!("checkpoints/step-{done:06}/pending"));
     let batches = std::fs::read_dir(pending).unwrap().count() / 2;
-    assert_eq!(batches as u64, 2.min(8 - done));
+    assert_eq!(batches as u64, 2.min(12 - done));
     lab.run(&["train", "--resume", "run"]).succeeded();
     assert_same(&run, &baseline);
 }

@@ -183,9 +183,8 @@ fn snapshots<O: Backend>(
     owned: &[OwnedModels<O>],
 ) -> Result<Vec<Model<O>>, ModelError> {
     let trained = worker.policies.iter().zip(owned).filter(|(policy, _)| policy.trained);
-    let copies =
-        trained.flat_map(|(_, owned)| (0..worker.snapshots).map(|_| owned.model.copy(false)));
-    copies.collect()
+    let copied = trained.flat_map(|(_, owned)| std::iter::repeat_n(&owned.model, worker.snapshots));
+    copied.map(|model| model.copy(false)).collect()
 }
 
 /// Returns the bytes of an array of gradients of a policy.

@@ -10,7 +10,7 @@ use crate::run_dir::disk::{entries, name, read_json, write_json};
 use crate::run_dir::error::At;
 use crate::run_dir::{RunDirError, read_rollouts, write_rollouts};
 use crate::train::ahead::PlayedBatch;
-use crate::train::step::players::Collected;
+use crate::train::step::players::collect::Collected;
 
 /// Directory of the batches in a checkpoint.
 const PENDING: &str = "pending";

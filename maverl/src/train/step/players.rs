@@ -4,7 +4,7 @@
 //! then receive all episodes.
 
 mod branches;
-mod collect;
+pub(crate) mod collect;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,8 +33,6 @@ use crate::train::record::worker_loads::WorkerLoads;
 use crate::train::step::sink::{EndedEpisode, HeldOutSink, Observers};
 use crate::train::step::unscored;
 use crate::trajectory::Episode;
-
-pub(crate) use collect::Collected;
 
 /// Interval at which the number of sampled tokens is reported.
 const TICK: Duration = Duration::from_millis(500);

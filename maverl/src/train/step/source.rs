@@ -6,7 +6,8 @@ use crate::task::Task;
 use crate::train::ahead::BatchesAhead;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
-use crate::train::step::players::{Collected, Players};
+use crate::train::step::players::Players;
+use crate::train::step::players::collect::Collected;
 use crate::trajectory::Episode;
 
 /// Source of the episodes of a step.
