@@ -5,7 +5,7 @@
 //! step depend on its number, and not on time. A checkpoint has the batches that were in flight at its step, and no older
 //! weights.
 
-mod pending;
+mod batch;
 mod schedule;
 
 use std::collections::BTreeMap;
@@ -19,21 +19,12 @@ use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::task::Task;
+use crate::train::ahead::batch::{PlayedBatch, read_batches, write_batch};
 use crate::train::ahead::schedule::Schedule;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
 use crate::train::step::players::Players;
-use crate::train::step::players::collect::Collected;
 use crate::trajectory::Episode;
-
-/// Episodes of a step, as they were played.
-#[derive(Debug)]
-pub(crate) struct PlayedBatch {
-    /// Number of steps that their weights had learned.
-    pub(crate) version: u64,
-    /// Episodes. The record of a checkpoint has no times.
-    pub(crate) played: Collected,
-}
 
 /// A batch that was issued, and the version of the weights that play it.
 struct IssuedBatch {
@@ -171,7 +162,7 @@ impl BatchesAhead {
                 Some(played) => Arc::clone(played),
                 None => self.wait_for(batch).await?,
             };
-            pending::write(draft, batch, &played)?;
+            write_batch(draft, batch, &played)?;
         }
         Ok(())
     }
@@ -180,7 +171,7 @@ impl BatchesAhead {
     pub(crate) fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         self.trained.clear();
         self.issued.clear();
-        for (step, played) in pending::read(checkpoint)? {
+        for (step, played) in read_batches(checkpoint)? {
             let version = played.version;
             let state = BatchState::Played(Arc::new(played));
             self.issued.insert(step, IssuedBatch { version, state });

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::IntoMap;
-use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported_warning};
 use crate::run_dir::disk::{read_json, write_json};
@@ -33,7 +33,6 @@ use crate::train::progress::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
 use crate::train::record::spans::{self, Span};
 use crate::train::run::evaluations::HeldOutEvaluator;
-use crate::train::run::saving::OpenCheckpoint;
 use crate::train::run::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -72,7 +71,7 @@ pub(super) struct Run<W> {
     /// Step of the newest checkpoint.
     saved: u64,
     /// Checkpoints that lack episodes which are still played, the oldest first.
-    drafts: VecDeque<OpenCheckpoint>,
+    drafts: VecDeque<(Draft, TrainerState)>,
     progress: Arc<dyn Progress>,
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.

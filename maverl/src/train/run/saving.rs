@@ -2,18 +2,11 @@
 
 use std::time::Instant;
 
-use crate::checkpoint::{Draft, TrainerState};
 use crate::config::CheckpointConfig;
 use crate::train::error::TrainError;
 use crate::train::record::spans::Span;
 use crate::train::run::Run;
 use crate::train::run::trainable::Trainable;
-
-/// A checkpoint that lacks episodes which were in flight at its step.
-pub(super) struct OpenCheckpoint {
-    draft: Draft,
-    state: TrainerState,
-}
 
 impl<W: Trainable> Run<W> {
     /// Writes a checkpoint. If episodes are in flight, it is not visible until they were played.
@@ -23,7 +16,7 @@ impl<W: Trainable> Run<W> {
         self.state.files = self.journal.sync()?;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
-        self.drafts.push_back(OpenCheckpoint { draft, state: self.state.clone() });
+        self.drafts.push_back((draft, self.state.clone()));
         self.saved = self.state.step;
         // Nothing is in flight before the first step: a run that is killed there plays again what it began.
         if self.work.staleness() == 0 || self.state.step == 0 {
@@ -36,9 +29,9 @@ impl<W: Trainable> Run<W> {
     /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for them.
     pub(super) async fn complete_checkpoints(&mut self, step: u64) -> Result<(), TrainError> {
         let staleness = self.work.staleness();
-        while let Some(open) = self.drafts.pop_front_if(|open| open.state.step + staleness <= step)
+        while let Some((draft, state)) =
+            self.drafts.pop_front_if(|(_, state)| state.step + staleness <= step)
         {
-            let OpenCheckpoint { draft, state } = open;
             if state.step > 0 {
                 self.work.save_in_flight(state.step, &draft).await?;
             }

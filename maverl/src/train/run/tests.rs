@@ -5,7 +5,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::*;
-use crate::checkpoint::Draft;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};

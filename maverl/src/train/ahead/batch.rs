@@ -1,4 +1,4 @@
-//! Batches in a checkpoint: those that were in flight at its step.
+//! Batches that were played, and their files in a checkpoint: those of the batches that were in flight at its step.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,11 +9,19 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::run_dir::disk::{entries, name, read_json, write_json};
 use crate::run_dir::error::At;
 use crate::run_dir::{RunDirError, read_rollouts, write_rollouts};
-use crate::train::ahead::PlayedBatch;
 use crate::train::step::players::collect::Collected;
 
 /// Directory of the batches in a checkpoint.
 const PENDING: &str = "pending";
+
+/// Episodes of a step, as they were played.
+#[derive(Debug)]
+pub(crate) struct PlayedBatch {
+    /// Number of steps that their weights had learned.
+    pub(crate) version: u64,
+    /// Episodes; those of a checkpoint have no times.
+    pub(crate) played: Collected,
+}
 
 /// What a batch has beside the record of its episodes.
 #[derive(Serialize, Deserialize)]
@@ -26,7 +34,11 @@ struct PendingBatch {
 }
 
 /// Writes the batch of a step.
-pub(super) fn write(draft: &Draft, step: u64, batch: &PlayedBatch) -> Result<(), RunDirError> {
+pub(super) fn write_batch(
+    draft: &Draft,
+    step: u64,
+    batch: &PlayedBatch,
+) -> Result<(), RunDirError> {
     let dir = draft.file(PENDING);
     fs::create_dir_all(&dir).at("make", &dir)?;
     write_rollouts(&dir.join(format!("step-{step:06}.jsonl.zst")), &batch.played.episodes)?;
@@ -37,7 +49,9 @@ pub(super) fn write(draft: &Draft, step: u64, batch: &PlayedBatch) -> Result<(),
 }
 
 /// Reads the batches of a checkpoint, by step; none if none was in flight.
-pub(super) fn read(checkpoint: &Checkpoint) -> Result<BTreeMap<u64, PlayedBatch>, RunDirError> {
+pub(super) fn read_batches(
+    checkpoint: &Checkpoint,
+) -> Result<BTreeMap<u64, PlayedBatch>, RunDirError> {
     let dir = checkpoint.path().join(PENDING);
     let mut batches = BTreeMap::new();
     if !dir.is_dir() {
