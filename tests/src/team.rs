@@ -1,6 +1,6 @@
 //! A team that requires no skill: a random model gets different rewards, malformed replies, and a training signal.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use maverl::prelude::*;
 use serde_json::Map;
@@ -50,11 +50,13 @@ impl Reply for Even {
 pub struct Relay {
     /// True if the closer is called.
     pub close: bool,
+    /// Number of observations before that.
+    pub looks: u32,
 }
 
 impl Default for Relay {
     fn default() -> Self {
-        Self { close: true }
+        Self { close: true, looks: 1 }
     }
 }
 
@@ -62,7 +64,10 @@ impl Orchestra for Relay {
     async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
         let question = task.question.clone();
         let open = team.ask::<Opener>(&Talk { question: question.clone(), seen: None }).await?;
-        let seen = team.act(Action::Text(open.clone())).await?;
+        let mut seen = team.act(Action::Text(open.clone())).await?;
+        for _ in 1..self.looks {
+            seen = team.act(Action::Text(open.clone())).await?;
+        }
         if !self.close {
             return Ok(Some(open));
         }
@@ -94,11 +99,16 @@ pub struct Letters {
     pub flat: bool,
     /// Duration of an observation in milliseconds.
     pub delay_ms: u64,
+    /// Bound of a random time that is added to it, which depends on the clock.
+    pub jitter_ms: u64,
 }
 
 impl Environment for Letters {
     async fn act(&self, session: &mut Session, action: Action) -> Result<Observation, EnvError> {
-        tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
+        let now =
+            SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| u64::from(since.subsec_nanos()));
+        let jitter = (now / 1000).checked_rem(self.jitter_ms).unwrap_or(0);
+        tokio::time::sleep(Duration::from_millis(self.delay_ms + jitter)).await;
         if !self.fault.is_empty() && session.task.question.contains(&self.fault) {
             return Err(EnvError::new("the environment is down, as asked"));
         }

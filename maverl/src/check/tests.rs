@@ -21,6 +21,7 @@ mod plan;
 mod policies;
 mod rewards;
 mod sources;
+mod staleness;
 mod teachers;
 mod teams;
 

@@ -344,6 +344,10 @@ pub struct RolloutConfig {
     /// separately for first tasks, for replacements (`resample`), for greedy episodes and for branches.
     #[setting(default = 0.5, range = 0.0..=1.0)]
     pub max_unscored: f64,
+    /// Number of steps that the weights of a step's episodes are behind those that it trains. 0: each step plays, then learns. Above it,
+    /// as many batches are played while a step is updated.
+    #[setting(range = 0..=64, level = "team")]
+    pub staleness: u64,
     /// Branches of played episodes, for estimators that compare them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]

@@ -21,6 +21,23 @@ impl Plan {
             .collect()
     }
 
+    /// Returns the worker groups of the plan for training: with snapshots, if episodes are played with earlier weights.
+    pub fn training_specs(&self) -> Vec<WorkerSpec> {
+        let mut specs = self.worker_specs();
+        for (index, spec) in specs.iter_mut().enumerate() {
+            spec.snapshots = self.snapshots(index);
+        }
+        specs
+    }
+
+    /// Returns the number of snapshots of each policy of a worker group in training.
+    pub(super) fn snapshots(&self, worker: usize) -> usize {
+        let staleness = self.config.rollout.staleness as usize;
+        let mut its = self.policies.iter().filter(|policy| policy.worker == worker);
+        let updated = its.any(|policy| policy.trained) && self.servers_of(worker).is_none();
+        if staleness > 0 && updated { staleness + 1 } else { 0 }
+    }
+
     fn worker_spec(&self, index: usize, worker: &WorkerPlan) -> WorkerSpec {
         let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
         spec.dtype = worker.dtype;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Plan;
+use super::numbers::bytes;
 use crate::config::CriticPasses;
 
 /// A step in numbers.
@@ -69,7 +70,7 @@ impl StepSummary {
                 self.tokens_per_call
             )
         };
-        played + &self.critics(plan)
+        played + &staleness_text(plan) + &self.critics(plan)
     }
 
     /// Returns the sentence about the updates of critics beside those of policies; nothing without critics.
@@ -89,4 +90,22 @@ impl StepSummary {
 
 fn updates(number: u64) -> String {
     format!("{number} update{}", if number == 1 { "" } else { "s" })
+}
+
+/// Returns the sentence about episodes that earlier weights play; nothing without staleness.
+fn staleness_text(plan: &Plan) -> String {
+    let staleness = plan.config.rollout.staleness;
+    if staleness == 0 {
+        return String::new();
+    }
+    let snapshots: u64 = plan.summary().workers.iter().map(|worker| worker.snapshot_bytes).sum();
+    let (batches, behind) = match staleness {
+        1 => ("one batch".to_owned(), "a step".to_owned()),
+        _ => (format!("{staleness} batches"), format!("{staleness} steps")),
+    };
+    format!(
+        "while a step is updated, {batches} of later steps are played: the weights of a step's episodes are {behind} behind those \
+         that it trains; copies of weights take {}, and a second cache of keys and values may take as much as the first\n",
+        bytes(snapshots)
+    )
 }

@@ -57,8 +57,15 @@ pub struct WorkerSummary {
     pub activation_bytes: u64,
     /// Bytes of the weights as products of few rows read them, kept while agents speak.
     pub packed_bytes: u64,
-    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`).
+    /// Bytes of keys and values during rollout, at most (`runtime.kv_mib`); snapshots have as much again.
     pub kv_bytes: u64,
+    /// Bytes of snapshots, which play episodes while policies are updated (`rollout.staleness`).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub snapshot_bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// A policy in numbers.
@@ -178,7 +185,21 @@ impl Plan {
             activation_bytes: activations.max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
             kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },
+            snapshot_bytes: self.snapshot_bytes(index),
         }
+    }
+
+    /// Bytes of the snapshots of a worker group: the weights of each policy, and a base of their own under adapters.
+    fn snapshot_bytes(&self, index: usize) -> u64 {
+        let (worker, snapshots) = (&self.workers[index], self.snapshots(index) as u64);
+        if snapshots == 0 {
+            return 0;
+        }
+        let policies =
+            self.policies.iter().filter(|policy| policy.worker == index && policy.trained);
+        let under = policies.clone().any(|policy| policy.adapter.is_some());
+        let copies: u64 = policies.map(|policy| self.parameters(policy)).sum();
+        snapshots * copies * NUMBER + if under { worker.packed_bytes } else { 0 }
     }
 
     fn policy_summary(&self, index: usize) -> PolicySummary {

@@ -6,6 +6,7 @@
 //! - Results do not depend on the order in which episodes or requests end: seeds come from [`episode_seed`] and turn
 //!   paths, and results are in the order of the requests.
 
+mod admission;
 mod backend;
 mod build;
 mod endpoint;

@@ -14,6 +14,7 @@ use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
 use crate::orchestra::{DynOrchestra, EpisodeState, Member, Prefix, RequestOptions, RequestTimes};
+use crate::rollout::admission::Admission;
 use crate::rollout::endpoint::{EndpointUsage, Endpoints};
 use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
@@ -30,13 +31,15 @@ pub struct Rollout {
     /// Teachers behind endpoints, which score ended episodes.
     teachers: Option<Arc<EndpointTeachers>>,
     max_episodes: NonZeroUsize,
+    /// Permits that rollouts share which are played at once, and the rank of this one.
+    admission: Option<(Arc<Admission>, u64)>,
 }
 
 impl Rollout {
     /// Creates a rollout with a maximum number of concurrent episodes.
     pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
         let (runner, endpoints) = (Arc::new(runner), Arc::default());
-        Self { runner, endpoints, teachers: None, max_episodes }
+        Self { runner, endpoints, teachers: None, max_episodes, admission: None }
     }
 
     /// Creates a rollout of a team with endpoints.
@@ -75,6 +78,20 @@ impl Rollout {
         self.with_runner(runner)
     }
 
+    /// Returns the same team, which shares a maximum number of concurrent episodes with its clones; its rank is 0.
+    #[must_use]
+    pub(crate) fn with_admission(&self, max_episodes: NonZeroUsize) -> Self {
+        Self { admission: Some((Arc::new(Admission::new(max_episodes)), 0)), ..self.clone() }
+    }
+
+    /// Returns the same team with another rank: its episodes begin after those of lower ranks that wait with them.
+    #[must_use]
+    pub(crate) fn with_rank(&self, rank: u64) -> Self {
+        let admission = self.admission.as_ref();
+        let admission = admission.map(|(admission, _)| (Arc::clone(admission), rank));
+        Self { admission, ..self.clone() }
+    }
+
     /// Returns the requests to each endpoint so far, and their cost.
     pub fn usage(&self) -> BTreeMap<String, EndpointUsage> {
         self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
@@ -98,6 +115,7 @@ impl Rollout {
             waiting: requests.into_iter().enumerate(),
             running: JoinSet::new(),
             max_episodes: self.max_episodes,
+            admission: self.admission.clone(),
         }
     }
 
@@ -126,6 +144,7 @@ pub struct Playing {
     waiting: std::iter::Enumerate<std::vec::IntoIter<BegunRequest>>,
     running: JoinSet<(usize, Episode)>,
     max_episodes: NonZeroUsize,
+    admission: Option<(Arc<Admission>, u64)>,
 }
 
 impl Playing {
@@ -135,7 +154,12 @@ impl Playing {
         let free = self.max_episodes.get() - self.running.len();
         for (place, (request, prefix)) in self.waiting.by_ref().take(free) {
             let (runner, teachers) = (Arc::clone(&self.runner), self.teachers.clone());
+            let admission = self.admission.clone();
             self.running.spawn(async move {
+                let _permit = match admission {
+                    Some((admission, rank)) => Some(admission.acquire(rank).await),
+                    None => None,
+                };
                 let mut episode = runner.play_from(request, prefix).await;
                 if let Some(teachers) = teachers {
                     teachers.score_turns(&mut episode).await;

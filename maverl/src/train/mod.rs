@@ -17,8 +17,10 @@
 //! - `ranks`: the processes that train together;
 //! - `learner`: samples, advantages, batches, critics, mixer, updates;
 //! - `step`: a step of reinforcement learning; `supervised`: steps of other kinds;
+//! - `ahead`: batches that are played while earlier ones are trained on;
 //! - `training`: the data and inference servers of a plan; `replay`: stored episodes.
 
+mod ahead;
 mod error;
 mod held_out;
 mod learner;

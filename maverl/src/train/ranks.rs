@@ -24,8 +24,10 @@ use crate::train::options::Options;
 use crate::train::progress::interrupt::Interrupt;
 use crate::trajectory::Episode;
 
-/// Channel of everything but the updates of worker groups.
+/// Channel of everything but the updates of worker groups, and the batches that are played ahead.
 const CHANNEL: u32 = 0;
+/// Channel of the batches in the first place; those of worker groups are below.
+const BATCHES: u32 = 1 << 16;
 /// Time in which a signal to all ranks reaches each: one may notice the end of another first.
 const SIGNALED: Duration = Duration::from_millis(300);
 /// Number of differences between two ranks that a message names.
@@ -39,6 +41,7 @@ pub(super) struct RankPeers(Option<Connected>);
 struct Connected {
     ranks: Ranks,
     launch: Launch,
+    channel: u32,
 }
 
 /// An episode on its way to the other ranks.
@@ -63,7 +66,7 @@ impl RankPeers {
         options.again = run.again;
         options.transport = config.transport;
         let ranks = wait_to_join(launch.clone(), options, &run.interrupt).await?;
-        Ok(Self(Some(Connected { ranks, launch })))
+        Ok(Self(Some(Connected { ranks, launch, channel: CHANNEL })))
     }
 
     /// Returns the connection, if there are other ranks.
@@ -86,8 +89,15 @@ impl RankPeers {
         self.rank() == 0
     }
 
+    /// Returns the ranks as the batches in a place see them, whose messages are apart from all others. The batches that are
+    /// played at once have different places.
+    pub(super) fn of_batch(&self, place: usize) -> Self {
+        let channel = BATCHES + place as u32;
+        Self(self.0.clone().map(|connected| Connected { channel, ..connected }))
+    }
+
     fn channel(&self) -> Option<Channel> {
-        self.ranks().map(|ranks| ranks.channel(CHANNEL))
+        self.0.as_ref().map(|Connected { ranks, channel, .. }| ranks.channel(*channel))
     }
 
     /// Returns worker groups and options of the runtime of this rank: with a GPU of its own for each device, and its share of

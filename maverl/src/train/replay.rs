@@ -16,6 +16,7 @@ use crate::registry::Registry;
 use crate::rollout::{self, Replayed, RolloutError};
 use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
+use crate::train::ahead::played_version;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
@@ -202,7 +203,9 @@ pub async fn replay(
         let observers = Observers::new(progress);
         let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
-        return_to(&mut training, run, recorded.step.saturating_sub(1), &**progress).await?;
+        let row = run.metrics()?.remove(&recorded.step);
+        let version = played_version(recorded.step, row.as_ref());
+        return_to(&mut training, run, version, &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
         let replayed = match options.scope {
             ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode).await,

@@ -10,15 +10,16 @@
 
 pub(super) mod evaluations;
 pub(super) mod rows;
+mod saving;
 pub(super) mod summary;
 pub(super) mod trainable;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::IntoMap;
-use crate::checkpoint::{Checkpoint, Checkpoints, TrainerState, Which};
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported_warning};
 use crate::run_dir::disk::{read_json, write_json};
@@ -69,6 +70,8 @@ pub(super) struct Run<W> {
     state: TrainerState,
     /// Step of the newest checkpoint.
     saved: u64,
+    /// Checkpoints that lack episodes which are still played, the oldest first.
+    drafts: VecDeque<(Draft, TrainerState)>,
     progress: Arc<dyn Progress>,
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
@@ -130,6 +133,7 @@ impl<W: Trainable> Run<W> {
             journal,
             state,
             saved,
+            drafts: VecDeque::new(),
             progress,
             interrupt,
             clock,
@@ -176,10 +180,14 @@ impl<W: Trainable> Run<W> {
     async fn steps(&mut self) -> Result<(), TrainError> {
         (self.clock, self.spans) = (Instant::now(), Vec::new());
         while self.state.step < self.settings.steps && !self.interrupt.is_raised() {
-            self.interrupt.stopping_means(format!("finishing step {}", self.state.step + 1));
+            let ahead = if self.work.staleness() > 0 { " and the episodes in flight" } else { "" };
+            self.interrupt.stopping_means(format!("finishing step {}{ahead}", self.state.step + 1));
             self.step().await?;
         }
-        if self.saved < self.state.step { self.save().await } else { Ok(()) }
+        if self.saved < self.state.step {
+            self.save().await?;
+        }
+        self.complete_checkpoints(u64::MAX).await
     }
 
     async fn step(&mut self) -> Result<(), TrainError> {
@@ -228,6 +236,7 @@ impl<W: Trainable> Run<W> {
         if due || flat || (improved && checkpoint.best) {
             self.save().await?;
         }
+        self.complete_checkpoints(if flat { u64::MAX } else { step }).await?;
         if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
     }
 
@@ -276,22 +285,6 @@ impl<W: Trainable> Run<W> {
             progress,
             interrupt,
         }
-    }
-
-    async fn save(&mut self) -> Result<(), TrainError> {
-        self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
-        let began = Instant::now();
-        self.state.files = self.journal.sync()?;
-        let draft = self.checkpoints.begin(self.state.step)?;
-        self.work.save(&draft).await?;
-        // The manifest is written before the checkpoint, which depends on the files that it lists.
-        self.dir.vouch()?;
-        draft.commit(&self.state)?;
-        let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
-        self.checkpoints.prune(&self.state, keep.get(), best)?;
-        self.saved = self.state.step;
-        self.spans.push(Span::since("checkpoint", began));
-        Ok(())
     }
 
     fn row(&mut self, step: u64, metrics: &Metrics, timing: &Metrics) -> Result<(), RunDirError> {

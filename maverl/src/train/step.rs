@@ -2,16 +2,16 @@
 
 pub(super) mod players;
 pub(super) mod sink;
+pub(super) mod source;
 pub(super) mod unscored;
 
 use crate::run_dir::RolloutWriter;
-use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::{StepPlan, batches};
 use crate::train::learner::{Learner, estimator};
 use crate::train::record::{self, measure::UpdateMeter};
 use crate::train::run::trainable::Stepped;
-use crate::train::step::{players::Players, unscored::left_out};
+use crate::train::step::{players::Players, source::EpisodeSource, unscored::left_out};
 use crate::trajectory::Episode;
 
 /// Runs a step: the team runs the step's tasks, and every trained policy is updated on its turns.
@@ -19,24 +19,24 @@ pub(super) async fn step(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &mut Learner,
-    tasks: &[Task],
+    source: EpisodeSource<'_>,
     rollouts: &mut RolloutWriter,
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
     let mut meter = UpdateMeter::start(players.policies(), players.usage());
-    let mut episodes = players.collect(at, learner.solve_rates(), tasks, rollouts).await?;
+    let mut played = source.collect(at, players, learner.solve_rates(), rollouts).await?;
     let rollout = meter.end_rollout();
-    let (clock, workers) = (players.turn_times(&episodes, &rollout), players.worker_samples());
     players.progress().work(&format!("step {}: learning", at.step + 1));
-    if learner.penalize_kl(at.plan, &mut episodes).await? {
-        rollouts.replace(&episodes)?;
+    if learner.penalize_kl(at.plan, &mut played.episodes).await? {
+        rollouts.replace(&played.episodes)?;
     }
     rollouts.finish()?;
-    let mut stepped = learn(at, learner, &episodes).await?;
-    stepped.timing = meter.stop(&episodes, &players.usage());
-    stepped.warnings.extend(left_out(at.step, &episodes));
+    let mut stepped = learn(at, learner, &played.episodes).await?;
+    stepped.timing = meter.stop(&played.episodes, &players.usage());
+    stepped.warnings.extend(left_out(at.step, &played.episodes));
     stepped.spans.push(rollout);
-    Ok(Stepped { episodes, clock, workers, ..stepped })
+    (stepped.clock, stepped.workers) = (played.clock, played.workers);
+    Ok(Stepped { episodes: played.episodes, ..stepped })
 }
 
 /// Trains on the episodes of a step, which may be stored ones.

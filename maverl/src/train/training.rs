@@ -9,6 +9,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
+
 use crate::IntoMap;
 use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
@@ -22,6 +24,7 @@ use crate::registry::Registry;
 use crate::rollout::Rollout;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter};
 use crate::runtime::{DeviceChoice, Runtime};
+use crate::train::ahead::{BatchesAhead, idle_share};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
@@ -37,6 +40,7 @@ use crate::train::run::trainable::{Stepped, Trainable};
 use crate::train::run::{Opened, Run, RunSettings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
+use crate::train::step::source::EpisodeSource;
 use crate::train::step::{learn, step};
 use crate::train::supervised;
 use crate::train::supervised::verifier::verify;
@@ -90,7 +94,7 @@ async fn train_on(
     if let Some(note) = estimator::compile(plan, registry)? {
         progress.note(&note);
     }
-    let (workers, runtime_options) = peers.runtime(plan.worker_specs(), plan.runtime_options());
+    let (workers, runtime_options) = peers.runtime(plan.training_specs(), plan.runtime_options());
     let runtime = Runtime::start_on(&workers, &runtime_options, peers.ranks())?;
     let devices = runtime_devices(&runtime);
     if plan.config.runtime.device != DeviceChoice::default() || devices != runtime.device() {
@@ -165,6 +169,8 @@ pub(super) struct Training<'p> {
     players: Players,
     learner: Learner,
     dataset: Dataset,
+    /// Batches that are played ahead, with `rollout.staleness`.
+    ahead: Option<Mutex<BatchesAhead>>,
     /// Device of the models, and that of everything else.
     device: String,
     /// Number of ranks.
@@ -207,6 +213,7 @@ impl<'p> Training<'p> {
                 Needs::Training(_) => players.with_teachers(plan)?,
                 Needs::Split(_) | Needs::Nothing => players,
             },
+            ahead: dataset.tasks().and_then(|tasks| BatchesAhead::new(plan, tasks)).map(Mutex::new),
             learner: Learner::new(policies, peers.clone(), estimators),
             ranks: peers.size(),
             dataset,
@@ -273,6 +280,14 @@ impl<'p> Training<'p> {
         }
     }
 
+    /// Gives inference servers the current weights. Batches that servers of full weights sample for end before.
+    async fn sync_servers(&self) -> Result<(), TrainError> {
+        if let Some(ahead) = self.ahead.as_ref().filter(|_| self.servers.hold_one_version()) {
+            ahead.lock().await.settle().await?;
+        }
+        self.servers.sync().await
+    }
+
     /// Trains on the stored episodes of a step, counted from 0, with the learning rates of its stored metrics.
     pub(super) async fn learn_again(
         &mut self,
@@ -294,13 +309,22 @@ impl Trainable for Training<'_> {
         rollouts: &mut RolloutWriter,
     ) -> Result<Stepped, TrainError> {
         if self.plan.algorithm.preset.generates() {
-            self.servers.sync().await?;
+            self.sync_servers().await?;
         }
         let Self { players, learner, .. } = self;
         let plan = plan_of(self.plan, self.swapped.as_ref(), step);
         let at = StepPlan { plan, step, rates: None };
         let mut stepped = match &self.dataset {
-            Dataset::Tasks(tasks) => self::step(&at, players, learner, tasks, rollouts).await?,
+            Dataset::Tasks(tasks) => {
+                let source = match self.ahead.as_mut().map(Mutex::get_mut) {
+                    Some(ahead) => {
+                        ahead.issue(step + 1, players, learner.solve_rates()).await?;
+                        EpisodeSource::Ahead(ahead)
+                    }
+                    None => EpisodeSource::Tasks(tasks),
+                };
+                self::step(&at, players, learner, source, rollouts).await?
+            }
             Dataset::Demonstrations(shown) if plan.algorithm.preset == Preset::Spin => {
                 supervised::self_play(&at, players, learner, shown).await?
             }
@@ -317,14 +341,29 @@ impl Trainable for Training<'_> {
         let expected = self.plan.config.task.group_size.get() == 1;
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
         stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
+        if let Some(ahead) = self.ahead.as_mut().map(Mutex::get_mut) {
+            stepped.metrics.extend(ahead.metrics(step + 1));
+            stepped.timing.extend(idle_share(&stepped.timing));
+        }
         stepped.timing.extend(self.servers.take_usage());
         stepped.timing.extend(players.take_reward_usage().into_iter().collect());
         Ok(stepped)
     }
 
     async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
-        self.servers.sync().await?;
+        self.sync_servers().await?;
         self.players.evaluate(self.plan, spec).await
+    }
+
+    fn staleness(&self) -> u64 {
+        self.plan.config.rollout.staleness
+    }
+
+    async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
+        match self.ahead.as_mut().map(Mutex::get_mut) {
+            Some(ahead) => ahead.save(step, draft).await,
+            None => Ok(()),
+        }
     }
 
     fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
@@ -341,6 +380,9 @@ impl Trainable for Training<'_> {
 
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         self.servers.forget();
+        if let Some(ahead) = self.ahead.as_mut().map(Mutex::get_mut) {
+            ahead.load(checkpoint)?;
+        }
         self.learner.load(self.plan, checkpoint).await
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod algorithms;
+mod asynchronous;
 mod bad_input;
 mod branches;
 mod call_forms;

@@ -142,6 +142,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("sequence", with(&sequence)),
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
+        ("ahead", with(&["rollout.staleness=1"])),
         ("branches", with(&["algorithm.advantage.kind=\"counterfactual\""])),
         ("pairs", pairs.to_vec()),
         ("labeled", labeled),

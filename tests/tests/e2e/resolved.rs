@@ -120,6 +120,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("rollout.timeout_s", &["7.5"]),
     ("rollout.overflow", &["truncate_observation"]),
     ("rollout.max_unscored", &["0", "1.0"]),
+    ("rollout.staleness", &["0", "1", "3"]),
     ("eval.every", &["5"]),
     ("eval.samples", &["4"]),
     ("eval.temperature", &["0.0", "0.1"]),

@@ -40,6 +40,16 @@ impl<O: Ops> Model<O> {
         }
     }
 
+    /// Returns another form of the base under a copy of the adapter, for generation; `None` without an adapter.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn copy_adapter_to(&self, base: &Self) -> Result<Option<Self>, ModelError> {
+        let copied = self.adapter.as_ref().map(|adapter| adapter.copy(self.decoder.ops(), false));
+        Ok(copied.transpose()?.map(|adapter| base.with_adapter(adapter)))
+    }
+
     /// Returns the base over other weights on a device.
     fn move_to<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
         let weights = Weights::over(params);

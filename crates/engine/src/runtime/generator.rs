@@ -1,6 +1,7 @@
 //! Generators instead of a worker group, such as inference servers, and the weights that they get.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::runtime::{Completion, Request, RuntimeError};
 
@@ -15,6 +16,11 @@ pub trait Generator: Send + Sync {
 
     /// Returns the number of tokens sampled so far.
     fn sampled(&self) -> u64;
+
+    /// Returns a generator that keeps the weights that this one has now; `None` if later ones replace them everywhere.
+    fn pinned(&self) -> Option<Arc<dyn Generator>> {
+        None
+    }
 }
 
 /// Weights that are written for a generator.

@@ -33,6 +33,7 @@ mod pools;
 mod predict;
 mod queue;
 mod request;
+mod snapshots;
 mod spec;
 mod start;
 mod stats;

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::files::ModelError;
 use crate::runtime::generator::{Generator, Published};
+use crate::runtime::snapshots::SnapshotGenerator;
 use crate::runtime::worker::{PolicyOperations, Worker};
 use crate::runtime::{
     Batch, Completion, EngineStats, KvBlocks, Objective, Request, Row, RuntimeError, UpdateStats,
@@ -45,9 +46,11 @@ impl Policy {
         self.worker.ranks
     }
 
-    /// Returns the cost of its completions so far.
+    /// Returns the cost of its completions so far, those of its snapshots included.
     pub fn work(&self) -> EngineStats {
-        *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner)
+        let own = *self.worker.work[self.slot].lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshots = self.worker.snapshots.as_ref();
+        own + snapshots.map(|all| all.work(self.slot)).unwrap_or_default()
     }
 
     /// Returns the blocks of the key-value cache of its worker group.
@@ -68,6 +71,27 @@ impl Policy {
     #[must_use]
     pub fn with_generator(&self, generator: Arc<dyn Generator>) -> Self {
         Self { generator: Some(generator), ..self.clone() }
+    }
+
+    /// Copies the current weights into a place below [`WorkerSpec::snapshots`](super::WorkerSpec::snapshots), and returns the
+    /// policy that generates with the copy until the place gets another one. Updates, log-probs and values stay with the
+    /// worker group. Another generator keeps its weights itself; without that and without places, the policy is returned
+    /// as it is. A barrier (RT-1).
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn snapshot(&self, place: usize) -> Result<Self, RuntimeError> {
+        if let Some(generator) = &self.generator {
+            let pinned = generator.pinned();
+            return Ok(pinned.map_or_else(|| self.clone(), |pinned| self.with_generator(pinned)));
+        }
+        let Some(snapshots) = self.worker.snapshots.clone() else { return Ok(self.clone()) };
+        if let Some(placing) = self.on_model(move |member| member.snapshot(place)).await? {
+            placing.await?;
+        }
+        let generator = SnapshotGenerator { snapshots, policy: self.slot, place };
+        Ok(self.with_generator(Arc::new(generator)))
     }
 
     /// Completes a prompt. Waits for admission (`runtime.max_requests`). Dropping the future cancels the request.
@@ -274,6 +298,12 @@ impl Policy {
     /// See [`RuntimeError`].
     pub async fn fingerprint(&self) -> Result<String, RuntimeError> {
         self.on_model(|member| member.fingerprint()).await
+    }
+
+    /// Runs a function at a barrier (RT-1), on the thread of the worker group.
+    #[cfg(test)]
+    pub(super) async fn at_barrier_for_test(&self, function: impl FnOnce() + Send + 'static) {
+        drop(self.worker.queue.at_barrier(self.slot, move |_| Ok(function())).await);
     }
 
     /// Runs an operation on files and weights. A barrier (RT-1).

@@ -19,8 +19,9 @@ use super::{
     Batch, Request, Row, RuntimeError, RuntimeOptions, Sampling, Trunk, ValueBatch, ValueRow,
     ValueTarget, ValueText, WorkerSpec,
 };
-use crate::files::HfConfig;
+use crate::files::{HfConfig, ModelError};
 use crate::net::Model;
+use crate::net::ops::Backend;
 use crate::net::ops::device::Device;
 use crate::text::Tokenizer;
 
@@ -139,6 +140,7 @@ pub fn predict(
     let weights = usage.used();
     let owned = policies(worker, options, (&base, &loaded), (&Pools::default(), &Peers::default()));
     let mut owned = owned.map_err(|error| error.in_worker(&worker.name))?;
+    let _snapshots = snapshots(worker, &owned).map_err(|error| error.in_worker(&worker.name))?;
     let resident = usage.used();
     let trained = worker.policies.iter().zip(&owned).filter(|(policy, _)| policy.trained);
     let trained: Vec<u64> = trained.map(|(_, owned)| sums(owned)).collect();
@@ -173,6 +175,16 @@ pub fn predict(
         activations: updated.saturating_sub(resident + gradients),
         peak: started.max(updated),
     })
+}
+
+/// Returns the snapshots of policies in training.
+fn snapshots<O: Backend>(
+    worker: &WorkerSpec,
+    owned: &[OwnedModels<O>],
+) -> Result<Vec<Model<O>>, ModelError> {
+    let trained = worker.policies.iter().zip(owned).filter(|(policy, _)| policy.trained);
+    let copied = trained.flat_map(|(_, owned)| std::iter::repeat_n(&owned.model, worker.snapshots));
+    copied.map(|model| model.copy(false)).collect()
 }
 
 /// Returns the bytes of an array of gradients of a policy.

@@ -108,6 +108,8 @@ pub struct WorkerSpec {
     pub template_kwargs: Map<String, Value>,
     /// Policies on the base.
     pub policies: Vec<PolicySpec>,
+    /// Number of snapshots of each policy that may be kept at once; see [`Policy::snapshot`](super::Policy::snapshot).
+    pub snapshots: usize,
 }
 
 impl WorkerSpec {
@@ -121,6 +123,7 @@ impl WorkerSpec {
             dtype: Dtype::F32,
             device: None,
             template_kwargs: Map::new(),
+            snapshots: 0,
         }
     }
 }

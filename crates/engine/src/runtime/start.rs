@@ -57,9 +57,8 @@ impl Runtime {
             // Channel 0 is not of the runtime.
             let channel = ranks.map(|ranks| ranks.channel(number as u32 + 1));
             let peers = Peers::new(channel, options.shard_optimizer);
-            let (worker, thread) =
-                Worker::spawn(spec, options, device, (&pools, &barriers, &peers))?;
-            threads.push(thread);
+            let (worker, its) = Worker::spawn(spec, options, device, (&pools, &barriers, &peers))?;
+            threads.extend(its);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
                 name: policy.name.as_str().into(),
                 slot,

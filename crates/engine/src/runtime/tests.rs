@@ -12,6 +12,7 @@ mod muon;
 mod ranks;
 mod recurrent;
 mod selection;
+mod snapshots;
 mod trees;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Cost of completions.
 
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 /// Cost of a policy's completions. It depends on the arrival times of requests, so it belongs to the timing part of a
 /// run.
@@ -25,6 +25,22 @@ impl EngineStats {
     /// Returns the mean number of requests that decoded at once; 0 if none did.
     pub fn decode_batch(&self) -> f64 {
         self.decoded as f64 / self.passes.max(1) as f64
+    }
+}
+
+impl Add for EngineStats {
+    type Output = Self;
+
+    /// Returns the sum of both.
+    fn add(self, other: Self) -> Self {
+        Self {
+            prefilled: self.prefilled + other.prefilled,
+            reused: self.reused + other.reused,
+            preempted: self.preempted + other.preempted,
+            decoded: self.decoded + other.decoded,
+            discarded: self.discarded + other.discarded,
+            passes: self.passes + other.passes,
+        }
     }
 }
 

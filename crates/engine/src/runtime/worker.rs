@@ -26,6 +26,7 @@ use crate::runtime::generator::Published;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::queue::{Hosted, WorkerQueue};
+use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapshots};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
@@ -39,6 +40,8 @@ pub(super) struct OwnedModels<O: Backend> {
     trainer: Trainer<O>,
     /// Critic of the policy, if it has one.
     critic: Option<Critic<O>>,
+    /// Places for snapshots, if the worker group has some.
+    snapshots: Option<PolicySnapshots<O>>,
 }
 
 /// A policy in its worker, on any device.
@@ -82,6 +85,9 @@ pub(crate) trait Operations {
 
     /// Writes weights of the policy alone into a directory.
     fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
+
+    /// Copies the weights of the policy into a place; `None` if the worker group has no places.
+    fn snapshot(&mut self, place: usize) -> Result<Option<Placing>, ModelError>;
 
     /// Returns the number of updates.
     fn version(&self) -> u64;
@@ -133,7 +139,7 @@ impl<O: Backend> OwnedModels<O> {
         });
         let critic = critic.transpose()?;
         let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pools, peers))?;
-        Ok(Self { model, trainer, critic })
+        Ok(Self { model, trainer, critic, snapshots: None })
     }
 }
 
@@ -204,11 +210,17 @@ impl<O: Backend> Operations for OwnedModels<O> {
         }
     }
 
+    fn snapshot(&mut self, place: usize) -> Result<Option<Placing>, ModelError> {
+        let Self { model, trainer, snapshots, .. } = self;
+        snapshots.as_mut().map(|all| all.put(model, trainer.version, place)).transpose()
+    }
+
     fn version(&self) -> u64 {
         self.trainer.version
     }
 
     fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
+        self.snapshots.iter_mut().for_each(PolicySnapshots::forget);
         self.trainer.load(&self.model, dir)?;
         self.critic.as_mut().map_or(Ok(()), |critic| critic.load(dir))
     }
@@ -285,20 +297,22 @@ pub(crate) struct Worker {
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
     pub(crate) queue: WorkerQueue<PolicyOperations>,
+    /// Snapshots of its policies, if it has places for some.
+    pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     /// Bytes in the memory of a device.
     #[cfg(feature = "cuda")]
     pub(crate) usage: Option<Arc<MemoryUsage>>,
 }
 
 impl Worker {
-    /// Loads the model and the adapters and critics of its policies, and serves requests on a thread of its own. On the CPU,
-    /// it shares buffers.
+    /// Loads the model and the adapters and critics of its policies, and serves requests on a thread of its own, or on two if
+    /// it has snapshots. On the CPU, it shares buffers.
     pub(crate) fn spawn(
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         device: &OpenDevice,
         (pools, barriers, peers): (&Pools<Cpu>, &BarrierLimit, &Peers),
-    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+    ) -> Result<(Self, Vec<JoinHandle<()>>), RuntimeError> {
         match device {
             OpenDevice::Cpu => {
                 let cpu = Cpu { precision: worker.dtype.into() };
@@ -320,17 +334,17 @@ impl Worker {
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         peers: &Peers,
-    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+    ) -> Result<(Self, Vec<JoinHandle<()>>), RuntimeError> {
         let peers = peers.connect(device, options);
         let peers = peers.map_err(|error| error.in_worker(&worker.name))?;
         let device = &device.fork().with_graphs(options.graphs);
-        let (worker, thread) = Self::on(
+        let (worker, threads) = Self::on(
             device,
             worker,
             options,
             (&Pools::default(), BarrierLimit::default(), &peers),
         )?;
-        Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, thread))
+        Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, threads))
     }
 
     fn on<O: Backend>(
@@ -338,13 +352,24 @@ impl Worker {
         worker: &WorkerSpec,
         options: &RuntimeOptions,
         (pools, barriers, peers): (&Pools<O>, BarrierLimit, &Peers),
-    ) -> Result<(Self, JoinHandle<()>), RuntimeError> {
+    ) -> Result<(Self, Vec<JoinHandle<()>>), RuntimeError> {
         let name: Arc<str> = worker.name.as_str().into();
         let (tokenizer, loaded, base) =
             load_base(ops, worker).map_err(|error| error.in_worker(&worker.name))?;
         let context = base.config.max_position_embeddings;
-        let owned = policies(worker, options, (&base, &loaded), (pools, peers))
+        let mut owned = policies(worker, options, (&base, &loaded), (pools, peers))
             .map_err(|error| error.in_worker(&worker.name))?;
+        let snapshots = match worker.snapshots {
+            0 => None,
+            _ => Some(SnapshotThread::start(worker, &base, &tokenizer, options, peers.threads()?)?),
+        };
+        let (snapshots, mut all) =
+            snapshots.map_or((None, Vec::new()), |(it, thread)| (Some(it), vec![thread]));
+        if let Some(thread) = &snapshots {
+            for (at, (owned, policy)) in owned.iter_mut().zip(&worker.policies).enumerate() {
+                owned.snapshots = Some(PolicySnapshots::new(thread, at, policy.trained));
+            }
+        }
         let spoken = Arc::clone(&tokenizer);
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, owned.len());
         let (work, blocks) = (engine.work().into(), engine.blocks());
@@ -353,6 +378,8 @@ impl Worker {
         let threads = (peers.threads()?, barriers);
         let (queue, thread) =
             WorkerQueue::start(&name, owned, (engine, threads), requests, member)?;
+        // The thread of snapshots ends after this one, which has a handle to it.
+        all.insert(0, thread);
         let worker = Self {
             name,
             tokenizer,
@@ -361,9 +388,10 @@ impl Worker {
             blocks,
             ranks: peers.size(),
             queue,
+            snapshots: snapshots.map(|thread| Arc::new(thread) as Arc<dyn Snapshots>),
             #[cfg(feature = "cuda")]
             usage: None,
         };
-        Ok((worker, thread))
+        Ok((worker, all))
     }
 }

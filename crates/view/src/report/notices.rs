@@ -354,11 +354,12 @@ fn fine_notices(series: &Series) -> Vec<Notice> {
 }
 
 /// Returns true if a mismatch of a policy was measured: not on given replies, nor on pairs of replies, which have no ratio to
-/// the sampler. Their mismatch is recorded as 0.
+/// the sampler and whose mismatch is recorded as 0. That of replies of earlier weights is no mismatch of rollout and trainer.
 fn is_measured(series: &Series, name: &str) -> bool {
     let policy = name.strip_prefix("mismatch/").and_then(|name| name.strip_suffix("/logp_abs_max"));
     let pairs = policy.map(|policy| format!("policy/{policy}/pair_accuracy"));
     !series.values_of("rollout/episodes").is_empty()
+        && series.values_of("async/staleness_max").is_empty()
         && pairs.is_none_or(|pairs| series.values_of(&pairs).is_empty())
 }
 
@@ -436,8 +437,14 @@ mod tests {
             all.iter().any(|notice| notice.text.contains("log-probs of rollout and trainer"))
         };
         assert!(praised(&[played]) && praised(&[played, "policy/other/pair_accuracy"]));
-        // Given replies, and pairs of replies.
-        for names in [&[][..], &["policy/p/pair_accuracy"], &[played, "policy/p/pair_accuracy"]] {
+        assert!(problems(&with(&[played, "async/staleness_max"], 0.01)).is_empty());
+        // Given replies, pairs of replies, and replies of earlier weights.
+        for names in [
+            &[][..],
+            &["policy/p/pair_accuracy"],
+            &[played, "policy/p/pair_accuracy"],
+            &[played, "async/staleness_max"],
+        ] {
             assert!(!praised(names), "{names:?}");
         }
         let short = |s| if s == 9 { 1.0 } else { 0.1 };

@@ -69,7 +69,7 @@ fn lacking(device: DeviceChoice, specs: &[&WorkerSpec]) -> Vec<String> {
 /// Predicts the memory that worker groups take of their devices. Worker groups without `config.json` or a tokenizer are left
 /// out; others report those.
 pub(super) fn predict_memory(plan: &Plan) -> Vec<DeviceMemory> {
-    let (specs, options) = (plan.worker_specs(), plan.runtime_options());
+    let (specs, options) = (plan.training_specs(), plan.runtime_options());
     let shared: Vec<&WorkerSpec> = specs.iter().filter(|spec| spec.device.is_none()).collect();
     let shared = chosen(plan.config.runtime.device, &shared);
     let mut found = Vec::new();
@@ -127,7 +127,9 @@ fn predict_worker(
     let tokenizer = std::sync::Arc::new(Tokenizer::load(&files).ok()?);
     let work = Workload::largest(worker, &config, options);
     let found = predict(worker, &config, &tokenizer, options, &work).ok()?;
-    let kv = (options.kv_mib.get() as u64) << 20;
+    // Snapshots have keys and values of their own.
+    let caches = if worker.snapshots > 0 { 2 } else { 1 };
+    let kv = caches * ((options.kv_mib.get() as u64) << 20);
     Some(DeviceMemory {
         worker: worker.name.clone(),
         device,

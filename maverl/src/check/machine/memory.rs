@@ -36,9 +36,14 @@ impl Need {
         }
         let kept =
             weights + sum_over(workers, |worker| worker.reference_bytes + worker.moment_bytes);
+        let kept = kept + sum_over(workers, |worker| worker.snapshot_bytes);
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum_over(workers, |worker| worker.activation_bytes);
         let gradients = sum_over(workers, |worker| worker.gradient_bytes);
+        // Snapshots have keys and values of their own.
+        let snapshots: Vec<WorkerSummary> =
+            workers.iter().filter(|worker| worker.snapshot_bytes > 0).cloned().collect();
+        let kv = kv.saturating_add(sum_over(&snapshots, |worker| worker.kv_bytes));
         let update = (kept + gradients).saturating_add(activations);
         let rollout = kept + packed;
         Self { sure: update.max(rollout), activations, kv, rollout }
@@ -218,6 +223,7 @@ mod tests {
             activation_bytes: 3 << 30,
             packed_bytes: gib << 30,
             kv_bytes: 4 << 30,
+            snapshot_bytes: 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Warnings about valid numbers that are probably mistakes.
 
 use super::idle::idle_keys;
+use super::staleness::staleness_doubts;
 use crate::config::{
     AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, Selection, SurrogatePlan,
 };
@@ -26,6 +27,7 @@ pub(crate) fn number_doubts(
     doubts.extend(average_doubt(algorithm, seats));
     doubts.extend(negative_doubt(config, algorithm, seats));
     doubts.extend(selection_doubts(config, algorithm, seats));
+    doubts.extend(staleness_doubts(config, algorithm, seats));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));

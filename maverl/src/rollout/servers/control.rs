@@ -12,9 +12,6 @@ use crate::rollout::servers::request::{AnswerProblem, ServedWeights, shorten_mes
 use crate::rollout::servers::server::{LoadedWeights, Server, Servers};
 use crate::rollout::servers::vllm_whole;
 
-/// Number of versions of an adapter that a server keeps.
-const KEPT: usize = 2;
-
 impl Servers {
     /// Gives a server weights that it lacks. Other requests wait meanwhile, and fail with this one.
     pub(super) async fn provide(
@@ -53,9 +50,10 @@ impl Servers {
         Ok(())
     }
 
-    /// Removes versions of a policy's adapter from all servers but the newest ones. `older` are those before the current one.
-    pub(super) async fn retire(&self, older: &mut Vec<String>) {
-        let Some(last) = older.len().checked_sub(KEPT) else { return };
+    /// Removes versions of a policy's adapter from all servers but the newest ones, so many with the current one. `older` are those
+    /// before the current one.
+    pub(super) async fn retire(&self, older: &mut Vec<String>, kept: usize) {
+        let Some(last) = older.len().checked_sub(kept) else { return };
         let retired: Vec<String> = older.drain(..=last).collect();
         for server in &self.servers {
             let mut loaded = server.loaded.lock().await;

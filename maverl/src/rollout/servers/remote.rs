@@ -13,6 +13,8 @@ use crate::rollout::servers::server::{CountedRequest, Server, Servers};
 use crate::runtime::{Completion, Generating, Generator, Policy, Request, RuntimeError, Sampling};
 use crate::text::Tokenizer;
 
+/// Number of versions of an adapter that servers keep: the current one, and the one before.
+const KEPT: usize = 2;
 /// Text of the prompt of a probe.
 const PROBE: &str = "The quick brown fox jumps over the lazy dog. Then it";
 /// Seeds of the completions of a probe.
@@ -33,8 +35,10 @@ pub struct RemotePolicy {
     pub(super) weights: RwLock<Arc<ServedWeights>>,
     /// Labels that were published before, the oldest first.
     pub(super) older: tokio::sync::Mutex<Vec<String>>,
+    /// Number of versions of an adapter that servers keep.
+    pub(super) kept: usize,
     /// Number of sampled tokens.
-    pub(super) sampled: AtomicU64,
+    pub(super) sampled: Arc<AtomicU64>,
 }
 
 /// Completion of a fixed prompt by one server.
@@ -51,7 +55,8 @@ pub struct Probe {
 }
 
 impl RemotePolicy {
-    /// Creates a policy that is the base of the servers, a model of a shape, until weights are published.
+    /// Creates a policy that is the base of the servers, a model of a shape, until weights are published. Of an adapter, servers
+    /// keep the current version and the one before; more with [`RemotePolicy::keeping`].
     pub fn new(policy: &Policy, servers: &Arc<Servers>, shape: HfConfig, adapter: bool) -> Self {
         Self {
             policy: policy.name().to_owned(),
@@ -62,8 +67,15 @@ impl RemotePolicy {
             adapter,
             weights: RwLock::default(),
             older: tokio::sync::Mutex::default(),
-            sampled: AtomicU64::new(0),
+            kept: KEPT,
+            sampled: Arc::default(),
         }
+    }
+
+    /// Returns the policy, of whose adapter servers keep `more` versions in addition.
+    #[must_use]
+    pub fn keeping(self, more: usize) -> Self {
+        Self { kept: KEPT + more, ..self }
     }
 
     /// Returns the servers.
@@ -112,7 +124,7 @@ impl RemotePolicy {
         if before.adapter && before.label != weights.label {
             let mut older = self.older.lock().await;
             older.push(before.label.clone());
-            self.servers.retire(&mut older).await;
+            self.servers.retire(&mut older, self.kept).await;
         }
         Ok(())
     }
@@ -252,5 +264,20 @@ impl Generator for RemotePolicy {
 
     fn sampled(&self) -> u64 {
         self.sampled.load(Ordering::Relaxed)
+    }
+
+    fn pinned(&self) -> Option<Arc<dyn Generator>> {
+        self.adapter.then(|| {
+            let pinned = Self {
+                policy: self.policy.clone(),
+                servers: Arc::clone(&self.servers),
+                tokenizer: Arc::clone(&self.tokenizer),
+                weights: RwLock::new(self.weights()),
+                older: tokio::sync::Mutex::default(),
+                sampled: Arc::clone(&self.sampled),
+                ..*self
+            };
+            Arc::new(pinned) as Arc<dyn Generator>
+        })
     }
 }

@@ -48,7 +48,8 @@ fn remote(kind: ServerKind, urls: &[String], adapter: bool, retries: u32) -> Rem
         adapter,
         weights: std::sync::RwLock::default(),
         older: tokio::sync::Mutex::default(),
-        sampled: std::sync::atomic::AtomicU64::new(0),
+        kept: 2,
+        sampled: std::sync::Arc::default(),
     }
 }
 

@@ -81,6 +81,14 @@ impl<W: Trainable> Trainable for Led<W> {
         self.work.save(draft).await
     }
 
+    fn staleness(&self) -> u64 {
+        self.work.staleness()
+    }
+
+    async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
+        self.work.save_in_flight(step, draft).await
+    }
+
     async fn share(&self) -> Result<(), TrainError> {
         self.work.share().await
     }

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::*;
-use crate::checkpoint::Draft;
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
@@ -17,6 +16,7 @@ use crate::run_dir::{
 use crate::train::progress::Silent;
 use crate::trajectory::Episode;
 
+mod ahead;
 mod damage;
 
 /// A learner whose weights are one number that every step changes. It fails when its fuse has burnt down.
@@ -26,6 +26,9 @@ struct Stirring {
     /// First step without anything to learn.
     flat_from: u64,
     interrupt: (u64, Interrupt),
+    staleness: u64,
+    /// Weights that play the episodes of each step.
+    played: BTreeMap<u64, u64>,
     /// Change that another process makes to the metrics in the step of this number.
     meddling: Option<(u64, Meddling)>,
 }
@@ -36,7 +39,8 @@ impl Stirring {
     fn new(fuse: u32) -> Self {
         let interrupt = (u64::MAX, Interrupt::default());
         let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
-        Self { weights: 7, fuse, flat_from, interrupt, meddling: None }
+        let (staleness, played) = (0, BTreeMap::new());
+        Self { weights: 7, fuse, flat_from, interrupt, staleness, played, meddling: None }
     }
 
     /// Marks a point at which the process may end.
@@ -58,7 +62,10 @@ impl Trainable for Stirring {
         rollouts: &mut RolloutWriter,
     ) -> Result<Stepped, TrainError> {
         self.moment()?;
-        let solved = self.weights.is_multiple_of(2);
+        for batch in step + 1..=step + 1 + self.staleness {
+            self.played.entry(batch).or_insert(self.weights);
+        }
+        let solved = self.played[&(step + 1)].is_multiple_of(2);
         let episodes = vec![episode("a", 0, solved, 2), episode("a", 1, !solved, 2)];
         for episode in &episodes {
             rollouts.append(episode)?;
@@ -98,7 +105,19 @@ impl Trainable for Stirring {
         self.moment()
     }
 
+    fn staleness(&self) -> u64 {
+        self.staleness
+    }
+
+    async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
+        self.moment()?;
+        let in_flight = self.played.range(step + 1..=step + self.staleness);
+        draft.write("pending.json", &in_flight.collect::<BTreeMap<_, _>>())?;
+        self.moment()
+    }
+
     async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        self.played = checkpoint.read("pending.json")?.unwrap_or_default();
         let text = fs::read_to_string(checkpoint.policy("small")?.join("model")).unwrap();
         self.weights = text.parse().unwrap();
         Ok(())

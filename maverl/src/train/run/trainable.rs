@@ -34,6 +34,16 @@ pub(crate) trait Trainable {
     }
     /// Saves every policy.
     async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
+    /// Returns the number of steps after a step whose episodes are played while it is updated.
+    fn staleness(&self) -> u64 {
+        0
+    }
+    /// Saves the episodes that were played while a step was updated, which the checkpoint of the step needs. Waits for those
+    /// that are still played.
+    async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
+        let _ = (step, draft);
+        Ok(())
+    }
     /// Takes part in saving, which rank 0 does.
     async fn share(&self) -> Result<(), TrainError> {
         Ok(())

@@ -4,13 +4,13 @@
 //! then receive all episodes.
 
 mod branches;
-mod collect;
+pub(crate) mod collect;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub(crate) struct Players {
     /// Policies in the plan's order, for rollouts with other seats or at another temperature.
     policies: Vec<Policy>,
     /// Order of the training data.
-    pub(crate) sampler: Sampler,
+    pub(crate) sampler: Arc<Sampler>,
     /// Held-out tasks by split.
     held_out: BTreeMap<String, Vec<Task>>,
     seed: u64,
@@ -86,13 +86,17 @@ impl Players {
             let (name, problem) = (name.to_owned(), problem.to_owned());
             return Err(RolloutError::Reward { name, problem });
         }
+        let rollout = match plan.config.rollout.staleness {
+            0 => rollout,
+            _ => rollout.with_admission(plan.config.rollout.max_episodes),
+        };
         Ok(Self {
             teachers: None,
             rollout,
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             samples: Mutex::new(WorkerLoads::begin(policies)),
             policies: policies.to_vec(),
-            sampler,
+            sampler: Arc::new(sampler),
             held_out,
             seed: plan.config.seed,
             max_unscored: plan.config.rollout.max_unscored,
@@ -109,6 +113,24 @@ impl Players {
         Ok(self)
     }
 
+    /// Returns players of the batch of a step that is played ahead, with these policies, in a place of its own among those that
+    /// are played at once. Episodes of earlier steps begin before its own, and it shows no progress.
+    pub(crate) fn for_batch(&self, (step, place): (u64, usize), policies: &[Policy]) -> Self {
+        let began = Instant::now();
+        Self {
+            rollout: self.rollout.with_rank(step),
+            times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
+            teachers: self.teachers.clone(),
+            samples: Mutex::new(WorkerLoads::begin(policies)),
+            policies: policies.to_vec(),
+            sampler: Arc::clone(&self.sampler),
+            held_out: BTreeMap::new(),
+            observers: self.observers.without_display(),
+            peers: self.peers.of_batch(place),
+            ..*self
+        }
+    }
+
     /// Returns the team with the policies that a plan assigns to its seats. Its requests are timed, and teachers score its episodes.
     pub(crate) fn rollout(&self, plan: &Plan) -> Rollout {
         let rollout = self.rollout.with_plan(plan, &self.policies).with_times(&self.times);
@@ -121,13 +143,13 @@ impl Players {
     }
 
     /// Takes the times of the turns of a rollout that has just ended.
-    pub(crate) fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
+    fn turn_times(&self, episodes: &[Episode], rollout: &Span) -> Vec<TurnTime> {
         let start = self.times.now() - rollout.seconds();
         spans::turns(episodes, &self.times.take(), start)
     }
 
     /// Takes the samples of the worker groups during a rollout that has just ended.
-    pub(crate) fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
+    fn worker_samples(&self) -> BTreeMap<String, Vec<WorkerSample>> {
         self.loads().take()
     }
 
@@ -231,14 +253,14 @@ impl Players {
     ) -> Result<Vec<Episode>, TrainError> {
         let (own, requests): (Vec<usize>, Vec<BegunRequest>) = requests.into_iter().unzip();
         self.progress().play(&stage.text(self.observers.held_out), requests.len() as u64);
-        let (before, count) = (self.sampled(), Cell::new(0));
+        let (before, count) = (self.sampled(), AtomicU64::new(0));
         *self.loads() = WorkerLoads::begin(&self.policies);
         let playing = async {
             let mut episodes: Vec<Option<Episode>> = vec![None; total];
             let (mut playing, mut next) = (rollout.play_from(requests), 0);
             while let Some((place, episode)) = playing.next().await {
-                count.set(count.get() + 1);
-                self.progress().played(count.get(), self.sampled() - before);
+                let ended = count.fetch_add(1, Ordering::Relaxed) + 1;
+                self.progress().played(ended, self.sampled() - before);
                 self.observers.on_episode(&stage.ended_episode(&episode))?;
                 episodes[own[place]] = Some(episode);
                 while let Some(Some(episode)) = episodes.get(next) {
@@ -249,7 +271,7 @@ impl Players {
             Ok::<_, TrainError>((episodes, next))
         };
         let ticking = with_ticks(playing, || {
-            self.progress().played(count.get(), self.sampled() - before);
+            self.progress().played(count.load(Ordering::Relaxed), self.sampled() - before);
             self.loads().add(&self.policies);
         });
         let (episodes, next) = ticking.await?;

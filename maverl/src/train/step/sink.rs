@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::train::error::TrainError;
-use crate::train::progress::Progress;
+use crate::train::progress::{Progress, StepLine};
 use crate::trajectory::Episode;
 
 /// Error of a sink. It ends the run.
@@ -107,10 +107,34 @@ impl Observers {
         Self { progress, sinks: Vec::new(), held_out }
     }
 
+    /// Returns observers of the same episodes that show no progress otherwise.
+    pub(crate) fn without_display(&self) -> Self {
+        let progress = Arc::new(EpisodesAlone(Arc::clone(&self.progress)));
+        Self { progress, ..self.clone() }
+    }
+
     /// Reports an episode that has just ended.
     pub(crate) fn on_episode(&self, ended: &EndedEpisode<'_>) -> Result<(), TrainError> {
         self.progress.on_episode(ended.episode);
         let sent = self.sinks.iter().try_for_each(|sink| sink.on_episode(ended));
         sent.map_err(|source| TrainError::Sink { step: ended.step, source })
     }
+}
+
+/// Progress of episodes that are played while the display shows other work.
+struct EpisodesAlone(Arc<dyn Progress>);
+
+impl Progress for EpisodesAlone {
+    fn on_episode(&self, episode: &Episode) {
+        self.0.on_episode(episode);
+    }
+    fn begin(&self, _: u64, _: u64) {}
+    fn step(&self, _: &StepLine) {}
+    fn note(&self, text: &str) {
+        self.0.note(text);
+    }
+    fn warn(&self, text: &str) {
+        self.0.warn(text);
+    }
+    fn end(&self) {}
 }

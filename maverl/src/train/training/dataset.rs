@@ -1,6 +1,7 @@
 //! The data of a run: that of its steps, and its held-out tasks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
 use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler, TaskChoice};
@@ -28,7 +29,7 @@ pub(crate) enum Needs<'s> {
 /// Data of the training steps.
 pub(crate) enum Dataset {
     /// Tasks to run.
-    Tasks(Vec<Task>),
+    Tasks(Arc<Vec<Task>>),
     /// Replies to imitate.
     Demonstrations(Vec<Demonstration>),
     /// Pairs of replies, of which one is better.
@@ -46,7 +47,7 @@ impl Dataset {
         policies: &[Policy],
     ) -> Result<Self, TrainError> {
         if !matches!(needs, Needs::Training(_)) {
-            return Ok(Self::Tasks(Vec::new()));
+            return Ok(Self::Tasks(Arc::default()));
         }
         let file = data::data_place(&plan.config.task.data, &plan.base);
         let learn = plan.algorithm.train_on;
@@ -66,8 +67,19 @@ impl Dataset {
                 let rows = data::preferences(&file, &plan.config.task)?;
                 Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
             }
-            _ => Self::Tasks(data::load(&plan.config.task, &plan.config.task.split, &plan.base)?),
+            _ => {
+                let tasks = data::load(&plan.config.task, &plan.config.task.split, &plan.base)?;
+                Self::Tasks(Arc::new(tasks))
+            }
         })
+    }
+
+    /// Returns the tasks, if the team runs tasks.
+    pub(crate) fn tasks(&self) -> Option<&Arc<Vec<Task>>> {
+        match self {
+            Self::Tasks(tasks) => Some(tasks),
+            _ => None,
+        }
     }
 
     /// Returns the order in which steps use the data.
@@ -89,7 +101,7 @@ impl Dataset {
     /// Returns the hash of the data, for the provenance of a run.
     pub(crate) fn hash(&self) -> String {
         match self {
-            Self::Tasks(tasks) => hash(tasks),
+            Self::Tasks(tasks) => hash(tasks.as_slice()),
             Self::Demonstrations(rows) => {
                 let rows: Vec<_> = rows.iter().map(|row| (&row.chat, &row.marks)).collect();
                 hash(&rows)

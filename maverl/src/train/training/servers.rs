@@ -25,7 +25,7 @@ use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
 use compare::{LogprobDifference, Perturbed, SentReply, differences, problems};
 
-/// Number of directories of weights of a policy that are kept.
+/// Number of directories of weights of a policy that are kept, without those of batches that are played ahead.
 const KEPT: u64 = 2;
 /// Temperature of probes. Log-probs before and after the temperature differ clearly.
 const TEMPERATURE: f32 = 0.6;
@@ -45,6 +45,8 @@ struct Remote {
     weights_dir: Option<PathBuf>,
     /// Base of an adapter; `None` if all weights are published.
     base: Option<ModelSource>,
+    /// Number of directories of weights that are kept.
+    kept: u64,
     max_mismatch: f64,
     /// True if its log-probs are used without a correction.
     uncorrected: bool,
@@ -73,6 +75,7 @@ impl PolicyServers {
     ) -> Result<(Self, Vec<Policy>), TrainError> {
         let mut tables = std::collections::BTreeMap::new();
         let (mut remotes, mut all) = (Vec::new(), Vec::new());
+        let staleness = plan.config.rollout.staleness as usize;
         for (at, policy) in policies.iter().enumerate() {
             let Some((name, config)) = plan.rollout_servers(at) else {
                 all.push(policy.clone());
@@ -90,7 +93,8 @@ impl PolicyServers {
             let shape = HfConfig::load(&ModelFiles::new(&worker.source));
             let shape = shape.map_err(|error| servers_failure(name, error.to_string()))?;
             let adapter = its.adapter.is_some();
-            let remote = Arc::new(RemotePolicy::new(policy, &servers, shape, adapter));
+            let remote = RemotePolicy::new(policy, &servers, shape, adapter).keeping(staleness);
+            let remote = Arc::new(remote);
             all.push(policy.with_generator(Arc::clone(&remote) as _));
             let mut seats = plan.seats.iter().filter(|seat| seat.policy == at && seat.trained);
             let dir = config.weights_dir.as_ref().map(|dir| plan.base.join(dir));
@@ -99,6 +103,7 @@ impl PolicyServers {
                 remote,
                 weights_dir: dir.filter(|_| its.trained || adapter),
                 base: adapter.then(|| worker.source.clone()),
+                kept: KEPT + staleness as u64,
                 max_mismatch: config.max_mismatch,
                 uncorrected: seats.any(|seat| seat.loss.correction.is_empty()),
                 state: Mutex::default(),
@@ -106,6 +111,11 @@ impl PolicyServers {
         }
         let (peers, progress) = (peers.clone(), Arc::clone(progress));
         Ok((Self { policies: remotes, peers, progress }, all))
+    }
+
+    /// Returns true if servers lose weights that they sample with when they get others: full weights.
+    pub(crate) fn hold_one_version(&self) -> bool {
+        self.policies.iter().any(|policy| policy.base.is_none() && policy.weights_dir.is_some())
     }
 
     /// Gives the servers the current weights of every policy, if they have others. All ranks call it.
@@ -225,7 +235,7 @@ impl Remote {
         }
         let done = self.remote.publish(&label, &text, version).await;
         done.map_err(|problem| self.server_failure(problem))?;
-        if let Some(old) = number.checked_sub(KEPT).filter(|_| peers.leads()) {
+        if let Some(old) = number.checked_sub(self.kept).filter(|_| peers.leads()) {
             drop(fs::remove_dir_all(root.join(&run).join(format!("{name}-{old}"))));
         }
         // Other ranks sample after the servers have the weights.

@@ -90,6 +90,15 @@ pub trait Backend: Ops<Kv: KvCache> {
     /// If the device fails.
     fn store(&self, host: &Model, model: &Model<Self>) -> Done<()>;
 
+    /// Returns a model for generation alone, which nothing else uses. Results have the same bits.
+    ///
+    /// # Errors
+    ///
+    /// If the weights are not those of the configuration.
+    fn for_generation(&self, model: Model<Self>) -> Done<Model<Self>> {
+        Ok(model)
+    }
+
     /// Returns the bytes of a block of keys and values.
     fn block_bytes(&self, config: &HfConfig) -> usize;
 

@@ -79,6 +79,13 @@ async fn a_policy_on_a_device_generates_as_it_trains_and_resumes_to_the_bit() {
 }
 
 #[tokio::test]
+async fn a_snapshot_on_a_device_keeps_the_bits_of_its_time() {
+    if compiles() {
+        super::snapshots::keep_their_time(on(DeviceChoice::Emulated), "p").await;
+    }
+}
+
+#[tokio::test]
 async fn completions_log_probs_and_weights_do_not_depend_on_graphs() {
     if !compiles() {
         return;

@@ -1,33 +1,50 @@
 //! The episodes of a training step: those of its tasks, replacements of flat tasks, greedy episodes and branches.
 
+use std::collections::BTreeMap;
+use std::time::Instant;
+
 use crate::algo::flat_tasks;
 use crate::config::KnownBaseline;
 use crate::data::SolveRates;
-use crate::run_dir::RolloutWriter;
+use crate::run_dir::{TurnTime, WorkerSample};
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
+use crate::train::record::spans::Span;
 use crate::train::step::players::{Players, Stage};
 use crate::train::step::unscored;
 use crate::trajectory::Episode;
 
+/// Episodes of a training step, as they were played.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Collected {
+    pub(crate) episodes: Vec<Episode>,
+    /// Times of the turns.
+    pub(crate) clock: Vec<TurnTime>,
+    /// Samples of the worker groups meanwhile, by policy.
+    pub(crate) workers: BTreeMap<String, Vec<WorkerSample>>,
+    /// True if the episodes have parts of the reward that compare them, which they lacked when they ended.
+    pub(crate) compared: bool,
+}
+
 impl Players {
-    /// Runs the tasks of a training step, and writes the episodes as they end. Flat tasks are replaced by others, as often
-    /// as the algorithm allows; greedy episodes or branches come last. `rates` are the solve rates of a curriculum.
+    /// Runs the tasks of a training step. Flat tasks are replaced by others, as often as the algorithm allows; greedy
+    /// episodes or branches come last. `in_order` receives the episodes as in [`Players::play`]. `rates` are the solve rates
+    /// of a curriculum.
     pub(crate) async fn collect(
         &self,
         &StepPlan { plan, step, .. }: &StepPlan<'_>,
         rates: &SolveRates,
         tasks: &[Task],
-        rollouts: &mut RolloutWriter,
-    ) -> Result<Vec<Episode>, TrainError> {
+        in_order: &mut impl FnMut(&Episode) -> Result<(), TrainError>,
+    ) -> Result<Collected, TrainError> {
+        let began = Instant::now();
         let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
         let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
-        let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);
         let first = self.sampler.step_by_rates(step, rates);
         let first = first.ok_or(TrainError::NoTasks { step: step + 1 })?;
         let first = first.into_iter().map(|task| &tasks[task]);
-        let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut write).await?;
+        let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut *in_order).await?;
         let mut compared = self.compare(&mut episodes).await?;
         let others = match algorithm.resample {
             0 => Vec::new(),
@@ -41,7 +58,8 @@ impl Players {
                 break;
             }
             seen = episodes.len();
-            let mut again = self.play(&rollout, stage, fresh, group.clone(), &mut write).await?;
+            let mut again =
+                self.play(&rollout, stage, fresh, group.clone(), &mut *in_order).await?;
             compared |= self.compare(&mut again).await?;
             episodes.extend(again);
         }
@@ -50,14 +68,12 @@ impl Players {
             let first = episodes.iter().filter(|episode| episode.index == group.start);
             let asked: Vec<Task> = first.map(|episode| episode.task.clone()).collect();
             let index = group.end..group.end + 1;
-            episodes.extend(self.play(&greedy, stage, &asked, index, &mut write).await?);
+            episodes.extend(self.play(&greedy, stage, &asked, index, &mut *in_order).await?);
         }
-        let branches = self.play_branches(plan, stage, &episodes, &mut write).await?;
+        let branches = self.play_branches(plan, stage, &episodes, &mut *in_order).await?;
         episodes.extend(branches);
-        if compared {
-            rollouts.replace(&episodes)?;
-        }
-        Ok(episodes)
+        let clock = self.turn_times(&episodes, &Span::since("rollout", began));
+        Ok(Collected { episodes, clock, workers: self.worker_samples(), compared })
     }
 
     /// Adds the parts of the reward that compare the episodes of a task. Returns true if there are such parts.

@@ -64,6 +64,10 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn for_generation(&self, model: Model) -> Done<Model> {
+        model.for_generation()
+    }
+
     fn block_bytes(&self, config: &HfConfig) -> usize {
         KvStore::new(config).block_bytes()
     }

@@ -1,0 +1,80 @@
+//! Rules of episodes that are played with earlier weights (`rollout.staleness`).
+
+use std::collections::BTreeSet;
+
+use crate::config::source::{Problems, path};
+use crate::config::{Config, SurrogatePlan};
+use crate::plan::{AlgorithmPlan, PolicyPlan, SeatPlan, WorkerPlan};
+
+/// Staleness from which a loss that bounds no ratio is reported.
+const UNSTABLE: u64 = 2;
+
+/// Reports what excludes episodes of earlier weights.
+pub(crate) fn check_staleness(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
+    problems: &mut Problems<'_>,
+) {
+    let staleness = config.rollout.staleness;
+    if staleness == 0 {
+        return;
+    }
+    let mut report = |found: String, help: &str| {
+        let message = format!("`rollout.staleness` is {staleness}, and {found}");
+        problems.conflict(&path(["rollout", "staleness"]), message, help.to_owned());
+    };
+    if algorithm.preset.is_supervised() {
+        let found = format!("`algorithm.name` is {:?}", algorithm.preset.name());
+        report(found, "rows of a file are not played by the team: remove it");
+    }
+    if algorithm.swap_every > 0 {
+        let found = format!(
+            "`algorithm.swap_every` is {}: agents exchange their policies while episodes are played",
+            algorithm.swap_every
+        );
+        report(found, "write `staleness = 0`, or `algorithm.swap_every = 0`");
+    }
+    // Servers keep several versions of an adapter.
+    let trained = policies.iter().filter(|policy| policy.trained && policy.adapter.is_none());
+    let models = trained.map(|policy| workers[policy.worker].model.as_str());
+    let servers = models.filter_map(|model| config.models.get(model)?.rollout_servers.as_deref());
+    for name in servers.collect::<BTreeSet<_>>().into_iter().filter(|_| staleness > 1) {
+        let found =
+            format!("the rollout servers `{name}` hold one version of full weights at a time");
+        report(found, "write `staleness = 1`, or train an adapter (`lora`)");
+    }
+}
+
+/// Returns warnings about a staleness that is probably not intended.
+pub(super) fn staleness_doubts(
+    config: &Config,
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+) -> Vec<String> {
+    let staleness = config.rollout.staleness;
+    let mut doubts = Vec::new();
+    if staleness > 0 && config.steps > 1 && staleness >= config.steps {
+        doubts.push(format!(
+            "`rollout.staleness` is {staleness}, and `steps` is {}: the weights before training play every episode",
+            config.steps
+        ));
+    }
+    let pairs = algorithm.preset.compares_pairs();
+    if let Some(seat) =
+        seats.iter().find(|seat| bounds_nothing(seat)).filter(|_| staleness >= UNSTABLE && !pairs)
+    {
+        doubts.push(format!(
+            "`rollout.staleness` is {staleness}, and the loss of `{}` has neither a ratio nor a correction: others \
+             found such losses unstable from a staleness of 3; write `algorithm.loss.correction = {{ kind = \"truncate\" }}`",
+            seat.seat
+        ));
+    }
+    doubts
+}
+
+/// Returns true if the loss of a trained seat has neither a ratio nor a correction.
+fn bounds_nothing(seat: &SeatPlan) -> bool {
+    let without_ratio = matches!(seat.loss.surrogate, SurrogatePlan::Reinforce(_));
+    seat.trained && without_ratio && seat.loss.correction.is_empty()
+}

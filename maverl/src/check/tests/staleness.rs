@@ -1,0 +1,56 @@
+//! Episodes that are played with earlier weights, and what excludes them.
+
+use super::*;
+
+fn warnings(toml: &str) -> String {
+    plan_of(&text(toml)).warnings.join("\n")
+}
+
+#[test]
+fn what_excludes_episodes_of_earlier_weights_is_reported_with_a_remedy() {
+    for (toml, parts) in [
+        ("[rollout]\nstaleness = 65", ["`rollout.staleness` is 65", "from 0 to 64"]),
+        (
+            "[rollout]\nstaleness = 2\n[algorithm]\nname = \"cory\"",
+            ["agents exchange their policies while episodes are played", "`staleness = 0`"],
+        ),
+    ] {
+        let found = problems(&text(toml), &search());
+        let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(parts.iter().all(|part| found.contains(part)), "{toml}: {found}");
+    }
+}
+
+#[test]
+fn a_loss_that_bounds_no_ratio_is_warned_about_from_a_staleness_of_two() {
+    let told = "has neither a ratio nor a correction";
+    let gpg = |staleness: u64, more: &str| {
+        warnings(&format!(
+            "[rollout]\nstaleness = {staleness}\n[algorithm]\nname = \"gpg\"\n{more}"
+        ))
+    };
+    assert!(gpg(2, "").contains(told), "{}", gpg(2, ""));
+    assert!(!gpg(1, "").contains(told));
+    assert!(!gpg(2, "loss.correction = \"truncate\"").contains(told));
+    let clipped = warnings("[rollout]\nstaleness = 3\n[algorithm]\nname = \"grpo\"");
+    assert!(!clipped.contains("staleness"), "{clipped}");
+    let never_learned = |steps: u64| {
+        warnings(&format!("steps = {steps}\n[rollout]\nstaleness = 3"))
+            .contains("play every episode")
+    };
+    assert_eq!([1, 3, 4].map(never_learned), [false, true, false]);
+}
+
+#[test]
+fn snapshots_of_trained_weights_are_counted() {
+    let summary = |toml: &str| plan_of(&text(toml)).summary().workers.remove(0);
+    let (without, with) = (summary(""), summary("[rollout]\nstaleness = 3"));
+    assert_eq!(without.snapshot_bytes, 0);
+    assert_eq!(with.snapshot_bytes, 4 * 4 * with.parameters);
+    let plan = plan_of(&text("[rollout]\nstaleness = 3"));
+    assert_eq!(plan.training_specs()[0].snapshots, 4);
+    assert_eq!(plan.worker_specs()[0].snapshots, 0, "evaluations and replays have none");
+    let adapter =
+        summary("[rollout]\nstaleness = 3\n[models.tiny]\npath = \"builtin:tiny\"\nlora = {}");
+    assert!(adapter.snapshot_bytes < with.snapshot_bytes);
+}
