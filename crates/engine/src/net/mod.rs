@@ -38,6 +38,7 @@ pub mod weights;
 pub use decoder::{Context, Decoder};
 pub(crate) use forest::{Forest, PackedForest};
 pub use gradients::Gradients;
+pub(crate) use gradients::PendingSums;
 pub use heads::{HeadKind, ValueHead, ValueModel};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};

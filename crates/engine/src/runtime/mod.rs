@@ -37,6 +37,7 @@ mod spec;
 mod start;
 mod stats;
 mod trainer;
+mod training_host;
 mod watch;
 mod work;
 mod worker;
@@ -70,6 +71,8 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
+#[doc(hidden)]
+pub use training_host::{PassResult, TrainingHost};
 pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
 pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};

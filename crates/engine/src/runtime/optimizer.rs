@@ -61,6 +61,11 @@ impl<O: Ops> Optimizer<O> {
         self.muon_rms
     }
 
+    /// Sets the options of the next steps. The moments stay.
+    pub(crate) fn set_options(&mut self, options: OptimOptions) {
+        self.options = options;
+    }
+
     /// Returns the range of the parameters whose moments are here.
     fn own_range(&self) -> Range<usize> {
         self.peers.own_range(self.params.elements())
