@@ -18,7 +18,7 @@ use super::{
     AdapterSpec, Batch, Completion, DeviceChoice, Dtype, EngineStats, KvBlocks, LoraSpec,
     OptimOptions, PolicySpec, Request, RuntimeError, RuntimeOptions, memory,
 };
-use crate::files::ModelError;
+use crate::files::{HfConfig, ModelError};
 use crate::loss::PolicyLoss;
 use crate::net::ops::{Backend as _, Cpu};
 use crate::net::{Adapter, Model, PendingSums};
@@ -152,6 +152,17 @@ impl TrainingHost {
     /// Returns the blocks of the key-value cache.
     pub fn blocks(&self) -> &Arc<KvBlocks> {
         &self.blocks
+    }
+
+    /// Returns the bytes that an adapter takes while it is trained: weights, gradients and two moments.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub fn adapter_bytes(base: &HfConfig, lora: &LoraSpec) -> Result<u64, ModelError> {
+        let targets = lora.on(base).targets(base)?;
+        let numbers = targets.iter().map(|target| target.rank * (target.input + target.output));
+        Ok(16 * numbers.sum::<usize>() as u64)
     }
 
     /// Puts a new adapter, drawn from a seed, into a place, to be trained.
