@@ -23,6 +23,8 @@ use super::state::{SamplerSource, State};
 const GAP: Duration = Duration::from_secs(60);
 /// Requests of a model that wait; a client that sends more waits for an answer.
 pub(super) const WAITING: usize = 64;
+/// Requests of a model that wait for one with a lower number.
+const AHEAD: usize = 1024;
 /// Weights without a name that are kept of a model.
 const UNNAMED: usize = 8;
 
@@ -117,6 +119,10 @@ impl Worker {
                 Some(late) if late.seq < next => {
                     let message = format!("request {} comes after request {}", late.seq, next - 1);
                     late.promise.settle(Err(Failure::user(message)));
+                }
+                Some(ahead) if waiting.len() >= AHEAD => {
+                    let message = format!("{AHEAD} requests wait for request {next}");
+                    ahead.promise.settle(Err(Failure::user(message)));
                 }
                 Some(queued) => drop(waiting.insert(queued.seq, queued)),
             }
