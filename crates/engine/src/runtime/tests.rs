@@ -10,6 +10,7 @@ mod muon;
 mod ranks;
 mod recurrent;
 mod selection;
+mod training_host;
 mod trees;
 
 use std::sync::Arc;

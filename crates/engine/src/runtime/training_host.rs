@@ -315,7 +315,7 @@ impl TrainingHost {
     }
 
     /// Restores the weights of an adapter of the same shape from a directory that [`TrainingHost::save`] wrote, and its moments
-    /// if `optimizer` says so. Gradients since the last step are gone.
+    /// if `optimizer` says so, which else are zero. Gradients since the last step are gone.
     ///
     /// # Errors
     ///
@@ -330,7 +330,11 @@ impl TrainingHost {
         let restored = self.on_training(place, move |model, training| {
             training.pending = None;
             let trainer = &mut training.trainer;
-            let restored = if optimizer { trainer.load(model, &dir) } else { model.restore(&dir) };
+            let restored = if optimizer {
+                trainer.load(model, &dir)
+            } else {
+                trainer.load_weights(model, &dir)
+            };
             restored.map_err(|error| error.in_worker(&*name))
         });
         restored.await

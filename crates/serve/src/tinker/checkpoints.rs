@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::futures::Failure;
+use super::results::Failure;
 
 /// Scheme of addresses.
 const SCHEME: &str = "tinker://";

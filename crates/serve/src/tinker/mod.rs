@@ -6,11 +6,11 @@
 
 mod checkpoints;
 mod datum;
-mod futures;
 mod losses;
 mod models;
 mod proto;
 mod requests;
+mod results;
 mod routes;
 mod sampling;
 mod state;

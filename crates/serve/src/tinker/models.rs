@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use maverl::runtime::{Batch, LoraSpec, OptimOptions, PassResult, TargetModules};
 
 use super::checkpoints::{Address, Description, Kind, remove};
-use super::futures::{Failure, Outcome, Promise};
+use super::results::{Failure, Outcome, Promise};
 use super::proto::{ArrayRecord, BatchedTensor, FLOAT32, PassOutput, bytes_of_f32};
 use super::sampling::failure;
 use super::state::{SamplerSource, State};

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::TinkerServer;
-use super::futures::{Begun, Failure, Outcome, Promise};
+use super::results::{Begun, Failure, Outcome, Promise};
 use super::models::{Job, Queued};
 use super::requests::{RetrieveRequest, SessionRequest};
 use super::state::{LiveModel, State};
@@ -77,7 +77,7 @@ fn failed(message: &str, by_user: bool) -> Value {
 
 /// Declares the routes of requests with a body: each name is one of the API, and a function of this file.
 macro_rules! posts {
-    ($router:ident, $server:ident: $($name:ident => $path:literal),* $(,)?) => {
+    ($router:ident: $($name:ident => $path:literal),* $(,)?) => {
         $(let $router = $router.route(
             concat!("/api/v1/", $path),
             post(|Given(server): Given<Arc<TinkerServer>>, request: Request| async move {
@@ -94,7 +94,7 @@ macro_rules! posts {
 /// Returns the routes.
 pub(super) fn router(server: &Arc<TinkerServer>) -> Router {
     let router = Router::new();
-    posts! { router, server:
+    posts! { router:
         client_config => "client/config",
         dynamic_config => "client/dynamic_config",
         telemetry => "telemetry",
@@ -187,9 +187,7 @@ fn promised(
     match state.futures.begin(id) {
         Begun::New(promise) => run(promise),
         Begun::Again => {}
-        Begun::Full => {
-            return Err(Refusal::unavailable("full", "too many results are there or to come; fetch them").into());
-        }
+        Begun::Full => return Err(full()),
     }
     let mut answer = Map::from_iter([("request_id".to_owned(), json!(id))]);
     answer.extend(more);
@@ -203,12 +201,18 @@ async fn queued(state: &State, id: &str, seq: Option<u64>, job: Job) -> Answer {
         Failure::user("`seq_id` is missing; number the requests of a model from 1")
     })?;
     let number = format!("{}:{seq}", model.id);
-    let Begun::New(promise) = state.futures.begin(&number) else {
-        return told(&json!({"request_id": number}));
-    };
-    // A send fails if the model has just ended; the promise then fails.
-    let _ = inbox.send(Queued { seq, job, promise }).await;
+    match state.futures.begin(&number) {
+        // A send fails if the model has just ended; the promise then fails.
+        Begun::New(promise) => drop(inbox.send(Queued { seq, job, promise }).await),
+        Begun::Again => {}
+        Begun::Full => return Err(full()),
+    }
     told(&json!({"request_id": number}))
+}
+
+/// Returns the problem of a request whose result has no room.
+fn full() -> Problem {
+    Refusal::unavailable("full", "too many results are there or to come; fetch them").into()
 }
 
 async fn client_config(_: &Arc<TinkerServer>, _: &Arc<State>, body: &[u8]) -> Answer {

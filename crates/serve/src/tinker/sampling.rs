@@ -14,7 +14,7 @@ use maverl::runtime::{
 use maverl_kernels::sample::derive_seed;
 
 use super::datum::{TextLimits, check_ids};
-use super::futures::{Failure, Outcome};
+use super::results::{Failure, Outcome};
 use super::proto::{SampleOutput, SampledSequence, TopkLogprobs, bytes_of_f32, bytes_of_ids};
 use super::requests::{ChunkRequest, SampleRequest, SamplingRequest, StopRequest};
 
@@ -102,7 +102,7 @@ impl SamplerPlaces {
     /// Forgets what a directory held, which was written again.
     pub(super) async fn forget(&self, dir: &Path) {
         for place in self.places.lock().await.iter_mut() {
-            place.dir.take_if(|held| held == dir);
+            place.dir.take_if(|held| held.as_path() == dir);
         }
     }
 }
@@ -211,7 +211,8 @@ impl Samples {
     fn output(&self, samples: &[(Completion, Vec<Step>)]) -> SampleOutput {
         let echoed = if self.scored.is_some() { self.prompt.len() - 1 } else { 0 };
         let sequences = samples.iter().enumerate().map(|(index, (completion, steps))| {
-            let own = steps.get(if index == 0 { echoed } else { 0 }..).unwrap_or_default();
+            let first = if index == 0 { echoed } else { 0 };
+            let own = steps.get(first..).unwrap_or_default();
             sequence(completion, own, self.top[1])
         });
         let sequences = sequences.collect();

@@ -18,7 +18,7 @@ use maverl::runtime::TrainingHost;
 
 use super::checkpoints::Checkpoints;
 use super::datum::TextLimits;
-use super::futures::{Failure, Futures};
+use super::results::{Failure, Futures};
 use super::models::{Model, Queued, Shape};
 use super::sampling::SamplerPlaces;
 use super::{TinkerSettings, TrainedBase};
@@ -263,12 +263,12 @@ impl State {
     /// Ends the sessions whose clients are silent: their models save their weights as `weights/last`, and end.
     pub(super) fn end_silent_sessions(&self) {
         let (mut tables, now) = (self.tables(), Instant::now());
-        let silent = |last: &Instant| now.duration_since(*last) > SILENCE;
-        let ended: Vec<String> = tables.sessions.iter().filter(|(_, last)| silent(last)).map(|(id, _)| id.clone()).collect();
+        let sessions = tables.sessions.iter();
+        let ended = sessions.filter(|(_, last)| now.duration_since(**last) > SILENCE);
+        let ended: Vec<String> = ended.map(|(id, _)| id.clone()).collect();
         for id in ended {
             tables.sessions.remove(&id);
-            let of_session = |live: &LiveModel| live.model.session == id;
-            let models = tables.models.values().filter(|live| of_session(live));
+            let models = tables.models.values().filter(|live| live.model.session == id);
             let models: Vec<String> = models.map(|live| live.model.id.clone()).collect();
             for model in models {
                 if let Some(live) = tables.models.remove(&model) {

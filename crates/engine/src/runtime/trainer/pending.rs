@@ -2,12 +2,15 @@
 //!
 //! Losses are sums: the weight of a token is that of its row, or 1. No aggregation divides them.
 
+use std::path::Path;
+
 use super::weights::TokenFactors;
 use super::{Back, Micro, Totals, Trainer, pass_of_rows, row_loss, shares};
 use crate::files::ModelError;
 use crate::loss::{PolicyLoss, RowTokens};
 use crate::net::ops::Backend;
 use crate::net::{Gradients, Model, PendingSums};
+use crate::runtime::checkpoint::restore;
 use crate::runtime::{Batch, OptimOptions, Row, RuntimeError};
 
 /// Result of a pass over rows.
@@ -109,6 +112,12 @@ impl<O: Backend> Trainer<O> {
         applied.map_err(|error| self.failed_update(&error))?;
         self.version += 1;
         Ok(norm)
+    }
+
+    /// Restores the weights from a directory that was saved, and begins with moments of zero.
+    pub(crate) fn load_weights(&mut self, model: &Model<O>, dir: &Path) -> Result<(), ModelError> {
+        restore(model, dir)?;
+        self.optimizer.reset()
     }
 
     fn not_finite(&self, what: &str) -> RuntimeError {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::{Answer, parse, promised, queued, told};
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::Address;
-use crate::tinker::futures::{Failure, Outcome, Promise};
+use crate::tinker::results::{Failure, Outcome, Promise};
 use crate::tinker::models::{Job, Model, Shape, WAITING, Worker, check_optimizer, loaded};
 use crate::tinker::requests::{
     CreateRequest, LoadRequest, LoraRequest, ModelRequest, WeightsInfoRequest,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, parse, promised, told};
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::Address;
-use crate::tinker::futures::Failure;
+use crate::tinker::results::Failure;
 use crate::tinker::requests::{SampleRequest, SamplerRequest};
 use crate::tinker::sampling::Samples;
 use crate::tinker::state::{SamplerSource, State, drawn_number};

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::check_name;
 use crate::tinker::datum::read_batch;
-use crate::tinker::futures::Failure;
+use crate::tinker::results::Failure;
 use crate::tinker::models::Job;
 use crate::tinker::proto::PassRequest;
 use crate::tinker::requests::{AdamRequest, SaveRequest, SaveSamplerRequest, StepRequest};
