@@ -243,6 +243,7 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("retriever", &["body", "listener", "refusal"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
     ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),
+    ("tinker", &["base", "body", "metrics", "refusal"]),
     ("model", SERVER_OF_MODELS_MAY_USE),
     ("team", SERVER_OF_MODELS_MAY_USE),
     (
