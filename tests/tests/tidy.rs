@@ -1037,7 +1037,10 @@ const MAVERL_API: &[(&str, &str)] = &[
          agent ballot check credit env environment eval files loss net orchestra prelude registry reward rng rollout run_dir runtime \
          settings surrogate task testing text tool tools train trajectory",
     ),
-    ("agent.rs", "Agent AgentName Answer Approval AskError Input Prompt PromptForm Reply ReplyError Show tag"),
+    (
+        "agent.rs",
+        "Agent AgentName Answer Approval AskError Input Prompt PromptForm Reply ReplyError Show tag",
+    ),
     ("ballot.rs", "Ballot Ties alike"),
     (
         "credit.rs",

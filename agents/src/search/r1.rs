@@ -59,8 +59,7 @@ impl Agent for Reasoner {
             None if trail.chat => prompt.push(INVALID.trim()),
             None => prompt.push(INVALID),
             Some(documents) => {
-                let [before, after] =
-                    if trail.chat { ["", ""] } else { ["\n\n", "\n\n"] };
+                let [before, after] = if trail.chat { ["", ""] } else { ["\n\n", "\n\n"] };
                 prompt.push(before);
                 prompt.push("<information>");
                 prompt.push_observation(documents);

@@ -180,7 +180,9 @@ pub const EXAMPLES: [(&str, &[&str]); 35] = [
     ),
     (
         "serve train",
-        &["maverl serve train --model hf:Qwen/Qwen3-0.6B --out runs/tinker --address 127.0.0.1:8000"],
+        &[
+            "maverl serve train --model hf:Qwen/Qwen3-0.6B --out runs/tinker --address 127.0.0.1:8000",
+        ],
     ),
     ("bench", &["maverl bench kernels", "maverl bench rollout train --size M --dtype bf16"]),
     ("gpu compile", &["maverl gpu compile --arch sm_80,sm_90 --out target/release"]),

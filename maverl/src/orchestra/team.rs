@@ -219,7 +219,8 @@ impl<A: AgentName> PendingAsk<A> {
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
     ) -> (Conversation, Result<T, AskError>) {
-        let Self { table, branch, path, raced, seat, member, prompt, mut conversation, limits } = self;
+        let Self { table, branch, path, raced, seat, member, prompt, mut conversation, limits } =
+            self;
         let _flight = Flight::start(&branch);
         if raced {
             let fault = Fault::new(FaultKind::Orchestra, RACED);

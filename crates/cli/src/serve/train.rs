@@ -191,9 +191,11 @@ impl Loading {
             // In updates as they are stored, in samples repacked.
             let weights = 8 * base.trainable().elements() as u64;
             let cache = (self.runtime.kv_mib.get() as u64) << 20;
-            let samplers = TrainingHost::adapter_bytes(&base.config, &lora)? / 4 * self.max_samplers as u64;
+            let samplers =
+                TrainingHost::adapter_bytes(&base.config, &lora)? / 4 * self.max_samplers as u64;
             let precision = self.dtype.into();
-            activations = activations.max(activation_bytes(&base.config, tokens, tokens, false, precision));
+            activations =
+                activations.max(activation_bytes(&base.config, tokens, tokens, false, precision));
             fixed += weights + cache + samplers;
             one += TrainingHost::adapter_bytes(&base.config, &lora)?;
         }
@@ -227,7 +229,11 @@ impl Loading {
     fn tokenizer_place(&self, name: &str, files: &ModelFiles) -> Result<String, Failure> {
         if let Some(dir) = files.directory() {
             let on_hub = name.contains('/');
-            return Ok(if on_hub { name.to_owned() } else { fs::canonicalize(dir)?.display().to_string() });
+            return Ok(if on_hub {
+                name.to_owned()
+            } else {
+                fs::canonicalize(dir)?.display().to_string()
+            });
         }
         let dir = self.out.join("tokenizers").join(name.replace(':', "-"));
         fs::create_dir_all(&dir)?;
@@ -285,7 +291,10 @@ mod tests {
         assert_eq!(fit(None), Ok(16));
         assert_eq!(fit(Some(1 << 40)), Ok(16));
         let told = fit(Some(1 << 20)).err().unwrap_or_default();
-        assert!(told.contains("a model of rank 64") && told.contains("this machine has 1"), "{told}");
+        assert!(
+            told.contains("a model of rank 64") && told.contains("this machine has 1"),
+            "{told}"
+        );
         let lora = LoraSpec { rank: 64, ..LoraSpec::default() };
         let one = TrainingHost::adapter_bytes(&model.config, &lora).unwrap_or(0);
         let mut memory = 4 << 30;

@@ -71,9 +71,9 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
+pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 #[doc(hidden)]
 pub use training_host::{PassResult, TrainingHost};
-pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 pub use watch::{Step, Watch};
 pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};
 pub use {memory::giving_back, work::EngineStats};

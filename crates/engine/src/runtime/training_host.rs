@@ -92,7 +92,8 @@ impl TrainingHost {
         places: usize,
     ) -> Result<Self, RuntimeError> {
         if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
-            let reason = "models of clients are trained on the CPU alone: write `runtime.device = \"cpu\"`";
+            let reason =
+                "models of clients are trained on the CPU alone: write `runtime.device = \"cpu\"`";
             return Err(refused_device(KEY, options.device, reason.to_owned()));
         }
         maverl_kernels::simd::select_path()?;
@@ -170,7 +171,12 @@ impl TrainingHost {
     /// # Errors
     ///
     /// See [`RuntimeError`].
-    pub async fn create(&self, place: usize, lora: &LoraSpec, seed: u64) -> Result<(), RuntimeError> {
+    pub async fn create(
+        &self,
+        place: usize,
+        lora: &LoraSpec,
+        seed: u64,
+    ) -> Result<(), RuntimeError> {
         let adapter = Adapter::new(&self.base.config, lora.on(&self.base.config), seed);
         self.put_trained(place, adapter, AdapterSpec::New(lora.clone())).await
     }

@@ -144,10 +144,13 @@ impl Checkpoints {
         let text = match fs::read(dir.join(FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let message = format!("there is no checkpoint `{address}` below the `--out` of this server");
+                let message =
+                    format!("there is no checkpoint `{address}` below the `--out` of this server");
                 return Err(Failure::user(message));
             }
-            Err(error) => return Err(Failure::server(format!("`{address}` cannot be read: {error}"))),
+            Err(error) => {
+                return Err(Failure::server(format!("`{address}` cannot be read: {error}")));
+            }
         };
         let description = serde_json::from_slice(&text);
         let description = description
@@ -182,8 +185,9 @@ impl Draft {
     /// If the directory cannot be written.
     pub(super) fn finish(self, description: &Description) -> Result<PathBuf, Failure> {
         let to = self.to.clone();
-        self.write(description)
-            .map_err(|error| Failure::server(format!("{} cannot be written: {error}", to.display())))?;
+        self.write(description).map_err(|error| {
+            Failure::server(format!("{} cannot be written: {error}", to.display()))
+        })?;
         Ok(to)
     }
 

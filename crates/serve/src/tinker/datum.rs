@@ -57,7 +57,8 @@ fn read_row(datum: Datum, loss: TokenLoss, limits: TextLimits) -> Result<Row, St
     let Datum { model_input, mut loss_fn_inputs } = datum;
     let inputs = read_text(&model_input, limits)?;
     let n = inputs.len();
-    let targets = take(&mut loss_fn_inputs, "target_tokens")?.ok_or_else(|| missing("target_tokens"))?;
+    let targets =
+        take(&mut loss_fn_inputs, "target_tokens")?.ok_or_else(|| missing("target_tokens"))?;
     let completion = read_targets(&targets, n, limits)?;
     let row = Row { inputs, completion, ..Row::default() };
     let row = if loss.has_ratio() {
@@ -107,13 +108,16 @@ pub(super) fn read_text(chunks: &[Chunk], limits: TextLimits) -> Result<Vec<u32>
     let mut ids = Vec::new();
     for chunk in chunks {
         let Chunk { encoded_text: Some(text), image: None, dmel: None } = chunk else {
-            return Err("`model_input` has a chunk that is no text; images and sound are not read".to_owned());
+            return Err("`model_input` has a chunk that is no text; images and sound are not read"
+                .to_owned());
         };
         let words = text.tokens.chunks_exact(4);
         if !words.remainder().is_empty() {
             return Err("`encoded_text` has bytes that are no whole i32".to_owned());
         }
-        ids.extend(words.map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]]))));
+        ids.extend(
+            words.map(|word| i64::from(i32::from_le_bytes([word[0], word[1], word[2], word[3]]))),
+        );
     }
     check_ids(&ids, "`model_input`", limits)?;
     let n = ids.len();
@@ -264,7 +268,10 @@ mod tests {
                 put("target_tokens", tensor_of_ids(&[1, 100, 0])),
                 "datum 1: `target_tokens` has the id 100 at 1; ids are 0 to 99",
             ),
-            (put("target_tokens", tensor(&[1.0; 3])), "datum 1: `target_tokens` is no tensor of int64"),
+            (
+                put("target_tokens", tensor(&[1.0; 3])),
+                "datum 1: `target_tokens` is no tensor of int64",
+            ),
             (
                 put("mask", tensor(&[1.0; 3])),
                 "datum 1: `loss_fn_inputs` has `mask`; this loss reads `target_tokens`, `logprobs` and `advantages`",
@@ -289,8 +296,11 @@ mod tests {
             "the request has 0 data; it may have 1 to 4096"
         );
         let mut config = request(vec![datum()], "ppo");
-        config.loss_fn_config_v2 =
-            [("clip_low_threshold".to_owned(), ConfigValue { number: None, text: Some("x".into()) })].into();
+        config.loss_fn_config_v2 = [(
+            "clip_low_threshold".to_owned(),
+            ConfigValue { number: None, text: Some("x".into()) },
+        )]
+        .into();
         let found = read_batch(config, LIMITS).unwrap_err();
         assert_eq!(found, "`clip_low_threshold` of `loss_fn_config` is \"x\"; write a number");
     }

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use maverl::credit::{Clip, Clipped, PolicyToken, Surrogate, Term};
 
 /// Names of the losses.
-pub(super) const LOSSES: [&str; 5] = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"];
+pub(super) const LOSSES: [&str; 5] =
+    ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"];
 /// Keys of the bounds of the ratio.
 const BOUNDS: [&str; 2] = ["clip_low_threshold", "clip_high_threshold"];
 
@@ -135,11 +136,14 @@ mod tests {
 
     #[test]
     fn an_unknown_loss_or_number_is_answered_with_those_that_there_are() {
-        let read = |name: &str, pairs: &[(&str, f64)]| {
-            TokenLoss::read(name, &config(pairs)).unwrap_err()
-        };
+        let read =
+            |name: &str, pairs: &[(&str, f64)]| TokenLoss::read(name, &config(pairs)).unwrap_err();
         let found = read("gspo", &[]);
-        assert!(found.ends_with("there are `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`"));
+        assert!(
+            found.ends_with(
+                "there are `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`"
+            )
+        );
         let found = read("ppo", &[("clip_low", 0.2)]);
         let wanted = "`loss_fn_config` of `ppo` has no key `clip_low`; it has `clip_low_threshold`, `clip_high_threshold`";
         assert_eq!(found, wanted);
@@ -155,11 +159,8 @@ mod tests {
     /// The derivative of each loss by the log-prob equals its difference quotient.
     #[test]
     fn derivatives_are_those_of_the_losses() {
-        let losses = [
-            TokenLoss::ImportanceSampling,
-            TokenLoss::Ppo([0.8, 1.2]),
-            TokenLoss::Dro(0.3),
-        ];
+        let losses =
+            [TokenLoss::ImportanceSampling, TokenLoss::Ppo([0.8, 1.2]), TokenLoss::Dro(0.3)];
         for loss in losses {
             for log_ratio in [-0.7, -0.1, 0.05, 0.6] {
                 for advantage in [-1.5, 0.8] {

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use maverl::runtime::{Batch, LoraSpec, OptimOptions, PassResult, TargetModules};
 
 use super::checkpoints::{Address, Description, Kind, remove};
-use super::results::{Failure, Outcome, Promise};
 use super::proto::{ArrayRecord, BatchedTensor, FLOAT32, PassOutput, bytes_of_f32};
+use super::results::{Failure, Outcome, Promise};
 use super::sampling::failure;
 use super::state::{SamplerSource, State};
 
@@ -39,10 +39,12 @@ pub(super) struct Shape {
 impl Shape {
     /// Returns the adapter of this shape on a base whose linear maps have these names.
     pub(super) fn lora(self, alpha: f64, linears: &[String]) -> LoraSpec {
-        let of_mlp = |name: &String| ["gate", "up_proj", "down_proj", "fc"].iter().any(|part| name.contains(part));
-        let chosen = linears.iter().filter(|name| {
-            if of_mlp(name) { self.train_mlp } else { self.train_attn }
-        });
+        let of_mlp = |name: &String| {
+            ["gate", "up_proj", "down_proj", "fc"].iter().any(|part| name.contains(part))
+        };
+        let chosen = linears
+            .iter()
+            .filter(|name| if of_mlp(name) { self.train_mlp } else { self.train_attn });
         let target_modules = TargetModules::Named(chosen.cloned().collect());
         LoraSpec { rank: self.rank, alpha, target_modules, ..LoraSpec::default() }
     }
@@ -135,7 +137,9 @@ impl Worker {
 
     async fn perform(&mut self, seq: u64, job: Job) -> Result<Outcome, Failure> {
         match job {
-            Job::Pass { batch, loss, forward_only } => self.pass(seq, *batch, &loss, forward_only).await,
+            Job::Pass { batch, loss, forward_only } => {
+                self.pass(seq, *batch, &loss, forward_only).await
+            }
             Job::Step(options) => self.step(seq, options).await,
             Job::Save { name, overwrite, metadata } => {
                 let name = name.unwrap_or_else(|| format!("{seq:06}"));
@@ -243,7 +247,8 @@ impl Worker {
         }
         let path = address.to_string();
         if let Some(id) = &session {
-            let source = SamplerSource { base: self.model.base, dir: Some(dir), path: Some(path.clone()) };
+            let source =
+                SamplerSource { base: self.model.base, dir: Some(dir), path: Some(path.clone()) };
             self.state.add_sampler(id, source);
         }
         Ok(Outcome::Json(json!({
@@ -256,13 +261,20 @@ impl Worker {
         let own = self.description(Map::new());
         if saved.base_model != own.base_model {
             let (theirs, ours) = (saved.base_model, own.base_model);
-            return Err(Failure::user(format!("`{address}` is of `{theirs}`, and the model of `{ours}`")));
+            return Err(Failure::user(format!(
+                "`{address}` is of `{theirs}`, and the model of `{ours}`"
+            )));
         }
         let shape = |of: &Description| (of.lora_rank, of.train_attn, of.train_mlp);
         if shape(&saved) != shape(&own) {
             return Err(Failure::user(format!(
                 "the adapter of `{address}` has rank {} (attention: {}, MLP: {}), that of the model {} ({}, {})",
-                saved.lora_rank, saved.train_attn, saved.train_mlp, own.lora_rank, own.train_attn, own.train_mlp
+                saved.lora_rank,
+                saved.train_attn,
+                saved.train_mlp,
+                own.lora_rank,
+                own.train_attn,
+                own.train_mlp
             )));
         }
         check_optimizer(address, optimizer)?;
@@ -292,7 +304,8 @@ pub(super) fn loaded(address: &Address, model: &str) -> Value {
 fn skip_gap(waiting: &mut BTreeMap<u64, Queued>, next: u64) -> u64 {
     let Some((seq, first)) = waiting.pop_first() else { return next };
     let seconds = GAP.as_secs();
-    let message = format!("request {seq} waits for request {next}, which did not come within {seconds} s");
+    let message =
+        format!("request {seq} waits for request {next}, which did not come within {seconds} s");
     first.promise.settle(Err(Failure::user(message)));
     seq + 1
 }

@@ -18,9 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::TinkerServer;
-use super::results::{Begun, Failure, Outcome, Promise};
 use super::models::{Job, Queued};
 use super::requests::{RetrieveRequest, SessionRequest};
+use super::results::{Begun, Failure, Outcome, Promise};
 use super::state::{LiveModel, State};
 use crate::body;
 use crate::refusal::{Refusal, json_response};
@@ -63,8 +63,12 @@ impl Problem {
                 let by_user = refusal.status.is_client_error();
                 (refusal.status, refusal.message, by_user)
             }
-            Self::Failed(Failure { message, by_user: true }) => (StatusCode::BAD_REQUEST, message, true),
-            Self::Failed(Failure { message, .. }) => (StatusCode::INTERNAL_SERVER_ERROR, message, false),
+            Self::Failed(Failure { message, by_user: true }) => {
+                (StatusCode::BAD_REQUEST, message, true)
+            }
+            Self::Failed(Failure { message, .. }) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, message, false)
+            }
         };
         json_response(status, &failed(&message, by_user))
     }
@@ -135,10 +139,7 @@ async fn other_path(uri: Uri) -> Response {
 }
 
 /// Reads the body of a request, unpacked, once the server answers.
-async fn read(
-    server: &TinkerServer,
-    request: Request,
-) -> Result<(Arc<State>, Vec<u8>), Problem> {
+async fn read(server: &TinkerServer, request: Request) -> Result<(Arc<State>, Vec<u8>), Problem> {
     let state = Arc::clone(server.state.get()?);
     let packed = is_packed(request.headers())?;
     let most = server.settings.max_body;
@@ -152,7 +153,9 @@ async fn read(
     unpacked.map_err(|error| Refusal::malformed(format!("the body is no zstd: {error}")))?;
     if bytes.len() > most {
         let message = format!("the unpacked body is longer than {most} bytes");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message).into());
+        return Err(
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message).into()
+        );
     }
     Ok((state, bytes))
 }
@@ -282,7 +285,8 @@ async fn retrieve(Given(server): Given<Arc<TinkerServer>>, request: Request) -> 
             return Ok(json_response(StatusCode::NOT_FOUND, &failed(&message, true)));
         };
         let Some(outcome) = outcome else {
-            let again = json!({"type": "try_again", "request_id": request_id, "queue_state": "active"});
+            let again =
+                json!({"type": "try_again", "request_id": request_id, "queue_state": "active"});
             return Ok(json_response(StatusCode::REQUEST_TIMEOUT, &again));
         };
         let (kind, response) = match &*outcome {

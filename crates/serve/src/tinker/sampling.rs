@@ -14,9 +14,9 @@ use maverl::runtime::{
 use maverl_kernels::sample::derive_seed;
 
 use super::datum::{TextLimits, check_ids};
-use super::results::{Failure, Outcome};
 use super::proto::{SampleOutput, SampledSequence, TopkLogprobs, bytes_of_f32, bytes_of_ids};
 use super::requests::{ChunkRequest, SampleRequest, SamplingRequest, StopRequest};
+use super::results::{Failure, Outcome};
 
 /// Largest number of samples of a request.
 const MOST_SAMPLES: usize = 1024;
@@ -118,7 +118,9 @@ fn least_used(places: &[SamplerPlace]) -> Option<usize> {
 pub(super) fn failure(error: RuntimeError) -> Failure {
     let by_user = matches!(
         error,
-        RuntimeError::NotFinite { .. } | RuntimeError::Overflow { .. } | RuntimeError::Memory { .. }
+        RuntimeError::NotFinite { .. }
+            | RuntimeError::Overflow { .. }
+            | RuntimeError::Memory { .. }
     );
     Failure { message: error.to_string(), by_user }
 }
@@ -153,10 +155,13 @@ impl Samples {
         }
         let top = [request.topk_prompt_logprobs, request.topk_sample_logprobs];
         if let Some(most) = top.iter().find(|top| **top > MOST_TOP) {
-            return Err(format!("{most} likeliest tokens are asked for; at most {MOST_TOP} are given"));
+            return Err(format!(
+                "{most} likeliest tokens are asked for; at most {MOST_TOP} are given"
+            ));
         }
         if request.target_prompt_logprobs.is_some() || request.prompt_alt_tokens_k > 0 {
-            let what = "`target_prompt_logprobs` and `prompt_alt_tokens_k` are not known to this server";
+            let what =
+                "`target_prompt_logprobs` and `prompt_alt_tokens_k` are not known to this server";
             return Err(what.to_owned());
         }
         let wanted = request.prompt_logprobs == Some(true) || top[0] > 0;
@@ -274,7 +279,10 @@ fn read_prompt(chunks: &[ChunkRequest], limits: TextLimits) -> Result<Vec<u32>, 
     check_ids(&ids, "the prompt", limits)?;
     let (n, context) = (ids.len(), limits.context);
     if n == 0 || n >= context {
-        return Err(format!("the prompt has {n} tokens; in a context of {context} it may have 1 to {}", context - 1));
+        return Err(format!(
+            "the prompt has {n} tokens; in a context of {context} it may have 1 to {}",
+            context - 1
+        ));
     }
     Ok(ids.into_iter().map(|id| id as u32).collect())
 }

@@ -18,8 +18,8 @@ use maverl::runtime::TrainingHost;
 
 use super::checkpoints::Checkpoints;
 use super::datum::TextLimits;
-use super::results::{Failure, Futures};
 use super::models::{Model, Queued, Shape};
+use super::results::{Failure, Futures};
 use super::sampling::SamplerPlaces;
 use super::{TinkerSettings, TrainedBase};
 
@@ -156,7 +156,10 @@ impl State {
         let found = self.bases.iter().position(|base| base.name == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = self.bases.iter().map(|base| base.name.as_str()).collect();
-            Failure::user(format!("there is no base model `{name}`; there are `{}`", names.join("`, `")))
+            Failure::user(format!(
+                "there is no base model `{name}`; there are `{}`",
+                names.join("`, `")
+            ))
         })
     }
 
@@ -244,7 +247,9 @@ impl State {
     pub(super) fn sampler(&self, id: &str) -> Result<SamplerSource, Failure> {
         let found = self.tables().samplers.get(id).cloned();
         found.ok_or_else(|| {
-            Failure::user(format!("there is no sampling session `{id}`; create a sampling client again"))
+            Failure::user(format!(
+                "there is no sampling session `{id}`; create a sampling client again"
+            ))
         })
     }
 

@@ -30,7 +30,8 @@ impl Served {
         let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
         let model = Model::load(&files).unwrap();
         let tokenizer = Arc::new(Tokenizer::load(&files).unwrap());
-        let options = RuntimeOptions { kv_mib: 64.try_into().unwrap(), ..RuntimeOptions::default() };
+        let options =
+            RuntimeOptions { kv_mib: 64.try_into().unwrap(), ..RuntimeOptions::default() };
         let places = 1 + max_models + 2;
         let options = (&options, Dtype::F32);
         let host = TrainingHost::start("tiny", &model, &tokenizer, options, places).unwrap();
@@ -44,7 +45,8 @@ impl Served {
         let server = TinkerServer::new(settings, health.clone());
         let (name, tokenizer) = ("tiny".to_owned(), "tiny".to_owned());
         server.open(vec![TrainedBase { name, host, tokenizer, max_models }]).unwrap();
-        let router = crate::with_common_routes(server.router(), "train", health, server.metrics().clone());
+        let router =
+            crate::with_common_routes(server.router(), "train", health, server.metrics().clone());
         Self { running: start(router, Limits::default()).await, server }
     }
 
@@ -59,7 +61,12 @@ impl Served {
 }
 
 /// Sends bytes, and returns status, type and body of the answer.
-async fn send(address: SocketAddr, route: &str, headers: &str, body: Vec<u8>) -> (u16, String, Vec<u8>) {
+async fn send(
+    address: SocketAddr,
+    route: &str,
+    headers: &str,
+    body: Vec<u8>,
+) -> (u16, String, Vec<u8>) {
     let head = format!(
         "POST /api/v1/{route} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n",
         body.len()
@@ -216,7 +223,8 @@ impl Trained {
             forward_only,
             ..PassRequest::default()
         };
-        let (status, _, body) = send(self.address, "forward_backward", "", request.encode_to_vec()).await;
+        let (status, _, body) =
+            send(self.address, "forward_backward", "", request.encode_to_vec()).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
     }
@@ -288,7 +296,10 @@ async fn a_client_trains_and_its_samples_have_the_log_probs_of_its_passes_to_the
     assert_eq!((top.k, top.length, top.token_ids.len()), (2, 3, 24));
     assert!(given[0].is_nan() && given.len() == 3);
     for sequence in found.sequences {
-        let ids = sequence.tokens.chunks_exact(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()));
+        let ids = sequence
+            .tokens
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes(four.try_into().unwrap()));
         let text: Vec<u32> = prompt.into_iter().chain(ids).collect();
         let (_, logprobs) = model.forward(vec![datum(&text, &[])]).await;
         let own = [&given[1..], &floats(&sequence.logprobs.unwrap())].concat();
@@ -306,9 +317,8 @@ async fn two_clients_at_once_have_the_losses_that_each_has_alone() {
     for seed in [1, 2] {
         alone.push(served.client().await.create(8, seed).await.unwrap().train(seed, 3).await);
     }
-    let together = async |seed| {
-        served.client().await.create(8, seed).await.unwrap().train(seed, 3).await
-    };
+    let together =
+        async |seed| served.client().await.create(8, seed).await.unwrap().train(seed, 3).await;
     let (one, other) = futures::join!(together(1), together(2));
     assert_eq!([one, other], alone[..]);
     assert_ne!(alone[0], alone[1]);
@@ -333,7 +343,8 @@ async fn another_server_goes_on_from_a_checkpoint_with_equal_losses() {
     let load = json!({"path": path, "optimizer": true});
     assert_eq!(there.ask("load_weights", load).await.json()["path"], json!(path));
     assert_eq!(there.train(3, 2).await, rest);
-    let failed = there.ask("load_weights", json!({"path": "tinker://no/weights/x"})).await.failure();
+    let failed =
+        there.ask("load_weights", json!({"path": "tinker://no/weights/x"})).await.failure();
     assert!(failed.contains("there is no checkpoint"), "{failed}");
 }
 
@@ -400,9 +411,20 @@ async fn broken_requests_are_answered_as_errors_of_the_client() {
     let json = |value: Value| value.to_string().into_bytes();
     let bodies: [(&str, Vec<u8>); 5] = [
         ("forward_backward", request.encode_to_vec()),
-        ("optim_step", json(json!({"model_id": model.id, "seq_id": 1, "adam_params": {"learning_rate": 0.1}}))),
-        ("create_model", json(json!({"session_id": "x", "model_seq_id": 1, "base_model": "tiny", "lora_config": {"rank": 4}}))),
-        ("load_weights", json(json!({"session_id": "x", "model_seq_id": 1, "path": "tinker://a/weights/b"}))),
+        (
+            "optim_step",
+            json(json!({"model_id": model.id, "seq_id": 1, "adam_params": {"learning_rate": 0.1}})),
+        ),
+        (
+            "create_model",
+            json(
+                json!({"session_id": "x", "model_seq_id": 1, "base_model": "tiny", "lora_config": {"rank": 4}}),
+            ),
+        ),
+        (
+            "load_weights",
+            json(json!({"session_id": "x", "model_seq_id": 1, "path": "tinker://a/weights/b"})),
+        ),
         (
             "asample",
             json(json!({

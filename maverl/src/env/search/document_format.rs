@@ -27,7 +27,9 @@ impl DocumentFormat {
         let texts = documents.iter().enumerate().map(|(i, document)| {
             let number = i + 1;
             match self {
-                Self::Lines => format!("Doc {number}: {}", first_chars(&document.line(), max_chars)),
+                Self::Lines => {
+                    format!("Doc {number}: {}", first_chars(&document.line(), max_chars))
+                }
                 Self::SearchR1 => {
                     let Document { title, text, .. } = document;
                     format!("Doc {number}(Title: \"{title}\") {}", first_chars(text, max_chars))
@@ -57,7 +59,8 @@ mod tests {
         let untitled = Document { key: "8".into(), title: String::new(), text: "Two.".into() };
         let documents = [document, untitled];
         let shown = DocumentFormat::SearchR1.show(&documents, 0);
-        let expected = "Doc 1(Title: \"Evolution\") Life changes.\nSlowly.\nDoc 2(Title: \"\") Two.";
+        let expected =
+            "Doc 1(Title: \"Evolution\") Life changes.\nSlowly.\nDoc 2(Title: \"\") Two.";
         assert_eq!(shown, expected);
         let shown = DocumentFormat::SearchR1.show(&documents[..1], 4);
         assert_eq!(shown, "Doc 1(Title: \"Evolution\") Life");

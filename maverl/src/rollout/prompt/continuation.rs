@@ -26,11 +26,8 @@ pub(super) fn continued_prompt(
     let mut ids = if ended { unended } else { &conversation.ids }.to_vec();
     let new = templater.encode_plain(&prompt.user).map_err(|error| template(error, prompt))?;
     let kept = &new[..new.len().min(max_tokens)];
-    let text = if kept.len() == new.len() {
-        prompt.user.clone()
-    } else {
-        templater.decode_raw(kept)
-    };
+    let text =
+        if kept.len() == new.len() { prompt.user.clone() } else { templater.decode_raw(kept) };
     let shortened = prompt.user.chars().count().saturating_sub(text.chars().count());
     ids.extend_from_slice(kept);
     let rendered = [conversation.rendered.as_str(), &reply.content, &text].concat();

@@ -575,7 +575,8 @@ fn a_reply_is_continued_by_its_tokens_and_those_of_the_text() {
         // The next one continues that text.
         let after = answered(found.clone(), "ef", &[u32::from('e'), u32::from('f'), END_ID]);
         let next = continued(&after, &Prompt::user("g").continuing(100), ROOMY).unwrap();
-        let grown: Vec<u32> = found.ids.iter().copied().chain("efg".chars().map(u32::from)).collect();
+        let grown: Vec<u32> =
+            found.ids.iter().copied().chain("efg".chars().map(u32::from)).collect();
         assert_eq!(next.ids, grown);
         assert_eq!(next.messages.last().unwrap().content, "abc<|e|>defg");
     }

@@ -71,9 +71,8 @@ fn play(case: &Value, url: &str, chat: bool) -> Episode {
     let max_turns = u32::try_from(case["max_turns"].as_u64().unwrap()).unwrap();
     let orchestra = R1 { max_turns: NonZeroU32::new(max_turns).unwrap(), chat, ..R1::default() };
     let replies = Mutex::new(texts(&case["replies"]).into_iter());
-    let script = move |_: &Seat, _: &[maverl::trajectory::Message]| {
-        replies.lock().unwrap().next().unwrap()
-    };
+    let script =
+        move |_: &Seat, _: &[maverl::trajectory::Message]| replies.lock().unwrap().next().unwrap();
     let task = Task {
         id: "1".to_owned(),
         source: "test".to_owned(),
@@ -147,7 +146,8 @@ fn documents_are_messages_of_the_user_with_chat() {
     let last = episode.turns.last().unwrap();
     let roles: Vec<Role> = last.prompt.iter().map(|message| message.role).collect();
     assert_eq!(roles, [Role::User, Role::Assistant, Role::User]);
-    let documents = "<information>Doc 1(Title: \"Fox\") A fox is red.\nIt lives in the wood.</information>";
+    let documents =
+        "<information>Doc 1(Title: \"Fox\") A fox is red.\nIt lives in the wood.</information>";
     assert_eq!(last.prompt[2].content, documents);
     assert_eq!(episode.answer.as_deref(), Some("red"));
 }

@@ -22,7 +22,8 @@ fn adam(lr: f64) -> OptimOptions {
 
 /// Returns rows with targets of their own: of each text, the next token after each.
 fn texts(seed: u32) -> Vec<Row> {
-    let text = |row: u32| (0..24).map(|i| (i * 31 + row * 7 + seed * 13) % 400).collect::<Vec<u32>>();
+    let text =
+        |row: u32| (0..24).map(|i| (i * 31 + row * 7 + seed * 13) % 400).collect::<Vec<u32>>();
     let rows = (0..3).map(|row| {
         let ids = text(row);
         Row { inputs: ids[..23].to_vec(), completion: ids[1..].to_vec(), ..Row::default() }
@@ -117,13 +118,10 @@ async fn gradients_of_passes_are_added_until_a_step() {
     for row in texts(1) {
         host.forward_backward(1, supervised(vec![row])).await.unwrap();
     }
-    let norms = (
-        host.optim_step(1, adam(0.01)).await.unwrap().unwrap(),
-        {
-            host.forward_backward(2, supervised(texts(1))).await.unwrap();
-            host.optim_step(2, adam(0.01)).await.unwrap().unwrap()
-        },
-    );
+    let norms = (host.optim_step(1, adam(0.01)).await.unwrap().unwrap(), {
+        host.forward_backward(2, supervised(texts(1))).await.unwrap();
+        host.optim_step(2, adam(0.01)).await.unwrap().unwrap()
+    });
     assert!((norms.0 - norms.1).abs() < 1e-4 * norms.1, "{norms:?}");
     assert_eq!(host.optim_step(1, adam(0.01)).await.unwrap(), None);
     // A loss that is not finite leaves nothing behind.

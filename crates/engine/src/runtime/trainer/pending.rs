@@ -32,9 +32,8 @@ impl<O: Backend> Trainer<O> {
         pending: &mut Option<PendingSums<O>>,
     ) -> Result<PendingPass, RuntimeError> {
         let taken = pending.take();
-        let (sums, pass) = self
-            .add_gradients(model, batch, taken)
-            .map_err(|error| self.failed_update(&error))?;
+        let (sums, pass) =
+            self.add_gradients(model, batch, taken).map_err(|error| self.failed_update(&error))?;
         if !pass.loss.loss.is_finite() {
             return Err(self.not_finite("the loss"));
         }

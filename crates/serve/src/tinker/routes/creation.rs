@@ -9,11 +9,11 @@ use tokio::sync::mpsc;
 use super::{Answer, parse, promised, queued, told};
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::Address;
-use crate::tinker::results::{Failure, Outcome, Promise};
 use crate::tinker::models::{Job, Model, Shape, WAITING, Worker, check_optimizer, loaded};
 use crate::tinker::requests::{
     CreateRequest, LoadRequest, LoraRequest, ModelRequest, WeightsInfoRequest,
 };
+use crate::tinker::results::{Failure, Outcome, Promise};
 use crate::tinker::sampling::failure;
 use crate::tinker::state::{LiveModel, State, drawn_number};
 
@@ -21,9 +21,10 @@ use crate::tinker::state::{LiveModel, State, drawn_number};
 fn read_shape(state: &State, lora: LoraRequest) -> Result<Shape, Failure> {
     let LoraRequest { rank, train_unembed, train_mlp, train_attn, .. } = lora;
     let most = state.settings.max_rank;
-    let rank = usize::try_from(rank).ok().filter(|rank| (1..=most).contains(rank)).ok_or_else(|| {
-        Failure::user(format!("`rank` is {rank}; it may be 1 to {most} (`--max-rank`)"))
-    })?;
+    let rank =
+        usize::try_from(rank).ok().filter(|rank| (1..=most).contains(rank)).ok_or_else(|| {
+            Failure::user(format!("`rank` is {rank}; it may be 1 to {most} (`--max-rank`)"))
+        })?;
     if !train_mlp && !train_attn {
         let what = if train_unembed { "only `train_unembed` is set" } else { "nothing is trained" };
         return Err(Failure::user(format!(
@@ -33,7 +34,11 @@ fn read_shape(state: &State, lora: LoraRequest) -> Result<Shape, Failure> {
     Ok(Shape { rank, train_attn, train_mlp })
 }
 
-pub(super) async fn create_model(server: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn create_model(
+    server: &Arc<TinkerServer>,
+    state: &Arc<State>,
+    body: &[u8],
+) -> Answer {
     let request: CreateRequest = parse(body)?;
     let id = format!("{}:train:{}", request.session_id, request.model_seq_id);
     promised(state, &format!("{id}:create"), Map::new(), |promise| {
@@ -59,11 +64,7 @@ struct NewModel {
     steps: u64,
 }
 
-async fn created(
-    state: &State,
-    id: &str,
-    request: &CreateRequest,
-) -> Result<NewModel, Failure> {
+async fn created(state: &State, id: &str, request: &CreateRequest) -> Result<NewModel, Failure> {
     state.require_session(&request.session_id)?;
     let base = state.base(&request.base_model)?;
     let kind = request.optimizer_config.as_ref().map_or("adamw", |config| config.kind.as_str());
@@ -76,7 +77,10 @@ async fn created(
     let shape = read_shape(state, lora)?;
     let place = state.take_place(base, shape)?;
     let of = &state.bases[base];
-    let (spec, seed) = (shape.lora(state.settings.lora_alpha, &of.linears), lora.seed.unwrap_or_else(drawn_number));
+    let (spec, seed) = (
+        shape.lora(state.settings.lora_alpha, &of.linears),
+        lora.seed.unwrap_or_else(drawn_number),
+    );
     if let Err(error) = of.host.create(place, &spec, seed).await {
         state.free_place(base, place);
         return Err(failure(error));
@@ -125,7 +129,11 @@ pub(super) async fn model_info(_: &Arc<TinkerServer>, state: &Arc<State>, body: 
     }))
 }
 
-pub(super) async fn load_weights(server: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn load_weights(
+    server: &Arc<TinkerServer>,
+    state: &Arc<State>,
+    body: &[u8],
+) -> Answer {
     let request: LoadRequest = parse(body)?;
     match (&request.model_id, &request.session_id, request.model_seq_id) {
         (Some(model), None, None) => {

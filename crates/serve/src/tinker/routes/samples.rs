@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{Answer, parse, promised, told};
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::Address;
-use crate::tinker::results::Failure;
 use crate::tinker::requests::{SampleRequest, SamplerRequest};
+use crate::tinker::results::Failure;
 use crate::tinker::sampling::Samples;
 use crate::tinker::state::{SamplerSource, State, drawn_number};
 
@@ -24,14 +24,18 @@ fn sampler_source(
             let base = state.base(&saved.base_model)?;
             Ok(SamplerSource { base, dir: Some(dir), path: Some(path.to_owned()) })
         }
-        (None, Some(base)) => {
-            Ok(SamplerSource { base: state.base(base)?, dir: None, path: None })
+        (None, Some(base)) => Ok(SamplerSource { base: state.base(base)?, dir: None, path: None }),
+        (None, None) => {
+            Err(Failure::user("write `base_model`, or the `model_path` of a checkpoint"))
         }
-        (None, None) => Err(Failure::user("write `base_model`, or the `model_path` of a checkpoint")),
     }
 }
 
-pub(super) async fn create_sampler(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn create_sampler(
+    _: &Arc<TinkerServer>,
+    state: &Arc<State>,
+    body: &[u8],
+) -> Answer {
     let request: SamplerRequest = parse(body)?;
     state.require_session(&request.session_id)?;
     let (path, base) = (request.model_path.as_deref(), request.base_model.as_deref());
@@ -45,7 +49,9 @@ pub(super) async fn sample(server: &Arc<TinkerServer>, state: &Arc<State>, body:
     let request: SampleRequest = parse(body)?;
     let source = match &request.sampling_session_id {
         Some(id) => state.sampler(id)?,
-        None => sampler_source(state, request.model_path.as_deref(), request.base_model.as_deref())?,
+        None => {
+            sampler_source(state, request.model_path.as_deref(), request.base_model.as_deref())?
+        }
     };
     let id = match (&request.sampling_session_id, request.seq_id) {
         (Some(session), Some(seq)) => format!("{session}:{seq}"),

@@ -12,10 +12,10 @@ use crate::refusal::Refusal;
 use crate::tinker::TinkerServer;
 use crate::tinker::checkpoints::check_name;
 use crate::tinker::datum::read_batch;
-use crate::tinker::results::Failure;
 use crate::tinker::models::Job;
 use crate::tinker::proto::PassRequest;
 use crate::tinker::requests::{AdamRequest, SaveRequest, SaveSamplerRequest, StepRequest};
+use crate::tinker::results::Failure;
 use crate::tinker::state::{LiveModel, State};
 
 pub(super) async fn pass(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
@@ -56,7 +56,12 @@ fn read_step(request: &StepRequest) -> Result<OptimOptions, String> {
         ("beta2", beta2, (0.0..1.0).contains(&beta2), "0 to below 1"),
         ("eps", eps, from_0(eps) && eps > 0.0, "a finite number above 0"),
         ("weight_decay", weight_decay, from_0(weight_decay), "a finite number from 0"),
-        ("grad_clip_norm", grad_clip_norm, from_0(grad_clip_norm), "a finite number from 0; 0 is no limit"),
+        (
+            "grad_clip_norm",
+            grad_clip_norm,
+            from_0(grad_clip_norm),
+            "a finite number from 0; 0 is no limit",
+        ),
     ] {
         if !right {
             return Err(format!("`{name}` is {value}; it is {wanted}"));
@@ -64,20 +69,33 @@ fn read_step(request: &StepRequest) -> Result<OptimOptions, String> {
     }
     let grad_clip = if grad_clip_norm == 0.0 { f64::INFINITY } else { grad_clip_norm };
     let betas = (beta1, beta2);
-    Ok(OptimOptions { lr: learning_rate, betas, eps, weight_decay, grad_clip, ..OptimOptions::default() })
+    Ok(OptimOptions {
+        lr: learning_rate,
+        betas,
+        eps,
+        weight_decay,
+        grad_clip,
+        ..OptimOptions::default()
+    })
 }
 
 pub(super) async fn save_weights(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
     let request: SaveRequest = parse(body)?;
     let (name, overwrite) = (request.path, request.overwrite);
     let job = match name.as_deref().map_or(Ok(()), check_name) {
-        Ok(()) => Job::Save { name, overwrite, metadata: request.user_metadata.unwrap_or_default() },
+        Ok(()) => {
+            Job::Save { name, overwrite, metadata: request.user_metadata.unwrap_or_default() }
+        }
         Err(failure) => Job::Refused(failure),
     };
     queued(state, &request.model_id, request.seq_id, job).await
 }
 
-pub(super) async fn save_for_sampler(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn save_for_sampler(
+    _: &Arc<TinkerServer>,
+    state: &Arc<State>,
+    body: &[u8],
+) -> Answer {
     let request: SaveSamplerRequest = parse(body)?;
     let LiveModel { model, .. } = state.model(&request.model_id)?;
     let session = request.sampling_session_seq_id.filter(|_| request.path.is_none());
