@@ -3,11 +3,7 @@
 //! If the chat template renders earlier turns in another way, the conversation is encoded again and the turn is marked
 //! `forked`; `rollout.history = "append"` keeps the ids.
 
-mod continuation;
-
 use serde_json::Value;
-
-use continuation::continued_prompt;
 
 use crate::agent::{Prompt, PromptForm};
 use crate::config::{History, Overflow};
@@ -248,10 +244,9 @@ impl<T: Templater> Composer<'_, T> {
     }
 
     fn compose(&self, prompt: &Prompt) -> Result<NextPrompt, Fault> {
-        let Self { templater, conversation, room, stops } = self;
+        let Self { templater, conversation, room, .. } = self;
         if let PromptForm::Continuation { max_tokens } = prompt.form {
-            self.room.check_bytes(self.templater, &prompt.user)?;
-            return continued_prompt(*templater, conversation, prompt, (max_tokens, stops.ended));
+            return self.continued(prompt, max_tokens);
         }
         let messages = conversation.messages_with(prompt);
         let tools = conversation.tools_with(prompt);
@@ -271,6 +266,27 @@ impl<T: Templater> Composer<'_, T> {
         ids.extend(self.encode(&rendered.after(from.unwrap_or(0)), prompt)?);
         let forked = from.is_none() && !conversation.messages.is_empty();
         Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
+    }
+
+    /// Returns the prompt of a text that continues the last reply: the ids so far, without the stop id if one ended the reply, and
+    /// those of the text, of which at most `max_tokens` are kept. A special token in the text is ordinary text.
+    fn continued(&self, prompt: &Prompt, max_tokens: usize) -> Result<NextPrompt, Fault> {
+        let Self { templater, conversation, .. } = self;
+        let so_far = conversation.ids.split_last().zip(conversation.messages.last());
+        let Some(((_, unended), reply)) = so_far else {
+            let message = "a prompt continues a reply, but the conversation has none; ask first";
+            return Err(Fault::new(FaultKind::Orchestra, message));
+        };
+        self.room.check_bytes(*templater, &prompt.user)?;
+        let new = templater.encode_plain(&prompt.user).map_err(|error| template(error, prompt))?;
+        let kept = &new[..new.len().min(max_tokens)];
+        let whole = kept.len() == new.len();
+        let text = if whole { prompt.user.clone() } else { templater.decode_raw(kept) };
+        let shortened = prompt.user.chars().count().saturating_sub(text.chars().count());
+        let ids = [if self.stops.ended { unended } else { &conversation.ids[..] }, kept].concat();
+        let rendered = [conversation.rendered.as_str(), &reply.content, &text].concat();
+        let messages = conversation.messages_with(&Prompt { user: text, ..prompt.clone() });
+        Ok(NextPrompt { messages, ids, rendered, shortened, forked: false })
     }
 
     fn encode(&self, new: &Rendered, prompt: &Prompt) -> Result<Vec<u32>, Fault> {

@@ -22,7 +22,7 @@ use maverl::runtime::{LoraSpec, TrainingHost};
 use maverl::text::Tokenizer;
 use maverl::train::Interrupt;
 use maverl_serve::Limits;
-use maverl_serve::tinker::{TinkerServer, TinkerSettings, TrainedBase};
+use maverl_serve::tinker::{TinkerServer, TinkerSettings, TrainedBase, router};
 
 /// Files of a tokenizer, from which a client loads it.
 const TOKENIZER_FILES: [&str; 4] =
@@ -87,7 +87,7 @@ pub(super) fn serve(args: &ServeTrainArgs) -> Result<ExitCode, Failure> {
         let url = listening.url.clone();
         let server = TinkerServer::new(args.settings(), listening.health.clone());
         let metrics = server.metrics().clone();
-        let serving = listening.run(server.router(), "train", metrics, &interrupt);
+        let serving = listening.run(router(&server), "train", metrics, &interrupt);
         let loading = async {
             let names: Vec<String> = wanted.iter().map(|(name, _)| format!("`{name}`")).collect();
             let (names, own) = (names.join(", "), args.clone_for_loading());

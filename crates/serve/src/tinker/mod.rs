@@ -4,129 +4,24 @@
 //! A request about a model is put into its queue, and answered with a number at once; its result is fetched later. Messages are
 //! those of the package `tinker` 0.38 (`proto.rs`, `requests.rs`).
 
+mod answers;
 mod checkpoints;
 mod datum;
 mod losses;
-mod models;
+mod model;
 mod proto;
 mod requests;
 mod results;
 mod routes;
 mod sampling;
+mod server;
+mod settings;
 mod state;
+mod worker;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use axum::Router;
-use tokio::task::JoinSet;
-
-use maverl::runtime::TrainingHost;
-
-use crate::base::{Health, Loaded};
-use crate::metrics::{Family, ServerMetrics};
-use state::State;
-
-/// Pause between two looks for clients that are silent.
-const LOOK: Duration = Duration::from_secs(15);
-
-/// Behavior of the server.
-#[derive(Debug, Clone)]
-pub struct TinkerSettings {
-    /// Directory of checkpoints.
-    pub out: PathBuf,
-    /// Largest rank of an adapter.
-    pub max_rank: usize,
-    /// Numerator of the scale of adapters, `alpha / rank`.
-    pub lora_alpha: f64,
-    /// Maximum size of a request in bytes, unpacked.
-    pub max_body: usize,
-}
-
-/// A base that clients train adapters on.
-pub struct TrainedBase {
-    /// Name in requests.
-    pub name: String,
-    /// Its thread: the place of the base, one for each model, and places for adapters that only generate.
-    pub host: TrainingHost,
-    /// Name on the hub or local directory, from which clients load the tokenizer.
-    pub tokenizer: String,
-    /// Largest number of models at once.
-    pub max_models: usize,
-}
-
-/// Metrics of the server.
-const FAMILIES: [Family; 4] = [
-    Family::counter("maverl_requests_total", "Requests by their answer.", &["route", "code"]),
-    Family::counter("maverl_results_total", "Results by their kind.", &["kind"]),
-    Family::gauge("maverl_models", "Models of clients.", &[]),
-    Family::gauge("maverl_results_pending", "Requests whose result is not ready.", &[]),
-];
-
-/// The server, whose bases may still be loading.
-pub struct TinkerServer {
-    state: Loaded<Arc<State>>,
-    settings: TinkerSettings,
-    metrics: ServerMetrics,
-    /// Requests that run, and the workers of models.
-    tasks: Mutex<JoinSet<()>>,
-}
-
-impl TinkerServer {
-    /// Creates a server whose bases are loaded later, with [`TinkerServer::open`].
-    pub fn new(settings: TinkerSettings, health: Health) -> Arc<Self> {
-        let metrics = ServerMetrics::new(&FAMILIES);
-        let (state, tasks) = (Loaded::new(health), Mutex::default());
-        Arc::new(Self { state, settings, metrics, tasks })
-    }
-
-    /// Begins to answer, with these bases.
-    ///
-    /// # Errors
-    ///
-    /// If the directory of checkpoints cannot be written.
-    pub fn open(&self, bases: Vec<TrainedBase>) -> Result<(), String> {
-        let state = Arc::new(State::new(self.settings.clone(), bases)?);
-        let (models, pending) = (Arc::downgrade(&state), Arc::downgrade(&state));
-        self.metrics.gauge("maverl_models", move || {
-            models.upgrade().map(|state| (Vec::new(), state.models() as f64)).into_iter().collect()
-        });
-        self.metrics.gauge("maverl_results_pending", move || {
-            let pending = pending.upgrade().map(|state| state.futures.pending() as f64);
-            pending.map(|count| (Vec::new(), count)).into_iter().collect()
-        });
-        self.state.open(state);
-        Ok(())
-    }
-
-    /// Returns the metrics.
-    pub fn metrics(&self) -> &ServerMetrics {
-        &self.metrics
-    }
-
-    /// Returns the routes.
-    pub fn router(self: &Arc<Self>) -> Router {
-        routes::router(self)
-    }
-
-    /// Ends the sessions of clients that are silent, until it is dropped.
-    pub async fn watch_sessions(&self) {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            if let Some(state) = self.state.peek() {
-                state.end_silent_sessions();
-            }
-        }
-    }
-
-    /// Runs a task until its end, or that of the server.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
-    }
-}
+pub use routes::router;
+pub use server::TinkerServer;
+pub use settings::{TinkerSettings, TrainedBase};
 
 #[cfg(test)]
 mod tests;

@@ -18,10 +18,10 @@ use maverl::runtime::TrainingHost;
 
 use super::checkpoints::Checkpoints;
 use super::datum::TextLimits;
-use super::models::{Model, Queued, Shape};
+use super::model::{Model, Queued, Shape};
 use super::results::{Failure, Futures};
 use super::sampling::SamplerPlaces;
-use super::{TinkerSettings, TrainedBase};
+use super::settings::{TinkerSettings, TrainedBase};
 
 /// Time after the last sign of a client after which its models are saved and end.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -292,7 +292,7 @@ impl Base {
         let linears = maverl::net::lora::linear_names(config);
         let limits = TextLimits { context: host.context(), vocab: config.vocab_size };
         let samplers = SamplerPlaces::new(&host, 1 + max_models);
-        let arch = config.model_type.clone();
+        let arch = config.model_type.to_string();
         Self { name, tokenizer, arch, linears, limits, samplers, max_models, host }
     }
 }
@@ -304,6 +304,6 @@ pub(super) fn drawn_number() -> u64 {
     match drawn {
         Ok(()) => u64::from_le_bytes(bytes),
         // Numbers of one process differ in any case.
-        Err(_) => Instant::now().elapsed().as_nanos() as u64 ^ std::process::id().into(),
+        Err(_) => u64::from(std::process::id()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -11,12 +12,14 @@ use super::proto::{
     bytes_of_f32, bytes_of_ids,
 };
 use super::*;
+use crate::base::Health;
 use crate::listener::Limits;
 use crate::testing::{Running, start, stride};
 use maverl::config::{Dtype, RuntimeOptions};
 use maverl::files::{ModelFiles, ModelSource};
 use maverl::net::Model;
 use maverl::rng::SplitMix64;
+use maverl::runtime::TrainingHost;
 use maverl::text::Tokenizer;
 
 /// A server of `builtin:tiny`.
@@ -46,7 +49,7 @@ impl Served {
         let (name, tokenizer) = ("tiny".to_owned(), "tiny".to_owned());
         server.open(vec![TrainedBase { name, host, tokenizer, max_models }]).unwrap();
         let router =
-            crate::with_common_routes(server.router(), "train", health, server.metrics().clone());
+            crate::with_common_routes(router(&server), "train", health, server.metrics().clone());
         Self { running: start(router, Limits::default()).await, server }
     }
 

@@ -6,16 +6,17 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::{Answer, parse, promised, queued, told};
-use crate::tinker::TinkerServer;
+use crate::tinker::answers::{Answer, parse, promised, queued, told};
 use crate::tinker::checkpoints::Address;
-use crate::tinker::models::{Job, Model, Shape, WAITING, Worker, check_optimizer, loaded};
+use crate::tinker::model::{Job, Model, Shape, WAITING};
 use crate::tinker::requests::{
     CreateRequest, LoadRequest, LoraRequest, ModelRequest, WeightsInfoRequest,
 };
 use crate::tinker::results::{Failure, Outcome, Promise};
 use crate::tinker::sampling::failure;
+use crate::tinker::server::TinkerServer;
 use crate::tinker::state::{LiveModel, State, drawn_number};
+use crate::tinker::worker::{Worker, check_optimizer, loaded};
 
 /// Returns the shape of an adapter that a client asks for.
 fn read_shape(state: &State, lora: LoraRequest) -> Result<Shape, Failure> {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Answer, parse, promised, told};
-use crate::tinker::TinkerServer;
+use crate::tinker::answers::{Answer, parse, promised, told};
 use crate::tinker::checkpoints::Address;
 use crate::tinker::requests::{SampleRequest, SamplerRequest};
 use crate::tinker::results::Failure;
 use crate::tinker::sampling::Samples;
+use crate::tinker::server::TinkerServer;
 use crate::tinker::state::{SamplerSource, State, drawn_number};
 
 /// Returns the source of samples of an address or a base.

@@ -7,15 +7,15 @@ use prost::Message as _;
 
 use maverl::runtime::OptimOptions;
 
-use super::{Answer, parse, queued};
 use crate::refusal::Refusal;
-use crate::tinker::TinkerServer;
+use crate::tinker::answers::{Answer, parse, queued};
 use crate::tinker::checkpoints::check_name;
 use crate::tinker::datum::read_batch;
-use crate::tinker::models::Job;
+use crate::tinker::model::Job;
 use crate::tinker::proto::PassRequest;
 use crate::tinker::requests::{AdamRequest, SaveRequest, SaveSamplerRequest, StepRequest};
 use crate::tinker::results::Failure;
+use crate::tinker::server::TinkerServer;
 use crate::tinker::state::{LiveModel, State};
 
 pub(super) async fn pass(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
