@@ -177,7 +177,8 @@ impl Recipe {
         }
         if self.get("orchestra", "name").and_then(toml::Value::as_str) == Some("search/r1") {
             // Its instructions and its text do not fit the context of the built-in model.
-            let short = "agents.\"search/r1\".options.instructions=\"Reply <search>words</search>.\"";
+            let short =
+                "agents.\"search/r1\".options.instructions=\"Reply <search>words</search>.\"";
             set.extend([short, "orchestra.max_turns=2"].map(str::to_owned));
         }
         set
