@@ -236,11 +236,8 @@ impl TrainingHost {
     }
 
     async fn put(&self, place: usize, held: HeldModel) -> Result<(), RuntimeError> {
-        let replace = move |old: &mut HeldModel| {
-            *old = held;
-            Ok(())
-        };
-        self.queue.at_barrier(place, replace).await
+        let replace = move |old: &mut HeldModel| Ok(std::mem::replace(old, held));
+        self.queue.at_barrier(place, replace).await.map(drop)
     }
 
     /// Computes the losses of a batch and their gradients, which are added to those since the last step. Of the batch, rows,
@@ -379,13 +376,21 @@ impl TrainingHost {
         operation: impl FnOnce(&Model, &mut Training) -> Result<R, RuntimeError> + Send + 'static,
     ) -> Result<R, RuntimeError> {
         let name = Arc::clone(&self.name);
-        let run = move |held: &mut HeldModel| match &mut held.training {
-            Some(training) => operation(&held.model, training),
-            None => {
-                let message = format!("the model in place {place} is not trained");
-                Err(ModelError::wrong_argument(message).in_worker(&*name))
-            }
+        let run = move |held: &mut HeldModel| {
+            operation(&held.model, trained(&mut held.training, place, &name)?)
         };
         self.queue.at_barrier(place, run).await
     }
+}
+
+/// Returns the parts that train the model of a place.
+fn trained<'t>(
+    training: &'t mut Option<Training>,
+    place: usize,
+    name: &str,
+) -> Result<&'t mut Training, RuntimeError> {
+    training.as_mut().ok_or_else(|| {
+        let message = format!("the model in place {place} is not trained");
+        ModelError::wrong_argument(message).in_worker(name)
+    })
 }

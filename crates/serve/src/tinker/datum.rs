@@ -62,11 +62,9 @@ fn read_row(datum: Datum, loss: TokenLoss, limits: TextLimits) -> Result<Row, St
     let completion = read_targets(&targets, n, limits)?;
     let row = Row { inputs, completion, ..Row::default() };
     let row = if loss.has_ratio() {
-        let mut numbers = |name: &str| {
-            let tensor = take(&mut loss_fn_inputs, name)?.ok_or_else(|| missing(name))?;
-            read_numbers(&tensor, name, n)
-        };
-        Row { logprobs: numbers("logprobs")?, advantages: numbers("advantages")?, ..row }
+        let logprobs = take_numbers(&mut loss_fn_inputs, "logprobs", n)?;
+        let advantages = take_numbers(&mut loss_fn_inputs, "advantages", n)?;
+        Row { logprobs, advantages, ..row }
     } else {
         let weights = take(&mut loss_fn_inputs, "weights")?;
         let weights = weights.map(|tensor| read_numbers(&tensor, "weights", n)).transpose()?;
@@ -97,6 +95,16 @@ fn take(tensors: &mut BTreeMap<String, Tensor>, name: &str) -> Result<Option<Ten
         }
         found => Ok(found),
     }
+}
+
+/// Takes the `n` numbers of a tensor out of those of a datum.
+fn take_numbers(
+    tensors: &mut BTreeMap<String, Tensor>,
+    name: &str,
+    n: usize,
+) -> Result<Vec<f32>, String> {
+    let tensor = take(tensors, name)?.ok_or_else(|| missing(name))?;
+    read_numbers(&tensor, name, n)
 }
 
 /// Reads the ids of the chunks of a text.

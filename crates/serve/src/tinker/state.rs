@@ -199,11 +199,6 @@ impl State {
         true
     }
 
-    /// Returns true if there is a model of this name.
-    pub(super) fn has_model(&self, id: &str) -> bool {
-        self.tables().models.contains_key(id)
-    }
-
     /// Returns a model and its queue.
     ///
     /// # Errors

@@ -8,8 +8,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::proto::{
-    Chunk, Datum, EncodedText, FLOAT32, INT64, PassOutput, PassRequest, SampleOutput, Tensor,
-    bytes_of_f32, bytes_of_ids,
+    Chunk, Datum, EncodedText, INT64, PassOutput, PassRequest, SampleOutput, Tensor, bytes_of_ids,
 };
 use super::*;
 use crate::base::Health;
@@ -184,11 +183,6 @@ impl Client {
 fn tensor_of_ids(ids: &[u32]) -> Tensor {
     let dense = Some(ids.iter().flat_map(|id| i64::from(*id).to_le_bytes()).collect());
     Tensor { dense, dtype: INT64, shape: vec![ids.len() as i64], ..Tensor::default() }
-}
-
-fn tensor(numbers: &[f32]) -> Tensor {
-    let dense = Some(bytes_of_f32(numbers));
-    Tensor { dense, dtype: FLOAT32, shape: vec![numbers.len() as i64], ..Tensor::default() }
 }
 
 fn datum(ids: &[u32], more: &[(&str, Tensor)]) -> Datum {

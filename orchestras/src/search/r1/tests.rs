@@ -62,11 +62,9 @@ fn texts(value: &Value) -> Vec<String> {
 
 /// Plays a case with a model that gives its replies in order.
 fn play(case: &Value, url: &str, chat: bool) -> Episode {
-    let mut environment = SearchEnvironment {
-        retriever: url.to_owned(),
-        document_format: DocumentFormat::SearchR1,
-        ..SearchEnvironment::default()
-    };
+    let mut environment = SearchEnvironment::default();
+    environment.retriever = url.to_owned();
+    environment.document_format = DocumentFormat::SearchR1;
     environment.start(Path::new("")).unwrap();
     let max_turns = u32::try_from(case["max_turns"].as_u64().unwrap()).unwrap();
     let orchestra = R1 { max_turns: NonZeroU32::new(max_turns).unwrap(), chat, ..R1::default() };
