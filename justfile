@@ -147,13 +147,13 @@ make-generalist *ARGS:
 # them.
 clients:
     python3 -m venv tests/python/.venv
-    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-anthropic.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt -r tests/python/requirements-programs.txt -r tests/python/requirements-lm-eval.txt -r tests/python/requirements-package.txt -r tests/python/requirements-tracking.txt
+    tests/python/.venv/bin/pip install -r tests/python/requirements-openai.txt -r tests/python/requirements-anthropic.txt -r tests/python/requirements-openenv.txt -r tests/python/requirements-grpc.txt -r tests/python/requirements-programs.txt -r tests/python/requirements-lm-eval.txt -r tests/python/requirements-package.txt -r tests/python/requirements-tracking.txt -r tests/python/requirements-tinker.txt
     python3 -m venv tests/python/.venv-verifiers
     tests/python/.venv-verifiers/bin/pip install -r tests/python/requirements-verifiers.txt
     python3 -m venv tests/python/.venv-launch
     tests/python/.venv-launch/bin/pip install -r tests/python/requirements-launch.txt
     cargo test --workspace --test e2e -- --nocapture package judged wandb
-    cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers messages
+    cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers messages tinker
 
 # Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
 # the book.

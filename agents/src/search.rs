@@ -1,5 +1,7 @@
 //! Agents that answer a question by search. Prompts are short, so that a small model can follow them.
 
+pub mod r1;
+
 use maverl::prelude::*;
 
 /// A question, and the information found so far.

@@ -1,13 +1,14 @@
 //! Agents: a typed input, a prompt rendered from it, and a typed reply parsed from text.
 
+mod prompt;
 mod replies;
 
+pub use prompt::{Prompt, PromptForm};
 pub use replies::{Answer, Approval};
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::trajectory::{Message, Role};
 
@@ -138,70 +139,6 @@ impl Show for Message {
             Role::Tool => "Tool",
         };
         format!("{role}: {}", self.content)
-    }
-}
-
-/// A rendered prompt: an optional system section and the user section with its observations marked. For agents that
-/// call tools also the tools and the results of calls.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Prompt {
-    /// Instructions, before the conversation.
-    pub system: Option<String>,
-    /// User message; omitted if it is empty and there are results.
-    pub user: String,
-    /// Byte ranges of `user` that may be shortened from their end, in order and disjoint.
-    pub observations: Vec<std::ops::Range<usize>>,
-    /// Tools of this conversation in the form of chat templates (`Tool::declaration`). Like the system section, they
-    /// are used only if the conversation is empty.
-    pub tools: Vec<Value>,
-    /// Results of calls, each a tool message before the user message; may be shortened.
-    pub results: Vec<String>,
-    /// Messages as a program wrote them, in place of all sections but the tools. Never shortened.
-    pub messages: Vec<Message>,
-    /// True if the model continues the text of the messages, without a chat template.
-    pub continued: bool,
-}
-
-impl Prompt {
-    /// Creates a prompt without a system section and without observations.
-    pub fn user(text: impl Into<String>) -> Self {
-        Self { user: text.into(), ..Self::default() }
-    }
-
-    /// Sets the system section.
-    #[must_use]
-    pub fn with_system(mut self, text: impl Into<String>) -> Self {
-        self.system = Some(text.into());
-        self
-    }
-
-    /// Creates a prompt with the results of calls.
-    pub fn results(results: impl IntoIterator<Item = String>) -> Self {
-        Self { results: results.into_iter().collect(), ..Self::default() }
-    }
-
-    /// Creates a prompt of ready messages.
-    pub fn messages(messages: impl IntoIterator<Item = Message>) -> Self {
-        Self { messages: messages.into_iter().collect(), ..Self::default() }
-    }
-
-    /// Sets the tools, in the form of `Tool::declaration`.
-    #[must_use]
-    pub fn with_tools(mut self, tools: impl IntoIterator<Item = Value>) -> Self {
-        self.tools = tools.into_iter().collect();
-        self
-    }
-
-    /// Appends text that is never shortened.
-    pub fn push(&mut self, text: &str) {
-        self.user.push_str(text);
-    }
-
-    /// Appends an observation, which may be shortened.
-    pub fn push_observation(&mut self, text: &str) {
-        let start = self.user.len();
-        self.user.push_str(text);
-        self.observations.push(start..self.user.len());
     }
 }
 

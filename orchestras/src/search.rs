@@ -1,8 +1,10 @@
 //! Teams that answer a question by search.
 
 mod oracle;
+mod r1;
 
 pub use oracle::demonstrations;
+pub use r1::R1;
 
 use std::num::NonZeroU32;
 

@@ -35,6 +35,7 @@ ship! {
     "examples/programs/worker.py",
     "examples/refine.toml",
     "examples/search_orchestra.toml",
+    "examples/search_r1.toml",
     "examples/self_play.toml",
     "examples/single.toml",
     "examples/summary.toml",
@@ -102,6 +103,7 @@ ship! {
     "recipes/mrlm/09-hybrid.toml",
     "recipes/mrlm/10-distributed-ppo.toml",
     "recipes/mrlm/11-demo.toml",
+    "recipes/search_r1/grpo-qwen2.5-3b-instruct.toml",
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ mod models;
 mod programs;
 #[path = "serve/rewards.rs"]
 mod rewards;
+#[path = "serve/tinker.rs"]
+mod tinker;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,7 +30,7 @@ use serde_json::{Value, json};
 /// Variable with the Python that has the packages of `tests/python/requirements-openai.txt`.
 const PYTHON: &str = "MAVERL_TEST_PYTHON";
 /// Key of the servers, which nothing that they write may contain.
-const KEY: &str = "marked-key-4711-of-the-test";
+const KEY: &str = "tml-marked-key-4711-of-the-test";
 
 /// A running server.
 struct Server {

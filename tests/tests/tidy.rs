@@ -243,6 +243,7 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("retriever", &["body", "listener", "refusal"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),
     ("environments", &["base", "body", "guard", "key", "metrics", "openai", "refusal"]),
+    ("tinker", &["base", "body", "metrics", "refusal"]),
     ("model", SERVER_OF_MODELS_MAY_USE),
     ("team", SERVER_OF_MODELS_MAY_USE),
     (
@@ -1036,7 +1037,10 @@ const MAVERL_API: &[(&str, &str)] = &[
          agent ballot check credit env environment eval files loss net orchestra prelude registry reward rng rollout run_dir runtime \
          settings surrogate task testing text tool tools train trajectory",
     ),
-    ("agent.rs", "Agent AgentName Answer Approval AskError Input Prompt Reply ReplyError Show tag"),
+    (
+        "agent.rs",
+        "Agent AgentName Answer Approval AskError Input Prompt PromptForm Reply ReplyError Show tag",
+    ),
     ("ballot.rs", "Ballot Ties alike"),
     (
         "credit.rs",
@@ -1053,7 +1057,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",
-        "AnswerReward Neighbors Pooling Ranking SearchEnvironment exact_match f1 normalize",
+        "AnswerReward DocumentFormat Neighbors Pooling Ranking RetrieverProtocol SearchEnvironment exact_match f1 normalize",
     ),
     ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
     (

@@ -10,6 +10,8 @@ mod queue;
 mod retriever;
 mod reward;
 mod team;
+#[cfg(feature = "tinker")]
+mod train;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,13 @@ pub(super) enum ServeCommand {
     /// `/predict` takes MAPoRL's `{"query_responses": [[message, ..], ..]}`, `/get_reward` OpenRLHF's `{"query": [..]}`, and `/rm`
     /// slime's `{"prompt", "response", "label"}`. Ctrl-C finishes the current requests and stops the server.
     Reward(Box<reward::RewardArgs>),
+    /// Train adapters for clients of the Tinker API: `forward_backward`, `optim_step`, samples and checkpoints of several clients
+    /// on one base.
+    ///
+    /// Clients set `TINKER_BASE_URL` to the address, and `TINKER_API_KEY` to a key that begins with `tml-`. Checkpoints are
+    /// adapters below `--out`, which `maverl serve model --adapter` and `maverl export --merge` read. Ctrl-C stops the server.
+    #[cfg(feature = "tinker")]
+    Train(Box<train::ServeTrainArgs>),
 }
 
 /// Serves until a signal, or until the process that started this one ends.
@@ -58,5 +67,7 @@ pub(super) fn serve(command: &ServeCommand) -> Result<ExitCode, Failure> {
         ServeCommand::Environment(args) => environment::serve(args),
         ServeCommand::Retriever(args) => retriever::serve(args),
         ServeCommand::Reward(args) => reward::serve(args),
+        #[cfg(feature = "tinker")]
+        ServeCommand::Train(args) => train::serve(args),
     }
 }

@@ -30,6 +30,8 @@ mod stream;
 pub mod team;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "tinker")]
+pub mod tinker;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -49,5 +51,7 @@ pub use tls::Tls;
 inventory::submit!(maverl::registry::LinkedFeature("serve"));
 #[cfg(feature = "grammar")]
 inventory::submit!(maverl::registry::LinkedFeature("grammar"));
+#[cfg(feature = "tinker")]
+inventory::submit!(maverl::registry::LinkedFeature("tinker"));
 #[cfg(feature = "tls")]
 inventory::submit!(maverl::registry::LinkedFeature("tls"));

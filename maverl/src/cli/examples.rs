@@ -6,7 +6,7 @@ use crate::cli::terminal;
 use crate::train::rename_program;
 
 /// Example calls by command; a test verifies that each is accepted.
-pub const EXAMPLES: [(&str, &[&str]); 34] = [
+pub const EXAMPLES: [(&str, &[&str]); 35] = [
     ("new", &["maverl new my_team", "maverl new my_team --maverl ~/src/maverl"]),
     ("list", &["maverl list"]),
     (
@@ -178,6 +178,12 @@ pub const EXAMPLES: [(&str, &[&str]); 34] = [
     (
         "serve retriever",
         &["maverl serve retriever documents.jsonl --address 127.0.0.1:8000 --ranking bm25"],
+    ),
+    (
+        "serve train",
+        &[
+            "maverl serve train --model hf:Qwen/Qwen3-0.6B --out runs/tinker --address 127.0.0.1:8000",
+        ],
     ),
     ("bench", &["maverl bench kernels", "maverl bench rollout train --size M --dtype bf16"]),
     ("gpu compile", &["maverl gpu compile --arch sm_80,sm_90 --out target/release"]),

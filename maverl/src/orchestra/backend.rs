@@ -88,12 +88,20 @@ pub struct AskLimits {
     pub max_tokens: Option<usize>,
     /// Further stop strings.
     pub stop: Vec<String>,
+    /// Strings that end a reply and belong to it. A model stops after the first that it writes. A reply without tokens is cut
+    /// after the first occurrence of the first of these strings that it contains.
+    pub until: Vec<String>,
 }
 
 impl AskLimits {
     /// Returns true if the seat's sampling applies as it is.
     pub fn is_empty(&self) -> bool {
-        self.max_tokens.is_none() && self.stop.is_empty()
+        self.max_tokens.is_none() && self.stop.is_empty() && self.until.is_empty()
+    }
+
+    /// Returns the length in bytes of the part of a reply that `until` keeps; `None` if it keeps all.
+    pub(super) fn end_of(&self, reply: &str) -> Option<usize> {
+        self.until.iter().find_map(|end| reply.find(end.as_str()).map(|at| at + end.len()))
     }
 
     /// Returns the lower of a seat's maximum number of sampled tokens and that of the request.

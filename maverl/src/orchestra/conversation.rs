@@ -25,6 +25,9 @@ impl Conversation {
         if self.messages.is_empty() {
             self.tools.clone_from(&prompt.tools);
         }
+        if prompt.is_continuation() {
+            return extend_reply(&mut self.messages, &prompt.user);
+        }
         let heard = self.next_messages(prompt);
         self.messages.extend(heard);
     }
@@ -37,7 +40,11 @@ impl Conversation {
     /// Returns the messages so far and those of a prompt.
     pub(crate) fn messages_with(&self, prompt: &Prompt) -> Vec<Message> {
         let mut all = self.messages.clone();
-        all.extend(self.next_messages(prompt));
+        if prompt.is_continuation() {
+            extend_reply(&mut all, &prompt.user);
+        } else {
+            all.extend(self.next_messages(prompt));
+        }
         all
     }
 
@@ -57,5 +64,36 @@ impl Conversation {
         let is_said = prompt.results.is_empty() || !prompt.user.is_empty();
         let heard = system.chain(results).chain(is_said.then_some((Role::User, &prompt.user)));
         heard.map(|(role, text)| Message { role, content: text.clone() }).collect()
+    }
+}
+
+/// Appends a text to the last reply. The reply, and the texts and replies that it continues, become one message.
+fn extend_reply(messages: &mut Vec<Message>, text: &str) {
+    let before = messages.iter().rposition(|message| message.role != Role::Assistant);
+    let parts = messages.drain(before.map_or(0, |at| at + 1)..);
+    let mut content: String = parts.map(|message| message.content).collect();
+    content.push_str(text);
+    messages.push(Message { role: Role::Assistant, content });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_is_continued_stays_one_message() {
+        let mut conversation = Conversation::default();
+        conversation.push_prompt(&Prompt::user("Who?"));
+        conversation.push_reply("one");
+        for text in [" two", " four"] {
+            let prompt = Prompt::user(text).continuing(9);
+            let messages = conversation.messages_with(&prompt);
+            conversation.push_prompt(&prompt);
+            assert_eq!(conversation.messages, messages);
+            conversation.push_reply(" three");
+        }
+        let texts: Vec<&str> =
+            conversation.messages.iter().map(|message| message.content.as_str()).collect();
+        assert_eq!(texts, ["Who?", "one two three four", " three"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::Prompt;
-use crate::orchestra::backend::{Ask, ChatBackend, Response};
+use crate::orchestra::backend::{Ask, AskLimits, ChatBackend, Response};
 use crate::orchestra::conversation::Conversation;
 use crate::orchestra::times::{RequestTimes, Timer};
 use crate::trajectory::{Fault, Role, Seat, TurnPath};
@@ -35,11 +35,13 @@ impl RequestOptions {
         }
         let turn = self.listener.as_ref().map(|to| (to, ask.seat.clone(), ask.path.clone()));
         let timer = self.times.as_ref().map(|times| Timer::start(times, ask.seed));
+        let limits = ask.limits.clone();
         let reply = backend.respond(conversation, ask);
-        let response = match timer {
+        let mut response = match timer {
             Some(timer) => timer.time(reply).await,
             None => reply.await,
         }?;
+        cut_reply(conversation, &mut response, &limits);
         if let Some((listener, seat, path)) = turn {
             listener(&seat, &path, &response.reply);
         }
@@ -47,8 +49,20 @@ impl RequestOptions {
     }
 }
 
-/// Adds an instruction as a last line to the message of the user.
+/// Cuts a reply without tokens at the end that its request names. Tokens end there already.
+fn cut_reply(conversation: &mut Conversation, response: &mut Response, limits: &AskLimits) {
+    let end = limits.end_of(&response.reply).filter(|_| response.tokens.is_none());
+    let (Some(end), Some(last)) = (end, conversation.messages.last_mut()) else { return };
+    response.reply.truncate(end);
+    last.content.clone_from(&response.reply);
+    response.truncated = false;
+}
+
+/// Adds an instruction as a last line to the message of the user. A text that continues a reply has no such message.
 fn add_instruction(prompt: &mut Prompt, instruction: &str) {
+    if prompt.is_continuation() {
+        return;
+    }
     if prompt.messages.is_empty() {
         prompt.user.push('\n');
         prompt.user.push_str(instruction);

@@ -98,7 +98,8 @@ impl<O: ?Sized> Team<O> {
         });
         let prompt = member.as_ref().map(|(agent, _)| agent.prompt(input)).unwrap_or_default();
         let (table, branch) = (Arc::clone(&self.table), Arc::clone(&self.branch));
-        PendingAsk { table, branch, path, raced, seat, member, prompt, conversation }
+        let limits = AskLimits::default();
+        PendingAsk { table, branch, path, raced, seat, member, prompt, conversation, limits }
     }
 }
 
@@ -165,9 +166,25 @@ impl<'t, O: ?Sized, A: AgentName> Chat<'t, O, A> {
         &'c mut self,
         input: &A::Input,
     ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
+        self.respond_until(input, &[])
+    }
+
+    /// Sends the next prompt and waits for the reply, which ends after the first of the strings `until` that the model writes.
+    /// The string belongs to the reply. A reply of a script or an endpoint is cut after the first occurrence of the first of
+    /// the strings that it contains.
+    ///
+    /// # Errors
+    ///
+    /// See [`Chat::respond`].
+    pub fn respond_until<'c>(
+        &'c mut self,
+        input: &A::Input,
+        until: &[&str],
+    ) -> impl Future<Output = Result<A::Output, AskError>> + Send + use<'c, 't, A, O> {
         // A copy, so that a cancelled `respond` leaves the conversation unchanged.
         let conversation = self.conversation.clone();
-        let request = self.team.prepare::<A>(self.seat.clone(), input, conversation);
+        let mut request = self.team.prepare::<A>(self.seat.clone(), input, conversation);
+        request.limits.until = until.iter().map(|&end| end.to_owned()).collect();
         let home = &mut self.conversation;
         async move {
             let (conversation, output) = request.respond(Ok).await;
@@ -187,6 +204,7 @@ struct PendingAsk<A> {
     member: Option<(Arc<A>, Arc<dyn ChatBackend>)>,
     prompt: Prompt,
     conversation: Conversation,
+    limits: AskLimits,
 }
 
 impl<A: AgentName> PendingAsk<A> {
@@ -201,7 +219,8 @@ impl<A: AgentName> PendingAsk<A> {
         self,
         read: impl FnOnce(A::Output) -> Result<T, ReplyError>,
     ) -> (Conversation, Result<T, AskError>) {
-        let Self { table, branch, path, raced, seat, member, prompt, mut conversation } = self;
+        let Self { table, branch, path, raced, seat, member, prompt, mut conversation, limits } =
+            self;
         let _flight = Flight::start(&branch);
         if raced {
             let fault = Fault::new(FaultKind::Orchestra, RACED);
@@ -213,7 +232,6 @@ impl<A: AgentName> PendingAsk<A> {
             return (conversation, Err(table.fail(fault)));
         };
         let seed = table.request_seed(&path);
-        let limits = AskLimits::default();
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
         let said = match table.respond(&*backend, &mut conversation, ask).await {
             Ok(said) => said,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::agent::Prompt;
+use crate::agent::{Prompt, PromptForm};
 use crate::config::{History, Overflow, RolloutConfig};
 use crate::orchestra::{
     Ask, AskLimits, ChatBackend, Conversation, Response, other_prompt, request_begin,
@@ -66,7 +66,7 @@ impl ModelBackend {
     ) -> Result<NextPrompt, Fault> {
         let room = self.room(sampling);
         let tokenizer = &**self.policy.tokenizer();
-        let next = if ask.prompt.continued {
+        let next = if ask.prompt.form == PromptForm::Text {
             text_prompt(tokenizer, conversation, &ask.prompt, room)?
         } else {
             let templater = FormattedTokenizer { tokenizer, format: &self.format };
@@ -111,7 +111,7 @@ impl ModelBackend {
         }
         let mut sampling = (*self.sampling).clone();
         sampling.max_tokens = limits.max_tokens(sampling.max_tokens);
-        sampling.stop.extend(limits.stop.iter().cloned());
+        sampling.stop.extend(limits.stop.iter().chain(&limits.until).cloned());
         Arc::new(sampling)
     }
 

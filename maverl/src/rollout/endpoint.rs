@@ -239,6 +239,11 @@ impl Server {
         if !sampling.stop.is_empty() {
             body["stop"] = json!(sampling.stop);
         }
+        if ask.prompt.is_continuation() {
+            // Names of vLLM and SGLang. A server that does not know them answers with an error.
+            body["continue_final_message"] = json!(true);
+            body["add_generation_prompt"] = json!(false);
+        }
         body
     }
 }

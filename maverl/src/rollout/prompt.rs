@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::agent::Prompt;
+use crate::agent::{Prompt, PromptForm};
 use crate::config::{History, Overflow};
 use crate::orchestra::Conversation;
 use crate::rollout::plain::plain_conversation;
@@ -15,6 +15,7 @@ use crate::trajectory::{Fault, FaultKind, Message, Role, Turn};
 /// Tokenizer with a chat template, as needed for prompts. See [`Tokenizer`] for each method.
 pub(crate) trait Templater {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError>;
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError>;
     fn decode_raw(&self, ids: &[u32]) -> String;
     /// Returns the largest length in bytes of a text of `tokens` tokens.
     fn most_bytes(&self, tokens: usize) -> usize;
@@ -25,6 +26,10 @@ pub(crate) trait Templater {
 impl Templater for Tokenizer {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
         self.encode_rendered(rendered)
+    }
+
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_plain(text)
     }
 
     fn decode_raw(&self, ids: &[u32]) -> String {
@@ -50,14 +55,20 @@ impl Templater for Tokenizer {
     }
 }
 
-/// Renders the prompt of a turn as its model sees it, with the assistant's turn opened. Used to train on replies of a
-/// script or an endpoint.
+/// Renders the prompt of a turn as its model sees it, with the assistant's turn opened, and with the text that the reply
+/// continues. Used to train on replies of a script or an endpoint.
 ///
 /// # Errors
 ///
 /// See [`Tokenizer::render_chat`].
 pub fn render_turn(tokenizer: &Tokenizer, turn: &Turn) -> Result<Rendered, TokenizerError> {
-    Templater::render(tokenizer, &turn.prompt, &turn.tools)
+    match turn.prompt.split_last() {
+        Some((Message { role: Role::Assistant, content }, before)) => {
+            let rendered = Templater::render(tokenizer, before, &turn.tools)?;
+            Ok(rendered.followed_by(&tokenizer.spelled(content)))
+        }
+        _ => Templater::render(tokenizer, &turn.prompt, &turn.tools),
+    }
 }
 
 /// Size of the context, and the part that a prompt must leave free.
@@ -83,7 +94,7 @@ pub(crate) struct NextPrompt {
 
 /// Adds `prompt` to a conversation. If the rendering of the longer conversation begins with the tokens so far, ids are
 /// appended; otherwise everything is encoded again (`forked`). With [`History::Append`] they are appended in either case, if
-/// the template closes the reply as the model did.
+/// the template closes the reply as the model did. A prompt that continues the last reply is always appended, without a template.
 ///
 /// # Errors
 ///
@@ -185,6 +196,8 @@ fn shorten<'t>(text: &'t str, longest: usize, cut: &mut usize) -> &'t str {
 
 /// Texts of stop ids.
 struct Stops {
+    /// True if a stop id ended the last reply.
+    ended: bool,
     /// Text of the stop id that ended the last reply; empty if the reply was truncated.
     said: String,
     /// Texts of all stop ids.
@@ -194,9 +207,10 @@ struct Stops {
 impl Stops {
     fn new(templater: &impl Templater, conversation: &Conversation, stop_ids: &[u32]) -> Self {
         let said = conversation.ids.last().filter(|id| stop_ids.contains(id));
+        let ended = said.is_some();
         let said = said.map(|id| templater.decode_raw(&[*id])).unwrap_or_default();
         let all = stop_ids.iter().map(|id| templater.decode_raw(&[*id]));
-        Self { said, all: all.filter(|stop| !stop.is_empty()).collect() }
+        Self { ended, said, all: all.filter(|stop| !stop.is_empty()).collect() }
     }
 
     /// Returns what follows the tokens so far in a text that follows the reply; `None` if the template adds anything else than
@@ -224,12 +238,16 @@ impl<T: Templater> Composer<'_, T> {
     /// Returns a prompt that fits, with observations and results of at most `longest` characters.
     fn fit(&self, prompt: &Prompt, longest: usize) -> Result<NextPrompt, Fault> {
         let (prompt, shortened) = cut_results(prompt, longest);
-        let next = self.compose(&prompt)?;
-        Ok(NextPrompt { shortened, ..self.room.fitting(next)? })
+        let next = self.room.fitting(self.compose(&prompt)?)?;
+        let shortened = shortened + next.shortened;
+        Ok(NextPrompt { shortened, ..next })
     }
 
     fn compose(&self, prompt: &Prompt) -> Result<NextPrompt, Fault> {
         let Self { templater, conversation, room, .. } = self;
+        if let PromptForm::Continuation { max_tokens } = prompt.form {
+            return self.continued(prompt, max_tokens);
+        }
         let messages = conversation.messages_with(prompt);
         let tools = conversation.tools_with(prompt);
         let rendered = templater.render(&messages, tools);
@@ -248,6 +266,27 @@ impl<T: Templater> Composer<'_, T> {
         ids.extend(self.encode(&rendered.after(from.unwrap_or(0)), prompt)?);
         let forked = from.is_none() && !conversation.messages.is_empty();
         Ok(NextPrompt { messages, ids, rendered: rendered.text().to_owned(), shortened: 0, forked })
+    }
+
+    /// Returns the prompt of a text that continues the last reply: the ids so far, without the stop id if one ended the reply, and
+    /// those of the text, of which at most `max_tokens` are kept. A special token in the text is ordinary text.
+    fn continued(&self, prompt: &Prompt, max_tokens: usize) -> Result<NextPrompt, Fault> {
+        let Self { templater, conversation, .. } = self;
+        let so_far = conversation.ids.split_last().zip(conversation.messages.last());
+        let Some(((_, unended), reply)) = so_far else {
+            let message = "a prompt continues a reply, but the conversation has none; ask first";
+            return Err(Fault::new(FaultKind::Orchestra, message));
+        };
+        self.room.check_bytes(*templater, &prompt.user)?;
+        let new = templater.encode_plain(&prompt.user).map_err(|error| template(error, prompt))?;
+        let kept = &new[..new.len().min(max_tokens)];
+        let whole = kept.len() == new.len();
+        let text = if whole { prompt.user.clone() } else { templater.decode_raw(kept) };
+        let shortened = prompt.user.chars().count().saturating_sub(text.chars().count());
+        let ids = [if self.stops.ended { unended } else { &conversation.ids[..] }, kept].concat();
+        let rendered = [conversation.rendered.as_str(), &reply.content, &text].concat();
+        let messages = conversation.messages_with(&Prompt { user: text, ..prompt.clone() });
+        Ok(NextPrompt { messages, ids, rendered, shortened, forked: false })
     }
 
     fn encode(&self, new: &Rendered, prompt: &Prompt) -> Result<Vec<u32>, Fault> {

@@ -19,6 +19,10 @@ impl Templater for FormattedTokenizer<'_> {
         self.tokenizer.encode_rendered(rendered)
     }
 
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.tokenizer.encode_plain(text)
+    }
+
     fn decode_raw(&self, ids: &[u32]) -> String {
         self.tokenizer.decode_raw(ids)
     }

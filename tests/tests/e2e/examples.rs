@@ -61,3 +61,26 @@ fn every_example_plays_and_learns() {
         eprintln!("{name}: {:.1} s", start.elapsed().as_secs_f64());
     }
 }
+
+/// A turn of Search-R1 continues the tokens of the one before, and an update computes what both begin with once.
+#[test]
+fn the_reply_of_search_r1_is_one_growing_row() {
+    let lab = lab();
+    lab.run(&["train", "example:search_r1", "--quick", "--out", "r1"]).succeeded();
+    let run = maverl_tests::lab::Run(lab.path("r1"));
+    let mut grown = 0;
+    for episode in run.episodes(1) {
+        for pair in episode.turns.windows(2) {
+            let [first, next] = [&pair[0], &pair[1]].map(|turn| turn.tokens.as_ref().unwrap());
+            let so_far = [&first.prompt[..], &first.completion].concat();
+            // A stop id that ended the reply is no part of the text.
+            let text = &so_far[..so_far.len() - 1];
+            assert!(next.prompt.starts_with(text) && next.prompt.len() > so_far.len());
+            assert!(!pair[1].forked);
+            grown += 1;
+        }
+    }
+    let share = run.steps()[0]["policy/tiny/share"].as_f64().unwrap();
+    println!("{grown} turns continue a reply; {share} of the tokens are shared");
+    assert!(grown > 0 && share > 0.0);
+}

@@ -260,6 +260,7 @@ fn every_command_ends_with_0_if_it_did_its_work_with_1_if_not_and_with_2_for_wro
         (1, &["serve", "environment", "nowhere.toml", "--address", "127.0.0.1:0"]),
         (1, &["serve", "retriever", "nowhere.jsonl", "--address", "127.0.0.1:0"]),
         (1, &["serve", "reward", "--judge", "nobody", "--address", "127.0.0.1:0"]),
+        (1, &["serve", "train", "--model", "nowhere", "--out", "o", "--address", "127.0.0.1:0"]),
         (0, &["launch", "slurm", "run.toml"]),
         (1, &["launch", "jobset", "run.toml"]),
         (1, &["launch", "slurm", "nowhere.toml"]),

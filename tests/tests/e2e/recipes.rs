@@ -175,6 +175,12 @@ impl Recipe {
             set.push("environment.retriever=\"\"".to_owned());
             set.push("environment.corpus=\"builtin:facts\"".to_owned());
         }
+        if self.get("orchestra", "name").and_then(toml::Value::as_str) == Some("search/r1") {
+            // Its instructions and its text do not fit the context of the built-in model.
+            let short =
+                "agents.\"search/r1\".options.instructions=\"Reply <search>words</search>.\"";
+            set.extend([short, "orchestra.max_turns=2"].map(str::to_owned));
+        }
         set
     }
 }

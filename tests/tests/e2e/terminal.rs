@@ -239,6 +239,7 @@ fn no_error_prints_a_control_character_of_others() {
         &["serve", "retriever", HOSTILE],
         &["serve", "reward", "--judge", HOSTILE],
         &["serve", "model", "--model", HOSTILE],
+        &["serve", "train", "--model", HOSTILE, "--out", "o"],
         &["nothing", HOSTILE],
         &[HOSTILE],
     ];

@@ -46,6 +46,24 @@ pub(super) struct RequestArgs {
     threads: usize,
 }
 
+/// Precision of matrix products.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum ServedPrecision {
+    /// 32 bits.
+    F32,
+    /// 16 bits with the exponent of 32.
+    Bf16,
+}
+
+impl From<ServedPrecision> for Dtype {
+    fn from(precision: ServedPrecision) -> Self {
+        match precision {
+            ServedPrecision::F32 => Self::F32,
+            ServedPrecision::Bf16 => Self::Bf16,
+        }
+    }
+}
+
 /// Treatment of requests for a form of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StructuredArg {

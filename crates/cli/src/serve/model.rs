@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use serde_json::{Map, Value};
 
-use super::engine::{RequestArgs, start};
+use super::engine::{RequestArgs, ServedPrecision, start};
 use super::listen::ListenArgs;
 use super::policies::Policies;
 use crate::export::which;
 use crate::{Failure, block_on, models, number, paths};
 use maverl::checkpoint::Which;
-use maverl::config::{Dtype, RuntimeOptions};
+use maverl::config::RuntimeOptions;
 use maverl::files::ModelSource;
 use maverl::output;
 use maverl::runtime::Host;
@@ -68,15 +68,6 @@ pub(crate) struct ServeModelArgs {
     max_adapters: NonZeroUsize,
     #[command(flatten)]
     listen: ListenArgs,
-}
-
-/// Precision of matrix products.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ServedPrecision {
-    /// 32 bits.
-    F32,
-    /// 16 bits with the exponent of 32.
-    Bf16,
 }
 
 /// Serves until a signal.
@@ -164,10 +155,7 @@ impl ServeModelArgs {
     async fn load_model(&self, model: &str, source: &ModelSource) -> Result<Vec<Entry>, Failure> {
         let name = self.served_name(model);
         let told = self.chat_template_kwargs.clone().unwrap_or_default();
-        let dtype = match self.dtype {
-            ServedPrecision::F32 => Dtype::F32,
-            ServedPrecision::Bf16 => Dtype::Bf16,
-        };
+        let dtype = self.dtype.into();
         let (source, runtime) = (source.clone(), self.requests.runtime(&RuntimeOptions::default()));
         let places = 1 + self.adapter.len() + self.places_for_clients();
         let loaded = tokio::task::spawn_blocking(move || {

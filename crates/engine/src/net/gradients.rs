@@ -13,7 +13,24 @@ pub struct Gradients<'m, O: Memory = Cpu> {
     reached: Vec<bool>,
 }
 
+/// Sums of gradients to which later passes add, without the parameters that they are of.
+pub(crate) struct PendingSums<O: Memory = Cpu> {
+    sums: O::Sums,
+    reached: Vec<bool>,
+}
+
 impl<'m, O: Memory> Gradients<'m, O> {
+    /// Continues sums of these parameters.
+    pub(crate) fn resumed(params: &'m Params<O>, pending: PendingSums<O>) -> Self {
+        let PendingSums { sums, reached } = pending;
+        Self { params, sums, reached }
+    }
+
+    /// Returns the sums, to be continued later.
+    pub(crate) fn into_pending(self) -> PendingSums<O> {
+        PendingSums { sums: self.sums, reached: self.reached }
+    }
+
     /// Creates zeros for parameters on a device.
     ///
     /// # Errors

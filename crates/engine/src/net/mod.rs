@@ -42,6 +42,7 @@ pub(crate) use forest::{Forest, PackedForest};
 #[cfg(feature = "candle")]
 pub use gguf::{GgufOptions, GgufReport};
 pub use gradients::Gradients;
+pub(crate) use gradients::PendingSums;
 pub use heads::{HeadKind, ValueHead, ValueModel};
 pub use kv::KvStore;
 pub use lora::{Adapter, LoraConfig};

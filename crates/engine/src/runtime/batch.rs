@@ -16,6 +16,9 @@ pub struct Row {
     pub prompt: Vec<u32>,
     /// Tokens of the reply (in SFT, of the target text). Every token is trained on.
     pub completion: Vec<u32>,
+    /// Tokens that the model reads, if the completion has any tokens as targets: `completion[t]` is predicted after `inputs[t]`.
+    /// Empty if the model reads prompt and completion.
+    pub inputs: Vec<u32>,
     /// Log-probs at rollout, one per completion token; empty in SFT.
     pub logprobs: Vec<f32>,
     /// Log-probs of the sampler, where a correction has put those of the trainer into `logprobs`; else empty.
@@ -40,6 +43,7 @@ impl Default for Row {
         Self {
             prompt: Vec::new(),
             completion: Vec::new(),
+            inputs: Vec::new(),
             logprobs: Vec::new(),
             sampler: Vec::new(),
             advantages: Vec::new(),
@@ -56,8 +60,10 @@ impl Row {
     /// Returns an error if the parts of a row do not fit together.
     pub(super) fn check(&self, index: usize, objective: Objective) -> Result<(), ModelError> {
         let n = self.completion.len();
-        let what = if self.prompt.is_empty() || n == 0 {
+        let what = if n == 0 || self.prompt.is_empty() && self.inputs.is_empty() {
             "has no prompt or no completion".to_owned()
+        } else if !self.inputs.is_empty() && self.inputs.len() != n {
+            format!("has {} input tokens for {n} targets", self.inputs.len())
         } else if !(self.temperature.is_finite() && self.temperature > 0.0) {
             format!("has temperature {}; a greedy row is scored at 1", self.temperature)
         } else if !self.weights.is_empty() && self.weights.len() != n {
@@ -155,7 +161,7 @@ impl Default for Batch {
 impl Row {
     /// Adds what ranks compute themselves to a hash.
     fn mixed_into(&self, hash: u64) -> u64 {
-        let ids = [&self.prompt, &self.completion].into_iter().flatten().copied();
+        let ids = [&self.prompt, &self.completion, &self.inputs].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
         let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
@@ -362,6 +368,8 @@ mod tests {
         assert_eq!(found, "row 0 has 1 weights for 3 completion tokens");
         let found = refused(|batch| batch.rows[0].prompt.clear());
         assert_eq!(found, "row 0 has no prompt or no completion");
+        let found = refused(|batch| batch.rows[0].inputs = vec![1, 2]);
+        assert_eq!(found, "row 0 has 2 input tokens for 3 targets");
         let found = refused(|batch| batch.rows[0].temperature = 0.0);
         assert!(found.starts_with("row 0 has temperature 0; "), "{found}");
         let found = refused(|batch| batch.epochs = 0);

@@ -38,6 +38,7 @@ mod spec;
 mod start;
 mod stats;
 mod trainer;
+mod training_host;
 mod watch;
 mod work;
 mod worker;
@@ -73,6 +74,8 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
 pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
+#[doc(hidden)]
+pub use training_host::{PassResult, TrainingHost};
 pub use watch::{Step, Watch};
 pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};
 pub use {memory::giving_back, work::EngineStats};

@@ -61,6 +61,11 @@ impl<O: Ops> Optimizer<O> {
         self.muon_rms
     }
 
+    /// Sets the options of the next steps. The moments stay.
+    pub(crate) fn set_options(&mut self, options: OptimOptions) {
+        self.options = options;
+    }
+
     /// Returns the range of the parameters whose moments are here.
     fn own_range(&self) -> Range<usize> {
         self.peers.own_range(self.params.elements())
@@ -130,13 +135,18 @@ impl<O: Ops> Optimizer<O> {
 
     /// Restores the moments of this rank and the number of steps.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
+        if step == 0 {
+            return self.reset();
+        }
         self.step = step;
-        (self.m, self.v) = if step == 0 {
-            let own = self.own_range().len();
-            (self.ops.sums(own)?, self.ops.sums(own)?)
-        } else {
-            (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?)
-        };
+        (self.m, self.v) = (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?);
+        Ok(())
+    }
+
+    /// Begins again: no step, and moments of zero.
+    pub(crate) fn reset(&mut self) -> Result<(), ModelError> {
+        let own = self.own_range().len();
+        (self.m, self.v, self.step) = (self.ops.sums(own)?, self.ops.sums(own)?, 0);
         Ok(())
     }
 

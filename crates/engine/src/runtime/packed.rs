@@ -28,10 +28,14 @@ pub(crate) struct PassText<'a> {
 }
 
 impl<'a> PassText<'a> {
-    /// Returns the text of a row. Its last token predicts nothing and is omitted.
+    /// Returns the text of a row. Its last token predicts nothing and is omitted, unless the row has inputs of its own.
     pub(crate) fn of_row(row: &'a Row) -> Self {
-        let Row { prompt, completion, temperature, .. } = row;
-        let ids = [prompt, &completion[..completion.len() - 1]].concat().into();
+        let Row { prompt, completion, inputs, temperature, .. } = row;
+        let ids = if inputs.is_empty() {
+            [prompt, &completion[..completion.len() - 1]].concat().into()
+        } else {
+            Cow::Borrowed(inputs.as_slice())
+        };
         let (places, inv_temperature) = (completion.len(), 1.0 / temperature);
         Self { ids, places, targets: completion, inv_temperature, routes: row.routes.as_ref() }
     }

@@ -13,6 +13,7 @@ mod ranks;
 mod recurrent;
 mod selection;
 mod snapshots;
+mod training_host;
 mod trees;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod balance;
 mod before;
 mod checkpoint;
 mod labeled;
+mod pending;
 mod ranks;
 mod routers;
 mod selection;
@@ -21,7 +22,7 @@ use std::ops::Range;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::loss::{self, RowTokens};
+use crate::loss::{self, PolicyLoss, RowTokens};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Gradients, Model, Params, Pool, RoutedTokens, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
@@ -32,6 +33,7 @@ use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
+pub(crate) use pending::PendingPass;
 use routers::{check_routes, token_counts};
 use totals::Totals;
 use weights::{TokenFactors, token_share};
@@ -357,17 +359,30 @@ impl Micro<'_> {
             if let Some(recorder) = &mut totals.recorder {
                 recorder.add(self.indices[index], row, &tokens, first);
             }
+            if let Some(logprobs) = &mut totals.logprobs {
+                logprobs[self.indices[index]] = tokens.logp.to_vec();
+            }
             if row.skipped {
                 continue;
             }
-            totals.policy += match batch.objective {
-                Objective::Supervised => loss::log_likelihood(&tokens, d_logp),
-                Objective::Preference(_) => loss::linear(&tokens, d_logp),
-                Objective::PolicyGradient => {
-                    let options = (&row.loss, batch.surrogate_of(row));
-                    loss::policy_gradient(&tokens, &row.advantages, options, [d_logp, d_entropy])
-                }
-            };
+            totals.policy += row_loss(batch, row, &tokens, [d_logp, d_entropy]);
+        }
+    }
+}
+
+/// Computes the loss of a row, and adds its derivatives by the log-probs and entropies of its tokens.
+fn row_loss(
+    batch: &Batch,
+    row: &Row,
+    tokens: &RowTokens<'_>,
+    [d_logp, d_entropy]: [&mut [f32]; 2],
+) -> PolicyLoss {
+    match batch.objective {
+        Objective::Supervised => loss::log_likelihood(tokens, d_logp),
+        Objective::Preference(_) => loss::linear(tokens, d_logp),
+        Objective::PolicyGradient => {
+            let options = (&row.loss, batch.surrogate_of(row));
+            loss::policy_gradient(tokens, &row.advantages, options, [d_logp, d_entropy])
         }
     }
 }

@@ -132,6 +132,11 @@ impl Tokenizer {
         self.encode_rendered(&self.specials.all_spelled(text))
     }
 
+    /// Returns an untrusted text as a part of a rendered conversation: a special token in it is ordinary text.
+    pub fn spelled(&self, text: &str) -> Rendered {
+        self.specials.all_spelled(text)
+    }
+
     /// Encodes a rendered conversation. A special token is special where the template wrote it, and ordinary text where
     /// a message contains it. A conversation whose messages contain none has the same ids as in `transformers`.
     ///

@@ -182,7 +182,11 @@ impl SeatCall {
             model: String::new(),
             messages: order_results(with_system(sent, &wanted)),
             tools,
-            limits: AskLimits { max_tokens: request.limit.requested_length(), stop },
+            limits: AskLimits {
+                max_tokens: request.limit.requested_length(),
+                stop,
+                ..AskLimits::default()
+            },
             choices: request.n.unwrap_or(1) as u32,
             streaming,
             ids: request.return_token_ids,

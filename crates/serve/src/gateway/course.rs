@@ -32,7 +32,7 @@ use super::order::TurnOrder;
 use super::report::{EpisodeFinish, ReportedFailure, ReportedPart};
 use crate::openai::{flat, new_id};
 use crate::refusal::Refusal;
-use maverl::agent::{Prompt, ReplyError};
+use maverl::agent::{Prompt, PromptForm, ReplyError};
 use maverl::orchestra::{Ask, Conversation, EpisodeState};
 use maverl::task::{Action, Observation};
 use maverl::trajectory::{Fault, FaultKind, Seat, Turn, TurnPath};
@@ -208,8 +208,9 @@ impl<'e> EpisodeCourse<'e> {
         };
         self.counts.carried += u32::from(found.carries);
         self.counts.continued += u32::from(found.carries && found.known > 0);
+        let form = if continued { PromptForm::Text } else { PromptForm::Chat };
         let prompt = Prompt {
-            continued,
+            form,
             ..Prompt::messages(flat(&call.messages[found.known..]))
                 .with_tools(call.tools.declared.iter().cloned())
         };

@@ -8,6 +8,7 @@ mod batched;
 mod bm25;
 mod cache;
 mod dense;
+mod document_format;
 mod index;
 mod options;
 #[doc(hidden)]
@@ -22,11 +23,13 @@ pub use batched::BatchedSearch;
 #[doc(hidden)]
 pub use dense::{Dense, Encoder};
 pub use dense::{Neighbors, Pooling};
+pub use document_format::DocumentFormat;
 pub use index::Ranking;
 #[doc(hidden)]
 pub use index::{FoundDocument, Index};
 #[doc(hidden)]
 pub use retriever::Retriever;
+pub use retriever::RetrieverProtocol;
 pub use score::{exact_match, f1, normalize};
 
 use std::path::Path;
@@ -69,6 +72,8 @@ pub struct SearchEnvironment {
     pub top_k: usize,
     /// Maximum length of a document's text in characters; 0 for no limit.
     pub max_chars: usize,
+    /// Form of the documents in an observation: `lines`, or `search_r1` for the text of Search-R1.
+    pub document_format: DocumentFormat,
     /// Reward of an answer: `em` or `f1`. An episode is solved by an exact match in either case.
     pub reward: AnswerReward,
     /// Ranking of documents: `bm25`, `dense` or `hybrid`.
@@ -89,8 +94,10 @@ pub struct SearchEnvironment {
     /// Number of queries whose results are cached; 0 for none.
     #[setting(default = 4096)]
     pub cache: usize,
-    /// URL of a Search-R1 retriever that replaces the index of the corpus; empty for none.
+    /// URL of a retriever that replaces the index of the corpus; empty for none.
     pub retriever: String,
+    /// Protocol of the retriever: `search_r1`, or `drmas` for the server of Dr. MAS.
+    pub protocol: RetrieverProtocol,
     /// Environment variable that holds the retriever's key; empty for none.
     pub key_env: String,
     /// Timeout of the retriever in seconds.
@@ -154,7 +161,8 @@ impl Environment for SearchEnvironment {
                 _ => return Ok(Observation::new("the only tool is search, and needs a query")),
             },
         };
-        if !query.contains(char::is_alphanumeric) {
+        let searches = self.document_format == DocumentFormat::SearchR1;
+        if !searches && !query.contains(char::is_alphanumeric) {
             return Ok(Observation::new("the query is empty"));
         }
         let documents = match &self.backend {
@@ -167,7 +175,7 @@ impl Environment for SearchEnvironment {
                 return Err(EnvError::new("the search environment was not started"));
             }
         };
-        Ok(Observation::new(self.show(&documents)))
+        Ok(Observation::new(self.document_format.show(&documents, self.max_chars)))
     }
 
     fn measure(&self) -> &'static str {
@@ -222,22 +230,6 @@ impl SearchEnvironment {
             hits.iter().any(|hit| support.contains(&hit.document.key))
         });
         Ok((!supported.is_empty()).then(|| helped.count() as f64 / supported.len() as f64))
-    }
-
-    /// Formats the result of a query: one line per document.
-    fn show(&self, documents: &[Document]) -> String {
-        if documents.is_empty() {
-            return "no document has any of these words".to_owned();
-        }
-        let lines = documents.iter().enumerate().map(|(i, document)| {
-            let line = document.line();
-            let line = match line.char_indices().nth(self.max_chars) {
-                Some((end, _)) if self.max_chars > 0 => &line[..end],
-                _ => &line,
-            };
-            format!("Doc {}: {line}", i + 1)
-        });
-        lines.collect::<Vec<_>>().join("\n")
     }
 }
 

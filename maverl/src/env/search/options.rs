@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::dense::{Dense, Encoder};
-use super::{BatchedSearch, Index, Ranking, Retriever, SearchBackend, SearchEnvironment};
+use super::{
+    BatchedSearch, Index, Ranking, Retriever, RetrieverProtocol, SearchBackend, SearchEnvironment,
+};
 use crate::builtin::Document;
 use crate::client::lacks_https;
 use crate::data::{self, Bounds};
@@ -37,6 +39,9 @@ impl SearchEnvironment {
         }
         if self.retriever.is_empty() && !self.key_env.is_empty() {
             return Err(EnvError::new("`key_env` has no effect without `retriever`; remove it"));
+        }
+        if self.retriever.is_empty() && self.protocol != RetrieverProtocol::default() {
+            return Err(EnvError::new("`protocol` has no effect without `retriever`; remove it"));
         }
         read_key(&self.key_env)?;
         read_timeout(self.timeout_s)
@@ -122,6 +127,6 @@ impl SearchEnvironment {
         self.encoder(base)?;
         let key = read_key(&self.key_env)?;
         let retriever = Retriever::new(&self.retriever, key, timeout, self.retries, self.cache);
-        Ok(SearchBackend::Retriever(Arc::new(retriever)))
+        Ok(SearchBackend::Retriever(Arc::new(retriever.with_protocol(self.protocol))))
     }
 }

@@ -49,6 +49,11 @@ impl Question {
         Self { queries: Some(queries), query: None, topk: Some(k), return_scores: true }
     }
 
+    /// Creates a request in the form of Dr. MAS, with one query.
+    pub(super) fn single(query: String, k: usize) -> Self {
+        Self { queries: None, query: Some(query), topk: Some(k), return_scores: true }
+    }
+
     /// Reads a request.
     ///
     /// # Errors

@@ -1,8 +1,10 @@
-//! A client of Search-R1's retriever: `POST {"queries": [..], "topk": k, "return_scores": true}`.
+//! A client of retrievers: `POST {"queries": [..], "topk": k, "return_scores": true}`, as Search-R1, or `{"query": "..", ..}`, as
+//! Dr. MAS.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::cache::QueryCache;
@@ -14,9 +16,23 @@ use crate::env::EnvError;
 /// Idle connections that are kept for later queries.
 const CONNECTIONS: usize = 64;
 
+/// Protocol of a retriever. The answers are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetrieverProtocol {
+    /// A list of `queries` a request (`search_r1/search/retrieval_server.py` of Search-R1).
+    #[default]
+    #[serde(rename = "search_r1")]
+    SearchR1,
+    /// One `query` a request (`examples/search/retriever/retrieval_server.py` of Dr. MAS).
+    #[serde(rename = "drmas")]
+    DrMas,
+}
+
 /// A remote retriever. Every failure is an error of the environment, never text for a model.
 pub struct Retriever {
     client: Arc<Client>,
+    protocol: RetrieverProtocol,
     kept: QueryCache<Vec<Document>>,
 }
 
@@ -31,7 +47,14 @@ impl Retriever {
         cache: usize,
     ) -> Self {
         let client = Client::new(url.to_owned(), key, timeout, retries, CONNECTIONS);
-        Self { client: Arc::new(client), kept: QueryCache::new(cache) }
+        let protocol = RetrieverProtocol::default();
+        Self { client: Arc::new(client), protocol, kept: QueryCache::new(cache) }
+    }
+
+    /// Sets the protocol; the default is that of Search-R1.
+    #[must_use]
+    pub fn with_protocol(self, protocol: RetrieverProtocol) -> Self {
+        Self { protocol, ..self }
     }
 
     /// Returns the best `k` documents for a query, as ranked by the server. A server that is busy, failing or
@@ -48,7 +71,10 @@ impl Retriever {
         if let Some(documents) = self.kept.get(query, k) {
             return Ok(documents);
         }
-        let body = json!(Question::new(vec![query.to_owned()], k));
+        let body = json!(match self.protocol {
+            RetrieverProtocol::SearchR1 => Question::new(vec![query.to_owned()], k),
+            RetrieverProtocol::DrMas => Question::single(query.to_owned(), k),
+        });
         let documents = self.client.post(&Arc::new(body)).await.body.and_then(|text| {
             first(&text).map_err(|what| format!("{}: {what}", self.client.address()))
         });

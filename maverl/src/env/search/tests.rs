@@ -297,6 +297,28 @@ async fn a_retriever_is_asked_in_its_own_protocol() {
 }
 
 #[tokio::test]
+async fn a_retriever_of_dr_mas_gets_one_query() {
+    let (url, server) = serve(&[(
+        200,
+        r#"{"result": [[{"document": {"id": "7", "contents": "\"T\"\nOne."}, "score": 2.5}]]}"#,
+    )]);
+    let environment = SearchEnvironment {
+        retriever: url,
+        protocol: RetrieverProtocol::DrMas,
+        document_format: DocumentFormat::SearchR1,
+        ..SearchEnvironment::default()
+    };
+    let text = act(&started(environment), Action::Text("who".into())).await.unwrap();
+    assert_eq!(text, "Doc 1(Title: \"T\") One.");
+    let sent: Vec<Value> = server.lock().unwrap().iter().map(|of| of.body.clone()).collect();
+    assert_eq!(sent, [json!({"query": "who", "topk": 3, "return_scores": true})]);
+    let protocol = RetrieverProtocol::DrMas;
+    let mut alone = SearchEnvironment { protocol, ..SearchEnvironment::default() };
+    let error = alone.start(Path::new("")).unwrap_err().to_string();
+    assert_eq!(error, "`protocol` has no effect without `retriever`; remove it");
+}
+
+#[tokio::test]
 async fn documents_may_come_without_scores() {
     let (url, _) = serve(&[(200, r#"{"result": [[{"id": 3, "contents": "One."}]]}"#)]);
     assert_eq!(retrieve(url, 0).await.unwrap(), "Doc 1: One.");

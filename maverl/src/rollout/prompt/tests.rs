@@ -43,6 +43,11 @@ impl Templater for Fake {
         Ok(ids)
     }
 
+    /// Encodes characters, without special tokens.
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        Ok(text.chars().map(u32::from).collect())
+    }
+
     fn decode_raw(&self, ids: &[u32]) -> String {
         let text = |id: &u32| match *id {
             START_ID => START.to_owned(),
@@ -109,6 +114,10 @@ struct Unencoded;
 impl Templater for Unencoded {
     fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
         panic!("{} bytes are encoded", rendered.text().len())
+    }
+
+    fn encode_plain(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        panic!("{} bytes are encoded", text.len())
     }
 
     fn decode_raw(&self, ids: &[u32]) -> String {
@@ -532,4 +541,97 @@ fn a_turn_without_tokens_renders_to_what_a_model_sees() {
     let rendered = render_turn(&tokenizer, &turn).unwrap();
     assert_eq!(tokenizer.encode_rendered(&rendered).unwrap(), seen.unwrap().ids);
     assert!(rendered.text().contains("add_up") && rendered.text().contains("You add."));
+}
+
+/// Returns a conversation after a prompt and a reply of characters that a stop id may end.
+fn replied(reply: &str, stop: &[u32]) -> Conversation {
+    let first = next(&KEEPS, &Conversation::default(), "who?");
+    let ids: Vec<u32> = reply.chars().map(u32::from).chain(stop.iter().copied()).collect();
+    answered(first, reply, &ids)
+}
+
+fn continued(
+    conversation: &Conversation,
+    prompt: &Prompt,
+    room: PromptRoom,
+) -> Result<NextPrompt, Fault> {
+    next_prompt(&KEEPS, conversation, prompt, &[END_ID], room)
+}
+
+#[test]
+fn a_reply_is_continued_by_its_tokens_and_those_of_the_text() {
+    let first = next(&KEEPS, &Conversation::default(), "who?");
+    for stop in [&[][..], &[END_ID]] {
+        let conversation = replied("abc", stop);
+        let prompt = Prompt::user("<|e|>d").continuing(100);
+        let found = continued(&conversation, &prompt, ROOMY).unwrap();
+        // The reply has the tokens that were sampled, the text is encoded alone, and its special token is ordinary text.
+        let ids: Vec<u32> =
+            first.ids.iter().copied().chain("abc<|e|>d".chars().map(u32::from)).collect();
+        assert_eq!(found.ids, ids);
+        assert_eq!(found.rendered, format!("{}abc<|e|>d", first.rendered));
+        assert_eq!(found.messages.last().unwrap().content, "abc<|e|>d");
+        assert!(!found.forked && found.messages.len() == 2);
+        // The next one continues that text.
+        let after = answered(found.clone(), "ef", &[u32::from('e'), u32::from('f'), END_ID]);
+        let next = continued(&after, &Prompt::user("g").continuing(100), ROOMY).unwrap();
+        let grown: Vec<u32> =
+            found.ids.iter().copied().chain("efg".chars().map(u32::from)).collect();
+        assert_eq!(next.ids, grown);
+        assert_eq!(next.messages.last().unwrap().content, "abc<|e|>defg");
+    }
+}
+
+#[test]
+fn a_text_that_continues_a_reply_is_cut_at_its_number_of_tokens() {
+    let conversation = replied("abc", &[]);
+    let prompt = Prompt::user("defgh").continuing(3);
+    let found = continued(&conversation, &prompt, ROOMY).unwrap();
+    assert_eq!(found.messages.last().unwrap().content, "abcdef");
+    assert_eq!((found.shortened, found.ids.len()), (2, conversation.ids.len() + 3));
+}
+
+#[test]
+fn observations_of_a_continuation_are_shortened_where_they_do_not_fit() {
+    let conversation = replied("abc", &[]);
+    let mut prompt = Prompt::user("[").continuing(1000);
+    prompt.push_observation("0123456789");
+    prompt.push("]");
+    let context = conversation.ids.len() + 10 + 6;
+    let found = continued(&conversation, &prompt, room(context, Overflow::TruncateObservation));
+    let found = found.unwrap();
+    assert_eq!(found.messages.last().unwrap().content, "abc[0123]");
+    assert_eq!(found.shortened, 6);
+    let fault = continued(&conversation, &prompt, room(context, Overflow::Error)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Overflow);
+}
+
+#[test]
+fn a_continuation_without_a_reply_is_a_fault_of_the_orchestra() {
+    let prompt = Prompt::user("text").continuing(9);
+    let fault = continued(&Conversation::default(), &prompt, ROOMY).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Orchestra);
+}
+
+/// The prompt of a turn that continues a reply ends with that text, without a template around it.
+#[test]
+fn a_turn_that_continues_a_reply_renders_to_what_a_model_sees() {
+    let tokenizer =
+        Tokenizer::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap();
+    let asked = next_prompt(
+        &tokenizer,
+        &Conversation::default(),
+        &Prompt::user("Who?"),
+        tokenizer.stop_ids(),
+        ROOMY,
+    )
+    .unwrap();
+    let mut messages = asked.messages.clone();
+    messages.push(Message { role: Role::Assistant, content: "one <|im_end|> two".to_owned() });
+    let turn = Turn { prompt: messages, ..crate::algo::testing::turn("search/r1", 0) };
+    let rendered = render_turn(&tokenizer, &turn).unwrap();
+    assert_eq!(rendered.text(), format!("{}one <|im_end|> two", asked.rendered));
+    let ids = tokenizer.encode_rendered(&rendered).unwrap();
+    let stops = ids[asked.ids.len()..].iter().filter(|id| tokenizer.stop_ids().contains(id));
+    assert_eq!(stops.count(), 0);
 }

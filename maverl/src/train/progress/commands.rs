@@ -63,13 +63,13 @@ const FEATURES: [(&str, bool); 10] = [
 const VIEW: &str = "view";
 
 /// Cargo features of the command line that bring crates above this one, or parts of them.
-const ABOVE: [&str; 4] = ["grammar", "serve", "tls", VIEW];
+const ABOVE: [&str; 5] = ["grammar", "serve", "tinker", "tls", VIEW];
 
 /// Cargo features of the command line that no built program needs to ask for: they are on by default.
 const DEFAULT: [&str; 2] = ["serve", VIEW];
 
 /// Features that are not part of the feature `full`.
-const APART: [&str; 4] = ["candle", "cuda", "grammar", "mpi"];
+const APART: [&str; 5] = ["candle", "cuda", "grammar", "mpi", "tinker"];
 
 /// Returns the Cargo features of the command line, and whether this program has them.
 pub fn features() -> Vec<(&'static str, bool)> {

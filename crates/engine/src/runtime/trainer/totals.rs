@@ -86,6 +86,8 @@ pub(super) struct Totals {
     pub(super) routers: RouterTotals,
     /// Recorder of tokens, if the batch asks for one.
     pub(super) recorder: Option<ColumnRecorder>,
+    /// Log-probs of the completion of each row, if they are wanted.
+    pub(super) logprobs: Option<Vec<Vec<f32>>>,
 }
 
 impl Totals {

@@ -37,6 +37,16 @@ impl Rendered {
         &self.spelled
     }
 
+    /// Returns the text with another one after it.
+    #[must_use]
+    pub fn followed_by(mut self, other: &Self) -> Self {
+        let start = self.text.len();
+        self.text.push_str(&other.text);
+        let spelled = other.spelled.iter();
+        self.spelled.extend(spelled.map(|range| range.start + start..range.end + start));
+        self
+    }
+
     /// Returns the part before a byte, which must be the first of a character.
     #[must_use]
     pub fn before(&self, at: usize) -> Self {

@@ -1,0 +1,396 @@
+//! Models that come and go on one base: adapters that are trained in passes and steps of their own, and adapters that only
+//! generate.
+//!
+//! It has the queue of a worker group, so barriers, cancellation and RT-3 are the same. A model has a place. What one place holds
+//! changes no number of another (K-1).
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::device::{KEY, refused_device};
+use super::engine::Engine;
+use super::peers::Peers;
+use super::pools::{BarrierLimit, Pools};
+use super::queue::{Hosted, WorkerQueue};
+use super::start::start_threads;
+use super::trainer::{PendingPass, Trainer};
+use super::{
+    AdapterSpec, Batch, Completion, DeviceChoice, Dtype, EngineStats, KvBlocks, LoraSpec,
+    OptimOptions, PolicySpec, Request, RuntimeError, RuntimeOptions, memory,
+};
+use crate::files::{HfConfig, ModelError};
+use crate::loss::PolicyLoss;
+use crate::net::ops::{Backend as _, Cpu};
+use crate::net::{Adapter, Model, PendingSums};
+use crate::text::Tokenizer;
+
+/// What a place holds.
+struct HeldModel {
+    model: Model,
+    /// Training of the model; `None` if it only generates.
+    training: Option<Training>,
+}
+
+/// Training of a model, and the gradients of the passes since its last step.
+struct Training {
+    trainer: Trainer<Cpu>,
+    pending: Option<PendingSums<Cpu>>,
+}
+
+impl Hosted<Cpu> for HeldModel {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn version(&self) -> u64 {
+        self.training.as_ref().map_or(0, |training| training.trainer.version)
+    }
+}
+
+/// Result of a pass over rows.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PassResult {
+    /// Log-probs of the targets of each row, `[rows][T]`.
+    pub logprobs: Vec<Vec<f32>>,
+    /// Sums of the losses over all tokens, not divided by anything.
+    pub loss: PolicyLoss,
+}
+
+impl From<PendingPass> for PassResult {
+    fn from(PendingPass { logprobs, loss }: PendingPass) -> Self {
+        Self { logprobs, loss }
+    }
+}
+
+/// A thread that owns a base and the models in its places. Cheap to clone; the thread ends after the last handle is dropped.
+#[derive(Clone)]
+pub struct TrainingHost {
+    name: Arc<str>,
+    queue: WorkerQueue<HeldModel>,
+    base: Model,
+    tokenizer: Arc<Tokenizer>,
+    places: usize,
+    context: usize,
+    micro_batch_tokens: usize,
+    pools: Pools<Cpu>,
+    work: Arc<[Arc<Mutex<EngineStats>>]>,
+    blocks: Arc<KvBlocks>,
+}
+
+impl TrainingHost {
+    /// Starts a thread with `places` places, each of which holds the base itself at first.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; also if the device is not the CPU.
+    pub fn start(
+        name: &str,
+        base: &Model,
+        tokenizer: &Arc<Tokenizer>,
+        (options, dtype): (&RuntimeOptions, Dtype),
+        places: usize,
+    ) -> Result<Self, RuntimeError> {
+        if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
+            let reason =
+                "models of clients are trained on the CPU alone: write `runtime.device = \"cpu\"`";
+            return Err(refused_device(KEY, options.device, reason.to_owned()));
+        }
+        maverl_kernels::simd::select_path()?;
+        memory::keep_freed();
+        start_threads(options.threads)?;
+        let ops = Cpu { precision: dtype.into() };
+        let base = ops.load(base.clone(), false).map_err(|error| error.in_worker(name))?;
+        let spoken = Arc::clone(tokenizer);
+        let engine = Engine::new(name, spoken, &ops, &base.config, options, places);
+        let (work, blocks) = (engine.work().into(), engine.blocks());
+        let context = base.config.max_position_embeddings.min(engine.capacity());
+        let held = (0..places).map(|_| HeldModel { model: base.clone(), training: None }).collect();
+        let (name, requests): (Arc<str>, usize) = (name.into(), options.max_requests.get());
+        let threads = (None, BarrierLimit::default());
+        // The thread is not joined: it ends with the last handle.
+        let (queue, _) = WorkerQueue::start(&name, held, (engine, threads), requests, |held| held)?;
+        Ok(Self {
+            name,
+            queue,
+            base,
+            tokenizer: Arc::clone(tokenizer),
+            places,
+            context,
+            micro_batch_tokens: options.micro_batch_tokens.get(),
+            pools: Pools::default(),
+            work,
+            blocks,
+        })
+    }
+
+    /// Returns the number of places.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Returns the base.
+    pub fn base(&self) -> &Model {
+        &self.base
+    }
+
+    /// Returns the tokenizer and chat template.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Returns the maximum sequence length, prompt and completion together: that of the model, or what
+    /// `runtime.kv_mib` has room for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Returns the cost of all completions so far.
+    pub fn work(&self) -> Vec<EngineStats> {
+        self.work.iter().map(|work| *work.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Returns the blocks of the key-value cache.
+    pub fn blocks(&self) -> &Arc<KvBlocks> {
+        &self.blocks
+    }
+
+    /// Returns the bytes that an adapter takes while it is trained: weights, gradients and two moments.
+    ///
+    /// # Errors
+    ///
+    /// If a target module is not in the base.
+    pub fn adapter_bytes(base: &HfConfig, lora: &LoraSpec) -> Result<u64, ModelError> {
+        let targets = lora.on(base).targets(base)?;
+        let numbers = targets.iter().map(|target| target.rank * (target.input + target.output));
+        Ok(16 * numbers.sum::<usize>() as u64)
+    }
+
+    /// Puts a new adapter, drawn from a seed, into a place, to be trained.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn create(
+        &self,
+        place: usize,
+        lora: &LoraSpec,
+        seed: u64,
+    ) -> Result<(), RuntimeError> {
+        let adapter = Adapter::new(&self.base.config, lora.on(&self.base.config), seed);
+        self.put_trained(place, adapter, AdapterSpec::New(lora.clone())).await
+    }
+
+    /// Puts the adapter of a directory that [`TrainingHost::save`] wrote into a place, to be trained. Its moments are restored
+    /// if `optimizer` says so, else they are zero. Reading the file blocks the thread of the caller.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn create_from(
+        &self,
+        place: usize,
+        dir: &Path,
+        optimizer: bool,
+    ) -> Result<(), RuntimeError> {
+        let adapter = Adapter::load(dir, &self.base.config);
+        let spec = AdapterSpec::Load { dir: dir.to_owned(), dropout: 0.0 };
+        self.put_trained(place, adapter, spec).await?;
+        if optimizer { self.restore(place, dir, true).await } else { Ok(()) }
+    }
+
+    async fn put_trained(
+        &self,
+        place: usize,
+        adapter: Result<Adapter, ModelError>,
+        spec: AdapterSpec,
+    ) -> Result<(), RuntimeError> {
+        let held = adapter.and_then(|adapter| {
+            let model = self.base.with_adapter(adapter.on(self.base.decoder.ops(), true)?);
+            let spec = PolicySpec { adapter: Some(spec), ..PolicySpec::new(&*self.name) };
+            let buffers = (self.pools.clone(), Peers::default());
+            // Adapters have no dropout, so no pass draws a mask from this seed.
+            let trainer = Trainer::new(&spec, &model, 0, self.micro_batch_tokens, buffers)?;
+            Ok(HeldModel { model, training: Some(Training { trainer, pending: None }) })
+        });
+        self.put(place, held.map_err(|error| error.in_worker(&*self.name))?).await
+    }
+
+    /// Puts an adapter from a PEFT directory into a place, to generate. Reading the file blocks the thread of the caller.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn load_adapter(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
+        let model = self.base.load_adapter(dir).map_err(|error| error.in_worker(&*self.name))?;
+        self.put(place, HeldModel { model, training: None }).await
+    }
+
+    /// Puts the base back into a place.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn unload(&self, place: usize) -> Result<(), RuntimeError> {
+        self.put(place, HeldModel { model: self.base.clone(), training: None }).await
+    }
+
+    async fn put(&self, place: usize, held: HeldModel) -> Result<(), RuntimeError> {
+        let replace = move |old: &mut HeldModel| Ok(std::mem::replace(old, held));
+        self.queue.at_barrier(place, replace).await.map(drop)
+    }
+
+    /// Computes the losses of a batch and their gradients, which are added to those since the last step. Of the batch, rows,
+    /// objective and surrogate count.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`]; after a loss that is not finite, all gradients since the last step are gone.
+    pub async fn forward_backward(
+        &self,
+        place: usize,
+        batch: Batch,
+    ) -> Result<PassResult, RuntimeError> {
+        self.check(&batch)?;
+        let pass = self.on_training(place, move |model, training| {
+            training.trainer.forward_backward(model, &batch, &mut training.pending)
+        });
+        Ok(pass.await?.into())
+    }
+
+    /// Computes the losses of a batch without gradients.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn forward(&self, place: usize, batch: Batch) -> Result<PassResult, RuntimeError> {
+        self.check(&batch)?;
+        let pass = self.on_training(place, move |model, training| {
+            training.trainer.forward_only(model, &batch)
+        });
+        Ok(pass.await?.into())
+    }
+
+    /// Takes an optimizer step with the gradients since the last step. Returns their norm; `None`, and takes no step, if there
+    /// are none.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn optim_step(
+        &self,
+        place: usize,
+        options: OptimOptions,
+    ) -> Result<Option<f64>, RuntimeError> {
+        let step = self.on_training(place, move |model, Training { trainer, pending }| {
+            let pending = pending.take();
+            pending.map(|pending| trainer.optim_step(model, pending, options)).transpose()
+        });
+        step.await
+    }
+
+    /// Writes an adapter as PEFT does, and `optimizer.safetensors` beside it, into an existing directory: the layout of a policy
+    /// in a checkpoint of a run.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn save(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
+        let (dir, name) = (dir.to_owned(), Arc::clone(&self.name));
+        let saved = self.on_training(place, move |model, training| {
+            let written = model.save(&dir).and_then(|()| training.trainer.save(&dir));
+            written.map_err(|error| error.in_worker(&*name))
+        });
+        saved.await
+    }
+
+    /// Writes an adapter alone, as PEFT does, into an existing directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn publish(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
+        let (dir, name) = (dir.to_owned(), Arc::clone(&self.name));
+        let saved = self.on_training(place, move |model, _| {
+            model.save(&dir).map_err(|error| error.in_worker(&*name))
+        });
+        saved.await
+    }
+
+    /// Restores the weights of an adapter of the same shape from a directory that [`TrainingHost::save`] wrote, and its moments
+    /// if `optimizer` says so, which else are zero. Gradients since the last step are gone.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn restore(
+        &self,
+        place: usize,
+        dir: &Path,
+        optimizer: bool,
+    ) -> Result<(), RuntimeError> {
+        let (dir, name) = (dir.to_owned(), Arc::clone(&self.name));
+        let restored = self.on_training(place, move |model, training| {
+            training.pending = None;
+            let trainer = &mut training.trainer;
+            let restored = if optimizer {
+                trainer.load(model, &dir)
+            } else {
+                trainer.load_weights(model, &dir)
+            };
+            restored.map_err(|error| error.in_worker(&*name))
+        });
+        restored.await
+    }
+
+    /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(
+        &self,
+        place: usize,
+        request: Request,
+    ) -> Result<Completion, RuntimeError> {
+        self.queue.generate(place, request).await
+    }
+
+    /// Computes the SHA-256 over all weights of an adapter.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn fingerprint(&self, place: usize) -> Result<String, RuntimeError> {
+        self.queue.at_barrier(place, |held| Ok(held.model.fingerprint())).await
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), RuntimeError> {
+        batch.check().map_err(|error| error.in_worker(&*self.name))
+    }
+
+    /// Runs an operation on a model that is trained. A barrier (RT-1).
+    async fn on_training<R: Send + 'static>(
+        &self,
+        place: usize,
+        operation: impl FnOnce(&Model, &mut Training) -> Result<R, RuntimeError> + Send + 'static,
+    ) -> Result<R, RuntimeError> {
+        let name = Arc::clone(&self.name);
+        let run = move |held: &mut HeldModel| {
+            operation(&held.model, trained(&mut held.training, place, &name)?)
+        };
+        self.queue.at_barrier(place, run).await
+    }
+}
+
+/// Returns the parts that train the model of a place.
+fn trained<'t>(
+    training: &'t mut Option<Training>,
+    place: usize,
+    name: &str,
+) -> Result<&'t mut Training, RuntimeError> {
+    training.as_mut().ok_or_else(|| {
+        let message = format!("the model in place {place} is not trained");
+        ModelError::wrong_argument(message).in_worker(name)
+    })
+}
