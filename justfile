@@ -155,6 +155,15 @@ clients:
     cargo test --workspace --test e2e -- --nocapture package judged wandb
     cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers messages tinker
 
+# Makes environments with the programs that maverl is compared with, for `tests/python/peers/bench.py` and `pairs.py`: torch,
+# transformers and TRL; vLLM; llama.cpp, which is built from source for this processor (a quarter of an hour on two cores; all
+# need GIB GB). The page about performance has their commands.
+peers:
+    for peer in trl vllm llama-cpp; do python3 -m venv tests/python/peers/.venv-$peer || exit 1; done
+    tests/python/peers/.venv-trl/bin/pip install -r tests/python/peers/requirements-trl.txt
+    tests/python/peers/.venv-vllm/bin/pip install -r tests/python/peers/requirements-vllm.txt
+    CMAKE_ARGS="${CMAKE_ARGS:--DGGML_NATIVE=ON}" tests/python/peers/.venv-llama-cpp/bin/pip install -r tests/python/peers/requirements-llama-cpp.txt
+
 # Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
 # the book.
 site:
