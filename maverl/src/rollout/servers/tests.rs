@@ -24,9 +24,11 @@ fn tokenizer() -> Arc<Tokenizer> {
     Arc::new(Tokenizer::load(&files).unwrap())
 }
 
-/// Returns the shape of a model.
+/// Returns the shape of a model with a vocabulary of 512 ids.
 fn shape() -> HfConfig {
-    HfConfig::load(&ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()))).unwrap()
+    let source = ModelSource::Builtin("tiny".to_owned());
+    let shape = HfConfig::load(&ModelFiles::new(&source)).unwrap();
+    HfConfig { vocab_size: 512, ..shape }
 }
 
 /// Returns a policy on servers, with an adapter or without, that gives up after `retries`.
