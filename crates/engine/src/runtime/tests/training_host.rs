@@ -41,7 +41,7 @@ async fn train(host: &TrainingHost, place: usize, seed: u32, steps: usize) -> Ve
     for _ in 0..steps {
         let pass = host.forward_backward(place, supervised(texts(seed))).await.unwrap();
         losses.push(pass.loss.loss);
-        assert!(host.optim_step(place, adam(0.01)).await.unwrap().unwrap() > 0.0);
+        assert!(host.optim_step(place, adam(0.001)).await.unwrap().unwrap() > 0.0);
     }
     losses
 }
