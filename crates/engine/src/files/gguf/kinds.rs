@@ -32,7 +32,7 @@ pub enum NumberKind {
 }
 
 /// Number, name, numbers of a block and its bytes, of each kind that is read.
-const READ: [(NumberKind, u32, &str, usize, usize); 13] = [
+static READ: [(NumberKind, u32, &str, usize, usize); 13] = [
     (NumberKind::F32, 0, "F32", 1, 4),
     (NumberKind::F16, 1, "F16", 1, 2),
     (NumberKind::Bf16, 30, "BF16", 1, 2),
