@@ -272,6 +272,7 @@ impl Generator for RemotePolicy {
                 policy: self.policy.clone(),
                 servers: Arc::clone(&self.servers),
                 tokenizer: Arc::clone(&self.tokenizer),
+                shape: self.shape.clone(),
                 weights: RwLock::new(self.weights()),
                 older: tokio::sync::Mutex::default(),
                 sampled: Arc::clone(&self.sampled),
