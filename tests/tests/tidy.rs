@@ -996,7 +996,7 @@ fn one_module_prints() {
 /// documentation, and may change.
 const ENGINE_API: &[(&str, &str)] = &[
     ("lib.rs", "files loss message net runtime text"),
-    ("message.rs", "Finish Message Role"),
+    ("message.rs", "Finish Message Role Routes"),
     (
         "loss.rs",
         "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipCovOptions ClipOptions Clipped Correction CorrectionMeasure \
@@ -1023,7 +1023,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Row Runtime RuntimeError RuntimeOptions \
+         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),

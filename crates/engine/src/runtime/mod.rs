@@ -43,8 +43,7 @@ mod watch;
 mod work;
 mod worker;
 
-pub use crate::message::Finish;
-pub use crate::message::Routes;
+pub use crate::message::{Finish, Routes};
 pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
     Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,

@@ -10,10 +10,10 @@ mod windows;
 
 use super::prefix::{Inserted, NodeId, PrefixTree};
 use super::states::{StatePlace, StateSlots};
+use super::windows::Windows;
 use crate::files::{HfConfig, ModelError};
 use crate::net::KvStore;
 use crate::net::ops::{Backend, Cpu, KvCache as _};
-use windows::Windows;
 
 const TOKENS: usize = KvStore::TOKENS;
 /// Inverse of the minimum share of all blocks that one eviction frees, so that its cost is amortized.

@@ -17,6 +17,7 @@ mod echo;
 mod prefix;
 mod slot;
 mod states;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::mem;

@@ -1,21 +1,22 @@
 //! Experts on the CPU: tokens are sorted by expert, each expert computes its rows, and the rows of a token are summed by rising
 //! expert. A row of a product does not depend on the other rows, so a token has the same bits whatever tokens share its experts.
 
+mod expert;
 mod shared;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use maverl_kernels::experts::ExpertRows;
-use maverl_kernels::matmul::{Matmul, Precision};
-use maverl_kernels::mlp;
+use maverl_kernels::matmul::Precision;
 
 use super::{Done, linear};
-use crate::files::parts::{Activation, Experts, GatedMlp, Maps};
+use crate::files::parts::{Experts, GatedMlp};
 use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::pool::Pool;
+use expert::{activate, expert_back, split_maps};
 
 /// Computes `Σ_e w_e expert_e(h)` for `h [N, D]`, by the experts of its scores, or of routes.
 pub(super) fn forward(
@@ -121,31 +122,6 @@ fn score_gradients(
     dscores
 }
 
-/// Computes the gradient `dx [n, D]` of an expert's rows from that of its results, overwritten or added to, and adds those of
-/// its weights.
-fn expert_back(
-    expert: &GatedMlp<Linear>,
-    [x, gate, up]: [&[f32]; 3],
-    (dout, dx): (&[f32], &mut [f32]),
-    products: Matmul,
-    sums: &mut Gradients<'_>,
-    pool: &mut Pool,
-) {
-    let [mut act, mut dact, mut dgate, mut dup] = [(); 4].map(|()| pool.take(gate.len()));
-    activate(expert.activation, gate, up, &mut act);
-    let precision = products.precision();
-    linear::backward(&expert.down, [&act, dout], &mut dact, precision.set(), sums, pool);
-    match expert.activation {
-        Activation::Silu => mlp::swiglu_bwd(gate, up, &dact, &mut dgate, &mut dup),
-        Activation::Gelu => mlp::geglu_bwd(gate, up, &dact, &mut dgate, &mut dup),
-        Activation::Clamped(of) => of.backward(gate, up, &dact, [&mut dgate, &mut dup]),
-    }
-    let [of_gate, of_up] = split_maps(expert);
-    linear::backward(of_gate, [x, &dgate], dx, products, sums, pool);
-    linear::backward(of_up, [x, &dup], dx, precision.add(), sums, pool);
-    pool.give([act, dact, dgate, dup]);
-}
-
 /// Iterates over the experts with their rows.
 fn expert_ranges<'a>(
     of: &'a Experts<Linear>,
@@ -175,21 +151,4 @@ fn of_rows<'a>(
 /// Returns the elements of rows of a width.
 fn columns(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
-}
-
-/// Returns the maps to gate and up of an expert; no family fuses those of experts in memory.
-fn split_maps(expert: &GatedMlp<Linear>) -> [&Linear; 2] {
-    match &expert.gate_up {
-        Maps::Split(maps) => maps.each_ref(),
-        Maps::Fused(..) => unreachable!("the maps of experts are split when they are read"),
-    }
-}
-
-/// Computes the activated gate times `up`.
-fn activate(activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    match activation {
-        Activation::Silu => mlp::swiglu(gate, up, out),
-        Activation::Gelu => mlp::geglu(gate, up, out),
-        Activation::Clamped(of) => of.forward(gate, up, out),
-    }
 }

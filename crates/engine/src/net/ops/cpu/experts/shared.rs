@@ -4,12 +4,13 @@
 use maverl_kernels::experts::{add_gated_rows, gated_rows_bwd};
 use maverl_kernels::matmul::Precision;
 
-use super::{activate, expert_back, linear, split_maps};
+use super::expert::{activate, expert_back, split_maps};
 use crate::files::parts::SharedExpert;
 use crate::net::experts::SavedShared;
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
 use crate::net::ops::Cpu;
+use crate::net::ops::cpu::linear;
 use crate::net::pool::Pool;
 
 /// Adds `sigmoid(gate(h)) mlp(h)` to `mixed [N, D]`, for `h [N, D]`.
