@@ -315,11 +315,6 @@ fn scalar(kind: u32, bytes: &[u8]) -> MetaValue {
 }
 
 impl MetaList {
-    /// Returns the number of elements.
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Returns the elements of a list of texts; `None` if it is none, or one is not UTF-8.
     pub(crate) fn texts<'a>(&self, bytes: &'a [u8]) -> Option<Vec<&'a str>> {
         let mut cursor = HeaderCursor { bytes, at: self.start, wide: self.wide };
