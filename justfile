@@ -155,14 +155,14 @@ clients:
     cargo test --workspace --test e2e -- --nocapture package judged wandb
     cargo test --workspace --test serve -- --nocapture clients openenv grpc harness frameworks verifiers messages tinker
 
-# Makes environments with the programs that maverl is compared with, for `tests/python/peers/bench.py` and `pairs.py`: torch,
-# transformers and TRL; vLLM; llama.cpp, which is built from source for this processor (a quarter of an hour on two cores; all
-# need GIB GB). The page about performance has their commands.
-peers:
-    for peer in trl vllm llama-cpp; do python3 -m venv tests/python/peers/.venv-$peer || exit 1; done
+# For `tests/python/peers/bench.py` and `pairs.py`, whose commands the page about performance has. `PYTHON` is a Python 3.11.
+# llama.cpp is built from source, for this processor: it needs a compiler for C++, and minutes.
+# Makes environments with the programs that maverl is compared with: torch, transformers and TRL; vLLM; llama.cpp.
+peers PYTHON="python3":
+    for peer in trl vllm llama-cpp; do {{ PYTHON }} -m venv tests/python/peers/.venv-$peer || exit 1; done
     tests/python/peers/.venv-trl/bin/pip install -r tests/python/peers/requirements-trl.txt
-    tests/python/peers/.venv-vllm/bin/pip install -r tests/python/peers/requirements-vllm.txt
-    CMAKE_ARGS="${CMAKE_ARGS:--DGGML_NATIVE=ON}" tests/python/peers/.venv-llama-cpp/bin/pip install -r tests/python/peers/requirements-llama-cpp.txt
+    tests/python/peers/.venv-vllm/bin/pip install --no-deps -r tests/python/peers/requirements-vllm.txt
+    CMAKE_ARGS="${CMAKE_ARGS:--DGGML_NATIVE=ON -DLLAVA_BUILD=OFF}" tests/python/peers/.venv-llama-cpp/bin/pip install -r tests/python/peers/requirements-llama-cpp.txt
 
 # Builds the book, and checks links, spelling, scripts, workflows, the image and licenses, with programs from PyPI. `target/site` has
 # the book.

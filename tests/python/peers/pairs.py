@@ -20,6 +20,8 @@ HERE = Path(__file__).resolve().parent
 # Names of parts that have another one in `maverl bench`, and of types.
 PARTS = {"matmul": "kernels", "bandwidth": "kernels"}
 DTYPES = {"autocast": "bf16"}
+# Parts that `maverl bench` does not have.
+ALONE = {"long"}
 # Processors that others may keep busy without spoiling a measurement.
 QUIET = 0.15
 COLUMNS = ["work", "peer", "maverl", "ratio", "ratio of each pair", "peak memory, peer and maverl"]
@@ -37,7 +39,10 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--maverl", default="maverl", help="program [default: the one on PATH]")
     parser.add_argument("--python", type=Path, help="Python with the peer [default: the one that `just peers` makes]")
-    return parser.parse_known_args()
+    args, others = parser.parse_known_args()
+    if args.part in ALONE:
+        parser.error(f"`maverl bench` has no part `{args.part}`: measure the peer alone, with `bench.py`")
+    return args, others
 
 
 def commands(args, others):

@@ -1,6 +1,7 @@
 """llama.cpp through the functions of its C library. Keys and values are in f16, as they are by default."""
 
 import ctypes
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,8 +15,8 @@ PACKAGES = ["llama-cpp-python", "gguf", "numpy"]
 
 
 def simd():
-    """Returns the instructions that the library was built for."""
-    return lib.llama_print_system_info().decode()
+    """Returns the names of the instructions and options that the library was built with."""
+    return " ".join(re.findall(r"(\w+) = 1", lib.llama_print_system_info().decode()))
 
 
 def limit(dtype):
