@@ -27,8 +27,9 @@ fn tokenizer() -> Arc<Tokenizer> {
 /// Returns the shape of a model with a vocabulary of 512 ids.
 fn shape() -> HfConfig {
     let source = ModelSource::Builtin("tiny".to_owned());
-    let shape = HfConfig::load(&ModelFiles::new(&source)).unwrap();
-    HfConfig { vocab_size: 512, ..shape }
+    let mut shape = HfConfig::load(&ModelFiles::new(&source)).unwrap();
+    shape.vocab_size = 512;
+    shape
 }
 
 /// Returns a policy on servers, with an adapter or without, that gives up after `retries`.
