@@ -5,7 +5,7 @@ pub(super) mod sink;
 pub(super) mod unscored;
 
 use crate::run_dir::RolloutWriter;
-use crate::task::Task;
+use crate::task::TaskList;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::{StepPlan, batches};
 use crate::train::learner::{Learner, estimator};
@@ -19,7 +19,7 @@ pub(super) async fn step(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &mut Learner,
-    tasks: &[Task],
+    tasks: &TaskList,
     rollouts: &mut RolloutWriter,
 ) -> Result<Stepped, TrainError> {
     learner.begin(at).await?;
