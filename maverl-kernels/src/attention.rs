@@ -13,7 +13,11 @@
 //! absolute index of a key in its row: products over `dim` and the softmax sum use sixteen lanes, the weighted sum of
 //! values uses four. All entry points therefore give a query the same bits (K-1). Keys are read sixteen at a time, one
 //! dimension after the other. Cache blocks store them in that layout; packed rows are transposed first.
+//!
+//! Long rows are read in blocks of keys that fit a level-2 cache, each for all queries whose scores are held. Sums go on from
+//! one block to the next in the same order, so that blocks change no bit.
 
+mod accumulate;
 mod backward;
 mod blocks;
 mod forward;
@@ -138,21 +142,11 @@ pub fn attention_cached_sinks(
         );
     }
     if segments.iter().all(|segment| segment.new_tokens == 1) {
-        // Decoding: one task for each segment, without allocating a list of tasks.
         let work: usize = segments.iter().map(|segment| segment.len * qw).sum();
-        if par::worth_it(work / PER_ELEMENT) {
-            let tasks = segments.par_iter().zip(q.par_chunks_exact(qw));
-            let tasks = tasks.zip(out.par_chunks_exact_mut(qw));
-            tasks.for_each(|((segment, q), out)| {
-                decode_token(q, &blocks, segment, (heads, sinks), out)
-            });
-        } else {
-            let tasks = segments.iter().zip(q.chunks_exact(qw)).zip(out.chunks_exact_mut(qw));
-            tasks.for_each(|((segment, q), out)| {
-                decode_token(q, &blocks, segment, (heads, sinks), out)
-            });
-        }
-        return;
+        let divided = par::worth_it(work / PER_ELEMENT);
+        let few = divided && segments.len() < par::thread_count();
+        let tasks = if few { heads.kv } else { 1 };
+        return Decoding { blocks, segments, heads, sinks, tasks }.run_all(q, out, divided);
     }
     let mut tasks = Vec::with_capacity(segments.len() + n / QUERIES);
     let (mut q, mut out) = (q, out);
@@ -266,17 +260,38 @@ fn check_rows<const N: usize>(kernel: &str, n: usize, width: usize, arrays: [(&s
     }
 }
 
-/// Attends from the only new token of a segment.
-fn decode_token(
-    q: &[f32],
-    blocks: &CacheBlocks<'_>,
-    segment: &Segment<'_>,
-    (heads, sinks): (Heads, &[f32]),
-    out: &mut [f32],
-) {
-    let k = SequenceKeys::from_blocks(blocks, segment.blocks);
-    let v = SequenceValues::from_blocks(blocks, segment.blocks);
-    ForwardTask { q, k, v, path: &[], first: segment.len - 1, sinks, out }.run_task(heads);
+/// Attention from the only new token of each segment.
+struct Decoding<'a> {
+    blocks: CacheBlocks<'a>,
+    segments: &'a [Segment<'a>],
+    heads: Heads,
+    sinks: &'a [f32],
+    /// Tasks of a segment: one, or one for each key head.
+    tasks: usize,
+}
+
+impl Decoding<'_> {
+    /// Runs all tasks, without allocating a list of them.
+    fn run_all(&self, q: &[f32], out: &mut [f32], divided: bool) {
+        let size = self.heads.q_width() / self.tasks;
+        if divided {
+            let parts = q.par_chunks_exact(size).zip(out.par_chunks_exact_mut(size)).enumerate();
+            parts.for_each(|(task, (q, out))| self.run_one(task, q, out));
+        } else {
+            let parts = q.chunks_exact(size).zip(out.chunks_exact_mut(size)).enumerate();
+            parts.for_each(|(task, (q, out))| self.run_one(task, q, out));
+        }
+    }
+
+    fn run_one(&self, task: usize, q: &[f32], out: &mut [f32]) {
+        let Self { blocks, segments, heads, sinks, tasks } = self;
+        let Segment { len, blocks: ids, .. } = segments[task / tasks];
+        let (size, part) = (heads.kv / tasks, task % tasks);
+        let (kv_heads, first) = (part * size..(part + 1) * size, len - 1);
+        let k = SequenceKeys::from_blocks(blocks, ids);
+        let v = SequenceValues::from_blocks(blocks, ids);
+        ForwardTask { kv_heads, q, k, v, path: &[], first, sinks, out }.run_task(*heads);
+    }
 }
 
 /// Splits the first `len` elements off a slice.
@@ -297,7 +312,7 @@ fn push_tasks<'a>(
 ) {
     for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
         let (first, out) = (past + i * QUERIES, split_front(out, q.len()));
-        tasks.push(ForwardTask { q, k, v, path, first, sinks, out });
+        tasks.push(ForwardTask { kv_heads: 0..heads.kv, q, k, v, path, first, sinks, out });
     }
 }
 

@@ -17,7 +17,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `matmul` | products: `matmul/engine` divides a product among threads and caches, `matmul/kernel` is the inner loop of all paths, `matmul/layout` packs matrices, `matmul/{x86,neon,amx}` have what single paths add |
-//! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector` and `attention/weighted` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
+//! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector`, `attention/weighted` and `attention/accumulate` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
 //! | `recurrent` | causal convolutions and the gated delta rule, token after token |
 //! | `norm`, `rope`, `mlp`, `experts`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
 //! | `sample`, `adamw`, `muon` | a sampled token and its log-prob; a step of an optimizer |

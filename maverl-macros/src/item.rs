@@ -207,11 +207,13 @@ fn keys(item: &ItemStruct, krate: &Path) -> TokenStream {
     quote!(&[#(#keys),*])
 }
 
-/// Emits the method that reads a task as the type that was declared.
+/// Emits the method that reads a task as the type that was declared, and that there is one.
 pub(crate) fn read_task(krate: &Path, row: Option<&Type>) -> TokenStream {
     let Some(row) = row else { return TokenStream::new() };
     let krate = &crate::args::shown_at(row.span(), krate);
     quote_spanned! {row.span()=>
+        const READS_TASKS: bool = true;
+
         fn read_task(
             task: &#krate::task::Task,
         ) -> ::core::result::Result<(), #krate::task::TaskError> {

@@ -148,7 +148,7 @@ pub mod prelude {
     pub use crate::env::{EnvError, Environment, Session};
     pub use crate::orchestra::{Orchestra, OrchestraName, Team};
     pub use crate::reward::Rewards;
-    pub use crate::task::{Action, Observation, Score, Task, TaskError};
+    pub use crate::task::{Action, Observation, Score, Task, TaskError, TaskList};
     pub use crate::trajectory::{Episode, Seat, Turn};
     pub use maverl_macros::{Input, Reply, Settings, agent, environment, orchestra, reward, tool};
 }

@@ -32,7 +32,7 @@ use serde_json::Value;
 use crate::agent::{AgentName, Input, Reply};
 use crate::orchestra::{DynOrchestra, OrchestraName};
 use crate::settings::{Description, Key};
-use crate::task::{Task, TaskError, parse_all};
+use crate::task::{TaskError, TaskList, parse_all};
 use crate::tools::DeclaredTool;
 
 /// Source location of a declaration.
@@ -160,7 +160,7 @@ pub struct OrchestraEntry {
     /// Creates and starts the orchestra; paths in options are relative to the directory.
     pub start: Start,
     /// Reads every task as the type that it declares.
-    pub read_tasks: fn(&[Task]) -> Result<(), TaskError>,
+    pub read_tasks: fn(&TaskList) -> Result<(), TaskError>,
 }
 
 impl Entry {
@@ -186,7 +186,9 @@ impl Entry {
                 orchestra.start(base)?;
                 Ok(Arc::new(orchestra))
             },
-            read_tasks: |tasks| parse_all(O::read_task, tasks),
+            read_tasks: |tasks| {
+                if O::READS_TASKS { parse_all(O::read_task, tasks) } else { Ok(()) }
+            },
         })
     }
 

@@ -1,5 +1,10 @@
 //! Tasks, actions, observations and scores.
 
+mod list;
+mod packed;
+
+pub use list::TaskList;
+
 use std::cell::Cell;
 
 use maverl_engine::message::Message;
@@ -47,7 +52,12 @@ impl Task {
 
     /// Returns the first part of the source: the name of the component, in a mixture.
     pub fn component(&self) -> &str {
-        self.source.split('/').next().unwrap_or_default()
+        Self::component_of(&self.source)
+    }
+
+    /// Returns the first part of a source.
+    pub(crate) fn component_of(source: &str) -> &str {
+        source.split('/').next().unwrap_or_default()
     }
 
     /// Returns difficulty: `level` of its data, a number or, as in MATH, `Level 3`.
@@ -122,9 +132,9 @@ pub struct TaskError(String);
 /// The error of the first task, with the number of other tasks that have one.
 pub(crate) fn parse_all(
     read: fn(&Task) -> Result<(), TaskError>,
-    tasks: &[Task],
+    tasks: &TaskList,
 ) -> Result<(), TaskError> {
-    let mut errors = tasks.iter().filter_map(|task| read(task).err());
+    let mut errors = tasks.iter().filter_map(|task| read(&task).err());
     let Some(first) = errors.next() else { return Ok(()) };
     Err(match errors.count() {
         0 => first,
@@ -253,8 +263,8 @@ mod tests {
     fn the_tasks_with_errors_are_counted_after_the_first() {
         let read: fn(&Task) -> Result<(), TaskError> = |task| task.parse::<Row>().map(drop);
         let (good, bad) = (task(&json!({"letters": "ao"})), task(&json!({})));
-        assert_eq!(parse_all(read, &[good.clone(), good.clone()]), Ok(()));
-        let tasks = [good, bad.clone(), bad.clone(), bad];
+        assert_eq!(parse_all(read, &[&good, &good].into_iter().collect()), Ok(()));
+        let tasks = [&good, &bad, &bad, &bad].into_iter().collect();
         let error = parse_all(read, &tasks).unwrap_err().to_string();
         assert!(error.ends_with("to its row (2 other tasks have such errors, too)"), "{error}");
     }

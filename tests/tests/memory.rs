@@ -1,4 +1,5 @@
-//! Memory of an update, counted by the allocator and by the system, compared with the plan; and that of many steps.
+//! Memory of an update, counted by the allocator and by the system, compared with the plan; that of many steps; and that of a
+//! check of many tasks.
 //!
 //! Each case runs in a separate process, since the peak memory of a process cannot be reset.
 #![allow(clippy::unwrap_used)]
@@ -6,6 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -274,6 +276,58 @@ fn many_steps() {
     let each = grown[grown.len() / 2];
     println!("counted {each:.0} bytes a step; resident at most {}", resident());
     assert!(each < GROWTH, "{each:.0} bytes a step stay in memory");
+}
+
+/// Bytes of an index of tasks, and of the table of their ids, for each task. Both grow by doubling, with a copy.
+const INDEX: usize = 3 * 32 + 2 * 64;
+
+#[test]
+fn a_check_of_many_tasks_holds_little_more_than_their_texts() {
+    alone("check_of_tasks", 20_000);
+}
+
+#[test]
+#[ignore = "a minute without optimizations"]
+fn a_check_of_a_million_tasks_takes_less_than_400_mb() {
+    alone("check_of_tasks", 1_000_000);
+}
+
+#[test]
+#[ignore = "run by the others"]
+fn check_of_tasks() {
+    let Ok(count) = std::env::var(CASE) else { return };
+    let count: usize = count.parse().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let row = |i: usize| {
+        let (question, answer) = (format!("What is {i} plus {}?", 3 * i), 4 * i);
+        format!(
+            "{{\"id\": \"sum-{i:07}\", \"question\": \"{question}\", \"answer\": \"{answer}\"}}\n"
+        )
+    };
+    let file = std::fs::File::create(dir.path().join("rows.jsonl")).unwrap();
+    let mut file = std::io::BufWriter::new(file);
+    (0..count).for_each(|i| file.write_all(row(i).as_bytes()).unwrap());
+    let bytes = file.into_inner().unwrap().metadata().unwrap().len() as usize;
+    let text = "models.tiny.path = \"builtin:tiny\"\norchestra.name = \"duo/alone\"\nenvironment.name = \"math\"\n\
+                task.data = \"rows.jsonl\"\n";
+    let sources = Sources::default().text("tasks.toml", text, dir.path());
+    let registry = Registry::collect().unwrap();
+    // Models and tokenizers are opened once.
+    check(&sources.clone().with("task.limit=1"), &registry, Purpose::Plan).unwrap();
+    let base = HELD.load(SeqCst);
+    MOST.store(base, SeqCst);
+    let start = std::time::Instant::now();
+    let plan = check(&sources, &registry, Purpose::Plan).unwrap();
+    let survey = maverl::check::survey(&plan);
+    let (seconds, taken) = (start.elapsed().as_secs_f64(), MOST.load(SeqCst) - base);
+    println!(
+        "{count} tasks of {bytes} bytes: {seconds:.2} s, counted {taken} bytes, resident at most {}",
+        resident()
+    );
+    let trained = survey.splits[0].1;
+    assert!((0.79..0.81).contains(&(trained as f64 / count as f64)), "{:?}", survey.splits);
+    assert!(taken < 3 * bytes + count * INDEX + (16 << 20), "{taken}");
+    assert!(resident() < 400_000_000, "{}", resident());
 }
 
 /// Prints a case, and asserts that the counted memory is the planned one.

@@ -1077,7 +1077,7 @@ const MAVERL_API: &[(&str, &str)] = &[
         "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
          read_rollouts read_samples read_tokens",
     ),
-    ("task.rs", "Action Observation Score Task TaskError"),
+    ("task.rs", "Action Observation Score Task TaskError TaskList"),
     ("testing.rs", "generated_steps right_derivative same_advantages"),
     (
         "tools/mod.rs",

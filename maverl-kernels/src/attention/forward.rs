@@ -1,5 +1,8 @@
 //! Forward pass of attention for a few queries of one row.
 
+mod group;
+mod long;
+
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -11,15 +14,20 @@ use super::shapes::Heads;
 use super::vector;
 use super::weighted::Weighted;
 use crate::lanes::{self, Kernel, LANES, Lanes};
+use group::HeadGroup;
 
 /// Maximum number of rows of scores held at once; a row belongs to one query and head.
 const ROWS: usize = 16;
 /// Maximum number of scores held at once, unless four rows have more: half of a small L1 cache.
 const SCORES: usize = 4096;
+/// Number of keys from which on more rows are held at once ([`long`]).
+const LONG: usize = 512;
 
 /// Consecutive queries of one row, with keys and values up to at least the last query.
 pub(super) struct ForwardTask<'a> {
-    /// Queries `[queries, heads.q * dim]`.
+    /// Key heads whose queries are computed.
+    pub(super) kv_heads: Range<usize>,
+    /// Queries of these heads, `[queries, kv_heads * group * dim]`.
     pub(super) q: &'a [f32],
     pub(super) k: SequenceKeys<'a>,
     /// Values `[.., heads.kv * dim]`.
@@ -30,7 +38,7 @@ pub(super) struct ForwardTask<'a> {
     pub(super) first: usize,
     /// Scores of sinks, `[heads.q]`; empty without sinks.
     pub(super) sinks: &'a [f32],
-    /// Output `[queries, heads.q * dim]`.
+    /// Output, in the shape of the queries.
     pub(super) out: &'a mut [f32],
 }
 
@@ -51,6 +59,8 @@ struct RowScratch {
     out: Vec<f32>,
     /// Scores, then weights, `[rows, padded keys]`.
     scores: Vec<f32>,
+    /// State of each row of a long row of keys.
+    long: long::LongScratch,
     /// Number of keys that each row attends to, and the inverse of the sum of their weights.
     counts: Vec<usize>,
     scales: Vec<f32>,
@@ -81,8 +91,9 @@ impl Kernel for AttentionForward<'_> {
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
         let Self { task, heads, scratch } = self;
         let ForwardScratch { transposed, keys: all_keys, values: all_values, rows } = scratch;
-        let ForwardTask { q, k, v, path, first, sinks, out } = task;
-        let (qw, kvw) = (heads.q_width(), heads.kv_width());
+        let ForwardTask { kv_heads, q, k, v, path, first, sinks, out } = task;
+        let (members, kvw) = (heads.group_size() * heads.dim, heads.kv_width());
+        let qw = kv_heads.len() * members;
         let (k, v) = match (k, v) {
             (SequenceKeys::Rows(k), SequenceValues::Whole(v)) if !path.is_empty() => (
                 SequenceKeys::Rows(join_path(all_keys, k, path, kvw)),
@@ -95,33 +106,24 @@ impl Kernel for AttentionForward<'_> {
         let (k, v) = (k.skip_tokens(skipped, kvw), v.skip_tokens(skipped, kvw));
         let first = first - skipped;
         let tokens = first + q.len() / qw;
-        let most_rows = (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS);
+        let alone = q.len() == qw;
+        let most_rows = match tokens {
+            LONG.. if !alone => long::ROWS,
+            _ => (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS),
+        };
         let most_queries = (most_rows / heads.group_size()).max(1);
-        for head in 0..heads.kv {
+        for (i, head) in kv_heads.enumerate() {
             if let SequenceKeys::Rows(k) = k {
                 vector::transpose_head(k, kvw, head * heads.dim, heads.dim, tokens, transposed);
             }
-            let alone = q.len() == qw;
-            let group = HeadGroup { k, v, transposed, heads, head, sinks, alone };
+            let columns = i * members..(i + 1) * members;
+            let group = HeadGroup { k, v, transposed, heads, head, qw, columns, sinks, alone };
             let blocks = q.chunks(most_queries * qw).zip(out.chunks_mut(most_queries * qw));
             for (i, (q, out)) in blocks.enumerate() {
                 group.attend_queries(lanes, q, first + i * most_queries, rows, out);
             }
         }
     }
-}
-
-/// A key head with its values.
-struct HeadGroup<'a> {
-    k: SequenceKeys<'a>,
-    v: SequenceValues<'a>,
-    /// Transposed keys of this head, if `k` has rows.
-    transposed: &'a [f32],
-    heads: Heads,
-    head: usize,
-    sinks: &'a [f32],
-    /// True if the keys are read for one token only, so that prefetching pays.
-    alone: bool,
 }
 
 impl HeadGroup<'_> {
@@ -135,30 +137,34 @@ impl HeadGroup<'_> {
         scratch: &mut RowScratch,
         out: &mut [f32],
     ) {
-        let Self { k, v, heads, head, sinks, .. } = *self;
-        let (dim, group, qw) = (heads.dim, heads.group_size(), heads.q_width());
+        let Self { v, heads, head, qw, sinks, .. } = *self;
+        let (dim, group) = (heads.dim, heads.group_size());
         // Groups of keys before the window of the first query. From here on, keys are counted from the next one.
         let skipped = heads.first_group(first);
         let (v, first) = (v.skip_tokens(skipped, heads.kv_width()), first - skipped);
-        let (kvw, at) = (heads.kv_width(), head * dim);
-        let members = head * group * dim..(head + 1) * group * dim;
-        let RowScratch { queries, out: found, scores, counts, scales } = scratch;
+        let RowScratch { queries, out: found, scores, long, counts, scales } = scratch;
         queries.clear();
         counts.clear();
         for (i, q) in q.chunks_exact(qw).enumerate() {
-            queries.extend(q[members.clone()].iter().map(|q| q * heads.score_scale()));
+            queries.extend(q[self.columns.clone()].iter().map(|q| q * heads.score_scale()));
             counts.extend(std::iter::repeat_n(first + i + 1, group));
         }
         let rows = counts.len();
         let pitch = vector::padded_dim(first + rows / group);
         scores.resize((rows * pitch).max(scores.len()), 0.0);
         let scores = &mut scores[..rows * pitch];
+        found.resize((rows * dim).max(found.len()), 0.0);
+        let found = &mut found[..rows * dim];
+        if pitch >= LONG && !self.alone {
+            let rows = long::LongRows { group: self, queries, counts, skipped, scores, pitch, v };
+            rows.attend_blocks(lanes, (long, scales), found);
+            return self.store_rows(found, out);
+        }
         let x = vector::PitchedRows { data: queries, pitch: dim, dim };
         for i in 0..pitch / LANES {
             let of_all = i + skipped / LANES;
             if self.alone {
-                k.prefetch_keys(of_all + 1, at * LANES..(at + dim) * LANES);
-                v.prefetch_values(i, kvw, at..at + dim);
+                self.prefetch_group(v, i, of_all + 1);
             }
             // Earlier queries attend to none of these keys.
             let from = (i * LANES).saturating_sub(first) * group;
@@ -177,25 +183,19 @@ impl HeadGroup<'_> {
             let [scale, _] = lanes.call_part(vector::Softmax { scores, keys, sink });
             scales.push(scale);
         }
-        found.resize((rows * dim).max(found.len()), 0.0);
-        let weighted =
-            Weighted { weights: scores, pitch, counts, scales, x: v, width: kvw, at, dim };
-        weighted.compute_sums(lanes, &mut found[..rows * dim], dim);
-        for (out, found) in out.chunks_exact_mut(qw).zip(found.chunks_exact(group * dim)) {
-            out[members.clone()].copy_from_slice(found);
-        }
+        let (width, at) = (heads.kv_width(), head * dim);
+        let weighted = Weighted { weights: scores, pitch, counts, scales, x: v, width, at, dim };
+        weighted.compute_sums(lanes, found, dim);
+        self.store_rows(found, out);
     }
 
-    /// Returns the `i`-th group of sixteen keys, `[dim, 16]`.
+    /// Copies the results of the group to its columns of the output.
     #[inline(always)]
-    fn key_group(&self, i: usize) -> &[f32] {
-        let Self { k, heads, head, .. } = *self;
-        let size = heads.dim * LANES;
-        match k {
-            SequenceKeys::Rows(_) => &self.transposed[i * size..][..size],
-            SequenceKeys::Blocks { storage, ids, at } => {
-                &storage[ids[i] as usize].read()[at + head * size..][..size]
-            }
+    fn store_rows(&self, found: &[f32], out: &mut [f32]) {
+        for (out, found) in
+            out.chunks_exact_mut(self.qw).zip(found.chunks_exact(self.columns.len()))
+        {
+            out[self.columns.clone()].copy_from_slice(found);
         }
     }
 }

@@ -278,6 +278,32 @@ fn rows_and_threads_do_not_change_bits() {
 }
 
 #[test]
+fn queries_of_a_long_row_have_the_bits_of_each_decoded_alone() {
+    for heads in [Heads::new(2, 1, 64), Heads::new(3, 1, 128), SHAPES[8]] {
+        let (n, qw) = (1300, heads.q_width());
+        let c = case(n, heads);
+        let together = forward(&c, &[0, n], heads);
+        same_bits(&cached(&c, 0, n, n, heads), &together);
+        for i in [0, 500, 513, 1024, 1299] {
+            let alone = cached(&c, 0, i + 1, 1, heads);
+            same_bits(&alone, &together[i * qw..(i + 1) * qw]);
+        }
+    }
+}
+
+#[test]
+fn a_token_decoded_by_head_has_the_bits_of_one_thread() {
+    for heads in [Heads::new(6, 3, 40), Heads::new(14, 2, 64), SHAPES[6]] {
+        let c = case(3000, heads);
+        let decoded = |count| threads(count, || cached(&c, 0, 3000, 1, heads));
+        let one = decoded(1);
+        for count in [2, 5] {
+            same_bits(&decoded(count), &one);
+        }
+    }
+}
+
+#[test]
 fn one_long_row_by_head_has_the_bits_of_one_thread() {
     let heads = Heads::new(4, 2, 64);
     let c = case(600, heads);

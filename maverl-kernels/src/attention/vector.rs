@@ -1,6 +1,8 @@
 //! Products of queries with keys, and their softmax. Several rows are processed at a time, so that keys read once serve
 //! several queries. The grouping never changes the order of a sum.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use crate::lanes::{Kernel, LANES, Lanes, Sixteen};
@@ -8,6 +10,15 @@ use crate::lanes::{Kernel, LANES, Lanes, Sixteen};
 /// Returns `dim` rounded up to whole groups of lanes. The padding is zero.
 pub(super) fn padded_dim(dim: usize) -> usize {
     dim.next_multiple_of(LANES)
+}
+
+/// Elements of the keys of a block: 128 KiB, so that a level-2 cache holds keys, values and their gradients.
+const BLOCK_ELEMENTS: usize = 1 << 15;
+
+/// Returns the number of tokens whose keys, and values, are read for several blocks of queries before those of the next tokens
+/// are: a multiple of [`LANES`]. No bit depends on it.
+pub(super) fn block_tokens(dim: usize) -> usize {
+    (BLOCK_ELEMENTS / dim).clamp(64, 2048) / LANES * LANES
 }
 
 /// Transposes the first `tokens` rows of one head, columns `at..at + dim` of rows of `width`, into groups of sixteen
@@ -227,20 +238,83 @@ impl Kernel for Softmax<'_> {
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> [f32; 2] {
         let Self { scores, keys, sink } = self;
         scores[keys..].fill(f32::NEG_INFINITY);
-        let max = lanes.max(scores);
-        let max = lanes.splat(sink.map_or(max, |sink| if sink > max { sink } else { max }));
-        let mut sums = lanes.splat(0.0);
-        for scores in scores.as_chunks_mut::<LANES>().0 {
+        let max = with_sink(lanes.max(scores), sink);
+        let mut sums = [0.0; LANES];
+        ExpPart { scores, max, sums: &mut sums }.run_with_lanes(lanes);
+        invert_sum(lanes, lanes.load(&sums), max, sink)
+    }
+}
+
+/// Returns the larger of a score and that of a sink.
+#[inline(always)]
+pub(super) fn with_sink(max: f32, sink: Option<f32>) -> f32 {
+    sink.map_or(max, |sink| if sink > max { sink } else { max })
+}
+
+/// Some of the scores of a row, whole groups of lanes.
+pub(super) struct ScorePart<'a> {
+    pub(super) scores: &'a mut [f32],
+    /// Key of the first score, and the keys that the row attends to.
+    pub(super) first: usize,
+    pub(super) keys: Range<usize>,
+    /// Bound of scores.
+    pub(super) softcap: Option<f32>,
+}
+
+impl Kernel for ScorePart<'_> {
+    type Output = f32;
+
+    /// Bounds the scores, and sets those of other keys to negative infinity. Returns the largest.
+    #[inline(always)]
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> f32 {
+        let Self { scores, first, keys, softcap } = self;
+        if let Some(cap) = softcap {
+            lanes.cap_numbers(scores, cap);
+        }
+        let [start, end] = [keys.start, keys.end].map(|key| key.saturating_sub(first));
+        let len = scores.len();
+        scores[..start.min(len)].fill(f32::NEG_INFINITY);
+        scores[end.min(len)..].fill(f32::NEG_INFINITY);
+        lanes.max(scores)
+    }
+}
+
+/// Some of the scores of a row, whole groups of lanes, whose exponentials are added to sums.
+pub(super) struct ExpPart<'a> {
+    pub(super) scores: &'a mut [f32],
+    pub(super) max: f32,
+    pub(super) sums: &'a mut [f32; LANES],
+}
+
+impl Kernel for ExpPart<'_> {
+    type Output = ();
+
+    /// Replaces the scores by `exp(s − max)`, as [`Softmax`] does.
+    #[inline(always)]
+    fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
+        let (max, mut sums) = (lanes.splat(self.max), lanes.load(self.sums));
+        for scores in self.scores.as_chunks_mut::<LANES>().0 {
             let e = lanes.exp(lanes.sub(lanes.load(scores), max));
             lanes.store(e, scores);
             sums = lanes.add(sums, e);
         }
-        let sum = lanes.sum(sums);
-        let Some(sink) = sink else { return [1.0 / sum, 0.0] };
-        let e = lanes.array(lanes.exp(lanes.sub(lanes.splat(sink), max)))[0];
-        let inverse = 1.0 / (sum + e);
-        [inverse, e * inverse]
+        lanes.store(sums, self.sums);
     }
+}
+
+/// Returns the inverse of the sum of exponentials, and the probability of a sink.
+#[inline(always)]
+pub(super) fn invert_sum<S: Simd, const N: usize>(
+    lanes: Lanes<S, N>,
+    sums: Sixteen<S, N>,
+    max: f32,
+    sink: Option<f32>,
+) -> [f32; 2] {
+    let sum = lanes.sum(sums);
+    let Some(sink) = sink else { return [1.0 / sum, 0.0] };
+    let e = lanes.array(lanes.exp(lanes.sub(lanes.splat(sink), lanes.splat(max))))[0];
+    let inverse = 1.0 / (sum + e);
+    [inverse, e * inverse]
 }
 
 /// Bounds of scores, `cap tanh(s / cap)`.

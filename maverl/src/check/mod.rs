@@ -33,7 +33,7 @@ use std::path::Path;
 
 use crate::config::source::{Diagnostic, Problems, Sources, Written, read_layers};
 use crate::config::{Config, Resolved};
-use crate::plan::{AlgorithmPlan, Chosen, Plan, RewardPlan};
+use crate::plan::{AlgorithmPlan, Chosen, Plan, PlannedTasks, RewardPlan};
 use crate::registry::Registry;
 
 use choice::ChosenOrchestra;
@@ -86,18 +86,18 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     let seen = files::seen_questions(config, base, problems);
     check_reward_sources(config, base, problems);
     let rewards =
-        team::reward_parts(config, (&seen, &loaded.tasks), flow.as_ref(), registry, problems);
+        team::reward_parts(config, (&seen, loaded.tasks()), flow.as_ref(), registry, problems);
     let components = environments.as_deref().unwrap_or_default();
     let data = (config, &loaded);
     let mut warnings =
         choice::check_actions(components, flow.as_ref(), data, base, registry, problems);
-    warnings.extend(team::task_doubts(config, components, &loaded.tasks, registry));
+    warnings.extend(team::task_doubts(config, components, loaded.tasks(), registry));
     let models = files::open_models(config, base, purpose, &mut warnings, problems);
     let others = choice::other_environments(config, flow.as_ref()?, base, registry, problems);
     let ChosenOrchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;
     let agents = seated.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
     let inputs = agents.flat_map(|entry| entry.inputs).copied().chain(passes_on);
-    warnings.extend(team::unread_messages(&loaded.tasks, &inputs.collect::<Vec<&str>>()));
+    warnings.extend(team::unread_messages(loaded.tasks(), &inputs.collect::<Vec<&str>>()));
     let members = choice::seat_members(config, &orchestra.name, &seated, registry, problems);
     machine::check_endpoints(config, base, problems);
     let (members, endpoints) = team::take_endpoints(config, members?, problems);
@@ -130,6 +130,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
         environments: others,
         algorithm,
         rewards,
+        tasks: loaded.planned_tasks(config),
         warnings,
         ..without_team(resolved, base, environments)
     };
@@ -174,7 +175,7 @@ fn check_assigned(
     let CheckContext { config, base, purpose, .. } = *context;
     let Assigned { assignment, algorithm, models } = assigned;
     if samples_replies(config, purpose) {
-        team::check_prompts(assignment, models, &loaded.tasks, problems);
+        team::check_prompts(assignment, models, loaded.tasks(), problems);
     }
     if purpose == Purpose::Eval {
         return Vec::new();
@@ -183,7 +184,7 @@ fn check_assigned(
     let used = (policies.as_slice(), workers.as_slice());
     let mut warnings = team::check_rows(config, loaded, used, models, problems);
     let on = (assignment, *models);
-    warnings.extend(team::check_teachers(config, algorithm, on, &loaded.tasks, problems));
+    warnings.extend(team::check_teachers(config, algorithm, on, loaded.tasks(), problems));
     team::check_algorithm(config, algorithm, seats, problems);
     team::check_staleness(config, algorithm, used, problems);
     let compared = (seats.as_slice(), rewards, teachers.as_slice());
@@ -227,6 +228,7 @@ fn without_team(config: Resolved, base: &Path, (environment, mixture): Environme
         algorithm: AlgorithmPlan::from(&config.algorithm),
         rewards: Vec::new(),
         device_memory: Vec::new(),
+        tasks: PlannedTasks::default(),
         warnings: Vec::new(),
         config,
     }

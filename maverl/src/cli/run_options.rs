@@ -59,7 +59,7 @@ pub(super) fn ready_plan(
         return plan_checked(sources, registry, Purpose::Train);
     }
     let plan = plan_with_warnings(sources, registry, Purpose::Train)?;
-    for warning in survey(&plan)?.warnings() {
+    for warning in survey(&plan).warnings() {
         tell(format_args!("warning: {warning}"));
     }
     Ok(plan)

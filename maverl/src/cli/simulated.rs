@@ -56,7 +56,7 @@ fn bandwidth(text: &str) -> Result<f64, String> {
 
 /// Formats a plan and its data, for readers or as JSON.
 fn describe_data(plan: &Plan, json: bool) -> Result<String, Failure> {
-    let survey = survey(plan)?;
+    let survey = survey(plan);
     if !json {
         let width = terminal::width();
         let warnings: String =

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::CurriculumConfig;
 use crate::rng::SplitMix64;
-use crate::task::Task;
+use crate::task::TaskList;
 use crate::trajectory::Episode;
 
 /// Solve rate of each task that was played, by its source and its id.
@@ -69,8 +69,8 @@ pub(super) struct Curriculum {
 
 impl Curriculum {
     /// Returns the curriculum of a configuration, if it has one.
-    pub(super) fn new(config: &CurriculumConfig, tasks: &[Task]) -> Option<Self> {
-        let names = tasks.iter().map(|task| (task.source.clone(), task.id.clone()));
+    pub(super) fn new(config: &CurriculumConfig, tasks: &TaskList) -> Option<Self> {
+        let names = tasks.names().map(|(id, source)| (source.to_owned(), id.to_owned()));
         config.is_used().then(|| Self { config: config.clone(), names: names.collect() })
     }
 
@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use crate::algo::testing::{episode, turn};
     use crate::config::SolvePool;
+    use crate::task::Task;
 
     fn curriculum(tasks: usize, pools: &[(f64, f64)]) -> Curriculum {
         let pool = |&(up_to, weight): &(f64, f64)| SolvePool { up_to, weight };
@@ -116,7 +117,7 @@ mod tests {
             question: "?".to_owned(),
             data: Map::new(),
         };
-        Curriculum::new(&config, &(0..tasks).map(task).collect::<Vec<_>>()).unwrap()
+        Curriculum::new(&config, &(0..tasks).map(task).collect()).unwrap()
     }
 
     #[test]

@@ -148,8 +148,8 @@ fn first_rows(task: &TaskConfig, base: &Path, most: usize) -> Result<FirstRows, 
     for file in &files {
         has_rows &= task_form(file, task)? != DataFormat::Squad;
     }
-    let lines: BTreeSet<usize> = placed.iter().map(|placed| placed.line).collect();
-    let tasks: Vec<Task> = placed.into_iter().map(|placed| placed.task).collect();
+    let lines: BTreeSet<usize> = placed.lines.into_iter().collect();
+    let tasks: Vec<Task> = placed.tasks.iter().collect();
     let rows = if has_rows { numbered_rows(&files, &lines)? } else { as_rows(&tasks) };
     Ok(FirstRows { rows, tasks: Ok(tasks) })
 }

@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 
 use super::bounds::{Bounded, Bounds};
 use super::error::DataError;
-use super::object::{KeyPath, distinct, with_numbers_as_written};
+use super::object::{KeyPath, distinct, distinct_object, with_numbers_as_written};
 use super::parquet;
+use super::parsed::{NumberedText, ParsedRows};
 use super::rows::{Elements, Lines, RowError};
 use crate::config::DataFormat;
 
@@ -229,6 +230,35 @@ impl DataFile {
                 Ok((number, row.map_err(|error| self.no_row(number, form, &error))?))
             })));
         }
+        Ok(Box::new(self.texts()?.map(move |text| {
+            let (number, text) = text?;
+            let row = distinct(&with_numbers_as_written(&text, &paths));
+            Ok((number, row.map_err(|error| self.no_row(number, form, &error))?))
+        })))
+    }
+
+    /// Reads each row as `read` does from its number and its JSON object, several at once. Numbers at these paths of a JSON text
+    /// are texts as they are written.
+    pub(super) fn objects<'f, T: Send + 'f>(
+        &'f self,
+        form: &'f str,
+        paths: Vec<KeyPath>,
+        read: impl Fn(usize, Map<String, Value>) -> Result<T, DataError> + Sync + 'f,
+    ) -> Result<Box<dyn Iterator<Item = Result<T, DataError>> + 'f>, DataError> {
+        if self.parquet {
+            return Ok(Box::new(self.rows_as_written(form, paths)?.map(move |row| {
+                let (number, row) = row?;
+                read(number, row)
+            })));
+        }
+        Ok(Box::new(ParsedRows::new(self.texts()?, move |number: usize, text: &[u8]| {
+            let row = distinct_object(&with_numbers_as_written(text, &paths));
+            read(number, row.map_err(|error| self.no_row(number, form, &error))?)
+        })))
+    }
+
+    /// Reads the text of each row of a file that is not Parquet, with its number.
+    fn texts(&self) -> Result<Box<dyn Iterator<Item = NumberedText> + '_>, DataError> {
         let (bytes, first) = self.begin()?;
         let most = if self.packed()? { self.bounds.rows() } else { u64::MAX };
         let mut count = 0;
@@ -243,14 +273,11 @@ impl DataFile {
                 let (path, message) = (self.path.clone(), self.bounds.too_many(size(&self.path)));
                 return Err(DataError::TooLong { path, message });
             }
-            let (number, text) = text.map_err(|error| match error {
+            text.map_err(|error| match error {
                 RowError::Io(error) => self.failed(error),
                 RowError::TooLong(number) => self.damaged(number, self.bounds.row_too_long()),
                 RowError::NoList(number, what) => self.damaged(number, what),
-            })?;
-            let text = if paths.is_empty() { text } else { with_numbers_as_written(&text, &paths) };
-            let row = distinct(&text).map_err(|error| self.no_row(number, form, &error))?;
-            Ok((number, row))
+            })
         })))
     }
 }

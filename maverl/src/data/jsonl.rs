@@ -45,13 +45,12 @@ pub(super) fn tasks<'f>(
     config: &'f TaskConfig,
 ) -> Result<Rows<'f>, DataError> {
     let source = file.source();
-    Ok(Box::new(file.rows_as_written(ROW, texts(&config.keys))?.map(move |object| {
-        let (line, mut object) = object?;
+    file.objects(ROW, texts(&config.keys), move |line, mut object| {
         if let Some(set) = &file.set {
             set.name_labels(&mut object);
         }
         keyed(object, line, (&source, config)).map_err(|message| file.damaged(line, message))
-    })))
+    })
 }
 
 /// Reads a row whose names are those that `task.keys` maps maverl's names to.

@@ -15,12 +15,14 @@ mod error;
 mod file;
 mod hotpot;
 mod hub;
+mod ids;
 mod jsonl;
 mod labeled;
 mod messages;
 mod nli;
 mod object;
 mod parquet;
+mod parsed;
 mod place;
 mod preference;
 mod row;
@@ -46,7 +48,7 @@ pub(crate) use labeled::{SEEN, seen};
 pub(crate) use object::distinct;
 pub use object::{KeyPath, object, with_numbers_as_written};
 pub(crate) use place::with_place;
-pub use place::{Placed, missing, same_data};
+pub use place::{PlacedTasks, missing, same_data};
 pub use preference::{PreferencePair, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
@@ -82,17 +84,17 @@ pub const BUILT_IN: [&str; 6] = ["arithmetic", "code", "facts", "nli", "resets",
 ///
 /// See [`DataError`]; a split without tasks is one.
 pub fn load(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Task>, DataError> {
-    Ok(placed(config, split, base)?.into_iter().map(|placed| placed.task).collect())
+    Ok(placed(config, split, base)?.tasks.iter().collect())
 }
 
-/// Same as [`load`], each task with its place.
+/// Same as [`load`], packed, each task with its place.
 ///
 /// # Errors
 ///
 /// Same as [`load`].
-pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> Result<Vec<Placed>, DataError> {
+pub fn placed(config: &TaskConfig, split: &str, base: &Path) -> ChosenTasks {
     let choice = TaskChoice { split, limit: config.limit };
-    placed_choices(config, &[choice], base)?.pop().unwrap_or_else(|| Ok(Vec::new()))
+    placed_choices(config, &[choice], base)?.pop().unwrap_or_else(|| Ok(PlacedTasks::default()))
 }
 
 /// Reads the data once, and returns the tasks of each choice as [`placed`] does. `task.limit` is that of the choice.
@@ -114,12 +116,12 @@ pub fn placed_choices(
             .map(|choice| sets::placed_sets(config, |set| read_choice(set, choice, base)));
         return Ok(sets.collect());
     }
-    let mut components: Vec<Vec<ChosenTasks>> = choices.iter().map(|_| Vec::new()).collect();
+    let mut components: Vec<Vec<_>> = choices.iter().map(|_| Vec::new()).collect();
     for (name, component) in &config.mixture {
         // No more tasks of a component than the limit of all are among the first.
         let one = sets::component_config(config, component);
         for (of_choice, tasks) in components.iter_mut().zip(read(&one, choices, base)?) {
-            of_choice.push(tasks.map(|tasks| with_component(tasks, name)));
+            of_choice.push(tasks.map(|placed| (name.as_str(), placed)));
         }
         // The first component without tasks is the one that is reported.
         if components.iter().all(|of_choice| of_choice.last().is_some_and(Result::is_err)) {
@@ -130,33 +132,34 @@ pub fn placed_choices(
     Ok(mixed.map(|(choice, components)| alternate_tasks(components, choice.limit)).collect())
 }
 
-/// Returns tasks whose sources begin with the name of their component.
-fn with_component(mut tasks: Vec<Placed>, name: &str) -> Vec<Placed> {
-    for Placed { task, .. } in &mut tasks {
-        task.source = format!("{name}/{}", task.source);
-    }
-    tasks
-}
-
-/// Returns the tasks of several components in turn, the first ones up to a limit.
-fn alternate_tasks(components: Vec<ChosenTasks>, limit: Option<NonZeroUsize>) -> ChosenTasks {
-    let components: Result<Vec<_>, DataError> =
-        components.into_iter().map(|tasks| Ok(tasks?.into_iter())).collect();
-    let (mut components, mut tasks) = (components?, Vec::new());
-    loop {
-        let turn: Vec<Placed> = components.iter_mut().filter_map(Iterator::next).collect();
-        if turn.is_empty() {
+/// Returns the tasks of several components in turn, the first ones up to a limit. Their sources begin with the name of their
+/// component.
+fn alternate_tasks(
+    components: Vec<Result<(&str, PlacedTasks), DataError>>,
+    limit: Option<NonZeroUsize>,
+) -> ChosenTasks {
+    let components: Vec<(&str, PlacedTasks)> = components.into_iter().collect::<Result<_, _>>()?;
+    let longest = components.iter().map(|(_, placed)| placed.lines.len()).max().unwrap_or(0);
+    let most = limit.map_or(usize::MAX, NonZeroUsize::get);
+    let mut all = PlacedTasks::default();
+    for (at, (name, placed)) in
+        (0..longest).flat_map(|at| components.iter().map(move |it| (at, it)))
+    {
+        let Some(line) = placed.lines.get(at) else { continue };
+        if all.lines.len() == most {
             break;
         }
-        tasks.extend(turn);
+        let mut task = placed.tasks.task(at);
+        task.source = format!("{name}/{}", task.source);
+        all.push(&task, *line);
     }
-    tasks.truncate(limit.map_or(usize::MAX, NonZeroUsize::get));
-    Ok(tasks)
+    Ok(all)
 }
 
 /// Reads the tasks of one choice.
 fn read_choice(config: &TaskConfig, choice: &TaskChoice<'_>, base: &Path) -> ChosenTasks {
-    read(config, slice::from_ref(choice), base)?.pop().unwrap_or_else(|| Ok(Vec::new()))
+    let read = read(config, slice::from_ref(choice), base)?.pop();
+    read.unwrap_or_else(|| Ok(PlacedTasks::default()))
 }
 
 /// Reads the tasks of one component.

@@ -1,9 +1,11 @@
 //! JSON objects of rows: doubled keys are refused, and numbers that are answers or ids are texts as they are written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 /// Depth of a text from which numbers are left to the parser, which refuses it.
@@ -36,6 +38,14 @@ pub(crate) fn distinct<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T
     T::deserialize(value).or_else(|_| serde_json::from_slice(text))
 }
 
+/// Reads a JSON object in which no object has a key twice, as [`distinct`] does.
+pub(super) fn distinct_object(text: &[u8]) -> serde_json::Result<Map<String, Value>> {
+    match serde_json::from_slice(text)? {
+        Distinct(Value::Object(object)) => Ok(object),
+        Distinct(_) => serde_json::from_slice(text),
+    }
+}
+
 /// Any JSON value without doubled keys.
 struct Distinct(Value);
 
@@ -57,11 +67,16 @@ impl<'de> Visitor<'de> for Values {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            if object.contains_key(&key) {
-                return Err(A::Error::custom(format!("the key `{key}` is there twice; keep one")));
-            }
+            let place = match object.entry(key) {
+                Entry::Vacant(place) => place,
+                Entry::Occupied(found) => {
+                    let key = found.key();
+                    let message = format!("the key `{key}` is there twice; keep one");
+                    return Err(A::Error::custom(message));
+                }
+            };
             let Distinct(value) = map.next_value()?;
-            object.insert(key, value);
+            place.insert(value);
         }
         Ok(Value::Object(object))
     }
@@ -107,24 +122,25 @@ impl<'de> Visitor<'de> for Values {
 pub type KeyPath = Vec<String>;
 
 /// An object or a list that is open.
-struct Level {
+struct Level<'t> {
     list: bool,
     /// True between a comma or the start of an object and the next colon.
     before_key: bool,
-    key: String,
+    /// The last key in quotation marks; empty before the first.
+    key: &'t [u8],
 }
 
-impl Level {
+impl<'t> Level<'t> {
     fn new(list: bool) -> Self {
-        Self { list, before_key: !list, key: String::new() }
+        Self { list, before_key: !list, key: &[] }
     }
 
     /// Passes a token that opens and closes nothing.
-    fn pass(&mut self, byte: u8, token: &[u8]) {
+    fn pass(&mut self, byte: u8, token: &'t [u8]) {
         match byte {
             b',' => self.before_key = !self.list,
             b':' => self.before_key = false,
-            b'"' if self.before_key => self.key = serde_json::from_slice(token).unwrap_or_default(),
+            b'"' if self.before_key => self.key = token,
             _ => {}
         }
     }
@@ -132,8 +148,12 @@ impl Level {
 
 /// Returns a JSON text whose numbers at these paths, or below them, are texts as they are written, except those that a parser
 /// would write in the same way: a number of 64 bits may be another one.
-pub fn with_numbers_as_written(text: &[u8], paths: &[KeyPath]) -> Vec<u8> {
-    let (mut written, mut levels, mut at) = (Vec::new(), Vec::<Level>::new(), 0);
+pub fn with_numbers_as_written<'t>(text: &'t [u8], paths: &[KeyPath]) -> Cow<'t, [u8]> {
+    if paths.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let (mut written, mut copied) = (Vec::new(), 0);
+    let (mut levels, mut at) = (Vec::<Level<'t>>::new(), 0);
     while let Some(byte) = text.get(at) {
         let end = match byte {
             b'"' => at + length_of_text(&text[at..]),
@@ -142,24 +162,33 @@ pub fn with_numbers_as_written(text: &[u8], paths: &[KeyPath]) -> Vec<u8> {
         };
         let token = &text[at..end];
         match byte {
-            b'{' | b'[' if levels.len() == DEEPEST => return text.to_vec(),
+            b'{' | b'[' if levels.len() == DEEPEST => return Cow::Borrowed(text),
             b'{' | b'[' => levels.push(Level::new(*byte == b'[')),
             b'}' | b']' => drop(levels.pop()),
             _ => levels.last_mut().into_iter().for_each(|level| level.pass(*byte, token)),
         }
         let number = matches!(byte, b'-' | b'0'..=b'9');
-        let quoted = number && paths.iter().any(|path| leads_to(path, &levels)) && !is_kept(token);
-        written.extend(quoted.then_some(b'"'));
-        written.extend(token);
-        written.extend(quoted.then_some(b'"'));
+        if number && !is_kept(token) && paths.iter().any(|path| leads_to(path, &levels)) {
+            written.extend_from_slice(&text[copied..at]);
+            written.push(b'"');
+            written.extend_from_slice(token);
+            written.push(b'"');
+            copied = end;
+        }
         at = end;
     }
-    written
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    written.extend_from_slice(&text[copied..]);
+    Cow::Owned(written)
 }
 
 /// Returns true for a number that a parser writes as it is, and for one that is malformed.
 fn is_kept(token: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(token).is_err()
+    let short = token.len() < 19 && token.iter().all(u8::is_ascii_digit);
+    short && (token[0] != b'0' || token.len() == 1)
+        || serde_json::from_slice::<IgnoredAny>(token).is_err()
         || serde_json::from_slice::<Number>(token)
             .is_ok_and(|number| number.to_string().as_bytes() == token)
 }
@@ -182,8 +211,10 @@ fn length_of_number(text: &[u8]) -> usize {
 }
 
 /// Returns true if a path leads to the place in these open objects, or to one around it.
-fn leads_to(path: &[String], levels: &[Level]) -> bool {
-    let mut keys = levels.iter().filter(|level| !level.list).map(|level| level.key.as_str());
+fn leads_to(path: &[String], levels: &[Level<'_>]) -> bool {
+    let keys = levels.iter().filter(|level| !level.list);
+    let mut keys =
+        keys.map(|level| serde_json::from_slice::<String>(level.key).unwrap_or_default());
     path.iter().all(|wanted| keys.next().is_some_and(|key| key.eq_ignore_ascii_case(wanted)))
 }
 
@@ -230,7 +261,8 @@ mod tests {
     fn numbers_at_a_path_are_texts_where_a_parser_would_change_them() {
         let paths = [vec!["answer".to_owned()], vec!["a".to_owned(), "b".to_owned()]];
         let written = |text: &str| {
-            String::from_utf8(with_numbers_as_written(text.as_bytes(), &paths)).unwrap()
+            String::from_utf8(with_numbers_as_written(text.as_bytes(), &paths).into_owned())
+                .unwrap()
         };
         for (text, wanted) in [
             (r#"{"answer": 1.50}"#, r#"{"answer": "1.50"}"#),

@@ -3,39 +3,47 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::TaskConfig;
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 
-/// A task with its row in the file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
-    /// Task.
-    pub task: Task,
-    /// Its line or row, from 1; for built-in data, its index.
-    pub line: usize,
+/// Tasks with their rows in the file.
+#[derive(Debug, Clone, Default)]
+pub struct PlacedTasks {
+    /// Tasks.
+    pub tasks: TaskList,
+    /// Line or row of each task, from 1; for built-in data, its index.
+    pub lines: Vec<usize>,
+}
+
+impl PlacedTasks {
+    /// Appends the task of a row.
+    pub(super) fn push(&mut self, task: &Task, line: usize) {
+        self.tasks.push(task);
+        self.lines.push(line);
+    }
 }
 
 /// Returns a message of an environment after the file and row of the first task that it names. A message that names no task,
 /// or one of built-in data, is unchanged.
-pub(crate) fn with_place<'t>(
-    config: &TaskConfig,
-    tasks: impl IntoIterator<Item = (&'t Task, usize)>,
-    message: &str,
-) -> String {
-    let place = place_of(config, tasks, message);
+pub(crate) fn with_place(config: &TaskConfig, placed: &PlacedTasks, message: &str) -> String {
+    let place = place_of(config, placed, message);
     place.map_or_else(String::new, |place| place + ": ") + message
 }
 
-fn place_of<'t>(
-    config: &TaskConfig,
-    tasks: impl IntoIterator<Item = (&'t Task, usize)>,
-    message: &str,
-) -> Option<String> {
-    let (task, line) = tasks.into_iter().find(|(Task { id, source, .. }, _)| {
-        message.contains(&format!("the task `{id}` of `{source}`"))
-    })?;
-    let component = config.mixture.get(task.component());
+fn place_of(config: &TaskConfig, placed: &PlacedTasks, message: &str) -> Option<String> {
+    let named = message.match_indices("the task `");
+    let begins: Vec<&str> = named.map(|(at, found)| &message[at + found.len()..]).collect();
+    let mut names = placed.tasks.names().zip(&placed.lines).filter(|_| !begins.is_empty());
+    let ((_, source), line) = names
+        .find(|((id, source), _)| begins.iter().any(|begin| begins_with_name(begin, id, source)))?;
+    let component = config.mixture.get(Task::component_of(source));
     let data = component.map_or(&config.data, |component| &component.data);
     (!data.starts_with("builtin:")).then(|| format!("{data}:{line}"))
+}
+
+/// Returns true if a text begins with an id and its source, in backticks, after the first one.
+fn begins_with_name(text: &str, id: &str, source: &str) -> bool {
+    let rest = text.strip_prefix(id).and_then(|rest| rest.strip_prefix("` of `"));
+    rest.and_then(|rest| rest.strip_prefix(source)).is_some_and(|rest| rest.starts_with('`'))
 }
 
 /// Returns true if two names, relative to `base`, are of one file or of the same built-in data.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::curriculum::{Curriculum, SolveRates};
 use crate::config::TaskConfig;
 use crate::rng::SplitMix64;
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 
 /// Iterates over the tasks in epochs, each with its own order, without omission or repetition. With several components,
 /// each component has its own epochs and its share of every step.
@@ -50,11 +50,12 @@ impl Sampler {
         }
     }
 
-    /// Creates a sampler of tasks from [`crate::data::load`], easier ones first if configured ([`Task::level`]).
-    pub fn new(config: &TaskConfig, seed: u64, tasks: &[Task]) -> Self {
+    /// Creates a sampler of tasks from [`crate::data::placed`], easier ones first if configured ([`Task::level`]).
+    pub fn new(config: &TaskConfig, seed: u64, tasks: &TaskList) -> Self {
         let mut components: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (i, task) in tasks.iter().enumerate() {
-            let component = if config.mixture.is_empty() { "" } else { task.component() };
+        for (i, (_, source)) in tasks.names().enumerate() {
+            let mixed = !config.mixture.is_empty();
+            let component = if mixed { Task::component_of(source) } else { "" };
             components.entry(component).or_default().push(i);
         }
         let components = components.into_iter().map(|(name, indices)| {
@@ -179,10 +180,14 @@ fn through(pool: &[usize], positions: Range<u64>, seed: u64, shuffle: bool) -> V
 }
 
 /// Returns tasks with their numbers of easier levels.
-fn with_ranks(indices: Vec<usize>, tasks: &[Task]) -> Vec<(usize, u64)> {
-    let levels: BTreeSet<_> = indices.iter().map(|i| tasks[*i].level()).collect();
-    let ranked = indices.into_iter();
-    ranked.map(|i| (i, levels.range(..tasks[i].level()).count() as u64)).collect()
+fn with_ranks(indices: Vec<usize>, tasks: &TaskList) -> Vec<(usize, u64)> {
+    if !tasks.keys().contains("level") {
+        return indices.into_iter().map(|i| (i, 0)).collect();
+    }
+    let own: Vec<Option<u64>> = indices.iter().map(|i| tasks.task(*i).level()).collect();
+    let levels: BTreeSet<Option<u64>> = own.iter().copied().collect();
+    let ranked = indices.into_iter().zip(own);
+    ranked.map(|(i, level)| (i, levels.range(..level).count() as u64)).collect()
 }
 
 /// Returns the order of an epoch.
@@ -252,7 +257,7 @@ mod tests {
     }
 
     /// Returns six tasks of each component, of levels 1 and 5.
-    fn tasks(components: &[&str]) -> Vec<Task> {
+    fn tasks(components: &[&str]) -> TaskList {
         let one = |(i, component): (usize, &&str)| Task {
             id: i.to_string(),
             source: format!("{component}/data"),
@@ -298,9 +303,10 @@ mod tests {
         let tasks = tasks(&["a", "b"]);
         let sampler = Sampler::new(&config, 3, &tasks);
         let mut rates = SolveRates::default();
-        let solved = |task: &Task| {
-            let mut episode = episode(&task.id, 0, 1.0, Vec::new());
-            episode.task.source.clone_from(&task.source);
+        let solved = |task: usize| {
+            let Task { id, source, .. } = tasks.task(task);
+            let mut episode = episode(&id, 0, 1.0, Vec::new());
+            episode.task.source = source;
             episode
         };
         for step in 0..9 {
@@ -312,11 +318,11 @@ mod tests {
             assert_eq!(all.len(), 12);
         }
         // Solved tasks are never drawn again; fewer tasks than the share are drawn several times.
-        rates.add(0.9, &tasks[..5].iter().map(solved).collect::<Vec<_>>());
+        rates.add(0.9, &(0..5).map(solved).collect::<Vec<_>>());
         let drawn = sampler.step_by_rates(9, &rates).unwrap();
         assert_eq!(drawn[..3], [5, 5, 5]);
         assert!(sampler.others_by_rates(9, &rates).iter().all(|task| *task > 5));
-        rates.add(0.9, &[solved(&tasks[5])]);
+        rates.add(0.9, &[solved(5)]);
         assert_eq!(sampler.step_by_rates(9, &rates), None);
     }
 

@@ -1,9 +1,9 @@
 //! Several data sets of tasks: components of a mixture, and named sets of evaluations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::error::DataError;
-use super::place::Placed;
+use super::place::PlacedTasks;
 use crate::config::{ComponentConfig, TaskConfig};
 
 /// Returns the configuration of the tasks of one component.
@@ -23,20 +23,19 @@ pub(super) fn component_config(config: &TaskConfig, component: &ComponentConfig)
 /// name of its set, so that each has its own line in a report; where a set has several sources, they are part of the ids.
 pub(super) fn placed_sets(
     config: &TaskConfig,
-    read: impl Fn(&TaskConfig) -> Result<Vec<Placed>, DataError>,
-) -> Result<Vec<Placed>, DataError> {
-    let mut all = Vec::new();
+    read: impl Fn(&TaskConfig) -> Result<PlacedTasks, DataError>,
+) -> Result<PlacedTasks, DataError> {
+    let mut all = PlacedTasks::default();
     for (name, component) in &config.mixture {
-        let mut tasks = read(&component_config(config, component))?;
-        let sources: BTreeSet<&str> = tasks.iter().map(|it| it.task.source.as_str()).collect();
-        let several = sources.len() > 1;
-        for Placed { task, .. } in &mut tasks {
+        let PlacedTasks { tasks, lines } = read(&component_config(config, component))?;
+        let several = tasks.sources().len() > 1;
+        for (mut task, line) in tasks.iter().zip(lines) {
             if several {
                 task.id = format!("{}/{}", task.source, task.id);
             }
             task.source.clone_from(name);
+            all.push(&task, line);
         }
-        all.extend(tasks);
     }
     Ok(all)
 }

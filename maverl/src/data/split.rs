@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 use sha2::{Digest, Sha256};
 
 use super::error::DataError;
-use super::place::Placed;
+use super::ids::SeenIds;
+use super::place::PlacedTasks;
 use super::row::{Row, Rows};
 use crate::config::{Ids, TaskConfig, Unsplit};
 use crate::task::Task;
@@ -24,12 +25,12 @@ pub struct TaskChoice<'s> {
 }
 
 /// Tasks of a choice, or the error that there are none.
-pub type ChosenTasks = Result<Vec<Placed>, DataError>;
+pub type ChosenTasks = Result<PlacedTasks, DataError>;
 
 /// Tasks of a choice so far.
 #[derive(Default)]
 struct Chosen {
-    tasks: Vec<Placed>,
+    placed: PlacedTasks,
     /// Lowest level of a task of the split.
     lowest: Option<u64>,
 }
@@ -45,14 +46,14 @@ pub(super) fn choose(
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
     let mut chosen: Vec<Chosen> = choices.iter().map(|_| Chosen::default()).collect();
     for row in rows {
-        let (placed, own) = divided(row?, config);
-        check_row(&placed.task, placed.line, &mut ids, &config.data)?;
+        let (task, line, own) = divided(row?, config);
+        check_row(&task, line, &mut ids, &config.data)?;
         for (choice, chosen) in choices.iter().zip(&mut chosen) {
             if is_of(own.as_deref(), choice.split) {
-                chosen.add_task(&placed, choice.limit, config.max_level);
+                chosen.add_task((&task, line), choice.limit, config.max_level);
             }
         }
-        *sizes.entry(own.unwrap_or_else(|| ALL.to_owned())).or_default() += 1;
+        count_row(&mut sizes, own);
     }
     let chosen = choices.iter().zip(chosen);
     Ok(chosen.map(|(choice, chosen)| chosen.finish(choice.split, config, &sizes)).collect())
@@ -63,28 +64,32 @@ pub(super) fn choose(
 /// # Errors
 ///
 /// The error of a row, or that the split has no tasks.
-pub(super) fn first_tasks(
-    rows: Rows<'_>,
-    config: &TaskConfig,
-    most: usize,
-) -> Result<Vec<Placed>, DataError> {
+pub(super) fn first_tasks(rows: Rows<'_>, config: &TaskConfig, most: usize) -> ChosenTasks {
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
-    let mut tasks = Vec::new();
+    let mut placed = PlacedTasks::default();
     for row in rows {
-        let (placed, own) = divided(row?, config);
+        let (task, line, own) = divided(row?, config);
         if is_of(own.as_deref(), &config.split) {
-            tasks.push(placed);
+            placed.push(&task, line);
         }
-        if tasks.len() >= most {
+        if placed.lines.len() >= most {
             break;
         }
-        *sizes.entry(own.unwrap_or_else(|| ALL.to_owned())).or_default() += 1;
+        count_row(&mut sizes, own);
     }
-    if tasks.is_empty() { Err(no_tasks(&config.data, &config.split, &sizes)) } else { Ok(tasks) }
+    if placed.lines.is_empty() {
+        return Err(no_tasks(&config.data, &config.split, &sizes));
+    }
+    Ok(placed)
 }
 
-/// Returns the task of a row, and its split; `None` if it is of every split.
-fn divided(row: Row, config: &TaskConfig) -> (Placed, Option<String>) {
+/// Counts a row of a split, or of every split.
+fn count_row(sizes: &mut BTreeMap<String, usize>, own: Option<String>) {
+    *sizes.entry(own.unwrap_or_else(|| ALL.to_owned())).or_default() += 1;
+}
+
+/// Returns the task of a row with its line and its split; `None` if it is of every split.
+fn divided(row: Row, config: &TaskConfig) -> (Task, usize, Option<String>) {
     let Row { mut task, split: own, line, .. } = row;
     if config.ids == Ids::Line {
         task.id = line.to_string();
@@ -94,7 +99,7 @@ fn divided(row: Row, config: &TaskConfig) -> (Placed, Option<String>) {
         (None, Unsplit::Every) => None,
         (None, Unsplit::Hashed) => Some(hashed_split(&task.id).to_owned()),
     };
-    (Placed { task, line }, own)
+    (task, line, own)
 }
 
 /// Returns true if a row is of a split. One without a split of its own is of every split.
@@ -104,16 +109,21 @@ fn is_of(own: Option<&str>, split: &str) -> bool {
 
 impl Chosen {
     /// Adds a task of the split, if it is not too hard and there is room.
-    fn add_task(&mut self, placed: &Placed, limit: Option<NonZeroUsize>, max_level: Option<u64>) {
-        let easy = match (placed.task.level(), max_level) {
+    fn add_task(
+        &mut self,
+        (task, line): (&Task, usize),
+        limit: Option<NonZeroUsize>,
+        max_level: Option<u64>,
+    ) {
+        let easy = match (task.level(), max_level) {
             (Some(level), Some(most)) => {
                 self.lowest = Some(self.lowest.map_or(level, |lowest| lowest.min(level)));
                 level <= most
             }
             _ => true,
         };
-        if easy && self.tasks.len() < limit.map_or(usize::MAX, NonZeroUsize::get) {
-            self.tasks.push(placed.clone());
+        if easy && self.placed.lines.len() < limit.map_or(usize::MAX, NonZeroUsize::get) {
+            self.placed.push(task, line);
         }
     }
 
@@ -124,8 +134,8 @@ impl Chosen {
         sizes: &BTreeMap<String, usize>,
     ) -> ChosenTasks {
         let place = &config.data;
-        match (self.tasks.is_empty(), self.lowest, config.max_level) {
-            (false, ..) => Ok(self.tasks),
+        match (self.placed.lines.is_empty(), self.lowest, config.max_level) {
+            (false, ..) => Ok(self.placed),
             (true, Some(lowest), Some(most)) => {
                 Err(DataError::TooHard { place: place.clone(), most, lowest })
             }
@@ -134,16 +144,9 @@ impl Chosen {
     }
 }
 
-/// Lines of the ids of each source.
-type SeenIds = BTreeMap<String, BTreeMap<String, usize>>;
-
 /// Refuses a row whose id another row of its source has, or that has no question.
 fn check_row(task: &Task, line: usize, ids: &mut SeenIds, place: &str) -> Result<(), DataError> {
-    if !ids.contains_key(&task.source) {
-        ids.insert(task.source.clone(), BTreeMap::new());
-    }
-    let seen = ids.get_mut(&task.source);
-    if let Some(first) = seen.and_then(|seen| seen.insert(task.id.clone(), line)) {
+    if let Some(first) = ids.insert(&task.source, &task.id, line) {
         return Err(DataError::Duplicate {
             place: place.to_owned(),
             id: task.id.clone(),

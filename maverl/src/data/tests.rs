@@ -163,8 +163,9 @@ fn ids_of_a_file_may_be_left_aside() {
         "[{\"_id\": \"7\", \"question\": \"?\", \"answer\": \"\", \"context\": []}, \
           {\"_id\": \"7\", \"question\": \"?\", \"answer\": \"\", \"context\": []}]",
     ] {
-        let tasks = placed(&config, ALL, file("rows.json", rows).path()).unwrap();
-        assert!(tasks.len() == 2 && tasks.iter().all(|it| it.task.id == it.line.to_string()));
+        let placed = placed(&config, ALL, file("rows.json", rows).path()).unwrap();
+        let mut rows = placed.tasks.names().zip(&placed.lines);
+        assert!(rows.len() == 2 && rows.all(|((id, _), line)| id == line.to_string()));
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session, check_answered};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 
 /// Number of unreadable references that a message lists.
 const SHOWN: usize = 5;
@@ -36,24 +36,30 @@ impl Environment for MathEnvironment {
         facts::subject_of(data)
     }
 
-    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        answered(tasks)?;
-        let unreadable = unreadable(tasks);
-        let more = unreadable.len().saturating_sub(SHOWN);
-        let warnings = unreadable.into_iter().take(SHOWN).map(|(task, reference)| {
-            let Task { id, source, .. } = task;
-            format!(
-                "the task `{id}` of `{source}` has a reference that cannot be read, so that only the same text is right: \
-                 {reference:?}"
-            )
-        });
-        let rest = (more > 0).then(|| format!("{more} more references cannot be read"));
-        Ok(warnings.chain(rest).collect())
+    fn validate(&self, _: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
+        let (mut warnings, mut more) = (Vec::new(), 0);
+        for task in tasks.iter() {
+            answered([&task])?;
+            for reference in unreadable(&task) {
+                if warnings.len() == SHOWN {
+                    more += 1;
+                    continue;
+                }
+                let Task { id, source, .. } = &task;
+                warnings.push(format!(
+                    "the task `{id}` of `{source}` has a reference that cannot be read, so that only the same text is \
+                     right: {reference:?}"
+                ));
+            }
+        }
+        warnings.extend((more > 0).then(|| format!("{more} more references cannot be read")));
+        Ok(warnings)
     }
 
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
         answered(tasks)?;
-        let unreadable = unreadable(tasks);
+        let all = tasks.iter().flat_map(|task| unreadable(task).map(move |text| (task, text)));
+        let unreadable: Vec<(&Task, &str)> = all.collect();
         Ok(unreadable.first().map(|(Task { id, source, .. }, reference)| {
             format!(
                 "{} references of {} tasks cannot be read, so that only the same text is right; the first is that of the \
@@ -106,19 +112,15 @@ impl MathEnvironment {
 }
 
 /// Checks that every task has a reference answer.
-fn answered(tasks: &[Task]) -> Result<(), EnvError> {
+fn answered<'t>(tasks: impl IntoIterator<Item = &'t Task>) -> Result<(), EnvError> {
     check_answered(tasks, |task| {
         references(task).iter().any(|text| !reference_answer(text).trim().is_empty())
     })
 }
 
-/// Returns the references that cannot be read, with their tasks.
-fn unreadable(tasks: &[Task]) -> Vec<(&Task, &str)> {
-    let all =
-        tasks.iter().flat_map(|task| references(task).into_iter().map(move |text| (task, text)));
-    all.map(|(task, text)| (task, reference_answer(text)))
-        .filter(|(_, text)| !is_readable(text))
-        .collect()
+/// Returns the references of a task that cannot be read.
+fn unreadable(task: &Task) -> impl Iterator<Item = &str> {
+    references(task).into_iter().map(reference_answer).filter(|text| !is_readable(text))
 }
 
 /// Returns the best verdict over the references of a task.
@@ -222,12 +224,10 @@ mod tests {
         let task =
             |(id, answer): (usize, &&str)| Task { id: id.to_string(), ..session(answer).task };
         let tasks: Vec<Task> = good.iter().chain(&bad).enumerate().map(task).collect();
-        assert_eq!(
-            math.validate(Path::new(""), &tasks[..good.len()]).unwrap(),
-            Vec::<String>::new()
-        );
+        let look = |tasks: &[Task]| math.validate(Path::new(""), &tasks.iter().collect()).unwrap();
+        assert_eq!(look(&tasks[..good.len()]), Vec::<String>::new());
         assert_eq!(math.report(&tasks[..good.len()]).unwrap(), None);
-        let warnings = math.validate(Path::new(""), &tasks).unwrap();
+        let warnings = look(&tasks);
         assert_eq!(warnings.len(), SHOWN + 1, "{warnings:#?}");
         assert_eq!(
             warnings[0],

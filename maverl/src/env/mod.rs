@@ -13,6 +13,7 @@ pub mod reported;
 pub mod search;
 pub mod tools;
 
+use std::borrow::Borrow;
 use std::fmt::Display;
 use std::future::{Future, ready};
 use std::path::Path;
@@ -21,7 +22,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::task::{Action, Observation, Score, Task, TaskError};
+use crate::task::{Action, Observation, Score, Task, TaskError, TaskList};
 use crate::tools::Tool;
 
 /// Name of the action that reports the reward of an episode; see [`Environment::takes_rewards`].
@@ -42,12 +43,13 @@ pub const REPORT: &str = "report";
 )]
 pub trait Environment: Send + Sync + 'static {
     /// Validates the options and the tasks before the run starts, and returns warnings. `maverl check` prints the
-    /// result. Must be cheap. Relative paths in options are relative to `base`. The list of tasks may be empty.
+    /// result. Must be cheap. Relative paths in options are relative to `base`. The list of tasks may be empty, and may have
+    /// millions of tasks: keep none of them.
     ///
     /// # Errors
     ///
     /// If the options are invalid. A message that begins with an option's name in backticks is shown with its place.
-    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
         let _ = (base, tasks);
         Ok(Vec::new())
     }
@@ -195,6 +197,8 @@ pub trait EnvironmentName: Environment {
     const SUMMARY: &'static str;
     /// Names of the actions that it understands (`offers("search")`).
     const OFFERS: &'static [&'static str];
+    /// True if it declares a type of tasks. [`EnvironmentName::read_task`] is called only then.
+    const READS_TASKS: bool = false;
 
     /// Reads a task as the type that it declares (`task = Row`); the default declares none.
     ///
@@ -241,13 +245,21 @@ impl EnvError {
 }
 
 /// Checks that every task has an answer to judge by.
-fn check_answered(tasks: &[Task], is_answered: impl Fn(&Task) -> bool) -> Result<(), EnvError> {
-    match tasks.iter().find(|task| !is_answered(task)) {
-        Some(Task { id, source, .. }) => Err(EnvError(format!(
-            "the task `{id}` of `{source}` has no answer to judge by; give its row an `answer`"
-        ))),
+fn check_answered(
+    tasks: impl IntoIterator<Item = impl Borrow<Task>>,
+    is_answered: impl Fn(&Task) -> bool,
+) -> Result<(), EnvError> {
+    match tasks.into_iter().find(|task| !is_answered(task.borrow())) {
+        Some(task) => Err(no_answer(task.borrow())),
         None => Ok(()),
     }
+}
+
+/// Returns the error of a task without an answer.
+fn no_answer(Task { id, source, .. }: &Task) -> EnvError {
+    EnvError(format!(
+        "the task `{id}` of `{source}` has no answer to judge by; give its row an `answer`"
+    ))
 }
 
 impl From<TaskError> for EnvError {

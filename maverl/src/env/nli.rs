@@ -1,5 +1,6 @@
 //! Natural language inference: whether a premise entails a hypothesis, contradicts it, or neither.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::builtin::facts;
 use crate::env::{EnvError, Environment, Session};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 
 pub use crate::builtin::nli::Label;
 
@@ -22,8 +23,8 @@ impl Environment for NliEnvironment {
         facts::subject_of(data)
     }
 
-    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        labeled(tasks).map(|()| Vec::new())
+    fn validate(&self, _: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
+        labeled(tasks.iter()).map(|()| Vec::new())
     }
 
     fn report(&self, tasks: &[Task]) -> Result<Option<String>, EnvError> {
@@ -53,14 +54,14 @@ fn truth(task: &Task) -> Option<Label> {
 }
 
 /// Checks that every task has a label.
-fn labeled(tasks: &[Task]) -> Result<(), EnvError> {
-    match tasks.iter().find(|task| truth(task).is_none()) {
-        Some(Task { id, source, .. }) => Err(EnvError(format!(
-            "the task `{id}` of `{source}` has no label; give its row a `premise`, a `hypothesis`, and a `label`: \
-             entailment, neutral or contradiction"
-        ))),
-        None => Ok(()),
-    }
+fn labeled(tasks: impl IntoIterator<Item = impl Borrow<Task>>) -> Result<(), EnvError> {
+    let found = tasks.into_iter().find(|task| truth(task.borrow()).is_none());
+    let Some(task) = found else { return Ok(()) };
+    let Task { id, source, .. }: &Task = task.borrow();
+    Err(EnvError(format!(
+        "the task `{id}` of `{source}` has no label; give its row a `premise`, a `hypothesis`, and a `label`: \
+         entailment, neutral or contradiction"
+    )))
 }
 
 /// Words that negate a label after them in their clause.

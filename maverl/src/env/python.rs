@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::{EnvError, Environment, Session};
 use crate::python::{ENVIRONMENT, PoolLimits, PythonFile, PythonPool, SourceError};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 use crate::tools::{Schema, Tool};
 use sessions::{PythonSession, PythonSessions};
 
@@ -106,7 +106,7 @@ impl PythonEnvironment {
 }
 
 impl Environment for PythonEnvironment {
-    fn validate(&self, base: &Path, _: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, _: &TaskList) -> Result<Vec<String>, EnvError> {
         self.limits()?;
         let file = self.file(base);
         if !file.path().is_file() {

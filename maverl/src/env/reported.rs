@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{EnvError, Environment, REPORT, Session};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 use maverl_macros::{Settings, environment};
 
 /// Scores an episode by the reward that its program reports.
@@ -37,7 +37,7 @@ impl Reported {
 }
 
 impl Environment for Reported {
-    fn validate(&self, _: &Path, _: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, _: &Path, _: &TaskList) -> Result<Vec<String>, EnvError> {
         let [low, high] = self.range;
         if !self.range.iter().all(|reward| reward.abs() <= Score::LIMIT) {
             let message = format!("`range` is [{low:?}, {high:?}]; rewards are from -1e9 to 1e9");
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_range_that_holds_no_reward_is_refused() {
         let reported = |range| Reported { range, solved: 1.0 };
-        let valid = |range| reported(range).validate(Path::new(""), &[]).is_ok();
+        let valid = |range| reported(range).validate(Path::new(""), &TaskList::default()).is_ok();
         assert!(valid([-1.0, 1.0]) && !valid([1.0, 0.0]) && !valid([0.0, f64::NAN]));
     }
 }

@@ -122,6 +122,9 @@ pub trait OrchestraName: Orchestra {
     /// Names of the actions it sends (`needs("search")`); the environment must offer each.
     const NEEDS: &'static [&'static str];
 
+    /// True if it declares a type of tasks. [`OrchestraName::read_task`] is called only then.
+    const READS_TASKS: bool = false;
+
     /// Returns the seats of the orchestra with these options.
     fn members(&self) -> Vec<crate::trajectory::Seat>;
 

@@ -75,8 +75,25 @@ pub struct Plan {
     pub rewards: Vec<RewardPlan>,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
+    /// The tasks that were read to make the plan.
+    #[serde(skip)]
+    pub tasks: PlannedTasks,
     /// Warnings about settings that are valid and probably not intended.
     pub warnings: Vec<String>,
+}
+
+/// Facts about the tasks of a plan. A plan of an evaluation has none.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PlannedTasks {
+    /// Splits in use with their number of tasks (at most `task.limit` and `eval.tasks`), that of training first.
+    pub splits: Vec<(String, usize)>,
+    /// Questions of training, at most [`PlannedTasks::QUESTIONS`] of them, spread evenly over the split.
+    pub questions: Vec<String>,
+}
+
+impl PlannedTasks {
+    /// Maximum number of questions that a plan has.
+    pub const QUESTIONS: usize = 20_000;
 }
 
 impl Plan {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Build, Declaration, Entry, SourceLocation};
 use crate::env::{DynEnvironment, EnvError, EnvironmentName};
-use crate::task::{Task, parse_all};
+use crate::task::{TaskList, parse_all};
 
 /// A declared environment.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct EnvironmentEntry {
     pub unsuited: fn(&str) -> Option<&'static str>,
     /// Reads every task as the type that it declares, and validates them and the options: see
     /// [`Environment::validate`](crate::env::Environment::validate). Paths in options are relative to the directory.
-    pub look: fn(&Value, &Path, &[Task]) -> Looked,
+    pub look: fn(&Value, &Path, &TaskList) -> Looked,
     /// Creates and starts the environment; paths in options are relative to the directory.
     pub start: fn(&Value, &Path) -> Started,
 }
@@ -43,7 +43,9 @@ impl Entry {
             unsuited: E::unsuited,
             look: |options, base, tasks| {
                 let environment = E::build(options).map_err(EnvError)?;
-                parse_all(E::read_task, tasks)?;
+                if E::READS_TASKS {
+                    parse_all(E::read_task, tasks)?;
+                }
                 environment.validate(base, tasks)
             },
             start: |options, base| {

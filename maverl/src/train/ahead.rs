@@ -18,7 +18,7 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
-use crate::task::Task;
+use crate::task::TaskList;
 use crate::train::ahead::batch::{PlayedBatch, read_batches, write_batch};
 use crate::train::ahead::schedule::Schedule;
 use crate::train::error::TrainError;
@@ -42,7 +42,7 @@ enum BatchState {
 pub(crate) struct BatchesAhead {
     schedule: Schedule,
     plan: Arc<Plan>,
-    tasks: Arc<Vec<Task>>,
+    tasks: Arc<TaskList>,
     /// Batches that were issued and not trained on, by step.
     issued: BTreeMap<u64, IssuedBatch>,
     /// Last batches that were trained on, by step: checkpoints that are not complete lack them.
@@ -51,7 +51,7 @@ pub(crate) struct BatchesAhead {
 
 impl BatchesAhead {
     /// Returns the batches of a run with staleness, none of which is issued; `None` without staleness.
-    pub(crate) fn new(plan: &Plan, tasks: &Arc<Vec<Task>>) -> Option<Self> {
+    pub(crate) fn new(plan: &Plan, tasks: &Arc<TaskList>) -> Option<Self> {
         let (staleness, steps) = (plan.config.rollout.staleness, plan.config.steps);
         let schedule = Schedule { staleness, steps };
         (staleness > 0).then(|| Self {

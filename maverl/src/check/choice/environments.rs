@@ -14,6 +14,7 @@ use crate::config::{Config, Named};
 use crate::data::preset;
 use crate::plan::Chosen;
 use crate::registry::Registry;
+use crate::task::TaskList;
 
 /// The environment of a run, or of one of its components.
 pub(crate) struct ChosenEnvironment {
@@ -122,7 +123,7 @@ pub(crate) fn other_environments(
         let options =
             filled_options(&table, &named.options, &entry.declaration, entry.check, problems);
         // The task is scored elsewhere, so it need not be one of this environment.
-        if let Err(error) = (entry.look)(&options, base, &[]) {
+        if let Err(error) = (entry.look)(&options, base, &TaskList::default()) {
             problems.key(&table, format!("environment `{kind}`: {error}"), None);
         }
         chosen.insert(name.clone(), Chosen { name: kind, options });

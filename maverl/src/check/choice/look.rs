@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::config::source::{Problems, path};
 use crate::plan::Chosen;
 use crate::registry::Registry;
-use crate::task::Task;
+use crate::task::TaskList;
 
 /// Reads the tasks as the type that the orchestra declares, those of evaluations too, and reports errors.
 pub(super) fn read_tasks(
@@ -60,11 +60,11 @@ impl TaskReader<'_> {
     /// Validates the tasks of training and of evaluations, and reports errors. Returns the warnings.
     fn validate(
         &self,
-        validate: impl Fn(&[Task]) -> Result<Vec<String>, String>,
+        validate: impl Fn(&TaskList) -> Result<Vec<String>, String>,
         (config, loaded): (&Config, &LoadedTasks),
         problems: &mut Problems<'_>,
     ) -> Vec<String> {
-        let mut warnings: Vec<String> = match validate(&self.own_tasks(&loaded.tasks)) {
+        let mut warnings: Vec<String> = match validate(&self.own_tasks(loaded.tasks())) {
             Ok(found) => found.iter().map(|it| loaded.place_message(config, it)).collect(),
             Err(error) => {
                 let message = format!("{}: {}", self.title, loaded.place_message(config, &error));
@@ -73,7 +73,7 @@ impl TaskReader<'_> {
             }
         };
         for held_out in &loaded.held_out {
-            match validate(&self.own_tasks(&held_out.tasks)) {
+            match validate(&self.own_tasks(held_out.tasks())) {
                 Ok(found) => {
                     let mut found: Vec<String> =
                         found.iter().map(|it| held_out.place_message(it)).collect();
@@ -92,8 +92,10 @@ impl TaskReader<'_> {
     }
 
     /// Returns the tasks of its component.
-    fn own_tasks<'t>(&self, tasks: &'t [Task]) -> Cow<'t, [Task]> {
-        let Some(component) = self.component else { return Cow::Borrowed(tasks) };
-        tasks.iter().filter(|task| task.component() == component).cloned().collect()
+    fn own_tasks<'t>(&self, tasks: &'t TaskList) -> Cow<'t, TaskList> {
+        match self.component {
+            Some(component) => Cow::Owned(tasks.of_component(component)),
+            None => Cow::Borrowed(tasks),
+        }
     }
 }

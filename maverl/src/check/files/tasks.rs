@@ -10,17 +10,18 @@ use crate::config::{
     AlgorithmPlan, Config, EvalConfig, EvalData, OverlongText, Preset, TaskConfig, TrainOn,
     VerifierLabels,
 };
-use crate::data::{self, ChosenTasks, DataError, Placed, PreferencePair, RowTexts, TaskChoice};
+use crate::data::{
+    self, ChosenTasks, DataError, PlacedTasks, PreferencePair, RowTexts, TaskChoice,
+};
+use crate::plan::PlannedTasks;
 use crate::settings::Settings;
-use crate::task::Task;
+use crate::task::TaskList;
 
 /// Training data.
 #[derive(Default)]
 pub(crate) struct LoadedTasks {
     /// The tasks; none in supervised training.
-    pub(crate) tasks: Vec<Task>,
-    /// Line of each task in its file.
-    lines: Vec<usize>,
+    placed: PlacedTasks,
     /// Number of tasks, or of rows of demonstrations.
     pub(crate) rows: usize,
     /// Texts of the rows of supervised training, and of a verifier's held-out ones.
@@ -33,18 +34,21 @@ pub(crate) struct LoadedTasks {
 pub(crate) struct HeldOut {
     /// Source of the tasks.
     source: TaskConfig,
+    split: String,
     /// Key of their file, if it is not that of the training data.
     pub(crate) key: Option<Vec<String>>,
-    pub(crate) tasks: Vec<Task>,
-    /// Line of each task in its file.
-    lines: Vec<usize>,
+    placed: PlacedTasks,
 }
 
 impl HeldOut {
     /// Returns a message of an environment with the place of the task that it names.
     pub(crate) fn place_message(&self, message: &str) -> String {
-        let tasks = self.tasks.iter().zip(self.lines.iter().copied());
-        data::with_place(&self.source, tasks, message)
+        data::with_place(&self.source, &self.placed, message)
+    }
+
+    /// Returns the tasks.
+    pub(crate) fn tasks(&self) -> &TaskList {
+        &self.placed.tasks
     }
 }
 
@@ -55,7 +59,29 @@ impl LoadedTasks {
 
     /// Returns a message of an environment with the place of the task that it names.
     pub(crate) fn place_message(&self, config: &Config, message: &str) -> String {
-        data::with_place(&config.task, self.tasks.iter().zip(self.lines.iter().copied()), message)
+        data::with_place(&config.task, &self.placed, message)
+    }
+
+    /// Returns the tasks; none in supervised training.
+    pub(crate) fn tasks(&self) -> &TaskList {
+        &self.placed.tasks
+    }
+
+    /// Returns the facts about the tasks that a plan has.
+    pub(crate) fn planned_tasks(&self, config: &Config) -> PlannedTasks {
+        let (tasks, mut splits) = (self.tasks(), Vec::new());
+        let training = (config.task.split.clone(), tasks.len());
+        splits.extend(Some(training).filter(|(_, tasks)| *tasks > 0));
+        for HeldOut { split, placed, .. } in &self.held_out {
+            if splits.iter().all(|(known, _)| known != split) {
+                splits.push((split.clone(), placed.tasks.len()));
+            }
+        }
+        let every = tasks.len().div_ceil(PlannedTasks::QUESTIONS).max(1);
+        PlannedTasks {
+            splits,
+            questions: tasks.questions().step_by(every).map(str::to_owned).collect(),
+        }
     }
 }
 
@@ -124,10 +150,10 @@ fn held_out(
             continue;
         }
         match read.next().unwrap_or_else(|| data::placed(&source, split, base)) {
-            Ok(tasks) => {
-                check_evaluation(config, tasks.len(), problems);
-                let (source, key, (tasks, lines)) = (source.clone(), own.clone(), unplaced(tasks));
-                held_out.push(HeldOut { source, key, tasks, lines });
+            Ok(placed) => {
+                check_evaluation(config, placed.tasks.len(), problems);
+                let (source, split, key) = (source.clone(), split.to_owned(), own.clone());
+                held_out.push(HeldOut { source, split, key, placed });
             }
             Err(error @ DataError::NoTasks { .. }) => {
                 let help = format!(
@@ -162,8 +188,8 @@ fn training_data(
     let read = match read {
         None => all_texts(config, base, problems).map(LoadedTasks::all_texts),
         Some(read) => read.map(|placed| {
-            let (rows, (tasks, lines)) = (placed.len(), unplaced(placed));
-            LoadedTasks { tasks, lines, rows, ..LoadedTasks::default() }
+            let rows = placed.tasks.len();
+            LoadedTasks { placed, rows, ..LoadedTasks::default() }
         }),
     };
     read.unwrap_or_else(|error| {
@@ -174,11 +200,6 @@ fn training_data(
         problems.value(&at, error.to_string(), None);
         LoadedTasks::default()
     })
-}
-
-/// Returns tasks and their lines.
-fn unplaced(placed: Vec<Placed>) -> (Vec<Task>, Vec<usize>) {
-    placed.into_iter().map(|one| (one.task, one.line)).unzip()
 }
 
 /// Reads the texts of supervised training.

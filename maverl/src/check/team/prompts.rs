@@ -4,7 +4,7 @@ use super::policy::Assignment;
 use super::sampling::sampling_key;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::Problems;
-use crate::task::Task;
+use crate::task::TaskList;
 use crate::text::Tokenizer;
 use crate::trajectory::{Message, Role};
 
@@ -16,7 +16,7 @@ const SHORTEST: usize = 8;
 pub(crate) fn check_prompts(
     assigned: &Assignment,
     models: &Models,
-    tasks: &[Task],
+    tasks: &TaskList,
     problems: &mut Problems<'_>,
 ) {
     let Assignment { seats, policies, workers, .. } = assigned;
@@ -60,8 +60,8 @@ pub(crate) fn check_prompts(
 }
 
 /// Returns the shortest questions by bytes.
-fn shortest(tasks: &[Task]) -> impl Iterator<Item = &str> {
-    let mut texts: Vec<&str> = tasks.iter().map(|task| task.question.as_str()).collect();
+fn shortest(tasks: &TaskList) -> impl Iterator<Item = &str> {
+    let mut texts: Vec<&str> = tasks.questions().collect();
     texts.sort_by_key(|text| text.len());
     texts.into_iter().take(SHORTEST)
 }

@@ -9,13 +9,13 @@ use crate::config::source::{Problems, path, path_within, suggestion};
 use crate::config::{Config, RewardConfig, RewardUnit};
 use crate::plan::{RewardPlan, RewardSource};
 use crate::registry::Registry;
-use crate::task::{Task, question_key};
+use crate::task::{TaskList, question_key};
 use crate::trajectory::Seat;
 
 /// Returns the parts of the reward. Reports those that cannot be.
 pub(crate) fn reward_parts(
     config: &Config,
-    (seen, tasks): (&SeenQuestions<'_>, &[Task]),
+    (seen, tasks): (&SeenQuestions<'_>, &TaskList),
     flow: Option<&ChosenOrchestra>,
     registry: &Registry,
     problems: &mut Problems<'_>,
@@ -90,11 +90,10 @@ fn reward_source(
 }
 
 /// Reports keys that no task has: a function would get nothing in their place.
-fn check_sent(send: &[String], tasks: &[Task], place: &[String], problems: &mut Problems<'_>) {
-    let known: BTreeSet<&str> =
-        tasks.iter().flat_map(|task| task.data.keys()).map(String::as_str).collect();
-    for key in send.iter().filter(|key| !tasks.is_empty() && !known.contains(key.as_str())) {
-        let help = suggestion(key, known.iter().copied());
+fn check_sent(send: &[String], tasks: &TaskList, place: &[String], problems: &mut Problems<'_>) {
+    let known = tasks.keys();
+    for key in send.iter().filter(|key| !tasks.is_empty() && !known.contains(*key)) {
+        let help = suggestion(key, known.iter().map(String::as_str));
         problems.value(place, format!("no task has the key `{key}`"), help);
     }
 }
@@ -102,12 +101,13 @@ fn check_sent(send: &[String], tasks: &[Task], place: &[String], problems: &mut 
 /// Reports a verifier that was trained on tasks of the run.
 fn check_seen(
     seen: &BTreeSet<String>,
-    tasks: &[Task],
+    tasks: &TaskList,
     place: &[String],
     problems: &mut Problems<'_>,
 ) {
-    let known = tasks.iter().filter(|task| seen.contains(&question_key(&task.question)));
-    let known: Vec<&str> = known.map(|task| task.id.as_str()).collect();
+    let named = tasks.names().zip(tasks.questions());
+    let known = named.filter(|(_, question)| seen.contains(&question_key(question)));
+    let known: Vec<&str> = known.map(|((id, _), _)| id).collect();
     if let Some(first) = known.first() {
         let n = known.len();
         let message = format!("the verifier was trained on {n} of the tasks, such as `{first}`");

@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::plan::{AlgorithmPlan, SeatPlan, TeacherPlan, TeacherSource};
 use crate::settings::Tagged;
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 use crate::text::{ChatInput, ChatMessage, TextTemplate, Tokenizer};
 
 /// Reports what is wrong with the teachers of seats. Returns warnings.
@@ -21,7 +21,7 @@ pub(crate) fn check_teachers(
     config: &Config,
     algorithm: &AlgorithmPlan,
     (assignment, models): (&Assignment, &Models),
-    tasks: &[Task],
+    tasks: &TaskList,
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let sources = known_sources(tasks);
@@ -56,8 +56,9 @@ fn agent_tables(config: &Config) -> Vec<(Vec<String>, &AgentConfig)> {
 }
 
 /// Returns the sources of tasks, and their first parts.
-fn known_sources(tasks: &[Task]) -> BTreeSet<&str> {
-    let both = tasks.iter().flat_map(|task| [task.source.as_str(), task.component()]);
+fn known_sources(tasks: &TaskList) -> BTreeSet<&str> {
+    let sources = tasks.sources().iter();
+    let both = sources.flat_map(|source| [source.as_str(), Task::component_of(source)]);
     both.chain([TeacherChoice::DEFAULT]).collect()
 }
 

@@ -179,7 +179,7 @@ fn replies_that_leave_no_room_for_a_prompt_are_refused_and_questions_are_counted
     let found = problems(&text(&format!("[sampling]\nmax_tokens = {}", context - 6)), &search());
     assert!(found.contains("leaves 6 of the 512 tokens"), "{found}");
     let plan = plan_of(&text("[eval]\nevery = 1"));
-    let survey = survey(&plan).unwrap();
+    let survey = survey(&plan);
     let names: Vec<&str> = survey.splits.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["train", "test", "validation"]);
     let questions = &survey.questions[0];
@@ -189,7 +189,7 @@ fn replies_that_leave_no_room_for_a_prompt_are_refused_and_questions_are_counted
     let longest = questions.longest;
     let tight = context - longest + 1;
     let plan = plan_of(&text(&format!("[sampling]\nmax_tokens = {tight}")));
-    let survey = super::super::survey(&plan).unwrap();
+    let survey = super::super::survey(&plan);
     let warnings = survey.warnings();
     assert!(survey.questions[0].too_long > 0, "{survey:?}");
     assert!(

@@ -15,8 +15,13 @@ fn rows() -> String {
 }
 
 /// Returns a text of the tasks of a choice or of its error.
-fn shown(tasks: Result<Vec<Placed>, DataError>) -> String {
-    tasks.map_or_else(|error| error.to_string(), |tasks| format!("{tasks:?}"))
+fn shown(chosen: ChosenTasks) -> String {
+    match chosen {
+        Ok(PlacedTasks { tasks, lines }) => {
+            format!("{:?} {lines:?}", tasks.iter().collect::<Vec<Task>>())
+        }
+        Err(error) => error.to_string(),
+    }
 }
 
 #[test]

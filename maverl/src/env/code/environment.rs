@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::builtin::facts;
 use crate::env::options::{program_limits, program_places, sandbox_error};
 use crate::env::{EnvError, Environment, Session};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 
 /// Runs programs in a sandbox and judges them by hidden tests.
 #[environment(name = "code", offers("attempt"))]
@@ -54,12 +54,13 @@ impl Environment for CodeEnvironment {
         facts::subject_of(data)
     }
 
-    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
-        let problems = understood(tasks)?;
+    fn validate(&self, _: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
+        let tasks: Vec<Task> = tasks.iter().collect();
+        let problems = understood(&tasks)?;
         let judge = self.new_judge()?;
         let warnings = judge.sandbox().protection_gaps().into_iter();
         let warnings = warnings.map(|warning| format!("the sandbox of programs {warning}"));
-        let unseen = compile(&judge, tasks, &problems)?;
+        let unseen = compile(&judge, &tasks, &problems)?;
         Ok(warnings.chain(unseen).collect())
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::builtin;
 use crate::env::{Environment, Session};
-use crate::task::{Action, Task};
+use crate::task::{Action, Task, TaskList};
 
 fn task(data: Value) -> Task {
     let Value::Object(data) = data else { panic!("{data} is no object") };
@@ -283,7 +283,9 @@ async fn a_verdict_blocks_no_thread_of_the_runtime() {
 
 #[test]
 fn options_that_cannot_be_met_are_named() {
-    let look = |code: CodeEnvironment| code.validate(Path::new(""), &[]).unwrap_err().to_string();
+    let look = |code: CodeEnvironment| {
+        code.validate(Path::new(""), &TaskList::default()).unwrap_err().to_string()
+    };
     let default = CodeEnvironment::default;
     let error = look(CodeEnvironment { python: "/no/python".to_owned(), ..default() });
     assert!(error.starts_with("`python`: `/no/python` is no usable Python"), "{error}");
@@ -327,7 +329,7 @@ fn tests_that_are_no_python_are_refused_before_a_run() {
     ];
     bad.extend((0..2).map(|_| tests("f(")));
     let tasks = numbered(&bad);
-    let look = code.validate(Path::new(""), &tasks).unwrap_err().to_string();
+    let look = code.validate(Path::new(""), &tasks.iter().collect()).unwrap_err().to_string();
     let note = code.report(&tasks).unwrap_err().to_string();
     for error in [look, note] {
         assert!(error.starts_with("7 of 8 tasks have tests that cannot be run: "), "{error}");

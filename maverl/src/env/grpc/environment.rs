@@ -16,7 +16,7 @@ use super::server::Server;
 use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
 use crate::env::options::{read_key, read_timeout};
 use crate::env::{EnvError, Environment, Session};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 use crate::tools::Tool;
 
 /// Plays in an environment of another maverl, over gRPC: tasks are chosen by their ids, and judged by the server.
@@ -83,7 +83,7 @@ fn state_of(session: &Session) -> Result<State, EnvError> {
 }
 
 impl Environment for GrpcEnvironment {
-    fn validate(&self, base: &Path, _: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, _: &TaskList) -> Result<Vec<String>, EnvError> {
         self.client(base)?;
         Ok(Vec::new())
     }

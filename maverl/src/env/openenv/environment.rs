@@ -22,7 +22,7 @@ use super::socket::Frame;
 use crate::client::{DEFAULT_TIMEOUT_S, DEFAULT_URL};
 use crate::env::options::{read_key, read_timeout};
 use crate::env::{EnvError, Environment, Session};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 use crate::tools::Tool;
 
 /// Beginning of a value of `reset` that stands for a value of the task's data.
@@ -179,7 +179,7 @@ fn state_of(session: &Session) -> Result<State, EnvError> {
 }
 
 impl Environment for OpenEnv {
-    fn validate(&self, _: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, _: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
         crate::client::addresses(&self.url).map_err(|what| EnvError(format!("`url` {what}")))?;
         read_timeout(self.timeout_s)?;
         read_key(&self.key_env)?;
@@ -192,7 +192,7 @@ impl Environment for OpenEnv {
         if !self.solved.is_finite() {
             return Err(EnvError(format!("`solved` is {}; write a finite reward", self.solved)));
         }
-        tasks.iter().try_for_each(|task| self.reset_of(task, 0).map(drop))?;
+        tasks.iter().try_for_each(|task| self.reset_of(&task, 0).map(drop))?;
         Ok(Vec::new())
     }
 

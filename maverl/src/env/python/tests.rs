@@ -87,7 +87,7 @@ fn environment(class: &str) -> PythonEnvironment {
 
 fn started(dir: &Path, class: &str) -> PythonEnvironment {
     let mut environment = environment(class);
-    environment.validate(dir, &[]).unwrap();
+    environment.validate(dir, &TaskList::default()).unwrap();
     Environment::start(&mut environment, dir).unwrap();
     environment
 }
@@ -201,8 +201,9 @@ async fn mistakes_of_a_class_are_named_with_file_and_line() {
     assert!(
         error.0.starts_with("env.py: `step` returned {'reward': 1.0}; return {\"observation\"")
     );
-    let invalid =
-        |environment: PythonEnvironment| environment.validate(dir.path(), &[]).unwrap_err().0;
+    let invalid = |environment: PythonEnvironment| {
+        environment.validate(dir.path(), &TaskList::default()).unwrap_err().0
+    };
     assert!(
         invalid(environment("Gird"))
             .starts_with("`class`: `env.py` defines no `Gird`; its names are `")

@@ -41,7 +41,7 @@ use serde_json::{Map, json};
 
 use super::{EnvError, Environment, Session};
 use crate::builtin::{Document, facts};
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 
 /// Maximum number of questions in the recall report before a run, because encoding takes time.
 const NOTED: usize = 1000;
@@ -120,13 +120,13 @@ enum SearchBackend {
 }
 
 impl Environment for SearchEnvironment {
-    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
         self.timeout()?;
         self.encoder(base)?;
         if self.retriever.is_empty() {
             self.documents(base)?;
         }
-        validate::check_answers(tasks)?;
+        validate::check_answers(tasks.iter())?;
         Ok(validate::option_warnings(&self.corpus, &self.retriever, tasks))
     }
 

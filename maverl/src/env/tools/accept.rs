@@ -1,5 +1,6 @@
 //! Validation of tasks: an episode can begin, its goal can be reached, and it can be missed.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -14,12 +15,16 @@ use crate::tools::declared_tools;
 
 impl ToolsEnvironment {
     /// Checks that every task can begin, and that its goal can be reached and missed.
-    pub(super) fn accept(&self, tasks: &[Task]) -> Result<(), EnvError> {
+    pub(super) fn accept(
+        &self,
+        tasks: impl IntoIterator<Item = impl Borrow<Task>>,
+    ) -> Result<(), EnvError> {
         let functions = declared_tools();
         let given = self.tools.iter().chain(self.mcp.keys()).map(String::as_str);
         let given: BTreeSet<&str> = given.collect();
         let known = given.iter().chain(&BUILT_IN).chain(functions.keys()).copied().collect();
-        tasks.iter().try_for_each(|task| {
+        tasks.into_iter().try_for_each(|task| {
+            let task: &Task = task.borrow();
             let goal = Goal::read(task)?;
             check_named_tools(task, &given, &known)
                 .and_then(|()| begins(task))

@@ -36,7 +36,7 @@ use self::state::State;
 use super::search::SearchEnvironment;
 use super::{EnvError, Environment, Session};
 use crate::builtin::facts;
-use crate::task::{Action, Observation, Score, Task};
+use crate::task::{Action, Observation, Score, Task, TaskList};
 use crate::tools::{Call, CallError, Tool, check, read};
 
 /// Maximum total cost of malformed calls: an episode that reaches its goal always earns more than one that does not.
@@ -86,7 +86,7 @@ impl Environment for ToolsEnvironment {
         facts::subject_of(data)
     }
 
-    fn validate(&self, base: &Path, tasks: &[Task]) -> Result<Vec<String>, EnvError> {
+    fn validate(&self, base: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
         self.validate_all(base, tasks)
     }
 

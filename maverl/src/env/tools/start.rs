@@ -14,7 +14,7 @@ use super::python::PythonTool;
 use super::search::SearchTool;
 use super::state::State;
 use crate::env::{EnvError, Environment};
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 use crate::tools::{Tool, declared_tools};
 
 /// Tools that are ready to be called.
@@ -80,7 +80,7 @@ impl ToolsEnvironment {
     pub(super) fn validate_all(
         &self,
         base: &Path,
-        tasks: &[Task],
+        tasks: &TaskList,
     ) -> Result<Vec<String>, EnvError> {
         self.bounds()?;
         let mut warnings = Vec::new();
@@ -88,7 +88,7 @@ impl ToolsEnvironment {
             match name.as_str() {
                 "python" => warnings.extend(PythonTool::new(&self.python)?.warnings()),
                 "search" => {
-                    let checked = self.search.validate(base, &[]);
+                    let checked = self.search.validate(base, &TaskList::default());
                     let checked = checked.map_err(|what| EnvError(format!("`search`: {what}")));
                     warnings.extend(checked?);
                 }
@@ -99,17 +99,18 @@ impl ToolsEnvironment {
         if self.tools.is_empty() && self.mcp.is_empty() {
             warnings.push("there are no tools: `tools` and `mcp` are empty".to_owned());
         }
-        self.accept(tasks)?;
+        self.accept(tasks.iter())?;
         for (key, tool) in [("database", "sqlite"), ("files", "files")] {
-            let needs = tasks.iter().filter(|task| task.data.contains_key(key)).count();
-            if needs > 0 && !self.tools.iter().any(|name| name == tool) {
+            if tasks.keys().contains(key) && !self.tools.iter().any(|name| name == tool) {
+                let needs = tasks.iter().filter(|task| task.data.contains_key(key)).count();
                 let all = tasks.len();
                 warnings.push(format!(
                     "{needs} of {all} tasks have `{key}`, but `tools` has no `{tool}`"
                 ));
             }
         }
-        let bare = tasks.iter().filter(|task| self.leaves_none(task)).count();
+        let named = tasks.keys().contains("tools");
+        let bare = tasks.iter().filter(|task| named && self.leaves_none(task)).count();
         if bare > 0 {
             let all = tasks.len();
             warnings.push(format!(

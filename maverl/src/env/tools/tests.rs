@@ -196,7 +196,7 @@ async fn programs_and_documents_are_tools_too() {
 fn options_that_cannot_be_met_are_named() {
     let look = |options: Value| {
         let tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
-        tools.validate(Path::new(""), &[]).unwrap_err().to_string()
+        tools.validate(Path::new(""), &TaskList::default()).unwrap_err().to_string()
     };
     for (options, wanted) in [
         (
@@ -237,7 +237,7 @@ fn a_task_without_anything_to_judge_by_is_refused() {
         assert!(error.starts_with("the task `1` of `test`: ") && error.contains(wanted), "{error}");
     }
     let files = task(json!({"files": {"a": "b"}, "answers": ["b"]}));
-    let warnings = tools.validate(Path::new(""), &[files]).unwrap();
+    let warnings = tools.validate(Path::new(""), &[files].iter().collect()).unwrap();
     assert_eq!(warnings, ["1 of 1 tasks have `files`, but `tools` has no `files`"]);
 }
 
@@ -279,7 +279,7 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
         let tasks = [task(data)];
         for error in [
             tools.report(&tasks).unwrap_err().to_string(),
-            tools.validate(Path::new(""), &tasks).unwrap_err().to_string(),
+            tools.validate(Path::new(""), &tasks.iter().collect()).unwrap_err().to_string(),
         ] {
             assert!(error.starts_with(&wanted), "{error}");
         }
@@ -296,7 +296,7 @@ fn a_task_that_cannot_be_begun_reached_or_missed_is_refused() {
         tools.report(&[task(data)]).unwrap();
     }
     let elsewhere = task(json!({"answers": ["42"], "tools": ["python"]}));
-    let warnings = tools.validate(Path::new(""), &[elsewhere]).unwrap();
+    let warnings = tools.validate(Path::new(""), &[elsewhere].iter().collect()).unwrap();
     assert!(warnings[0].starts_with("1 of 1 tasks name `tools` of which"), "{warnings:?}");
 }
 

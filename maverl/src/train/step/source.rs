@@ -2,7 +2,7 @@
 
 use crate::data::SolveRates;
 use crate::run_dir::RolloutWriter;
-use crate::task::Task;
+use crate::task::TaskList;
 use crate::train::ahead::BatchesAhead;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
@@ -13,7 +13,7 @@ use crate::trajectory::Episode;
 /// Source of the episodes of a step.
 pub(crate) enum EpisodeSource<'t> {
     /// Tasks that the team runs now.
-    Tasks(&'t [Task]),
+    Tasks(&'t TaskList),
     /// Batches that are played ahead, that of the step among them.
     Ahead(&'t mut BatchesAhead),
 }

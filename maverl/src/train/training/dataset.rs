@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
-use crate::data::{self, Demonstration, Placed, PreferencePair, Sampler, TaskChoice};
+use crate::data::{self, Demonstration, PlacedTasks, PreferencePair, Sampler, TaskChoice};
 use crate::plan::{Chosen, Plan};
 use crate::registry::Registry;
 use crate::run_dir::FileHash;
 use crate::run_dir::disk::hash_bytes;
 use crate::runtime::Policy;
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 use crate::train::error::TrainError;
 use crate::train::supervised::fitting::fitting;
 use crate::train::supervised::verifier::VerifierData;
@@ -29,7 +29,7 @@ pub(crate) enum Needs<'s> {
 /// Data of the training steps.
 pub(crate) enum Dataset {
     /// Tasks to run.
-    Tasks(Arc<Vec<Task>>),
+    Tasks(Arc<TaskList>),
     /// Replies to imitate.
     Demonstrations(Vec<Demonstration>),
     /// Pairs of replies, of which one is better.
@@ -68,14 +68,15 @@ impl Dataset {
                 Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
             }
             _ => {
-                let tasks = data::load(&plan.config.task, &plan.config.task.split, &plan.base)?;
-                Self::Tasks(Arc::new(tasks))
+                let split = &plan.config.task.split;
+                let placed = data::placed(&plan.config.task, split, &plan.base)?;
+                Self::Tasks(Arc::new(placed.tasks))
             }
         })
     }
 
     /// Returns the tasks, if the team runs tasks.
-    pub(crate) fn tasks(&self) -> Option<&Arc<Vec<Task>>> {
+    pub(crate) fn tasks(&self) -> Option<&Arc<TaskList>> {
         match self {
             Self::Tasks(tasks) => Some(tasks),
             _ => None,
@@ -137,8 +138,7 @@ pub(crate) fn held_out(
         if matches!(needs, Needs::Split(_)) {
             validate(plan, registry, (&config, &placed))?.iter().for_each(|it| warn(it));
         }
-        held_out
-            .insert((*split).to_owned(), placed.into_iter().map(|placed| placed.task).collect());
+        held_out.insert((*split).to_owned(), placed.tasks.iter().collect());
     }
     Ok(held_out)
 }
@@ -148,39 +148,29 @@ pub(crate) fn held_out(
 fn validate(
     plan: &Plan,
     registry: &Registry,
-    (config, placed): (&TaskConfig, &[Placed]),
+    (config, placed): (&TaskConfig, &PlacedTasks),
 ) -> Result<Vec<String>, TrainError> {
-    let (orchestra, all) = (plan.orchestra.name.as_str(), own_tasks(placed, None));
-    let read = (registry.orchestras[orchestra].read_tasks)(&all);
+    let orchestra = plan.orchestra.name.as_str();
+    let read = (registry.orchestras[orchestra].read_tasks)(&placed.tasks);
     read.map_err(|error| TrainError::Tasks {
         reader: format!("orchestra `{orchestra}`"),
-        problem: with_place(config, placed, &error.to_string()),
+        problem: data::with_place(config, placed, &error.to_string()),
     })?;
     let components = plan.mixture.iter().map(|(name, chosen)| (Some(name.as_str()), chosen));
     let only = plan.mixture.is_empty().then_some((None, &plan.environment));
     let mut warnings = Vec::new();
     for (component, Chosen { name, options }) in only.into_iter().chain(components) {
-        let tasks = own_tasks(placed, component);
-        let found = (registry.environments[name.as_str()].look)(options, &plan.base, &tasks);
+        let own = component.map(|component| placed.tasks.of_component(component));
+        let tasks = own.as_ref().unwrap_or(&placed.tasks);
+        let found = (registry.environments[name.as_str()].look)(options, &plan.base, tasks);
         let found = found.map_err(|error| TrainError::Tasks {
             reader: format!("environment `{name}`"),
-            problem: with_place(config, placed, &error.0),
+            problem: data::with_place(config, placed, &error.0),
         })?;
-        let found = found.iter().map(|warning| with_place(config, placed, warning));
+        let found = found.iter().map(|warning| data::with_place(config, placed, warning));
         warnings.extend(found.filter(|warning| !plan.warnings.contains(warning)));
     }
     Ok(warnings)
-}
-
-/// Returns a message with the file and row of the task that it names.
-fn with_place(config: &TaskConfig, placed: &[Placed], message: &str) -> String {
-    data::with_place(config, placed.iter().map(|placed| (&placed.task, placed.line)), message)
-}
-
-/// Returns the tasks of a component, or all tasks.
-fn own_tasks(placed: &[Placed], component: Option<&str>) -> Vec<Task> {
-    let tasks = placed.iter().map(|placed| &placed.task);
-    tasks.filter(|task| component.is_none_or(|it| task.component() == it)).cloned().collect()
 }
 
 impl Needs<'_> {
@@ -217,6 +207,6 @@ pub(crate) fn files(plan: &Plan) -> Result<BTreeMap<String, String>, TrainError>
 }
 
 /// Returns the hash of rows.
-pub(crate) fn hash<T: serde::Serialize>(rows: &[T]) -> String {
+pub(crate) fn hash<T: serde::Serialize + ?Sized>(rows: &T) -> String {
     hash_bytes(&serde_json::to_vec(rows).expect("tasks and messages have string keys"))
 }

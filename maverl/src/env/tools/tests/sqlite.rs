@@ -151,7 +151,7 @@ async fn a_file_is_read_only_or_copied() {
         let tools: ToolsEnvironment =
             serde_json::from_value(json!({"tools": ["sqlite"], "sqlite": {"database": database}}))
                 .unwrap();
-        let error = tools.validate(Path::new(""), &[]).unwrap_err().to_string();
+        let error = tools.validate(Path::new(""), &TaskList::default()).unwrap_err().to_string();
         assert!(error.starts_with("`sqlite.database`: ") && error.contains(wanted), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use crate::algo::flat_tasks;
 use crate::config::KnownBaseline;
 use crate::data::SolveRates;
 use crate::run_dir::{TurnTime, WorkerSample};
-use crate::task::Task;
+use crate::task::{Task, TaskList};
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
 use crate::train::record::spans::Span;
@@ -35,7 +35,7 @@ impl Players {
         &self,
         &StepPlan { plan, step, .. }: &StepPlan<'_>,
         rates: &SolveRates,
-        tasks: &[Task],
+        tasks: &TaskList,
         in_order: &mut impl FnMut(&Episode) -> Result<(), TrainError>,
     ) -> Result<Collected, TrainError> {
         let began = Instant::now();
@@ -43,8 +43,9 @@ impl Players {
         let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
         let first = self.sampler.step_by_rates(step, rates);
         let first = first.ok_or(TrainError::NoTasks { step: step + 1 })?;
-        let first = first.into_iter().map(|task| &tasks[task]);
-        let mut episodes = self.play(&rollout, stage, first, group.clone(), &mut *in_order).await?;
+        let first: Vec<Task> = first.into_iter().map(|task| tasks.task(task)).collect();
+        let mut episodes =
+            self.play(&rollout, stage, &first, group.clone(), &mut *in_order).await?;
         let mut compared = self.compare(&mut episodes).await?;
         let others = match algorithm.resample {
             0 => Vec::new(),
@@ -53,13 +54,14 @@ impl Players {
         let (mut others, mut seen) = (others.into_iter(), 0);
         for _ in 0..algorithm.resample {
             let flat = flat_tasks(&episodes[seen..]).len();
-            let fresh: Vec<&Task> = others.by_ref().take(flat).map(|task| &tasks[task]).collect();
+            let fresh = others.by_ref().take(flat).map(|task| tasks.task(task));
+            let fresh: Vec<Task> = fresh.collect();
             if fresh.is_empty() {
                 break;
             }
             seen = episodes.len();
             let mut again =
-                self.play(&rollout, stage, fresh, group.clone(), &mut *in_order).await?;
+                self.play(&rollout, stage, &fresh, group.clone(), &mut *in_order).await?;
             compared |= self.compare(&mut again).await?;
             episodes.extend(again);
         }
