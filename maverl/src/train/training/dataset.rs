@@ -102,7 +102,7 @@ impl Dataset {
     /// Returns the hash of the data, for the provenance of a run.
     pub(crate) fn hash(&self) -> String {
         match self {
-            Self::Tasks(tasks) => hash(tasks.as_slice()),
+            Self::Tasks(tasks) => hash(tasks.as_ref()),
             Self::Demonstrations(rows) => {
                 let rows: Vec<_> = rows.iter().map(|row| (&row.chat, &row.marks)).collect();
                 hash(&rows)
