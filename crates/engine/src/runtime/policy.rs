@@ -303,7 +303,11 @@ impl Policy {
     /// Runs a function at a barrier (RT-1), on the thread of the worker group.
     #[cfg(test)]
     pub(super) async fn at_barrier_for_test(&self, function: impl FnOnce() + Send + 'static) {
-        drop(self.worker.queue.at_barrier(self.slot, move |_| Ok(function())).await);
+        let run = move |_: &mut _| {
+            function();
+            Ok(())
+        };
+        drop(self.worker.queue.at_barrier(self.slot, run).await);
     }
 
     /// Runs an operation on files and weights. A barrier (RT-1).

@@ -1,6 +1,7 @@
 //! Unknown keys, names and options, and values of the wrong type or size.
 
 use super::*;
+use crate::task::TaskList;
 
 #[test]
 fn unknown_keys_and_wrong_types_are_all_reported_together() {
@@ -396,6 +397,7 @@ fn levels_that_no_task_has_and_facts_outside_of_search_are_warned_of() {
         Entry::agent::<Searcher>(HERE),
         Entry::environment::<crate::env::math::MathEnvironment>(HERE),
     ]);
-    let doubts = super::super::team::task_doubts(&plan.config, &[math], &[], &registry);
+    let doubts =
+        super::super::team::task_doubts(&plan.config, &[math], &TaskList::default(), &registry);
     assert!(doubts[0].contains("which environment `math` is not made for"), "{doubts:?}");
 }

@@ -184,7 +184,9 @@ fn an_encoder_that_cannot_be_used_is_named() {
     ] {
         let mut environment = environment;
         let dir = tempfile::tempdir().unwrap();
-        let looked = Environment::validate(&environment, dir.path(), &[]).unwrap_err().to_string();
+        let looked = Environment::validate(&environment, dir.path(), &TaskList::default())
+            .unwrap_err()
+            .to_string();
         assert!(looked.contains(expected), "{looked}");
         assert_eq!(environment.start(dir.path()).unwrap_err().to_string(), looked);
     }

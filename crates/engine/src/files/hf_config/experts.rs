@@ -143,7 +143,8 @@ fn note_router_logits(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
 
 /// Notes keys of Qwen3-MoE and Qwen3-Next that Qwen3.5 does not read: its weights sum to 1, and all its layers have experts.
 fn note_unread_experts(keys: &mut ConfigReader<'_>) {
-    let unread: [(&str, fn(&Value) -> bool); 3] = [
+    type ValueTest = fn(&Value) -> bool;
+    let unread: [(&str, ValueTest); 3] = [
         ("norm_topk_prob", |value| value == &Value::Bool(true)),
         ("decoder_sparse_step", |value| value.as_u64() == Some(1)),
         ("mlp_only_layers", |value| value.as_array().is_some_and(Vec::is_empty)),

@@ -124,6 +124,10 @@ impl<'a> PickleMachine<'a> {
         Ok(taken)
     }
 
+    fn skip(&mut self, count: usize) -> Result<(), String> {
+        self.take(count).map(|_| ())
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let taken = self.take(N)?;
         Ok(*self.bytes[taken].first_chunk().expect("as many bytes as were taken"))
@@ -172,8 +176,8 @@ impl<'a> PickleMachine<'a> {
     /// Runs an instruction about the stack or the memo; false if it is another.
     fn step(&mut self, code: u8) -> Result<bool, String> {
         match code {
-            0x80 => drop(self.take(1)?),
-            0x95 => drop(self.take(8)?),
+            0x80 => self.skip(1)?,
+            0x95 => self.skip(8)?,
             b'(' => self.marks.push(self.stack.len()),
             b'0' => {
                 self.pop()?;

@@ -208,7 +208,7 @@ async fn updates_replay_experts_of_the_sampler_and_refuse_those_of_other_texts()
         for at in (0..6).step_by(2) {
             let longer = routed[at + 1].routes.as_ref().unwrap();
             let tokens = routed[at].prompt.len() + routed[at].completion.len() - 1;
-            let experts = &longer.experts()[..];
+            let experts = longer.experts();
             let experts = experts.iter().cycle().take(tokens * longer.width());
             mixed[at].routes = Routes::new(experts.copied().collect::<Vec<u8>>(), longer.width());
             mixed[at + 1].routes = None;

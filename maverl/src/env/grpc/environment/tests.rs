@@ -4,7 +4,7 @@ use super::*;
 use crate::env::grpc::wire;
 
 fn told(options: &GrpcEnvironment) -> String {
-    let found = Environment::validate(options, Path::new("/none"), &[]);
+    let found = Environment::validate(options, Path::new("/none"), &TaskList::default());
     found.map_or_else(|EnvError(told)| told, |_| String::new())
 }
 

@@ -297,7 +297,8 @@ async fn a_reward_that_is_none_fails_its_episode_alone_and_names_the_server() {
 #[test]
 fn options_that_cannot_be_are_refused() {
     let told = |options: OpenEnv| {
-        let found = Environment::validate(&options, Path::new(""), &[task("a")]);
+        let found =
+            Environment::validate(&options, Path::new(""), &[task("a")].into_iter().collect());
         found.map_or_else(|EnvError(told)| told, |_| String::new())
     };
     assert_eq!(told(OpenEnv::default()), "");
