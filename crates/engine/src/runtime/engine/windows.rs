@@ -13,7 +13,7 @@ pub(super) struct Windows {
     /// Keys that a token sees in these layers; 0 if there are none.
     keys: usize,
     /// Bytes of a part.
-    pub(super) bytes: usize,
+    bytes: usize,
     /// Maximum number of parts that one request holds at once.
     most: usize,
     /// Number of requests that hold the part of each block.

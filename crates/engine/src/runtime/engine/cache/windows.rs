@@ -178,7 +178,7 @@ impl<O: Backend> Cache<O> {
     pub(super) fn make_room(&mut self, soon: usize) -> bool {
         loop {
             let other = if self.free.is_empty() { self.block_bytes } else { 0 };
-            let part = if self.windows.spare == 0 { self.windows.bytes } else { 0 };
+            let part = if self.windows.spare == 0 { self.windows.bytes() } else { 0 };
             let made = self.made_blocks() * self.block_bytes + self.windows.made_bytes();
             if made + other + part <= self.budget() {
                 return true;
