@@ -171,7 +171,7 @@ fn byte_level(file: &GgufFile) -> Result<Value, ModelError> {
         "merges": merges,
     });
     let steps = [split.normalizer(), split.pre_tokenizer(), byte_level.clone(), byte_level];
-    Ok(assembled(tokens.added(), steps, model))
+    Ok(assembled(&tokens.added(), steps, &model))
 }
 
 fn sentence_piece(file: &GgufFile) -> Result<Value, ModelError> {
@@ -208,11 +208,11 @@ fn sentence_piece(file: &GgufFile) -> Result<Value, ModelError> {
         Value::Null,
         json!({ "type": "Sequence", "decoders": decoders }),
     ];
-    Ok(assembled(tokens.added(), steps, model))
+    Ok(assembled(&tokens.added(), steps, &model))
 }
 
 /// Returns a `tokenizer.json`, whose steps are normalizer, pre-tokenizer, post-processor and decoder.
-fn assembled(added: Vec<Value>, steps: [Value; 4], model: Value) -> Value {
+fn assembled(added: &[Value], steps: [Value; 4], model: &Value) -> Value {
     let [normalizer, pre_tokenizer, post_processor, decoder] = steps;
     json!({
         "version": "1.0",
