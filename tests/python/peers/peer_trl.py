@@ -120,22 +120,22 @@ def micro_batches(args, rows, tokens, prompt):
     return [(part, prompt) for part in ids.split(args.micro_rows)]
 
 
-def train_rows(args, rows, tokens):
+def train_rows(args, what, rows, tokens):
     """Measures tokens per second of an update with rows, whose first token is the prompt."""
     learner, batches = Learner(args, context=tokens), micro_batches(args, rows, tokens, prompt=1)
     watch = repeat(args.repeats, lambda: learner.update(batches))
     flop = SHAPES[args.size].training_flop(tokens)
-    return [Figure.rate(f"{rows} rows", "tokens/s", rows * tokens, watch, flop=flop)]
+    return [Figure.rate(what, "tokens/s", rows * tokens, watch, flop=flop)]
 
 
 def train(args):
     """Measures an update with 64 rows of 128 tokens."""
-    return train_rows(args, ROWS, PROMPT + REPLY)
+    return train_rows(args, f"{ROWS} rows", ROWS, PROMPT + REPLY)
 
 
 def long(args):
     """Measures an update with one long row."""
-    return train_rows(args, 1, LONG)
+    return train_rows(args, f"1 row of {LONG} tokens", 1, LONG)
 
 
 def tree(args):
