@@ -7,7 +7,7 @@ use std::path::Path;
 
 use maverl::env::tools::ToolsEnvironment;
 use maverl::env::{EnvError, Environment, Session};
-use maverl::task::{Action, Task};
+use maverl::task::{Action, Task, TaskList};
 use serde_json::{Value, json};
 
 const SERVER: &str = env!("CARGO_BIN_EXE_mcp_server");
@@ -16,7 +16,7 @@ const SERVER: &str = env!("CARGO_BIN_EXE_mcp_server");
 fn made(server: Value) -> Result<ToolsEnvironment, EnvError> {
     let options = json!({"tools": ["calculator"], "mcp": {"test": server}});
     let mut tools: ToolsEnvironment = serde_json::from_value(options).unwrap();
-    tools.validate(Path::new(""), &[])?;
+    tools.validate(Path::new(""), &TaskList::default())?;
     tools.start(Path::new(""))?;
     Ok(tools)
 }

@@ -71,7 +71,7 @@ impl BatchesAhead {
         players: &Players,
         rates: &SolveRates,
     ) -> Result<(), TrainError> {
-        let wanted = std::iter::once(step).chain(self.schedule.in_flight(step));
+        let wanted = self.schedule.issued(step);
         let missing: Vec<u64> = wanted.filter(|batch| !self.issued.contains_key(batch)).collect();
         if missing.is_empty() {
             return Ok(());

@@ -217,8 +217,9 @@ fn the_steps_that_a_run_is_extended_by_begin_with_the_weights_that_it_had() {
 #[test]
 fn rollout_servers_keep_the_adapters_of_all_batches_in_flight_and_one_version_of_full_weights() {
     let lab = lab();
-    let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
+    let serve = || InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
     for (k, more, adapters) in [(1, &[][..], 0), (2, &[LORA][..], 4)] {
+        let server = serve();
         let set = over("sglang", &[&server]);
         let set: Vec<&str> = set.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let staleness = staleness(k);
@@ -233,6 +234,7 @@ fn rollout_servers_keep_the_adapters_of_all_batches_in_flight_and_one_version_of
         }
         assert_eq!(server.adapters().len(), adapters);
     }
+    let server = serve();
     let set = over("sglang", &[&server]);
     let set: Vec<&str> = set.iter().map(String::as_str).chain(["rollout.staleness=2"]).collect();
     let wanted = ["the rollout servers `fast` hold one version of full weights", "`staleness = 1`"];

@@ -20,20 +20,17 @@ pub(crate) fn check_staleness(
     if staleness == 0 {
         return;
     }
-    let mut report = |found: String, help: &str| {
-        let message = format!("`rollout.staleness` is {staleness}, and {found}");
-        problems.conflict(&path(["rollout", "staleness"]), message, help.to_owned());
-    };
+    let mut reasons = Vec::new();
     if algorithm.preset.is_supervised() {
         let found = format!("`algorithm.name` is {:?}", algorithm.preset.name());
-        report(found, "rows of a file are not played by the team: remove it");
+        reasons.push((found, "rows of a file are not played by the team: remove it"));
     }
     if algorithm.swap_every > 0 {
         let found = format!(
             "`algorithm.swap_every` is {}: agents exchange their policies while episodes are played",
             algorithm.swap_every
         );
-        report(found, "write `staleness = 0`, or `algorithm.swap_every = 0`");
+        reasons.push((found, "write `staleness = 0`, or `algorithm.swap_every = 0`"));
     }
     // Servers keep several versions of an adapter.
     let trained = policies.iter().filter(|policy| policy.trained && policy.adapter.is_none());
@@ -42,7 +39,11 @@ pub(crate) fn check_staleness(
     for name in servers.collect::<BTreeSet<_>>().into_iter().filter(|_| staleness > 1) {
         let found =
             format!("the rollout servers `{name}` hold one version of full weights at a time");
-        report(found, "write `staleness = 1`, or train an adapter (`lora`)");
+        reasons.push((found, "write `staleness = 1`, or train an adapter (`lora`)"));
+    }
+    for (found, help) in reasons {
+        let message = format!("`rollout.staleness` is {staleness}, and {found}");
+        problems.conflict(&path(["rollout", "staleness"]), message, help.to_owned());
     }
 }
 

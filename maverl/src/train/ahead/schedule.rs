@@ -13,13 +13,10 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the version that plays the episodes of a step:
-    ///
-    /// ```text
-    /// v = max(0, s − 1 − k)
-    /// ```
-    pub(super) fn version(self, step: u64) -> u64 {
-        step.saturating_sub(1 + self.staleness)
+    /// Returns the steps whose batches are issued before a step at the latest, the step itself first. Those that were not issued
+    /// before are played by version `step - 1`. So version `max(0, s − 1 − k)` plays step `s`.
+    pub(super) fn issued(self, step: u64) -> impl Iterator<Item = u64> {
+        std::iter::once(step).chain(self.in_flight(step))
     }
 
     /// Returns the steps whose batches are in flight while a step is updated.
@@ -43,17 +40,28 @@ impl Schedule {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::collections::BTreeMap;
+
     use serde_json::Value;
 
     use super::*;
 
+    /// Returns the version that plays each step.
+    fn versions(schedule: Schedule) -> BTreeMap<u64, u64> {
+        let mut versions = BTreeMap::new();
+        for step in 1..=schedule.steps {
+            schedule.issued(step).for_each(|batch| _ = versions.entry(batch).or_insert(step - 1));
+        }
+        versions
+    }
+
     /// Returns played version, versions and batches in flight of each step.
     fn rows(staleness: u64, steps: u64) -> Vec<(u64, Vec<u64>, Vec<u64>)> {
         let schedule = Schedule { staleness, steps };
+        let versions = versions(schedule);
         let row = |step| {
-            let live = schedule.live(step, |batch| schedule.version(batch));
-            let in_flight = schedule.in_flight(step).collect();
-            (schedule.version(step), live.into_iter().collect(), in_flight)
+            let live = schedule.live(step, |batch| versions[&batch]);
+            (versions[&step], live.into_iter().collect(), schedule.in_flight(step).collect())
         };
         (1..=steps).map(row).collect()
     }
@@ -75,9 +83,10 @@ mod tests {
     fn versions_that_are_played_at_once_have_places_of_their_own() {
         for staleness in 0..6 {
             let schedule = Schedule { staleness, steps: 30 };
+            let versions = versions(schedule);
             for step in 1..=30 {
                 let played: BTreeSet<u64> =
-                    (step..=step + staleness).map(|batch| schedule.version(batch)).collect();
+                    schedule.issued(step).map(|batch| versions[&batch]).collect();
                 let places: BTreeSet<usize> = played.iter().map(|v| schedule.place(*v)).collect();
                 assert_eq!(places.len(), played.len(), "{staleness}, step {step}");
             }
