@@ -180,7 +180,7 @@ fn dense_bytes<'t>(
     let bytes = tensor.dense.as_deref().unwrap_or_default();
     let found = bytes.len() / size;
     let flat = tensor.shape.iter().filter(|length| **length != 1).count() <= 1;
-    if bytes.len() % size != 0 || found != n || !flat {
+    if !bytes.len().is_multiple_of(size) || found != n || !flat {
         let shape = &tensor.shape;
         return Err(format!(
             "`{name}` has {found} numbers in the shape {shape:?}; the text has {n} tokens, and each has one"
