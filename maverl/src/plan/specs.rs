@@ -11,6 +11,9 @@ use super::{AdapterPlan, AlgorithmPlan, Plan, WorkerPlan};
 use crate::config::Transport;
 use crate::config::{Preset, SurrogatePlan};
 
+/// Largest value of `rollout.staleness`.
+const MOST_STALENESS: u64 = 64;
+
 impl Plan {
     /// Returns the worker groups of the plan, as [`Runtime::start`](crate::runtime::Runtime::start) takes them.
     pub fn worker_specs(&self) -> Vec<WorkerSpec> {
@@ -32,7 +35,8 @@ impl Plan {
 
     /// Returns the number of snapshots of each policy of a worker group in training.
     pub(super) fn snapshots(&self, worker: usize) -> usize {
-        let staleness = self.config.rollout.staleness as usize;
+        // A larger number is rejected, but planned with before.
+        let staleness = self.config.rollout.staleness.min(MOST_STALENESS) as usize;
         let mut its = self.policies.iter().filter(|policy| policy.worker == worker);
         let updated = its.any(|policy| policy.trained) && self.servers_of(worker).is_none();
         if staleness > 0 && updated { staleness + 1 } else { 0 }

@@ -98,7 +98,12 @@ fn staleness_text(plan: &Plan) -> String {
     if staleness == 0 {
         return String::new();
     }
-    let snapshots: u64 = plan.summary().workers.iter().map(|worker| worker.snapshot_bytes).sum();
+    let snapshots: u64 = plan
+        .summary()
+        .workers
+        .iter()
+        .map(|worker| worker.snapshot_bytes)
+        .fold(0, u64::saturating_add);
     let (batches, behind) = match staleness {
         1 => ("one batch".to_owned(), "a step".to_owned()),
         _ => (format!("{staleness} batches"), format!("{staleness} steps")),

@@ -199,7 +199,8 @@ impl Plan {
             self.policies.iter().filter(|policy| policy.worker == index && policy.trained);
         let under = policies.clone().any(|policy| policy.adapter.is_some());
         let copies: u64 = policies.map(|policy| self.parameters(policy)).sum();
-        snapshots * copies * NUMBER + if under { worker.packed_bytes } else { 0 }
+        let base = if under { worker.packed_bytes } else { 0 };
+        snapshots.saturating_mul(copies).saturating_mul(NUMBER).saturating_add(base)
     }
 
     fn policy_summary(&self, index: usize) -> PolicySummary {

@@ -36,7 +36,7 @@ impl Need {
         }
         let kept =
             weights + sum_over(workers, |worker| worker.reference_bytes + worker.moment_bytes);
-        let kept = kept + sum_over(workers, |worker| worker.snapshot_bytes);
+        let kept = kept.saturating_add(sum_over(workers, |worker| worker.snapshot_bytes));
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum_over(workers, |worker| worker.activation_bytes);
         let gradients = sum_over(workers, |worker| worker.gradient_bytes);
@@ -44,8 +44,8 @@ impl Need {
         let snapshots: Vec<WorkerSummary> =
             workers.iter().filter(|worker| worker.snapshot_bytes > 0).cloned().collect();
         let kv = kv.saturating_add(sum_over(&snapshots, |worker| worker.kv_bytes));
-        let update = (kept + gradients).saturating_add(activations);
-        let rollout = kept + packed;
+        let update = kept.saturating_add(gradients).saturating_add(activations);
+        let rollout = kept.saturating_add(packed);
         Self { sure: update.max(rollout), activations, kv, rollout }
     }
 

@@ -12,7 +12,7 @@ fn what_excludes_episodes_of_earlier_weights_is_reported_with_a_remedy() {
         ("[rollout]\nstaleness = 65", ["`rollout.staleness` is 65", "from 0 to 64"]),
         (
             "[rollout]\nstaleness = 2\n[algorithm]\nname = \"cory\"",
-            ["agents exchange their policies while episodes are played", "`staleness = 0`"],
+            ["agents exchange their policies while", "`staleness = 0`"],
         ),
     ] {
         let found = problems(&text(toml), &search());

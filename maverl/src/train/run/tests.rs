@@ -111,7 +111,7 @@ impl Trainable for Stirring {
 
     async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
         self.moment()?;
-        let in_flight = self.played.range(step + 1..=step + self.staleness);
+        let in_flight = self.played.range(step + 1..step + 1 + self.staleness);
         draft.write("pending.json", &in_flight.collect::<BTreeMap<_, _>>())?;
         self.moment()
     }
