@@ -32,7 +32,7 @@ impl<W: Trainable> Run<W> {
         while let Some((draft, state)) =
             self.drafts.pop_front_if(|(_, state)| state.step + staleness <= step)
         {
-            if state.step > 0 {
+            if staleness > 0 && state.step > 0 {
                 self.work.save_in_flight(state.step, &draft).await?;
             }
             // The manifest is written before the checkpoint, which depends on the files that it lists.
