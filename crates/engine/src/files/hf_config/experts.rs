@@ -143,14 +143,13 @@ fn note_router_logits(keys: &mut ConfigReader<'_>, family: &ModelFamily) {
 
 /// Notes keys of Qwen3-MoE and Qwen3-Next that Qwen3.5 does not read: its weights sum to 1, and all its layers have experts.
 fn note_unread_experts(keys: &mut ConfigReader<'_>) {
-    type ValueTest = fn(&Value) -> bool;
-    let unread: [(&str, ValueTest); 3] = [
-        ("norm_topk_prob", |value| value == &Value::Bool(true)),
-        ("decoder_sparse_step", |value| value.as_u64() == Some(1)),
-        ("mlp_only_layers", |value| value.as_array().is_some_and(Vec::is_empty)),
+    let without_effect = [
+        ("norm_topk_prob", Value::Bool(true)),
+        ("decoder_sparse_step", Value::from(1)),
+        ("mlp_only_layers", Value::Array(Vec::new())),
     ];
-    for (key, changes_nothing) in unread {
-        if let Some(value) = keys.value(key).filter(|value| !changes_nothing(value)) {
+    for (key, plain) in without_effect {
+        if let Some(value) = keys.value(key).filter(|value| **value != plain) {
             let value = show_value(value);
             keys.note(format!(
                 "`{key}` is {value}, which has no effect: this family does not read it"
