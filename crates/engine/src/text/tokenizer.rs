@@ -20,9 +20,9 @@ pub use self::chat::{ChatInput, ChatMessage};
 pub use self::continuation::Continuation;
 pub use self::detokenize::Detokenizer;
 pub(crate) use self::settings::FURTHER_TEMPLATES;
+use self::settings::TokenizerSettings;
 #[cfg(feature = "candle")]
 pub(crate) use self::settings::template_sources;
-use self::settings::TokenizerSettings;
 pub use self::special::Rendered;
 use self::special::Specials;
 pub use self::stored::Piece;

@@ -341,7 +341,10 @@ mod tests {
     #[test]
     fn a_run_goes_on_with_the_program_as_the_user_called_it() {
         let home = tempfile::tempdir().unwrap();
-        let team = of_team(home.path(), ", features = [\"full\", \"candle\", \"cuda\", \"grammar\", \"mpi\"]");
+        let team = of_team(
+            home.path(),
+            ", features = [\"full\", \"candle\", \"cuda\", \"grammar\", \"mpi\"]",
+        );
         let dir = Path::new("runs/a b");
         assert_eq!(team.name(), "my_team");
         assert_eq!(team.resume(dir), "target/release/my_team train --resume 'runs/a b'");
