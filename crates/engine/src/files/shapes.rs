@@ -55,6 +55,14 @@ impl From<Size> for Shape {
     }
 }
 
+#[cfg(test)]
+impl Shape {
+    /// Returns the shape with another size, and heads of 128 elements.
+    pub(crate) fn resized(self, size: Size) -> Self {
+        Self { size, head_dim: 128, ..self }
+    }
+}
+
 /// Shapes by name: those of published models, from their `config.json`, and two that are quick to measure (1.1 M and 26.8 M
 /// parameters).
 pub const SHAPES: &[Shape] = &[

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use serde_json::json;
 
 use super::*;
-use crate::files::blank::{SHAPES, Shape, blank_model};
+use crate::files::blank::{SHAPES, blank_model};
 use crate::files::create::Size;
 use crate::files::{ModelSource, StoredDtype};
 use crate::net::lora::{Adapter, LoraConfig};
@@ -190,8 +190,7 @@ fn small(name: &str, dir: &Path) -> ModelFiles {
         intermediate_size: 96,
         ..published.size
     };
-    let small = Shape { size, head_dim: 128, ..*published };
-    blank_model(dir, small, StoredDtype::F32, 3).unwrap();
+    blank_model(dir, published.resized(size), StoredDtype::F32, 3).unwrap();
     ModelFiles::new(&ModelSource::Directory(dir.to_owned()))
 }
 
