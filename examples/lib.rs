@@ -2,7 +2,7 @@
 //! `cargo run --release --example NAME` runs a program.
 //!
 //! - `single`, `act`, `refine`, `vote`, `debate`, `chain`, `pair`, `summary`, `mixture`, `manager`, `tree`,
-//!   `self_play`, `tools`, `code`, `workflow`, `workflow_cycle`: the built-in orchestras, in built-in environments.
+//!   `search_r1`, `self_play`, `tools`, `code`, `workflow`, `workflow_cycle`: the built-in orchestras, in built-in environments.
 //! - `verifier`: a head that tells right replies to arithmetic from wrong ones.
 //! - `two_environments`: a mixture of two environments, easy tasks first.
 //! - `program`, `program_workers`: the team of `search_orchestra` as a Python program that calls an OpenAI-compatible API: one

@@ -62,7 +62,8 @@ async fn samples_have_the_log_probs_of_passes_to_the_bit() {
         let own = &ahead.logprobs[0][request(i).prompt.len() - 1..];
         assert_eq!(own, done.logprobs);
         let back = host.forward_backward(1, batch).await.unwrap();
-        assert_eq!(ahead, back);
+        // Only a pass with gradients computes entropies.
+        assert_eq!((ahead.logprobs, ahead.loss.loss), (back.logprobs, back.loss.loss));
     }
 }
 
