@@ -1009,7 +1009,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "files/mod.rs",
         "HfConfig Hub HubId ModelError ModelErrorKind ModelFiles ModelSource SaveOptions Shards Snapshot StoredDtype blank builtin \
-         create save",
+         create gguf save",
     ),
     (
         "text/mod.rs",

@@ -72,23 +72,29 @@ impl Shards {
         if dir.join(SINGLE).is_file() {
             return Self::open_file(&dir.join(SINGLE));
         }
-        let sharded = |index: &str, bytes: &[u8], open: fn(&Path) -> Result<Self, ModelError>| {
-            Self::open_sharded(dir, bytes, open).map_err(|what| {
-                let message = format!("{}: {index}: {what}", dir.display());
-                ModelError::new(ModelErrorKind::Invalid, message)
-            })
-        };
         if let Some(bytes) = files.read(INDEX)? {
-            return sharded(INDEX, &bytes, Self::open_file);
+            return Self::open_indexed(dir, (INDEX, &bytes), Self::open_file);
         }
         if dir.join(PICKLED).is_file() {
             return Self::open_pickled(&dir.join(PICKLED));
         }
         if let Some(bytes) = files.read(PICKLED_INDEX)? {
-            return sharded(PICKLED_INDEX, &bytes, Self::open_pickled);
+            return Self::open_indexed(dir, (PICKLED_INDEX, &bytes), Self::open_pickled);
         }
         let message = format!("{} has neither `{SINGLE}` nor `{INDEX}`", dir.display());
         Err(ModelError::new(ModelErrorKind::NotFound, message))
+    }
+
+    /// Opens the files of a directory that an index names.
+    fn open_indexed(
+        dir: &Path,
+        (index, bytes): (&str, &[u8]),
+        open: fn(&Path) -> Result<Self, ModelError>,
+    ) -> Result<Self, ModelError> {
+        Self::open_sharded(dir, bytes, open).map_err(|what| {
+            let message = format!("{}: {index}: {what}", dir.display());
+            ModelError::new(ModelErrorKind::Invalid, message)
+        })
     }
 
     /// Opens the checkpoint of a model whose tensors are those that a configuration asks for.

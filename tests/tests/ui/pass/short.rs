@@ -101,7 +101,8 @@ fn a_function_is_an_orchestra_with_its_agents() {
 fn arguments_of_an_environment_are_keys_of_the_row() {
     let registry = Registry::collect().unwrap();
     let look = registry.environments["maverl_tests/letters"].look;
-    let look = |data| look(&json!({}), std::path::Path::new(""), &[task(data)].into_iter().collect());
+    let look =
+        |data| look(&json!({}), std::path::Path::new(""), &[task(data)].into_iter().collect());
     assert_eq!(look(json!({"letters": "ae", "x": 1})), Ok(Vec::new()));
     assert_eq!(look(json!({"letters": "ae", "type": 1})), Ok(Vec::new()));
     let missing = look(json!({"leters": "ae"})).unwrap_err().to_string();
