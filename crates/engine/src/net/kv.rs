@@ -1,6 +1,6 @@
 //! Key-value cache in blocks of a few tokens, so that sequences can share a prefix, and states of recurrent layers in slots,
 //! one for each sequence. A block has two parts: keys and values of layers whose attention sees all earlier tokens, and those
-//! of layers with a window, which can be taken from a block that no window reaches any more ([`windows`]).
+//! of layers with a window, which can be taken from a block that no window reaches any more (`windows`).
 #![allow(unsafe_code)] // threads append to different sequences of one store
 
 mod windows;
