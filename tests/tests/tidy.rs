@@ -1017,7 +1017,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "net/mod.rs",
-        "Adapter Context Decoder Gradients HeadKind KvStore LoraConfig Model Param Params Pool RewardHead RewardModel Rows Tape \
+        "Adapter Context Decoder GgufOptions GgufReport Gradients HeadKind KvStore LoraConfig Model Param Params Pool RewardHead RewardModel Rows Tape \
          Tensor ValueHead ValueModel Weights decoder lora reply_ids reply_odds scored_ids",
     ),
     (

@@ -280,8 +280,9 @@ fn a_tokenizer_that_llama_cpp_cannot_have_is_refused_or_named() {
     model.save_gguf(&path, &files, &named).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let files = copied("families/mistral", dir.path(), |_| ());
-    let few = fixture("families/mistral").join("tokenizer.json");
-    std::fs::copy(few, dir.path().join("tokenizer.json")).unwrap();
+    edit(&dir.path().join("tokenizer.json"), |json| {
+        json["model"]["merges"].as_array_mut().unwrap().pop();
+    });
     let model = Model::load(&files).unwrap();
     let told = model.save_gguf(&path, &files, &options(NumberKind::F16)).unwrap_err().to_string();
     assert!(told.contains("in fewer ways than SentencePiece does"), "{told}");
