@@ -55,7 +55,7 @@ impl From<Size> for Shape {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "candle"))]
 impl Shape {
     /// Returns the shape with another size, and heads of 128 elements.
     pub(crate) fn resized(self, size: Size) -> Self {
