@@ -104,7 +104,7 @@ pub(super) fn serve(args: &ServeTrainArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What loading needs.
+/// Settings with which the bases are loaded and served.
 struct Loading {
     out: PathBuf,
     max_models: usize,

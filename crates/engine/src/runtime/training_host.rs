@@ -24,7 +24,7 @@ use crate::net::ops::{Backend as _, Cpu};
 use crate::net::{Adapter, Model, PendingSums};
 use crate::text::Tokenizer;
 
-/// What a place holds.
+/// Model of a place, and its training if it has one.
 struct HeldModel {
     model: Model,
     /// Training of the model; `None` if it only generates.

@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// What the server knows of a checkpoint.
+/// Record of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Description {
     /// Version of this file.

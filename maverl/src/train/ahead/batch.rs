@@ -23,7 +23,7 @@ pub(crate) struct PlayedBatch {
     pub(crate) played: Collected,
 }
 
-/// What a batch has beside the record of its episodes.
+/// Data of a batch beside the record of its episodes.
 #[derive(Serialize, Deserialize)]
 struct PendingBatch {
     step: u64,
