@@ -1023,7 +1023,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions \
+         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions \
          Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),

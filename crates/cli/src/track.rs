@@ -25,9 +25,9 @@ use maverl::run_dir::TRACK;
 
 use self::child::PythonClient;
 use self::cursor::Cursor;
-use self::follow::{Trainer, follow};
+use self::follow::{TrainerProcess, follow};
 use self::mlflow::Mlflow;
-use self::server::Sent;
+use self::server::SendResult;
 use self::spool::{RunState, Spool, SpoolRow};
 use self::trackio::{Trackio, trackio_server};
 use super::{Failure, number, paths, tell};
@@ -82,10 +82,10 @@ trait TrackerClient {
     }
 
     /// Sends rows, all of which the tracker has afterwards.
-    fn send(&mut self, rows: &[SpoolRow]) -> Sent;
+    fn send(&mut self, rows: &[SpoolRow]) -> SendResult;
 
     /// Says how the run has ended.
-    fn finish(&mut self, state: RunState, end_ms: u64) -> Sent;
+    fn finish(&mut self, state: RunState, end_ms: u64) -> SendResult;
 }
 
 impl TrackedRun {
@@ -132,7 +132,7 @@ pub(crate) fn track(args: &TrackArgs) -> Result<ExitCode, Failure> {
     lock.set_len(0)?;
     write!(lock, "{}", std::process::id())?;
     let process = args.follow.and_then(|id| i32::try_from(id).ok());
-    let trainer = process.map_or(Trainer::Nobody, Trainer::process);
+    let trainer = process.map_or(TrainerProcess::Nobody, TrainerProcess::process);
     if process.is_some() {
         yield_processor();
     }
@@ -149,7 +149,7 @@ fn yield_processor() {
 }
 
 /// Returns what sends rows to the tracker of a run.
-fn connect(run: &TrackedRun, cursor: &mut Cursor) -> Sent<Box<dyn TrackerClient>> {
+fn connect(run: &TrackedRun, cursor: &mut Cursor) -> SendResult<Box<dyn TrackerClient>> {
     Ok(match (run.tracker, trackio_server(run)) {
         (Tracker::Mlflow, _) => Box::new(Mlflow::open(run, cursor)?),
         (Tracker::Trackio, Some(server)) => Box::new(Trackio::open(run, server, cursor)?),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::cursor::Cursor;
-use super::server::{SendFailure, Sent};
+use super::server::{SendFailure, SendResult};
 use super::spool::{RunState, SpoolRow};
 use super::{TrackedRun, TrackerClient};
 
@@ -28,7 +28,11 @@ pub(super) struct PythonClient {
 }
 
 impl PythonClient {
-    pub(super) fn open(run: &TrackedRun, name: &'static str, cursor: &mut Cursor) -> Sent<Self> {
+    pub(super) fn open(
+        run: &TrackedRun,
+        name: &'static str,
+        cursor: &mut Cursor,
+    ) -> SendResult<Self> {
         if cursor.run_id.is_empty() {
             cursor.run_id = run.joins.clone().unwrap_or_else(|| cursor.key.clone());
         }
@@ -59,7 +63,7 @@ impl PythonClient {
         Ok(client)
     }
 
-    fn write(&mut self, line: &serde_json::Value) -> Sent {
+    fn write(&mut self, line: &serde_json::Value) -> SendResult {
         let gone =
             || SendFailure::Later(format!("the package `{}` has ended", self.name), Duration::ZERO);
         let input = self.input.as_mut().ok_or_else(gone)?;
@@ -70,7 +74,7 @@ impl PythonClient {
     }
 
     /// Waits for an answer.
-    fn expect(&mut self, wanted: &str, limit: Duration) -> Sent {
+    fn expect(&mut self, wanted: &str, limit: Duration) -> SendResult {
         match self.answers.recv_timeout(limit) {
             Ok(answer) if answer == wanted => Ok(()),
             Ok(other) => Err(SendFailure::Later(
@@ -109,7 +113,7 @@ impl TrackerClient for PythonClient {
         1
     }
 
-    fn send(&mut self, rows: &[SpoolRow]) -> Sent {
+    fn send(&mut self, rows: &[SpoolRow]) -> SendResult {
         for row in rows {
             self.write(&json!({
                 "id": row.name(),
@@ -123,7 +127,7 @@ impl TrackerClient for PythonClient {
         Ok(())
     }
 
-    fn finish(&mut self, _: RunState, _: u64) -> Sent {
+    fn finish(&mut self, _: RunState, _: u64) -> SendResult {
         drop(self.input.take());
         self.expect("finished", LAST_WRITES)
     }

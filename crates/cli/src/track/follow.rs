@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use maverl::run_dir::RunDir;
 
 use super::cursor::{Cursor, Pending};
-use super::server::{SendFailure, Sent};
+use super::server::{SendFailure, SendResult};
 use super::spool::{RunState, Spool};
 use super::{TrackedRun, TrackerClient, connect};
 
@@ -26,7 +26,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
 /// Process that trains the run, if there is one.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Trainer {
+pub(super) enum TrainerProcess {
     /// None is followed: what the files have is sent, and no more.
     Nobody,
     /// A process with this id.
@@ -38,7 +38,7 @@ pub(super) enum Trainer {
 }
 
 #[cfg(unix)]
-impl Trainer {
+impl TrainerProcess {
     /// Returns the process with this id.
     pub(super) fn process(id: i32) -> Self {
         if parent() == id { Self::Parent(id) } else { Self::Process(id) }
@@ -61,7 +61,7 @@ fn parent() -> i32 {
 }
 
 #[cfg(not(unix))]
-impl Trainer {
+impl TrainerProcess {
     /// Processes are not looked for on this system: what the files have is sent.
     pub(super) fn process(_id: i32) -> Self {
         Self::Nobody
@@ -75,11 +75,11 @@ impl Trainer {
 }
 
 /// Sends rows until the run has ended and all are sent.
-pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(), String> {
+pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: TrainerProcess) -> Result<(), String> {
     let spool = Spool::new(dir, run.episodes);
     let failed = |error: io::Error| format!("{}: {error}", dir.display());
     let mut cursor = Cursor::open(dir, run.tracker.name()).map_err(failed)?;
-    let mut follower = Follower {
+    let mut follower = RunFollower {
         run,
         spool,
         goes_on: false,
@@ -90,7 +90,7 @@ pub(super) fn follow(run: &TrackedRun, dir: &Path, trainer: Trainer) -> Result<(
     };
     loop {
         // The state comes first: rows that are written before the end are seen after it.
-        follower.goes_on = matches!(trainer, Trainer::Nobody)
+        follower.goes_on = matches!(trainer, TrainerProcess::Nobody)
             && RunDir::open(dir).is_ok_and(|run| run.is_running());
         let state = follower.spool.state(trainer.is_alive() || follower.goes_on);
         match follower.advance(&mut cursor, state) {
@@ -123,7 +123,7 @@ fn next_rows(
     Ok(Some((pending, are_last)))
 }
 
-struct Follower<'r> {
+struct RunFollower<'r> {
     run: &'r TrackedRun,
     spool: Spool,
     /// A process that is not followed writes the run.
@@ -137,9 +137,9 @@ struct Follower<'r> {
     compared: bool,
 }
 
-impl Follower<'_> {
+impl RunFollower<'_> {
     /// Sends some rows. Returns true if the run has ended and everything is sent.
-    fn advance(&mut self, cursor: &mut Cursor, state: RunState) -> Sent<bool> {
+    fn advance(&mut self, cursor: &mut Cursor, state: RunState) -> SendResult<bool> {
         let refused = |error: io::Error| SendFailure::Refused(error.to_string());
         if self.client.is_none() {
             self.client = Some(connect(self.run, cursor)?);

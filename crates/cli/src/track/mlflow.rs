@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::cursor::Cursor;
-use super::server::{SendFailure, Sent, Server};
+use super::server::{SendFailure, SendResult, Server};
 use super::spool::{RunState, SpoolRow};
 use super::{TrackedRun, TrackerClient, variable};
 
@@ -29,7 +29,7 @@ pub(super) struct Mlflow {
 
 impl Mlflow {
     /// Creates the run at the server, or finds it again.
-    pub(super) fn open(run: &TrackedRun, cursor: &mut Cursor) -> Sent<Self> {
+    pub(super) fn open(run: &TrackedRun, cursor: &mut Cursor) -> SendResult<Self> {
         let server = Server::new(&address(run)?, authorization());
         if cursor.run_id.is_empty() {
             cursor.run_id = match run.joins.clone().or_else(|| variable("MLFLOW_RUN_ID")) {
@@ -58,13 +58,13 @@ impl Mlflow {
         Ok(mlflow)
     }
 
-    fn log(&self, metrics: &[Value], params: &[Value]) -> Sent {
+    fn log(&self, metrics: &[Value], params: &[Value]) -> SendResult {
         let body = json!({ "run_id": self.run_id, "metrics": metrics, "params": params });
         self.server.post(&format!("{API}/runs/log-batch"), &body).map(drop)
     }
 
     /// Sends the configuration.
-    fn describe(&mut self, run: &TrackedRun) -> Sent {
+    fn describe(&mut self, run: &TrackedRun) -> SendResult {
         let params = run.settings.iter().map(|(key, value)| {
             let value: String = value.chars().take(VALUE).collect();
             json!({ "key": plain_name(key), "value": value })
@@ -73,7 +73,7 @@ impl Mlflow {
         params.chunks(PARAMS).try_for_each(|params| self.log(&[], params))
     }
 
-    fn update(&mut self, state: RunState, end_ms: Option<u64>) -> Sent {
+    fn update(&mut self, state: RunState, end_ms: Option<u64>) -> SendResult {
         let status = match state {
             RunState::Running => "RUNNING",
             RunState::Complete => "FINISHED",
@@ -86,7 +86,7 @@ impl Mlflow {
 }
 
 impl TrackerClient for Mlflow {
-    fn send(&mut self, rows: &[SpoolRow]) -> Sent {
+    fn send(&mut self, rows: &[SpoolRow]) -> SendResult {
         let metrics = rows.iter().flat_map(|row| {
             row.metrics.iter().map(move |(name, value)| {
                 json!({ "key": plain_name(name), "value": value, "timestamp": row.time_ms, "step": row.step })
@@ -104,13 +104,13 @@ impl TrackerClient for Mlflow {
         Ok(())
     }
 
-    fn finish(&mut self, state: RunState, end_ms: u64) -> Sent {
+    fn finish(&mut self, state: RunState, end_ms: u64) -> SendResult {
         self.update(state, Some(end_ms))
     }
 }
 
 /// Returns the address of the server.
-fn address(run: &TrackedRun) -> Sent<String> {
+fn address(run: &TrackedRun) -> SendResult<String> {
     let address = run.server.clone().or_else(|| variable("MLFLOW_TRACKING_URI"));
     let wanted = "name a server: `mlflow=http://127.0.0.1:5000`, or MLFLOW_TRACKING_URI";
     match address {
@@ -134,7 +134,7 @@ fn authorization() -> Option<(&'static str, String)> {
 }
 
 /// Finds the run that an earlier process made and did not note, or makes it.
-fn found_or_made(server: &Server, run: &TrackedRun, cursor: &Cursor) -> Sent<String> {
+fn found_or_made(server: &Server, run: &TrackedRun, cursor: &Cursor) -> SendResult<String> {
     let experiment = experiment(server, &run.project)?;
     let filter = format!("tags.`{TAG}` = '{}'", cursor.key);
     let body = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
@@ -157,7 +157,7 @@ fn found_or_made(server: &Server, run: &TrackedRun, cursor: &Cursor) -> Sent<Str
 }
 
 /// Returns the id of an experiment, which is made if there is none.
-fn experiment(server: &Server, name: &str) -> Sent<String> {
+fn experiment(server: &Server, name: &str) -> SendResult<String> {
     let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let path = format!("{API}/experiments/get-by-name?experiment_name={encoded}");
     let answer = server.ask(&path)?;

@@ -32,7 +32,7 @@ impl fmt::Display for SendFailure {
 }
 
 /// Result of sending something.
-pub(super) type Sent<T = ()> = Result<T, SendFailure>;
+pub(super) type SendResult<T = ()> = Result<T, SendFailure>;
 
 /// A server, and the header with which it knows the user.
 pub(super) struct Server {
@@ -42,7 +42,7 @@ pub(super) struct Server {
 }
 
 /// An answer with its status.
-pub(super) struct ServerAnswer {
+pub(super) struct TrackerAnswer {
     pub(super) status: u16,
     pub(super) text: String,
 }
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Sends JSON with `POST`, and returns the JSON of the answer.
-    pub(super) fn post(&self, path: &str, body: &Value) -> Sent<Value> {
+    pub(super) fn post(&self, path: &str, body: &Value) -> SendResult<Value> {
         let url = format!("{}{path}", self.url);
         let mut request = self.agent.post(&url);
         if let Some((name, value)) = &self.header {
@@ -74,7 +74,7 @@ impl Server {
     }
 
     /// Asks with `GET`; the answer may have any status.
-    pub(super) fn ask(&self, path: &str) -> Sent<ServerAnswer> {
+    pub(super) fn ask(&self, path: &str) -> SendResult<TrackerAnswer> {
         let url = format!("{}{path}", self.url);
         let mut request = self.agent.get(&url);
         if let Some((name, value)) = &self.header {
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// Sends bytes with `PUT`.
-    pub(super) fn put(&self, path: &str, bytes: &[u8]) -> Sent {
+    pub(super) fn put(&self, path: &str, bytes: &[u8]) -> SendResult {
         let url = format!("{}{path}", self.url);
         let mut request = self.agent.put(&url);
         if let Some((name, value)) = &self.header {
@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// Returns the JSON of an answer with status 200.
-    pub(super) fn json(&self, path: &str, answer: &ServerAnswer) -> Sent<Value> {
+    pub(super) fn json(&self, path: &str, answer: &TrackerAnswer) -> SendResult<Value> {
         if answer.status != 200 {
             return Err(self.refusal(path, answer));
         }
@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// Reads an answer. A server that is busy, failing or out of reach is asked again later.
-    fn answer(&self, sent: Result<Response<Body>, ureq::Error>) -> Sent<ServerAnswer> {
+    fn answer(&self, sent: Result<Response<Body>, ureq::Error>) -> SendResult<TrackerAnswer> {
         let address = self.address();
         let later = |error: ureq::Error| {
             SendFailure::Later(format!("{address} cannot be reached: {error}"), Duration::ZERO)
@@ -123,10 +123,10 @@ impl Server {
             ));
         }
         let text = response.body_mut().read_to_string().map_err(later)?;
-        Ok(ServerAnswer { status, text })
+        Ok(TrackerAnswer { status, text })
     }
 
-    fn refusal(&self, path: &str, answer: &ServerAnswer) -> SendFailure {
+    fn refusal(&self, path: &str, answer: &TrackerAnswer) -> SendFailure {
         let text: String = answer.text.chars().take(SHOWN).collect();
         let status = answer.status;
         SendFailure::Refused(format!(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cursor::Cursor;
-use super::server::{SendFailure, Sent, Server};
+use super::server::{SendFailure, SendResult, Server};
 use super::spool::{RunState, SpoolRow};
 use super::{TrackedRun, TrackerClient, variable};
 
@@ -34,7 +34,7 @@ impl Trackio {
         run: &TrackedRun,
         (address, token): (String, Option<String>),
         cursor: &mut Cursor,
-    ) -> Sent<Self> {
+    ) -> SendResult<Self> {
         let server = Server::new(&address, token.map(|token| ("x-trackio-write-token", token)));
         let version = server.json("/version", &server.ask("/version")?)?;
         if version["api_version"] != PROTOCOL {
@@ -54,7 +54,7 @@ impl Trackio {
 }
 
 impl TrackerClient for Trackio {
-    fn send(&mut self, rows: &[SpoolRow]) -> Sent {
+    fn send(&mut self, rows: &[SpoolRow]) -> SendResult {
         let logs = rows.iter().enumerate().map(|(i, row)| {
             let mut metrics = json!(row.metrics);
             if !row.episodes.is_empty() {
@@ -77,7 +77,7 @@ impl TrackerClient for Trackio {
         self.server.post("/api/bulk_log", &json!({ "logs": logs, "hf_token": null })).map(drop)
     }
 
-    fn finish(&mut self, _: RunState, _: u64) -> Sent {
+    fn finish(&mut self, _: RunState, _: u64) -> SendResult {
         Ok(())
     }
 }

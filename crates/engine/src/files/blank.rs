@@ -159,7 +159,8 @@ mod tests {
                 num_hidden_layers: 6,
                 num_attention_heads: 4,
                 num_key_value_heads: 2,
-                intermediate_size: 96,
+                // Models with experts have hundreds of them.
+                intermediate_size: 32,
                 ..published.size
             };
             let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
-//! Models that only generate: a base and adapters on it, without optimizers, critics or a plan.
+//! A base and models in places on it, without critics or a plan: adapters that only generate here, adapters that are trained in
+//! `training_host.rs`.
 //!
-//! It has the queue of a worker group, so barriers, cancellation and RT-3 are the same.
+//! A host has the queue of a worker group, so barriers, cancellation and RT-3 are the same. What one place holds changes no number
+//! of another (K-1).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +14,13 @@ use super::pools::BarrierLimit;
 use super::queue::{Hosted, WorkerQueue};
 use super::start::start_threads;
 use super::{Completion, DeviceChoice, EngineStats, Request, RuntimeError, RuntimeOptions, memory};
+use crate::files::ModelError;
 use crate::net::Model;
 use crate::net::ops::Cpu;
 use crate::text::Tokenizer;
 
-/// A model with the number of its updates.
-struct LoadedModel {
+/// A model that only generates, with the number of its updates.
+pub struct LoadedModel {
     model: Model,
     version: u64,
 }
@@ -47,14 +50,14 @@ impl KvBlocks {
     }
 }
 
-/// A thread that owns a base model, and generates with it and with adapters on it. Cheap to clone.
-///
-/// Completions equal, to the bit, those of a policy with the same weights (K-1). The thread ends after the last handle is
+/// A thread that owns a base, and models of kind `M` in places on it. Cheap to clone; the thread ends after the last handle is
 /// dropped.
-#[derive(Clone)]
-pub struct Host {
-    queue: WorkerQueue<LoadedModel>,
-    base: Model,
+///
+/// Completions equal, to the bit, those of a policy with the same weights (K-1).
+pub struct ModelHost<M> {
+    pub(super) name: Arc<str>,
+    pub(super) queue: WorkerQueue<M>,
+    pub(super) base: Model,
     tokenizer: Arc<Tokenizer>,
     places: usize,
     context: usize,
@@ -62,52 +65,24 @@ pub struct Host {
     blocks: Arc<KvBlocks>,
 }
 
-impl Host {
-    /// Starts a thread with `places` places for models. All hold the base itself at first, whose weights are kept in one form
-    /// for generation: the rows of its maps are freed with the caller's model.
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
-    pub fn start(
-        name: &str,
-        base: &Model,
-        tokenizer: &Arc<Tokenizer>,
-        options: &RuntimeOptions,
-        places: usize,
-    ) -> Result<Self, RuntimeError> {
-        if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
-            let reason = "models are served on the CPU alone: write `runtime.device = \"cpu\"`";
-            return Err(refused_device(KEY, options.device, reason.to_owned()));
-        }
-        maverl_kernels::simd::select_path()?;
-        memory::keep_freed();
-        start_threads(options.threads)?;
-        let base = base.clone().for_generation().map_err(|error| error.in_worker(name))?;
-        let engine = Engine::new(
-            name,
-            Arc::clone(tokenizer),
-            base.decoder.ops(),
-            &base.config,
-            options,
-            places,
-        );
-        let (work, blocks) = (engine.work().into(), engine.blocks());
-        let context = base.config.max_position_embeddings.min(engine.capacity());
-        let owned = (0..places).map(|_| LoadedModel { model: base.clone(), version: 0 }).collect();
-        // The thread is not joined: it ends with the last handle.
-        let (name, requests) = (name.into(), options.max_requests.get());
-        let (queue, _) = WorkerQueue::start(
-            &name,
-            owned,
-            (engine, (None, BarrierLimit::default())),
-            requests,
-            |loaded| loaded,
-        )?;
-        let tokenizer = Arc::clone(tokenizer);
-        Ok(Self { queue, base, tokenizer, places, context, work, blocks })
-    }
+/// A host of models that only generate.
+pub type Host = ModelHost<LoadedModel>;
 
+impl<M> Clone for ModelHost<M> {
+    fn clone(&self) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            queue: self.queue.clone(),
+            base: self.base.clone(),
+            tokenizer: Arc::clone(&self.tokenizer),
+            work: Arc::clone(&self.work),
+            blocks: Arc::clone(&self.blocks),
+            ..*self
+        }
+    }
+}
+
+impl<M: 'static> ModelHost<M> {
     /// Returns the number of places.
     pub fn places(&self) -> usize {
         self.places
@@ -137,6 +112,40 @@ impl Host {
     /// Returns the blocks of the key-value cache.
     pub fn blocks(&self) -> &Arc<KvBlocks> {
         &self.blocks
+    }
+
+    /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn generate(
+        &self,
+        place: usize,
+        request: Request,
+    ) -> Result<Completion, RuntimeError> {
+        self.queue.generate(place, request).await
+    }
+}
+
+impl ModelHost<LoadedModel> {
+    /// Starts a thread with `places` places for models. All hold the base itself at first, whose weights are kept in one form
+    /// for generation: the rows of its maps are freed with the caller's model.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub fn start(
+        name: &str,
+        base: &Model,
+        tokenizer: &Arc<Tokenizer>,
+        options: &RuntimeOptions,
+        places: usize,
+    ) -> Result<Self, RuntimeError> {
+        let load = || base.clone().for_generation();
+        let places = (places, "models are served");
+        let hold = |model| LoadedModel { model, version: 0 };
+        start_places(name, tokenizer, options, places, load, hold)
     }
 
     /// Puts an adapter from a PEFT directory into a place; `version` is the number of its updates. Waits for the running
@@ -176,23 +185,40 @@ impl Host {
         let loaded = LoadedModel { model, version };
         self.queue.at_barrier(place, move |old| replace_loaded(old, loaded)).await
     }
-
-    /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
-    pub async fn generate(
-        &self,
-        place: usize,
-        request: Request,
-    ) -> Result<Completion, RuntimeError> {
-        self.queue.generate(place, request).await
-    }
 }
 
 /// Replaces the model of a place.
 fn replace_loaded(old: &mut LoadedModel, new: LoadedModel) -> Result<(), RuntimeError> {
     *old = new;
     Ok(())
+}
+
+/// Starts a thread whose places hold these models. `load` makes the device's form of the base, which every model has.
+pub(super) fn start_places<M: Hosted<Cpu>>(
+    name: &str,
+    tokenizer: &Arc<Tokenizer>,
+    options: &RuntimeOptions,
+    (places, use_of): (usize, &str),
+    load: impl FnOnce() -> Result<Model, ModelError>,
+    hold: impl Fn(Model) -> M,
+) -> Result<ModelHost<M>, RuntimeError> {
+    if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
+        let reason = format!("{use_of} on the CPU alone: write `runtime.device = \"cpu\"`");
+        return Err(refused_device(KEY, options.device, reason));
+    }
+    maverl_kernels::simd::select_path()?;
+    memory::keep_freed();
+    start_threads(options.threads)?;
+    let base = load().map_err(|error| error.in_worker(name))?;
+    let (ops, spoken) = (base.decoder.ops(), Arc::clone(tokenizer));
+    let engine = Engine::new(name, spoken, ops, &base.config, options, places);
+    let (work, blocks) = (engine.work().into(), engine.blocks());
+    let context = base.config.max_position_embeddings.min(engine.capacity());
+    let held = (0..places).map(|_| hold(base.clone())).collect();
+    let (name, requests): (Arc<str>, usize) = (name.into(), options.max_requests.get());
+    let threads = (None, BarrierLimit::default());
+    // The thread is not joined: it ends with the last handle.
+    let (queue, _) = WorkerQueue::start(&name, held, (engine, threads), requests, |held| held)?;
+    let tokenizer = Arc::clone(tokenizer);
+    Ok(ModelHost { name, queue, base, tokenizer, places, context, work, blocks })
 }

@@ -56,7 +56,7 @@ pub use direct::{Scores, complete, score};
 #[doc(hidden)]
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
-pub use host::{Host, KvBlocks};
+pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
 #[cfg(feature = "cuda")]
 pub use maverl_dist::NcclOptions;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
@@ -74,7 +74,7 @@ pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
 pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 #[doc(hidden)]
-pub use training_host::{PassResult, TrainingHost};
+pub use training_host::{PassResult, TrainedModel, TrainingHost};
 pub use watch::{Step, Watch};
 pub use {columns::TokenColumns, critic::Scale, error::RuntimeError};
 pub use {memory::giving_back, work::EngineStats};

@@ -1,22 +1,16 @@
 //! Models that come and go on one base: adapters that are trained in passes and steps of their own, and adapters that only
 //! generate.
-//!
-//! It has the queue of a worker group, so barriers, cancellation and RT-3 are the same. A model has a place. What one place holds
-//! changes no number of another (K-1).
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::device::{KEY, refused_device};
-use super::engine::Engine;
+use super::host::{ModelHost, start_places};
 use super::peers::Peers;
-use super::pools::{BarrierLimit, Pools};
-use super::queue::{Hosted, WorkerQueue};
-use super::start::start_threads;
+use super::pools::Pools;
+use super::queue::Hosted;
 use super::trainer::{PendingPass, Trainer};
 use super::{
-    AdapterSpec, Batch, Completion, DeviceChoice, Dtype, EngineStats, KvBlocks, LoraSpec,
-    OptimOptions, PolicySpec, Request, RuntimeError, RuntimeOptions, memory,
+    AdapterSpec, Batch, Dtype, LoraSpec, OptimOptions, PolicySpec, RuntimeError, RuntimeOptions,
 };
 use crate::files::{HfConfig, ModelError};
 use crate::loss::PolicyLoss;
@@ -25,10 +19,34 @@ use crate::net::{Adapter, Model, PendingSums};
 use crate::text::Tokenizer;
 
 /// Model of a place, and its training if it has one.
-struct HeldModel {
+pub struct TrainedModel {
     model: Model,
     /// Training of the model; `None` if it only generates.
     training: Option<Training>,
+    buffers: TrainingBuffers,
+}
+
+/// Buffers of the passes of all places, and the tokens of a micro-batch.
+#[derive(Clone)]
+struct TrainingBuffers {
+    micro_batch_tokens: usize,
+    pools: Pools<Cpu>,
+}
+
+impl TrainedModel {
+    /// Replaces the model by one that only generates.
+    fn generate_with(&mut self, model: Model) {
+        (self.model, self.training) = (model, None);
+    }
+
+    /// Replaces the model by one that is trained.
+    fn train(&mut self, model: Model, spec: &PolicySpec) -> Result<(), ModelError> {
+        let TrainingBuffers { micro_batch_tokens, pools } = self.buffers.clone();
+        // Adapters have no dropout, so no pass draws a mask from this seed.
+        let trainer = Trainer::new(spec, &model, 0, micro_batch_tokens, (pools, Peers::default()))?;
+        (self.model, self.training) = (model, Some(Training { trainer, pending: None }));
+        Ok(())
+    }
 }
 
 /// Training of a model, and the gradients of the passes since its last step.
@@ -37,7 +55,7 @@ struct Training {
     pending: Option<PendingSums<Cpu>>,
 }
 
-impl Hosted<Cpu> for HeldModel {
+impl Hosted<Cpu> for TrainedModel {
     fn model(&self) -> &Model {
         &self.model
     }
@@ -63,22 +81,10 @@ impl From<PendingPass> for PassResult {
     }
 }
 
-/// A thread that owns a base and the models in its places. Cheap to clone; the thread ends after the last handle is dropped.
-#[derive(Clone)]
-pub struct TrainingHost {
-    name: Arc<str>,
-    queue: WorkerQueue<HeldModel>,
-    base: Model,
-    tokenizer: Arc<Tokenizer>,
-    places: usize,
-    context: usize,
-    micro_batch_tokens: usize,
-    pools: Pools<Cpu>,
-    work: Arc<[Arc<Mutex<EngineStats>>]>,
-    blocks: Arc<KvBlocks>,
-}
+/// A host of adapters that are trained, and of adapters that only generate.
+pub type TrainingHost = ModelHost<TrainedModel>;
 
-impl TrainingHost {
+impl ModelHost<TrainedModel> {
     /// Starts a thread with `places` places, each of which holds the base itself at first.
     ///
     /// # Errors
@@ -91,68 +97,12 @@ impl TrainingHost {
         (options, dtype): (&RuntimeOptions, Dtype),
         places: usize,
     ) -> Result<Self, RuntimeError> {
-        if !matches!(options.device, DeviceChoice::Cpu | DeviceChoice::Auto) {
-            let reason =
-                "models of clients are trained on the CPU alone: write `runtime.device = \"cpu\"`";
-            return Err(refused_device(KEY, options.device, reason.to_owned()));
-        }
-        maverl_kernels::simd::select_path()?;
-        memory::keep_freed();
-        start_threads(options.threads)?;
-        let ops = Cpu { precision: dtype.into() };
-        let base = ops.load(base.clone(), false).map_err(|error| error.in_worker(name))?;
-        let spoken = Arc::clone(tokenizer);
-        let engine = Engine::new(name, spoken, &ops, &base.config, options, places);
-        let (work, blocks) = (engine.work().into(), engine.blocks());
-        let context = base.config.max_position_embeddings.min(engine.capacity());
-        let held = (0..places).map(|_| HeldModel { model: base.clone(), training: None }).collect();
-        let (name, requests): (Arc<str>, usize) = (name.into(), options.max_requests.get());
-        let threads = (None, BarrierLimit::default());
-        // The thread is not joined: it ends with the last handle.
-        let (queue, _) = WorkerQueue::start(&name, held, (engine, threads), requests, |held| held)?;
-        Ok(Self {
-            name,
-            queue,
-            base,
-            tokenizer: Arc::clone(tokenizer),
-            places,
-            context,
-            micro_batch_tokens: options.micro_batch_tokens.get(),
-            pools: Pools::default(),
-            work,
-            blocks,
-        })
-    }
-
-    /// Returns the number of places.
-    pub fn places(&self) -> usize {
-        self.places
-    }
-
-    /// Returns the base.
-    pub fn base(&self) -> &Model {
-        &self.base
-    }
-
-    /// Returns the tokenizer and chat template.
-    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.tokenizer
-    }
-
-    /// Returns the maximum sequence length, prompt and completion together: that of the model, or what
-    /// `runtime.kv_mib` has room for.
-    pub fn context(&self) -> usize {
-        self.context
-    }
-
-    /// Returns the cost of all completions so far.
-    pub fn work(&self) -> Vec<EngineStats> {
-        self.work.iter().map(|work| *work.lock().unwrap_or_else(PoisonError::into_inner)).collect()
-    }
-
-    /// Returns the blocks of the key-value cache.
-    pub fn blocks(&self) -> &Arc<KvBlocks> {
-        &self.blocks
+        let load = || Cpu { precision: dtype.into() }.load(base.clone(), false);
+        let micro_batch_tokens = options.micro_batch_tokens.get();
+        let buffers = TrainingBuffers { micro_batch_tokens, pools: Pools::default() };
+        let hold = |model| TrainedModel { model, training: None, buffers: buffers.clone() };
+        let places = (places, "models of clients are trained");
+        start_places(name, tokenizer, options, places, load, hold)
     }
 
     /// Returns the bytes that an adapter takes while it is trained: weights, gradients and two moments.
@@ -205,15 +155,16 @@ impl TrainingHost {
         adapter: Result<Adapter, ModelError>,
         spec: AdapterSpec,
     ) -> Result<(), RuntimeError> {
-        let held = adapter.and_then(|adapter| {
-            let model = self.base.with_adapter(adapter.on(self.base.decoder.ops(), true)?);
-            let spec = PolicySpec { adapter: Some(spec), ..PolicySpec::new(&*self.name) };
-            let buffers = (self.pools.clone(), Peers::default());
-            // Adapters have no dropout, so no pass draws a mask from this seed.
-            let trainer = Trainer::new(&spec, &model, 0, self.micro_batch_tokens, buffers)?;
-            Ok(HeldModel { model, training: Some(Training { trainer, pending: None }) })
+        let model = adapter.and_then(|adapter| {
+            Ok(self.base.with_adapter(adapter.on(self.base.decoder.ops(), true)?))
         });
-        self.put(place, held.map_err(|error| error.in_worker(&*self.name))?).await
+        let model = model.map_err(|error| error.in_worker(&*self.name))?;
+        let spec = PolicySpec { adapter: Some(spec), ..PolicySpec::new(&*self.name) };
+        let name = Arc::clone(&self.name);
+        let train = move |held: &mut TrainedModel| {
+            held.train(model, &spec).map_err(|error| error.in_worker(&*name))
+        };
+        self.queue.at_barrier(place, train).await
     }
 
     /// Puts an adapter from a PEFT directory into a place, to generate. Reading the file blocks the thread of the caller.
@@ -223,7 +174,7 @@ impl TrainingHost {
     /// See [`RuntimeError`].
     pub async fn load_adapter(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
         let model = self.base.load_adapter(dir).map_err(|error| error.in_worker(&*self.name))?;
-        self.put(place, HeldModel { model, training: None }).await
+        self.put_generating(place, model).await
     }
 
     /// Puts the base back into a place.
@@ -232,12 +183,15 @@ impl TrainingHost {
     ///
     /// See [`RuntimeError`].
     pub async fn unload(&self, place: usize) -> Result<(), RuntimeError> {
-        self.put(place, HeldModel { model: self.base.clone(), training: None }).await
+        self.put_generating(place, self.base.clone()).await
     }
 
-    async fn put(&self, place: usize, held: HeldModel) -> Result<(), RuntimeError> {
-        let replace = move |old: &mut HeldModel| Ok(std::mem::replace(old, held));
-        self.queue.at_barrier(place, replace).await.map(drop)
+    async fn put_generating(&self, place: usize, model: Model) -> Result<(), RuntimeError> {
+        let replace = move |held: &mut TrainedModel| {
+            held.generate_with(model);
+            Ok(())
+        };
+        self.queue.at_barrier(place, replace).await
     }
 
     /// Computes the losses of a batch and their gradients, which are added to those since the last step. Of the batch, rows,
@@ -343,19 +297,6 @@ impl TrainingHost {
         restored.await
     }
 
-    /// Completes a prompt with the model of a place. Dropping the future cancels the request at the next forward pass.
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
-    pub async fn generate(
-        &self,
-        place: usize,
-        request: Request,
-    ) -> Result<Completion, RuntimeError> {
-        self.queue.generate(place, request).await
-    }
-
     /// Computes the SHA-256 over all weights of an adapter.
     ///
     /// # Errors
@@ -376,7 +317,7 @@ impl TrainingHost {
         operation: impl FnOnce(&Model, &mut Training) -> Result<R, RuntimeError> + Send + 'static,
     ) -> Result<R, RuntimeError> {
         let name = Arc::clone(&self.name);
-        let run = move |held: &mut HeldModel| {
+        let run = move |held: &mut TrainedModel| {
             operation(&held.model, trained(&mut held.training, place, &name)?)
         };
         self.queue.at_barrier(place, run).await

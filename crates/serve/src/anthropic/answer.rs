@@ -14,7 +14,7 @@ use crate::openai::origin::AnswerOrigin;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct MessageAnswer {
     id: String,
-    r#type: MessageKind,
+    r#type: MessageTag,
     role: Role,
     model: String,
     content: Vec<ContentBlock>,
@@ -27,7 +27,7 @@ pub(crate) struct MessageAnswer {
 
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum MessageKind {
+enum MessageTag {
     Message,
 }
 
@@ -127,7 +127,7 @@ impl MessageAnswer {
     ) -> Self {
         Self {
             id,
-            r#type: MessageKind::Message,
+            r#type: MessageTag::Message,
             role: Role::Assistant,
             model,
             content: Vec::new(),

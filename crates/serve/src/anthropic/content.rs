@@ -17,7 +17,7 @@ const CONTENT: &str = "a text or a list of blocks";
 /// Returns the messages of a chat completion.
 pub(super) fn chat_messages(messages: &Located<'_>) -> Result<Vec<Value>, Refusal> {
     let list = messages.items("a list of messages")?;
-    let mut told = Conversation { chat: Vec::with_capacity(list.len()), calls: BTreeSet::new() };
+    let mut told = ChatSoFar { chat: Vec::with_capacity(list.len()), calls: BTreeSet::new() };
     for message in &list {
         told.push_message(message)?;
     }
@@ -25,14 +25,14 @@ pub(super) fn chat_messages(messages: &Located<'_>) -> Result<Vec<Value>, Refusa
 }
 
 /// Messages so far.
-struct Conversation<'v> {
+struct ChatSoFar<'v> {
     /// In the form of chat completions.
     chat: Vec<Value>,
     /// Ids of the calls of the assistant.
     calls: BTreeSet<&'v str>,
 }
 
-impl<'v> Conversation<'v> {
+impl<'v> ChatSoFar<'v> {
     fn push_message(&mut self, message: &Located<'v>) -> Result<(), Refusal> {
         let role = message.required("role", "user, assistant or system")?;
         let content = message.required("content", CONTENT)?;

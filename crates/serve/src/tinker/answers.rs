@@ -10,47 +10,47 @@ use axum::response::Response;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::model::{Job, Queued};
-use super::results::{Begun, Failure, Promise};
+use super::model::{ModelJob, Queued};
+use super::results::{Promise, RequestFailure, StartedFuture};
 use super::server::TinkerServer;
-use super::state::{LiveModel, State};
+use super::state::{LiveModel, TrainService};
 use crate::body;
 use crate::refusal::{Refusal, json_response};
 
 /// Answer to a request, or the reason for none.
-pub(super) type Answer = Result<Response, Problem>;
+pub(super) type ApiResult = Result<Response, ApiError>;
 
 /// Problem of a request that gets no number.
-pub(super) enum Problem {
+pub(super) enum ApiError {
     /// Of the request or the connection.
     Refused(Refusal),
     /// Of what it asks for.
-    Failed(Failure),
+    Failed(RequestFailure),
 }
 
-impl From<Refusal> for Problem {
+impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
+impl From<RequestFailure> for ApiError {
+    fn from(failure: RequestFailure) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl Problem {
+impl ApiError {
     pub(super) fn into_response(self) -> Response {
         let (status, message, by_user) = match self {
             Self::Refused(refusal) => {
                 let by_user = refusal.status.is_client_error();
                 (refusal.status, refusal.message, by_user)
             }
-            Self::Failed(Failure { message, by_user: true }) => {
+            Self::Failed(RequestFailure { message, by_user: true }) => {
                 (StatusCode::BAD_REQUEST, message, true)
             }
-            Self::Failed(Failure { message, .. }) => {
+            Self::Failed(RequestFailure { message, .. }) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, message, false)
             }
         };
@@ -63,8 +63,8 @@ pub(super) fn failed(message: &str, by_user: bool) -> Value {
     json!({"error": message, "category": if by_user { "user" } else { "server" }})
 }
 
-pub(super) fn answered(server: &TinkerServer, route: &str, answer: Answer) -> Response {
-    let response = answer.unwrap_or_else(Problem::into_response);
+pub(super) fn answered(server: &TinkerServer, route: &str, answer: ApiResult) -> Response {
+    let response = answer.unwrap_or_else(ApiError::into_response);
     let code = response.status().as_u16().to_string();
     server.metrics().add("maverl_requests_total", &[route, &code], 1);
     response
@@ -74,7 +74,7 @@ pub(super) fn answered(server: &TinkerServer, route: &str, answer: Answer) -> Re
 pub(super) async fn read(
     server: &TinkerServer,
     request: Request,
-) -> Result<(Arc<State>, Vec<u8>), Problem> {
+) -> Result<(Arc<TrainService>, Vec<u8>), ApiError> {
     let state = Arc::clone(server.state.get()?);
     let packed = is_packed(request.headers())?;
     let most = server.settings.max_body;
@@ -111,21 +111,21 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::malformed(format!("the body: {error}")))
 }
 
-pub(super) fn told(value: &Value) -> Answer {
+pub(super) fn told(value: &Value) -> ApiResult {
     Ok(json_response(StatusCode::OK, value))
 }
 
 /// Answers with the number of a request. `run` gets the promise of its result, unless the client has sent it again.
 pub(super) fn promised(
-    state: &State,
+    state: &TrainService,
     id: &str,
     more: Map<String, Value>,
     run: impl FnOnce(Promise),
-) -> Answer {
+) -> ApiResult {
     match state.futures.begin(id) {
-        Begun::New(promise) => run(promise),
-        Begun::Again => {}
-        Begun::Full => return Err(full()),
+        StartedFuture::New(promise) => run(promise),
+        StartedFuture::Again => {}
+        StartedFuture::Full => return Err(full()),
     }
     let mut answer = Map::from_iter([("request_id".to_owned(), json!(id))]);
     answer.extend(more);
@@ -133,22 +133,27 @@ pub(super) fn promised(
 }
 
 /// Puts work into the queue of a model, and answers with its number.
-pub(super) async fn queued(state: &State, id: &str, seq: Option<u64>, job: Job) -> Answer {
+pub(super) async fn queued(
+    state: &TrainService,
+    id: &str,
+    seq: Option<u64>,
+    job: ModelJob,
+) -> ApiResult {
     let LiveModel { model, inbox } = state.model(id)?;
     let seq = seq.filter(|seq| *seq > 0).ok_or_else(|| {
-        Failure::user("`seq_id` is missing; number the requests of a model from 1")
+        RequestFailure::user("`seq_id` is missing; number the requests of a model from 1")
     })?;
     let number = format!("{}:{seq}", model.id);
     match state.futures.begin(&number) {
         // A send fails if the model has just ended; the promise then fails.
-        Begun::New(promise) => drop(inbox.send(Queued { seq, job, promise }).await),
-        Begun::Again => {}
-        Begun::Full => return Err(full()),
+        StartedFuture::New(promise) => drop(inbox.send(Queued { seq, job, promise }).await),
+        StartedFuture::Again => {}
+        StartedFuture::Full => return Err(full()),
     }
     told(&json!({"request_id": number}))
 }
 
 /// Returns the problem of a request whose result has no room.
-fn full() -> Problem {
+fn full() -> ApiError {
     Refusal::unavailable("full", "too many results are there or to come; fetch them").into()
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::results::Failure;
+use super::results::RequestFailure;
 
 /// Scheme of addresses.
 const SCHEME: &str = "tinker://";
@@ -26,14 +26,14 @@ const LONGEST: usize = 128;
 
 /// Kind of a checkpoint, the name of its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CheckpointKind {
     /// To train on from.
     Weights,
     /// To sample from.
     Sampler,
 }
 
-impl Kind {
+impl CheckpointKind {
     fn folder(self) -> &'static str {
         match self {
             Self::Weights => "weights",
@@ -44,7 +44,7 @@ impl Kind {
 
 /// Record of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Description {
+pub(super) struct CheckpointRecord {
     /// Version of this file.
     pub(super) protocol: u32,
     /// Name of the base.
@@ -64,28 +64,28 @@ pub(super) struct Description {
 
 /// Address of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct CheckpointAddress {
     pub(super) model: String,
-    pub(super) kind: Kind,
+    pub(super) kind: CheckpointKind,
     pub(super) name: String,
 }
 
-impl Address {
+impl CheckpointAddress {
     /// Reads an address.
     ///
     /// # Errors
     ///
     /// If it has another form.
-    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+    pub(super) fn read(text: &str) -> Result<Self, RequestFailure> {
         let parts = text.strip_prefix(SCHEME).map(|rest| rest.split('/').collect::<Vec<_>>());
         let found = match parts.as_deref() {
-            Some([model, "weights", name]) => Some((model, Kind::Weights, name)),
-            Some([model, "sampler_weights", name]) => Some((model, Kind::Sampler, name)),
+            Some([model, "weights", name]) => Some((model, CheckpointKind::Weights, name)),
+            Some([model, "sampler_weights", name]) => Some((model, CheckpointKind::Sampler, name)),
             _ => None,
         };
         let found = found.filter(|(model, _, name)| is_name(model, true) && is_name(name, false));
         let Some((model, kind, name)) = found else {
-            return Err(Failure::user(format!(
+            return Err(RequestFailure::user(format!(
                 "`{text}` is no path of a checkpoint; write tinker://MODEL/weights/NAME or \
                  tinker://MODEL/sampler_weights/NAME"
             )));
@@ -94,7 +94,7 @@ impl Address {
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for CheckpointAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, kind, name } = self;
         write!(f, "{SCHEME}{model}/{}/{name}", kind.folder())
@@ -108,29 +108,29 @@ fn is_name(name: &str, colons: bool) -> bool {
 }
 
 /// Fails for a name that a checkpoint cannot have.
-pub(super) fn check_name(name: &str) -> Result<(), Failure> {
+pub(super) fn check_name(name: &str) -> Result<(), RequestFailure> {
     if is_name(name, false) {
         return Ok(());
     }
-    Err(Failure::user(format!(
+    Err(RequestFailure::user(format!(
         "`{name}` is no name of a checkpoint; write up to {LONGEST} letters, digits, `.`, `_` and `-`, and no `.` in front"
     )))
 }
 
 /// Checkpoints below a directory.
 #[derive(Debug, Clone)]
-pub(super) struct Checkpoints(pub(super) PathBuf);
+pub(super) struct CheckpointStore(pub(super) PathBuf);
 
 /// A directory that is written.
-pub(super) struct Draft {
+pub(super) struct CheckpointDraft {
     pub(super) dir: PathBuf,
     to: PathBuf,
     overwrite: bool,
 }
 
-impl Checkpoints {
+impl CheckpointStore {
     /// Returns the directory of a checkpoint.
-    fn directory(&self, address: &Address) -> PathBuf {
+    fn directory(&self, address: &CheckpointAddress) -> PathBuf {
         self.0.join(&address.model).join(address.kind.folder()).join(&address.name)
     }
 
@@ -139,22 +139,25 @@ impl Checkpoints {
     /// # Errors
     ///
     /// If there is none.
-    pub(super) fn find(&self, address: &Address) -> Result<(PathBuf, Description), Failure> {
+    pub(super) fn find(
+        &self,
+        address: &CheckpointAddress,
+    ) -> Result<(PathBuf, CheckpointRecord), RequestFailure> {
         let dir = self.directory(address);
         let text = match fs::read(dir.join(FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message =
                     format!("there is no checkpoint `{address}` below the `--out` of this server");
-                return Err(Failure::user(message));
+                return Err(RequestFailure::user(message));
             }
             Err(error) => {
-                return Err(Failure::server(format!("`{address}` cannot be read: {error}")));
+                return Err(RequestFailure::server(format!("`{address}` cannot be read: {error}")));
             }
         };
         let description = serde_json::from_slice(&text);
         let description = description
-            .map_err(|error| Failure::server(format!("{} of `{address}`: {error}", FILE)))?;
+            .map_err(|error| RequestFailure::server(format!("{} of `{address}`: {error}", FILE)))?;
         Ok((dir, description))
     }
 
@@ -163,35 +166,41 @@ impl Checkpoints {
     /// # Errors
     ///
     /// If there is a checkpoint of this name that may not be overwritten, or the directory cannot be created.
-    pub(super) fn draft(&self, address: &Address, overwrite: bool) -> Result<Draft, Failure> {
+    pub(super) fn draft(
+        &self,
+        address: &CheckpointAddress,
+        overwrite: bool,
+    ) -> Result<CheckpointDraft, RequestFailure> {
         let to = self.directory(address);
         if to.exists() && !overwrite {
-            return Err(Failure::user(format!(
+            return Err(RequestFailure::user(format!(
                 "there is a checkpoint `{address}`; take another name, or overwrite it"
             )));
         }
         let dir = to.with_file_name(format!(".{}.tmp", address.name));
         let made = remove(&dir).and_then(|()| fs::create_dir_all(&dir));
-        made.map_err(|error| Failure::server(format!("`{address}` cannot be written: {error}")))?;
-        Ok(Draft { dir, to, overwrite })
+        made.map_err(|error| {
+            RequestFailure::server(format!("`{address}` cannot be written: {error}"))
+        })?;
+        Ok(CheckpointDraft { dir, to, overwrite })
     }
 }
 
-impl Draft {
+impl CheckpointDraft {
     /// Writes the description, and gives the directory its name.
     ///
     /// # Errors
     ///
     /// If the directory cannot be written.
-    pub(super) fn finish(self, description: &Description) -> Result<PathBuf, Failure> {
+    pub(super) fn finish(self, description: &CheckpointRecord) -> Result<PathBuf, RequestFailure> {
         let to = self.to.clone();
         self.write(description).map_err(|error| {
-            Failure::server(format!("{} cannot be written: {error}", to.display()))
+            RequestFailure::server(format!("{} cannot be written: {error}", to.display()))
         })?;
         Ok(to)
     }
 
-    fn write(self, description: &Description) -> io::Result<()> {
+    fn write(self, description: &CheckpointRecord) -> io::Result<()> {
         let Self { dir, to, overwrite } = self;
         fs::write(dir.join(FILE), serde_json::to_vec(description)?)?;
         for entry in fs::read_dir(&dir)? {
@@ -223,8 +232,8 @@ mod tests {
     #[test]
     fn an_address_has_a_model_a_kind_and_a_name() {
         let text = "tinker://s-1:train:0/weights/step-10";
-        let address = Address::read(text).unwrap();
-        assert_eq!((address.kind, address.name.as_str()), (Kind::Weights, "step-10"));
+        let address = CheckpointAddress::read(text).unwrap();
+        assert_eq!((address.kind, address.name.as_str()), (CheckpointKind::Weights, "step-10"));
         assert_eq!(address.to_string(), text);
         for wrong in [
             "tinker://a/weights/../b",
@@ -235,7 +244,7 @@ mod tests {
             "tinker:///weights/b",
             "/etc/passwd",
         ] {
-            let failure = Address::read(wrong).unwrap_err();
+            let failure = CheckpointAddress::read(wrong).unwrap_err();
             assert!(failure.by_user && failure.message.contains(wrong), "{failure:?}");
         }
         assert!(check_name("step-10").is_ok());
@@ -245,10 +254,10 @@ mod tests {
     #[test]
     fn a_checkpoint_is_there_once_it_is_whole() {
         let out = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints(out.path().to_owned());
-        let address = Address::read("tinker://m/weights/a").unwrap();
+        let checkpoints = CheckpointStore(out.path().to_owned());
+        let address = CheckpointAddress::read("tinker://m/weights/a").unwrap();
         assert!(checkpoints.find(&address).unwrap_err().by_user);
-        let description = Description {
+        let description = CheckpointRecord {
             protocol: 1,
             base_model: "tiny".to_owned(),
             lora_rank: 8,

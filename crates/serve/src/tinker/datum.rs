@@ -6,7 +6,7 @@ use std::sync::Arc;
 use maverl::runtime::{Batch, CustomSurrogate, Objective, Row};
 
 use super::losses::TokenLoss;
-use super::proto::{Chunk, Datum, FLOAT32, INT64, PassRequest, Tensor};
+use super::proto::{Chunk, Datum, FLOAT32, INT64, PassRequest, TensorMessage};
 
 /// Largest number of data of a request.
 const MOST_DATA: usize = 4096;
@@ -88,7 +88,10 @@ fn missing(name: &str) -> String {
 }
 
 /// Takes a dense tensor out of those of a datum.
-fn take(tensors: &mut BTreeMap<String, Tensor>, name: &str) -> Result<Option<Tensor>, String> {
+fn take(
+    tensors: &mut BTreeMap<String, TensorMessage>,
+    name: &str,
+) -> Result<Option<TensorMessage>, String> {
     match tensors.remove(name) {
         Some(tensor) if tensor.sparse_csr.is_some() => {
             Err(format!("`{name}` is sparse; send a dense tensor"))
@@ -99,7 +102,7 @@ fn take(tensors: &mut BTreeMap<String, Tensor>, name: &str) -> Result<Option<Ten
 
 /// Takes the `n` numbers of a tensor out of those of a datum.
 fn take_numbers(
-    tensors: &mut BTreeMap<String, Tensor>,
+    tensors: &mut BTreeMap<String, TensorMessage>,
     name: &str,
     n: usize,
 ) -> Result<Vec<f32>, String> {
@@ -143,7 +146,7 @@ pub(super) fn check_ids(ids: &[i64], what: &str, limits: TextLimits) -> Result<(
     })
 }
 
-fn read_targets(tensor: &Tensor, n: usize, limits: TextLimits) -> Result<Vec<u32>, String> {
+fn read_targets(tensor: &TensorMessage, n: usize, limits: TextLimits) -> Result<Vec<u32>, String> {
     let bytes = dense_bytes(tensor, "target_tokens", (INT64, 8), n)?;
     let ids = bytes.chunks_exact(8).map(|word| {
         let mut eight = [0; 8];
@@ -155,7 +158,7 @@ fn read_targets(tensor: &Tensor, n: usize, limits: TextLimits) -> Result<Vec<u32
     Ok(ids.into_iter().map(|id| id as u32).collect())
 }
 
-fn read_numbers(tensor: &Tensor, name: &str, n: usize) -> Result<Vec<f32>, String> {
+fn read_numbers(tensor: &TensorMessage, name: &str, n: usize) -> Result<Vec<f32>, String> {
     let bytes = dense_bytes(tensor, name, (FLOAT32, 4), n)?;
     let words = bytes.chunks_exact(4);
     let numbers: Vec<f32> =
@@ -168,7 +171,7 @@ fn read_numbers(tensor: &Tensor, name: &str, n: usize) -> Result<Vec<f32>, Strin
 
 /// Returns the bytes of a tensor of `n` numbers.
 fn dense_bytes<'t>(
-    tensor: &'t Tensor,
+    tensor: &'t TensorMessage,
     name: &str,
     (dtype, size): (i32, usize),
     n: usize,
@@ -198,14 +201,24 @@ mod tests {
 
     const LIMITS: TextLimits = TextLimits { context: 8, vocab: 100 };
 
-    fn tensor_of_ids(ids: &[i64]) -> Tensor {
+    fn tensor_of_ids(ids: &[i64]) -> TensorMessage {
         let dense = Some(ids.iter().flat_map(|id| id.to_le_bytes()).collect());
-        Tensor { dense, dtype: INT64, shape: vec![ids.len() as i64], ..Tensor::default() }
+        TensorMessage {
+            dense,
+            dtype: INT64,
+            shape: vec![ids.len() as i64],
+            ..TensorMessage::default()
+        }
     }
 
-    fn tensor(numbers: &[f32]) -> Tensor {
+    fn tensor(numbers: &[f32]) -> TensorMessage {
         let dense = Some(bytes_of_f32(numbers));
-        Tensor { dense, dtype: FLOAT32, shape: vec![numbers.len() as i64], ..Tensor::default() }
+        TensorMessage {
+            dense,
+            dtype: FLOAT32,
+            shape: vec![numbers.len() as i64],
+            ..TensorMessage::default()
+        }
     }
 
     fn text(ids: &[u32]) -> Chunk {
@@ -256,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_problem_of_a_datum_is_told_with_its_number() {
-        let put = |name: &'static str, tensor: Tensor| {
+        let put = |name: &'static str, tensor: TensorMessage| {
             refused(move |datum| drop(datum.loss_fn_inputs.insert(name.to_owned(), tensor.clone())))
         };
         for (found, wanted) in [

@@ -38,7 +38,7 @@ pub(super) struct Datum {
     #[prost(message, repeated, tag = "1")]
     pub(super) model_input: Vec<Chunk>,
     #[prost(btree_map = "string, message", tag = "2")]
-    pub(super) loss_fn_inputs: BTreeMap<String, Tensor>,
+    pub(super) loss_fn_inputs: BTreeMap<String, TensorMessage>,
 }
 
 /// A part of a text: one of the three.
@@ -65,7 +65,7 @@ pub(super) struct OtherChunk {}
 
 /// A tensor: bytes of its numbers, their type and the shape.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Tensor {
+pub(super) struct TensorMessage {
     #[prost(bytes = "vec", optional, tag = "1")]
     pub(super) dense: Option<Vec<u8>>,
     #[prost(message, optional, tag = "2")]

@@ -106,7 +106,7 @@ pub(super) struct SaveSamplerRequest {
 
 /// Body of `load_weights`.
 #[derive(Debug, Deserialize)]
-pub(super) struct LoadRequest {
+pub(super) struct LoadWeightsRequest {
     pub(super) model_id: Option<String>,
     pub(super) seq_id: Option<u64>,
     pub(super) session_id: Option<String>,

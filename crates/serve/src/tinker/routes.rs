@@ -15,11 +15,11 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use super::answers::{Answer, Problem, answered, failed, parse, read, told};
+use super::answers::{ApiError, ApiResult, answered, failed, parse, read, told};
 use super::requests::{RetrieveRequest, SessionRequest};
-use super::results::{Failure, Outcome};
+use super::results::{FutureOutcome, RequestFailure};
 use super::server::TinkerServer;
-use super::state::State;
+use super::state::TrainService;
 use crate::refusal::{Refusal, json_response};
 use creation::{create_model, load_weights, model_info, unload_model, weights_info};
 use samples::{create_sampler, sample};
@@ -82,7 +82,7 @@ async fn other_path(uri: Uri) -> Response {
     json_response(StatusCode::NOT_FOUND, &failed(&message, true))
 }
 
-async fn client_config(_: &Arc<TinkerServer>, _: &Arc<State>, body: &[u8]) -> Answer {
+async fn client_config(_: &Arc<TinkerServer>, _: &Arc<TrainService>, body: &[u8]) -> ApiResult {
     let _: Value = parse(body)?;
     told(&json!({
         "parallel_fwdbwd_chunks": true, "proto_compress_fwdbwd": true, "custom_loss_server_side": false,
@@ -90,12 +90,12 @@ async fn client_config(_: &Arc<TinkerServer>, _: &Arc<State>, body: &[u8]) -> An
     }))
 }
 
-async fn dynamic_config(_: &Arc<TinkerServer>, _: &Arc<State>, body: &[u8]) -> Answer {
+async fn dynamic_config(_: &Arc<TinkerServer>, _: &Arc<TrainService>, body: &[u8]) -> ApiResult {
     let _: Value = parse(body)?;
     told(&json!({}))
 }
 
-async fn telemetry(_: &Arc<TinkerServer>, _: &Arc<State>, _: &[u8]) -> Answer {
+async fn telemetry(_: &Arc<TinkerServer>, _: &Arc<TrainService>, _: &[u8]) -> ApiResult {
     told(&json!({"status": "accepted"}))
 }
 
@@ -103,21 +103,25 @@ async fn health() -> Response {
     json_response(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-async fn create_session(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+async fn create_session(
+    _: &Arc<TinkerServer>,
+    state: &Arc<TrainService>,
+    body: &[u8],
+) -> ApiResult {
     let _: Value = parse(body)?;
     let id = state.open_session();
     let id = id.ok_or_else(|| Refusal::unavailable("full", "there are too many sessions"))?;
     told(&json!({"type": "create_session", "session_id": id}))
 }
 
-async fn heartbeat(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+async fn heartbeat(_: &Arc<TinkerServer>, state: &Arc<TrainService>, body: &[u8]) -> ApiResult {
     let SessionRequest { session_id } = parse(body)?;
     state.require_session(&session_id)?;
     told(&json!({"type": "session_heartbeat"}))
 }
 
 async fn capabilities(Given(server): Given<Arc<TinkerServer>>) -> Response {
-    let answer = server.state.get().map_err(Problem::from).and_then(|state| {
+    let answer = server.state.get().map_err(ApiError::from).and_then(|state| {
         let models = state.bases.iter().map(|base| {
             json!({
                 "model_name": base.name, "max_context_length": base.limits.context, "trainable": true, "sampleable": true,
@@ -132,7 +136,7 @@ async fn sampler_info(
     Given(server): Given<Arc<TinkerServer>>,
     UrlPath(id): UrlPath<String>,
 ) -> Response {
-    let answer = server.state.get().map_err(Problem::from).and_then(|state| {
+    let answer = server.state.get().map_err(ApiError::from).and_then(|state| {
         let source = state.sampler(&id)?;
         let base = &state.bases[source.base].name;
         told(&json!({"sampler_id": id, "base_model": base, "model_path": source.path}))
@@ -154,11 +158,11 @@ async fn retrieve(Given(server): Given<Arc<TinkerServer>>, request: Request) -> 
             return Ok(json_response(StatusCode::REQUEST_TIMEOUT, &again));
         };
         let (kind, response) = match &*outcome {
-            Outcome::Json(value) => ("result", json_response(StatusCode::OK, value)),
-            Outcome::Proto(bytes) => {
+            FutureOutcome::Json(value) => ("result", json_response(StatusCode::OK, value)),
+            FutureOutcome::Proto(bytes) => {
                 ("result", ([(CONTENT_TYPE, PROTO)], bytes.clone()).into_response())
             }
-            Outcome::Failed(Failure { message, by_user }) => {
+            FutureOutcome::Failed(RequestFailure { message, by_user }) => {
                 let kind = if *by_user { "user" } else { "server" };
                 (kind, json_response(StatusCode::OK, &failed(message, *by_user)))
             }

@@ -16,7 +16,7 @@ use maverl_kernels::sample::derive_seed;
 use super::datum::{TextLimits, check_ids};
 use super::proto::{SampleOutput, SampledSequence, TopkLogprobs, bytes_of_f32, bytes_of_ids};
 use super::requests::{ChunkRequest, SampleRequest, SamplingRequest, StopRequest};
-use super::results::{Failure, Outcome};
+use super::results::{FutureOutcome, RequestFailure};
 
 /// Largest number of samples of a request.
 const MOST_SAMPLES: usize = 1024;
@@ -63,7 +63,7 @@ impl SamplerPlaces {
     }
 
     /// Returns a place with the adapter of a directory, which is loaded if no place has it.
-    async fn acquire(&self, dir: &Path) -> Result<PlaceUse, Failure> {
+    async fn acquire(&self, dir: &Path) -> Result<PlaceUse, RequestFailure> {
         loop {
             let mut places = self.places.lock().await;
             let now = 1 + places.iter().map(|place| place.last).max().unwrap_or(0);
@@ -89,9 +89,9 @@ impl SamplerPlaces {
         }
     }
 
-    async fn load(&self, place: usize, dir: &Path) -> Result<(), Failure> {
+    async fn load(&self, place: usize, dir: &Path) -> Result<(), RequestFailure> {
         if !dir.exists() {
-            return Err(Failure::user(
+            return Err(RequestFailure::user(
                 "the weights of this sampling session are gone: of weights without a name the server keeps the last ones; save \
                  them with a name",
             ));
@@ -115,18 +115,18 @@ fn least_used(places: &[SamplerPlace]) -> Option<usize> {
 
 /// Converts an error of the engine.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
-pub(super) fn failure(error: RuntimeError) -> Failure {
+pub(super) fn failure(error: RuntimeError) -> RequestFailure {
     let by_user = matches!(
         error,
         RuntimeError::NotFinite { .. }
             | RuntimeError::Overflow { .. }
             | RuntimeError::Memory { .. }
     );
-    Failure { message: error.to_string(), by_user }
+    RequestFailure { message: error.to_string(), by_user }
 }
 
 /// A request for samples that was read.
-pub(super) struct Samples {
+pub(super) struct SampleJob {
     prompt: Vec<u32>,
     sampling: Arc<Sampling>,
     count: usize,
@@ -137,7 +137,7 @@ pub(super) struct Samples {
     scored: Option<usize>,
 }
 
-impl Samples {
+impl SampleJob {
     /// Reads a request; `drawn` is its seed if it has none.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Samples {
         self,
         places: &SamplerPlaces,
         dir: Option<&Path>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<FutureOutcome, RequestFailure> {
         let lease = match dir {
             Some(dir) => Some(places.acquire(dir).await?),
             None => None,
@@ -188,7 +188,7 @@ impl Samples {
         let place = lease.as_ref().map_or(0, |lease| lease.place);
         let samples = (0..self.count).map(|index| self.one(&places.host, place, index));
         let samples = try_join_all(samples).await.map_err(failure)?;
-        Ok(Outcome::Proto(self.output(&samples).encode_to_vec()))
+        Ok(FutureOutcome::Proto(self.output(&samples).encode_to_vec()))
     }
 
     /// Completes the prompt once. The first sample has the steps of the prompt too, if they are wanted.

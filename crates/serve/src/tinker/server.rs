@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::settings::{TinkerSettings, TrainedBase};
-use super::state::State;
+use super::state::TrainService;
 use crate::base::{Health, Loaded};
 use crate::metrics::{Family, ServerMetrics};
 
@@ -23,7 +23,7 @@ const FAMILIES: [Family; 4] = [
 
 /// The server, whose bases may still be loading.
 pub struct TinkerServer {
-    pub(super) state: Loaded<Arc<State>>,
+    pub(super) state: Loaded<Arc<TrainService>>,
     pub(super) settings: TinkerSettings,
     metrics: ServerMetrics,
     /// Requests that run, and the workers of models.
@@ -44,7 +44,7 @@ impl TinkerServer {
     ///
     /// If the directory of checkpoints cannot be written.
     pub fn open(&self, bases: Vec<TrainedBase>) -> Result<(), String> {
-        let state = Arc::new(State::new(self.settings.clone(), bases)?);
+        let state = Arc::new(TrainService::new(self.settings.clone(), bases)?);
         let (models, pending) = (Arc::downgrade(&state), Arc::downgrade(&state));
         self.metrics.gauge("maverl_models", move || {
             models.upgrade().map(|state| (Vec::new(), state.models() as f64)).into_iter().collect()

@@ -16,10 +16,10 @@ use maverl::output;
 use maverl::plan::bytes;
 use maverl::runtime::TrainingHost;
 
-use super::checkpoints::Checkpoints;
+use super::checkpoints::CheckpointStore;
 use super::datum::TextLimits;
-use super::model::{Model, Queued, Shape};
-use super::results::{Failure, Futures};
+use super::model::{AdapterShape, ClientModel, Queued};
+use super::results::{Futures, RequestFailure};
 use super::sampling::SamplerPlaces;
 use super::settings::{TinkerSettings, TrainedBase};
 
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(300);
 const MOST_SESSIONS: usize = 4096;
 
 /// A base and its places.
-pub(super) struct Base {
+pub(super) struct ServedBase {
     pub(super) name: String,
     pub(super) host: TrainingHost,
     /// Name on the hub or local directory, from which clients load the tokenizer.
@@ -54,12 +54,12 @@ pub(super) struct SamplerSource {
 
 /// A model, and the queue of its requests.
 pub(super) struct LiveModel {
-    pub(super) model: Arc<Model>,
+    pub(super) model: Arc<ClientModel>,
     pub(super) inbox: mpsc::Sender<Queued>,
 }
 
 #[derive(Default)]
-struct Tables {
+struct LiveTables {
     /// Sessions, and the time of the last sign of each.
     sessions: BTreeMap<String, Instant>,
     models: BTreeMap<String, LiveModel>,
@@ -71,16 +71,16 @@ struct Tables {
 }
 
 /// State of the server.
-pub(super) struct State {
+pub(super) struct TrainService {
     pub(super) settings: TinkerSettings,
-    pub(super) bases: Vec<Base>,
+    pub(super) bases: Vec<ServedBase>,
     pub(super) futures: Futures,
-    pub(super) checkpoints: Checkpoints,
-    tables: Mutex<Tables>,
+    pub(super) checkpoints: CheckpointStore,
+    tables: Mutex<LiveTables>,
     journal: Mutex<File>,
 }
 
-impl State {
+impl TrainService {
     /// Creates the state, and the directory of checkpoints with its journal.
     ///
     /// # Errors
@@ -93,16 +93,16 @@ impl State {
         fs::create_dir_all(&settings.out).map_err(failed)?;
         let journal = settings.out.join("tinker.jsonl");
         let journal = OpenOptions::new().create(true).append(true).open(journal).map_err(failed)?;
-        let checkpoints = Checkpoints(settings.out.clone());
+        let checkpoints = CheckpointStore(settings.out.clone());
         // Place 0 is the base, models follow, and the rest are adapters that only generate.
         let free = bases.iter().map(|base| (1..=base.max_models).rev().collect()).collect();
-        let bases = bases.into_iter().map(Base::new).collect();
-        let tables = Mutex::new(Tables { free, ..Tables::default() });
+        let bases = bases.into_iter().map(ServedBase::new).collect();
+        let tables = Mutex::new(LiveTables { free, ..LiveTables::default() });
         let (futures, journal) = (Futures::default(), Mutex::new(journal));
         Ok(Self { settings, bases, futures, checkpoints, tables, journal })
     }
 
-    fn tables(&self) -> MutexGuard<'_, Tables> {
+    fn tables(&self) -> MutexGuard<'_, LiveTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,11 +137,11 @@ impl State {
     }
 
     /// Fails if there is no such session.
-    pub(super) fn require_session(&self, id: &str) -> Result<(), Failure> {
+    pub(super) fn require_session(&self, id: &str) -> Result<(), RequestFailure> {
         if self.touch_session(id) {
             return Ok(());
         }
-        Err(Failure::user(format!(
+        Err(RequestFailure::user(format!(
             "there is no session `{id}`: the server was started again, or the client was silent for {} s; create a session",
             SILENCE.as_secs()
         )))
@@ -152,11 +152,11 @@ impl State {
     /// # Errors
     ///
     /// If there is none of this name.
-    pub(super) fn base(&self, name: &str) -> Result<usize, Failure> {
+    pub(super) fn base(&self, name: &str) -> Result<usize, RequestFailure> {
         let found = self.bases.iter().position(|base| base.name == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = self.bases.iter().map(|base| base.name.as_str()).collect();
-            Failure::user(format!(
+            RequestFailure::user(format!(
                 "there is no base model `{name}`; there are `{}`",
                 names.join("`, `")
             ))
@@ -168,14 +168,18 @@ impl State {
     /// # Errors
     ///
     /// If none is free, with the bytes that one more would take.
-    pub(super) fn take_place(&self, base: usize, shape: Shape) -> Result<usize, Failure> {
+    pub(super) fn take_place(
+        &self,
+        base: usize,
+        shape: AdapterShape,
+    ) -> Result<usize, RequestFailure> {
         if let Some(place) = self.tables().free[base].pop() {
             return Ok(place);
         }
         let of = &self.bases[base];
         let lora = shape.lora(self.settings.lora_alpha, &of.linears);
         let one = TrainingHost::adapter_bytes(&of.host.base().config, &lora).unwrap_or(0);
-        Err(Failure::user(format!(
+        Err(RequestFailure::user(format!(
             "`{}` has {} models, as many as it may have (`--max-models`); one more takes {}. Unload one, or end its client",
             of.name,
             of.max_models,
@@ -204,14 +208,14 @@ impl State {
     /// # Errors
     ///
     /// If there is none.
-    pub(super) fn model(&self, id: &str) -> Result<LiveModel, Failure> {
+    pub(super) fn model(&self, id: &str) -> Result<LiveModel, RequestFailure> {
         let mut tables = self.tables();
         let Some(LiveModel { model, inbox }) = tables.models.get(id) else {
             let message = format!(
                 "there is no model `{id}`: it was unloaded, its session has ended, or the server was started again; create it, \
                  or load its weights"
             );
-            return Err(Failure::user(message));
+            return Err(RequestFailure::user(message));
         };
         let found = LiveModel { model: Arc::clone(model), inbox: inbox.clone() };
         if let Some(last) = tables.sessions.get_mut(&found.model.session) {
@@ -239,10 +243,10 @@ impl State {
     /// # Errors
     ///
     /// If there is none.
-    pub(super) fn sampler(&self, id: &str) -> Result<SamplerSource, Failure> {
+    pub(super) fn sampler(&self, id: &str) -> Result<SamplerSource, RequestFailure> {
         let found = self.tables().samplers.get(id).cloned();
         found.ok_or_else(|| {
-            Failure::user(format!(
+            RequestFailure::user(format!(
                 "there is no sampling session `{id}`; create a sampling client again"
             ))
         })
@@ -280,7 +284,7 @@ impl State {
     }
 }
 
-impl Base {
+impl ServedBase {
     fn new(base: TrainedBase) -> Self {
         let TrainedBase { name, host, tokenizer, max_models } = base;
         let config = &host.base().config;

@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout};
 
 use maverl::runtime::{Batch, OptimOptions, PassResult};
 
-use super::checkpoints::{Address, Description, Kind, remove};
-use super::model::{Job, Model, Queued, Shape};
+use super::checkpoints::{CheckpointAddress, CheckpointKind, CheckpointRecord, remove};
+use super::model::{AdapterShape, ClientModel, ModelJob, Queued};
 use super::proto::{ArrayRecord, BatchedTensor, FLOAT32, PassOutput, bytes_of_f32};
-use super::results::{Failure, Outcome};
+use super::results::{FutureOutcome, RequestFailure};
 use super::sampling::failure;
-use super::state::{SamplerSource, State};
+use super::state::{SamplerSource, TrainService};
 
 /// Time for which requests wait for one with a lower number.
 const GAP: Duration = Duration::from_secs(60);
@@ -28,16 +28,16 @@ const AHEAD: usize = 1024;
 const UNNAMED: usize = 8;
 
 /// A model at work.
-pub(super) struct Worker {
-    pub(super) state: Arc<State>,
-    pub(super) model: Arc<Model>,
+pub(super) struct ModelWorker {
+    pub(super) state: Arc<TrainService>,
+    pub(super) model: Arc<ClientModel>,
     /// Number of optimizer steps.
     pub(super) steps: u64,
     /// Weights without a name, the oldest first.
     pub(super) unnamed: VecDeque<PathBuf>,
 }
 
-impl Worker {
+impl ModelWorker {
     /// Runs the requests of the model, in the order of their numbers from 1, until no more can come.
     pub(super) async fn run(mut self, mut inbox: mpsc::Receiver<Queued>) {
         let (mut waiting, mut next) = (BTreeMap::new(), 1);
@@ -62,11 +62,11 @@ impl Worker {
                 None => break,
                 Some(late) if late.seq < next => {
                     let message = format!("request {} comes after request {}", late.seq, next - 1);
-                    late.promise.settle(Err(Failure::user(message)));
+                    late.promise.settle(Err(RequestFailure::user(message)));
                 }
                 Some(ahead) if waiting.len() >= AHEAD => {
                     let message = format!("{AHEAD} requests wait for request {next}");
-                    ahead.promise.settle(Err(Failure::user(message)));
+                    ahead.promise.settle(Err(RequestFailure::user(message)));
                 }
                 Some(queued) => drop(waiting.insert(queued.seq, queued)),
             }
@@ -77,21 +77,21 @@ impl Worker {
         }
     }
 
-    async fn perform(&mut self, seq: u64, job: Job) -> Result<Outcome, Failure> {
+    async fn perform(&mut self, seq: u64, job: ModelJob) -> Result<FutureOutcome, RequestFailure> {
         match job {
-            Job::Pass { batch, loss, forward_only } => {
+            ModelJob::Pass { batch, loss, forward_only } => {
                 self.pass(seq, *batch, &loss, forward_only).await
             }
-            Job::Step(options) => self.step(seq, options).await,
-            Job::Save { name, overwrite, metadata } => {
+            ModelJob::Step(options) => self.step(seq, options).await,
+            ModelJob::Save { name, overwrite, metadata } => {
                 let name = name.unwrap_or_else(|| format!("{seq:06}"));
                 self.save(Some(name), overwrite, metadata).await
             }
-            Job::SaveSampler { name, session, metadata } => {
+            ModelJob::SaveSampler { name, session, metadata } => {
                 self.save_sampler(seq, name, session, metadata).await
             }
-            Job::Load { address, optimizer } => self.load(&address, optimizer).await,
-            Job::Refused(failure) => Err(failure),
+            ModelJob::Load { address, optimizer } => self.load(&address, optimizer).await,
+            ModelJob::Refused(failure) => Err(failure),
         }
     }
 
@@ -101,7 +101,7 @@ impl Worker {
         batch: Batch,
         loss: &str,
         forward_only: bool,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<FutureOutcome, RequestFailure> {
         let (host, began) = (&self.state.bases[self.model.base].host, Instant::now());
         let (rows, tokens) =
             (batch.rows.len(), batch.rows.iter().map(|row| row.completion.len()).sum::<usize>());
@@ -116,25 +116,31 @@ impl Worker {
             "model": self.model.id, "seq": seq, "loss": loss, "forward_only": forward_only, "rows": rows, "tokens": tokens,
             "seconds": began.elapsed().as_secs_f64(), "loss:sum": pass.loss.loss,
         }));
-        Ok(Outcome::Proto(pass_output(&pass).encode_to_vec()))
+        Ok(FutureOutcome::Proto(pass_output(&pass).encode_to_vec()))
     }
 
-    async fn step(&mut self, seq: u64, options: OptimOptions) -> Result<Outcome, Failure> {
+    async fn step(
+        &mut self,
+        seq: u64,
+        options: OptimOptions,
+    ) -> Result<FutureOutcome, RequestFailure> {
         let host = &self.state.bases[self.model.base].host;
         let norm = host.optim_step(self.model.place, options).await.map_err(failure)?;
         let norm = norm.ok_or_else(|| {
-            Failure::user("there is no gradient: no `forward_backward` since the last `optim_step`")
+            RequestFailure::user(
+                "there is no gradient: no `forward_backward` since the last `optim_step`",
+            )
         })?;
         self.steps += 1;
         self.state.record(&json!({
             "model": self.model.id, "seq": seq, "step": self.steps, "lr": options.lr, "grad_norm": norm,
         }));
-        Ok(Outcome::Json(json!({"metrics": {"grad_norm": norm, "step": self.steps}})))
+        Ok(FutureOutcome::Json(json!({"metrics": {"grad_norm": norm, "step": self.steps}})))
     }
 
-    fn description(&self, user_metadata: Map<String, Value>) -> Description {
-        let Shape { rank, train_attn, train_mlp } = self.model.shape;
-        Description {
+    fn description(&self, user_metadata: Map<String, Value>) -> CheckpointRecord {
+        let AdapterShape { rank, train_attn, train_mlp } = self.model.shape;
+        CheckpointRecord {
             protocol: 1,
             base_model: self.state.bases[self.model.base].name.clone(),
             lora_rank: rank,
@@ -145,8 +151,8 @@ impl Worker {
         }
     }
 
-    fn address(&self, kind: Kind, name: &str) -> Address {
-        Address { model: self.model.id.clone(), kind, name: name.to_owned() }
+    fn address(&self, kind: CheckpointKind, name: &str) -> CheckpointAddress {
+        CheckpointAddress { model: self.model.id.clone(), kind, name: name.to_owned() }
     }
 
     async fn save(
@@ -154,14 +160,14 @@ impl Worker {
         name: Option<String>,
         overwrite: bool,
         metadata: Map<String, Value>,
-    ) -> Result<Outcome, Failure> {
-        let address = self.address(Kind::Weights, &name.unwrap_or_default());
+    ) -> Result<FutureOutcome, RequestFailure> {
+        let address = self.address(CheckpointKind::Weights, &name.unwrap_or_default());
         let draft = self.state.checkpoints.draft(&address, overwrite)?;
         let base = &self.state.bases[self.model.base];
         base.host.save(self.model.place, &draft.dir).await.map_err(failure)?;
         let dir = draft.finish(&self.description(metadata))?;
         base.samplers.forget(&dir).await;
-        Ok(Outcome::Json(json!({"type": "save_weights", "path": address.to_string()})))
+        Ok(FutureOutcome::Json(json!({"type": "save_weights", "path": address.to_string()})))
     }
 
     async fn save_sampler(
@@ -170,10 +176,10 @@ impl Worker {
         name: Option<String>,
         session: Option<String>,
         metadata: Map<String, Value>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<FutureOutcome, RequestFailure> {
         let unnamed = name.is_none();
-        let address =
-            self.address(Kind::Sampler, &name.unwrap_or_else(|| format!("unnamed-{seq:06}")));
+        let address = self
+            .address(CheckpointKind::Sampler, &name.unwrap_or_else(|| format!("unnamed-{seq:06}")));
         let draft = self.state.checkpoints.draft(&address, unnamed)?;
         let host = &self.state.bases[self.model.base].host;
         host.publish(self.model.place, &draft.dir).await.map_err(failure)?;
@@ -193,23 +199,27 @@ impl Worker {
                 SamplerSource { base: self.model.base, dir: Some(dir), path: Some(path.clone()) };
             self.state.add_sampler(id, source);
         }
-        Ok(Outcome::Json(json!({
+        Ok(FutureOutcome::Json(json!({
             "type": "save_weights_for_sampler", "path": path, "sampling_session_id": session,
         })))
     }
 
-    async fn load(&mut self, address: &Address, optimizer: bool) -> Result<Outcome, Failure> {
+    async fn load(
+        &mut self,
+        address: &CheckpointAddress,
+        optimizer: bool,
+    ) -> Result<FutureOutcome, RequestFailure> {
         let (dir, saved) = self.state.checkpoints.find(address)?;
         let own = self.description(Map::new());
         if saved.base_model != own.base_model {
             let (theirs, ours) = (saved.base_model, own.base_model);
-            return Err(Failure::user(format!(
+            return Err(RequestFailure::user(format!(
                 "`{address}` is of `{theirs}`, and the model of `{ours}`"
             )));
         }
-        let shape = |of: &Description| (of.lora_rank, of.train_attn, of.train_mlp);
+        let shape = |of: &CheckpointRecord| (of.lora_rank, of.train_attn, of.train_mlp);
         if shape(&saved) != shape(&own) {
-            return Err(Failure::user(format!(
+            return Err(RequestFailure::user(format!(
                 "the adapter of `{address}` has rank {} (attention: {}, MLP: {}), that of the model {} ({}, {})",
                 saved.lora_rank,
                 saved.train_attn,
@@ -223,14 +233,17 @@ impl Worker {
         let host = &self.state.bases[self.model.base].host;
         host.restore(self.model.place, &dir, optimizer).await.map_err(failure)?;
         self.steps = if optimizer { saved.steps } else { 0 };
-        Ok(Outcome::Json(loaded(address, &self.model.id)))
+        Ok(FutureOutcome::Json(loaded(address, &self.model.id)))
     }
 }
 
 /// Fails if the moments of a checkpoint without any are asked for.
-pub(super) fn check_optimizer(address: &Address, optimizer: bool) -> Result<(), Failure> {
-    if optimizer && address.kind == Kind::Sampler {
-        return Err(Failure::user(format!(
+pub(super) fn check_optimizer(
+    address: &CheckpointAddress,
+    optimizer: bool,
+) -> Result<(), RequestFailure> {
+    if optimizer && address.kind == CheckpointKind::Sampler {
+        return Err(RequestFailure::user(format!(
             "`{address}` has no state of an optimizer; load it without one, or save with `save_state`"
         )));
     }
@@ -238,7 +251,7 @@ pub(super) fn check_optimizer(address: &Address, optimizer: bool) -> Result<(), 
 }
 
 /// Returns the answer to a load.
-pub(super) fn loaded(address: &Address, model: &str) -> Value {
+pub(super) fn loaded(address: &CheckpointAddress, model: &str) -> Value {
     json!({"type": "load_weights", "path": address.to_string(), "model_id": model})
 }
 
@@ -248,7 +261,7 @@ fn skip_gap(waiting: &mut BTreeMap<u64, Queued>, next: u64) -> u64 {
     let seconds = GAP.as_secs();
     let message =
         format!("request {seq} waits for request {next}, which did not come within {seconds} s");
-    first.promise.settle(Err(Failure::user(message)));
+    first.promise.settle(Err(RequestFailure::user(message)));
     seq + 1
 }
 

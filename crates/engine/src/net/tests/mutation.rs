@@ -8,6 +8,11 @@ pub(crate) fn cases() -> u64 {
     std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000)
 }
 
+/// Returns the number of cases of a test: `few` in the first tier, `many` in the second (`MAVERL_FULL`).
+pub(crate) fn case_count(few: usize, many: usize) -> usize {
+    if std::env::var_os("MAVERL_FULL").is_some() { many } else { few }
+}
+
 /// Texts inserted into files: numbers at boundaries, and pieces of JSON.
 const PIECES: &[&str] = &[
     "0",
@@ -149,7 +154,7 @@ const NUMBERS: [u64; 14] = [
 /// Returns the number of cases of binary files: 400, in the second tier a million; `MAVERL_FUZZ_CASES` sets another.
 fn binary_cases() -> u64 {
     let set = std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok());
-    set.unwrap_or(if std::env::var_os("MAVERL_FULL").is_some() { 1_000_000 } else { 400 })
+    set.unwrap_or(case_count(400, 1_000_000) as u64)
 }
 
 /// Returns a binary file with one to four changes: of bits, or of numbers of 1 to 8 bytes.

@@ -7,6 +7,7 @@ use super::*;
 use crate::files::create::{Size, byte_level_bpe, random_model};
 use crate::files::{ModelFiles, ModelSource};
 use crate::net::tests::counting;
+use crate::net::tests::mutation::case_count;
 use crate::runtime::{Sampling, Step, Watch};
 
 mod ahead;
@@ -153,7 +154,7 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
     let total = std::cell::RefCell::new(EngineStats::default());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(48)
+        ..ProptestConfig::with_cases(case_count(16, 48) as u32)
     });
     let result = runner.run(&cases, |(blocks, [share, ahead], prefill, ops)| {
         let mut engine = Engine { ahead, ..fixture.engine(blocks, share, prefill) };

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use self::sentence::{answer_change, explain_change, name_cause, named_parts};
 pub(crate) use self::terms::{ScoreChange, ScoredEpisode, has_zero, score_interval};
-use self::terms::{ScorePart, SourceChange, change_terms, mean_score};
+use self::terms::{ScoredShare, SourceChange, change_terms, mean_score};
 use crate::compact::collect_into;
 
 /// Returns the change from the episodes of a step to those of a later one; `None` if one has no episode.
@@ -59,7 +59,7 @@ pub(crate) fn score_change(
 fn source_change(
     name: &str,
     [now, before]: [&[ScoredEpisode]; 2],
-    [all, old]: [ScorePart; 2],
+    [all, old]: [ScoredShare; 2],
 ) -> SourceChange {
     let [is, was] = [now, before].map(|of| mean_score(of.iter().filter(|one| one.source == name)));
     let [is_share, was_share] =

@@ -114,10 +114,10 @@ impl TurnKey {
 }
 
 /// Cause of an episode, and the index of the solved episode that it diverges from, with the index of the turn at which it does.
-pub(crate) type Divergence = (Cause, Option<(usize, usize)>);
+pub(crate) type DivergencePlace = (Cause, Option<(usize, usize)>);
 
 /// Returns the cause of each episode, and where it diverges from a solved one.
-pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<Divergence> {
+pub(crate) fn loss_causes(run: &RunFiles, played: &[Played]) -> Vec<DivergencePlace> {
     let mut tasks: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
     for (i, one) in played.iter().enumerate() {
         tasks.entry((one.location.step, one.task)).or_default().push(i);
@@ -165,7 +165,7 @@ fn of_task(
     played: &[Played],
     its: &[usize],
     turns_of: &BTreeMap<usize, Vec<TurnKey>>,
-) -> Vec<(usize, Divergence)> {
+) -> Vec<(usize, DivergencePlace)> {
     let (solved, unsolved): (Vec<usize>, Vec<usize>) =
         its.iter().copied().partition(|i| played[*i].solved);
     let firsts: BTreeSet<Option<&TurnKey>> =
@@ -198,7 +198,7 @@ fn compare_with_solved(
     solved: &[usize],
     turns_of: &BTreeMap<usize, Vec<TurnKey>>,
     all_differ: bool,
-) -> Divergence {
+) -> DivergencePlace {
     let not_compared = (Cause::new(CauseKind::NotCompared, None), None);
     let Some(turns) = turns_of.get(&i) else { return not_compared };
     let others = solved.iter().filter_map(|other| Some((*other, turns_of.get(other)?)));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maverl::run_dir::Texts;
 
 use super::change::ScoreChange;
-use super::divergence::{CauseKind, Divergence};
+use super::divergence::{CauseKind, DivergencePlace};
 use super::last_lines::last_line;
 use crate::compact::{collect_into, sort_by};
 use crate::report::reading::files::RunFiles;
@@ -54,7 +54,7 @@ fn long_words(text: &str) -> impl Iterator<Item = &str> {
 pub(crate) fn failed_replies(
     run: &RunFiles,
     played: &[Played],
-    divergences: &[Divergence],
+    divergences: &[DivergencePlace],
     change: &ScoreChange,
 ) -> Option<FailedReplies> {
     let falls = change.by < 0.0 && change.cause.is_some();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::change::{
     ScoreChange, ScoredEpisode, add_evidence, has_zero, score_change, score_interval,
 };
-use super::divergence::{Divergence, loss_causes};
+use super::divergence::{DivergencePlace, loss_causes};
 use super::failed_replies::failed_replies;
 use crate::compact::sort_by;
 use crate::report::rows::index::RowIndex;
@@ -140,7 +140,7 @@ pub(crate) fn explain_change(
 fn scored_episodes(
     run: &ReportedRun,
     step: u32,
-) -> (Vec<Played>, Vec<Divergence>, Vec<ScoredEpisode>) {
+) -> (Vec<Played>, Vec<DivergencePlace>, Vec<ScoredEpisode>) {
     let (played, sources) = {
         let content = run.lock_content();
         let played = content.index.played_episodes(TRAIN, [step; 2]);
@@ -153,13 +153,15 @@ fn scored_episodes(
         .iter()
         .zip(sources)
         .zip(&divergences)
-        .map(|((of, source), (cause, solved)): ((&Played, String), &Divergence)| ScoredEpisode {
-            n: of.location.n,
-            task: of.task,
-            source,
-            score: of.score,
-            cause: cause.clone(),
-            solved: solved.map(|(other, _)| played[other].location.n),
+        .map(|((of, source), (cause, solved)): ((&Played, String), &DivergencePlace)| {
+            ScoredEpisode {
+                n: of.location.n,
+                task: of.task,
+                source,
+                score: of.score,
+                cause: cause.clone(),
+                solved: solved.map(|(other, _)| played[other].location.n),
+            }
         })
         .collect();
     (played, divergences, scored)

@@ -21,7 +21,7 @@ use self::words::{WordHit, Words};
 use crate::report::problem::ReportProblem;
 use crate::report::rows::index::location::RowLocation;
 use crate::report::rows::run::ReportedRun;
-use crate::report::rows::selection::Selection;
+use crate::report::rows::selection::RowSelection;
 
 /// Maximum number of searches at once.
 const SEARCHES: usize = 4;
@@ -122,7 +122,7 @@ impl RunningSearch {
     pub(crate) fn begin(
         run: &Arc<ReportedRun>,
         words: &str,
-        selection: &Selection,
+        selection: &RowSelection,
     ) -> Result<Self, ReportProblem> {
         if RUNNING.fetch_add(1, Ordering::SeqCst) >= SEARCHES {
             RUNNING.fetch_sub(1, Ordering::SeqCst);
@@ -131,7 +131,7 @@ impl RunningSearch {
         Ok(Self::new(run, Words::new(words), selection))
     }
 
-    fn new(run: &Arc<ReportedRun>, words: Words, selection: &Selection) -> Self {
+    fn new(run: &Arc<ReportedRun>, words: Words, selection: &RowSelection) -> Self {
         let content = run.lock_content();
         let (selected, _) = content.index.select_rows(selection);
         let mut units: Vec<SearchUnit> = Vec::new();

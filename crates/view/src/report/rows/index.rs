@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::selection::{Flag, Selection, SortKey};
+use super::selection::{Flag, RowSelection, SortKey};
 use maverl::run_dir::{EpisodeRow, TRAIN};
 
 /// Bits of `Row::flags`.
@@ -263,7 +263,7 @@ impl RowIndex {
     }
 
     /// Returns the indices of the selected rows in their order, and the number of all selected ones.
-    pub(crate) fn select_rows(&self, selection: &Selection) -> (Vec<usize>, usize) {
+    pub(crate) fn select_rows(&self, selection: &RowSelection) -> (Vec<usize>, usize) {
         let chosen = [(&self.stages, &selection.stage), (&self.seats, &selection.seat)];
         let [stage, seat] = chosen.map(|(names, name)| {
             name.as_ref().map(|name| names.find_number(name).unwrap_or(u32::MAX))
@@ -290,7 +290,7 @@ impl RowIndex {
         (page.collect(), total)
     }
 
-    fn fits_selection(&self, row: &IndexRow, seat: Option<u32>, selection: &Selection) -> bool {
+    fn fits_selection(&self, row: &IndexRow, seat: Option<u32>, selection: &RowSelection) -> bool {
         let cell = seat.map(|seat| self.seat_cell(row, seat));
         let ((low, high), (first, last)) = (selection.score, selection.steps);
         let flag = match selection.flag {
@@ -393,7 +393,7 @@ mod tests {
     use crate::report::problem::ReportProblem;
     use maverl::run_dir::testing::episode;
 
-    fn selection(query: &str) -> Result<Selection, ReportProblem> {
+    fn selection(query: &str) -> Result<RowSelection, ReportProblem> {
         read_selection(&QueryParameters::new(query)?)
     }
 

@@ -71,7 +71,7 @@ pub(crate) struct RunContent {
     /// Number of times that files that are written whole were read.
     read: usize,
     polled: Option<Instant>,
-    gain: Option<([usize; 2], Option<Gain>)>,
+    gain: Option<([usize; 2], Option<TrainingGain>)>,
     tracking: Tracking,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Pulse {
 
 /// Difference of solved tasks after and before training, paired by task.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Gain {
+pub(crate) struct TrainingGain {
     pub(crate) interval: Interval,
     pub(crate) tasks: usize,
 }
@@ -290,7 +290,7 @@ impl RunContent {
     }
 
     /// Returns the gain over training; `None` if no task has a scored episode both before and after.
-    pub(crate) fn training_gain(&mut self) -> Option<Gain> {
+    pub(crate) fn training_gain(&mut self) -> Option<TrainingGain> {
         let rows = [self.index.len(), self.read];
         if let Some((_, gain)) = self.gain.filter(|(of, _)| *of == rows) {
             return gain;
@@ -299,7 +299,8 @@ impl RunContent {
         let both = before.iter().filter_map(|(task, before)| Some(after.get(task)? - before));
         let differences: Vec<f64> = both.collect();
         let tasks = differences.len();
-        let gain = (tasks > 0).then(|| Gain { interval: paired_interval(&differences), tasks });
+        let gain =
+            (tasks > 0).then(|| TrainingGain { interval: paired_interval(&differences), tasks });
         self.gain = Some((rows, gain));
         gain
     }

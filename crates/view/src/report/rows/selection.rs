@@ -2,7 +2,7 @@
 
 /// Selection and order of rows.
 #[derive(Debug, Default)]
-pub(crate) struct Selection {
+pub(crate) struct RowSelection {
     pub(crate) steps: (Option<u32>, Option<u32>),
     pub(crate) score: (Option<f64>, Option<f64>),
     pub(crate) stage: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) enum SortKey {
     Reward,
 }
 
-impl Selection {
+impl RowSelection {
     /// Selects all fitting rows instead of a page of them.
     pub(crate) fn select_all(&mut self) {
         (self.offset, self.limit) = (0, usize::MAX);

@@ -66,7 +66,10 @@ fn all_are_caught<R: PartialEq>(
             .map(|settings| ThreadSchedule { mutant: number as u32, ..settings });
         all.all(|settings| run(settings).is_ok_and(|got| got == want))
     };
-    let escaped: Vec<_> = (1..=mutants.len()).filter(|&number| escapes(number)).collect();
+    // Each third mistake in the first tier; all in the second.
+    let stride = if std::env::var_os("MAVERL_FULL").is_some() { 1 } else { 3 };
+    let numbers = (1..=mutants.len()).step_by(stride);
+    let escaped: Vec<_> = numbers.filter(|&number| escapes(number)).collect();
     let names = escaped.iter().map(|&number| (mutants[number - 1].after, mutants[number - 1].to));
     assert!(escaped.is_empty(), "{name}: not caught: {:#?}", names.collect::<Vec<_>>());
 }

@@ -3,9 +3,10 @@
 use super::*;
 use crate::rng::SplitMix64;
 
-/// Returns the number of damages; overridden by `MAVERL_FUZZ_CASES`.
+/// Returns the number of damages: 100 in the first tier, 400 in the second (`MAVERL_FULL`); overridden by `MAVERL_FUZZ_CASES`.
 fn cases() -> u64 {
-    std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+    let set = std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok());
+    set.unwrap_or(if std::env::var_os("MAVERL_FULL").is_some() { 400 } else { 100 })
 }
 
 /// Returns every file below a directory, by its path in it.

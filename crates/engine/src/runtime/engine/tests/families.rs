@@ -150,7 +150,8 @@ fn a_prompt_that_ends_anywhere_within_earlier_ones_goes_on_after_evicted_windows
 
 #[test]
 fn requests_of_long_and_short_texts_wait_for_memory_of_windows_and_have_the_same_completions() {
-    let requests = || (0..24).map(|i| request(start(20 + (i as usize * 7) % 60), 40, i));
+    let count = case_count(12, 24) as u64;
+    let requests = || (0..count).map(|i| request(start(20 + (i as usize * 7) % 60), 40, i));
     for (name, fixture) in windowed() {
         let model = &fixture.versions[0];
         let alone = fixture.alone(0, requests());

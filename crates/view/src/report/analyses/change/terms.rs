@@ -22,7 +22,7 @@ pub(crate) struct ScoredEpisode {
 
 /// Number of episodes, and their mean score.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct ScorePart {
+pub(crate) struct ScoredShare {
     pub(crate) episodes: usize,
     pub(crate) score: f64,
 }
@@ -31,8 +31,8 @@ pub(crate) struct ScorePart {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct SourceChange {
     pub(crate) source: String,
-    pub(crate) now: ScorePart,
-    pub(crate) before: ScorePart,
+    pub(crate) now: ScoredShare,
+    pub(crate) before: ScoredShare,
     /// Number of its tasks now and before.
     pub(crate) tasks: [usize; 2],
     /// Part of the change that comes from its other share of the episodes.
@@ -131,9 +131,9 @@ pub(crate) fn has_zero([low, high]: [f64; 2]) -> bool {
 }
 
 /// Returns the mean of scores; 0 without any.
-pub(super) fn mean_score<'o>(of: impl Iterator<Item = &'o ScoredEpisode>) -> ScorePart {
+pub(super) fn mean_score<'o>(of: impl Iterator<Item = &'o ScoredEpisode>) -> ScoredShare {
     let (episodes, sum) = of.fold((0, 0.0), |(n, sum), one| (n + 1, sum + one.score));
-    ScorePart { episodes, score: sum / f64::max(episodes as f64, 1.0) }
+    ScoredShare { episodes, score: sum / f64::max(episodes as f64, 1.0) }
 }
 
 /// Returns the variance of the mean score over tasks, of which all episodes of a task are drawn together, and the

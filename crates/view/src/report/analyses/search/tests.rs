@@ -86,7 +86,7 @@ fn one(step: u64, n: u32) -> Episode {
 }
 
 /// Returns the found episodes as step, index, and line without the row.
-fn found(run: &Arc<ReportedRun>, words: &str, of: Selection) -> (Vec<(u64, u64, Value)>, Value) {
+fn found(run: &Arc<ReportedRun>, words: &str, of: RowSelection) -> (Vec<(u64, u64, Value)>, Value) {
     let _searching = searching();
     let parts = RunningSearch::begin(run, words, &selected(of)).unwrap();
     let text: Vec<u8> = parts.flatten().collect();
@@ -104,7 +104,7 @@ fn found(run: &Arc<ReportedRun>, words: &str, of: Selection) -> (Vec<(u64, u64, 
 }
 
 /// Returns the same by reading each episode.
-fn read(run: &ReportedRun, selection: &Selection, words: &str) -> Vec<(u64, u64, Value)> {
+fn read(run: &ReportedRun, selection: &RowSelection, words: &str) -> Vec<(u64, u64, Value)> {
     let content = run.lock_content();
     let (rows, _) = content.index.select_rows(selection);
     let rows = content.index.read_rows(content.rows_file(), &rows).unwrap();
@@ -135,7 +135,7 @@ fn first<'e>(one: &'e Episode, words: &str) -> Option<(&'static str, Option<usiz
 }
 
 /// Returns a selection without a limit.
-fn selected(mut selection: Selection) -> Selection {
+fn selected(mut selection: RowSelection) -> RowSelection {
     selection.select_all();
     selection
 }
@@ -152,22 +152,22 @@ fn a_search_finds_what_reading_each_episode_finds_in_the_order_of_the_selection(
         (SortKey::Reward, false),
     ] {
         for words in QUERIES {
-            let (hits, last) = found(&run, words, Selection { sort, ..Selection::default() });
-            let selection = selected(Selection { sort, ..Selection::default() });
+            let (hits, last) = found(&run, words, RowSelection { sort, ..RowSelection::default() });
+            let selection = selected(RowSelection { sort, ..RowSelection::default() });
             assert_eq!(hits, read(&run, &selection, words), "{words:?} by {sort:?}");
             assert_eq!(last, json!({ "scanned": 36, "of": 36, "end": true, "unreadable": 0 }));
         }
     }
-    let good = Selection {
+    let good = RowSelection {
         steps: (Some(2), Some(2)),
         task: Some("a".to_owned()),
         score: (Some(0.5), None),
-        ..Selection::default()
+        ..RowSelection::default()
     };
     let (one, last) = found(&run, "who", good);
     assert!(one.iter().all(|(step, ..)| *step == 2) && one.len() == 6, "{one:?}");
     assert_eq!(last["of"], 6);
-    let none = Selection { steps: (Some(9), Some(9)), ..Selection::default() };
+    let none = RowSelection { steps: (Some(9), Some(9)), ..RowSelection::default() };
     assert_eq!(found(&run, "who", none).1["of"], 0, "an empty selection ends");
 }
 
@@ -176,13 +176,13 @@ fn frames_that_cannot_be_read_are_counted_and_the_others_are_searched() {
     let home = tempfile::tempdir().unwrap();
     write(home.path());
     let run = Arc::new(ReportedRun::new(home.path().to_owned(), "a".to_owned()));
-    assert_eq!(found(&run, "who", Selection::default()).0.len(), 36);
+    assert_eq!(found(&run, "who", RowSelection::default()).0.len(), 36);
     let file = run.files.episodes_file(TRAIN, 1).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     let last = bytes.len() - 2;
     bytes[last] ^= 1;
     std::fs::write(file, bytes).unwrap();
-    let (hits, last) = found(&run, "who", Selection::default());
+    let (hits, last) = found(&run, "who", RowSelection::default());
     let unreadable = last["unreadable"].as_u64().unwrap();
     assert!(unreadable > 0 && unreadable < 18, "{last}");
     assert_eq!(hits.len() as u64 + unreadable, 36);
@@ -195,7 +195,8 @@ fn a_search_whose_client_is_gone_ends_and_lets_the_next_begin() {
     let run = Arc::new(ReportedRun::new(home.path().to_owned(), "a".to_owned()));
     let _searching = searching();
     for _ in 0..3 * SEARCHES {
-        let mut parts = RunningSearch::begin(&run, "who", &selected(Selection::default())).unwrap();
+        let mut parts =
+            RunningSearch::begin(&run, "who", &selected(RowSelection::default())).unwrap();
         let first = parts.find(|part| !part.is_empty()).unwrap();
         assert!(first.ends_with(b"}\n"));
     }
