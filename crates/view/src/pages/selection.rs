@@ -2,7 +2,7 @@
 
 use super::query::QueryParameters;
 use crate::report::problem::ReportProblem;
-use crate::report::rows::selection::{Flag, Selection, SortKey};
+use crate::report::rows::selection::{Flag, RowSelection, SortKey};
 
 /// Maximum number of rows of an answer.
 const MOST: usize = 500;
@@ -10,7 +10,7 @@ const MOST: usize = 500;
 const ROWS: usize = 100;
 
 /// Reads a selection from the parameters of a request.
-pub(crate) fn read_selection(query: &QueryParameters) -> Result<Selection, ReportProblem> {
+pub(crate) fn read_selection(query: &QueryParameters) -> Result<RowSelection, ReportProblem> {
     let solved = match query.text_value("solved") {
         None => None,
         Some("1") => Some(true),
@@ -34,7 +34,7 @@ pub(crate) fn read_selection(query: &QueryParameters) -> Result<Selection, Repor
         "reward" => SortKey::Reward,
         other => return Err(wrong_choice("sort", other, "step, score, turns, tokens, reward")),
     };
-    Ok(Selection {
+    Ok(RowSelection {
         steps: query.range_value("step")?,
         score: query.range_value("score")?,
         stage: query.text_value("stage").map(str::to_owned),

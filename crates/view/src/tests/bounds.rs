@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::report::analyses::search::RunningSearch;
-use crate::report::rows::selection::Selection;
+use crate::report::rows::selection::RowSelection;
 
 /// Requests of the test of malformed requests.
 const REQUESTS: u64 = 10_000;
@@ -38,7 +38,7 @@ fn a_fifth_search_waits_until_one_of_four_has_ended() {
     let viewer = viewer_of(vec![home.path().to_owned()]);
     let (run, mut running) = (Arc::clone(&viewer.find_run("0").unwrap().run), Vec::new());
     let _alone = SEARCHING.write().unwrap_or_else(PoisonError::into_inner);
-    while let Ok(search) = RunningSearch::begin(&run, "Lima", &Selection::default()) {
+    while let Ok(search) = RunningSearch::begin(&run, "Lima", &RowSelection::default()) {
         running.push(search);
         assert!(running.len() <= 4, "four at once");
     }

@@ -18,7 +18,7 @@ use crate::report::problem::ReportProblem;
 use crate::report::rows::episodes::read_stored;
 use crate::report::rows::index::RowIndex;
 use crate::report::rows::run::ReportedRun;
-use crate::report::rows::selection::Selection;
+use crate::report::rows::selection::RowSelection;
 use crate::report::watched::WatchedRun;
 
 /// Choice of the training episodes in a page: whole tasks of the steps, those first whose scores differ most. A page
@@ -175,11 +175,11 @@ fn choose_rows(index: &RowIndex, choice: &PageChoice) -> Vec<usize> {
         Some((first, last)) => (first..=last).contains(step),
         None => ends.contains(&Some(step)),
     }) {
-        let selection = Selection {
+        let selection = RowSelection {
             stage: Some(TRAIN.to_owned()),
             steps: (Some(step), Some(step)),
             limit: usize::MAX,
-            ..Selection::default()
+            ..RowSelection::default()
         };
         let mut tasks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for at in index.select_rows(&selection).0 {
