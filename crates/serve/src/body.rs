@@ -14,6 +14,8 @@ use crate::refusal::Refusal;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum size of a body that is not counted in [`MEMORY`].
 const SMALL: usize = 64 << 10;
+/// Maximum number of values in the JSON of a request, and of names of its objects.
+const MOST_VALUES: usize = 1 << 20;
 /// Bytes of all bodies that are longer than [`SMALL`]. A client is not read while they are used up.
 static MEMORY: Semaphore = Semaphore::const_new(512 << 20);
 
@@ -88,6 +90,31 @@ async fn collect(mut body: Body, most: usize) -> Result<Received, Refusal> {
 fn too_long(most: usize) -> Refusal {
     let message = format!("the body is longer than {most} bytes");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+}
+
+/// Fails for JSON with too many values: each takes some hundred bytes of memory, whatever its length in the text.
+pub(crate) fn bound_values(json: &[u8]) -> Result<(), Refusal> {
+    let values = count_values(json);
+    if values <= MOST_VALUES {
+        return Ok(());
+    }
+    let message = format!("the body has {values} values; {MOST_VALUES} are allowed");
+    Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message))
+}
+
+/// Returns the number of values in JSON, names of objects included, without reading it.
+pub(crate) fn count_values(json: &[u8]) -> usize {
+    let (mut values, mut within, mut escaped) = (1, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if within => escaped = true,
+            b'"' => within = !within,
+            b',' | b':' | b'[' | b'{' if !within => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 #[cfg(test)]

@@ -17,7 +17,6 @@ use std::ops::Range;
 
 use safetensors::Dtype;
 
-use crate::files::error::list_problems;
 use archive::Archive;
 use machine::{ObjectId, PickleMachine, PickleObject};
 
@@ -39,6 +38,10 @@ const REMEDY: &str = "write safetensors: `python -c \"import torch, safetensors.
 
 /// Most dimensions of a tensor.
 const MOST_DIMS: usize = 8;
+/// Longest text of a program that names something, in bytes.
+const LONGEST_NAME: usize = 1024;
+/// Most problems of tensors that are told.
+const MOST_PROBLEMS: usize = 8;
 
 /// Reads the places of the tensors of a file, by name.
 ///
@@ -62,19 +65,23 @@ pub(crate) fn pickled_tensors(bytes: &[u8]) -> Result<BTreeMap<String, PickledTe
     let reader = TensorReader { bytes, archive: &archive, machine: &machine, folder };
     let (mut tensors, mut problems) = (BTreeMap::new(), Vec::new());
     for (key, value) in entries {
-        let Some(name) = machine.text(*key) else {
-            problems.push("a key is no text".to_owned());
-            continue;
-        };
-        match reader.tensor(*value) {
-            Ok(tensor) => drop(tensors.insert(name.to_owned(), tensor)),
-            Err(what) => problems.push(format!("`{name}` {what}")),
+        match reader.named_tensor(*key, *value) {
+            Ok((name, tensor)) => {
+                if tensors.insert(name.to_owned(), tensor).is_some() {
+                    return Err(format!("it has two tensors `{name}`; {REMEDY}"));
+                }
+            }
+            Err(_) if problems.len() == MOST_PROBLEMS => {
+                problems.push("and more".to_owned());
+                break;
+            }
+            Err(what) => problems.push(what),
         }
     }
     if problems.is_empty() {
         Ok(tensors)
     } else {
-        Err(format!("{}; {REMEDY}", list_problems(&problems)))
+        Err(format!("{}; {REMEDY}", problems.join("; ")))
     }
 }
 
@@ -96,16 +103,35 @@ impl TensorReader<'_> {
         Some((self.machine.class(*callable)?, self.machine.tuple(*arguments)?))
     }
 
+    /// Returns the name of an entry, and its tensor.
+    fn named_tensor(
+        &self,
+        key: ObjectId,
+        value: ObjectId,
+    ) -> Result<(&str, PickledTensor), String> {
+        let name = self.machine.text(key).ok_or("a key is no text, or a long one")?;
+        let tensor = self.tensor(value).map_err(|what| format!("`{name}` {what}"))?;
+        Ok((name, tensor))
+    }
+
     fn tensor(&self, object: ObjectId) -> Result<PickledTensor, String> {
         let mut call = self.call(object);
         if let Some((["torch._utils", "_rebuild_parameter"], [tensor, ..])) = call {
             call = self.call(*tensor);
         }
-        let Some((["torch._utils", "_rebuild_tensor_v2"], [storage, offset, shape, strides, ..])) =
-            call
+        let Some((
+            ["torch._utils", "_rebuild_tensor_v2"],
+            [storage, offset, shape, strides, others @ ..],
+        )) = call
         else {
             return Err("is no tensor of numbers".to_owned());
         };
+        // A flag of gradients, hooks, and what a view does with the numbers before they are used, as `neg`.
+        if let Some(PickleObject::Dict(views)) = others.get(2).map(|it| self.machine.object(*it))
+            && !views.is_empty()
+        {
+            return Err("is a view that changes its numbers".to_owned());
+        }
         let (dtype, width, storage) = self.storage(*storage)?;
         let sizes = self.sizes(*shape).zip(self.sizes(*strides));
         let (shape, strides) = sizes.ok_or("has no shape")?;

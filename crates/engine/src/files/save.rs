@@ -1,6 +1,7 @@
 //! Writing weights: safetensors, one file or shards over a size, in the type that is asked for.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -58,6 +59,16 @@ impl StoredDtype {
             Self::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
         }
     }
+
+    /// Returns the first finite value that rounds to an infinity.
+    fn find_overflow(self, values: &[f32]) -> Option<f32> {
+        let is_held = |value: f32| match self {
+            Self::F32 => true,
+            Self::F16 => f16::from_f32(value).is_finite(),
+            Self::Bf16 => bf16::from_f32(value).is_finite(),
+        };
+        values.iter().copied().find(|value| value.is_finite() && !is_held(*value))
+    }
 }
 
 /// Options of writing a model.
@@ -90,6 +101,8 @@ pub struct SavedTensor<'a> {
     shape: Vec<usize>,
     values: EntryValues<'a>,
     dtype: StoredDtype,
+    /// Value that was written last, and that the type cannot hold.
+    overflow: Cell<Option<f32>>,
 }
 
 enum EntryValues<'a> {
@@ -101,14 +114,12 @@ enum EntryValues<'a> {
 impl<'a> SavedTensor<'a> {
     /// A tensor.
     pub fn tensor(name: impl Into<String>, tensor: &'a impl HostTensor) -> Self {
-        let (shape, values) = (tensor.shape().to_vec(), EntryValues::Tensor(tensor));
-        Self { name: name.into(), shape, values, dtype: StoredDtype::F32 }
+        Self::new(name, tensor.shape(), EntryValues::Tensor(tensor))
     }
 
     /// Numbers of a shape.
     pub fn slice(name: impl Into<String>, shape: &[usize], values: &'a [f32]) -> Self {
-        let values = EntryValues::Slice(values);
-        Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
+        Self::new(name, shape, EntryValues::Slice(values))
     }
 
     /// Numbers of a shape that are computed when they are written.
@@ -117,8 +128,12 @@ impl<'a> SavedTensor<'a> {
         shape: &[usize],
         compute: impl Fn() -> Vec<f32> + 'a,
     ) -> Self {
-        let values = EntryValues::Computed(Box::new(compute));
-        Self { name: name.into(), shape: shape.to_vec(), values, dtype: StoredDtype::F32 }
+        Self::new(name, shape, EntryValues::Computed(Box::new(compute)))
+    }
+
+    fn new(name: impl Into<String>, shape: &[usize], values: EntryValues<'a>) -> Self {
+        let (name, shape) = (name.into(), shape.to_vec());
+        Self { name, shape, values, dtype: StoredDtype::F32, overflow: Cell::new(None) }
     }
 
     /// The same, rounded to another type (to nearest, ties to even).
@@ -129,14 +144,19 @@ impl<'a> SavedTensor<'a> {
 
     fn bytes(&self) -> Vec<u8> {
         match &self.values {
-            EntryValues::Slice(values) => self.dtype.encode(values),
+            EntryValues::Slice(values) => self.encode(values),
             EntryValues::Tensor(tensor) => {
                 let mut bytes = Vec::new();
-                tensor.read(&mut |values| bytes = self.dtype.encode(values));
+                tensor.read(&mut |values| bytes = self.encode(values));
                 bytes
             }
-            EntryValues::Computed(compute) => self.dtype.encode(&compute()),
+            EntryValues::Computed(compute) => self.encode(&compute()),
         }
+    }
+
+    fn encode(&self, values: &[f32]) -> Vec<u8> {
+        self.overflow.set(self.dtype.find_overflow(values));
+        self.dtype.encode(values)
     }
 }
 
@@ -167,9 +187,15 @@ impl View for &SavedTensor<'_> {
 ///
 /// # Errors
 ///
-/// If the file cannot be written.
+/// If the file cannot be written, or a number is beyond the range of its type: the file is of no use then.
 pub fn one_file(file: &Path, entries: &[SavedTensor<'_>]) -> Result<(), ModelError> {
-    safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))
+    safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))?;
+    let lost = entries.iter().find_map(|entry| Some((entry, entry.overflow.get()?)));
+    let Some((SavedTensor { name, dtype, .. }, value)) = lost else { return Ok(()) };
+    let wider = if *dtype == StoredDtype::F16 { "bf16 or f32" } else { "f32" };
+    let dtype = dtype.name();
+    let message = format!("tensor `{name}` has {value}, which {dtype} cannot hold; write {wider}");
+    Err(ModelError::new(ModelErrorKind::Invalid, message))
 }
 
 /// Writes a safetensors file, as PyTorch's readers want it. Whoever may read the files beside it may read this one, too:
@@ -344,6 +370,28 @@ mod tests {
     }
 
     const FIXTURES: &[&str] = &["qwen2", "qwen3", "llama"];
+
+    #[test]
+    fn a_number_that_the_type_cannot_hold_is_an_error_with_the_name_of_its_tensor() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("model.safetensors");
+        for (dtype, value, remedy) in [
+            (StoredDtype::F16, 1e5, "has 100000, which float16 cannot hold; write bf16 or f32"),
+            (StoredDtype::Bf16, f32::MAX, "which bfloat16 cannot hold; write f32"),
+        ] {
+            let written = |values: &[f32]| {
+                let tensor = SavedTensor::slice("norm.weight", &[2], values).stored_as(dtype);
+                one_file(&file, &[tensor])
+            };
+            let error = written(&[1.0, value]).unwrap_err().to_string();
+            assert!(
+                error.starts_with("tensor `norm.weight`") && error.ends_with(remedy),
+                "{error}"
+            );
+            // Infinities are what they were.
+            written(&[f32::INFINITY, 65_504.0]).unwrap();
+        }
+    }
 
     #[test]
     fn weights_may_be_read_by_whoever_may_read_the_configuration() {

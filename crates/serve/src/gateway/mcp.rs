@@ -28,7 +28,10 @@ pub(super) async fn route(State(shared): State<Arc<GatewayState>>, request: Requ
         Err(refusal) => return refusal.into_response(),
     };
     let message = match body::read(request.into_body(), MOST_BYTES).await {
-        Ok(bytes) => serde_json::from_slice::<Value>(&bytes),
+        Ok(bytes) => match body::bound_values(&bytes) {
+            Ok(()) => serde_json::from_slice::<Value>(&bytes),
+            Err(refusal) => return refusal.into_response(),
+        },
         Err(refusal) => return refusal.into_response(),
     };
     let message = match message {

@@ -138,7 +138,8 @@ pub(super) fn read(
     let grammar = None;
     let jobs = ChoiceJob::each(choices, &prompt, &sampling, grammar.as_ref());
     let eager = streaming.stream;
-    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let fills_context = limit.is_cut_to(max_tokens);
+    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into(), fills_context };
     Ok(Generation { batch, choices, streaming, form: ChatForm })
 }
 
@@ -220,6 +221,10 @@ fn variables(
     let mut variables = Map::new();
     if let Some(effort) = effort {
         variables.insert("enable_thinking".to_owned(), (effort != "none").into());
+        // Templates as that of gpt-oss show it to the model.
+        if effort != "none" {
+            variables.insert("reasoning_effort".to_owned(), effort.into());
+        }
     }
     let given = given.cloned().unwrap_or_default();
     if let Some(name) = ChatInput::VARIABLES.iter().find(|name| given.contains_key(**name)) {

@@ -1,5 +1,6 @@
 //! One choice of a request: its tokens and the parts of its reply, while they are sampled.
 
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use crate::queue::Admitted;
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, Sampling};
 use maverl::runtime::{Request, RuntimeError, Step, Watch};
+use maverl::text::Tokenizer;
 use maverl::trajectory::Finish;
 
 /// Time between two news of a choice. Tokens of a small model come faster than anybody reads, and each chunk has a price.
@@ -32,6 +34,8 @@ pub(super) struct ReplyBatch {
     pub(super) eager: bool,
     /// Number of prompt tokens that were in the cache.
     pub(super) cached: AtomicUsize,
+    /// The context, and not the request, bounds the reply.
+    pub(super) fills_context: bool,
 }
 
 /// One choice.
@@ -262,6 +266,9 @@ struct Reply<'b> {
     keep: bool,
     calls: bool,
     last: Option<u32>,
+    tokenizer: &'b Tokenizer,
+    /// Last tokens of the reply, in which the engine looks for stop strings.
+    tail: VecDeque<u32>,
 }
 
 impl<'b> Reply<'b> {
@@ -277,6 +284,8 @@ impl<'b> Reply<'b> {
             keep: true,
             calls: false,
             last: None,
+            tokenizer,
+            tail: VecDeque::new(),
         }
     }
 
@@ -304,6 +313,10 @@ impl<'b> Reply<'b> {
             return Vec::new();
         }
         self.last = Some(step.id);
+        if let Some(longest) = self.job.sampling.stop.iter().map(String::len).max() {
+            self.tail.push_back(step.id);
+            self.tail.drain(..self.tail.len().saturating_sub(longest + 1));
+        }
         self.keep = self.job.echo != Echo::PromptAlone;
         // A stop id is the last token, and not part of the reply.
         if !self.keep || self.stop_ids.iter().any(|ids| ids.contains(&step.id)) {
@@ -326,6 +339,15 @@ impl<'b> Reply<'b> {
         parts
     }
 
+    /// Returns the stop string that ended the reply with the text of a special token, which is not part of the reply.
+    fn special_stop(&self) -> Option<&str> {
+        let is_stop = |id: &u32| self.stop_ids.iter().any(|ids| ids.contains(id));
+        self.last.filter(|id| !is_stop(id))?;
+        let tail = self.tokenizer.decode_raw(&Vec::from_iter(self.tail.iter().copied()));
+        let mut stops = self.job.sampling.stop.iter().map(String::as_str);
+        stops.find(|stop| tail.contains(stop))
+    }
+
     /// Ends the reply.
     fn end(mut self, finish: Finish, tokens: usize) -> (Vec<ReplyPart>, ReplyEnd) {
         let parts = self.note_parts(ReplyText::finish);
@@ -336,8 +358,8 @@ impl<'b> Reply<'b> {
             );
         }
         let id = self.last.filter(|id| self.job.sampling.stop_ids.contains(id));
-        let stop = self.text.stop().map(Value::from).or(id.map(Value::from));
-        let stop = stop.filter(|_| finish == Finish::Stop);
+        let stop = self.text.stop().or_else(|| self.special_stop()).map(Value::from);
+        let stop = stop.or(id.map(Value::from)).filter(|_| finish == Finish::Stop);
         (parts, ReplyEnd { finish, stop, tokens, calls: self.calls })
     }
 }

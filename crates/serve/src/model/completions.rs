@@ -89,7 +89,8 @@ fn read(
         jobs.iter_mut().filter(|job| job.echo == Echo::Prompt).for_each(|job| job.echo = Echo::No);
     }
     let (shape, eager) = (ReplyTextShape::default(), streaming.stream);
-    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let batch =
+        ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into(), fills_context: false };
     let (n, streamed) = (choices.n as usize, streaming.stream);
     let form = TextForm { prompts: texts, n, echo, streamed };
     Ok(Generation { batch, choices, streaming, form })

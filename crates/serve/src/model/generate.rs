@@ -73,7 +73,8 @@ fn read(
     let sampling = Arc::new(Sampling { max_tokens, ..sampling });
     let jobs = ChoiceJob::each(choices, &prompt, &sampling, None);
     let (shape, eager) = (ReplyTextShape::default(), false);
-    let batch = ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into() };
+    let batch =
+        ReplyBatch { entry, shape, reported, jobs, eager, cached: 0.into(), fills_context: false };
     let request_id = request_id.unwrap_or_else(|| new_id("generate"));
     let streaming = Streaming::default();
     Ok((request_id, Generation { batch, choices, streaming, form: GenerateForm }))

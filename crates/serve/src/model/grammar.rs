@@ -15,7 +15,8 @@ use llguidance::{Matcher, ParserFactory};
 use lru::LruCache;
 
 use super::catalog::Entry;
-use crate::openai::{StructuredForm, Tools, count_values};
+use crate::body::count_values;
+use crate::openai::{StructuredForm, Tools};
 use crate::refusal::Refusal;
 use maverl::runtime::{Grammar, GrammarState};
 use maverl::text::Tokenizer;

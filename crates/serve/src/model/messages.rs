@@ -73,10 +73,7 @@ fn begun(chat: &Generation<ChatForm>) -> MessageAnswer {
 
 /// Returns the reason of the end of a reply with as many tokens as it may have.
 fn end_at_length(batch: &ReplyBatch) -> StopReason {
-    let fills = batch.jobs.iter().any(|job| {
-        job.prompt.len().saturating_add(job.sampling.max_tokens) >= batch.entry.context()
-    });
-    if fills { StopReason::ModelContextWindowExceeded } else { StopReason::MaxTokens }
+    if batch.fills_context { StopReason::ModelContextWindowExceeded } else { StopReason::MaxTokens }
 }
 
 async fn count_tokens(

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::limits::MOST_VALUES;
+use crate::body::bound_values;
 use crate::refusal::Refusal;
 
 /// Fields that are accepted and have no effect: they concern accounts and caches of other servers.
@@ -29,7 +28,7 @@ const WITHOUT_EFFECT: [&str; 15] = [
 ];
 
 /// Fields whose effect this server does not have, with the value that asks for none.
-const NEUTRAL: [(&str, &str); 17] = [
+const NEUTRAL: [(&str, &str); 21] = [
     ("presence_penalty", "0"),
     ("frequency_penalty", "0"),
     ("logit_bias", "{}"),
@@ -47,6 +46,10 @@ const NEUTRAL: [(&str, &str); 17] = [
     ("include_stop_str_in_output", "false"),
     ("prompt_logprobs", "0"),
     ("add_generation_prompt", "true"),
+    ("bad_words", "[]"),
+    ("truncate_prompt_tokens", "null"),
+    ("allowed_token_ids", "null"),
+    ("truncation", "\"disabled\""),
 ];
 
 /// Fields of other servers for the form of a reply.
@@ -173,31 +176,6 @@ impl Refusal {
     pub(crate) fn unsupported_field(path: &str, what: &str) -> Self {
         Self::field(path, what).with_code("unsupported_parameter")
     }
-}
-
-/// Fails for JSON with too many values: each takes some hundred bytes of memory, whatever its length in the text.
-fn bound_values(json: &[u8]) -> Result<(), Refusal> {
-    let values = count_values(json);
-    if values <= MOST_VALUES {
-        return Ok(());
-    }
-    let message = format!("the body has {values} values; {MOST_VALUES} are allowed");
-    Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message))
-}
-
-/// Returns the number of values in JSON, names of objects included, without reading it.
-pub(crate) fn count_values(json: &[u8]) -> usize {
-    let (mut values, mut within, mut escaped) = (1, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if within => escaped = true,
-            b'"' => within = !within,
-            b',' | b':' | b'[' | b'{' if !within => values += 1,
-            _ => {}
-        }
-    }
-    values
 }
 
 /// Reads a list of token ids below `vocabulary`.

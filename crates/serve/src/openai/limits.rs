@@ -8,8 +8,6 @@ pub(super) const MOST_TOOLS: usize = 256;
 pub(super) const MOST_CHOICES: usize = 16;
 /// Maximum number of tokens that an answer lists, the most probable ones included.
 pub(super) const MOST_LISTED: usize = 1 << 20;
-/// Maximum number of values in the JSON of a request, and of names of its objects.
-pub(super) const MOST_VALUES: usize = 1 << 20;
 /// Maximum number of stop strings of a request.
 pub(super) const MOST_STOPS: usize = 16;
 /// Maximum size of a stop string in bytes. After each token, as many of the last tokens are decoded.

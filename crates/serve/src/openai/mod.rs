@@ -21,8 +21,6 @@ mod tokens;
 pub(crate) mod writer;
 
 pub(crate) use calls::{ToolChoice, Tools};
-#[cfg(feature = "grammar")]
-pub(crate) use fields::count_values;
 pub(crate) use fields::{Fields, token_ids};
 pub(crate) use ids::{new_id, now};
 pub(crate) use messages::{Messages, flat};

@@ -124,6 +124,11 @@ impl MaxTokens {
         self.0
     }
 
+    /// Returns true if a length is less than what was requested. Without a request, it is what the context leaves.
+    pub(crate) fn is_cut_to(self, length: usize) -> bool {
+        self.0.is_none_or(|wanted| wanted > length)
+    }
+
     /// Returns the length for a prompt of `prompt` tokens: what was requested, or the rest of the context.
     pub(crate) fn length_within(self, prompt: usize, context: usize) -> Result<usize, Refusal> {
         let wanted = self.0.unwrap_or(1);

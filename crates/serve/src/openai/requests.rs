@@ -69,7 +69,7 @@ request! {
         tokens: TokenFields,
     }
     // Forms of the answer of other servers; ids are returned in any case.
-    Unused: detokenize, output_kind, bad_words, truncate_prompt_tokens;
+    Unused: detokenize, output_kind;
 }
 
 request! {
@@ -109,10 +109,10 @@ request! {
         tool_choice: Option<Value>,
         reasoning: Option<Value>,
         text: Option<Value>,
+        include: Option<Value>,
     }
     Stateless: previous_response_id, conversation, background, prompt;
-    // No answer has log-probs.
-    Unused: include, truncation, max_tool_calls, stream_options, client_metadata, top_logprobs;
+    Unused: max_tool_calls, stream_options, client_metadata, top_logprobs;
 }
 
 request! {

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::body::bound_values;
 use crate::refusal::Refusal;
 use maverl::agent::tag;
 use maverl::data::{KeyPath, with_numbers_as_written};
@@ -222,6 +223,7 @@ fn prompt_messages(prompt: Value) -> Result<Vec<Message>, Refusal> {
 }
 
 fn parse_body<T: DeserializeOwned>(route: RewardRoute, bytes: &[u8]) -> Result<T, Refusal> {
+    bound_values(bytes)?;
     let references: Vec<KeyPath> = route.references().into_iter().collect();
     let bytes = with_numbers_as_written(bytes, &references);
     serde_json::from_slice(&bytes).map_err(|error| {

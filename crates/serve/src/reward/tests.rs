@@ -22,8 +22,12 @@ fn settings() -> RewardSettings {
 }
 
 async fn served(grader: Grader) -> Running {
+    served_with(settings(), grader).await
+}
+
+async fn served_with(settings: RewardSettings, grader: Grader) -> Running {
     let health = Health::default();
-    let server = RewardServer::new(settings(), health.clone());
+    let server = RewardServer::new(settings, health.clone());
     server.open(grader);
     let metrics = server.metrics().clone();
     let router = with_common_routes(server.router(), "reward", health, metrics);
@@ -36,6 +40,19 @@ fn item(id: &str, answer: &str, reference: &str) -> Value {
 
 fn asked(items: &[Value]) -> Value {
     json!({"protocol": 1, "items": items})
+}
+
+#[tokio::test]
+async fn a_body_of_too_many_values_is_refused_before_it_is_read() {
+    let settings = RewardSettings { max_body: 4 << 20, ..settings() };
+    let grader = Grader::environment(Arc::new(MathEnvironment::default()));
+    let server = served_with(settings, grader).await;
+    for path in ["/v1/score", "/rm", "/predict", "/get_reward"] {
+        let body = json!({"label": vec![0; 1 << 20]});
+        let answer = ask(server.address, path, Some(&body)).await;
+        assert_eq!(answer.status, 413, "{path}: {}", answer.body);
+        assert!(answer.message().ends_with("1048576 are allowed"), "{}", answer.body);
+    }
 }
 
 #[tokio::test]

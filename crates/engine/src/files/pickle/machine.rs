@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::LONGEST_NAME;
+
 /// Most objects of a program: tens for each tensor.
 const MOST_OBJECTS: usize = 1 << 22;
 
@@ -64,19 +66,24 @@ impl<'a> PickleMachine<'a> {
         &self.objects[id.0 as usize]
     }
 
-    /// Returns a text.
+    /// Returns a text that is not too long for a name.
     pub(super) fn text(&self, id: ObjectId) -> Option<&'a str> {
         match self.object(id) {
-            PickleObject::Text(range) => std::str::from_utf8(&self.bytes[range.clone()]).ok(),
+            PickleObject::Text(range) => self.name_at(range),
             _ => None,
         }
+    }
+
+    /// Returns the text of a place, if it is UTF-8 and not too long. It is checked each time that it is asked for.
+    fn name_at(&self, range: &Range<usize>) -> Option<&'a str> {
+        let text = Some(&self.bytes[range.clone()]).filter(|text| text.len() <= LONGEST_NAME)?;
+        std::str::from_utf8(text).ok()
     }
 
     /// Returns module and name of a class.
     pub(super) fn class(&self, id: ObjectId) -> Option<[&'a str; 2]> {
         let PickleObject::Class([module, name]) = self.object(id) else { return None };
-        let text = |range: &Range<usize>| std::str::from_utf8(&self.bytes[range.clone()]).ok();
-        Some([text(module)?, text(name)?])
+        Some([self.name_at(module)?, self.name_at(name)?])
     }
 
     /// Returns the elements of a tuple.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::files::{ModelFiles, ModelSource, Shards};
 use crate::net::Model;
-use crate::net::tests::fixture;
 use crate::net::tests::mutation::fuzz_binary;
+use crate::net::tests::{counting, fixture};
 
 /// A tensor to be pickled: name, class of its storage, shape, strides, bytes.
 struct Pickled {
@@ -173,6 +173,81 @@ fn a_file_of_python_is_read_with_parameters_shared_storages_and_columns() {
         (values("turned"), shards.shape("turned")),
         (vec![0.0, 2.0, 4.0, 1.0, 3.0, 5.0], Some(vec![2, 3]))
     );
+}
+
+/// Returns a file with one tensor of two numbers and this program.
+fn with_program(program: Vec<u8>) -> Vec<u8> {
+    archive(&[("m/data.pkl".to_owned(), program), ("m/data/0".to_owned(), vec![0; 8])])
+}
+
+#[test]
+fn a_view_that_changes_its_numbers_is_refused() {
+    let plain = program(&[Pickled::rows("w", "FloatStorage", &[2], vec![0; 8])]);
+    assert!(pickled_tensors(&with_program(plain.clone())).is_ok());
+    let end = plain.len() - b"tRu.".len();
+    // {"neg": True} as the last argument, as PyTorch writes it for the imaginary part of a conjugate.
+    let negated = [&plain[..end], b"}X\x03\0\0\0neg\x88s", &plain[end..]].concat();
+    let told = pickled_tensors(&with_program(negated)).unwrap_err();
+    assert!(
+        told.starts_with("`w` is a view that changes its numbers; write safetensors"),
+        "{told}"
+    );
+}
+
+#[test]
+fn names_that_the_memo_shares_take_neither_memory_nor_time() {
+    let shared = |name: usize, entries: usize, value: &[u8]| {
+        let mut program = b"\x80\x02}(".to_vec();
+        push_text(&mut program, &"k".repeat(name));
+        program.extend(b"q\x00");
+        program.extend(value);
+        (1..entries).for_each(|_| program.extend([&b"h\x00"[..], value].concat()));
+        program.extend(b"u.");
+        with_program(program)
+    };
+    for (name, value, expected) in [
+        (300_000, &b"K\x01"[..], "a key is no text, or a long one; "),
+        (1000, b"K\x01", "is no tensor of numbers; "),
+    ] {
+        let file = shared(name, 20_000, value);
+        let (told, bytes) = counting::peak(|| pickled_tensors(&file).unwrap_err());
+        assert!(
+            told.contains(expected) && told.contains("; and more; write safetensors"),
+            "{told}"
+        );
+        assert!(bytes <= 64 * file.len() + 64 * 1024, "{bytes} bytes for a file of {}", file.len());
+    }
+    let mut twice = program(&[Pickled::rows("w", "FloatStorage", &[2], vec![0; 8])]);
+    let entry = twice[b"\x80\x02}q\x00(".len()..twice.len() - 2].to_vec();
+    twice.splice(twice.len() - 2..twice.len() - 2, entry);
+    let told = pickled_tensors(&with_program(twice)).unwrap_err();
+    assert!(told.starts_with("it has two tensors `w`; write safetensors"), "{told}");
+}
+
+#[test]
+fn experts_by_columns_have_the_numbers_of_experts_by_rows() {
+    let bytes = std::fs::read(fixture("families/gpt_oss/model.safetensors")).unwrap();
+    let stored = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut tensors: Vec<Pickled> = stored
+        .iter()
+        .map(|(name, it)| {
+            let class = if it.dtype() == Dtype::F32 { "FloatStorage" } else { "BFloat16Storage" };
+            Pickled::rows(name, class, it.shape(), it.data().to_vec())
+        })
+        .collect();
+    let source = ModelSource::Directory(fixture("families/gpt_oss"));
+    let model = Model::load(&ModelFiles::new(&source)).unwrap();
+    for tensor in tensors.iter_mut().filter(|it| it.name.ends_with("_proj_bias")) {
+        let [rows, columns] = tensor.shape[..] else { panic!("{:?}", tensor.shape) };
+        let width = tensor.bytes.len() / (rows * columns);
+        let number = |at: usize| tensor.bytes[width * at..width * (at + 1)].to_vec();
+        let places = (0..columns).flat_map(|column| (0..rows).map(move |row| (row, column)));
+        let turned = places.flat_map(|(row, column)| number(row * columns + column)).collect();
+        (tensor.bytes, tensor.strides) = (turned, vec![1, rows]);
+    }
+    let dir = companions("families/gpt_oss");
+    std::fs::write(dir.path().join("pytorch_model.bin"), file(&tensors)).unwrap();
+    assert_eq!(load(dir.path()).unwrap().fingerprint(), model.fingerprint());
 }
 
 #[test]

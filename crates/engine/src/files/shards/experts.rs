@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use half::{bf16, f16};
 use safetensors::Dtype;
 
-use super::index::{Stored, is_supported};
+use super::index::{Form, Stored, is_supported};
 use super::{Shards, fits};
 use crate::files::parts::ExpertLayout;
 use crate::files::stored::{BLOCK, StoredPart};
@@ -49,9 +49,12 @@ impl Shards {
         let stored = self.stored_tensor(&part.name)?;
         fits(stored.shape.iter().product(), &part.shape)?;
         let bytes = self.bytes(stored);
-        let dtype = stored.form.dtype();
-        let read = |at: usize| dtype.map_or(0.0, |dtype| number_at(dtype, bytes, at));
-        part.each_number(dims, |index, at| to[index] = read(at));
+        if let Form::Rows(dtype) = stored.form {
+            part.each_number(dims, |index, at| to[index] = number_at(dtype, bytes, at));
+            return Ok(());
+        }
+        let values = self.values(&part.name)?;
+        part.each_number(dims, |index, at| to[index] = values[at]);
         Ok(())
     }
 

@@ -153,14 +153,27 @@ impl RequestSlot {
         drop(reply.send(Ok(Completion::new(ids, logprobs, version, finish))));
     }
 
-    /// Returns true if a stop string ends the completion. A string of n bytes lies within the last n tokens and the one
-    /// before.
+    /// Returns true if a stop string ends the completion, with special tokens or without them, as replies are read. A string of n
+    /// bytes lies within the last n tokens and the one before.
     fn has_stopped(&self, tokenizer: &Tokenizer) -> bool {
         let stop = &self.sampling.stop;
         let Some(longest) = stop.iter().map(String::len).max() else { return false };
         let generated = self.generated_tokens();
-        let tail = tokenizer.decode_raw(&generated[generated.len().saturating_sub(longest + 1)..]);
-        stop.iter().any(|stop| tail.contains(stop.as_str()))
+        let stops = |ids: &[u32]| {
+            let tail = tokenizer.decode_raw(ids);
+            stop.iter().any(|stop| tail.contains(stop.as_str()))
+        };
+        let last = &generated[generated.len().saturating_sub(longest + 1)..];
+        if stops(last) {
+            return true;
+        }
+        if !last.iter().any(|id| tokenizer.is_special(*id)) {
+            return false;
+        }
+        let shown = generated.iter().rev().copied().filter(|id| !tokenizer.is_special(*id));
+        let mut shown: Vec<u32> = shown.take(longest + 1).collect();
+        shown.reverse();
+        stops(&shown)
     }
 
     /// Returns temperature and filters.

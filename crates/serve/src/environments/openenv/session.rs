@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::frames::{Failed, FrameErrorCode, observation, tools};
+use crate::body::bound_values;
 use crate::environments::episode::EnvironmentEpisode;
 use crate::environments::server::{EnvironmentServer, ServedEnvironment};
 use maverl::task::{Action, Task};
@@ -49,9 +50,13 @@ impl OpenEnvSession {
 
     /// Answers a message; `None` if it closes the session.
     pub(super) async fn answer(&mut self, text: &str) -> Option<Value> {
-        let answer = match serde_json::from_str::<Value>(text) {
-            Err(error) => {
-                Err(Failed::new(FrameErrorCode::InvalidJson, format!("Invalid JSON: {error}")))
+        let message = match bound_values(text.as_bytes()) {
+            Err(refusal) => Err(refusal.message),
+            Ok(()) => serde_json::from_str::<Value>(text).map_err(|error| error.to_string()),
+        };
+        let answer = match message {
+            Err(what) => {
+                Err(Failed::new(FrameErrorCode::InvalidJson, format!("Invalid JSON: {what}")))
             }
             Ok(message) => {
                 let data = message.get("data").cloned().unwrap_or_else(|| json!({}));

@@ -15,6 +15,53 @@ async fn refused(served: &Served, fields: Value) -> (u16, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_special_token_that_is_a_stop_string_is_named_and_is_no_part_of_the_reply() {
+    let served = Served::start(ModelSettings::default()).await;
+    let stops = ["<|im_start|>", "<|endoftext|>"];
+    let mut named = 0;
+    for seed in 0..12 {
+        let fields = json!({"max_tokens": 40, "seed": seed, "temperature": 4, "stop": stops, "return_token_ids": true});
+        let answer = served.chat(fields).await.json();
+        let choice = &answer["choices"][0];
+        let last = choice["token_ids"].as_array().unwrap().last().unwrap().as_u64().unwrap();
+        let tokenizer = served.host.tokenizer();
+        let ends = stops.iter().find(|stop| tokenizer.token_id(stop) == Some(last as u32));
+        if let Some(stop) = ends {
+            assert_eq!(
+                (&choice["finish_reason"], &choice["stop_reason"]),
+                (&json!("stop"), &json!(stop))
+            );
+            assert!(!choice["message"]["content"].as_str().unwrap().contains(stop), "{choice}");
+            named += 1;
+        }
+    }
+    assert!(named > 0, "no reply ends so");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_across_a_special_token_ends_the_reply_where_its_content_ends() {
+    let served = Served::start(ModelSettings::default()).await;
+    for seed in 0..12 {
+        let fields =
+            json!({"max_tokens": 30, "seed": seed, "temperature": 4, "return_token_ids": true});
+        let free = served.chat(fields.clone()).await.json();
+        let text = free["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        // Each two characters that follow each other in the text, also where a special token was between them.
+        let characters: Vec<char> = text.chars().collect();
+        let Some(pair) = characters.windows(2).nth(3) else { continue };
+        let stop: String = pair.iter().collect();
+        let mut bounded = fields;
+        merge(&mut bounded, json!({"stop": [stop]}));
+        let answer = served.chat(bounded).await.json();
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "stop", "{stop:?} {free} {answer}");
+        assert_eq!(choice["stop_reason"], stop);
+        let content = choice["message"]["content"].as_str().unwrap();
+        assert_eq!(Some(content), text.split_once(&stop).map(|(before, _)| before));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fields_with_a_wrong_value_are_named() {
     let served = Served::start(ModelSettings::default()).await;
     let tool = json!({"type": "function", "function": {"name": "f"}});

@@ -128,6 +128,11 @@ async fn a_bound_above_the_context_is_cut_and_a_prompt_above_it_is_refused() {
     assert_eq!(full["stop_reason"], wanted, "{used}");
     let cut = message(&served, json!({"max_tokens": 3, "temperature": 5.0, "seed": 1})).await;
     assert_eq!(cut.json()["stop_reason"], "max_tokens");
+    // As many tokens as the context leaves are no fewer than were asked for.
+    let left = 512 - tokens("prompt_token_ids");
+    let whole = message(&served, json!({"max_tokens": left, "temperature": 5.0, "seed": 1})).await;
+    let wanted = if used == 512 { "max_tokens" } else { "end_turn" };
+    assert_eq!(whole.json()["stop_reason"], wanted, "{left}");
     for words in [800, 100_000] {
         let messages = json!([{"role": "user", "content": "city ".repeat(words)}]);
         let refused = message(&served, json!({"messages": messages})).await;

@@ -12,6 +12,13 @@ pub(crate) fn as_chat(fields: &mut Fields) -> Result<(), Refusal> {
     if request.n.is_some_and(|n| n != 1) {
         return Err(Refusal::unsupported_field("n", "is given; a response is one reply"));
     }
+    if let Some(included) = request.include.as_ref().and_then(Value::as_array)
+        && included.iter().any(|it| it == "message.output_text.logprobs")
+    {
+        let what =
+            "asks for log-probs, which no response has; write a request for a chat completion";
+        return Err(Refusal::unsupported_field("include", what));
+    }
     let mut messages = Vec::new();
     if let Some(text) = request.instructions {
         messages.push(message("system", &text));
