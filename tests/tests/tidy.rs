@@ -135,7 +135,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Meaning of a configuration.
     (
         "plan",
-        &["config", "credit", "loss", "files", "net", "runtime", "table", "tools", "trajectory"],
+        &[
+            "config", "credit", "dist", "loss", "files", "net", "runtime", "table", "tools",
+            "trajectory",
+        ],
     ),
     (
         "check",
@@ -1024,7 +1027,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
          LayerLoad LoraSpec NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions \
-         Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+         Sampling Scale Schedule Scores Shard SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];

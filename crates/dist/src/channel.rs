@@ -3,21 +3,38 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Link, RankError};
+use super::{Link, Machines, RankError};
+use crate::steps::Route;
 
 /// Elements of an array that are summed at a time, which bounds the memory of messages.
 const BLOCK: usize = 4 << 20;
+
+/// Shortest array that goes from machine to machine. The steps of a shorter one would take longer than its bytes.
+const STAGED: usize = 1 << 16;
 
 /// A channel between all ranks. Every rank calls its operations in the same order.
 #[derive(Debug, Clone)]
 pub struct Channel {
     link: Arc<dyn Link>,
     number: u32,
+    machines: Machines,
 }
 
 impl Channel {
+    /// Creates the channel of a number between ranks of one machine.
     pub(super) fn new(link: Arc<dyn Link>, number: u32) -> Self {
-        Self { link, number }
+        let machines = Machines::new(link.size(), link.size());
+        Self { link, number, machines }
+    }
+
+    /// Returns the channel between the ranks of several machines.
+    pub(super) fn over_machines(self, machines: Machines) -> Self {
+        Self { machines, ..self }
+    }
+
+    /// Returns the machines of the ranks.
+    pub(crate) fn machines(&self) -> &Machines {
+        &self.machines
     }
 
     /// Returns the rank of this process, from 0.
@@ -81,7 +98,8 @@ impl Channel {
     }
 
     /// Adds the arrays of all ranks, element by element in the order of ranks: `((a_0 + a_1) + a_2) + ..`. All ranks get
-    /// the same bits. A rank adds one part of each block, so each sends `2 (n - 1) / n` times the array.
+    /// the same bits. A rank adds one part of each block, so each sends `2 (n - 1) / n` times the array. Over several machines, long
+    /// arrays go from machine to machine between ranks of equal number, so that a number crosses to a machine once.
     ///
     /// # Errors
     ///
@@ -127,6 +145,10 @@ impl Channel {
     }
 
     fn reduce_block(&self, block: &mut [f32]) -> Result<(), RankError> {
+        if self.machines.has_stages() && block.len() >= STAGED {
+            self.exchange(Route::Reduce, block)?;
+            return self.exchange(Route::Gather, block);
+        }
         let parts = parts(block.len(), self.size());
         self.reduce(block, &parts)?;
         self.spread(block, &parts)

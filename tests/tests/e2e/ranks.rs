@@ -160,7 +160,7 @@ fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
     const LAST: &str = "checkpoints/step-000003/policies/tiny";
     let lab = lab();
     let whole = [&set(&FULL)[..], &["eval.before_and_after=false"]].concat();
-    let sharded = [&whole[..], &["dist.shard_optimizer=true"]].concat();
+    let sharded = [&whole[..], &["dist.shard=\"optimizer\""]].concat();
     let runs = [train(&lab, "whole", 2, &whole), train(&lab, "sharded", 2, &sharded)];
     let files = ["metrics.jsonl".to_owned()]
         .into_iter()

@@ -8,6 +8,7 @@ mod memory;
 mod processor;
 mod rewards;
 mod servers;
+mod sharding;
 mod trackers;
 
 use super::purpose::Purpose;
@@ -41,7 +42,8 @@ pub(super) fn check_machine(
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
     warnings.extend(processor::check_processor());
-    if purpose == Purpose::Plan {
+    sharding::check_shard(plan, purpose, problems);
+    if purpose.is_elsewhere() {
         trackers::check_trackers(&plan.config.track, problems);
     }
     MachineUsage { device_memory, warnings }
