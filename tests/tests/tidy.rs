@@ -136,7 +136,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "plan",
         &[
-            "config", "credit", "dist", "loss", "files", "net", "runtime", "table", "tools",
+            "config",
+            "credit",
+            "dist",
+            "loss",
+            "files",
+            "net",
+            "runtime",
+            "table",
+            "tools",
             "trajectory",
         ],
     ),

@@ -144,9 +144,13 @@ impl Schedule {
                 self.exchanges.push(Exchange { kind, unit, round, after: done, content });
             }
         }
-        let works = planned.into_iter().zip(after).map(|(PlannedWork { unit, phase, .. }, after)| {
-            Work { unit, phase, elements: units.elements(unit), after }
-        });
+        let works =
+            planned.into_iter().zip(after).map(|(PlannedWork { unit, phase, .. }, after)| Work {
+                unit,
+                phase,
+                elements: units.elements(unit),
+                after,
+            });
         self.works.extend(works);
     }
 
@@ -205,12 +209,8 @@ impl Exchange {
         let local = shard == Shard::Hybrid;
         let arrays = match &self.content {
             Content::Rows { rows, width } => {
-                let (route, ranks) = if local && self.kind == ExchangeKind::Gather {
-                    (Route::ScatterLocal, machines.local())
-                } else {
-                    (Route::Scatter, machines.ranks())
-                };
-                return route.steps(machines, rows.div_ceil(ranks) * width, rank);
+                let each = rows.div_ceil(machines.ranks()) * width;
+                return Route::Scatter.steps(machines, each, rank);
             }
             Content::Arrays(arrays) => arrays,
         };

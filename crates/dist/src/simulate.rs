@@ -179,13 +179,18 @@ impl<'s, L: Fn(usize) -> &'s Schedule, W: Fn(usize, &Work) -> f64> Simulator<'_,
             let schedule = (self.schedule)(rank);
             if let Some(exchange) = schedule.exchanges.get(state.exchanges.len()) {
                 let position = state.exchanges.len();
-                return Err(format!("rank {rank} waits in exchange {position} ({exchange}) forever"));
+                return Err(format!(
+                    "rank {rank} waits in exchange {position} ({exchange}) forever"
+                ));
             }
         }
         if let Some(((from, to), _)) = self.messages.iter().find(|(_, left)| !left.is_empty()) {
             return Err(format!("rank {to} has not received all messages of rank {from}"));
         }
-        let ends = self.ranks.iter().flat_map(|rank| rank.works.last().copied().into_iter().chain([rank.now]));
+        let ends = self
+            .ranks
+            .iter()
+            .flat_map(|rank| rank.works.last().copied().into_iter().chain([rank.now]));
         let computing = self.ranks.iter().map(|rank| rank.computing);
         Ok(Simulation {
             seconds: ends.fold(0.0, f64::max),

@@ -85,8 +85,6 @@ pub(crate) enum Route {
     Reduce,
     /// Every rank gets as many elements from each other rank.
     Scatter,
-    /// The same within a machine.
-    ScatterLocal,
 }
 
 impl Route {
@@ -104,8 +102,7 @@ impl Route {
             Self::Spread => walk.spread(),
             Self::Reduce if machines.has_stages() => walk.reduce_in_stages(),
             Self::Reduce => walk.reduce_at_owner(),
-            Self::Scatter => walk.scatter(0..machines.ranks()),
-            Self::ScatterLocal => walk.scatter(walk.neighbors()),
+            Self::Scatter => walk.scatter(),
         }
     }
 }
@@ -179,8 +176,8 @@ impl Walk<'_> {
         own.chain(theirs).collect()
     }
 
-    fn scatter(self, ranks: Range<usize>) -> Vec<Step> {
-        let others = self.others(&ranks.collect::<Vec<_>>());
+    fn scatter(self) -> Vec<Step> {
+        let others = self.others(&(0..self.machines.ranks()).collect::<Vec<_>>());
         let all = || self.pieces(0..self.elements);
         let sends = others.iter().flat_map(|&to| all().map(move |range| Step::Send { to, range }));
         let receives =
@@ -196,9 +193,10 @@ impl Walk<'_> {
 
     fn reduce_at_owner(self) -> Vec<Step> {
         let ranks: Vec<usize> = (0..self.machines.ranks()).collect();
-        let sends = self.others(&ranks).into_iter().flat_map(|to| {
-            self.pieces(self.range(to)).map(move |range| Step::Send { to, range })
-        });
+        let sends = self
+            .others(&ranks)
+            .into_iter()
+            .flat_map(|to| self.pieces(self.range(to)).map(move |range| Step::Send { to, range }));
         let mut steps: Vec<Step> = sends.collect();
         for range in self.pieces(self.range(self.rank)) {
             steps.extend(self.add(&ranks, &range, None));
@@ -271,9 +269,9 @@ impl Step {
     /// Returns the sender and the number of elements of a message that the step waits for.
     pub(crate) fn awaited(&self) -> Option<(usize, usize)> {
         match self {
-            Self::Receive { from, range } | Self::Begin { from, range } | Self::Add { from, range } => {
-                Some((*from, range.len()))
-            }
+            Self::Receive { from, range }
+            | Self::Begin { from, range }
+            | Self::Add { from, range } => Some((*from, range.len())),
             _ => None,
         }
     }

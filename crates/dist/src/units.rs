@@ -171,7 +171,9 @@ mod tests {
 
     #[test]
     fn slices_of_the_head_cover_it_once_and_are_no_larger_than_a_layer() {
-        for (vocab, width, layer) in [(152_064, 5120, 487_600_000), (5000, 64, 65_600), (700, 64, 1)] {
+        for (vocab, width, layer) in
+            [(152_064, 5120, 487_600_000), (5000, 64, 65_600), (700, 64, 1)]
+        {
             let sizes = sizes(vocab, width, layer);
             let slices = sizes.slices();
             assert_eq!((slices[0].start, slices[slices.len() - 1].end), (0, vocab));

@@ -159,8 +159,7 @@ impl RanksSummary {
         self.activation_bytes = sum(&|group| group.kept_bytes + group.pass_bytes);
         self.rollout_bytes =
             sum(&|group| group.rollout_bytes().saturating_sub(group.rollout_shard_bytes));
-        self.rank_bytes =
-            sum(&ShardedGroup::update_bytes).max(sum(&ShardedGroup::rollout_bytes));
+        self.rank_bytes = sum(&ShardedGroup::update_bytes).max(sum(&ShardedGroup::rollout_bytes));
         let sent = |group: &ShardedGroup| group.step.machine + group.step.across;
         self.sum_bytes = sum(&sent).saturating_mul(optimizer_steps);
         let seconds: f64 = sharding.groups.iter().map(|group| group.step.seconds()).sum();
@@ -275,7 +274,9 @@ mod tests {
     #[test]
     fn sums_of_gradients_are_as_large_as_the_trained_weights_twice_for_many_ranks() {
         let plan = large();
-        let on = |ranks| RanksSummary::new(&plan, &Placement::new(ranks, DeviceModel::find("h100-80gb")));
+        let on = |ranks| {
+            RanksSummary::new(&plan, &Placement::new(ranks, DeviceModel::find("h100-80gb")))
+        };
         let moments = plan.summary().workers.iter().map(|worker| worker.moment_bytes).sum::<u64>();
         let steps = plan.summary().step.optimizer_steps;
         assert_eq!((on(1).sum_bytes, on(1).episode_bytes), (0, 0));

@@ -11,7 +11,8 @@ const GB: f64 = 1e9;
 pub(super) fn lines(summary: &ShardingSummary, memory: Option<u64>) -> String {
     let several = summary.groups.len() > 1;
     let groups = summary.groups.iter().map(|group| {
-        let title = if several { format!("worker group `{}`\n", group.worker) } else { String::new() };
+        let title =
+            if several { format!("worker group `{}`\n", group.worker) } else { String::new() };
         title + &group_lines(group, memory)
     });
     let title = format!(

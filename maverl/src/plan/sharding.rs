@@ -267,7 +267,8 @@ impl<'p> Group<'p> {
         } else {
             (plan.config.runtime.kv_mib.get() as u64) << 20
         };
-        let kept = if at.device.is_some() { worker.token_bytes.on_gpu() } else { worker.token_bytes };
+        let kept =
+            if at.device.is_some() { worker.token_bytes.on_gpu() } else { worker.token_bytes };
         let mut found = ShardedGroup {
             worker: worker.name.clone(),
             parameters: units.parameters() as u64,

@@ -279,18 +279,25 @@ fn a_recipe_whose_weights_are_divided_is_planned_and_not_trained() {
     let recipe = "recipes/drmas/math-qwen3-8b-separate.toml";
     for shard in ["full", "hybrid"] {
         let set = format!("dist.shard=\"{shard}\"");
-        let plan = ["check", recipe, "--ranks", "64", "--device", "h100-80gb", "--set", &set];
+        let plan =
+            ["check", recipe, "--ranks", "64", "--device", "h100-80gb", "--set", set.as_str()];
         let shown = fixture.lab.run(&plan).succeeded();
         let text = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in ["8 ranks a machine", "memory a rank: ", "rollout: ", "sent a rank in its machine"] {
+        for part in
+            ["8 ranks a machine", "memory a rank: ", "rollout: ", "sent a rank in its machine"]
+        {
             assert!(text.contains(part), "{part}: {shown}");
         }
         let json = fixture.lab.run(&[&plan[..], &["--local-ranks", "4", "--json"]].concat());
         let found: Value = serde_json::from_str(&json.succeeded().stdout).unwrap();
         assert_eq!(found["sharding"]["ranks_per_machine"], 4);
-        assert!(found["sharding"]["groups"][0]["step"]["across"].as_f64().unwrap() > 1e9, "{found}");
-        let refused = fixture.lab.run(&["check", recipe, "--set", &set]).failed();
-        refused.says(&[&format!("`dist.shard` is \"{shard}\""), "`maverl check --ranks N`"]);
+        assert!(
+            found["sharding"]["groups"][0]["step"]["across"].as_f64().unwrap() > 1e9,
+            "{found}"
+        );
+        let named = format!("`dist.shard` is \"{shard}\"");
+        let refused = fixture.lab.run(&["check", recipe, "--set", set.as_str()]).failed();
+        refused.says(&[named.as_str(), "`maverl check --ranks N`"]);
     }
 }
 

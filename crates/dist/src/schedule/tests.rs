@@ -103,9 +103,6 @@ fn expected_elements(machines: &Machines, shard: Shard, exchange: &Exchange) -> 
         Content::Arrays(arrays) => arrays.clone(),
         Content::Rows { rows, width } => {
             let inside: usize = (0..ranks).map(|rank| neighbors(rank) - 1).sum();
-            if hybrid && exchange.kind == ExchangeKind::Gather {
-                return [inside * rows.div_ceil(local) * width, 0];
-            }
             let each = rows.div_ceil(ranks) * width;
             return [inside * each, (ranks * (ranks - 1) - inside) * each];
         }
@@ -135,7 +132,8 @@ fn expected_elements(machines: &Machines, shard: Shard, exchange: &Exchange) -> 
 }
 
 #[test]
-fn ten_thousand_drawn_schedules_exchange_each_unit_as_often_as_stated_and_send_the_bytes_of_the_formula() {
+fn ten_thousand_drawn_schedules_exchange_each_unit_as_often_as_stated_and_send_the_bytes_of_the_formula()
+ {
     let mut draw = Draw::new(17);
     for case in 0..10_000 {
         let (units, pass) = (draw_units(&mut draw), draw_pass(&mut draw));

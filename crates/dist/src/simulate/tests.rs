@@ -23,9 +23,10 @@ fn a_step_of_1024_ranks_ends_and_is_bound_by_latency() {
     let idle = |_: usize, _: &Work| 0.0;
     let found = simulate(|_| &schedule, &machines, (&links(), 4), idle).unwrap();
     // A sum goes through 128 machines one after the other.
-    let sums = schedule.exchanges.iter().filter(|exchange| {
-        exchange.kind == ExchangeKind::Reduce && exchange.unit != Unit::Rows
-    });
+    let sums = schedule
+        .exchanges
+        .iter()
+        .filter(|exchange| exchange.kind == ExchangeKind::Reduce && exchange.unit != Unit::Rows);
     let hops = sums.count() as f64 * 127.0 * 15e-6;
     let [within, across] = schedule.sent_bytes(&machines, 0, 4);
     let sending = within as f64 / 450e9 + across as f64 / 50e9;

@@ -140,9 +140,10 @@ fn new_weights_of_equal_local_numbers_and_a_gather_within_machines_are_all_weigh
         let all: Vec<f32> = (0..1000).map(|i| i as f32).collect();
         let owned = (0..ranks).map(|rank| {
             let own = machines.range(all.len(), rank);
-            let kept = all.iter().enumerate().map(|(at, value)| {
-                if own.contains(&at) { *value } else { f32::NAN }
-            });
+            let kept = all
+                .iter()
+                .enumerate()
+                .map(|(at, value)| if own.contains(&at) { *value } else { f32::NAN });
             kept.collect()
         });
         let spread = exchange(Route::Spread, &machines, &owned.collect::<Vec<_>>(), 64);

@@ -1,8 +1,8 @@
 //! Devices of a plan: what they lack, and their memory.
 
 use super::memory::{Sequences, kv_advice, report_cache};
-use crate::config::{Shard, Transport};
 use crate::config::source::{Problems, key, path};
+use crate::config::{Shard, Transport};
 use crate::files::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, Plan, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
