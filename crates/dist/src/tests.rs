@@ -54,7 +54,7 @@ fn on_machines<T: Send>(size: usize, local: usize, run: impl Fn(Ranks) -> T + Sy
 }
 
 #[test]
-fn sums_over_several_machines_have_the_bits_of_one_machine_and_cross_once() {
+fn sums_over_several_machines_have_the_bits_of_one_machine() {
     let count = 200_000;
     for (size, local) in [(4, 2), (6, 3), (6, 2)] {
         let sums = on_machines(size, local, |ranks| {

@@ -19,6 +19,8 @@ const MOMENTS: u64 = 8;
 const MESSAGES: u64 = 32 << 20;
 /// Seconds from the end of a message's sending to its arrival, within a machine and across.
 const LATENCY: [f64; 2] = [5e-6, 15e-6];
+/// Numbers of layers that are simulated of a model with more.
+const SIMULATED: [usize; 2] = [6, 9];
 /// Tokens of a pass of rollouts: one for each of many requests.
 const BEAT: usize = 256;
 
@@ -229,13 +231,30 @@ impl<'p> Group<'p> {
         SentBytes { machine: bytes[0] as u64, across: bytes[1] as u64, machine_s, across_s }
     }
 
-    /// Simulates an optimizer step. Returns its seconds, and those of products at the device's peak.
-    fn simulated(&self, schedule: &Schedule, tokens: u64) -> [f64; 2] {
+    /// Simulates an optimizer step of one round. Returns its seconds, and those of products at the device's peak. The time grows by
+    /// as much with each layer, so few layers are simulated of many.
+    fn simulated(&self, tokens: u64) -> [f64; 2] {
+        let layers = self.units.layers.len();
+        let [few, more] = SIMULATED;
+        if layers <= more {
+            return self.simulated_layers(layers, tokens);
+        }
+        let [one, other] = [few, more].map(|layers| self.simulated_layers(layers, tokens));
+        let rest = (layers - few) as f64 / (more - few) as f64;
+        [0, 1].map(|at| one[at] + (other[at] - one[at]) * rest)
+    }
+
+    /// Simulates an optimizer step of the first layers.
+    fn simulated_layers(&self, layers: usize, tokens: u64) -> [f64; 2] {
+        let mut units = self.units.clone();
+        units.layers.truncate(layers);
+        let step = Pass::Training { rounds: 1, tokens: tokens as usize };
+        let schedule = Schedule::new(&units, step, self.shard);
         let peak = self.at.device.map_or(f64::INFINITY, |device| device.products);
         let frozen = usize::from(!self.units.tables_trained);
         let links = Links { bandwidth: self.at.bandwidth, latency: LATENCY };
         let found = simulate(
-            |_| schedule,
+            |_| &schedule,
             &self.machines(),
             (&links, self.weight as usize),
             |_, work| {
@@ -258,8 +277,7 @@ impl<'p> Group<'p> {
         let trains = parameters.trained > 0;
         let step = Pass::Training { rounds: rounds as usize, tokens: kept_tokens as usize };
         let step = self.schedule(step);
-        let [simulated_s, products_s] =
-            if trains { self.simulated(&step, kept_tokens) } else { [0.0; 2] };
+        let [simulated_s, products_s] = if trains { self.simulated(kept_tokens) } else { [0.0; 2] };
         let copy_bytes = weight * units.parameters() as u64;
         let rollout_shard_bytes = parameters.shard_bytes(at, self.shard, *weight, MOMENTS);
         let kv_bytes = if plan.servers_of(self.index).is_some() {
@@ -353,5 +371,28 @@ impl ShardingSummary {
         let groups = (0..plan.workers.len()).map(|index| Group::new(plan, index, at, shard));
         let groups = groups.map(|group| group.summary()).collect();
         Some(Self { shard: shard.name(), ranks_per_machine: at.local, groups })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algo::testing::plan;
+    use crate::plan::DeviceModel;
+
+    #[test]
+    fn the_time_of_many_layers_is_that_of_few_and_as_much_for_each_further_one() {
+        let mut plan = plan(&[("t/one", true)]);
+        let layers = vec![LayerSize { frozen: 0, trained: 200_000_000 }; 30];
+        plan.workers[0].units =
+            UnitSizes { vocab: 150_000, width: 5120, layers, tied: false, tables_trained: true };
+        let at = Placement::new(16, DeviceModel::find("h100-80gb"));
+        for tokens in [64, 512, 8192] {
+            let group = Group::new(&plan, 0, &at, Shard::Full);
+            let (found, whole) = (group.simulated(tokens), group.simulated_layers(30, tokens));
+            for (found, whole) in found.into_iter().zip(whole) {
+                assert!((found - whole).abs() <= 0.02 * whole, "{found} {whole}");
+            }
+        }
     }
 }
