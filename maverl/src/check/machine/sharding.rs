@@ -1,13 +1,12 @@
 //! Division of models among ranks.
 
 use crate::check::purpose::Purpose;
-use crate::config::Shard;
 use crate::config::source::{Problems, path};
-use crate::plan::Plan;
+use crate::config::{Config, Shard};
 
 /// Reports a value of `dist.shard` with which this version does not train.
-pub(super) fn check_shard(plan: &Plan, purpose: Purpose, problems: &mut Problems<'_>) {
-    let shard = plan.config.dist.shard;
+pub(crate) fn check_shard(config: &Config, purpose: Purpose, problems: &mut Problems<'_>) {
+    let shard = config.dist.shard;
     let trains = matches!(purpose, Purpose::Train | Purpose::Plan);
     if !trains || matches!(shard, Shard::None | Shard::Optimizer) {
         return;
