@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 
 use super::*;
 use crate::algo::testing::plan;
+use crate::config::LoraSpec;
 use crate::files::HfConfig;
-use crate::net::LoraConfig;
 use crate::plan::{AdapterPlan, DeviceModel, RanksSummary, activation_bytes, model_units};
 
 const QWEN_32B: &str = include_str!("qwen2.5-32b.json");
@@ -106,9 +106,9 @@ fn a_base_under_an_adapter_is_divided_and_has_no_sums() {
         (LLAMA_70B, Shard::Full, "2.2"),
         (LLAMA_70B, Shard::Hybrid, "17.6"),
     ] {
+        let lora = LoraSpec::default().on(&HfConfig::parse(config).unwrap());
         let mut plan = large(config, shard, 8192);
-        plan.policies[0].adapter =
-            Some(AdapterPlan { parameters: 640_000, lora: LoraConfig::default(), start: None });
+        plan.policies[0].adapter = Some(AdapterPlan { parameters: 640_000, lora, start: None });
         let found = group(&plan);
         assert_eq!(decimals([found.shard_bytes]), [share]);
         let sums = 8 * 640_000_u64.div_ceil(plan.workers[0].units.layers.len() as u64);
