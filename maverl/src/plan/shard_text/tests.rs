@@ -15,7 +15,7 @@ const MICRO: usize = 4096;
 
 /// Returns a plan of one policy on a model, whose step has 64 tasks with so many tokens each.
 fn large(config: &str, shard: Shard, tokens: usize) -> Plan {
-    let shape = HfConfig::parse(config).unwrap();
+    let shape = HfConfig::parse(config.as_bytes()).unwrap();
     let mut plan = plan(&[("t/one", true)]);
     plan.workers[0].parameters = model_units(&shape).parameters() as u64;
     plan.workers[0].units = model_units(&shape);
@@ -106,7 +106,7 @@ fn a_base_under_an_adapter_is_divided_and_has_no_sums() {
         (LLAMA_70B, Shard::Full, "2.2"),
         (LLAMA_70B, Shard::Hybrid, "17.6"),
     ] {
-        let lora = LoraSpec::default().on(&HfConfig::parse(config).unwrap());
+        let lora = LoraSpec::default().on(&HfConfig::parse(config.as_bytes()).unwrap());
         let mut plan = large(config, shard, 8192);
         plan.policies[0].adapter = Some(AdapterPlan { parameters: 640_000, lora, start: None });
         let found = group(&plan);
