@@ -1,7 +1,7 @@
 //! A simulation of ranks that walk a schedule: each has a thread that computes and one that exchanges, and a link within its
 //! machine and one to others. A rank sends its messages one after the other; the receiver waits for those of its steps.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::ranges::Machines;
 use crate::schedule::{Exchange, Schedule, Work};
@@ -57,8 +57,8 @@ struct Simulator<'s, L, W> {
     weight: usize,
     seconds: W,
     ranks: Vec<Rank>,
-    /// Messages by sender and receiver.
-    messages: HashMap<(usize, usize), VecDeque<Sent>>,
+    /// Messages to each rank, by sender.
+    messages: Vec<BTreeMap<usize, VecDeque<Sent>>>,
     /// Ranks that may go on.
     ready: VecDeque<usize>,
 }
@@ -76,7 +76,8 @@ pub fn simulate<'s>(
     seconds: impl Fn(usize, &Work) -> f64,
 ) -> Result<Simulation, String> {
     let ranks = (0..machines.ranks()).map(|_| Rank { queued: true, ..Rank::default() }).collect();
-    let (messages, ready) = (HashMap::new(), (0..machines.ranks()).collect());
+    let messages = vec![BTreeMap::new(); machines.ranks()];
+    let ready = (0..machines.ranks()).collect();
     let mut simulator =
         Simulator { schedule, machines, links, weight, seconds, ranks, messages, ready };
     while let Some(rank) = simulator.ready.pop_front() {
@@ -151,14 +152,14 @@ impl<'s, L: Fn(usize) -> &'s Schedule, W: Fn(usize, &Work) -> f64> Simulator<'_,
         state.now += elements as f64 * width / self.links.bandwidth[across];
         let arrival = state.now + self.links.latency[across];
         let sent = Sent { arrival, position, elements };
-        self.messages.entry((from, to)).or_default().push_back(sent);
+        self.messages[to].entry(from).or_default().push_back(sent);
         if !std::mem::replace(&mut self.ranks[to].queued, true) {
             self.ready.push_back(to);
         }
     }
 
     fn take(&mut self, from: usize, to: usize) -> Option<Sent> {
-        self.messages.get_mut(&(from, to))?.pop_front()
+        self.messages[to].get_mut(&from)?.pop_front()
     }
 
     /// Returns the message about ranks whose lists differ.
@@ -184,8 +185,10 @@ impl<'s, L: Fn(usize) -> &'s Schedule, W: Fn(usize, &Work) -> f64> Simulator<'_,
                 ));
             }
         }
-        if let Some(((from, to), _)) = self.messages.iter().find(|(_, left)| !left.is_empty()) {
-            return Err(format!("rank {to} has not received all messages of rank {from}"));
+        for (to, messages) in self.messages.iter().enumerate() {
+            if let Some((from, _)) = messages.iter().find(|(_, left)| !left.is_empty()) {
+                return Err(format!("rank {to} has not received all messages of rank {from}"));
+            }
         }
         let ends = self
             .ranks

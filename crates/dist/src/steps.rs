@@ -19,7 +19,7 @@ const CHAIN: (usize, usize) = (32, 1 << 16);
 
 /// A step of a rank. Ranges are those of the array.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Sends values.
     Send {
         /// Receiver.

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 use crate::draw::Draw;
@@ -14,7 +14,7 @@ struct Walker {
     received: Vec<usize>,
 }
 
-type Messages = HashMap<(usize, usize), VecDeque<Vec<f32>>>;
+type Messages = BTreeMap<(usize, usize), VecDeque<Vec<f32>>>;
 
 impl Walker {
     /// Makes the next step. Returns false if it waits for a message.
