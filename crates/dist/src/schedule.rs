@@ -126,23 +126,25 @@ impl Schedule {
     /// Appends works and their exchanges. While work `k` runs, the weights of `k + 1` are gathered, and then the sums of `k - 1`
     /// reduced.
     fn append(&mut self, units: &UnitSizes, planned: Vec<PlannedWork>) {
-        let mut after: Vec<Option<usize>> = vec![None; planned.len()];
+        let mut after: Vec<Option<usize>> = Vec::new();
         for at in 0..planned.len() + 2 {
             let done = at.checked_sub(2);
             let next = planned.get(at);
+            let mut awaited = None;
             if let Some(PlannedWork { unit, round, gathered: Some(weights), .. }) = next {
-                after[at] = Some(self.exchanges.len());
+                awaited = Some(self.exchanges.len());
                 self.exchanges.push(gather(*unit, *round, done, weights.clone()));
             }
             let before = done.and_then(|done| planned.get(done));
             if let Some(PlannedWork { unit, round, reduced: Some(sums), .. }) = before {
                 if next.is_some_and(|next| next.reduced.is_some()) {
-                    after[at] = Some(self.exchanges.len());
+                    awaited = Some(self.exchanges.len());
                 }
                 let (kind, unit, round, content) =
                     (ExchangeKind::Reduce, *unit, *round, sums.clone());
                 self.exchanges.push(Exchange { kind, unit, round, after: done, content });
             }
+            after.push(awaited);
         }
         let works =
             planned.into_iter().zip(after).map(|(PlannedWork { unit, phase, .. }, after)| Work {
