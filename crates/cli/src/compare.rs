@@ -149,7 +149,12 @@ fn device_of(team: &Plan, model: &str) -> BTreeMap<String, WorkerGroupConfig> {
     let first = team.workers.iter().find(|worker| worker.model == model);
     let device = first.and_then(|worker| worker.device);
     device
-        .map(|device| (model.to_owned(), WorkerGroupConfig { device: Some(device) }))
+        .map(|device| {
+            (
+                model.to_owned(),
+                WorkerGroupConfig { device: Some(device), ..WorkerGroupConfig::default() },
+            )
+        })
         .into_iter()
         .collect()
 }
