@@ -137,7 +137,7 @@ pub(crate) trait Link: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Ranks {
     link: Arc<dyn Link>,
-    machines: Machines,
+    launch: Arc<Launch>,
 }
 
 impl Ranks {
@@ -157,8 +157,7 @@ impl Ranks {
                 return Err(RankError::Launch { launcher: "MPI", reason });
             }
         };
-        let machines = exchange::agree_on_machines(&link, launch)?;
-        Ok(Self { link, machines })
+        Ok(Self { link, launch: Arc::new(launch.clone()) })
     }
 
     /// Returns the rank of this process, from 0.
@@ -173,7 +172,7 @@ impl Ranks {
 
     /// Returns the channel of a number, of which every rank has one.
     pub fn channel(&self, number: u32) -> Channel {
-        Channel::new(Arc::clone(&self.link), number).over_machines(self.machines)
+        Channel::new(Arc::clone(&self.link), number).launched_by(&self.launch)
     }
 
     /// Ends all operations here and on the other ranks, which get the reason.

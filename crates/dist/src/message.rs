@@ -9,7 +9,6 @@ pub(super) const HEARTBEAT: u32 = u32::MAX;
 pub(super) const ABORT: u32 = u32::MAX - 1;
 pub(super) const LEAVE: u32 = u32::MAX - 2;
 pub(super) const STOP: u32 = u32::MAX - 3;
-pub(super) const PLACES: u32 = u32::MAX - 5;
 #[cfg(feature = "mpi")]
 pub(super) const GREETING: u32 = u32::MAX - 4;
 /// Longest piece of a message.

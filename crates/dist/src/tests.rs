@@ -58,7 +58,7 @@ fn sums_over_several_machines_have_the_bits_of_one_machine() {
     let count = 200_000;
     for (size, local) in [(4, 2), (6, 3), (6, 2)] {
         let sums = on_machines(size, local, |ranks| {
-            assert!(ranks.machines.has_stages());
+            assert!(ranks.channel(2).machines().unwrap().has_stages());
             let mut own = numbers(ranks.rank(), count);
             ranks.channel(1).all_reduce(&mut own).unwrap();
             ranks.channel(1).barrier().unwrap();
@@ -73,9 +73,14 @@ fn sums_over_several_machines_have_the_bits_of_one_machine() {
             assert!(bits(sum) == bits(&expected), "rank {rank} of {size}");
         }
     }
+    let machines = |ranks: Ranks| {
+        let found = ranks.channel(1).machines().unwrap();
+        ranks.channel(1).barrier().unwrap();
+        found
+    };
     // Of machines with unequal numbers of ranks, and of launchers that do not tell, nothing is known.
-    let uneven = on_machines(5, 2, |ranks| (ranks.channel(1).barrier(), ranks.machines).1);
-    let silent = on_ranks(2, |ranks| (ranks.channel(1).barrier(), ranks.machines).1);
+    let uneven = on_machines(5, 2, machines);
+    let silent = on_ranks(2, machines);
     assert_eq!((uneven[0], silent[1]), (Machines::new(5, 5), Machines::new(2, 2)));
 }
 
