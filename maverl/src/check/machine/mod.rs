@@ -43,6 +43,7 @@ pub(super) fn check_machine(
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
     warnings.extend(processor::check_processor());
+    warnings.extend(sharding::unused_keys(&plan.config.dist));
     if purpose.is_elsewhere() {
         trackers::check_trackers(&plan.config.track, problems);
     }

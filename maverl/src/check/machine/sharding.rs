@@ -2,7 +2,7 @@
 
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path};
-use crate::config::{Config, Shard};
+use crate::config::{Config, DistConfig, RolloutWeights, Shard};
 
 /// Reports a value of `dist.shard` with which this version does not train.
 pub(crate) fn check_shard(config: &Config, purpose: Purpose, problems: &mut Problems<'_>) {
@@ -17,4 +17,29 @@ pub(crate) fn check_shard(config: &Config, purpose: Purpose, problems: &mut Prob
     );
     let help = "write `dist.shard = \"optimizer\"`, which divides the moments, or train adapters (`lora`), which have few";
     problems.value(&path(["dist", "shard"]), message, help.to_owned());
+}
+
+/// Returns a warning for each key about divided weights, if ranks do not divide them.
+pub(super) fn unused_keys(dist: &DistConfig) -> Vec<String> {
+    if matches!(dist.shard, Shard::Hybrid | Shard::Full) {
+        return Vec::new();
+    }
+    let keys = [("rollout", dist.rollout != RolloutWeights::default()), ("round", dist.round > 0)];
+    let set = keys.into_iter().filter(|(_, is_set)| *is_set);
+    set.map(|(key, _)| format!("`dist.{key}` has no effect: `shard` is not \"hybrid\" or \"full\""))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_about_divided_weights_have_no_effect_where_no_weights_are_divided() {
+        let set = DistConfig { rollout: RolloutWeights::Layers, round: 2, ..DistConfig::default() };
+        let found = unused_keys(&set).join("\n");
+        assert!(found.contains("`dist.rollout` has") && found.contains("`dist.round` has"));
+        assert!(unused_keys(&DistConfig { shard: Shard::Full, ..set }).is_empty());
+        assert!(unused_keys(&DistConfig::default()).is_empty());
+    }
 }
