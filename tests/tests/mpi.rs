@@ -24,7 +24,7 @@ const FULL: [&str; 4] = [
     "models.tiny.optim.grad_clip=0.1",
 ];
 const CRITIC: [&str; 3] =
-    ["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"own\"", "dist.shard_optimizer=true"];
+    ["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"own\"", "dist.shard=\"optimizer\""];
 const TWO_WORKERS: [&str; 3] = [
     "algorithm.name=\"drmas\"",
     "agents.\"duo/closer\".worker_group=\"own\"",

@@ -135,7 +135,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Meaning of a configuration.
     (
         "plan",
-        &["config", "credit", "loss", "files", "net", "runtime", "table", "tools", "trajectory"],
+        &[
+            "config",
+            "credit",
+            "dist",
+            "loss",
+            "files",
+            "net",
+            "runtime",
+            "table",
+            "tools",
+            "trajectory",
+        ],
     ),
     (
         "check",
@@ -1023,8 +1034,9 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions \
-         Sampling Scale Schedule Scores SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy \
+         PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions Sampling Scale Schedule Scores Shard \
+         SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];

@@ -147,11 +147,9 @@ fn model_of(team: &Plan, wanted: Option<&str>) -> Result<String, Failure> {
 /// group of the team with this model.
 fn device_of(team: &Plan, model: &str) -> BTreeMap<String, WorkerGroupConfig> {
     let first = team.workers.iter().find(|worker| worker.model == model);
-    let device = first.and_then(|worker| worker.device);
-    device
-        .map(|device| (model.to_owned(), WorkerGroupConfig { device: Some(device) }))
-        .into_iter()
-        .collect()
+    let Some(device) = first.and_then(|worker| worker.device) else { return BTreeMap::new() };
+    let settings = WorkerGroupConfig { device: Some(device), ..WorkerGroupConfig::default() };
+    BTreeMap::from([(model.to_owned(), settings)])
 }
 
 /// Evaluates all systems on the same tasks. The trained team's tokens are the budget of the single agent and of the

@@ -1,23 +1,62 @@
 //! Operations that every rank takes part in.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::{Link, RankError};
+use super::{Launch, Link, Machines, RankError};
+use crate::steps::Route;
 
 /// Elements of an array that are summed at a time, which bounds the memory of messages.
 const BLOCK: usize = 4 << 20;
+
+/// Shortest array that goes from machine to machine. The steps of a shorter one would take longer than its bytes.
+const STAGED: usize = 1 << 16;
+
+/// What a rank gives for a number that its launcher does not tell.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A channel between all ranks. Every rank calls its operations in the same order.
 #[derive(Debug, Clone)]
 pub struct Channel {
     link: Arc<dyn Link>,
     number: u32,
+    /// Rank and number of ranks on the machine of this rank, if its launcher tells them.
+    place: [Option<usize>; 2],
+    /// Machines of all ranks, once they have agreed on them.
+    machines: Arc<OnceLock<Machines>>,
 }
 
 impl Channel {
     pub(super) fn new(link: Arc<dyn Link>, number: u32) -> Self {
-        Self { link, number }
+        Self { link, number, place: [None; 2], machines: Arc::default() }
+    }
+
+    /// Returns the channel with the place that a launcher tells.
+    pub(super) fn launched_by(self, launch: &Launch) -> Self {
+        Self { place: [launch.local_rank, launch.local_size], ..self }
+    }
+
+    /// Returns the machines of all ranks. The first call on a channel asks all ranks for their places.
+    pub(crate) fn machines(&self) -> Result<Machines, RankError> {
+        if let Some(machines) = self.machines.get() {
+            return Ok(*machines);
+        }
+        let found = self.agree_on_machines()?;
+        Ok(*self.machines.get_or_init(|| found))
+    }
+
+    /// Asks all ranks for their places, and returns their machines. Unless the launcher of each tells its place, machines have equal
+    /// numbers of ranks, and ranks are numbered machine by machine, all count as ranks of one machine.
+    fn agree_on_machines(&self) -> Result<Machines, RankError> {
+        let own = self.place.map(|number| number.map_or(UNKNOWN, |number| number as u64));
+        let places = self.all_gather(&own.map(u64::to_le_bytes).concat())?;
+        let places: Vec<Vec<u64>> = places.iter().map(|bytes| decode(bytes)).collect();
+        let (size, whole) = (self.size(), Machines::new(self.size(), self.size()));
+        let Some(&[_, local]) = places.first().map(Vec::as_slice) else { return Ok(whole) };
+        let in_order = local > 0
+            && (size as u64).is_multiple_of(local)
+            && places.iter().zip(0..).all(|(place, rank)| *place == [rank % local, local]);
+        Ok(if in_order { Machines::new(size, local as usize) } else { whole })
     }
 
     /// Returns the rank of this process, from 0.
@@ -81,7 +120,8 @@ impl Channel {
     }
 
     /// Adds the arrays of all ranks, element by element in the order of ranks: `((a_0 + a_1) + a_2) + ..`. All ranks get
-    /// the same bits. A rank adds one part of each block, so each sends `2 (n - 1) / n` times the array.
+    /// the same bits. A rank adds one part of each block, so each sends `2 (n - 1) / n` times the array. Over several machines, long
+    /// arrays go from machine to machine between ranks of equal number, so that a number crosses to a machine once.
     ///
     /// # Errors
     ///
@@ -127,6 +167,10 @@ impl Channel {
     }
 
     fn reduce_block(&self, block: &mut [f32]) -> Result<(), RankError> {
+        if block.len() >= STAGED && self.machines()?.has_stages() {
+            self.exchange(Route::Reduce, block)?;
+            return self.exchange(Route::Gather, block);
+        }
         let parts = parts(block.len(), self.size());
         self.reduce(block, &parts)?;
         self.spread(block, &parts)
@@ -257,4 +301,8 @@ fn encode(values: &[f32]) -> Vec<u8> {
         bytes.copy_from_slice(&value.to_le_bytes());
     }
     bytes
+}
+
+fn decode(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect()
 }

@@ -10,6 +10,7 @@
 
 mod channel;
 mod error;
+mod exchange;
 mod inbox;
 mod launch;
 mod machine;
@@ -18,7 +19,13 @@ mod message;
 mod mpi;
 #[cfg(feature = "cuda")]
 mod nccl;
+mod passes;
+mod ranges;
+mod schedule;
+mod simulate;
+mod steps;
 mod tcp;
+mod units;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::{end_failed_job, leave_job};
@@ -28,6 +35,11 @@ pub use launch::Launch;
 pub use machine::Machine;
 #[cfg(feature = "cuda")]
 pub use nccl::{Nccl, NcclOptions, NcclSpan};
+pub use passes::Phase;
+pub use ranges::Machines;
+pub use schedule::{Exchange, ExchangeKind, Pass, Schedule, Work};
+pub use simulate::{Links, Simulation, simulate};
+pub use units::{LayerSize, Unit, UnitSizes};
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -48,6 +60,33 @@ pub enum Transport {
     Nccl,
     /// MPI between the processes of `mpirun` or `srun`, also from and to GPUs.
     Mpi,
+}
+
+/// Division of a model among ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Shard {
+    /// Every rank has all weights, sums and moments.
+    #[default]
+    None,
+    /// Each rank has its share of the moments (ZeRO-1).
+    Optimizer,
+    /// Each machine has the weights in use once, and each rank its share of masters, sums and moments.
+    Hybrid,
+    /// Each rank has its share of weights, sums and moments (ZeRO-3).
+    Full,
+}
+
+impl Shard {
+    /// Returns the value as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Optimizer => "optimizer",
+            Self::Hybrid => "hybrid",
+            Self::Full => "full",
+        }
+    }
 }
 
 /// Options of the connection between ranks.
@@ -96,7 +135,10 @@ pub(crate) trait Link: Debug + Send + Sync {
 
 /// This process among those that train together. Clones share the connection.
 #[derive(Debug, Clone)]
-pub struct Ranks(Arc<dyn Link>);
+pub struct Ranks {
+    link: Arc<dyn Link>,
+    launch: Arc<Launch>,
+}
 
 impl Ranks {
     /// Connects a process with the others of its launch. Waits until all have joined.
@@ -105,7 +147,7 @@ impl Ranks {
     ///
     /// If there is no address, or a rank does not join in time.
     pub fn join(launch: &Launch, options: &DistOptions) -> Result<Self, RankError> {
-        Ok(Self(match options.transport {
+        let link: Arc<dyn Link> = match options.transport {
             Transport::Tcp | Transport::Nccl => Arc::new(tcp::Tcp::join(launch, options)?),
             #[cfg(feature = "mpi")]
             Transport::Mpi => self::mpi::Mpi::join(launch, options)?,
@@ -114,33 +156,34 @@ impl Ranks {
                 let reason = maverl_settings::lacks_feature!("mpi").to_owned();
                 return Err(RankError::Launch { launcher: "MPI", reason });
             }
-        }))
+        };
+        Ok(Self { link, launch: Arc::new(launch.clone()) })
     }
 
     /// Returns the rank of this process, from 0.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.link.rank()
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> usize {
-        self.0.size()
+        self.link.size()
     }
 
     /// Returns the channel of a number, of which every rank has one.
     pub fn channel(&self, number: u32) -> Channel {
-        Channel::new(Arc::clone(&self.0), number)
+        Channel::new(Arc::clone(&self.link), number).launched_by(&self.launch)
     }
 
     /// Ends all operations here and on the other ranks, which get the reason.
     pub fn abort(&self, reason: &str) {
-        self.0.abort(reason);
+        self.link.abort(reason);
     }
 
     /// Takes leave of the other ranks: the end of this process is no loss. Every rank calls this when it has no more
     /// operations.
     pub fn leave(&self) {
-        self.0.leave();
+        self.link.leave();
     }
 
     /// Asks rank 0 to end the run early.
@@ -149,12 +192,12 @@ impl Ranks {
     ///
     /// If a rank is lost.
     pub fn ask_to_stop(&self) -> Result<(), RankError> {
-        self.0.send(0, message::STOP, &[])
+        self.link.send(0, message::STOP, &[])
     }
 
     /// Waits until another rank asks for a stop, and returns it.
     pub async fn stop_asked(&self) -> usize {
-        let mut stop = self.0.stop_asked();
+        let mut stop = self.link.stop_asked();
         match stop.wait_for(Option::is_some).await.ok().and_then(|rank| *rank) {
             Some(rank) => rank,
             // The connection was closed.
@@ -164,12 +207,12 @@ impl Ranks {
 
     /// Returns the first failure, if there was one.
     pub fn failure(&self) -> Option<RankError> {
-        self.0.failure().borrow().clone()
+        self.link.failure().borrow().clone()
     }
 
     /// Waits for the first failure.
     pub async fn first_failure(&self) -> RankError {
-        let mut failure = self.0.failure();
+        let mut failure = self.link.failure();
         let found = failure.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
         match found {
             Some(error) => error,
@@ -179,6 +222,8 @@ impl Ranks {
     }
 }
 
+#[cfg(test)]
+mod draw;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

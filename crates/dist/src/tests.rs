@@ -34,6 +34,56 @@ fn sums_are_added_in_the_order_of_ranks_and_equal_on_all() {
     }
 }
 
+/// Runs ranks of which each machine has `local`, as their launcher says.
+fn on_machines<T: Send>(size: usize, local: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    let lease = PortLease::take();
+    let port = lease.port;
+    std::thread::scope(|scope| {
+        let spawn = |rank: usize| {
+            let place = Launch {
+                local_rank: Some(rank % local),
+                local_size: Some(local),
+                ..launch(rank, size)
+            };
+            let run = &run;
+            scope.spawn(move || run(Ranks::join(&place, &options(port)).unwrap()))
+        };
+        let threads: Vec<_> = (0..size).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn sums_over_several_machines_have_the_bits_of_one_machine() {
+    let count = 200_000;
+    for (size, local) in [(4, 2), (6, 3), (6, 2)] {
+        let sums = on_machines(size, local, |ranks| {
+            assert!(ranks.channel(2).machines().unwrap().has_stages());
+            let mut own = numbers(ranks.rank(), count);
+            ranks.channel(1).all_reduce(&mut own).unwrap();
+            ranks.channel(1).barrier().unwrap();
+            own
+        });
+        let mut expected = numbers(0, count);
+        for rank in 1..size {
+            expected.iter_mut().zip(numbers(rank, count)).for_each(|(sum, value)| *sum += value);
+        }
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        for (rank, sum) in sums.iter().enumerate() {
+            assert!(bits(sum) == bits(&expected), "rank {rank} of {size}");
+        }
+    }
+    let machines = |ranks: Ranks| {
+        let found = ranks.channel(1).machines().unwrap();
+        ranks.channel(1).barrier().unwrap();
+        found
+    };
+    // Of machines with unequal numbers of ranks, and of launchers that do not tell, nothing is known.
+    let uneven = on_machines(5, 2, machines);
+    let silent = on_ranks(2, machines);
+    assert_eq!((uneven[0], silent[1]), (Machines::new(5, 5), Machines::new(2, 2)));
+}
+
 #[test]
 fn the_sums_of_the_ranges_of_all_ranks_gathered_are_the_bits_of_a_sum_of_whole_arrays() {
     // An array of several pieces, a rank without elements, and no elements at all.

@@ -59,6 +59,7 @@ pub fn check(
     machine::check_rollout_servers(&written, &mut problems);
     let base = sources.base(written.base.as_deref());
     let config = files::pin_data(&written, &mut problems);
+    machine::check_shard(&config, purpose, &mut problems);
     let context = CheckContext { config: &config, base: &base, registry, purpose };
     let plan = if purpose == Purpose::Environment {
         environment_plan(&context, &mut problems)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::check::{Purpose, check};
+use crate::check::check;
 use crate::cli::arguments::ConfigArgs;
 use crate::cli::failure::Failure;
 use crate::cli::planning::problems_failure;
@@ -25,7 +25,7 @@ pub fn command(
     if let Some(stages) = Stages::read(given)? {
         return stages.check(given, registry, simulated, json);
     }
-    match check(&given.sources(None), registry, Purpose::Plan) {
+    match check(&given.sources(None), registry, simulated.purpose()) {
         Ok(plan) => print(&own_name(&simulated.answer(&plan, json)?)),
         Err(problems) if json => {
             let text = output::json(&json!({ "problems": problems }))?;

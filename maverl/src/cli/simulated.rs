@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 
 use clap::Args;
 
-use crate::check::survey;
+use crate::check::{Purpose, survey};
 use crate::cli::failure::Failure;
 use crate::cli::{number, terminal};
 use crate::output;
-use crate::plan::{self, DEVICES, DeviceModel, Plan, RanksSummary};
+use crate::plan::{self, DEVICES, DeviceModel, Placement, Plan, RanksSummary};
 use crate::table::paragraphs;
 
 /// Ranks that a plan is computed for.
@@ -20,14 +20,25 @@ pub struct Simulated {
     /// Device of each rank, such as `h100-80gb`; the CPU unless given.
     #[arg(long, value_name = "NAME", value_parser = device)]
     device: Option<&'static DeviceModel>,
-    /// Gigabytes that a rank sends in a second; those of the device's machine, or 1.25, unless given.
+    /// Ranks of a machine; 8 with a device, and 1 without, unless given.
+    #[arg(long, value_name = "N", value_parser = number::from_1)]
+    local_ranks: Option<NonZeroUsize>,
+    /// Gigabytes that a rank sends to other machines in a second; those of the device's machine, or 1.25, unless given.
     #[arg(long, value_name = "GB_PER_S", value_parser = bandwidth)]
     bandwidth: Option<f64>,
 }
 
 impl Simulated {
     fn is_asked(&self) -> bool {
-        self.ranks.is_some() || self.device.is_some() || self.bandwidth.is_some()
+        self.ranks.is_some()
+            || self.device.is_some()
+            || self.local_ranks.is_some()
+            || self.bandwidth.is_some()
+    }
+
+    /// Returns the purpose of the plan.
+    pub fn purpose(&self) -> Purpose {
+        if self.is_asked() { Purpose::Ranks } else { Purpose::Plan }
     }
 
     /// Formats a plan, on the ranks if some are given, for readers or as JSON.
@@ -37,9 +48,15 @@ impl Simulated {
 
     /// Formats a plan on the ranks, for readers or as JSON.
     fn describe_plan(&self, plan: &Plan, json: bool) -> Result<String, Failure> {
-        let bytes = self.bandwidth.map(|gigabytes| gigabytes * 1e9);
         let ranks = self.ranks.map_or(1, |ranks| ranks.get() as u64);
-        let found = RanksSummary::new(plan, ranks, self.device, bytes);
+        let mut at = Placement::new(ranks, self.device);
+        if let Some(local) = self.local_ranks {
+            at = at.with_local(local.get() as u64);
+        }
+        if let Some(gigabytes) = self.bandwidth {
+            at = at.with_bandwidth(gigabytes * 1e9);
+        }
+        let found = RanksSummary::new(plan, &at);
         if json { Ok(output::json(&found)?) } else { Ok(found.text(terminal::width())) }
     }
 }

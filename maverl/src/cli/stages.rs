@@ -177,7 +177,7 @@ impl Stages {
         simulated: &Simulated,
         json: bool,
     ) -> Result<ExitCode, Failure> {
-        let plans = self.plans(|sources| given.over(sources), registry, Purpose::Plan)?;
+        let plans = self.plans(|sources| given.over(sources), registry, simulated.purpose())?;
         self.origins(&plans)?;
         let mut answers = Vec::new();
         for (stage, plan) in plans.iter().enumerate() {

@@ -1,11 +1,14 @@
-//! `[worker_groups.NAME]`: devices of worker groups.
+//! `[worker_groups.NAME]`: devices and micro-batches of worker groups.
 //!
 //! A key of `[worker_groups.NAME]` is also a field of `WorkerPlan`, whose value `check/worker.rs` sets, and of the
 //! engine's `WorkerSpec`.
 
+use std::num::NonZeroUsize;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::limits::LARGE;
 use crate::runtime::DeviceChoice;
 use crate::settings::Settings;
 
@@ -18,4 +21,8 @@ pub struct WorkerGroupConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"cuda:1\"")]
     pub device: Option<DeviceChoice>,
+    /// Maximum number of tokens of a training micro-batch of this worker group; `runtime.micro_batch_tokens` is the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(example = "4096", range = 1..=LARGE)]
+    pub micro_batch_tokens: Option<NonZeroUsize>,
 }

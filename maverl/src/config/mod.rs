@@ -38,7 +38,7 @@ mod track;
 mod verifier;
 
 pub use crate::credit::{GroupBy, KnownBaseline, Unbranched};
-pub use crate::dist::Transport;
+pub use crate::dist::{Shard, Transport};
 pub use crate::loss::{
     AdaptiveKl, AdaptiveKlConfig, Aggregation, CispoOptions, ClipOptions, Correction,
     CorrectionUnit, CpgdOptions, Kl, MaskOptions, PairLoss, PreferenceConfig, PreferenceOptions,
@@ -65,7 +65,7 @@ pub use critic::{
 };
 pub use curriculum::{CurriculumConfig, SolvePool};
 pub use device::WorkerGroupConfig;
-pub use dist::DistConfig;
+pub use dist::{DistConfig, RolloutWeights};
 pub use endpoint::EndpointConfig;
 pub use entropy::{AdaptiveEntropy, AdaptiveEntropyConfig};
 pub use eval::{EvalConfig, EvalData, Unsplit};

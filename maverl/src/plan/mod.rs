@@ -3,10 +3,13 @@
 mod activations;
 mod adapter;
 mod critic;
+mod devices;
 mod memory;
 mod numbers;
 mod overlong;
 mod ranks;
+mod shard_text;
+mod sharding;
 mod specs;
 mod step;
 mod summary;
@@ -21,16 +24,19 @@ pub use crate::files::ModelSource;
 pub use crate::net::LoraConfig;
 pub use activations::{TokenBytes, activation_bytes, packed_bytes};
 pub(crate) use critic::host;
+pub use devices::{DEVICES, DeviceModel, Placement};
 pub use memory::DeviceMemory;
 pub use numbers::{bytes, count};
 pub use overlong::Overlong;
-pub use ranks::{DEVICES, DeviceModel, RanksSummary};
+pub use ranks::RanksSummary;
+pub use sharding::{SentBytes, ShardedGroup, ShardingSummary, model_units};
 pub use step::StepSummary;
 pub use summary::{PlanSummary, PlannedSeat, PolicySummary, WorkerSummary, json, table};
 pub(crate) use teacher::teacher_by_source;
 pub use teacher::{HintPlan, SeatTeachers, TeacherPlan, TeacherSource};
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -40,6 +46,7 @@ use crate::config::{
     DeviceChoice, Dtype, EndpointConfig, Resolved, RewardJudgeConfig, RewardPythonConfig,
     RewardServerConfig, RewardVerifierConfig, RolloutServerConfig,
 };
+use crate::dist::UnitSizes;
 use crate::tools::{CallFormat, ThoughtFormat};
 use crate::trajectory::Seat;
 
@@ -131,6 +138,11 @@ impl Plan {
     /// Returns the device of a worker group: its own, or `runtime.device`.
     pub fn device_of(&self, worker: &WorkerPlan) -> DeviceChoice {
         worker.device.unwrap_or(self.config.runtime.device)
+    }
+
+    /// Returns the largest number of tokens of a micro-batch of a worker group: its own, or `runtime.micro_batch_tokens`.
+    pub fn micro_batch_tokens(&self, worker: &WorkerPlan) -> usize {
+        worker.micro_batch_tokens.unwrap_or(self.config.runtime.micro_batch_tokens).get()
     }
 
     /// Every seat, sorted.
@@ -272,8 +284,17 @@ pub struct WorkerPlan {
     pub dtype: Dtype,
     /// Device of its own (`worker_groups.NAME.device`); `None` for `runtime.device`.
     pub device: Option<DeviceChoice>,
+    /// Largest micro-batch of its own (`worker_groups.NAME.micro_batch_tokens`); `None` for `runtime.micro_batch_tokens`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_batch_tokens: Option<NonZeroUsize>,
     /// Number of parameters.
     pub parameters: u64,
+    /// Units of the model that ranks may divide.
+    #[serde(skip)]
+    pub units: UnitSizes,
+    /// Bytes of the way forward and back through one layer and the head, by the largest micro-batch.
+    #[serde(skip)]
+    pub layer_pass_bytes: u64,
     /// Bytes of the packed weights during rollout.
     pub packed_bytes: u64,
     /// Bytes of the keys and values of a sequence.

@@ -2,8 +2,12 @@
 
 use serde::Serialize;
 
+use super::devices::Placement;
 use super::numbers::{NUMBER, bytes};
+use super::shard_text;
+use super::sharding::{ShardedGroup, ShardingSummary};
 use super::{Plan, PlanSummary, StepSummary, WorkerSummary};
+use crate::config::Shard;
 use crate::table::{Table, paragraphs};
 
 /// Bytes of a number that products read and nobody trains, on a GPU.
@@ -12,46 +16,7 @@ const HALF: u64 = 2;
 const TOKEN: u64 = 24;
 /// Number of ranks up to which connections of every rank with every other one are few.
 const MESH: u64 = 64;
-
-/// A device in numbers, by its vendor's data sheet.
-#[derive(Debug, PartialEq)]
-pub struct DeviceModel {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Bytes that its memory transfers in a second.
-    pub memory_bandwidth: f64,
-    /// Bytes that the network of the vendor's machine transfers in a second for each device.
-    pub network: f64,
-}
-
 const GB: f64 = 1e9;
-const GIB: u64 = 1 << 30;
-
-/// Known devices.
-pub const DEVICES: [DeviceModel; 8] = [
-    DeviceModel::of("a100-40gb", 40, 1555.0, 25.0),
-    DeviceModel::of("a100-80gb", 80, 2039.0, 25.0),
-    DeviceModel::of("h100-80gb", 80, 3350.0, 50.0),
-    DeviceModel::of("h200-141gb", 141, 4800.0, 50.0),
-    DeviceModel::of("b200-180gb", 180, 7700.0, 50.0),
-    DeviceModel::of("l40s-48gb", 48, 864.0, 12.5),
-    DeviceModel::of("rtx4090-24gb", 24, 1008.0, 1.25),
-    DeviceModel::of("rtx5090-32gb", 32, 1792.0, 1.25),
-];
-
-impl DeviceModel {
-    const fn of(name: &'static str, gib: u64, memory: f64, network: f64) -> Self {
-        let (memory_bandwidth, network) = (memory * GB, network * GB);
-        Self { name, memory: gib * GIB, memory_bandwidth, network }
-    }
-
-    /// Returns the device of a name.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        DEVICES.iter().find(|device| device.name == name)
-    }
-}
 
 /// A plan on ranks, in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -91,6 +56,9 @@ pub struct RanksSummary {
     /// Seconds of a pass over the weights of the largest worker group at the bandwidth of the device's memory: no decoded
     /// token takes less.
     pub token_s: Option<f64>,
+    /// Worker groups whose weights the ranks divide (`dist.shard`); none if every rank has all weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharding: Option<ShardingSummary>,
     /// Limits that the plan exceeds.
     pub warnings: Vec<String>,
 }
@@ -112,18 +80,24 @@ fn bytes_of_sum(moments: u64, ranks: u64) -> u64 {
 }
 
 impl RanksSummary {
-    /// Computes the numbers of a plan on ranks. `bandwidth` is in bytes per second; that of the device's network unless
-    /// given.
-    pub fn new(
-        plan: &Plan,
-        ranks: u64,
-        device: Option<&'static DeviceModel>,
-        bandwidth: Option<f64>,
-    ) -> Self {
+    /// Computes the numbers of a plan on ranks.
+    pub fn new(plan: &Plan, at: &Placement) -> Self {
         let summary = plan.summary();
+        let mut found = Self::undivided(plan, at, &summary);
+        found.divide(ShardingSummary::new(plan, at), summary.step.optimizer_steps);
+        found.warnings = found.limits(&summary);
+        if let Some(sharding) = &found.sharding {
+            found.warnings.extend(shard_text::limits(plan, at, sharding));
+        }
+        found
+    }
+
+    /// Computes the numbers of ranks that have all weights.
+    fn undivided(plan: &Plan, at: &Placement, summary: &PlanSummary) -> Self {
+        let Placement { ranks, device, bandwidth: [_, bandwidth], .. } = *at;
         let workers = summary.workers.iter();
         let all_moments: u64 = workers.clone().map(|worker| worker.moment_bytes).sum();
-        let moment_bytes = if plan.config.dist.shard_optimizer {
+        let moment_bytes = if plan.config.dist.shard == Shard::Optimizer {
             all_moments.div_ceil(ranks.max(1))
         } else {
             all_moments
@@ -145,11 +119,10 @@ impl RanksSummary {
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
         let critics: u64 = plan.policies.iter().map(|policy| policy.critic_parameters).sum();
         let sum_bytes = sum_bytes(&summary.step, all_moments, critics * 2 * NUMBER, ranks);
-        let bandwidth = bandwidth.or(device.map(|device| device.network)).unwrap_or(1.25 * GB);
         let largest = workers.map(|worker| worker.parameters).max().unwrap_or(0);
         let width = if device.is_some() { HALF } else { NUMBER };
         let rank_bytes = weight_bytes.saturating_add(moment_bytes).saturating_add(working);
-        let mut found = Self {
+        Self {
             ranks,
             device: device.map(|device| device.name),
             device_bytes: device.map(|device| device.memory),
@@ -167,10 +140,32 @@ impl RanksSummary {
             bandwidth,
             communication_s: (episode_bytes as f64 + sum_bytes as f64) / bandwidth,
             token_s: device.map(|device| (largest * width) as f64 / device.memory_bandwidth),
+            sharding: None,
             warnings: Vec::new(),
+        }
+    }
+
+    /// Replaces the numbers of ranks with all weights by those of ranks that divide them.
+    fn divide(&mut self, sharding: Option<ShardingSummary>, optimizer_steps: u64) {
+        let Some(sharding) = sharding else { return };
+        let sum = |part: &dyn Fn(&ShardedGroup) -> u64| -> u64 {
+            sharding.groups.iter().map(part).fold(0, u64::saturating_add)
         };
-        found.warnings = found.limits(&summary);
-        found
+        self.weight_bytes = sum(&|group| group.rollout_shard_bytes + group.layer_bytes);
+        self.moment_bytes = 0;
+        self.gradient_bytes = sum(&|group| {
+            group.shard_bytes.saturating_sub(group.rollout_shard_bytes) + group.sum_bytes
+        });
+        self.activation_bytes = sum(&|group| group.kept_bytes + group.pass_bytes);
+        self.rollout_bytes =
+            sum(&|group| group.rollout_bytes().saturating_sub(group.rollout_shard_bytes));
+        self.rank_bytes = sum(&ShardedGroup::update_bytes).max(sum(&ShardedGroup::rollout_bytes));
+        let sent = |group: &ShardedGroup| group.step.machine + group.step.across;
+        self.sum_bytes = sum(&sent).saturating_mul(optimizer_steps);
+        let seconds: f64 = sharding.groups.iter().map(|group| group.step.seconds()).sum();
+        let episodes = self.episode_bytes as f64 / self.bandwidth;
+        self.communication_s = episodes + seconds * optimizer_steps as f64;
+        self.sharding = Some(sharding);
     }
 
     /// Returns the limits that the numbers exceed, with remedies.
@@ -186,7 +181,7 @@ impl RanksSummary {
         if let Some(memory) = self.device_bytes.filter(|&memory| memory < self.rank_bytes) {
             limits.push(format!(
                 "a rank needs {} and a device has {}: lower `runtime.kv_mib` or `runtime.micro_batch_tokens`, set \
-                 `gradient_checkpointing` or `dist.shard_optimizer`, or train adapters",
+                 `gradient_checkpointing` or `dist.shard`, or train adapters",
                 bytes(self.rank_bytes),
                 bytes(memory)
             ));
@@ -223,21 +218,24 @@ impl RanksSummary {
             format!("{name}, {}", bytes(self.device_bytes.unwrap_or(0)))
         });
         let communication = format!("communication a step, at {:.3} GB/s", self.bandwidth / GB);
-        let mut rows = vec![
-            ("device", device),
-            ("memory a rank, at most", bytes(self.rank_bytes)),
-            ("  weights and references", bytes(self.weight_bytes)),
-            ("  gradients", bytes(self.gradient_bytes)),
-            ("  moments", bytes(self.moment_bytes)),
-            ("  activations", bytes(self.activation_bytes)),
-            ("  keys and values, between updates", bytes(self.rollout_bytes)),
+        let mut rows = vec![("device", device), ("memory a rank, at most", bytes(self.rank_bytes))];
+        if self.sharding.is_none() {
+            rows.extend([
+                ("  weights and references", bytes(self.weight_bytes)),
+                ("  gradients", bytes(self.gradient_bytes)),
+                ("  moments", bytes(self.moment_bytes)),
+                ("  activations", bytes(self.activation_bytes)),
+                ("  keys and values, between updates", bytes(self.rollout_bytes)),
+            ]);
+        }
+        rows.extend([
             ("tasks a rank, at most", self.tasks_per_rank.to_string()),
             ("tokens a step, at most", self.tokens.to_string()),
             ("tokens a step and rank, at most", self.tokens_per_rank.to_string()),
             ("sent a step and rank: gradients", bytes(self.sum_bytes)),
             ("sent a step and rank: episodes", bytes(self.episode_bytes)),
             (communication.as_str(), format!("{:.3} s", self.communication_s)),
-        ];
+        ]);
         let token = self.token_s.map(|seconds| format!("{:.2} ms", seconds * 1e3));
         rows.extend(token.map(|token| ("a decoded token, at least", token)));
         for (name, value) in &rows {
@@ -245,7 +243,10 @@ impl RanksSummary {
         }
         let warnings: String =
             self.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-        format!("{}\n{}", table.draw(width), paragraphs(&warnings, width))
+        let memory = self.device_bytes;
+        let divided = self.sharding.as_ref().map(|sharding| shard_text::lines(sharding, memory));
+        let divided = divided.map_or_else(String::new, |lines| format!("\n{lines}"));
+        format!("{}\n{}", table.draw(width), paragraphs(&format!("{divided}{warnings}"), width))
     }
 }
 
@@ -262,6 +263,7 @@ mod tests {
 
     use super::*;
     use crate::algo::testing::plan;
+    use crate::plan::DeviceModel;
 
     fn large() -> Plan {
         let mut plan = plan(&[("t/one", true), ("t/two", true)]);
@@ -272,7 +274,9 @@ mod tests {
     #[test]
     fn sums_of_gradients_are_as_large_as_the_trained_weights_twice_for_many_ranks() {
         let plan = large();
-        let on = |ranks| RanksSummary::new(&plan, ranks, DeviceModel::find("h100-80gb"), None);
+        let on = |ranks| {
+            RanksSummary::new(&plan, &Placement::new(ranks, DeviceModel::find("h100-80gb")))
+        };
         let moments = plan.summary().workers.iter().map(|worker| worker.moment_bytes).sum::<u64>();
         let steps = plan.summary().step.optimizer_steps;
         assert_eq!((on(1).sum_bytes, on(1).episode_bytes), (0, 0));
@@ -285,9 +289,9 @@ mod tests {
     #[test]
     fn ranks_that_shard_the_moments_have_their_part_of_them_and_send_as_much() {
         let mut plan = large();
-        let whole = RanksSummary::new(&plan, 8, None, None);
-        plan.config = plan.config.with(|config| config.dist.shard_optimizer = true);
-        let part = RanksSummary::new(&plan, 8, None, None);
+        let whole = RanksSummary::new(&plan, &Placement::new(8, None));
+        plan.config = plan.config.with(|config| config.dist.shard = Shard::Optimizer);
+        let part = RanksSummary::new(&plan, &Placement::new(8, None));
         assert_eq!(part.moment_bytes * 8, whole.moment_bytes);
         assert_eq!(whole.rank_bytes - part.rank_bytes, whole.moment_bytes - part.moment_bytes);
         assert_eq!(part.sum_bytes, whole.sum_bytes);
@@ -297,12 +301,12 @@ mod tests {
     fn ranks_without_tasks_and_memory_that_does_not_suffice_are_named() {
         let plan = large();
         let tasks = plan.config.task.tasks_per_step.get() as u64;
-        let found = RanksSummary::new(&plan, tasks + 2, None, Some(1e9));
+        let found = RanksSummary::new(&plan, &Placement::new(tasks + 2, None).with_bandwidth(1e9));
         assert!(found.warnings[0].contains("2 of"), "{:?}", found.warnings);
         assert_eq!((found.tasks_per_rank, found.device), (1, None));
-        let small = DeviceModel::of("small", 0, 1.0, 1.0);
+        let small = DeviceModel::of("small", 0, [1.0; 3], 1.0);
         let small: &'static DeviceModel = Box::leak(Box::new(small));
-        let found = RanksSummary::new(&plan, 1, Some(small), None);
+        let found = RanksSummary::new(&plan, &Placement::new(1, Some(small)));
         assert!(found.warnings[0].contains("`runtime.kv_mib`"), "{:?}", found.warnings);
     }
 }

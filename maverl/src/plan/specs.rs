@@ -46,6 +46,7 @@ impl Plan {
         let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
         spec.dtype = worker.dtype;
         spec.device = worker.device;
+        spec.micro_batch_tokens = worker.micro_batch_tokens;
         spec.template_kwargs = worker.chat_template_kwargs.clone();
         let policies = (0..self.policies.len()).filter(|&at| self.policies[at].worker == index);
         spec.policies = policies.map(|at| self.policy_spec(at)).collect();
@@ -77,7 +78,7 @@ impl Plan {
     pub fn runtime_options(&self) -> RuntimeOptions {
         RuntimeOptions {
             seed: self.config.seed,
-            shard_optimizer: self.config.dist.shard_optimizer,
+            shard: self.config.dist.shard,
             #[cfg(feature = "cuda")]
             nccl: match self.config.dist.transport {
                 Transport::Nccl => Some(NcclOptions::within_seconds(self.config.dist.timeout_s)),

@@ -370,7 +370,7 @@ fn leaves(path: &mut Vec<String>, value: &serde_json::Value, facts: &mut BTreeMa
     }
     let names: Vec<&str> = path.iter().map(String::as_str).collect();
     let of_machine = match names.as_slice() {
-        ["dist", "shard_optimizer" | "transport"] => false,
+        ["dist", "shard" | "round" | "transport"] => false,
         ["base" | "dist", ..] => true,
         ["runtime", ..] => may_change(path),
         _ => false,

@@ -439,7 +439,7 @@ fn muon_updates_matrices_and_resumes_to_the_bit() {
     }
     replays(&lab, "whole", 3);
     for (more, told) in [
-        ("dist.shard_optimizer=true", "whose momentum is not divided"),
+        ("dist.shard=\"optimizer\"", "whose momentum is not divided"),
         ("models.tiny.lora={}", "which an adapter does not train"),
     ] {
         let refused = lab.run(&["check", "run.toml", "--set", set[0], "--set", more]);

@@ -160,7 +160,7 @@ fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
     const LAST: &str = "checkpoints/step-000003/policies/tiny";
     let lab = lab();
     let whole = [&set(&FULL)[..], &["eval.before_and_after=false"]].concat();
-    let sharded = [&whole[..], &["dist.shard_optimizer=true"]].concat();
+    let sharded = [&whole[..], &["dist.shard=\"optimizer\""]].concat();
     let runs = [train(&lab, "whole", 2, &whole), train(&lab, "sharded", 2, &sharded)];
     let files = ["metrics.jsonl".to_owned()]
         .into_iter()
@@ -179,6 +179,24 @@ fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
             ended.succeeded();
         }
         alike(&runs[0], &Run(lab.path(&out)));
+    }
+}
+
+#[test]
+fn two_machines_of_two_ranks_write_the_files_of_four_ranks_without_machines() {
+    let lab = lab();
+    let args = set(&[&FULL[..], &["steps=2"]].concat());
+    let whole = train(&lab, "whole", 4, &args);
+    let change = |rank: usize, command: &mut Command| {
+        let local = (rank % 2).to_string();
+        command.env("MAVERL_LOCAL_RANK", local).env("MAVERL_LOCAL_RANKS", "2");
+    };
+    for ended in Launched::start(&lab, 4, &train_args("machines", &args), change).end() {
+        ended.succeeded();
+    }
+    let machines = Run(lab.path("machines"));
+    for file in ["metrics.jsonl", "checkpoints/step-000002/policies/tiny/model.safetensors"] {
+        assert!(machines.bytes(file) == whole.bytes(file), "{file}");
     }
 }
 

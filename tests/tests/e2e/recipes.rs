@@ -274,6 +274,34 @@ fn the_command_line_plans_a_recipe_for_64_gpus_from_config_json_alone() {
 }
 
 #[test]
+fn a_recipe_whose_weights_are_divided_is_planned_and_not_trained() {
+    let fixture = Fixture::new();
+    let recipe = "recipes/drmas/math-qwen3-8b-separate.toml";
+    for shard in ["full", "hybrid"] {
+        let set = format!("dist.shard=\"{shard}\"");
+        let plan =
+            ["check", recipe, "--ranks", "64", "--device", "h100-80gb", "--set", set.as_str()];
+        let shown = fixture.lab.run(&plan).succeeded();
+        let text = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in
+            ["8 ranks a machine", "memory a rank: ", "rollout: ", "sent a rank in its machine"]
+        {
+            assert!(text.contains(part), "{part}: {shown}");
+        }
+        let json = fixture.lab.run(&[&plan[..], &["--local-ranks", "4", "--json"]].concat());
+        let found: Value = serde_json::from_str(&json.succeeded().stdout).unwrap();
+        assert_eq!(found["sharding"]["ranks_per_machine"], 4);
+        assert!(
+            found["sharding"]["groups"][0]["step"]["across"].as_f64().unwrap() > 1e9,
+            "{found}"
+        );
+        let named = format!("`dist.shard` is \"{shard}\"");
+        let refused = fixture.lab.run(&["check", recipe, "--set", set.as_str()]).failed();
+        refused.says(&[named.as_str(), "`maverl check --ranks N`"]);
+    }
+}
+
+#[test]
 fn a_recipe_with_an_unknown_key_or_a_missing_directory_is_refused() {
     let fixture = Fixture::new();
     let registry = Registry::collect().unwrap();

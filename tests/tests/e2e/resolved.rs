@@ -132,7 +132,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("runtime.threads", &["2"]),
     ("runtime.kv_mib", &["64"]),
     ("runtime.micro_batch_tokens", &["100"]),
-    ("worker_groups.tiny", &["{ device = 'cpu' }", "{}"]),
+    ("worker_groups.tiny", &["{ device = 'cpu' }", "{ micro_batch_tokens = 300 }", "{}"]),
+    ("dist.shard", &["optimizer", "none"]),
     ("endpoints.idle", &["{ script = 'replies.jsonl' }"]),
 ];
 

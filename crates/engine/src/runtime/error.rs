@@ -43,6 +43,14 @@ pub enum RuntimeError {
         /// Error of the model.
         source: ModelError,
     },
+    /// Worker groups are to divide their weights among ranks.
+    #[error(
+        "`dist.shard` is \"{shard}\", and worker groups do not divide weights among ranks yet: \"none\" or \"optimizer\""
+    )]
+    Shard {
+        /// Value of the option.
+        shard: &'static str,
+    },
     /// Two policies have one name, by which checkpoints and seeds know them.
     #[error("two policies are named `{policy}`; give each a name of its own")]
     Duplicate {

@@ -59,6 +59,7 @@ pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
 #[cfg(feature = "cuda")]
 pub use maverl_dist::NcclOptions;
+pub use maverl_dist::Shard;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! AdamW or Muon on the parameters of one model, in place, with its state.
 //!
-//! With `dist.shard_optimizer` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
+//! With `dist.shard = "optimizer"` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
 //! all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both have
 //! the same bits. Muon needs whole matrices, so its momentum is not divided.
 
@@ -47,7 +47,7 @@ impl<O: Ops> Optimizer<O> {
     ) -> Result<Self, ModelError> {
         if options.kind == OptimizerKind::Muon && peers.of_shards().is_some() {
             let what =
-                "Muon updates whole matrices, and `shard_optimizer` divides them among ranks";
+                "Muon updates whole matrices, which ranks that shard the optimizer do not have";
             return Err(ModelError::wrong_argument(what));
         }
         let own = peers.own_range(params.elements()).len();

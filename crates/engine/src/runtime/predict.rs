@@ -75,7 +75,7 @@ impl Workload {
     /// as many completions at once.
     pub fn largest(worker: &WorkerSpec, config: &HfConfig, options: &RuntimeOptions) -> Self {
         let vocab = config.vocab_size;
-        let tokens = options.micro_batch_tokens.get();
+        let tokens = worker.options(options).micro_batch_tokens.get();
         let length = tokens.min(ROW).min(config.max_position_embeddings.saturating_sub(1)).max(2);
         let kl = worker.policies.iter().any(|policy| policy.reference);
         let rows = (0..(tokens / length).max(1)).map(|i| {
@@ -133,6 +133,7 @@ pub fn predict(
     options: &RuntimeOptions,
     workload: &Workload,
 ) -> Result<MemoryPlan, RuntimeError> {
+    let options = &worker.options(options);
     let ops = Device::new(Kernels::new(CountingMachine)).with_graphs(options.graphs);
     let usage = Arc::clone(ops.kernels().usage());
     let loaded = Model::shaped(config.clone()).map_err(|error| error.in_worker(&worker.name))?;

@@ -19,6 +19,7 @@ use crate::net::HeadKind;
 use crate::runtime::NcclOptions;
 use crate::runtime::{AdapterSpec, DeviceChoice, LoraSpec, OptimOptions};
 use crate::settings::Settings;
+use maverl_dist::Shard;
 
 /// Largest number of requests, passes, minibatches, and tasks of a step.
 pub const MANY: u64 = 1 << 20;
@@ -61,10 +62,10 @@ pub struct RuntimeOptions {
     #[serde(skip)]
     #[setting(skip)]
     pub seed: u64,
-    /// True to divide the moments of the optimizers among ranks (ZeRO-1).
+    /// Division of models among ranks. Worker groups are not started with [`Shard::Hybrid`] and [`Shard::Full`] yet.
     #[serde(skip)]
     #[setting(skip)]
-    pub shard_optimizer: bool,
+    pub shard: Shard,
     /// NCCL between the GPUs of ranks; `None` for their other connection.
     #[cfg(feature = "cuda")]
     #[serde(skip)]
@@ -104,6 +105,8 @@ pub struct WorkerSpec {
     pub dtype: Dtype,
     /// Device of its own; `None` for that of [`RuntimeOptions::device`].
     pub device: Option<DeviceChoice>,
+    /// Largest number of tokens of a training micro-batch; `None` for [`RuntimeOptions::micro_batch_tokens`].
+    pub micro_batch_tokens: Option<NonZeroUsize>,
     /// Additional variables of the chat template.
     pub template_kwargs: Map<String, Value>,
     /// Policies on the base.
@@ -122,9 +125,16 @@ impl WorkerSpec {
             source,
             dtype: Dtype::F32,
             device: None,
+            micro_batch_tokens: None,
             template_kwargs: Map::new(),
             snapshots: 0,
         }
+    }
+
+    /// Returns the options of this worker group: those of all, with its own largest micro-batch.
+    pub(crate) fn options(&self, all: &RuntimeOptions) -> RuntimeOptions {
+        let micro_batch_tokens = self.micro_batch_tokens.unwrap_or(all.micro_batch_tokens);
+        RuntimeOptions { micro_batch_tokens, ..all.clone() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::thread::JoinHandle;
 
-use maverl_dist::Ranks;
+use maverl_dist::{Ranks, Shard};
 
 use crate::runtime::device::Devices;
 use crate::runtime::memory;
@@ -28,7 +28,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If two policies have one name, a device cannot be used or a model not be loaded, or `MAVERL_SIMD` is invalid.
+    /// If two policies have one name, weights are to be divided among ranks, a device cannot be used or a model not be loaded,
+    /// or `MAVERL_SIMD` is invalid.
     pub fn start(workers: &[WorkerSpec], options: &RuntimeOptions) -> Result<Self, RuntimeError> {
         Self::start_on(workers, options, None)
     }
@@ -47,6 +48,10 @@ impl Runtime {
         ranks: Option<&Ranks>,
     ) -> Result<Self, RuntimeError> {
         distinct(workers)?;
+        let shard = options.shard;
+        if matches!(shard, Shard::Hybrid | Shard::Full) {
+            return Err(RuntimeError::Shard { shard: shard.name() });
+        }
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
         start_threads(options.threads)?;
@@ -56,7 +61,7 @@ impl Runtime {
         for (number, (spec, device)) in workers.iter().zip(devices.of_groups()).enumerate() {
             // Channel 0 is not of the runtime.
             let channel = ranks.map(|ranks| ranks.channel(number as u32 + 1));
-            let peers = Peers::new(channel, options.shard_optimizer);
+            let peers = Peers::new(channel, shard == Shard::Optimizer);
             let (worker, its) = Worker::spawn(spec, options, device, (&pools, &barriers, &peers))?;
             threads.extend(its);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {

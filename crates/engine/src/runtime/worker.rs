@@ -313,6 +313,7 @@ impl Worker {
         device: &OpenDevice,
         (pools, barriers, peers): (&Pools<Cpu>, &BarrierLimit, &Peers),
     ) -> Result<(Self, Vec<JoinHandle<()>>), RuntimeError> {
+        let options = &worker.options(options);
         match device {
             OpenDevice::Cpu => {
                 let cpu = Cpu { precision: worker.dtype.into() };

@@ -47,7 +47,7 @@ pub(crate) fn open_models(
             problems.value(&at, message, help);
             continue;
         }
-        let bare = purpose == Purpose::Plan && weights::absent(&source);
+        let bare = purpose.is_elsewhere() && weights::absent(&source);
         match read(&source, bare) {
             Ok((parameters, shape, tokenizer)) => {
                 warnings.extend(bare.then(|| without_weights(&source)));

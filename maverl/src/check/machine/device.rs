@@ -1,8 +1,8 @@
 //! Devices of a plan: what they lack, and their memory.
 
 use super::memory::{Sequences, kv_advice, report_cache};
-use crate::config::Transport;
 use crate::config::source::{Problems, key, path};
+use crate::config::{Shard, Transport};
 use crate::files::{HfConfig, ModelFiles};
 use crate::plan::{DeviceMemory, Plan, bytes};
 use crate::runtime::{DeviceChoice, RuntimeOptions, WorkerSpec};
@@ -158,10 +158,10 @@ fn divided_warning(
     device: DeviceChoice,
 ) -> Option<String> {
     let left = memory.checked_sub(peak.saturating_sub(moments)).filter(|&left| left > 0)?;
-    plan.config.dist.shard_optimizer.then(|| {
+    (plan.config.dist.shard != Shard::None).then(|| {
         format!(
             "the plan takes {} of the memory of {device}, which has {} to give, on one rank; with its moments divided \
-             (`dist.shard_optimizer`), it fits on {} ranks or more",
+             (`dist.shard`), it fits on {} ranks or more",
             bytes(peak),
             bytes(memory),
             moments.div_ceil(left)
@@ -293,7 +293,7 @@ mod tests {
         );
         assert_eq!(told(&plan, 23), (None, String::new()));
         // Ranks that divide the moments need less each.
-        plan.config = plan.config.with(|config| config.dist.shard_optimizer = true);
+        plan.config = plan.config.with(|config| config.dist.shard = Shard::Optimizer);
         let (warning, error) = told(&plan, 13);
         assert!(warning.unwrap().contains("fits on 2 ranks or more"), "{error}");
         assert!(told(&plan, 8).1.contains("takes 14.00 GiB"));

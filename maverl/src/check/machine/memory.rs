@@ -89,8 +89,8 @@ pub(crate) fn check_memory(
     let here = summaries.filter(|(worker, _)| !is_on_gpu(worker, plan, devices));
     let workers: Vec<WorkerSummary> = here.map(|(_, summary)| summary).collect();
     let need = Need::of(&workers, purpose);
-    let elsewhere = purpose == Purpose::Plan
-        && plan.workers.iter().any(|worker| weights::absent(&worker.source));
+    let elsewhere =
+        purpose.is_elsewhere() && plan.workers.iter().any(|worker| weights::absent(&worker.source));
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.peak_memory()));
     if need.sure > machine {
         let largest = workers.iter().max_by_key(|worker| worker.bytes())?;

@@ -8,6 +8,7 @@ mod memory;
 mod processor;
 mod rewards;
 mod servers;
+mod sharding;
 mod trackers;
 
 use super::purpose::Purpose;
@@ -21,6 +22,7 @@ pub(super) use endpoints::check_endpoints;
 pub(super) use memory::check_memory;
 pub(super) use rewards::check_reward_servers;
 pub(super) use servers::check_rollout_servers;
+pub(super) use sharding::check_shard;
 
 /// What a plan takes of this machine.
 pub(super) struct MachineUsage {
@@ -41,7 +43,8 @@ pub(super) fn check_machine(
     let used = (plan, device_memory.as_slice());
     warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
     warnings.extend(processor::check_processor());
-    if purpose == Purpose::Plan {
+    warnings.extend(sharding::unused_keys(&plan.config.dist));
+    if purpose.is_elsewhere() {
         trackers::check_trackers(&plan.config.track, problems);
     }
     MachineUsage { device_memory, warnings }

@@ -1,7 +1,7 @@
 //! Rules of optimizers.
 
 use crate::config::source::{Problems, path};
-use crate::config::{Config, OptimizerKind};
+use crate::config::{Config, OptimizerKind, Shard};
 use crate::plan::{AlgorithmPlan, PolicyPlan, WorkerPlan};
 
 /// Reports policies and critics that Muon does not train, and moments of it that are to be divided.
@@ -13,13 +13,14 @@ pub(crate) fn check_optimizers(
 ) {
     let is_muon = |policy: &&PolicyPlan| policy.trained && policy.optim.kind == OptimizerKind::Muon;
     let mut found = policies.iter().filter(is_muon).peekable();
-    if let Some(first) = found.peek().filter(|_| config.dist.shard_optimizer) {
+    if let Some(first) = found.peek().filter(|_| config.dist.shard != Shard::None) {
         let message = format!(
-            "`dist.shard_optimizer` is true, and policy `{}` has `optim.kind = \"muon\"`",
+            "`dist.shard` is \"{}\", and policy `{}` has `optim.kind = \"muon\"`",
+            config.dist.shard.name(),
             first.name
         );
         let help = "Muon updates whole matrices, whose momentum is not divided: set one of the two otherwise";
-        problems.conflict(&path(["dist", "shard_optimizer"]), message, help.to_owned());
+        problems.conflict(&path(["dist", "shard"]), message, help.to_owned());
     }
     for policy in found.filter(|policy| policy.adapter.is_some()) {
         let model = &workers[policy.worker].model;

@@ -9,7 +9,7 @@ use super::agreement::{agree, disagreement, values};
 use super::groups::{PolicySeats, policy_groups};
 use super::sampling::check_replies;
 use super::teachers::UsedTeachers;
-use super::worker::plan_workers;
+use super::worker::{own_micro_batch, plan_workers};
 use crate::check::choice::ConfiguredSeat;
 use crate::check::files::Models;
 use crate::check::purpose::{Purpose, samples_replies};
@@ -56,9 +56,10 @@ pub(crate) fn assign_policies(
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
         let activation_bytes = trained.then(|| {
-            let (shape, tokens) = (&opened.shape, config.runtime.micro_batch_tokens.get());
+            let own = own_micro_batch(config, &group.worker);
+            let tokens = own.unwrap_or(config.runtime.micro_batch_tokens).get();
             let dtype = precisions[&group.model];
-            activation_bytes(shape, tokens, tokens, gradient_checkpointing, dtype.into())
+            activation_bytes(&opened.shape, tokens, tokens, gradient_checkpointing, dtype.into())
         });
         if samples_replies(config, purpose) {
             check_replies(&group_seats, &group.model, &opened.shape, problems);

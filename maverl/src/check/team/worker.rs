@@ -1,13 +1,15 @@
 //! Worker groups, derived from the policies on them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use super::groups::PolicySeats;
 use crate::IntoMap;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{Config, DeviceChoice, Dtype};
-use crate::plan::{TokenBytes, WorkerPlan, packed_bytes};
+use crate::files::HfConfig;
+use crate::plan::{TokenBytes, WorkerPlan, activation_bytes, model_units, packed_bytes};
 
 /// Returns the worker groups, sorted; `None` if a model could not be opened, which is reported. Reports tables of worker groups
 /// that no agent uses.
@@ -31,13 +33,18 @@ fn plan_worker(
 ) -> Option<WorkerPlan> {
     let OpenedModel { source, parameters, shape, .. } = models.get(model)?;
     let dtype = precisions[model];
+    let micro_batch_tokens = own_micro_batch(config, name);
+    let tokens = micro_batch_tokens.unwrap_or(config.runtime.micro_batch_tokens).get();
     Some(WorkerPlan {
         name: name.to_owned(),
         model: model.to_owned(),
         source: source.clone(),
         dtype,
         device: own_device(config, name),
+        micro_batch_tokens,
         parameters: *parameters,
+        units: model_units(shape),
+        layer_pass_bytes: layer_pass_bytes(shape, tokens, dtype),
         packed_bytes: packed_bytes(shape, dtype.into()),
         token_bytes: TokenBytes::of(shape, config.runtime.prefill_tokens.get()),
         context: shape.max_position_embeddings,
@@ -48,6 +55,20 @@ fn plan_worker(
 /// Returns the device that the table of a worker group sets.
 pub(crate) fn own_device(config: &Config, name: &str) -> Option<DeviceChoice> {
     config.worker_groups.get(name)?.device
+}
+
+/// Returns the largest micro-batch that the table of a worker group sets.
+pub(crate) fn own_micro_batch(config: &Config, name: &str) -> Option<NonZeroUsize> {
+    config.worker_groups.get(name)?.micro_batch_tokens
+}
+
+/// Returns the bytes of a micro-batch's way through one layer and the head: those of an update with checkpointing, but for
+/// the inputs that other layers keep.
+fn layer_pass_bytes(shape: &HfConfig, tokens: usize, dtype: Dtype) -> u64 {
+    let all = activation_bytes(shape, tokens, tokens, true, dtype.into());
+    let others = shape.layers.len().saturating_sub(1) as u64;
+    let kept = others.saturating_mul((tokens * shape.hidden_size * 4) as u64);
+    all.saturating_sub(kept)
 }
 
 /// Reports tables of worker groups that no agent uses.

@@ -156,7 +156,34 @@ fn names_of_other_trainers_are_answered_with_ours() {
         ),
         ("max_completion_length = 10", &["`sampling.max_tokens`"]),
         ("numTrainEpochs = 3", &["is `steps`"]),
-        ("gradient-accumulation-steps = 3", &["`runtime.micro_batch_tokens`"]),
+        (
+            "gradient-accumulation-steps = 3",
+            &["`runtime.micro_batch_tokens`", "follows from rows and tokens"],
+        ),
+        (
+            "ppo_micro_batch_size_per_gpu = 8",
+            &[
+                "unknown key `ppo_micro_batch_size_per_gpu`",
+                "verl counts sequences, maverl tokens: `runtime.micro_batch_tokens`, or that of [worker_groups.NAME]",
+            ],
+        ),
+        ("per_device_train_batch_size = 8", &["`runtime.micro_batch_tokens`", "in tokens"]),
+        ("log_prob_micro_batch_size_per_gpu = 8", &["`worker_groups.NAME.micro_batch_tokens`"]),
+        ("zero_stage = 3", &["`dist.shard`", "stages 2 and 3 \"full\""]),
+        ("fsdp_size = -1", &["`dist.shard`", "\"full\""]),
+        (
+            "[dist]\nshard_optimizer = true",
+            &["`dist.shard_optimizer` is `dist.shard = \"optimizer\"` now"],
+        ),
+        (
+            "[dist]\nshard = \"full\"",
+            &["`dist.shard` is \"full\", with which this version plans", "does not train"],
+        ),
+        (
+            "[dist]\nshard = \"hybrid\"",
+            &["`dist.shard` is \"hybrid\", with which this version plans", "does not train"],
+        ),
+        ("[dist]\nshard = \"zero3\"", &["`dist.shard` is \"zero3\""]),
         ("output_dir = \"x\"", &["is `--out`"]),
         ("report_to = \"wandb\"", &["track.to", "TensorBoard"]),
         (

@@ -36,6 +36,16 @@ const MOVED: [(&str, &str); 23] = [
     ("mixer", "`[algorithm.advantage]` with `kind = \"mixer\"`"),
 ];
 
+/// Keys that were there before, and the setting with their meaning.
+const RENAMED: [(&str, &str); 1] = [("dist.shard_optimizer", "`dist.shard = \"optimizer\"`")];
+
+/// Returns help for a key whose setting has another form now.
+pub(super) fn renamed_key(path: &[String]) -> Option<String> {
+    let name = path.join(".");
+    let (_, now) = RENAMED.iter().find(|(before, _)| *before == name)?;
+    Some(format!("`{name}` is {now} now"))
+}
+
 /// Returns what has the meaning of a key that was there before.
 pub(super) fn moved_key(path: &[String]) -> Option<&'static str> {
     let (name, table) = path.split_last()?;

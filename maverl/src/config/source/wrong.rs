@@ -78,6 +78,9 @@ fn unknown_help(
     field: &str,
     (known, value): (&[&str], &Value),
 ) -> String {
+    if let Some(help) = alias::renamed_key(path) {
+        return help;
+    }
     if let Some(name) = alias::moved_key(path) {
         return format!("did you mean {name}?");
     }

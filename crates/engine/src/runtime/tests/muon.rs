@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::runtime::{OptimOptions, OptimizerKind};
-use maverl_dist::Ranks;
+use maverl_dist::{Ranks, Shard};
 use ranks::testing::on_ranks;
 
 fn muon() -> Setup {
@@ -52,7 +52,7 @@ async fn a_run_of_muon_goes_on_after_it_was_saved_as_if_it_had_not_been() {
 fn ranks_with_muon_have_equal_weights_and_do_not_divide_its_momentum() {
     let run = |sharded: bool, ranks: Option<&Ranks>| {
         let mut setup = muon();
-        setup.options.shard_optimizer = sharded;
+        setup.options.shard = if sharded { Shard::Optimizer } else { Shard::None };
         let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks)?;
         let policy = runtime.policies()[0].clone();
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 #[cfg(feature = "cuda")]
 use maverl_dist::NcclOptions;
-use maverl_dist::{DistOptions, Launch, Ranks};
+use maverl_dist::{DistOptions, Launch, Ranks, Shard};
 use testing::on_ranks;
 
 #[cfg(feature = "cuda")]
@@ -104,7 +104,7 @@ fn on(
     from: Option<&PathBuf>,
     to: Option<&PathBuf>,
 ) -> Vec<Trained> {
-    setup.options.shard_optimizer = sharded;
+    setup.options.shard = if sharded { Shard::Optimizer } else { Shard::None };
     let setup = &*setup;
     let run = |ranks: Option<&Ranks>| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
