@@ -23,7 +23,7 @@ mod nccl;
 mod optim;
 mod optimizer;
 mod packed;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 mod parity;
 mod pass;
 mod peers;
@@ -60,7 +60,7 @@ pub use host::{Host, KvBlocks};
 #[cfg(feature = "cuda")]
 pub use maverl_dist::NcclOptions;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
 pub use policy::Policy;
