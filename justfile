@@ -42,10 +42,10 @@ full-targets:
 full-tests:
     MAVERL_FULL=1 cargo test --workspace
 
-# What needs candle: GGUF files, damaged ones too.
+# What needs candle: GGUF files, damaged ones too; the device `candle:cpu`, its contract and each of its derivatives.
 full-candle:
     cargo clippy -p maverl-engine -p maverl -p maverl-cli --features maverl-cli/candle --all-targets -- -D warnings
-    MAVERL_FULL=1 cargo test -p maverl-engine -p maverl --features maverl/candle --lib -- gguf pickle
+    MAVERL_FULL=1 cargo test -p maverl-engine -p maverl --features maverl/candle --lib -- gguf pickle candle contract device
 
 # Kernels with the checks that their profile leaves out, on the best path and on the slowest.
 full-kernels:

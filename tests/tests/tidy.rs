@@ -970,6 +970,21 @@ const PRINTS: [&str; 6] =
     ["print!(", "println!(", "stdout().", "stderr().", "io::stdout(),", "io::stderr(),"];
 const PRINTER: &str = "maverl/src/output.rs";
 
+/// Files and folders that may name candle's crate: a device, and blocks of numbers in files.
+const CANDLE: [&str; 3] = ["net/ops/candle.rs", "net/ops/candle/", "files/gguf/"];
+
+#[test]
+fn candle_is_named_where_its_device_and_its_files_are() {
+    let engine = root().join("crates/engine/src");
+    let named = |path: &PathBuf| code(path).iter().any(|line| has_word(line, "candle_core"));
+    let crates = CRATES.iter().filter(|name| root().join(name).join("src").is_dir());
+    let files = crates.flat_map(|name| sources(name)).filter(named);
+    let own = |path: &PathBuf| path.strip_prefix(&engine).ok()?.to_str().map(str::to_owned);
+    let may = |own: String| CANDLE.iter().any(|place| own.starts_with(place));
+    let others = files.filter(|path| !own(path).is_some_and(may));
+    none(&others.map(|path| place(&path, 0)).collect::<Vec<_>>());
+}
+
 #[test]
 fn one_module_prints() {
     let mut problems = Vec::new();

@@ -26,11 +26,11 @@ mod collect;
 mod compare;
 mod complete;
 mod data;
+mod device;
 mod doctor;
 mod eval;
 mod explain;
 mod generate;
-mod gpu;
 mod grade;
 mod info;
 mod inspect;
@@ -215,9 +215,9 @@ enum Command {
     /// Every figure is a median over repeats, after one repeat that is not counted. Each part runs in its own process, so
     /// that peak memory is measured per part.
     Bench(bench::BenchArgs),
-    /// Compile the kernels of GPUs, and check a device.
+    /// Check a device, and compile the kernels of GPUs.
     #[command(subcommand)]
-    Gpu(gpu::GpuCommand),
+    Device(device::DeviceCommand),
     /// Write a completion script for a shell.
     ///
     /// The script completes commands, arguments and values: names of examples and recipes, keys of `--set`, and runs in the
@@ -282,7 +282,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Launch(args) => launch::launch(&args),
         Command::Bench(args) => bench::bench(&args),
-        Command::Gpu(command) => gpu::gpu(&command),
+        Command::Device(command) => device::device(&command),
         Command::Completions { shell } => complete::completions(shell),
     }
 }

@@ -96,9 +96,10 @@ impl MachineSummary {
             Err(reason) => (Vec::new(), Some(reason)),
         };
         let numbered = (0..gpus.len().max(1)).map(DeviceChoice::Cuda);
-        let choices =
-            [DeviceChoice::Cpu].into_iter().chain(numbered).chain([DeviceChoice::Emulated]);
+        let choices = [DeviceChoice::Cpu].into_iter().chain(numbered);
+        let others = [DeviceChoice::CandleCpu, DeviceChoice::Emulated];
         let devices = choices
+            .chain(others)
             .map(|choice| DeviceSummary {
                 device: choice.to_string(),
                 unavailable: choice.unavailable(),

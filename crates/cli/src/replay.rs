@@ -78,6 +78,9 @@ struct ReplayReport {
     episode: String,
     question: String,
     identical: bool,
+    /// Difference of log-probs that is none; absent if they are compared to the bit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound: Option<f32>,
     turns: Vec<TurnReport>,
     answer: Option<String>,
     outcome: Outcome,
@@ -121,6 +124,7 @@ impl ReplayReport {
             episode: recorded.name(),
             question: episode.task.question.clone(),
             identical: replayed.identical(),
+            bound: Some(replayed.bound).filter(|bound| *bound > 0.0),
             turns: turns.map(|turn| TurnReport::new(turn, replayed)).collect(),
             answer: episode.answer.clone(),
             outcome: episode.outcome.clone(),
@@ -140,10 +144,14 @@ impl ReplayReport {
             text.push_str(&block("now", difference.as_deref().unwrap_or("same"), width));
         }
         let different = self.turns.iter().filter(|turn| turn.difference.is_some()).count();
+        let same = match self.bound {
+            None => "identical".to_owned(),
+            Some(bound) => format!("the same tokens, log-probs within {bound:.0e}"),
+        };
         let end = match (self.identical, &self.outcome) {
             (false, _) => format!("{different} of {} turns are not the same", self.turns.len()),
-            (true, Outcome::Scored(score)) => format!("identical; reward {}", score.reward),
-            (true, Outcome::Unscored(fault)) => format!("identical; unscored: {fault}"),
+            (true, Outcome::Scored(score)) => format!("{same}; reward {}", score.reward),
+            (true, Outcome::Unscored(fault)) => format!("{same}; unscored: {fault}"),
         };
         text + "\n" + &end
     }
@@ -221,7 +229,7 @@ mod tests {
     fn report(turns: [u32; 2], differences: Vec<TurnDifference>) -> ReplayReport {
         let recorded = RecordedEpisode { step: 12, episode: episode(turns[0]) };
         let played = episode(turns[1]);
-        ReplayReport::new(&recorded, &Replayed { episode: played, differences })
+        ReplayReport::new(&recorded, &Replayed { episode: played, differences, bound: 0.0 })
     }
 
     fn difference(turn: u32, what: &str) -> TurnDifference {

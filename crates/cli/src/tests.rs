@@ -185,6 +185,7 @@ fn commands_that_are_not_there_are_answered_with_those_that_are() {
         ("init my_team", "did you mean `maverl new NAME`?"),
         ("algorithm", "`maverl explain algorithm` says"),
         ("ls", "did you mean `maverl list`?"),
+        ("gpu check", "did you mean `maverl device`?"),
     ] {
         let told = refused(line);
         assert!(told.contains(part), "{line}: no {part:?} in\n{told}");

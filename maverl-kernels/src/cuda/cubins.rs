@@ -183,7 +183,7 @@ impl Cubins {
     /// Returns the error of a file without code for a device.
     pub(super) fn missing_code(&self, (major, minor): (i32, i32)) -> CudaError {
         let reason = format!(
-            "it has code for {}, none of which runs on compute capability {major}.{minor}; write it again with `maverl gpu \
+            "it has code for {}, none of which runs on compute capability {major}.{minor}; write it again with `maverl device \
              compile --arch sm_{major}{minor}`",
             self.architectures().join(", ")
         );
@@ -235,7 +235,7 @@ fn parse_manifest(bytes: &[u8]) -> Result<Vec<Cubin>, String> {
 }
 
 fn damaged(what: &str) -> String {
-    format!("{what}; write it again with `maverl gpu compile`")
+    format!("{what}; write it again with `maverl device compile`")
 }
 
 fn short_hash(hash: &str) -> &str {
@@ -299,7 +299,7 @@ mod tests {
         let told = |bytes: &[u8]| parse_manifest(bytes).unwrap_err();
         let stale = told(&made("0123456789abcdef", &["sm_80"]));
         assert!(stale.starts_with("it was made from other sources (0123456789ab) than"), "{stale}");
-        assert!(stale.contains("maverl gpu compile"), "{stale}");
+        assert!(stale.contains("maverl device compile"), "{stale}");
         let mut flipped = good.clone();
         *flipped.last_mut().unwrap() ^= 1;
         assert!(told(&flipped).contains("softmax.cu for sm_80 is damaged"));

@@ -71,7 +71,7 @@ pub fn find_libraries() -> Vec<LibraryInfo> {
         Ok(Some(cubins)) => {
             Ok(format!("{}: {}", cubins.path().display(), cubins.architectures().join(", ")))
         }
-        Ok(None) => Err("none: `maverl gpu compile` writes them".to_owned()),
+        Ok(None) => Err("none: `maverl device compile` writes them".to_owned()),
         Err(error) => Err(error.to_string()),
     };
     vec![

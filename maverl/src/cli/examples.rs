@@ -186,10 +186,14 @@ pub const EXAMPLES: [(&str, &[&str]); 35] = [
         ],
     ),
     ("bench", &["maverl bench kernels", "maverl bench rollout train --size M --dtype bf16"]),
-    ("gpu compile", &["maverl gpu compile --arch sm_80,sm_90 --out target/release"]),
+    ("device compile", &["maverl device compile --arch sm_80,sm_90 --out target/release"]),
     (
-        "gpu check",
-        &["maverl gpu check --json > check.jsonl", "maverl gpu check parity --device emulated"],
+        "device check",
+        &[
+            "maverl device check cuda --json > check.jsonl",
+            "maverl device check emulated parity",
+            "maverl device check candle:cpu",
+        ],
     ),
     (
         "completions",

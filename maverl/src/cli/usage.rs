@@ -25,6 +25,7 @@ const COMMANDS: [(&str, &str); 24] = [
     ("evaluate", "eval"),
     ("test", "eval"),
     ("validate", "check"),
+    ("gpu", "device"),
     ("plan", "check"),
     ("lint", "check"),
     ("config", "explain KEY"),

@@ -25,6 +25,17 @@ pub struct Provenance {
     /// Number of ranks. Sums of gradients of other numbers differ by rounding.
     #[serde(default = "one_rank", skip_serializing_if = "is_one")]
     pub ranks: usize,
+    /// False if results of a device depend on which requests share a pass, in their last bits.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub exact: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(exact: &bool) -> bool {
+    *exact
 }
 
 fn one_rank() -> usize {

@@ -72,6 +72,7 @@ pub fn origin() -> Origin {
         device: "cpu".into(),
         threads: 2,
         ranks: 1,
+        exact: true,
     };
     let base = PathBuf::from("/");
     Origin { given: "seed = 7\n".into(), config: Config::default(), base, provenance }

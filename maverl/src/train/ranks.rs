@@ -344,13 +344,15 @@ fn on_devices(
     }
 }
 
-/// Returns everything that a run depends on, by name. Settings of the machine are not among it.
+/// Returns everything that a run depends on, by name. Settings of the machine are not among it, but a device is on
+/// which bits depend on more than the plan.
 fn facts(origin: &Origin) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let config = serde_json::to_value(&origin.config).unwrap_or_default();
     leaves(&mut Vec::new(), &config, &mut facts);
     let provenance = &origin.provenance;
     facts.insert("version of maverl".to_owned(), provenance.version.clone());
+    facts.extend((!provenance.exact).then(|| ("device".to_owned(), provenance.device.clone())));
     for (part, hashes) in [("data", &provenance.data), ("weights", &provenance.weights)] {
         let named = hashes.iter().map(|(name, hash)| (format!("{part} of `{name}`"), hash.clone()));
         facts.extend(named);

@@ -25,6 +25,7 @@ use crate::train::run::trainable::Trainable;
 use crate::train::step::sink::Observers;
 use crate::train::training::Training;
 use crate::train::training::dataset::Needs;
+use crate::train::training::exact::mismatch_bound;
 use crate::trajectory::Episode;
 
 /// Maximum number of names in an error.
@@ -175,7 +176,8 @@ pub struct ReplayOptions {
     pub top: Option<usize>,
 }
 
-/// Replays a training episode of a run with the weights of its step, and compares every turn to the bit.
+/// Replays a training episode of a run with the weights of its step, and compares every turn: ids to the bit, log-probs too,
+/// or within a bound on a device whose results are not the same in every company.
 ///
 /// `plan` is that of the run's own configuration. Stored episodes of evaluations are not replayed. With
 /// [`ReplayOptions::top`], the record has so many of the likeliest tokens at each sampled token.
@@ -207,9 +209,10 @@ pub async fn replay(
         let version = played_version(recorded.step, row.as_ref());
         return_to(&mut training, run, version, &**progress).await?;
         let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
+        let bound = mismatch_bound(plan);
         let replayed = match options.scope {
-            ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode).await,
-            ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode).await,
+            ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode, bound).await,
+            ReplayScope::Turns => rollout::replay_turns(&rollout, &recorded.episode, bound).await,
         };
         let top = match options.top {
             Some(top) => {

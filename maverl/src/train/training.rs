@@ -1,6 +1,7 @@
 //! Training of a plan's team: players, learner and data, put together, and what a run and each of its steps does with them.
 
 pub(super) mod dataset;
+pub(super) mod exact;
 mod origin;
 pub(super) mod servers;
 
@@ -236,6 +237,7 @@ impl<'p> Training<'p> {
             device: self.device.clone(),
             threads: used_threads(self.plan),
             ranks: self.ranks,
+            exact: exact::is_exact(self.plan),
         };
         let base = absolute_base(&self.plan.base)?;
         Ok(Origin { given, config: (*self.plan.config).clone(), base, provenance })
@@ -334,6 +336,7 @@ impl Trainable for Training<'_> {
             Dataset::Preferences(pairs) => supervised::prefer(&at, players, learner, pairs).await?,
             Dataset::Labeled(data) => verify(&at, players, learner, data).await?,
         };
+        stepped.warnings_once.extend(exact::mismatch_warning(plan, &stepped.metrics));
         let (metrics, warnings) = learner.state.live.step(plan, step, &stepped.episodes);
         stepped.metrics.extend(metrics);
         stepped.warnings.extend(warnings);

@@ -79,7 +79,9 @@ fn everything_that_a_device_does_not_support_is_an_error_before_the_run() {
     };
     let wrong = told(&["runtime.device=gpu"]);
     assert!(
-        wrong.contains("expected \"cpu\", \"auto\", \"cuda\", \"cuda:1\" or \"emulated\""),
+        wrong.contains(
+            "expected \"cpu\", \"auto\", \"cuda\", \"cuda:1\", \"candle:cpu\" or \"emulated\""
+        ),
         "{wrong}"
     );
     let wrong =
@@ -89,6 +91,12 @@ fn everything_that_a_device_does_not_support_is_an_error_before_the_run() {
     }
     let missing = told(&["runtime.device=cuda:99"]);
     assert!(missing.contains("\"cuda:99\", which cannot be used here"), "{missing}");
+    let other = told(&["runtime.device=candle:metal"]);
+    assert!(other.contains("candle runs on its CPU alone; write \"candle:cpu\""), "{other}");
+    if DeviceChoice::CandleCpu.unavailable().is_some() {
+        let missing = told(&["runtime.device=candle:cpu"]);
+        assert!(missing.contains("this program lacks the feature `candle`"), "{missing}");
+    }
 }
 
 #[test]
@@ -117,20 +125,21 @@ fn the_machine_is_described_without_a_run() {
 #[ignore = "second tier: takes half a minute"]
 fn a_check_of_a_device_prints_a_line_for_each_result() {
     let lab = lab();
-    let missing = lab.run(&["gpu", "check", "--device", "cuda:99"]);
+    let missing = lab.run(&["device", "check", "cuda:99"]);
     assert_eq!(
         (missing.code, missing.stderr.matches("error: ").count()),
         (Some(2), 1),
         "{missing}"
     );
-    lab.run(&["gpu", "check", "--device", "cpu"]).failed().says(&["`emulated`"]);
-    lab.run(&["gpu", "compile", "--arch", "sm_90,gfx90"]).failed().says(&["`gfx90` is no arch"]);
+    lab.run(&["device", "check", "cpu"]).failed().says(&["`emulated`"]);
+    lab.run(&["device", "compile", "--arch", "sm_90,gfx90"]).failed().says(&["`gfx90` is no arch"]);
     if let Some(reason) = DeviceChoice::Emulated.unavailable() {
         return eprintln!("skipped: {reason}");
     }
     let parts = ["device", "parity", "invariance", "step", "rollout"];
-    let args = ["--device", "emulated", "--only", "copies_leave", "--json"];
-    let ended = lab.run(&[&["gpu", "check"], &parts[..], &args].concat()).succeeded();
+    let args = ["--only", "copies_leave", "--json"];
+    let ended = lab.run(&[&["device", "check", "emulated"], &parts[..], &args].concat());
+    let ended = ended.succeeded();
     let lines: Vec<Value> =
         ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for part in parts {

@@ -191,6 +191,7 @@ fn means_the_same(
         device: "cpu".into(),
         threads: 1,
         ranks: 1,
+        exact: true,
     };
     let given = sources.merged_file().expect("what is accepted can be read");
     let base = plan.base.clone();

@@ -245,7 +245,7 @@ fn of_gpu(Facts { gpu, .. }: &Facts) -> Finding {
         return Finding::good(part, names.join(", "));
     }
     let text = format!("{}; missing libraries: {}", names.join(", "), missing.join(", "));
-    let remedy = "install the libraries of CUDA, or name their directory in `LD_LIBRARY_PATH`; `maverl gpu check` tests a device";
+    let remedy = "install the libraries of CUDA, or name their directory in `LD_LIBRARY_PATH`; `maverl device check NAME` tests a device";
     Finding::new(FindingLevel::Warning, part, text, remedy)
 }
 

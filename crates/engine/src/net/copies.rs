@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::files::{HfConfig, ModelError};
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 use crate::net::ops::Cpu;
 use crate::net::ops::Ops;
 use crate::net::{Decoder, Model, Params, Weights};
 
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 impl Model {
     /// Returns the model with its weights on a device, for training or not.
     pub(super) fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Model<O>, ModelError> {
@@ -61,7 +61,7 @@ impl<O: Ops> Model<O> {
     }
 
     /// Returns the model on the CPU, with a copy of all its weights.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "candle"))]
     pub(super) fn to_host(&self, ops: &O) -> Result<Model, ModelError> {
         let base = self.move_to(&Cpu::default(), self.weights.params().to_host(ops)?)?;
         match &self.adapter {

@@ -90,7 +90,7 @@ impl<O: Ops> Adapter<O> {
     }
 
     /// Copies the adapter to the host.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "candle"))]
     pub(super) fn to_host(&self, ops: &O) -> Result<Adapter, ModelError> {
         Ok(self.over(self.params.to_host(ops)?))
     }

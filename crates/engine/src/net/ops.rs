@@ -5,6 +5,8 @@
 
 mod arguments;
 mod backend;
+#[cfg(feature = "candle")]
+pub mod candle;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod device;

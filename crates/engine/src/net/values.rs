@@ -365,7 +365,7 @@ impl<O: Memory> Param<O> {
     }
 
     /// Borrows the array that holds the weight, with its place there.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "candle"))]
     pub(super) fn read(&self) -> (impl Deref<Target = O::Weights>, Range<usize>) {
         (self.tensor.storage.read(), self.tensor.range())
     }

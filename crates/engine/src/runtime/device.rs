@@ -5,6 +5,8 @@ mod choice;
 pub use choice::DeviceChoice;
 
 use crate::files::{HfConfig, ModelFiles};
+#[cfg(feature = "candle")]
+use crate::net::ops::candle::Candle;
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{self, Device};
 use crate::runtime::{AdapterSpec, Dtype, OptimizerKind, Runtime, RuntimeError, WorkerSpec};
@@ -18,7 +20,7 @@ impl DeviceChoice {
     #[doc(hidden)]
     pub fn is_accelerator(self) -> bool {
         match self {
-            Self::Cpu => false,
+            Self::Cpu | Self::CandleCpu => false,
             Self::Auto => Self::Cuda(0).unavailable().is_none(),
             Self::Cuda(_) | Self::Emulated => true,
         }
@@ -39,6 +41,7 @@ impl DeviceChoice {
         match self {
             Self::Cpu | Self::Auto => None,
             Self::Cuda(number) => gpu_unavailable(number),
+            Self::CandleCpu => candle_unavailable(),
             Self::Emulated => emulation_unavailable(),
         }
     }
@@ -49,15 +52,20 @@ impl DeviceChoice {
         gpu_memory(match self {
             Self::Cuda(number) => number,
             Self::Auto => 0,
-            Self::Cpu | Self::Emulated => return None,
+            Self::Cpu | Self::CandleCpu | Self::Emulated => return None,
         })
     }
 
     /// Returns what a worker group has that the device does not support, with remedies. `base` is the configuration of
     /// its model, if it is known.
     pub fn unsupported_features(self, worker: &WorkerSpec, base: Option<&HfConfig>) -> Vec<String> {
-        if matches!(self, Self::Cpu | Self::Auto) {
-            return Vec::new();
+        match self {
+            Self::Cpu | Self::Auto => return Vec::new(),
+            Self::CandleCpu if worker.dtype == Dtype::F32 => return Vec::new(),
+            Self::CandleCpu => {
+                return vec!["products are in f32: write `dtype = \"f32\"`".to_owned()];
+            }
+            Self::Cuda(_) | Self::Emulated => {}
         }
         let mut reasons = Vec::new();
         if worker.dtype == Dtype::F32 {
@@ -122,6 +130,8 @@ impl DeviceKernels {
 #[derive(Clone)]
 pub(crate) enum OpenDevice {
     Cpu,
+    #[cfg(feature = "candle")]
+    Candle(Candle),
     #[cfg(feature = "cuda")]
     Emulated(Device<Emulated>),
     #[cfg(feature = "cuda")]
@@ -133,6 +143,8 @@ impl OpenDevice {
     pub(crate) fn open(choice: DeviceChoice) -> Result<(Self, String), String> {
         match choice {
             DeviceChoice::Cpu => Ok((Self::Cpu, choice.to_string())),
+            #[cfg(feature = "candle")]
+            DeviceChoice::CandleCpu => Ok((Self::Candle(Candle::cpu()), choice.to_string())),
             _ => Self::accelerator(choice),
         }
     }
@@ -151,7 +163,9 @@ impl OpenDevice {
     #[cfg(feature = "cuda")]
     pub(super) fn kernels(choice: DeviceChoice) -> Result<(DeviceKernels, String), String> {
         let number = match choice {
-            DeviceChoice::Cpu | DeviceChoice::Auto => return Err("it has no kernels".to_owned()),
+            DeviceChoice::Cpu | DeviceChoice::Auto | DeviceChoice::CandleCpu => {
+                return Err("it has no kernels".to_owned());
+            }
             DeviceChoice::Emulated => {
                 let emulated = Emulated::shared_machine(&MODEL)?;
                 return Ok((DeviceKernels::Emulated(Kernels::new(emulated)), choice.to_string()));
@@ -307,7 +321,12 @@ pub(super) fn refused_device(key: &str, choice: DeviceChoice, reason: String) ->
 /// Returns the reason and the remedy of a program without the code of devices.
 #[cfg(not(feature = "cuda"))]
 fn without_feature() -> [String; 2] {
-    let whole = maverl_settings::lacks_feature!("cuda");
+    missing_feature(maverl_settings::lacks_feature!("cuda"))
+}
+
+/// Splits the message of a missing feature into reason and remedy.
+#[cfg(not(all(feature = "cuda", feature = "candle")))]
+fn missing_feature(whole: &str) -> [String; 2] {
     let (reason, remedy) = whole.split_once(": ").unwrap_or((whole, ""));
     [reason.to_owned(), remedy.to_owned()]
 }
@@ -344,6 +363,16 @@ fn gpu_memory(number: usize) -> Option<u64> {
 #[cfg(not(feature = "cuda"))]
 fn gpu_memory(_: usize) -> Option<u64> {
     None
+}
+
+#[cfg(feature = "candle")]
+fn candle_unavailable() -> Option<[String; 2]> {
+    None
+}
+
+#[cfg(not(feature = "candle"))]
+fn candle_unavailable() -> Option<[String; 2]> {
+    Some(missing_feature(maverl_settings::lacks_feature!("candle")))
 }
 
 #[cfg(feature = "cuda")]

@@ -23,7 +23,7 @@ mod nccl;
 mod optim;
 mod optimizer;
 mod packed;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 mod parity;
 mod pass;
 mod peers;
@@ -61,7 +61,7 @@ pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
 pub use maverl_dist::NcclOptions;
 pub use maverl_dist::Shard;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
 pub use policy::Policy;

@@ -100,7 +100,7 @@ impl PackedRows {
     }
 
     /// Packs rows.
-    #[cfg(any(test, feature = "cuda"))]
+    #[cfg(any(test, feature = "cuda", feature = "candle"))]
     pub(crate) fn of_rows(rows: &[&Row], share: bool) -> Self {
         let texts: Vec<PassText<'_>> = rows.iter().map(|row| PassText::of_row(row)).collect();
         Self::new(&texts.iter().collect::<Vec<_>>(), share)

@@ -1,4 +1,4 @@
-//! Comparison of a device with the CPU on one training step, for `maverl gpu check`.
+//! Comparison of a device with the CPU on one training step, for `maverl device check`.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::files::{ModelError, ModelFiles, ModelSource};
 use crate::net::ops::{Backend, Cpu};
 use crate::net::{Gradients, Model, Pool, Tape};
 
-/// Differences of a device from the CPU, both with products in bf16.
+/// Differences of a device from the CPU, both with products of one precision: f32 on candle, bf16 on others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepDifference {
     /// Number of scored tokens.
@@ -22,7 +22,8 @@ pub struct StepDifference {
     pub mean: f64,
     /// Cosine of the gradients of all weights.
     pub cosine: f64,
-    /// Largest difference of a log-prob from products in f32: that of the CPU, and that of the device.
+    /// Largest difference of a log-prob from the CPU's products in f32: that of the CPU's products of the precision, and that of the
+    /// device.
     pub from_f32: [f32; 2],
 }
 
@@ -42,28 +43,33 @@ pub fn compare_step(
     source: &ModelSource,
     rows: &[Row],
 ) -> Result<StepDifference, RuntimeError> {
-    let (model, exact, cpu) =
-        score_on_cpu(source, rows).map_err(|error| error.in_worker(device.to_string()))?;
+    let precision =
+        if device == DeviceChoice::CandleCpu { Precision::F32 } else { Precision::Bf16 };
+    let (model, exact, cpu) = score_on_cpu(source, rows, precision)
+        .map_err(|error| error.in_worker(device.to_string()))?;
     let opened = OpenDevice::open(device).map_err(|reason| refused_device(KEY, device, reason));
     let found = match &opened?.0 {
-        OpenDevice::Cpu => {
-            score_and_differentiate(&Cpu { precision: Precision::Bf16 }, &model, rows)
-        }
+        OpenDevice::Cpu => score_and_differentiate(&Cpu { precision }, &model, rows),
+        #[cfg(feature = "candle")]
+        OpenDevice::Candle(ops) => score_and_differentiate(ops, &model, rows),
+        #[cfg(feature = "cuda")]
         OpenDevice::Emulated(ops) => score_and_differentiate(ops, &model, rows),
+        #[cfg(feature = "cuda")]
         OpenDevice::Cuda(ops) => score_and_differentiate(ops, &model, rows),
     };
     let found = found.map_err(|error| error.in_worker(device.to_string()))?;
     Ok(StepDifference::of(&exact, &cpu, &found))
 }
 
-/// Loads a model, and scores rows on the CPU with products in f32, then in bf16.
+/// Loads a model, and scores rows on the CPU with products in f32, then in a precision.
 fn score_on_cpu(
     source: &ModelSource,
     rows: &[Row],
+    precision: Precision,
 ) -> Result<(Model, ScoredRows, ScoredRows), ModelError> {
     let model = Model::load(&ModelFiles::new(source))?;
     let exact = score_and_differentiate(&Cpu { precision: Precision::F32 }, &model, rows)?;
-    let rounded = score_and_differentiate(&Cpu { precision: Precision::Bf16 }, &model, rows)?;
+    let rounded = score_and_differentiate(&Cpu { precision }, &model, rows)?;
     Ok((model, exact, rounded))
 }
 

@@ -32,9 +32,9 @@ pub const LARGE: u64 = 1 << 30;
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "run", crate = crate)]
 pub struct RuntimeOptions {
-    /// Device of models and advantages: "cpu", "cuda", "cuda:1", "auto" or "emulated". "auto" takes the first GPU if one can be
-    /// used. On a GPU, products are in bf16 and advantages in f32. "emulated" runs a GPU's kernels on the CPU: slow, for tests.
-    /// Worker groups with another device have it in `[worker_groups.NAME]`.
+    /// Device of models and advantages: "cpu", "cuda", "cuda:1", "candle:cpu", "auto" or "emulated". "auto" takes the first GPU if
+    /// one can be used. On a GPU, products are in bf16 and advantages in f32. "candle:cpu" runs models by the kernels of candle, in
+    /// f32, for comparison: bits depend on timing. "emulated" runs a GPU's kernels on the CPU: slow, for tests. Worker groups with another device have it in `[worker_groups.NAME]`.
     #[setting(level = "team")]
     pub device: DeviceChoice,
     /// Threads of the numeric kernels; 0 is one per core. Results do not depend on it.

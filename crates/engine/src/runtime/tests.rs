@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapters;
+#[cfg(feature = "candle")]
+mod candle;
 #[cfg(feature = "cuda")]
 mod device;
 mod experts;

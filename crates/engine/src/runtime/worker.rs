@@ -321,6 +321,11 @@ impl Worker {
                     if peers.size() == 1 { barriers.clone() } else { BarrierLimit::default() };
                 Self::on(&cpu, worker, options, (pools, barriers, peers))
             }
+            #[cfg(feature = "candle")]
+            OpenDevice::Candle(candle) => {
+                let shared = (&Pools::default(), BarrierLimit::default(), peers);
+                Self::on(candle, worker, options, shared)
+            }
             #[cfg(feature = "cuda")]
             OpenDevice::Emulated(device) => Self::on_device(device, worker, options, peers),
             #[cfg(feature = "cuda")]
@@ -339,12 +344,8 @@ impl Worker {
         let peers = peers.connect(device, options);
         let peers = peers.map_err(|error| error.in_worker(&worker.name))?;
         let device = &device.fork().with_graphs(options.graphs);
-        let (worker, threads) = Self::on(
-            device,
-            worker,
-            options,
-            (&Pools::default(), BarrierLimit::default(), &peers),
-        )?;
+        let shared = (&Pools::default(), BarrierLimit::default(), &peers);
+        let (worker, threads) = Self::on(device, worker, options, shared)?;
         Ok((Self { usage: Some(Arc::clone(device.kernels().usage())), ..worker }, threads))
     }
 

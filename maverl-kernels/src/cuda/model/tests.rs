@@ -1,5 +1,5 @@
 //! The kernels of a model run as C++ on the CPU, in every order of threads and with both times of copies, and on a GPU if
-//! there is one. `maverl gpu check` runs the same checks on a device.
+//! there is one. `maverl device check` runs the same checks on a device.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods)] // references are computed by the functions of the C library
 #![cfg_attr(

@@ -33,6 +33,18 @@ pub(super) fn check_devices(plan: &Plan, problems: &mut Problems<'_>) {
     }
 }
 
+/// Returns a warning about each device whose results are not the same in every company.
+pub(super) fn exactness_warnings(plan: &Plan) -> Vec<String> {
+    let mut devices: Vec<DeviceChoice> = Vec::new();
+    for worker in &plan.workers {
+        let device = plan.device_of(worker);
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    devices.into_iter().filter_map(DeviceChoice::note).collect()
+}
+
 /// Reports the device of a key, if it cannot be used here or does not support the worker groups.
 fn usable(at: &[String], device: DeviceChoice, specs: &[&WorkerSpec], problems: &mut Problems<'_>) {
     let name = key(at);
@@ -75,7 +87,8 @@ pub(super) fn predict_memory(plan: &Plan) -> Vec<DeviceMemory> {
     let mut found = Vec::new();
     for spec in &specs {
         let device = spec.device.map_or(shared, |device| chosen(device, &[spec]));
-        if device != DeviceChoice::Cpu && device.unavailable().is_none() {
+        let of_kernels = !matches!(device, DeviceChoice::Cpu | DeviceChoice::CandleCpu);
+        if of_kernels && device.unavailable().is_none() {
             found.extend(predict_worker(spec, device, &options));
         }
     }

@@ -90,7 +90,10 @@ fn a_table_of_a_worker_group_has_a_name_and_a_device() {
         ),
         (
             "[worker_groups.tiny]\ndevice = \"gpu\"",
-            &["\"gpu\"", "expected \"cpu\", \"auto\", \"cuda\", \"cuda:1\" or \"emulated\""],
+            &[
+                "\"gpu\"",
+                "expected \"cpu\", \"auto\", \"cuda\", \"cuda:1\", \"candle:cpu\" or \"emulated\"",
+            ],
         ),
     ] {
         let found = told(toml);
@@ -172,4 +175,21 @@ fn memory_is_predicted_for_the_worker_groups_on_a_device() {
     let runtime = "[runtime]\ndevice = \"emulated\"\n";
     assert_eq!(on(&format!("{}{runtime}", own("cpu"))), [emulated("tiny")]);
     assert_eq!(on(&format!("{}{runtime}", own("emulated"))), [emulated("own"), emulated("tiny")]);
+}
+
+#[test]
+fn a_device_of_candle_is_refused_without_its_feature_and_warned_of_with_it() {
+    let (config, note) = (own("candle:cpu"), "results on candle:cpu depend on timing");
+    if let Some(reason) = DeviceChoice::CandleCpu.unavailable() {
+        let found = told(&config);
+        assert!(reason.contains("lacks the feature `candle`"), "{reason}");
+        assert!(found.contains("this program lacks the feature `candle`"), "{found}");
+        return;
+    }
+    let plan = plan_of(&text(&config));
+    assert_eq!(plan.warnings.iter().filter(|warning| warning.starts_with(note)).count(), 1);
+    let none = plan_of(&text(&own("cpu")));
+    assert!(!none.warnings.iter().any(|warning| warning.starts_with(note)));
+    let found = told(&format!("{config}[models.tiny]\npath = \"builtin:tiny\"\ndtype = \"bf16\"\n"));
+    assert!(found.contains("products are in f32: write `dtype = \"f32\"`"), "{found}");
 }

@@ -40,7 +40,7 @@ pub const COMMANDS: [&str; 30] = [
     "new-model",
     "serve",
     "bench",
-    "gpu",
+    "device",
     "completions",
     "help",
 ];

@@ -3,9 +3,9 @@
 use maverl_kernels::cuda::speed::{Amounts, KernelBench, Speed};
 use maverl_kernels::cuda::{Kernels, Machine};
 
-use super::args::{GpuPart, ModelSize};
+use super::args::{DevicePart, ModelSize};
 use super::checked::Checked;
-use super::report::{GpuReport, Line};
+use super::report::{DeviceReport, Line};
 use crate::Failure;
 use maverl::runtime::DeviceKernels;
 
@@ -56,11 +56,11 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
     kernels: &Kernels<M>,
     sizes: &[ModelSize],
     peak: Option<f64>,
-    report: &mut GpuReport,
+    report: &mut DeviceReport,
 ) -> Result<f64, Failure> {
     let copy = KernelBench::new(kernels, AMOUNTS, drop).measure_copy()?;
     let bandwidth = copy.bandwidth() * 1e9;
-    report.add(GpuPart::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
+    report.add(DevicePart::Kernels, &Line::value(copy.name.clone(), copy.bandwidth(), "GB/s"));
     type Group<M> = fn(&mut KernelBench<'_, M>, ModelSize) -> Result<(), <M as Machine>::Error>;
     let once: [Group<M>; 4] = [
         |bench, _| bench.measure_launch(),
@@ -80,13 +80,13 @@ fn groups<M: Machine<Error: std::error::Error> + Clone>(
     for (group, size) in once.chain(of_sizes) {
         if !report.has_time() {
             report.add(
-                GpuPart::Kernels,
+                DevicePart::Kernels,
                 &Line::note("the rest", "skipped: no time left (`--minutes`)"),
             );
             break;
         }
         let mut bench = KernelBench::new(kernels, AMOUNTS, |speed| {
-            report.add(GpuPart::Kernels, &line(&speed, bandwidth, peak));
+            report.add(DevicePart::Kernels, &line(&speed, bandwidth, peak));
         });
         group(&mut bench, size)?;
     }

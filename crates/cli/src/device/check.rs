@@ -1,36 +1,25 @@
-//! `maverl gpu check`: the parts in their order.
+//! `maverl device check`: the parts in their order.
 
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use maverl_kernels::cuda::{Gpu, find_libraries};
 
-use super::args::{CheckArgs, GpuPart};
+use super::NO_DEVICE;
+use super::args::{CheckArgs, DevicePart};
 use super::checked::Checked;
-use super::report::{GpuReport, Line};
+use super::report::{DeviceReport, Line};
 use super::{models, parity, policy, rollout, speed, team};
 use crate::{Failure, tell};
 use maverl::runtime::{DeviceChoice, DeviceKernels};
 
-/// Exit code where no device can be opened.
-const NO_DEVICE: u8 = 2;
-
 /// Parts that measure speed, which the emulated device does not have.
-const MEASURED: [GpuPart; 4] =
-    [GpuPart::Kernels, GpuPart::Rollout, GpuPart::Training, GpuPart::Team];
+const MEASURED: [DevicePart; 4] =
+    [DevicePart::Kernels, DevicePart::Rollout, DevicePart::Training, DevicePart::Team];
 
 /// Runs the parts on a device.
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let opened = match args.device {
-        DeviceChoice::Cpu | DeviceChoice::Auto => {
-            return Err(Failure(format!(
-                "`--device {}` has no kernels; write `cuda`, `cuda:1` or `emulated`",
-                args.device
-            )));
-        }
-        device => DeviceKernels::open(device),
-    };
-    let (kernels, name) = match opened {
+    let (kernels, name) = match DeviceKernels::open(args.device) {
         Ok(opened) => opened,
         Err(error) => {
             tell(format_args!("error: {error}"));
@@ -38,11 +27,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
     };
     let peak = args.peak.or_else(|| models::peak(&name)).map(|peak| peak * 1e12);
-    let report = GpuReport::new(args.json, args.minutes);
+    let report = DeviceReport::new(args.json, args.minutes);
     let mut checked = Checked { args, kernels, peak, copy: None, report };
     let emulated = args.device == DeviceChoice::Emulated;
-    let parts: Vec<GpuPart> = if args.parts.is_empty() {
-        let all = GpuPart::value_variants().iter().copied();
+    let parts: Vec<DevicePart> = if args.parts.is_empty() {
+        let all = DevicePart::value_variants().iter().copied();
         all.filter(|part| !emulated || !MEASURED.contains(part)).collect()
     } else {
         args.parts.clone()
@@ -57,23 +46,21 @@ pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
             checked.report.add(part, &Line::note("all", "skipped: no time left (`--minutes`)"));
         }
     }
-    let GpuReport { checks, failures, .. } = checked.report;
-    tell(format_args!("{} of {checks} checks passed", checks - failures));
-    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(checked.report.end())
 }
 
 impl Checked<'_> {
     /// Runs a part. An error ends the part alone.
-    fn part(&mut self, part: GpuPart, name: &str) {
+    fn part(&mut self, part: DevicePart, name: &str) {
         let done = match part {
-            GpuPart::Device => self.device(name),
-            GpuPart::Parity => parity::parity(self),
-            GpuPart::Invariance => policy::invariance(self),
-            GpuPart::Step => policy::step(self),
-            GpuPart::Kernels => speed::kernels(self),
-            GpuPart::Rollout => rollout::rollout(self),
-            GpuPart::Training => policy::training(self),
-            GpuPart::Team => team::team(self),
+            DevicePart::Device => self.device(name),
+            DevicePart::Parity => parity::parity(self),
+            DevicePart::Invariance => policy::invariance(self),
+            DevicePart::Step => policy::step(self),
+            DevicePart::Kernels => speed::kernels(self),
+            DevicePart::Rollout => rollout::rollout(self),
+            DevicePart::Training => policy::training(self),
+            DevicePart::Team => team::team(self),
         };
         if let Err(Failure(message)) = done {
             self.report.add(part, &Line::check("the part", false, message));
@@ -82,7 +69,7 @@ impl Checked<'_> {
 
     /// Lists the device, its libraries and its memory.
     fn device(&mut self, name: &str) -> Result<(), Failure> {
-        let part = GpuPart::Device;
+        let part = DevicePart::Device;
         let version = format!("maverl {}, kernels {:.12}", env!("CARGO_PKG_VERSION"), sources());
         self.report.add(part, &Line::note("program", version));
         self.report.add(part, &Line::note("device", name));

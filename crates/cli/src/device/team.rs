@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::args::GpuPart;
+use super::args::DevicePart;
 use super::checked::Checked;
 use super::report::Line;
 use crate::Failure;
@@ -58,10 +58,10 @@ const ERRORS: f64 = 3.0;
 pub(super) fn team(checked: &mut Checked<'_>) -> Result<(), Failure> {
     if !Registry::collect()?.orchestras.contains_key(ORCHESTRA) {
         let note = format!("skipped: this program has no `{ORCHESTRA}`");
-        checked.report.add(GpuPart::Team, &Line::note("all", note));
+        checked.report.add(DevicePart::Team, &Line::note("all", note));
         return Ok(());
     }
-    let dir = std::env::temp_dir().join(format!("maverl-gpu-team-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("maverl-device-team-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let found = train_team(checked, &dir);
     // The runs are read, or not needed after an error.
@@ -76,7 +76,7 @@ fn train_team(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     let worst = device.iter().map(|step| step.mismatch).fold(0.0, f64::max);
     let note = format!("{worst:e} at most in {steps} steps");
     let line = Line::check("rollout and training have equal log-probs", worst == 0.0, note);
-    checked.report.add(GpuPart::Team, &line);
+    checked.report.add(DevicePart::Team, &line);
     let cpu = run(dir, DeviceChoice::Cpu)?;
     let ([mine, mine_error], [other, other_error]) = (mean(&device), mean(&cpu));
     let apart = ERRORS * libm::hypot(mine_error, other_error);
@@ -84,10 +84,10 @@ fn train_team(checked: &mut Checked<'_>, dir: &Path) -> Result<(), Failure> {
     let note = format!(
         "{mine:.3} on the device, {other:.3} on the CPU in the last {LAST} of {steps} steps; {apart:.3} allowed"
     );
-    checked.report.add(GpuPart::Team, &Line::check("the scores are those of the CPU", ok, note));
+    checked.report.add(DevicePart::Team, &Line::check("the scores are those of the CPU", ok, note));
     let start = device.first().map_or(0.0, |step| step.score);
     let note = format!("{start:.3} in the first step, {mine:.3} in the last");
-    checked.report.add(GpuPart::Team, &Line::check("the team learns", mine > start, note));
+    checked.report.add(DevicePart::Team, &Line::check("the team learns", mine > start, note));
     Ok(())
 }
 

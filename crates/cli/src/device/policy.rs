@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use maverl_kernels::sample::derive_seed;
 
-use super::args::{GpuPart, ModelSize};
+use super::args::{DevicePart, ModelSize};
 use super::checked::Checked;
 use super::models::Counts;
 use super::report::Line;
@@ -157,11 +157,11 @@ pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let equal = pairs.all(|(a, b)| a.ids == b.ids && equal_bits(&a.logprobs, &b.logprobs));
     let note = format!("{requests} completions of up to {tokens} tokens");
     let line = Line::check("a completion alone has the bits of one in a batch", equal, note);
-    checked.report.add(GpuPart::Invariance, &line);
+    checked.report.add(DevicePart::Invariance, &line);
     let equal =
         together.iter().zip(&scored).all(|(done, scored)| equal_bits(&done.logprobs, scored));
     let line = Line::check("training has the log-probs of rollout to the bit", equal, "mismatch 0");
-    checked.report.add(GpuPart::Invariance, &line);
+    checked.report.add(DevicePart::Invariance, &line);
     let bits = together
         .iter()
         .flat_map(|done| &done.logprobs)
@@ -169,7 +169,7 @@ pub(super) fn invariance(checked: &mut Checked<'_>) -> Result<(), Failure> {
     // H3: cards that run the same code of another architecture print the same number.
     checked
         .report
-        .add(GpuPart::Invariance, &Line::note("hash of the log-probs", format!("{bits:016x}")));
+        .add(DevicePart::Invariance, &Line::note("hash of the log-probs", format!("{bits:016x}")));
     Ok(())
 }
 
@@ -217,10 +217,10 @@ fn compare_policy(
         found.logprob, found.mean, found.tokens
     );
     let near = format!("{name}: log-probs are as near to products in f32 as those of the CPU");
-    checked.report.add(GpuPart::Step, &Line::check(near, device <= ROUNDING * cpu, note));
+    checked.report.add(DevicePart::Step, &Line::check(near, device <= ROUNDING * cpu, note));
     let note = format!("cosine {:.6}", found.cosine);
     let along = format!("{name}: gradients are those of the CPU");
-    checked.report.add(GpuPart::Step, &Line::check(along, found.cosine > COSINE, note));
+    checked.report.add(DevicePart::Step, &Line::check(along, found.cosine > COSINE, note));
     Ok(())
 }
 
@@ -229,7 +229,7 @@ fn in_blank<T>(
     size: ModelSize,
     f: impl FnOnce(&ModelSource) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let dir = std::env::temp_dir().join(format!("maverl-gpu-check-{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("maverl-device-check-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let made = blank(&dir, size).and_then(|()| f(&ModelSource::Directory(dir.clone())));
     // The files are read, or not needed after an error.
@@ -245,7 +245,7 @@ fn blank(dir: &Path, size: ModelSize) -> Result<(), Failure> {
 /// Calls `f` with each shape that the device has the memory for, so many bytes a parameter, while there is time.
 pub(super) fn of_sizes(
     checked: &mut Checked<'_>,
-    part: GpuPart,
+    part: DevicePart,
     (sizes, bytes): (&[ModelSize], f64),
     mut f: impl FnMut(&mut Checked<'_>, ModelSize, &ModelSource) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -269,7 +269,7 @@ pub(super) fn of_sizes(
 /// Measures tokens per second of training, beside the peak of products (MFU).
 pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
     let sizes = &checked.args.sizes;
-    of_sizes(checked, GpuPart::Training, (sizes, UPDATE_BYTES), |checked, size, source| {
+    of_sizes(checked, DevicePart::Training, (sizes, UPDATE_BYTES), |checked, size, source| {
         let mut options = options(checked.args.device);
         let counts = Counts::of(size.shape());
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
@@ -305,13 +305,13 @@ pub(super) fn training(checked: &mut Checked<'_>) -> Result<(), Failure> {
         if let Some([free, total]) = checked.memory()? {
             line = line.with(format!("{:.2} GB of the card in use", (total - free) as f64 / 1e9));
         }
-        checked.report.add(GpuPart::Training, &line);
+        checked.report.add(DevicePart::Training, &line);
         let predicted = predict_bytes(source, &options, &batch)?;
         let counted = fixture.policy.device_memory().map_or(0, |[_, most]| most);
         let note =
             format!("{:.3} GB, {:.3} predicted", counted as f64 / 1e9, predicted as f64 / 1e9);
         let name = format!("{}: the memory is the predicted one", size.sizes().name);
-        checked.report.add(GpuPart::Training, &Line::check(name, counted == predicted, note));
+        checked.report.add(DevicePart::Training, &Line::check(name, counted == predicted, note));
         fixture.stop();
         Ok(())
     })

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use maverl_kernels::sample::derive_seed;
 
-use super::args::{GpuPart, ModelSize};
+use super::args::{DevicePart, ModelSize};
 use super::checked::Checked;
 use super::models::Counts;
 use super::policy::{Fixture, ROOM, of_sizes, options};
@@ -31,7 +31,7 @@ pub(super) fn rollout(checked: &mut Checked<'_>) -> Result<(), Failure> {
 
 fn decoding(checked: &mut Checked<'_>, sizes: &[ModelSize], graphs: bool) -> Result<(), Failure> {
     let bandwidth = speed::bandwidth(checked)?;
-    of_sizes(checked, GpuPart::Rollout, (sizes, BYTES), |checked, size, source| {
+    of_sizes(checked, DevicePart::Rollout, (sizes, BYTES), |checked, size, source| {
         let counts = Counts::of(size.shape());
         let mut options = options(checked.args.device);
         let free = checked.memory()?.map_or(0.0, |[free, _]| free as f64);
@@ -47,7 +47,7 @@ fn decoding(checked: &mut Checked<'_>, sizes: &[ModelSize], graphs: bool) -> Res
             let name = format!("{} {rows} sequences{how}", size.sizes().name);
             if kv > room || !checked.report.has_time() {
                 let note = Line::note(name, "skipped: no memory or no time left");
-                checked.report.add(GpuPart::Rollout, &note);
+                checked.report.add(DevicePart::Rollout, &note);
                 continue;
             }
             let [prefill, whole] = seconds(&fixture, rows)?;
@@ -59,10 +59,10 @@ fn decoding(checked: &mut Checked<'_>, sizes: &[ModelSize], graphs: bool) -> Res
                 let floor = counts.floor(rows as f64, context, [bandwidth, peak]);
                 line = line.share(floor * (REPLY - 1) as f64 / spent, "the floor's speed");
             }
-            checked.report.add(GpuPart::Rollout, &line);
+            checked.report.add(DevicePart::Rollout, &line);
             let tokens = rows as f64 * PROMPT as f64 / prefill;
             checked.report.add(
-                GpuPart::Rollout,
+                DevicePart::Rollout,
                 &Line::value(format!("{name}: prefill"), tokens, "tokens/s"),
             );
         }

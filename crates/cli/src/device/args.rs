@@ -1,4 +1,4 @@
-//! Arguments of `maverl gpu`.
+//! Arguments of `maverl device`.
 
 use std::path::PathBuf;
 
@@ -22,12 +22,12 @@ pub(crate) struct CompileArgs {
 #[derive(Args)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "such a program only refuses them"))]
 pub(crate) struct CheckArgs {
-    /// Parts to run. [default: all; on the emulated device, those without a speed]
-    #[arg(value_name = "PART")]
-    pub(super) parts: Vec<GpuPart>,
-    /// Device: `cuda`, `cuda:1`, or `emulated`.
-    #[arg(long, value_name = "DEVICE", default_value = "cuda")]
+    /// Device: `cuda`, `cuda:1`, `candle:cpu`, or `emulated`.
+    #[arg(value_name = "NAME")]
     pub(super) device: DeviceChoice,
+    /// Parts to run. [default: all; on the emulated device, those without a speed; on candle, those without kernels]
+    #[arg(value_name = "PART")]
+    pub(super) parts: Vec<DevicePart>,
     /// Minutes after which no further measurement begins.
     #[arg(long, value_name = "N", default_value_t = 9.0, value_parser = number::seconds)]
     pub(super) minutes: f64,
@@ -48,12 +48,12 @@ pub(crate) struct CheckArgs {
 /// Parts of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum GpuPart {
+pub(super) enum DevicePart {
     /// Device, libraries, memory.
     Device,
     /// Every kernel against f64 and the CPU.
     Parity,
-    /// Completions alone and in a batch, and scored again: equal to the bit.
+    /// Completions alone and in a batch, and scored again: equal to the bit, or within the bound of the device.
     Invariance,
     /// Log-probs and gradients against the CPU.
     Step,

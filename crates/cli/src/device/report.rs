@@ -1,10 +1,12 @@
 //! Lines of a check, printed as they are known.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::args::GpuPart;
+use super::args::DevicePart;
+use crate::tell;
 use maverl::output;
 
 /// A result.
@@ -41,11 +43,13 @@ impl Line {
         Self { name: name.into(), value: Some(value), unit, ..Self::default() }
     }
 
+    #[cfg(any(feature = "cuda", test))]
     #[must_use]
     pub(super) fn share(self, share: f64, of: &'static str) -> Self {
         Self { share: Some(share), of, ..self }
     }
 
+    #[cfg(any(feature = "cuda", test))]
     #[must_use]
     pub(super) fn with(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
@@ -55,22 +59,22 @@ impl Line {
 /// A line with its part and the seconds since the start.
 #[derive(Serialize)]
 struct Record<'a> {
-    part: GpuPart,
+    part: DevicePart,
     #[serde(flatten)]
     line: &'a Line,
     seconds: f64,
 }
 
 /// Results of a check so far.
-pub(super) struct GpuReport {
+pub(super) struct DeviceReport {
     json: bool,
     start: Instant,
     limit: Duration,
-    pub(super) failures: usize,
-    pub(super) checks: usize,
+    failures: usize,
+    checks: usize,
 }
 
-impl GpuReport {
+impl DeviceReport {
     pub(super) fn new(json: bool, minutes: f64) -> Self {
         let limit = Duration::try_from_secs_f64(minutes * 60.0).unwrap_or(Duration::MAX);
         Self { json, start: Instant::now(), limit, failures: 0, checks: 0 }
@@ -81,8 +85,15 @@ impl GpuReport {
         self.start.elapsed() < self.limit
     }
 
+    /// Prints how many checks passed. Returns the exit code.
+    pub(super) fn end(self) -> ExitCode {
+        let Self { checks, failures, .. } = self;
+        tell(format_args!("{} of {checks} checks passed", checks - failures));
+        if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
     /// Prints a line. A reader that is gone ends nothing: the exit code has the result.
-    pub(super) fn add(&mut self, part: GpuPart, line: &Line) {
+    pub(super) fn add(&mut self, part: DevicePart, line: &Line) {
         self.checks += usize::from(line.ok.is_some());
         self.failures += usize::from(line.ok == Some(false));
         let seconds = (self.start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
@@ -95,7 +106,7 @@ impl GpuReport {
     }
 }
 
-fn plain_line(part: GpuPart, line: &Line, seconds: f64) -> String {
+fn plain_line(part: DevicePart, line: &Line, seconds: f64) -> String {
     let part = crate::bench::setup::written_option(&part);
     let state = match line.ok {
         Some(true) => "ok  ",
@@ -143,11 +154,11 @@ mod tests {
     #[test]
     fn a_line_says_part_state_value_and_share() {
         let line = Line::value("adamw", 3400.0, "GB/s").share(0.81, "a copy").with("fine");
-        let text = plain_line(GpuPart::Kernels, &line, 2.5);
+        let text = plain_line(DevicePart::Kernels, &line, 2.5);
         assert_eq!(text, "   2.5 s  kernels          adamw: 3400 GB/s, 81 % of a copy: fine");
-        let mut report = GpuReport::new(true, 1.0);
-        report.add(GpuPart::Parity, &Line::check("a", true, ""));
-        report.add(GpuPart::Parity, &Line::check("b", false, "why"));
+        let mut report = DeviceReport::new(true, 1.0);
+        report.add(DevicePart::Parity, &Line::check("a", true, ""));
+        report.add(DevicePart::Parity, &Line::check("b", false, "why"));
         assert_eq!((report.checks, report.failures, report.has_time()), (2, 1, true));
     }
 }

@@ -1,7 +1,7 @@
-//! The device that `maverl gpu check` checks.
+//! The device that `maverl device check` checks.
 
 use super::args::CheckArgs;
-use super::report::GpuReport;
+use super::report::DeviceReport;
 use crate::Failure;
 use maverl::runtime::DeviceKernels;
 
@@ -13,7 +13,7 @@ pub(super) struct Checked<'a> {
     pub(super) peak: Option<f64>,
     /// Bandwidth of a copy, in bytes a second, once it is measured.
     pub(super) copy: Option<f64>,
-    pub(super) report: GpuReport,
+    pub(super) report: DeviceReport,
 }
 
 impl Checked<'_> {

@@ -7,9 +7,9 @@ use maverl_kernels::advantage::checks::agrees_with_the_cpu;
 use maverl_kernels::cuda::checks::{Tested, checks};
 use maverl_kernels::cuda::{ADVANTAGES, Emulated, Gpu, Kernels};
 
-use super::args::GpuPart;
+use super::args::DevicePart;
 use super::checked::Checked;
-use super::report::{GpuReport, Line};
+use super::report::{DeviceReport, Line};
 use crate::Failure;
 use maverl::runtime::{DeviceChoice, DeviceKernels};
 
@@ -42,14 +42,14 @@ pub(super) fn parity(checked: &mut Checked<'_>) -> Result<(), Failure> {
 
 static ADVANTAGES_MODULES: [maverl_kernels::cuda::Module; 1] = [ADVANTAGES];
 
-fn check_all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut GpuReport) {
+fn check_all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut DeviceReport) {
     for check in checks::<M>() {
         if !check.name.contains(only) {
             continue;
         }
         if !report.has_time() {
             report.add(
-                GpuPart::Parity,
+                DevicePart::Parity,
                 &Line::note(check.name, "skipped: no time left (`--minutes`)"),
             );
             continue;
@@ -59,15 +59,15 @@ fn check_all<M: Tested>(kernels: &Kernels<M>, only: &str, report: &mut GpuReport
 }
 
 /// Runs a check, which panics where it fails.
-fn check_one(name: &str, report: &mut GpuReport, check: impl FnOnce()) {
+fn check_one(name: &str, report: &mut DeviceReport, check: impl FnOnce()) {
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     let done = catch_unwind(AssertUnwindSafe(check));
     set_hook(hook);
     let name = name.replace('_', " ");
     match done {
-        Ok(()) => report.add(GpuPart::Parity, &Line::check(name, true, "")),
-        Err(panic) => report.add(GpuPart::Parity, &Line::check(name, false, message(&*panic))),
+        Ok(()) => report.add(DevicePart::Parity, &Line::check(name, true, "")),
+        Err(panic) => report.add(DevicePart::Parity, &Line::check(name, false, message(&*panic))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `maverl gpu compile`.
+//! `maverl device compile`.
 
 use std::process::ExitCode;
 

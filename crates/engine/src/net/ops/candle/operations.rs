@@ -1,0 +1,319 @@
+//! Operations of all families.
+
+use std::ops::Range;
+
+use candle_core::Tensor;
+use maverl_kernels::attention::Heads;
+
+use super::{
+    Angles, Candle, CandleKv, CandlePlaced, Done, Numbers, attention, cached, gates, linear,
+    rotary, weight,
+};
+use crate::files::hf_config::Frequencies;
+use crate::files::parts::Activation;
+use crate::net::gradients::Gradients;
+use crate::net::linear::{Linear, OutputHead};
+use crate::net::norm::Norm;
+use crate::net::ops::{DrawnIds, FROM_HOST, HeadTurn, NewTokens, Ops, Targets};
+use crate::net::pool::{Pool, ThreadBuffers};
+use crate::net::rows::Rows;
+use crate::net::values::Param;
+
+impl Ops for Candle {
+    fn rope(&self, frequencies: &Frequencies, _: usize) -> Done<Angles> {
+        Ok(Angles::new(frequencies, &self.device))
+    }
+
+    fn place<'a>(&self, Rows { ids, positions, packing }: Rows<'a>) -> Done<CandlePlaced<'a>> {
+        Ok(CandlePlaced { ids: ids.to_vec(), positions, packing, segments: &[] })
+    }
+
+    fn place_cached<'a>(&self, tokens: NewTokens<'a, Self>) -> Done<CandlePlaced<'a>> {
+        let NewTokens { positions, segments, .. } = tokens;
+        let packing = maverl_kernels::attention::Packing::from_offsets(&[0]);
+        Ok(CandlePlaced { ids: ids(tokens), positions, packing, segments })
+    }
+
+    fn part<'p>(&self, all: &'p CandlePlaced<'_>, _: Range<usize>) -> CandlePlaced<'p> {
+        let CandlePlaced { ids, positions, packing, segments } = all;
+        CandlePlaced { ids: ids.clone(), positions, packing: *packing, segments }
+    }
+
+    fn parts<'l>(&self, _: usize, _: impl Iterator<Item = &'l Linear<Self>>) -> usize {
+        1
+    }
+
+    fn join(&self, parts: &mut [ThreadBuffers<Self>], _: &mut Pool<Self>) -> Done<Numbers> {
+        Ok(parts.first_mut().map(|part| std::mem::take(&mut part.hidden)).unwrap_or_default())
+    }
+
+    fn pack(&self, _: &Param<Self>) {}
+
+    fn gather(
+        &self,
+        table: &Param<Self>,
+        at: &CandlePlaced<'_>,
+        _: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let ids = self.upload(at.ids.clone(), at.ids.len())?;
+        Ok(weight(table)?.index_select(&ids, 0)?.into())
+    }
+
+    fn gather_back(
+        &self,
+        table: &Param<Self>,
+        dx: &Numbers,
+        at: &CandlePlaced<'_>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<()> {
+        let Some((array, place)) = sums.place(table.slot()) else { return Ok(()) };
+        let width = table.dims()[1];
+        // Rows of equal ids are added first, in their order: `index_add` would copy the table.
+        let mut distinct = at.ids.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let index = |id: &u32| distinct.partition_point(|of| of < id);
+        let rows = self.indices(at.ids.iter().map(index))?;
+        let zeros = Tensor::zeros((distinct.len(), width), candle_core::DType::F32, &self.device)?;
+        let sums_of_ids = zeros.index_add(&rows, &dx.rows(width)?, 0)?;
+        let table = array.narrow(0, place.start, place.len())?.reshape(((), width))?;
+        let ids = self.upload(distinct.clone(), distinct.len())?;
+        let added = (table.index_select(&ids, 0)? + sums_of_ids)?;
+        for (row, id) in distinct.into_iter().enumerate() {
+            let row = added.narrow(0, row, 1)?.flatten_all()?;
+            array.slice_set(&row, 0, place.start + id as usize * width)?;
+        }
+        Ok(())
+    }
+
+    fn norm(&self, x: &Numbers, norm: &Norm<Self>, _: &mut Pool<Self>) -> Done<Numbers> {
+        Ok(norm.forward(&x.rows(norm.width())?)?.into())
+    }
+
+    fn norm_back(
+        &self,
+        x: &Numbers,
+        norm: &Norm<Self>,
+        dy: &Numbers,
+        onto: Option<Numbers>,
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let width = norm.width();
+        let dx = norm.backward(&x.rows(width)?, &dy.rows(width)?, sums)?;
+        match onto {
+            None => Ok(dx.into()),
+            Some(onto) => Ok((onto.rows(width)? + dx)?.into()),
+        }
+    }
+
+    fn linear(&self, x: &Numbers, map: &Linear<Self>, _: &mut Pool<Self>) -> Done<Numbers> {
+        Ok(linear::forward(map, &x.rows(map.dims().1)?, None)?.into())
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &Numbers,
+        x: &Numbers,
+        map: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let (o, i) = map.dims();
+        Ok((onto.rows(o)? + linear::forward(map, &x.rows(i)?, None)?)?.into())
+    }
+
+    fn linear_back(
+        &self,
+        x: &Numbers,
+        maps: &[(&Linear<Self>, &Numbers)],
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let mut sum: Option<Tensor> = None;
+        for (map, dy) in maps {
+            let (o, i) = map.dims();
+            let dx = linear::backward(map, [&x.rows(i)?, &dy.rows(o)?], None, sums)?;
+            sum = Some(sum.map_or(Ok(dx.clone()), |sum| sum + dx)?);
+        }
+        Ok(Numbers(sum))
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &Numbers,
+        map: &Linear<Self>,
+        dy: &Numbers,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        self.linear_back(x, &[(map, dy)], sums, pool)
+    }
+
+    fn turn(
+        &self,
+        x: Numbers,
+        turn: &HeadTurn<'_, Self>,
+        at: &CandlePlaced<'_>,
+        pool: &mut Pool<Self>,
+    ) -> Done<(Numbers, Option<Numbers>)> {
+        let (x, raw) = match turn.norm {
+            None => (x, None),
+            Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
+        };
+        let Some(rope) = turn.rope else { return Ok((x, raw)) };
+        Ok((rotate(&x, turn.heads, rope, at, false)?, raw))
+    }
+
+    fn turn_back(
+        &self,
+        dx: Numbers,
+        raw: Option<Numbers>,
+        turn: &HeadTurn<'_, Self>,
+        at: &CandlePlaced<'_>,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let dx = match turn.rope {
+            None => dx,
+            Some(rope) => rotate(&dx, turn.heads, rope, at, true)?,
+        };
+        let (Some(raw), Some(norm)) = (raw, turn.norm) else { return Ok(dx) };
+        self.norm_back(&raw, norm, &dx, None, sums, pool)
+    }
+
+    fn swiglu(&self, gate: &Numbers, up: &Numbers, _: &mut Pool<Self>) -> Done<Numbers> {
+        Ok(gates::gated(Activation::Silu, &gate.rows(1)?, &up.rows(1)?)?.into())
+    }
+
+    fn swiglu_back(
+        &self,
+        [gate, up]: [&Numbers; 2],
+        dact: &Numbers,
+        _: Numbers,
+        _: &mut Pool<Self>,
+    ) -> Done<[Numbers; 2]> {
+        gated_back(Activation::Silu, [gate, up], dact)
+    }
+
+    fn attend(
+        &self,
+        qkv: [&Numbers; 3],
+        at: &CandlePlaced<'_>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<(Numbers, ())> {
+        let [q, k, v] = projected(qkv, heads)?;
+        Ok((attention::attend([&q, &k, &v], at.packing, (heads, None))?.into(), ()))
+    }
+
+    fn attend_back(
+        &self,
+        qkv: [&Numbers; 3],
+        out: [&Numbers; 2],
+        (): &(),
+        at: &CandlePlaced<'_>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<[Numbers; 3]> {
+        let [dq, dk, dv, _] = attend_back(qkv, out, at, (heads, None))?;
+        Ok([dq, dk, dv].map(Numbers::from))
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn append(
+        &self,
+        kv: &CandleKv,
+        layer: usize,
+        [k, v]: [&Numbers; 2],
+        at: &CandlePlaced<'_>,
+    ) -> Done<()> {
+        let to = kv.layer(layer)?;
+        let width = to[0].dims()[1];
+        Ok(cached::append([&k.rows(width)?, &v.rows(width)?], to, at.segments)?)
+    }
+
+    fn attend_cached(
+        &self,
+        q: &Numbers,
+        (kv, layer): (&CandleKv, usize),
+        at: &CandlePlaced<'_>,
+        heads: Heads,
+        _: &mut Pool<Self>,
+    ) -> Done<Numbers> {
+        let q = q.rows(heads.q * heads.dim)?;
+        Ok(cached::attend(&q, kv.layer(layer)?, at.segments, (heads, None))?.into())
+    }
+
+    fn logprobs(
+        &self,
+        hidden: &Numbers,
+        head: &OutputHead<Self>,
+        of: Targets<'_>,
+    ) -> Done<(Vec<f32>, Vec<f32>)> {
+        let [logp, entropy] = self.score_rows(hidden, head, of)?;
+        Ok((logp, entropy))
+    }
+
+    fn loss(
+        &self,
+        hidden: &Numbers,
+        head: &OutputHead<Self>,
+        of: Targets<'_>,
+        offsets: &[usize],
+        loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
+        sums: &mut Gradients<'_, Self>,
+    ) -> Done<Numbers> {
+        Ok(self.head_loss(hidden, head, of, offsets, loss, sums)?.into())
+    }
+}
+
+/// Returns the ids of new tokens, sampled ones included.
+fn ids(tokens: NewTokens<'_, Candle>) -> Vec<u32> {
+    let Some(DrawnIds { drawn, rows, vocab }) = tokens.drawn else { return tokens.ids.to_vec() };
+    let ids = tokens.ids.iter().zip(rows).map(|(&given, &row)| match row {
+        FROM_HOST => given,
+        row => drawn[row as usize].map_or(0, |sampled| sampled.id.min(vocab as u32 - 1)),
+    });
+    ids.collect()
+}
+
+/// Rotates heads by the positions of their tokens, or by the opposite angles.
+fn rotate(
+    x: &Numbers,
+    heads: usize,
+    rope: &Angles,
+    at: &CandlePlaced<'_>,
+    back: bool,
+) -> Done<Numbers> {
+    let [cos, sin] = rope.of_positions(at.positions)?;
+    let x = x.get()?.reshape((at.positions.len(), heads, rope.head_dim()))?;
+    Ok(rotary::rotate(&x, [&cos, &sin], back)?.into())
+}
+
+/// Returns queries, keys and values `[N, width]`.
+pub(super) fn projected([q, k, v]: [&Numbers; 3], heads: Heads) -> Done<[Tensor; 3]> {
+    let (wide, narrow) = (heads.q * heads.dim, heads.kv * heads.dim);
+    Ok([q.rows(wide)?, k.rows(narrow)?, v.rows(narrow)?])
+}
+
+/// Computes the gradients of attention by queries, keys, values and sinks.
+pub(super) fn attend_back(
+    qkv: [&Numbers; 3],
+    [out, dout]: [&Numbers; 2],
+    at: &CandlePlaced<'_>,
+    (heads, sinks): (Heads, Option<&Tensor>),
+) -> Done<[Tensor; 4]> {
+    let ([q, k, v], wide) = (projected(qkv, heads)?, heads.q * heads.dim);
+    let (out, dout) = (out.rows(wide)?, dout.rows(wide)?);
+    Ok(attention::attend_back([&q, &k, &v], [&out, &dout], at.packing, (heads, sinks))?)
+}
+
+/// Computes the gradients of an activated gate times `up`.
+pub(super) fn gated_back(
+    of: Activation,
+    [gate, up]: [&Numbers; 2],
+    dact: &Numbers,
+) -> Done<[Numbers; 2]> {
+    let (gate, up, dact) = (gate.rows(1)?, up.rows(1)?, dact.rows(1)?);
+    Ok(gates::gated_back(of, [&gate, &up], &dact)?.map(Numbers::from))
+}
