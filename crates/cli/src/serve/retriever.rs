@@ -107,7 +107,9 @@ fn build(args: &RetrieverArgs, path: &Path) -> Result<ExitCode, Failure> {
         }
     })?;
     let (seconds, path) = (started.elapsed().as_secs_f64(), path.display());
-    output::tell(format_args!("wrote the embeddings of {count} documents to {path} in {seconds:.1} s"));
+    output::tell(format_args!(
+        "wrote the embeddings of {count} documents to {path} in {seconds:.1} s"
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -128,7 +130,9 @@ pub(super) fn serve(args: &RetrieverArgs) -> Result<ExitCode, Failure> {
         ));
         server.health.enter(Ready::Yes);
         let limit = Duration::from_secs(args.timeout_s.get() as u64);
-        server.run(retriever(batched, limit), "retriever", ServerMetrics::new(&[]), &interrupt).await;
+        server
+            .run(retriever(batched, limit), "retriever", ServerMetrics::new(&[]), &interrupt)
+            .await;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -239,8 +239,7 @@ mod tests {
     fn written(metric: FlatMetric, vectors: &[f32], width: usize) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("e5_Flat.index");
-        let mut writer =
-            FlatWriter::create(&path, metric, width, vectors.len() / width).unwrap();
+        let mut writer = FlatWriter::create(&path, metric, width, vectors.len() / width).unwrap();
         vectors.chunks(width).for_each(|vector| writer.add(vector).unwrap());
         writer.finish().unwrap();
         (dir, path)

@@ -167,7 +167,11 @@ mod tests {
         for (kinds, pooling, expected) in [
             (&["Transformer", "Pooling", "Dense"][..], &mean, "models.Dense\"; supported"),
             (&["Transformer"][..], &mean, "there is no step Pooling"),
-            (&["Transformer", "Pooling"][..], &both, "the pooling is [\"cls_token\", \"max_tokens\"]"),
+            (
+                &["Transformer", "Pooling"][..],
+                &both,
+                "the pooling is [\"cls_token\", \"max_tokens\"]",
+            ),
         ] {
             let message = read(kinds, pooling).unwrap_err();
             assert!(message.contains(expected), "{message}");

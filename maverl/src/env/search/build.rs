@@ -205,3 +205,142 @@ pub(super) fn check_vectors(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::builtin::facts;
+    use crate::env::Environment;
+    use crate::task::TaskList;
+
+    /// Returns an environment with the built-in encoder over `builtin:facts`.
+    fn dense(index: &str) -> SearchEnvironment {
+        SearchEnvironment {
+            ranking: Ranking::Dense,
+            encoder: "builtin:tiny".to_owned(),
+            max_tokens: 32,
+            index: index.to_owned(),
+            ..SearchEnvironment::default()
+        }
+    }
+
+    /// Returns the keys and the bits of the scores of the documents for a query; equal scores by key.
+    fn found(index: &Index, query: &str) -> Vec<(u32, String)> {
+        let hits = index.search(&[query], 9).unwrap();
+        let hits = hits[0].iter().map(|hit| (hit.score.to_bits(), hit.document.key.clone()));
+        let mut hits: Vec<(u32, String)> = hits.collect();
+        hits.sort();
+        hits
+    }
+
+    #[test]
+    fn an_index_from_a_file_ranks_as_the_one_that_is_computed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut told = Vec::new();
+        let path = dir.path().join("facts.index");
+        let count = dense("").write_index(dir.path(), &path, |n, of| told.push((n, of))).unwrap();
+        assert_eq!(count, facts::corpus().len());
+        assert_eq!(told.last(), Some(&(count, count)));
+        let computed = dense("").index(dir.path()).unwrap();
+        let stored = dense("facts.index").index(dir.path()).unwrap();
+        let queries = ["Magdor", "Where was the author of Magdor born?", "a city by the sea"];
+        for query in queries {
+            assert_eq!(found(&computed, query), found(&stored, query), "{query}");
+        }
+        let hybrid = SearchEnvironment { ranking: Ranking::Hybrid, ..dense("facts.index") };
+        assert_eq!(hybrid.index(dir.path()).unwrap().ranking(), Ranking::Hybrid);
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "only the index is left");
+    }
+
+    #[test]
+    fn an_index_that_does_not_fit_is_refused_with_both_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, width: usize, rows: usize| {
+            let path = dir.path().join(name);
+            let mut file =
+                FlatWriter::create(&path, FlatMetric::InnerProduct, width, rows).unwrap();
+            file.add(&vec![0.5; width * rows]).unwrap();
+            file.finish().unwrap();
+        };
+        let documents = facts::corpus().len();
+        let shape = EncoderShape::read(
+            &ModelFiles::new(&ModelSource::Builtin("tiny".to_owned())),
+            dense("").encoder_options(),
+        );
+        let width = shape.unwrap().width;
+        write("wide.index", width + 1, documents);
+        write("short.index", width, documents - 1);
+        std::fs::write(dir.path().join("other.index"), [b"IHNf".as_slice(), &[0; 60]].concat())
+            .unwrap();
+        let hnsw = SearchEnvironment { neighbors: Neighbors::Hnsw, ..dense("short.index") };
+        let words = SearchEnvironment {
+            ranking: Ranking::Bm25,
+            encoder: String::new(),
+            ..dense("short.index")
+        };
+        let cls = SearchEnvironment { pooling: Pooling::Cls, ..dense("") };
+        for (environment, expected) in [
+            (
+                dense("wide.index"),
+                format!(
+                    "`index` has vectors of {} numbers, and the embeddings of `encoder` have {width}",
+                    width + 1
+                ),
+            ),
+            (
+                dense("short.index"),
+                format!(
+                    "`index` has {} vectors, and `corpus` has {documents} documents",
+                    documents - 1
+                ),
+            ),
+            (dense("other.index"), "begins with \"IHNf\", and only flat indexes".to_owned()),
+            (dense("none.index"), "none.index: ".to_owned()),
+            (
+                hnsw,
+                "`neighbors` is \"hnsw\", and an `index` from a file is searched exactly"
+                    .to_owned(),
+            ),
+            (words, "`index` has no effect on words".to_owned()),
+            (cls, "`pooling` is \"cls\", and the first token".to_owned()),
+        ] {
+            let checked = environment.validate(dir.path(), &TaskList::default());
+            let message = checked.unwrap_err().to_string();
+            assert!(message.contains(&expected), "{message}");
+            let built = environment.index(dir.path()).err().unwrap().to_string();
+            assert_eq!(built, message);
+        }
+    }
+
+    /// Prints queries per second over many vectors.
+    #[test]
+    #[ignore = "measurement"]
+    fn queries_per_second_of_a_flat_index() {
+        let (rows, width) = (100_000, 384);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large.index");
+        let mut file = FlatWriter::create(&path, FlatMetric::InnerProduct, width, rows).unwrap();
+        let mut draw = crate::rng::SplitMix64::new(1);
+        let mut vector = || -> Vec<f32> {
+            (0..width).map(|_| (draw.bits() >> 40) as f32 / (1 << 24) as f32 - 0.5).collect()
+        };
+        (0..rows).for_each(|_| file.add(&vector()).unwrap());
+        file.finish().unwrap();
+        let index = crate::env::search::dense::FlatIndex::new(FlatVectors::open(&path).unwrap());
+        for count in [1, 8, 64] {
+            let queries: Vec<f32> = (0..count).flat_map(|_| vector()).collect();
+            index.search(&queries, 10);
+            let begin = std::time::Instant::now();
+            (0..5).for_each(|_| drop(index.search(&queries, 10)));
+            let seconds = begin.elapsed().as_secs_f64() / 5.0;
+            let (rate, gib) = (
+                count as f64 / seconds,
+                (4 * rows * width) as f64 / seconds / (1_u64 << 30) as f64,
+            );
+            println!("[{rows}, {width}], batch of {count}: {rate:.1} queries/s, {gib:.2} GiB/s");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use encoder::EncoderShape;
 pub use encoder::{Encoder, EncoderOptions, Normalization, Pooling};
 use exact::Exact;
-use flat::FlatIndex;
+pub(super) use flat::FlatIndex;
 use hnsw::Hnsw;
 
 use super::ranked::RankedDocument;

@@ -116,11 +116,19 @@ fn a_checkpoint_of_another_shape_is_refused_with_every_tensor() {
         BertModel::load(&files(dir.path())).err().unwrap().to_string()
     };
     let fewer = with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-    assert!(fewer.contains("`encoder.layer.1.attention.output.LayerNorm.bias` is not part"), "{fewer}");
+    assert!(
+        fewer.contains("`encoder.layer.1.attention.output.LayerNorm.bias` is not part"),
+        "{fewer}"
+    );
     let more = with("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
-    assert!(more.contains("`encoder.layer.2.attention.self.query.weight` [12, 12] is missing"), "{more}");
+    assert!(
+        more.contains("`encoder.layer.2.attention.self.query.weight` [12, 12] is missing"),
+        "{more}"
+    );
     let wide = with("\"intermediate_size\": 20", "\"intermediate_size\": 24");
     assert!(wide.contains("is [20, 12]; config.json asks for [24, 12]"), "{wide}");
     let other = with("\"model_type\": \"bert\"", "\"model_type\": \"t5\"");
-    assert!(other.ends_with("`model_type` is none of \"bert\", \"distilbert\", \"roberta\", \"xlm-roberta\""));
+    assert!(other.ends_with(
+        "`model_type` is none of \"bert\", \"distilbert\", \"roberta\", \"xlm-roberta\""
+    ));
 }

@@ -114,9 +114,7 @@ fn decoder_config(files: &ModelFiles) -> Result<HfConfig, EnvError> {
     HfConfig::parse(&text).map_err(|error| {
         let families = EncoderConfig::FAMILIES.join("\", \"");
         let place = files.describe();
-        encoder_error(format!(
-            "{place}: {error}; as encoders also the `model_type` \"{families}\""
-        ))
+        encoder_error(format!("{place}: {error}; as encoders also the `model_type` \"{families}\""))
     })
 }
 
@@ -358,7 +356,9 @@ mod tests {
         std::fs::write(dir.path().join("config.json"), r#"{"model_type": "t5"}"#).unwrap();
         let t5 = ModelSource::Directory(dir.path().to_owned());
         let message = Encoder::load(&t5, options(Pooling::Auto)).err().unwrap().to_string();
-        for found in ["`model_type` is \"t5\"; supported: ", "as encoders also the `model_type` \"bert\""] {
+        for found in
+            ["`model_type` is \"t5\"; supported: ", "as encoders also the `model_type` \"bert\""]
+        {
             assert!(message.contains(found), "{message}");
         }
     }

@@ -16,10 +16,10 @@ const BLOCK: usize = 64 * 1024;
 const LANES: usize = 16;
 
 /// Vectors of a flat file of faiss.
-pub(super) struct FlatIndex(FlatVectors);
+pub(in crate::env::search) struct FlatIndex(FlatVectors);
 
 impl FlatIndex {
-    pub(super) fn new(vectors: FlatVectors) -> Self {
+    pub(in crate::env::search) fn new(vectors: FlatVectors) -> Self {
         Self(vectors)
     }
 
@@ -28,7 +28,11 @@ impl FlatIndex {
     ///
     /// A score depends on its query and its vector only, and the order of results is total, so neither blocks nor threads change
     /// them.
-    pub(super) fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<RankedDocument>> {
+    pub(in crate::env::search) fn search(
+        &self,
+        queries: &[f32],
+        k: usize,
+    ) -> Vec<Vec<RankedDocument>> {
         let count = queries.len() / self.0.width();
         let rows = (BLOCK / self.0.width()).max(1);
         let found = (0..self.0.len().div_ceil(rows))
@@ -187,7 +191,11 @@ mod tests {
                     // Vectors whose scores differ by less than rounding may change places.
                     let places = found.iter().zip(&expected).zip(expected.iter().skip(1));
                     for ((found, (row, score)), (_, next)) in places {
-                        assert!(found.place == *row || (score - next).abs() < 1e-5 || found.score > *next as f32);
+                        assert!(
+                            found.place == *row
+                                || (score - next).abs() < 1e-5
+                                || found.score > *next as f32
+                        );
                     }
                 }
                 println!("{metric:?} [{n}, {width}]: largest difference of scores {largest:e}");
