@@ -11,6 +11,7 @@ one. Programs have no network, unless `--network` gives it to tasks that ask for
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -109,6 +110,8 @@ def solve(task, agent, arguments):
 
 
 def work(tasks, arguments):
+    # Containers are removed when the run ends its workers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root, key = os.environ["MAVERL_GATEWAY_URL"], os.environ["MAVERL_GATEWAY_KEY"]
     while True:
         try:

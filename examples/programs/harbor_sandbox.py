@@ -67,10 +67,11 @@ def run_bounded(command, seconds, limits=None):
         child.wait(seconds)
     except subprocess.TimeoutExpired:
         late = True
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    finally:  # also if a signal ends this worker
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
     child.wait()
     reader.join(10)
     if not reader.is_alive():

@@ -230,6 +230,14 @@ impl FlatWriter {
     }
 }
 
+/// Removes a file that was not finished.
+impl Drop for FlatWriter {
+    fn drop(&mut self) {
+        // After a rename there is none.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -256,6 +264,17 @@ mod tests {
             file.read(1..3, &mut rows);
             assert_eq!(rows, vectors[4..]);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_not_complete_never_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("half.index");
+        let mut writer = FlatWriter::create(&path, FlatMetric::InnerProduct, 2, 2).unwrap();
+        writer.add(&[1.0, 2.0]).unwrap();
+        let message = writer.finish().unwrap_err().to_string();
+        assert!(message.ends_with("half.index: 2 numbers are missing"), "{message}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
