@@ -70,7 +70,7 @@ impl BertModel {
         self.norm.apply(&mut x);
         let lengths: Vec<usize> = texts.iter().map(|text| text.len()).collect();
         for layer in &self.layers {
-            x = layer.forward(x, &lengths, self);
+            x = layer.forward(&x, &lengths, self);
         }
         Ok(x)
     }
@@ -121,15 +121,15 @@ impl BertModel {
 
 impl BertLayer {
     /// Computes the layer for hidden states `[N, D]` of texts of some lengths.
-    fn forward(&self, x: Vec<f32>, lengths: &[usize], model: &BertModel) -> Vec<f32> {
+    fn forward(&self, x: &[f32], lengths: &[usize], model: &BertModel) -> Vec<f32> {
         let config = &model.config;
         // 1. [N, D] each
-        let [q, k, v] = [&self.query, &self.key, &self.value].map(|map| map.forward(&x));
+        let [q, k, v] = [&self.query, &self.key, &self.value].map(|map| map.forward(x));
         let heads = attention::FullAttention { heads: config.heads, width: config.hidden_size };
         let mixed = heads.forward([&q, &k, &v], lengths);
         // 2. [N, D]
         let mut h = self.output.forward(&mixed);
-        add_numbers(&mut h, &x);
+        add_numbers(&mut h, x);
         self.attention_norm.apply(&mut h);
         // 3. [N, D] -> [N, W] -> [N, D]
         let mut inner = self.up.forward(&h);

@@ -131,8 +131,8 @@ pub struct Encoder {
 
 /// Network that computes the hidden states.
 enum EncoderNetwork {
-    Decoder(Model),
-    Bert(BertModel),
+    Decoder(Box<Model>),
+    Bert(Box<BertModel>),
 }
 
 impl Encoder {
@@ -147,12 +147,12 @@ impl Encoder {
         let shape = EncoderShape::read(&files, options)?;
         let tokenizer = Tokenizer::load(&files).map_err(encoder_error)?;
         let network = if shape.both_ways {
-            EncoderNetwork::Bert(BertModel::load(&files).map_err(encoder_error)?)
+            EncoderNetwork::Bert(Box::new(BertModel::load(&files).map_err(encoder_error)?))
         } else {
             let model = Model::load(&files).map_err(encoder_error)?;
             // Its weights never change.
             model.decoder.pack();
-            EncoderNetwork::Decoder(model)
+            EncoderNetwork::Decoder(Box::new(model))
         };
         let frame = tokenizer.encode_framed("").map_err(|error| EnvError(error.to_string()))?;
         let text = tokenizer.encode_framed("a").map_err(|error| EnvError(error.to_string()))?;
