@@ -1034,8 +1034,8 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "files/mod.rs",
-        "HfConfig Hub HubId ModelError ModelErrorKind ModelFiles ModelSource SaveOptions Shards Snapshot StoredDtype blank builtin \
-         create gguf save",
+        "EncoderActivation EncoderConfig FlatMetric FlatVectors FlatWriter HfConfig Hub HubId ModelError ModelErrorKind ModelFiles ModelSource SaveOptions SentenceFiles \
+         SentencePooling Shards Snapshot StoredDtype blank builtin create gguf save",
     ),
     (
         "text/mod.rs",
@@ -1043,7 +1043,7 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "net/mod.rs",
-        "Adapter Context Decoder GgufOptions GgufReport Gradients HeadKind KvStore LoraConfig Model Param Params Pool RewardHead RewardModel Rows Tape \
+        "Adapter BertModel Context Decoder GgufOptions GgufReport Gradients HeadKind KvStore LoraConfig Model Param Params Pool RewardHead RewardModel Rows Tape \
          Tensor ValueHead ValueModel Weights decoder lora reply_ids reply_odds scored_ids",
     ),
     (
@@ -1084,7 +1084,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("env/nli.rs", "Label NliEnvironment"),
     (
         "env/search/mod.rs",
-        "AnswerReward DocumentFormat Neighbors Pooling Ranking RetrieverProtocol SearchEnvironment exact_match f1 normalize",
+        "AnswerReward DocumentFormat Neighbors Normalization Pooling Ranking RetrieverProtocol SearchEnvironment exact_match f1 normalize",
     ),
     ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
     (

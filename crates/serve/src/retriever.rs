@@ -33,6 +33,8 @@ const MOST_BYTES: usize = 2 << 20;
 const ANSWERS: usize = 16;
 /// Time that a shutdown waits for running requests.
 const GRACE: Duration = Duration::from_secs(5);
+/// Default time limit of a search.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Answers queries from a [`BatchedSearch`] until `stop` resolves. Then finishes the running requests, within a few
 /// seconds.
@@ -46,16 +48,17 @@ pub async fn serve_retriever(
     stop: impl Future<Output = ()>,
 ) {
     let limits = Limits { drain: GRACE, half_close: true, ..Limits::default() };
-    Listener::new(listener, limits).serve(retriever(batched), stop).await;
+    Listener::new(listener, limits).serve(retriever(batched, LIMIT), stop).await;
 }
 
-/// Returns the route of a retriever.
-pub fn retriever(batched: Arc<BatchedSearch>) -> Router {
+/// Returns the route of a retriever. A request whose search takes longer than `limit` is refused, and what is left of it is not
+/// searched.
+pub fn retriever(batched: Arc<BatchedSearch>, limit: Duration) -> Router {
     let answers = Arc::new(Semaphore::new(ANSWERS));
     Router::new()
         .route(PATH, post(reply).fallback(other_method))
         .fallback(other_path)
-        .with_state(Counter { batched, answers })
+        .with_state(Counter { batched, answers, limit })
 }
 
 /// Error response to a request, in the words of Search-R1's servers.
@@ -77,6 +80,7 @@ impl IntoResponse for RetrieverProblem {
 struct Counter {
     batched: Arc<BatchedSearch>,
     answers: Arc<Semaphore>,
+    limit: Duration,
 }
 
 async fn other_path(uri: Uri) -> RetrieverProblem {
@@ -112,7 +116,12 @@ impl Counter {
         let place = place.map_err(|error| RetrieverProblem(failed, error.to_string()))?;
         let ask = Question::read(&body)
             .map_err(|message| RetrieverProblem(StatusCode::BAD_REQUEST, message))?;
-        let found = self.batched.search(&ask.queries, ask.k).await;
+        let search = tokio::time::timeout(self.limit, self.batched.search(&ask.queries, ask.k));
+        let found = search.await.map_err(|_| {
+            let seconds = self.limit.as_secs_f64();
+            let message = format!("the search took longer than {seconds} s; send fewer `queries`");
+            RetrieverProblem(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
         let found = found.map_err(|error| RetrieverProblem(failed, error.to_string()))?;
         let answer = protocol::answer(&found, ask.scores).ok_or_else(|| {
             let most = MOST_ANSWERED >> 20;

@@ -272,6 +272,17 @@ pub fn task(row: Map<String, Value>, number: usize) -> Result<Task, String> {
 ///
 /// See [`DataError`]; a corpus without documents is one.
 pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
+    let mut documents = corpus_rows(name, base, bounds)?;
+    documents.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(documents)
+}
+
+/// Loads the documents of a corpus as [`corpus`], in the order of their rows.
+///
+/// # Errors
+///
+/// See [`corpus`].
+pub fn corpus_rows(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, DataError> {
     match builtin_dataset(name)? {
         Some(Builtin::Facts) => return Ok(facts::corpus()),
         Some(_) => {
@@ -281,22 +292,29 @@ pub fn corpus(name: &str, base: &Path, bounds: Bounds) -> Result<Vec<Document>, 
         None => {}
     }
     let wanted = WantedRows { split: ALL, limit: None, bounds };
-    let mut documents = documents_of(&open_sources(&data_place(name, base), &wanted)?)?;
-    documents.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
-    let same = documents.windows(2).find(|pair| pair[0].1.key == pair[1].1.key);
-    if let Some([(first, one), (second, _)]) = same {
-        return Err(DataError::Duplicate {
-            place: name.to_owned(),
-            id: one.key.clone(),
-            lines: [*first, *second],
-            remedy: "documents are found by their ids, so give each its own",
-        });
-    }
+    let documents = documents_of(&open_sources(&data_place(name, base), &wanted)?)?;
+    check_keys(name, &documents)?;
     if documents.is_empty() {
         let wanted = "write one JSON object a line with `id`, `title` and `text`, or name a SQuAD or HotpotQA file";
         return Err(DataError::Empty { place: name.to_owned(), what: "documents", wanted });
     }
     Ok(documents.into_iter().map(|(_, document)| document).collect())
+}
+
+/// Returns an error if two documents, each after its line, have the same key: the smallest such key, with the first two lines.
+fn check_keys(name: &str, documents: &[(usize, Document)]) -> Result<(), DataError> {
+    let mut keys: Vec<(&str, usize)> =
+        documents.iter().map(|(line, document)| (document.key.as_str(), *line)).collect();
+    keys.sort_by_key(|(key, _)| *key);
+    match keys.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some([(key, first), (_, second)]) => Err(DataError::Duplicate {
+            place: name.to_owned(),
+            id: (*key).to_owned(),
+            lines: [*first, *second],
+            remedy: "documents are found by their ids, so give each its own",
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the documents of files. A title of HotpotQA in several files is one document.

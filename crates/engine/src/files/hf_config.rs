@@ -13,7 +13,7 @@ mod layers;
 mod nested;
 mod read_rope;
 mod read_scaling;
-mod reader;
+pub(super) mod reader;
 mod recurrent;
 mod rope;
 

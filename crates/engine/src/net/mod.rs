@@ -2,6 +2,7 @@
 //!
 //! Types are exported here; the paths of the files that contain them may change.
 
+mod bert;
 mod copies;
 #[doc(hidden)]
 pub mod decoder;
@@ -37,6 +38,7 @@ pub mod values;
 #[doc(hidden)]
 pub mod weights;
 
+pub use bert::BertModel;
 pub use decoder::{Context, Decoder};
 pub(crate) use forest::{Forest, PackedForest};
 #[cfg(feature = "candle")]

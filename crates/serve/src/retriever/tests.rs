@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::listener::patient::Patient;
 use maverl::builtin::{Document, facts};
-use maverl::env::search::{Index, Retriever};
+use maverl::env::search::{Index, Ranking, Retriever, RetrieverProtocol, SearchEnvironment};
 
 /// Starts a server over the built-in corpus. Returns its address, a sender that stops it, and its task.
 async fn started() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
@@ -87,6 +87,43 @@ async fn a_request_may_have_many_queries() {
     let (_, answer) = raw(address, post("/retrieve", &bare)).await;
     assert!(answer["result"][0][0]["contents"].is_string(), "{answer}");
     assert_eq!(answer["result"][0].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn embeddings_from_a_file_are_served_in_both_protocols() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut search = SearchEnvironment::default();
+    (search.ranking, search.encoder) = (Ranking::Dense, "builtin:tiny".to_owned());
+    search.max_tokens = 32;
+    search.write_index(dir.path(), &dir.path().join("facts.index"), |_, _| ()).unwrap();
+    search.index = "facts.index".to_owned();
+    let index = search.index(dir.path()).unwrap();
+    let batched = Arc::new(BatchedSearch::new(search.index(dir.path()).unwrap(), 0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/retrieve", listener.local_addr().unwrap());
+    tokio::spawn(serve_retriever(listener, batched, std::future::pending()));
+    for protocol in [RetrieverProtocol::SearchR1, RetrieverProtocol::DrMas] {
+        let client = Retriever::new(&url, None, Duration::from_secs(60), 0, 0);
+        let client = Arc::new(client.with_protocol(protocol));
+        for query in ["Who wrote Magdor?", "", "a city"] {
+            let found = index.search(&[query], 4).unwrap();
+            let expected: Vec<Document> = found[0].iter().map(|hit| hit.document.clone()).collect();
+            assert_eq!(client.search(query, 4).await.unwrap(), expected, "{protocol:?} {query:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_search_beyond_the_time_limit_is_refused() {
+    let batched = Arc::new(BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let routes = retriever(batched, Duration::ZERO);
+    let limits = Limits::default();
+    tokio::spawn(Listener::new(listener, limits).serve(routes, std::future::pending()));
+    let (status, answer) = raw(address, post("/retrieve", r#"{"query": "city"}"#)).await;
+    let message = answer["error"].as_str().unwrap();
+    assert_eq!((status, message), (503, "the search took longer than 0 s; send fewer `queries`"));
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use crate::env::EnvError;
 
 /// Answers the queries of concurrent callers from one index.
 ///
-/// Queries that arrive during a search wait for it, and are then answered in one batch. Results of recent queries are
-/// cached.
+/// Queries that arrive during a search wait for it, and are then answered in one batch. A caller with many queries has at most 64 of
+/// them in a batch, so other callers do not wait for all of them. Results of recent queries are cached.
 pub struct BatchedSearch {
     cached: Arc<CachedIndex>,
     waiting: Mutex<Vec<QueuedQueries>>,
@@ -27,7 +27,7 @@ struct CachedIndex {
     kept: QueryCache<FoundDocuments>,
 }
 
-/// Number of queries between two checks for dropped callers.
+/// Number of queries of a caller in a batch, and between two checks for dropped callers.
 const AT_ONCE: usize = 64;
 
 /// Result of one query.
@@ -67,10 +67,12 @@ impl BatchedSearch {
         let new = queries.iter().zip(&known).filter(|(_, known)| known.is_none());
         let new: Vec<String> = new.map(|(query, _)| query.as_ref().to_owned()).collect();
         if !new.is_empty() {
-            let unknown = known.iter_mut().filter(|known| known.is_none());
-            for (unknown, found) in unknown.zip(self.ask(new, k).await?) {
-                *unknown = Some(found);
+            let mut answers = Vec::with_capacity(new.len());
+            for part in new.chunks(AT_ONCE) {
+                answers.extend(self.ask(part.to_vec(), k).await?);
             }
+            let unknown = known.iter_mut().filter(|known| known.is_none());
+            unknown.zip(answers).for_each(|(unknown, found)| *unknown = Some(found));
         }
         Ok(known.iter().flatten().map(|found| self.index().hits(found)).collect())
     }
@@ -168,6 +170,26 @@ mod tests {
             let room = batched.waiting().len();
             assert_eq!(room, 0, "nobody is forgotten");
         }
+    }
+
+    #[tokio::test]
+    async fn a_caller_of_one_query_waits_for_a_part_of_a_large_request() {
+        let batched = BatchedSearch::new(Index::new(facts::corpus()).unwrap(), 0);
+        let titles: Vec<String> = facts::corpus().into_iter().map(|d| d.title).take(400).collect();
+        let turn = batched.turn.lock().await;
+        let mut large = Box::pin(batched.search(&titles, 3));
+        assert!(futures::poll!(&mut large).is_pending());
+        assert_eq!(batched.waiting()[0].queries.len(), AT_ONCE);
+        let mut small = Box::pin(batched.search(&["city"], 3));
+        assert!(futures::poll!(&mut small).is_pending());
+        drop(turn);
+        // The first part of the large request answers both.
+        let both = futures::future::select(large, small).await;
+        let futures::future::Either::Right((found, large)) = both else {
+            panic!("the large request was answered first");
+        };
+        assert_eq!(found.unwrap()[0].len(), 3);
+        assert_eq!(large.await.unwrap().len(), 400);
     }
 
     #[tokio::test]

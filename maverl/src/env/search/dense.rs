@@ -1,18 +1,22 @@
-//! Dense ranking: the cosine between the embeddings of a document and of a query.
+//! Dense ranking: the inner product of the embeddings of a document and of a query. It is their cosine if embeddings have length 1.
 
 mod encoder;
 mod exact;
+mod flat;
 mod hnsw;
 
 use serde::{Deserialize, Serialize};
 
-pub use encoder::{Encoder, Pooling};
+pub(super) use encoder::EncoderShape;
+pub use encoder::{Encoder, EncoderOptions, Normalization, Pooling};
 use exact::Exact;
+pub(super) use flat::FlatIndex;
 use hnsw::Hnsw;
 
 use super::ranked::RankedDocument;
 use crate::builtin::Document;
 use crate::env::EnvError;
+use crate::files::FlatVectors;
 
 /// Nearest-neighbor search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +42,7 @@ pub struct Dense {
 
 impl Dense {
     /// Returns the text of a document that is embedded.
-    fn document_text(&self, Document { title, text, .. }: &Document) -> String {
+    pub(super) fn document_text(&self, Document { title, text, .. }: &Document) -> String {
         let gap = if title.is_empty() { "" } else { "\n" };
         format!("{}{title}{gap}{text}", self.document_prefix)
     }
@@ -53,6 +57,7 @@ pub(super) struct DenseIndex {
 
 enum Space {
     Exact(Exact),
+    Flat(FlatIndex),
     Hnsw(Hnsw),
 }
 
@@ -63,6 +68,12 @@ impl DenseIndex {
         encoder: Encoder,
         dense: &Dense,
     ) -> Result<Self, EnvError> {
+        if dense.neighbors == Neighbors::Hnsw && !encoder.normalizes() {
+            return Err(EnvError::new(
+                "`neighbors` is \"hnsw\", which needs embeddings of length 1, and the encoder does not scale them; write \
+                 `normalize = \"always\"`, or `neighbors = \"exact\"`",
+            ));
+        }
         let texts: Vec<String> = documents.iter().map(|it| dense.document_text(it)).collect();
         let embeddings = encoder.encode(&texts)?;
         let space = match dense.neighbors {
@@ -70,6 +81,12 @@ impl DenseIndex {
             Neighbors::Hnsw => Space::Hnsw(Hnsw::new(embeddings, encoder.width())),
         };
         Ok(Self { encoder, prefix: dense.query_prefix.clone(), space })
+    }
+
+    /// Takes the embeddings of documents from a file.
+    pub(super) fn stored(vectors: FlatVectors, encoder: Encoder, dense: &Dense) -> Self {
+        let space = Space::Flat(FlatIndex::new(vectors));
+        Self { encoder, prefix: dense.query_prefix.clone(), space }
     }
 
     /// Returns the `k` documents nearest to each query, nearest first.
@@ -83,6 +100,7 @@ impl DenseIndex {
         let embeddings = self.encoder.encode(&texts)?;
         Ok(match &self.space {
             Space::Exact(exact) => exact.search(&embeddings, k),
+            Space::Flat(flat) => flat.search(&embeddings, k),
             Space::Hnsw(graph) => graph.search(&embeddings, k),
         })
     }

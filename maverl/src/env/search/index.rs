@@ -6,10 +6,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::bm25::Bm25;
+use super::build::check_vectors;
 use super::dense::{Dense, DenseIndex, Encoder};
 use super::ranked::{RankedDocument, best_ranked};
 use crate::builtin::Document;
 use crate::env::EnvError;
+use crate::files::FlatVectors;
 
 /// Minimum number of documents of each ranking that are fused.
 const FUSED: usize = 100;
@@ -31,7 +33,8 @@ pub enum Ranking {
 
 /// In-memory index of documents.
 ///
-/// Documents with equal scores are ordered by their keys, so results do not depend on the order of the corpus.
+/// Documents with equal scores are ordered by their keys, so results do not depend on the order of the corpus. With embeddings
+/// from a file they are ordered by their rows.
 pub struct Index {
     documents: Vec<Document>,
     ranker: Ranker,
@@ -95,6 +98,28 @@ impl Index {
         })
     }
 
+    /// Indexes documents by embeddings from a file, whose rows are those of the documents; with [`Ranking::Hybrid`] also by their
+    /// words.
+    ///
+    /// # Errors
+    ///
+    /// If there are not as many documents as rows, or the rows do not have the width of the encoder.
+    pub fn stored(
+        documents: Vec<Document>,
+        vectors: FlatVectors,
+        encoder: Encoder,
+        dense: &Dense,
+        ranking: Ranking,
+    ) -> Result<Self, EnvError> {
+        check_vectors(&vectors, encoder.width(), documents.len())?;
+        let meaning = DenseIndex::stored(vectors, encoder, dense);
+        let ranker = match ranking {
+            Ranking::Hybrid => Ranker::Both(Bm25::new(&documents), meaning),
+            Ranking::Bm25 | Ranking::Dense => Ranker::DenseIndex(meaning),
+        };
+        Ok(Self { documents, ranker })
+    }
+
     fn over(
         mut documents: Vec<Document>,
         ranker: impl FnOnce(&[Document]) -> Result<Ranker, EnvError>,
@@ -115,7 +140,7 @@ impl Index {
         }
     }
 
-    /// Returns the documents in key order; there is at least one.
+    /// Returns the documents in key order, or with embeddings from a file in the order of their rows; there is at least one.
     pub fn documents(&self) -> &[Document] {
         &self.documents
     }

@@ -6,6 +6,7 @@
 
 mod batched;
 mod bm25;
+mod build;
 mod cache;
 mod dense;
 mod document_format;
@@ -21,8 +22,8 @@ mod validate;
 #[doc(hidden)]
 pub use batched::BatchedSearch;
 #[doc(hidden)]
-pub use dense::{Dense, Encoder};
-pub use dense::{Neighbors, Pooling};
+pub use dense::{Dense, Encoder, EncoderOptions};
+pub use dense::{Neighbors, Normalization, Pooling};
 pub use document_format::DocumentFormat;
 pub use index::Ranking;
 #[doc(hidden)]
@@ -80,8 +81,11 @@ pub struct SearchEnvironment {
     pub ranking: Ranking,
     /// Encoder of `dense` and `hybrid`, whose hidden states become embeddings: a directory or `builtin:tiny`.
     pub encoder: String,
-    /// Pooling of hidden states into an embedding: `mean`, or `last` for the last token.
+    /// Pooling of hidden states into an embedding: `mean`, `cls` for the first token, `last` for the last one, or `auto` for the one
+    /// that the model's files name, else `mean`.
     pub pooling: Pooling,
+    /// Scaling of embeddings to length 1: `always`, `never`, or `auto` as the model's files say, else `always`.
+    pub normalize: Normalization,
     /// Text before each query in the encoder's input.
     pub query_prefix: String,
     /// Text before each document in the encoder's input.
@@ -91,6 +95,8 @@ pub struct SearchEnvironment {
     pub max_tokens: usize,
     /// Nearest-neighbor search: `exact`, or `hnsw` for large corpora.
     pub neighbors: Neighbors,
+    /// Embeddings of the documents: a flat index of faiss, whose vectors are those of the corpus's rows; empty to compute them.
+    pub index: String,
     /// Number of queries whose results are cached; 0 for none.
     #[setting(default = 4096)]
     pub cache: usize,
@@ -122,9 +128,9 @@ enum SearchBackend {
 impl Environment for SearchEnvironment {
     fn validate(&self, base: &Path, tasks: &TaskList) -> Result<Vec<String>, EnvError> {
         self.timeout()?;
-        self.encoder(base)?;
+        let model = self.encoder_model(base)?;
         if self.retriever.is_empty() {
-            self.documents(base)?;
+            self.check_index(base, model.as_ref())?;
         }
         validate::check_answers(tasks.iter())?;
         Ok(validate::option_warnings(&self.corpus, &self.retriever, tasks))

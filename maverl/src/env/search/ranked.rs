@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// A document by its position in key order, with its score. The better one compares as greater.
+/// A document by its position in the index, with its score. The better one compares as greater.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankedDocument {
     pub(super) place: usize,
