@@ -51,14 +51,15 @@ pub use crate::runtime::{
 };
 pub use advantage::{
     AdvantagePlan, AnchorPlan, BranchUse, ContinuationsPlan, CounterfactualPlan, GreedyPlan,
-    GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan, RewardPlan, Singleton, TokenBaselinePlan,
+    GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan, RewardPlan, ShapleyPlan, Singleton,
+    TokenBaselinePlan,
 };
 pub use agent::AgentConfig;
 pub use algorithm::{
     AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards, HappoFactor, InfluenceConfig,
     InfluencePlan, ObservationPlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
-pub use branch::{BranchConfig, BranchTurns};
+pub use branch::{BranchConfig, BranchKeep, BranchTurns};
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPasses, CriticPlan, CriticScope, Granularity,
     MixerNetwork, MixerPlan, MixerTrunk,

@@ -77,7 +77,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("algorithm.name", &["vdn", "qmix", "happo", "marft", "cispo", "sapo", "maporl", "drmas"]),
     ("algorithm.advantage.kind", &["group", "reward", "moving_average", "critic", "mixer"]),
     ("algorithm.advantage.baseline", &["mean", "leave_one_out"]),
-    ("algorithm.advantage.by", &["task", "task_turn"]),
+    ("algorithm.advantage.by", &["task", "task_turn", "episode_seat"]),
     ("algorithm.advantage.deviation_by", &["task"]),
     ("algorithm.advantage.normalize_std", &["false"]),
     ("algorithm.advantage.anchor", &["{ weight = 0.5 }", "{ similarity = 0.9 }"]),
