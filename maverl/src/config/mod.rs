@@ -85,7 +85,7 @@ pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
     PythonStyle, RewardConfig, RewardProtocol, RewardPythonConfig, RewardServerConfig,
-    RewardVerifierConfig,
+    RewardUsageConfig, RewardVerifierConfig, UsageAfter,
 };
 pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};

@@ -9,7 +9,7 @@ use super::{
     DistConfig, DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig,
     LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig,
     ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
+    RewardUsageConfig, RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
     SamplingConfig, Selection, Shaping, SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig,
     TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
@@ -117,7 +117,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 68] = [
+pub static TABLES: [DeclaredTable; 69] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
@@ -183,6 +183,7 @@ pub static TABLES: [DeclaredTable; 68] = [
         "rewards.brevity.verifier",
         "`[rewards.NAME.verifier]`",
     ),
+    DeclaredTable::of::<RewardUsageConfig>("rewards.brevity.usage", "`[rewards.NAME.usage]`"),
     DeclaredTable::of::<RolloutConfig>("rollout", "`[rollout]`"),
     DeclaredTable::of::<BranchConfig>("rollout.branch", "`[rollout.branch]`"),
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),

@@ -38,7 +38,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     DeviceChoice, Dtype, EndpointConfig, Resolved, RewardJudgeConfig, RewardPythonConfig,
-    RewardServerConfig, RewardVerifierConfig, RolloutServerConfig,
+    RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutServerConfig,
 };
 use crate::tools::{CallFormat, ThoughtFormat};
 use crate::trajectory::Seat;
@@ -187,6 +187,8 @@ pub enum RewardSource {
     Judge(RewardJudgeConfig),
     /// A model with a head, in this process.
     Verifier(RewardVerifierConfig),
+    /// Prices of what an episode used.
+    Usage(RewardUsageConfig),
 }
 
 /// One seat of the team.
