@@ -19,7 +19,7 @@ pub use crate::config::{
 };
 pub use crate::files::ModelSource;
 pub use crate::net::LoraConfig;
-pub use activations::{TokenBytes, activation_bytes, packed_bytes};
+pub use activations::{TokenBytes, activation_bytes, muon_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use memory::DeviceMemory;
 pub use numbers::{bytes, count};
@@ -238,7 +238,7 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// Activation bytes of a full micro-batch, at most; `None` where it is not updated.
+    /// Activation bytes of a full micro-batch, at most, or the work of Muon, if that is more; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
     /// Number of trained parameters of its critic; 0 without one.
     pub critic_parameters: u64,

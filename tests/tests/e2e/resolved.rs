@@ -61,7 +61,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("models.other.path", &["model", "\"builtin:tiny\""]),
     ("models.tiny.optim.lr", &["1e-5", "0.1", "3e-7"]),
     ("models.tiny.optim", &["{ betas = [0.8, 0.95], warmup_steps = 3 }"]),
-    ("models.tiny.optim.kind", &["muon", "adamw"]),
+    ("models.tiny.optim.kind", &["muon", "adamw8bit", "adamw"]),
     ("models.tiny.optim.schedule", &["linear", "cosine"]),
     ("models.tiny.lora", &["{}", "{ rank = 4, dropout = 0.1 }"]),
     ("models.tiny.lora.target_modules", &["[\"q_proj\", \"v_proj\"]", "\"all-linear\""]),

@@ -3,6 +3,7 @@
 mod adapters;
 #[cfg(feature = "cuda")]
 mod device;
+mod eight_bit;
 mod experts;
 #[cfg(feature = "candle")]
 mod gguf;
