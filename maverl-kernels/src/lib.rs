@@ -20,7 +20,7 @@
 //! | `attention` | `attention/forward` and `attention/backward` are tasks, `attention/vector`, `attention/weighted` and `attention/accumulate` the inner loops, `attention/rows` and `attention/blocks` the memory of keys and values |
 //! | `recurrent` | causal convolutions and the gated delta rule, token after token |
 //! | `norm`, `rope`, `mlp`, `experts`, `embedding`, `bias`, `elementwise`, `logprob` | the other operations of a model, each with its backward pass |
-//! | `sample`, `adamw`, `muon` | a sampled token and its log-prob; a step of an optimizer |
+//! | `sample`, `adamw`, `adamw8`, `muon` | a sampled token and its log-prob; a step of an optimizer |
 //! | `advantage` | estimators, and the trait `Arithmetic` of the machines that compute them |
 //! | `cuda` (feature) | kernels in CUDA C++ (`cuda/*.cu`), their launches (`cuda/model`, `cuda/kernels`), and machines that run them: a GPU (`cuda/driver`), the CPU (`cuda/emulated`), one without memory (`cuda/counted`) |
 //! | `emulate` | CUDA C++ compiled by a C++ compiler; each thread of CUDA is a fiber |
@@ -41,6 +41,7 @@ mod pages;
 mod par;
 
 pub mod adamw;
+pub mod adamw8;
 pub mod advantage;
 pub mod attention;
 pub mod bias;

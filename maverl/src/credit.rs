@@ -99,6 +99,13 @@ pub enum KnownBaseline {
     Counterfactual(Unbranched),
     /// Reward less the difference that the turn makes to the mean reward of branches.
     Continuations(Unbranched),
+    /// Reward less the Shapley value of the seat.
+    Shapley {
+        /// Number of random orders of more than four seats.
+        permutations: u32,
+        /// Advantage of turns without branches.
+        otherwise: Unbranched,
+    },
 }
 
 /// The advantage of a turn without branches, where branches are compared.

@@ -70,6 +70,23 @@ mod tests {
     }
 
     #[test]
+    fn a_team_ends_as_soon_as_its_manager_stops() {
+        let turns = |patience: usize| {
+            let episode = play(Delegate::default(), move |seat, shown| match seat {
+                "manager/manager" if shown.matches("42").count() >= patience => {
+                    "<next>stop</next>".to_owned()
+                }
+                "manager/manager" => "<next>solver</next>".to_owned(),
+                _ => answer("42"),
+            });
+            assert_eq!(episode.answer.as_deref(), Some("42"));
+            episode.turns.len()
+        };
+        assert_eq!((turns(1), turns(2)), (3, 5), "a manager and a solver for each call");
+        assert_eq!(turns(usize::MAX), 8, "the most calls");
+    }
+
+    #[test]
     fn calls_are_bounded() {
         let episode = play(Delegate::default(), |seat, _| match seat {
             "manager/manager" => "<next>critic</next>".to_owned(),

@@ -4,7 +4,7 @@ import { h, svg, fill, a, foreign, num, td, muted, remark, sheet, say, table, st
 import { get, to } from "./data.js";
 import { fixed, minus, percent, plural, signed, turnPath } from "./format.js";
 
-const BY = { task: "task; rewards of episodes are compared", task_turn: "task; rewards of turns are compared", task_seat: "task and agent; rewards of turns are compared", task_seat_turn: "task, agent and number of the turn; rewards of turns are compared", branch: "branch, or task and agent without one; rewards of turns are compared" };
+const BY = { task: "task; rewards of episodes are compared", task_turn: "task; rewards of turns are compared", task_seat: "task and agent; rewards of turns are compared", task_seat_turn: "task, agent and number of the turn; rewards of turns are compared", episode_seat: "episode and agent; rewards of turns are compared", branch: "branch, or task and agent without one; rewards of turns are compared" };
 
 /**
  * A bar to the left or the right of zero.

@@ -12,6 +12,7 @@ mod pairs;
 mod rescale;
 mod rounds;
 mod shaping;
+mod shapley;
 mod token_baseline;
 mod valued;
 mod whiten;
@@ -44,7 +45,7 @@ use maverl_kernels::advantage::{
 use serde::{Deserialize, Serialize};
 
 use crate::algo::Sample;
-use crate::config::CriticPlan;
+use crate::config::{AdvantagePlan, CriticPlan};
 use crate::credit::{Estimators, GroupBy, KnownBaseline, RewardedStep};
 use crate::plan::AlgorithmPlan;
 use crate::trajectory::{Episode, RewardPart};
@@ -114,7 +115,14 @@ pub(crate) fn advantages(
     estimators: &Estimators,
 ) -> Advantages {
     let comparison = GroupComparison::from(&algorithm.advantage);
-    let step = rewarded_step(episodes, samples, None, comparison.by);
+    let mut step = rewarded_step(episodes, samples, None, comparison.by);
+    if let AdvantagePlan::Group(plan) = &algorithm.advantage
+        && !plan.by_seat.is_empty()
+    {
+        let seat = |sample: &Sample| &episodes[sample.episode].turns[sample.turn].seat;
+        let by: Vec<GroupBy> = samples.iter().map(|sample| plan.by_of(seat(sample))).collect();
+        (step.units, step.groups) = step.view().ids_by_row(&by);
+    }
     let rewards = &step.rewards;
     let Compared { mut values, moments, rescale, anchors } =
         comparison.compare(&step.view_on(estimators));
@@ -172,7 +180,10 @@ pub(crate) fn equal_rewards(
 ) -> bool {
     let known = matches!(
         algorithm.advantage.baseline(),
-        KnownBaseline::Greedy | KnownBaseline::Counterfactual(_) | KnownBaseline::Continuations(_)
+        KnownBaseline::Greedy
+            | KnownBaseline::Counterfactual(_)
+            | KnownBaseline::Continuations(_)
+            | KnownBaseline::Shapley { .. }
     );
     let several = samples.iter().any(|sample| sample.episode != samples[0].episode);
     let by_parts = algorithm.advantage.compares_parts();

@@ -1,13 +1,20 @@
 //! Choice of the turns of played episodes that get branches, and of their branches.
 
+mod best;
+mod drawn;
+mod rows;
+
+pub(super) use drawn::{absent_seats, orders};
+pub(super) use rows::{PromptReplies, branch_rows};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use maverl_kernels::sample::derive_seed;
 
 use crate::algo::TaskKey;
-use crate::config::{BranchConfig, BranchTurns, BranchUse};
+use crate::config::{BranchConfig, BranchKeep, BranchTurns, BranchUse, KnownBaseline};
 use crate::plan::Plan;
-use crate::trajectory::{BranchPoint, Episode, Seat, Turn};
+use crate::trajectory::{BranchPoint, Episode, Seat, Turn, TurnPath};
 
 /// Counter of the random order in which turns get branches.
 const ORDER: u64 = 1;
@@ -33,28 +40,53 @@ pub(crate) struct PlannedBranch {
 pub(crate) fn branches(plan: &Plan, episodes: &[Episode]) -> Vec<PlannedBranch> {
     let Some(purpose) = plan.algorithm.advantage.branches() else { return Vec::new() };
     let config = plan.config.rollout.branch.clone().unwrap_or_default();
-    let seats = branched_seats(plan, &config);
-    let mut tasks: BTreeMap<TaskKey, Vec<usize>> = BTreeMap::new();
+    let seats = branched_seats(plan);
+    let permutations = match plan.algorithm.advantage.baseline() {
+        KnownBaseline::Shapley { permutations, .. } => permutations,
+        _ => 0,
+    };
+    let of_task = TaskBranches { config: &config, purpose, permutations, seats: &seats, episodes };
+    let mut tasks: BTreeMap<TaskKey, [Vec<usize>; 2]> = BTreeMap::new();
     for (index, episode) in episodes.iter().enumerate() {
         let of_task = tasks.entry(TaskKey::of(episode)).or_default();
+        let same_kind = &mut of_task[usize::from(episode.branch.is_some())];
         // A task that was drawn twice in a step has equal episodes, whose branches are equal too.
-        let repeated = of_task.iter().any(|&other| episodes[other].index == episode.index);
-        if episode.branch.is_none() && !repeated {
-            of_task.push(index);
+        if !same_kind.iter().any(|&other| episodes[other].index == episode.index) {
+            same_kind.push(index);
         }
     }
     let group = plan.config.task.group_size.get();
-    let chosen = tasks.into_values().flat_map(|members| {
-        let of_task = TaskBranches { config: &config, purpose, seats: &seats, episodes };
-        of_task.plan(&members, group)
+    let chosen = tasks.into_values().flat_map(|[played, branches]| match config.keep {
+        BranchKeep::Best => of_task.after_best(&played, &branches, group),
+        _ => of_task.plan(&played, group),
     });
     chosen.collect()
 }
 
+/// Returns the branches that begin after the best replies of the branches that were played; none if branches begin after the replies
+/// of played episodes alone. Their indices of episodes count the played ones, then the branches.
+pub(crate) fn further_branches(
+    plan: &Plan,
+    played: &[Episode],
+    branches_so_far: &[Episode],
+) -> Vec<PlannedBranch> {
+    let config = plan.config.rollout.branch.as_ref();
+    match config.map_or_else(BranchKeep::default, |config| config.keep) {
+        BranchKeep::Best => branches(plan, &[played, branches_so_far].concat()),
+        BranchKeep::Played | BranchKeep::All => Vec::new(),
+    }
+}
+
+/// Returns the reward of the turn of a path in an episode; `None` without the turn, or if it is not scored.
+pub(super) fn reward_at(play: &Episode, path: &TurnPath) -> Option<f64> {
+    let turn = play.turns.iter().position(|turn| turn.path == *path)?;
+    play.turn_reward(turn)
+}
+
 /// Returns the trained seats at whose turns branches begin.
-fn branched_seats(plan: &Plan, config: &BranchConfig) -> Vec<Seat> {
-    let named: Vec<Seat> =
-        config.seats.iter().filter_map(|name| Seat::try_from(name.clone()).ok()).collect();
+pub(super) fn branched_seats(plan: &Plan) -> Vec<Seat> {
+    let names = plan.config.rollout.branch.iter().flat_map(|config| &config.seats);
+    let named: Vec<Seat> = names.filter_map(|name| Seat::try_from(name.clone()).ok()).collect();
     let trained = plan.seats.iter().filter(|seat| seat.trained).map(|seat| &seat.seat);
     let chosen = trained.filter(|seat| named.is_empty() || named.iter().any(|it| it.covers(seat)));
     chosen.cloned().collect()
@@ -64,6 +96,8 @@ fn branched_seats(plan: &Plan, config: &BranchConfig) -> Vec<Seat> {
 struct TaskBranches<'a> {
     config: &'a BranchConfig,
     purpose: BranchUse,
+    /// Number of random orders of the seats.
+    permutations: u32,
     seats: &'a [Seat],
     episodes: &'a [Episode],
 }
@@ -74,6 +108,9 @@ type TurnPlace = (usize, usize);
 impl TaskBranches<'_> {
     /// Returns the branches within the budget of the task, whose played episodes are `members`. Indices begin at `first`.
     fn plan(&self, members: &[usize], first: u32) -> Vec<PlannedBranch> {
+        if self.purpose == BranchUse::Coalitions || self.config.keep == BranchKeep::All {
+            return self.plan_drawn(members, first);
+        }
         let mut turns: Vec<TurnPlace> = Vec::new();
         for &episode in members.iter().filter(|&&at| self.episodes[at].score().is_some()) {
             turns.extend(
@@ -148,6 +185,7 @@ impl TaskBranches<'_> {
     fn points(&self, (episode, turn): TurnPlace) -> Vec<BranchPoint> {
         let episode = &self.episodes[episode];
         let (of, at) = (episode.index, &episode.turns[turn].path);
+        let after = episode.branch.clone().map(Box::new);
         let numbers = self.numbers().into_iter();
         numbers
             .map(|(alternative, continuation)| BranchPoint {
@@ -155,6 +193,8 @@ impl TaskBranches<'_> {
                 at: at.clone(),
                 alternative,
                 continuation,
+                after: after.clone(),
+                drawn: Vec::new(),
             })
             .collect()
     }

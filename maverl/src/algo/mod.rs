@@ -21,6 +21,7 @@
 //! | [`Mixing`] | `V = Σ Vᵢ`; `V = w₂ · elu(V W₁ + b₁) / E + b₂` | VDN, [1706.05296]; QMIX, [1803.11485] §4 | `mixer.rs` |
 //! | [`advantage::similarity`] | similarity of prompts | Ratcliff and Obershelp | `advantage/anchor.rs` |
 //! | `baselines` | `A = r − mean r_branch`; `A = V_after − V_before` | COMA, [1705.08926] eq. 4; VinePO, [2410.01679] eq. 6 | `advantage/branched.rs` |
+//! | `baselines` | `φ = mean over orders of v(before, with it) − v(before)` | Shapley 1953 | `advantage/shapley.rs` |
 //! | `branches` | which branches are played | | `branch.rs` |
 //! | `baselines` | `A = r − r_greedy`; `A = r − b_seat` | ReMax, [2310.10505] | `advantage/baseline.rs`, `ema.rs` |
 //! | [`shaped_rewards`] | `r + α (r − q)` | MARTI | `advantage/shaping.rs` |
@@ -124,7 +125,7 @@ pub(crate) use advantage::{
 };
 pub(crate) use batch::row;
 pub use batch::{batches, pair_batches};
-pub(crate) use branch::{PlannedBranch, branches};
+pub(crate) use branch::{PlannedBranch, branches, further_branches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
 pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::algo::advantage::{is_greedy, rounding_of};
-use crate::config::BranchUse;
+use crate::algo::branch::branch_rows;
 use crate::plan::Plan;
-use crate::trajectory::{BranchPoint, Episode};
+use crate::trajectory::Episode;
 
 /// Key of a task. Ids are unique only within a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,25 +74,18 @@ pub fn flat_tasks(episodes: &[Episode]) -> BTreeSet<TaskKey> {
 ///
 /// A turn is a sample if its episode is *scored*, its seat is trained, it has tokens and it is not masked. A malformed
 /// or truncated reply is a sample like any other. Turns of frozen seats, of endpoints and of greedy baseline episodes
-/// are not samples, so they enter no statistic of a group. Of branches, the turn with another reply is a sample if an estimator
+/// are not samples, so they enter no statistic of a group. Of branches, the turns with other replies are samples if an estimator
 /// compares these (`by = "branch"`).
 pub fn samples(episodes: &[Episode], plan: &Plan) -> Vec<Sample> {
-    let mut samples: Vec<Sample> = episodes
-        .iter()
-        .enumerate()
-        .filter(|(_, episode)| !is_greedy(plan, episode) && is_compared(plan, episode))
-        .flat_map(|(index, episode)| of_episode(index, episode, plan))
-        .collect();
+    let rows = branch_rows(plan, episodes);
+    let played = episodes.iter().enumerate().filter(|(_, episode)| !is_greedy(plan, episode));
+    let all = played.flat_map(|(index, episode)| of_episode(index, episode, plan));
+    let is_row = |sample: &Sample| rows.contains(&(sample.episode, sample.turn));
+    let is_played = |sample: &Sample| episodes[sample.episode].branch.is_none();
+    let mut samples: Vec<Sample> =
+        all.filter(|sample| is_played(sample) || is_row(sample)).collect();
     samples.sort_by(|a, b| a.sort_key(episodes).cmp(&b.sort_key(episodes)));
     samples
-}
-
-/// Returns true if turns of an episode may be samples: those of a branch are if replies at branches are trained on, and it is the
-/// first play of another reply.
-fn is_compared(plan: &Plan, episode: &Episode) -> bool {
-    let trains = plan.algorithm.advantage.branches() == Some(BranchUse::Rows);
-    let first = |branch: &BranchPoint| branch.alternative > 0 && branch.continuation == 0;
-    episode.branch.as_ref().is_none_or(|branch| trains && first(branch))
 }
 
 fn of_episode<'a>(
@@ -100,9 +93,7 @@ fn of_episode<'a>(
     episode: &'a Episode,
     plan: &'a Plan,
 ) -> impl Iterator<Item = Sample> + 'a {
-    let at = episode.branch.as_ref().map(|branch| &branch.at);
     episode.turns.iter().enumerate().filter_map(move |(turn, played)| {
-        at.is_none_or(|at| played.path == *at).then_some(())?;
         let tokens = played.tokens.as_ref().filter(|_| !played.masked)?.completion.len();
         let seat = plan.seats.iter().position(|seat| seat.seat == played.seat)?;
         let trained = &plan.seats[seat];

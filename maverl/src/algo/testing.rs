@@ -11,7 +11,7 @@ use crate::plan::{
     SeatPlan, WorkerPlan,
 };
 use crate::task::{Score, Task};
-use crate::trajectory::{Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
+use crate::trajectory::{BranchPoint, Episode, Finish, Outcome, Seat, Tokens, Turn, TurnPath};
 
 pub(crate) use rl_math::{assert_close, learning, matrix, numbers, rl_math};
 
@@ -114,6 +114,12 @@ pub(crate) fn episode(task: &str, index: u32, reward: f64, turns: Vec<Turn>) -> 
         rewards: Vec::new(),
         log: String::new(),
     }
+}
+
+/// Returns the place of a branch of a played episode: at a turn, with the numbers of an alternative and a continuation.
+pub(crate) fn branch_point(of: u32, at: TurnPath, numbers: (u32, u32)) -> BranchPoint {
+    let (alternative, continuation) = numbers;
+    BranchPoint { of, at, alternative, continuation, after: None, drawn: Vec::new() }
 }
 
 /// Returns a turn of two sampled tokens.

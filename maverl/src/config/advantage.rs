@@ -1,5 +1,8 @@
 //! `[algorithm.advantage]`: the estimator of advantages, and its settings.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +10,7 @@ use super::critic::{Bootstrap, CriticPlan, MixerPlan};
 use super::instance::Instance;
 use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded, Unbranched};
 use crate::settings::{Settings, Tagged};
+use crate::trajectory::Seat;
 
 /// Estimator of advantages.
 #[derive(Debug, Clone, PartialEq, Settings)]
@@ -32,6 +36,8 @@ pub enum AdvantagePlan {
     Counterfactual(CounterfactualPlan),
     /// The mean reward of branches after the turn, minus that of branches before it (VinePO).
     Continuations(ContinuationsPlan),
+    /// The Shapley value of the seat: the mean change of the reward by the replies of the seat, over the orders of the seats.
+    Shapley(ShapleyPlan),
     /// An estimator declared with `#[advantage]`.
     #[setting(open)]
     Declared(Instance<dyn Advantage>),
@@ -64,6 +70,7 @@ impl AdvantagePlan {
             Self::Opo(plan) => Some(plan),
             Self::Counterfactual(plan) => Some(plan),
             Self::Continuations(plan) => Some(plan),
+            Self::Shapley(plan) => Some(plan),
             Self::Declared(declared) => Some(&*declared.value),
         }
     }
@@ -83,6 +90,7 @@ impl AdvantagePlan {
         match self.baseline() {
             KnownBaseline::Counterfactual(_) => Some(BranchUse::Replies),
             KnownBaseline::Continuations(_) => Some(BranchUse::States),
+            KnownBaseline::Shapley { .. } => Some(BranchUse::Coalitions),
             _ => {
                 let by = self.estimator().map(Advantage::group_by);
                 (by == Some(GroupBy::Branch)).then_some(BranchUse::Rows)
@@ -128,6 +136,8 @@ pub enum BranchUse {
     States,
     /// Replies at a branch are trained on, and compared with each other.
     Rows,
+    /// Rewards of branches in which some of the seats have other replies are the values of coalitions of the rest.
+    Coalitions,
 }
 
 /// Rewards relative to those of a group.
@@ -137,11 +147,16 @@ pub enum BranchUse {
 #[settings(level = "team")]
 pub struct GroupPlan {
     /// Units that are compared: the episodes of a task (`task`), all turns on a task (`task_turn`), the turns of one seat on a
-    /// task (`task_seat`), the turns of one seat with the same number on a task (`task_seat_turn`), or the replies at a turn with
-    /// branches (`branch`, see `[rollout.branch]`; all of them are trained on, and turns without branches are compared as with
-    /// `task_seat`).
+    /// task (`task_seat`), the turns of one seat with the same number on a task (`task_seat_turn`), the turns of one seat in an
+    /// episode (`episode_seat`), or the replies at a turn with branches (`branch`, see `[rollout.branch]`; all of them are
+    /// trained on, and turns without branches are compared as with `task_seat`).
     #[setting(default = GroupBy::TaskSeat)]
     pub by: GroupBy,
+    /// Units that are compared for turns of some seats, instead of `by`: the keys are seats, such as `debate/debater#0`, or agents,
+    /// for all of their seats.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[setting(example = "{ \"pair/solver\" = \"episode_seat\" }")]
+    pub by_seat: BTreeMap<String, GroupBy>,
     /// Units that the standard deviation is computed over; the default is the value of `by`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(example = "\"task\"")]
@@ -168,6 +183,14 @@ pub struct GroupPlan {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(inner, example = "{ weight = 1.0, similarity = 0.9, discount = 0.95 }")]
     pub anchor: Option<AnchorPlan>,
+}
+
+impl GroupPlan {
+    /// The units that are compared for turns of a seat. The name of a seat comes before that of its agent.
+    pub fn by_of(&self, seat: &Seat) -> GroupBy {
+        let of_seat = self.by_seat.get(&seat.to_string());
+        of_seat.or_else(|| self.by_seat.get(&seat.agent)).copied().unwrap_or(self.by)
+    }
 }
 
 /// Rewards minus the mean of a group, each unit weighted by its number of tokens.
@@ -270,6 +293,30 @@ branched! {
     /// Differences of the mean rewards of branches after and before a turn.
     #[maverl::advantage(name = "continuations")]
     ContinuationsPlan, Continuations
+}
+
+/// Shapley values of seats, from branches in which some of the seats have other replies.
+#[maverl::advantage(name = "shapley")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct ShapleyPlan {
+    /// Number of random orders of the seats if there are more than four; up to four seats have all of their orders.
+    #[setting(default = 8, range = 1..=1024)]
+    pub permutations: NonZeroU32,
+    /// Advantage of turns without branches: the reward minus the mean of the seat's turns on the task (`group`), or 0 (`zero`).
+    pub otherwise: Unbranched,
+}
+
+impl Advantage for ShapleyPlan {
+    fn estimate(&self, step: &Rewarded<'_>, out: &mut [f64]) {
+        out.copy_from_slice(step.rewards);
+    }
+
+    fn baseline(&self) -> KnownBaseline {
+        let Self { permutations, otherwise } = *self;
+        KnownBaseline::Shapley { permutations: permutations.get(), otherwise }
+    }
 }
 
 /// Advantages among turns that were given the same prompt.

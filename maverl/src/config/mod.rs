@@ -51,14 +51,15 @@ pub use crate::runtime::{
 };
 pub use advantage::{
     AdvantagePlan, AnchorPlan, BranchUse, ContinuationsPlan, CounterfactualPlan, GreedyPlan,
-    GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan, RewardPlan, Singleton, TokenBaselinePlan,
+    GroupBaseline, GroupPlan, MovingAveragePlan, OpoPlan, RewardPlan, ShapleyPlan, Singleton,
+    TokenBaselinePlan,
 };
 pub use agent::AgentConfig;
 pub use algorithm::{
     AlgorithmConfig, AlgorithmPlan, FuturePlan, FutureRewards, HappoFactor, InfluenceConfig,
     InfluencePlan, ObservationPlan, SequencePlan, Shaping, ShapingPlan, TrainOn, UpdateOrder,
 };
-pub use branch::{BranchConfig, BranchTurns};
+pub use branch::{BranchConfig, BranchKeep, BranchTurns};
 pub use critic::{
     Bootstrap, Credit, CriticInput, CriticPasses, CriticPlan, CriticScope, Granularity,
     MixerNetwork, MixerPlan, MixerTrunk,
@@ -84,7 +85,7 @@ pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
     PythonStyle, RewardConfig, RewardProtocol, RewardPythonConfig, RewardServerConfig,
-    RewardVerifierConfig,
+    RewardUsageConfig, RewardVerifierConfig, UsageAfter,
 };
 pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};

@@ -1,5 +1,5 @@
 //! `[rewards.NAME]`: parts of the reward in addition to the score: declared functions, servers, Python files, judges,
-//! verifiers.
+//! verifiers, prices.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// Beginning of the path of a verifier that an earlier stage trains; the name of the stage follows.
 pub(crate) const STAGE: &str = "stage:";
 
-/// `[rewards.NAME]`: a declared function of that name, or a part that a server, a Python file, a judge or a verifier gives.
+/// `[rewards.NAME]`: a declared function of that name, or a part that a server, a Python file, a judge, a verifier or prices give.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
@@ -38,6 +38,42 @@ pub struct RewardConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]
     pub verifier: Option<RewardVerifierConfig>,
+    /// Prices of tokens, turns and actions, in place of a declared function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[setting(table)]
+    pub usage: Option<RewardUsageConfig>,
+}
+
+/// `[rewards.NAME.usage]`: a price for what an episode used, which every turn pays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "team")]
+pub struct RewardUsageConfig {
+    /// Price of a sampled token.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub token: f64,
+    /// Price of a turn.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub turn: f64,
+    /// Price of an action in an environment, such as a call of a tool.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub call: f64,
+    /// Episodes that pay: those that solved their task, or all.
+    pub after: UsageAfter,
+    /// Seats whose tokens and turns have a price, such as `debate/debater#0`; the name of an agent stands for all of its seats; an
+    /// empty list stands for all seats.
+    pub seats: Vec<String>,
+}
+
+/// Episodes that pay for what they used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageAfter {
+    /// Those that solved their task: where nothing is solved, doing nothing is not better.
+    #[default]
+    Solved,
+    /// All of them.
+    Always,
 }
 
 /// `[rewards.NAME.server]`: a server that scores replies.

@@ -9,9 +9,9 @@ use super::{
     DistConfig, DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig,
     LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig,
     ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig,
-    RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions, SamplingConfig,
-    Selection, Shaping, SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig, TrainOn,
-    UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    RewardUsageConfig, RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
+    SamplingConfig, Selection, Shaping, SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig,
+    TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -117,7 +117,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 67] = [
+pub static TABLES: [DeclaredTable; 69] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
@@ -141,6 +141,7 @@ pub static TABLES: [DeclaredTable; 67] = [
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[7]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[8]),
     DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[9]),
+    DeclaredTable::kind("algorithm.advantage", &AdvantagePlan::KINDS[10]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[1]),
     DeclaredTable::kind("algorithm.shaping", &Shaping::KINDS[2]),
     DeclaredTable::kind("algorithm.update_order", &UpdateOrder::KINDS[1]),
@@ -182,6 +183,7 @@ pub static TABLES: [DeclaredTable; 67] = [
         "rewards.brevity.verifier",
         "`[rewards.NAME.verifier]`",
     ),
+    DeclaredTable::of::<RewardUsageConfig>("rewards.brevity.usage", "`[rewards.NAME.usage]`"),
     DeclaredTable::of::<RolloutConfig>("rollout", "`[rollout]`"),
     DeclaredTable::of::<BranchConfig>("rollout.branch", "`[rollout.branch]`"),
     DeclaredTable::of::<EvalConfig>("eval", "`[eval]`"),

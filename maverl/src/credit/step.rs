@@ -23,6 +23,8 @@ pub enum GroupBy {
     TaskSeat,
     /// Turns of a seat with the same number among its turns of the episode (AT-GRPO): unit = row, group = (task, seat, number).
     TaskSeatTurn,
+    /// Turns of a seat in an episode: unit = row, group = (episode, seat).
+    EpisodeSeat,
     /// Replies at a branch, which have one prompt (C3): unit = row, group = branch. Rows without another reply: group =
     /// (task, seat).
     Branch,
@@ -181,6 +183,9 @@ impl<'a> Rewarded<'a> {
                 let keys = self.tasks.iter().zip(self.seats).zip(numbers);
                 ((0..self.len()).collect(), dense(keys))
             }
+            GroupBy::EpisodeSeat => {
+                ((0..self.len()).collect(), dense(self.episodes.iter().zip(self.seats)))
+            }
             GroupBy::Branch => {
                 let keys = (0..self.len()).map(|row| match self.branches.get(row) {
                     Some(Some(branch)) => (Some(branch), None),
@@ -189,6 +194,24 @@ impl<'a> Rewarded<'a> {
                 ((0..self.len()).collect(), dense(keys))
             }
         }
+    }
+
+    /// Dense ids of units and of groups by a choice for each row. Rows of different choices are in different groups.
+    ///
+    /// # Panics
+    ///
+    /// If there is no choice for a row.
+    pub fn ids_by_row(&self, by: &[GroupBy]) -> (Vec<usize>, Vec<usize>) {
+        assert_eq!(by.len(), self.len(), "ids_by_row: a choice for each row");
+        let choices = dense(by.iter().map(|by| *by as usize));
+        let mut ids = vec![(0, 0); self.len()];
+        for choice in 0..choices.iter().max().map_or(0, |last| last + 1) {
+            let rows: Vec<usize> = (0..self.len()).filter(|&row| choices[row] == choice).collect();
+            let (units, groups) = self.ids(by[rows[0]]);
+            rows.into_iter().for_each(|row| ids[row] = (units[row], groups[row]));
+        }
+        let units = dense(choices.iter().zip(ids.iter().map(|ids| ids.0)));
+        (units, dense(choices.iter().zip(ids.iter().map(|ids| ids.1))))
     }
 
     /// The step for an estimator of groups by another choice of rows.

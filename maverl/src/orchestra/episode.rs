@@ -88,23 +88,33 @@ impl EpisodeState {
         Self { prefix, ..self }
     }
 
-    /// Returns the seed of the request of a turn.
-    pub(super) fn request_seed(&self, path: &TurnPath) -> u64 {
-        request_seed(self.seed, self.prefix.as_ref().map(|prefix| prefix.branch()), path)
+    /// Returns the seed of the request of a turn of a seat.
+    pub(super) fn request_seed(&self, path: &TurnPath, seat: &Seat) -> u64 {
+        request_seed(self.seed, self.prefix.as_ref().map(|prefix| prefix.branch()), path, seat)
     }
 
-    /// Sends a request to a backend; a turn that is recorded gets its recorded reply.
+    /// Sends a request to a backend; a turn that is recorded gets its recorded reply. Beyond the place at which the episode leaves
+    /// the recorded one, it gets it only if its prompt is the recorded one.
     pub(super) async fn respond(
         &self,
         backend: &dyn ChatBackend,
         conversation: &mut Conversation,
         ask: Ask,
     ) -> Result<Response, Fault> {
-        if let Some(recorded) = self.prefix.as_ref().and_then(|prefix| prefix.turn(&ask.path)) {
-            if recorded.seat != ask.seat {
-                return Err(other_prompt(recorded));
+        let prefix = self.prefix.as_ref();
+        if let Some((prefix, recorded)) = prefix.and_then(|it| Some((it, it.turn(&ask.path)?))) {
+            let mut again = conversation.clone();
+            let recalled = if recorded.seat == ask.seat {
+                backend.recall(&mut again, &ask, recorded)
+            } else {
+                Err(other_prompt(recorded))
+            };
+            if recalled.is_ok() {
+                *conversation = again;
             }
-            return backend.recall(conversation, &ask, recorded);
+            if recalled.is_ok() || prefix.binds(&ask.path) {
+                return recalled;
+            }
         }
         self.requests.respond(backend, conversation, ask).await
     }

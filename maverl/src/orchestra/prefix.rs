@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::task::{Action, Observation};
-use crate::trajectory::{Act, BranchPoint, Episode, Fault, FaultKind, Turn, TurnPath};
+use crate::trajectory::{
+    Act, BranchPoint, Episode, Fault, FaultKind, Turn, TurnPath, request_seed,
+};
 
 /// Recorded turns and actions that an episode begins with, and the place at which it leaves them.
 ///
 /// A recorded reply is given after its prompt was rendered again and compared with the recorded one. A recorded action is
-/// executed again, so that the session of the environment has its state, and its observation is compared.
+/// executed again, so that the session of the environment has its state, and its observation is compared. A turn after that
+/// place whose seat has the recorded random numbers there has the recorded reply if its prompt is the recorded one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prefix {
     branch: BranchPoint,
@@ -19,7 +22,11 @@ pub struct Prefix {
 impl Prefix {
     /// Creates the beginning that a branch shares with an episode.
     pub fn new(episode: &Episode, branch: BranchPoint) -> Self {
-        let turns = episode.turns.iter().filter(|turn| branch.recalls(&turn.path));
+        let seed = |point: Option<&BranchPoint>, turn: &Turn| {
+            request_seed(episode.seed, point, &turn.path, &turn.seat)
+        };
+        let same = |turn: &&Turn| seed(episode.branch.as_ref(), turn) == seed(Some(&branch), turn);
+        let turns = episode.turns.iter().filter(same);
         let turns = turns.map(|turn| (turn.path.clone(), turn.clone())).collect();
         let acts = episode.acts.iter().filter(|act| act.path <= branch.at);
         let acts = acts.map(|act| ((act.path.clone(), act.nth), act.clone())).collect();
@@ -39,6 +46,11 @@ impl Prefix {
     /// Returns the recorded turn of a path.
     pub(super) fn turn(&self, path: &TurnPath) -> Option<&Turn> {
         self.turns.get(path)
+    }
+
+    /// Returns true if the turn of a path must have its recorded prompt.
+    pub(super) fn binds(&self, path: &TurnPath) -> bool {
+        self.branch.recalls(path)
     }
 
     /// Compares an action that was executed, and its observation, with the recorded ones.

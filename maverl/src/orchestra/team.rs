@@ -231,7 +231,7 @@ impl<A: AgentName> PendingAsk<A> {
             let fault = Fault::new(FaultKind::Orchestra, message);
             return (conversation, Err(table.fail(fault)));
         };
-        let seed = table.request_seed(&path);
+        let seed = table.request_seed(&path, &seat);
         let ask = Ask { seat: seat.clone(), path: path.clone(), seed, prompt, limits };
         let said = match table.respond(&*backend, &mut conversation, ask).await {
             Ok(said) => said,

@@ -72,7 +72,9 @@ impl Timer {
         });
         let replied = BEGIN.scope(begin, reply).await;
         let time = RequestTime { asked, began: began.get().copied(), ended: times.now() };
-        times.times.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, time);
+        let mut all = times.times.lock().unwrap_or_else(PoisonError::into_inner);
+        // A branch may send a request with the seed of a turn of the played episode, and later.
+        all.entry(seed).or_insert(time);
         replied
     }
 }

@@ -53,6 +53,26 @@ pub fn activation_bytes(
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
+/// Bytes that Muon takes beside gradients and moments, for the largest matrix of a layer `[rows, columns]`, k the smaller of the two:
+/// the direction and the next one, the product of the direction with itself, and the square of that product.
+pub fn muon_bytes(shape: &HfConfig) -> u64 {
+    let heads = shape.heads();
+    let rows = widest_layer(shape, mapped_rows).max((heads.q * heads.dim) as u128);
+    let columns = shape.hidden_size as u128;
+    let k = rows.min(columns);
+    let bytes = 2 * (rows * columns + k * k) * u128::from(NUMBER);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Rows of a layer's largest map of the MLP; 0 for experts, which are stacked.
+fn mapped_rows(layer: &LayerShape) -> usize {
+    match &layer.mlp {
+        Mlp::Gated(mlp) if matches!(mlp.gate_up, Maps::Fused(..)) => 2 * mlp.width,
+        Mlp::Gated(mlp) => mlp.width,
+        Mlp::Experts(_) => 0,
+    }
+}
+
 /// Numbers of a token that a layer's fused maps, its experts' inputs and its norms after attention and MLP take on their way.
 fn passing_numbers(layer: &LayerShape) -> usize {
     let joined = match &layer.mlp {

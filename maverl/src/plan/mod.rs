@@ -22,7 +22,7 @@ pub use crate::config::{
 };
 pub use crate::files::ModelSource;
 pub use crate::net::LoraConfig;
-pub use activations::{TokenBytes, activation_bytes, packed_bytes};
+pub use activations::{TokenBytes, activation_bytes, muon_bytes, packed_bytes};
 pub(crate) use critic::host;
 pub use devices::{DEVICES, DeviceModel, Placement};
 pub use memory::DeviceMemory;
@@ -44,7 +44,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{
     DeviceChoice, Dtype, EndpointConfig, Resolved, RewardJudgeConfig, RewardPythonConfig,
-    RewardServerConfig, RewardVerifierConfig, RolloutServerConfig,
+    RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutServerConfig,
 };
 use crate::dist::UnitSizes;
 use crate::tools::{CallFormat, ThoughtFormat};
@@ -199,6 +199,8 @@ pub enum RewardSource {
     Judge(RewardJudgeConfig),
     /// A model with a head, in this process.
     Verifier(RewardVerifierConfig),
+    /// Prices of what an episode used.
+    Usage(RewardUsageConfig),
 }
 
 /// One seat of the team.
@@ -248,7 +250,7 @@ pub struct PolicyPlan {
     pub reference: bool,
     /// An update computes layers again for the gradient instead of keeping what they computed.
     pub gradient_checkpointing: bool,
-    /// Activation bytes of a full micro-batch, at most; `None` where it is not updated.
+    /// Activation bytes of a full micro-batch, at most, or the work of Muon, if that is more; `None` where it is not updated.
     pub activation_bytes: Option<u64>,
     /// Number of trained parameters of its critic; 0 without one.
     pub critic_parameters: u64,

@@ -63,20 +63,20 @@ pub struct RanksSummary {
     pub warnings: Vec<String>,
 }
 
-/// Returns the bytes that a rank sends in a step for sums of gradients. Gradients are as large as one of the two moments. Ranks that
+/// Returns the bytes that a rank sends in a step for sums of gradients, which are as large as the trained weights. Ranks that
 /// shard the moments send weights in place of the sums.
-fn sum_bytes(step: &StepSummary, all_moments: u64, critic_moments: u64, ranks: u64) -> u64 {
-    let policies = bytes_of_sum(all_moments.saturating_sub(critic_moments), ranks);
-    let critics = bytes_of_sum(critic_moments, ranks);
+fn sum_bytes(step: &StepSummary, trained: u64, critics: u64, ranks: u64) -> u64 {
+    let policies = bytes_of_sum(trained.saturating_sub(critics), ranks);
+    let critics = bytes_of_sum(critics, ranks);
     policies
         .saturating_mul(step.optimizer_steps)
         .saturating_add(critics.saturating_mul(step.critic_steps.unwrap_or(0)))
 }
 
-/// Returns the bytes that a rank sends for one sum of the gradients of weights with these moments.
-fn bytes_of_sum(moments: u64, ranks: u64) -> u64 {
+/// Returns the bytes that a rank sends for one sum of the gradients of weights of this size.
+fn bytes_of_sum(weights: u64, ranks: u64) -> u64 {
     let others = u128::from(ranks.saturating_sub(1));
-    (u128::from(moments / 2) * 2 * others / u128::from(ranks.max(1))) as u64
+    (u128::from(weights) * 2 * others / u128::from(ranks.max(1))) as u64
 }
 
 impl RanksSummary {
@@ -118,7 +118,8 @@ impl RanksSummary {
         let others = ranks.saturating_sub(1);
         let episode_bytes = tokens_per_rank.saturating_mul(TOKEN).saturating_mul(others);
         let critics: u64 = plan.policies.iter().map(|policy| policy.critic_parameters).sum();
-        let sum_bytes = sum_bytes(&summary.step, all_moments, critics * 2 * NUMBER, ranks);
+        let trained = workers.clone().map(|worker| worker.trained_bytes).sum();
+        let sum_bytes = sum_bytes(&summary.step, trained, critics * NUMBER, ranks);
         let largest = workers.map(|worker| worker.parameters).max().unwrap_or(0);
         let width = if device.is_some() { HALF } else { NUMBER };
         let rank_bytes = weight_bytes.saturating_add(moment_bytes).saturating_add(working);
@@ -252,7 +253,7 @@ impl RanksSummary {
 
 /// Returns the bytes of a worker group's weights. A GPU has the weights that are not trained in bf16.
 fn weight_bytes(worker: &WorkerSummary, gpu: bool) -> u64 {
-    let trained = worker.moment_bytes / 2;
+    let trained = worker.trained_bytes;
     let frozen = worker.weight_bytes.saturating_sub(trained) + worker.reference_bytes;
     trained.min(worker.weight_bytes) + if gpu { frozen / NUMBER * HALF } else { frozen }
 }

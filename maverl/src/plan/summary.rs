@@ -53,6 +53,9 @@ pub struct WorkerSummary {
     pub gradient_bytes: u64,
     /// Bytes of the optimizers' two moments.
     pub moment_bytes: u64,
+    /// Bytes of the weights that are trained, critics included.
+    #[serde(skip)]
+    pub trained_bytes: u64,
     /// Bytes of activations in an update, at most, where no row is longer than a micro-batch.
     pub activation_bytes: u64,
     /// Bytes of the weights as products of few rows read them, kept while agents speak.
@@ -155,6 +158,9 @@ impl Plan {
         let worker = &self.workers[index];
         let policies = self.policies.iter().filter(|policy| policy.worker == index);
         let trained = policies.clone().filter(|policy| policy.trained);
+        let moments = trained.clone();
+        let moments = moments.map(|policy| policy.optim.kind.moment_bytes(self.parameters(policy)));
+        let moments: u64 = moments.sum();
         let trained = trained.map(|policy| self.parameters(policy));
         let adapters = policies.clone().filter(|policy| policy.adapter.is_some());
         let adapters: u64 = adapters.map(|policy| self.parameters(policy)).sum();
@@ -181,7 +187,8 @@ impl Plan {
             weight_bytes: (worker.parameters + adapters + critics.clone().sum::<u64>()) * NUMBER,
             reference_bytes: references * NUMBER,
             gradient_bytes: trained.clone().chain(critics.clone()).max().unwrap_or(0) * NUMBER,
-            moment_bytes: trained.chain(critics).sum::<u64>() * 2 * NUMBER,
+            moment_bytes: moments + critics.clone().sum::<u64>() * 2 * NUMBER,
+            trained_bytes: trained.chain(critics).sum::<u64>() * NUMBER,
             activation_bytes: activations.max().unwrap_or(0),
             packed_bytes: if samples { worker.packed_bytes } else { 0 },
             kv_bytes: if samples { (self.config.runtime.kv_mib.get() as u64) << 20 } else { 0 },

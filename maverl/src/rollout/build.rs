@@ -18,7 +18,7 @@ use crate::rollout::error::RolloutError;
 use crate::rollout::mixture::Mixture;
 use crate::rollout::rewards::judge::JudgeReward;
 use crate::rollout::rewards::python::PythonReward;
-use crate::rollout::rewards::{RewardServer, VerifierReward};
+use crate::rollout::rewards::{RewardServer, UsageReward, VerifierReward};
 use crate::rollout::runner::{EpisodeRunner, Rollout};
 use crate::runtime::Policy;
 use crate::trajectory::Seat;
@@ -204,6 +204,9 @@ fn reward_parts(
             }
             RewardSource::Verifier(config) => {
                 VerifierReward::new(config, &plan.base).map(ValueSource::of_scorer)
+            }
+            RewardSource::Usage(config) => {
+                Ok(ValueSource::of_scorer(UsageReward::new(config.clone())))
             }
         };
         let source =

@@ -1,14 +1,16 @@
 //! Parts of the reward that something else than a declared function gives: a server, a Python file, a language
-//! model, or a verifier in this process.
+//! model, a verifier in this process, or prices.
 
 pub(crate) mod judge;
 pub mod protocol;
 pub(crate) mod python;
 mod server;
+mod usage;
 mod verifier;
 
 pub use protocol::{ItemTask, ScoredItem};
 pub use server::RewardServer;
+pub(crate) use usage::UsageReward;
 pub use verifier::VerifierReward;
 pub use verifier::{Verifier, VerifierInput};
 

@@ -1,8 +1,11 @@
 //! Record of a step's samples: every term of every advantage, and quantities of every token.
 
+mod branches;
 pub(super) mod measure;
 pub(super) mod spans;
 pub(super) mod worker_loads;
+
+pub(super) use branches::branches;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +14,7 @@ use maverl_kernels::advantage::{Baseline, Moments, Singleton};
 use crate::IntoMap;
 use crate::algo::advantage::{GroupComparison, is_whitened, token_moments};
 use crate::algo::{Sample, Terms};
+use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
 use crate::plan::Plan;
 use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, TokenRecord};
@@ -47,12 +51,14 @@ pub(super) fn record(
     let algorithm = &plan.algorithm;
     let comparison = GroupComparison::from(&algorithm.advantage);
     let GroupComparison { by, deviation_by, .. } = comparison;
-    let by = (group_by(by), group_by(deviation_by));
+    let of_seat = |seat: usize| group_of(plan, by, seat);
     let terms = estimated.terms;
-    let of_mean = terms.map(|terms| groups(plan, samples, by.0, &terms.groups, &terms.moments));
+    let of_mean = terms.map(|terms| groups(plan, samples, of_seat, &terms.groups, &terms.moments));
     let of_mean = of_mean.map(|groups| with_baselines(groups, terms));
     let deviation = terms.and_then(|terms| terms.deviation.as_ref());
-    let deviation = deviation.map(|(ids, moments)| groups(plan, samples, by.1, ids, moments));
+    let of_deviation = |_| group_by(deviation_by);
+    let deviation =
+        deviation.map(|(ids, moments)| groups(plan, samples, of_deviation, ids, moments));
     let rows = (0..samples.len()).map(|row| sample(plan, episodes, samples, estimated, row));
     StepSamples {
         estimator: EstimatorRecord {
@@ -138,11 +144,11 @@ pub(super) fn whole_or_mean(values: &[f64]) -> (f64, Vec<f64>) {
     }
 }
 
-/// Returns the records of groups, by id.
+/// Returns the records of groups, by id. `by` names what is compared for turns of a seat of the plan.
 fn groups(
     plan: &Plan,
     samples: &[Sample],
-    by: &str,
+    by: impl Fn(usize) -> &'static str,
     ids: &[usize],
     moments: &[Moments],
 ) -> Vec<GroupRecord> {
@@ -150,6 +156,7 @@ fn groups(
     for (id, moments) in moments.iter().enumerate() {
         let Some(first) = ids.iter().position(|group| *group == id) else { continue };
         let Sample { task, seat, .. } = &samples[first];
+        let by = by(*seat);
         records.push(GroupRecord {
             id,
             by: by.to_owned(),
@@ -198,12 +205,21 @@ fn columns_of(columns: &TokenColumns, row: usize) -> BTreeMap<&'static str, &[f3
     all.into_iter().filter_map(|(name, rows)| Some((name, rows.get(row)?.as_slice()))).into_map()
 }
 
+/// Returns the name of the groups of turns of a seat.
+fn group_of(plan: &Plan, by: GroupBy, seat: usize) -> &'static str {
+    match &plan.algorithm.advantage {
+        AdvantagePlan::Group(group) => group_by(group.by_of(&plan.seats[seat].seat)),
+        _ => group_by(by),
+    }
+}
+
 fn group_by(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Task => "task",
         GroupBy::TaskTurn => "task_turn",
         GroupBy::TaskSeat => "task_seat",
         GroupBy::TaskSeatTurn => "task_seat_turn",
+        GroupBy::EpisodeSeat => "episode_seat",
         GroupBy::Branch => "branch",
     }
 }
@@ -226,9 +242,7 @@ mod tests {
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{advantages, samples};
-    use crate::config::{
-        self, AdvantagePlan, AnchorPlan, GroupBaseline, GroupPlan, OpoPlan, RewardPlan,
-    };
+    use crate::config::{self, AnchorPlan, GroupBaseline, GroupPlan, OpoPlan, RewardPlan};
     use crate::credit::CPU;
 
     /// Checks that the arithmetic of every sample of a step gives its advantage.

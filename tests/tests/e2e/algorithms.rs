@@ -419,6 +419,31 @@ fn a_curriculum_plays_what_is_not_yet_solved_and_resumes_to_the_bit() {
 }
 
 #[test]
+fn moments_in_8_bits_resume_to_the_bit() {
+    let lab = lab();
+    let kind = "models.tiny.optim.kind=\"adamw8bit\"";
+    let whole = lab.train("whole", &[kind, "eval.before_and_after=false", "steps=4"]);
+    let run = lab.train("halves", &[kind, "eval.before_and_after=false", "steps=2"]);
+    lab.run(&["train", "--resume", "halves", "--steps", "4"]).succeeded();
+    assert_eq!(run.bytes("metrics.jsonl"), whole.bytes("metrics.jsonl"));
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let file = format!("checkpoints/step-000004/policies/tiny/{file}");
+        assert_eq!(run.bytes(&file), whole.bytes(&file), "{file}");
+    }
+    replays(&lab, "whole", 3);
+    let sharded = ["--set", kind, "--set", "dist.shard_optimizer=true"];
+    let refused = lab.run(&[&["check", "run.toml"], &sharded[..]].concat());
+    assert!(refused.stderr.contains("moments in 8 bits have whole blocks"), "{refused}");
+    let bytes = |set: &[&str]| {
+        let shown = lab.run(&[&["check", "run.toml", "--json"], set].concat()).succeeded().stdout;
+        let plan: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        plan["summary"]["workers"][0]["moment_bytes"].as_u64()
+    };
+    let (eight, whole) = (bytes(&["--set", kind]).unwrap(), bytes(&[]).unwrap());
+    assert!(4 * eight > whole && 3 * eight < whole, "{eight} of {whole} bytes");
+}
+
+#[test]
 fn muon_updates_matrices_and_resumes_to_the_bit() {
     let lab = lab();
     let set = ["models.tiny.optim.kind=\"muon\"", "eval.before_and_after=false", "steps=4"];

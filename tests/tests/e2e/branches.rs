@@ -120,3 +120,42 @@ fn two_ranks_play_the_branches_that_one_plays() {
     let two = Run(lab.path("two"));
     assert_eq!(one.episodes(1), two.episodes(1));
 }
+
+/// Estimators whose branches draw whole seats, or begin after other replies than the played ones.
+const OTHERS: [(&str, &[&str]); 3] = [
+    ("shapley", &["algorithm.advantage.kind=\"shapley\""]),
+    ("joint", &["algorithm.advantage.by=\"branch\"", "rollout.branch.keep=\"all\""]),
+    ("best", &["algorithm.advantage.by=\"branch\"", "rollout.branch.keep=\"best\""]),
+];
+
+#[test]
+fn coalitions_joint_actions_and_best_replies_are_trained_on_resumed_and_replayed() {
+    let lab = lab();
+    for (name, set) in OTHERS {
+        let set = [&SET[..], set, &["rollout.branch.width=2"]].concat();
+        let whole = lab.train(name, &[&set[..], &["steps=2"]].concat());
+        let parted = format!("{name}-parted");
+        lab.train(&parted, &[&set[..], &["steps=1"]].concat());
+        lab.run(&["train", "--resume", &parted, "--steps", "2"]).succeeded();
+        let parted = Run(lab.path(&parted));
+        assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"), "{name}");
+        replays(&lab, name, 2);
+        let episodes = whole.episodes(2);
+        let branches = episodes.iter().filter(|episode| episode.branch.is_some()).count();
+        assert!(branches > 0 && episodes.iter().all(|it| it.score().is_some()), "{name}");
+        let row = &whole.steps()[1];
+        let number = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(number("branch/episodes"), branches as f64, "{name}");
+        assert_eq!(row["mismatch/tiny/logp_abs_max"], 0.0, "{name}");
+        let played: usize = episodes
+            .iter()
+            .filter(|episode| episode.branch.is_none())
+            .map(|episode| episode.turns.len())
+            .sum();
+        let rows = number("policy/tiny/rows");
+        match name {
+            "shapley" => assert_eq!(rows, played as f64, "the played turns"),
+            _ => assert!(rows > played as f64, "{name}: {rows} rows of {played} turns"),
+        }
+    }
+}

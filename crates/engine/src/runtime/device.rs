@@ -9,7 +9,7 @@ use crate::files::{HfConfig, ModelFiles};
 use crate::net::ops::candle::Candle;
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{self, Device};
-use crate::runtime::{AdapterSpec, Dtype, OptimizerKind, Runtime, RuntimeError, WorkerSpec};
+use crate::runtime::{AdapterSpec, Dtype, Runtime, RuntimeError, WorkerSpec};
 #[cfg(feature = "cuda")]
 use maverl_kernels::cuda::{Driver, Emulated, Gpu, Kernels, MODEL};
 #[cfg(feature = "cuda")]
@@ -78,9 +78,9 @@ impl DeviceChoice {
                 None => 0.0,
             };
             let name = &policy.name;
-            if policy.optim.kind == OptimizerKind::Muon {
+            if let Some(kind) = policy.optim.kind.on_cpu() {
                 reasons.push(format!(
-                    "policy `{name}` has `optim.kind = \"muon\"`, which updates on a CPU: write `kind = \"adamw\"`"
+                    "policy `{name}` has `optim.kind = {kind:?}`, which updates on a CPU: write `kind = \"adamw\"`"
                 ));
             }
             if dropout > 0.0 {

@@ -3,6 +3,7 @@
 use std::f64::consts::PI;
 
 use maverl_kernels::adamw::AdamW;
+use maverl_kernels::adamw8::BLOCK;
 use maverl_kernels::muon::Muon;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "OptimConfig", level = "policy", crate = crate)]
 pub struct OptimOptions {
-    /// Optimizer: AdamW (`adamw`), or Muon for the matrices of layers, with AdamW for all other parameters (`muon`).
+    /// Optimizer: AdamW (`adamw`), AdamW with moments in 8 bits (`adamw8bit`), or Muon for the matrices of layers, with AdamW for
+    /// all other parameters (`muon`).
     pub kind: OptimizerKind,
     /// Learning rate.
     #[setting(default = 1e-6, range = above(0.0)..)]
@@ -94,6 +96,28 @@ pub enum OptimizerKind {
     Adamw,
     /// Muon on matrices of layers, AdamW on embeddings, heads, norms, biases and experts. arXiv:2502.16982
     Muon,
+    /// AdamW whose moments have 8 bits, in blocks of 256 with a scale each. arXiv:2110.02861
+    Adamw8bit,
+}
+
+impl OptimizerKind {
+    /// Returns the name of an optimizer that updates on a CPU alone, and whose moments are not divided among ranks; `None` for
+    /// another one.
+    pub fn on_cpu(self) -> Option<&'static str> {
+        match self {
+            Self::Adamw => None,
+            Self::Muon => Some("muon"),
+            Self::Adamw8bit => Some("adamw8bit"),
+        }
+    }
+
+    /// Returns the bytes of both moments of this many parameters. In 8 bits, the few in tensors below 4,096 count like the others.
+    pub fn moment_bytes(self, parameters: u64) -> u64 {
+        match self {
+            Self::Adamw | Self::Muon => 8 * parameters,
+            Self::Adamw8bit => 2 * (parameters + 4 * parameters.div_ceil(BLOCK as u64)),
+        }
+    }
 }
 
 /// Learning rate schedule after warm-up.

@@ -1,9 +1,10 @@
-//! AdamW or Muon on the parameters of one model, in place, with its state.
+//! AdamW, with moments in 32 or 8 bits, or Muon on the parameters of one model, in place, with its state.
 //!
 //! With `dist.shard = "optimizer"` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
 //! all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both have
-//! the same bits. Muon needs whole matrices, so its momentum is not divided.
+//! the same bits. Muon needs whole matrices and moments in 8 bits whole blocks, so these are not divided.
 
+mod eight_bit;
 mod shards;
 
 use std::borrow::Cow;
@@ -16,6 +17,7 @@ use crate::net::ops::{Cpu, Ops};
 use crate::net::{Gradients, Params};
 use crate::runtime::peers::Peers;
 use crate::runtime::{OptimOptions, OptimizerKind};
+use eight_bit::EightBitMoments;
 pub(crate) use shards::ShardMoments;
 
 /// Moments of parameters, and the number of steps.
@@ -25,9 +27,11 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     params: Params<O>,
     /// Ranks that may each have the moments of a shard of the parameters.
     peers: Peers,
-    /// Moments of the parameters in [`Optimizer::own`], with their places there.
+    /// Moments of the parameters in [`Optimizer::own`], with their places there; none if they have 8 bits.
     m: O::Sums,
     v: O::Sums,
+    /// Moments of all parameters, if they have 8 bits.
+    eight_bit: Option<EightBitMoments>,
     /// Root mean square of the last updates of matrices before the learning rate, if Muon makes them.
     muon_rms: Option<f64>,
     /// Array of zeros for the gradients of the next step, if there is one already.
@@ -38,22 +42,28 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
 impl<O: Ops> Optimizer<O> {
     /// Creates zero moments, which `peers` may divide among them.
     ///
-    /// Fails if Muon is to divide its momentum.
+    /// Fails if Muon or moments in 8 bits are to be divided.
     pub(crate) fn new(
         ops: &O,
         options: OptimOptions,
         params: Params<O>,
         peers: Peers,
     ) -> Result<Self, ModelError> {
-        if options.kind == OptimizerKind::Muon && peers.of_shards().is_some() {
-            let what =
-                "Muon updates whole matrices, which ranks that shard the optimizer do not have";
+        let whole = match options.kind {
+            OptimizerKind::Adamw => None,
+            OptimizerKind::Muon => Some("Muon updates whole matrices"),
+            OptimizerKind::Adamw8bit => Some("moments in 8 bits have whole blocks"),
+        };
+        if let Some(whole) = whole.filter(|_| peers.of_shards().is_some()) {
+            let what = format!("{whole}, and `dist.shard` divides them among ranks");
             return Err(ModelError::wrong_argument(what));
         }
-        let own = peers.own_range(params.elements()).len();
+        let in_codes = options.kind == OptimizerKind::Adamw8bit;
+        let own = if in_codes { 0 } else { peers.own_range(params.elements()).len() };
         let (m, v) = (ops.sums(own)?, ops.sums(own)?);
+        let eight_bit = in_codes.then(|| EightBitMoments::zeros(&params));
         let (ops, muon_rms, zeros) = (ops.clone(), None, None);
-        Ok(Self { options, ops, params, peers, m, v, muon_rms, zeros, step: 0 })
+        Ok(Self { options, ops, params, peers, m, v, eight_bit, muon_rms, zeros, step: 0 })
     }
 
     /// Returns the root mean square of the last updates of matrices before the learning rate, if Muon makes them.
@@ -97,11 +107,18 @@ impl<O: Ops> Optimizer<O> {
         self.step += 1;
         let (adamw, scale) = self.options.step(lr, norm);
         let (own, muon) = (self.own_range(), self.options.muon(lr));
-        let Self { ops, params, peers, m, v, step, .. } = self;
+        let Self { ops, params, peers, m, v, eight_bit, step, .. } = self;
         let parts = muon.map(|muon| (muon, optimizer_parts(params)));
+        let tensors = eight_bit.as_ref().map(|_| optimizer_parts(params));
         let mut weights = params.write();
         let (step, both) = ((*step, scale), (&mut *weights, &mut grad));
-        if let Some((muon, parts)) = parts {
+        if let Some((moments, parts)) = eight_bit.as_mut().zip(tensors) {
+            let gradients = ops.read_sums(both.1)?;
+            ops.update_weights(both.0, &mut |weights| {
+                moments.step(&adamw, step, &parts, (weights, &gradients));
+                Ok(())
+            })?;
+        } else if let Some((muon, parts)) = parts {
             let squares = ops.muon((&muon, &adamw), step, &parts, both, [m, v])?;
             let matrices = parts.iter().filter(|part| part.matrix.is_some());
             let elements: usize = matrices.map(|part| part.range.len()).sum();
@@ -118,7 +135,8 @@ impl<O: Ops> Optimizer<O> {
     /// Reads the moments, those of other ranks as they are written. Before the first step they are zero, and none is written.
     pub(crate) fn moments(&self) -> Result<ShardMoments<'_, O>, ModelError> {
         let (both, written) = (self.read()?, self.step > 0);
-        Ok(ShardMoments::new(&self.params, both, self.peers.clone(), written))
+        let moments = ShardMoments::new(&self.params, both, self.peers.clone(), written);
+        Ok(moments.with_eight_bit(self.eight_bit.as_ref()))
     }
 
     /// Sends the moments of this rank to rank 0, which writes those of all.
@@ -139,14 +157,23 @@ impl<O: Ops> Optimizer<O> {
             return self.reset();
         }
         self.step = step;
+        if self.eight_bit.is_some() {
+            self.eight_bit = Some(EightBitMoments::restored(&self.params, saved)?);
+            return Ok(());
+        }
         (self.m, self.v) = (self.restored_moments(saved, "m")?, self.restored_moments(saved, "v")?);
         Ok(())
     }
 
     /// Begins again: no step, and moments of zero.
     pub(crate) fn reset(&mut self) -> Result<(), ModelError> {
+        self.step = 0;
+        if let Some(moments) = &mut self.eight_bit {
+            *moments = EightBitMoments::zeros(&self.params);
+            return Ok(());
+        }
         let own = self.own_range().len();
-        (self.m, self.v, self.step) = (self.ops.sums(own)?, self.ops.sums(own)?, 0);
+        (self.m, self.v) = (self.ops.sums(own)?, self.ops.sums(own)?);
         Ok(())
     }
 

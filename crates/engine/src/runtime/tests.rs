@@ -5,6 +5,7 @@ mod adapters;
 mod candle;
 #[cfg(feature = "cuda")]
 mod device;
+mod eight_bit;
 mod experts;
 #[cfg(feature = "candle")]
 mod gguf;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::EmaBaseline;
 use super::branched::credit_baselines;
+use super::shapley::shapley_baselines;
 use crate::algo::{Sample, TaskKey};
 use crate::credit::{Estimators, KnownBaseline};
 use crate::plan::Plan;
@@ -21,7 +22,7 @@ pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
 /// ```text
 /// greedy           A = r − r_greedy                        ReMax, 2310.10505 alg. 2
 /// moving_average   A = r − b_seat                          see [`EmaBaseline`]
-/// counterfactual, continuations                            see `branched.rs`
+/// counterfactual, continuations, shapley                   see `branched.rs` and `shapley.rs`
 /// ```
 ///
 /// - The greedy episode of a task says what its seat earned there, in the mean over its turns; a seat that did not speak
@@ -56,6 +57,9 @@ pub(crate) fn baselines(
         }
         known @ (KnownBaseline::Counterfactual(_) | KnownBaseline::Continuations(_)) => {
             credit_baselines(known, episodes, samples);
+        }
+        KnownBaseline::Shapley { permutations, otherwise } => {
+            shapley_baselines(plan, (permutations, otherwise), episodes, samples);
         }
         KnownBaseline::None => {}
     }

@@ -7,6 +7,7 @@
 //! counterfactual   A_t = R_0 − V_t                          COMA, 1705.08926 eq. 4; C3, 2603.06859
 //! continuations    A_t = V_{t+1} − V_t                      VinePO, 2410.01679 eq. 5 and 6; V is the reward after the last turn
 //! by = "branch"    r = R_j                                  of the row of reply j, which a group compares (C3, AT-GRPO)
+//! keep = "all"     R_j = mean over the replies of others    MAGRPO, 2508.04652
 //! ```
 //!
 //! - The reward of a branch is that of the same turn in the branch, with the parts for that turn, its seat and the episode.
@@ -17,11 +18,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::algo::branch::{PromptReplies, reward_at};
 use crate::algo::{Sample, TaskKey};
-use crate::config::BranchUse;
+use crate::config::{BranchKeep, BranchUse};
 use crate::credit::{KnownBaseline, Unbranched, dense};
 use crate::plan::Plan;
-use crate::trajectory::{Episode, TurnPath};
+use crate::trajectory::{BranchPoint, Episode, TurnPath};
 
 /// Branches at one turn of a played episode: by alternative, then continuation.
 type TurnBranches<'e> = BTreeMap<u32, Vec<&'e Episode>>;
@@ -63,8 +65,8 @@ impl<'e> Branches<'e> {
         let episode = &episodes[sample.episode];
         let path = &episode.turns[sample.turn].path;
         let (of, alternative) = match &episode.branch {
-            Some(branch) => (branch.of, branch.alternative),
-            None => (episode.index, 0),
+            Some(branch) if branch.at == *path => (branch.of, branch.alternative),
+            _ => (episode.index, 0),
         };
         let plays = self.at(&sample.task, of, path).and_then(|turn| turn.get(&alternative));
         let plays = plays.into_iter().flatten().copied();
@@ -78,19 +80,13 @@ fn rewards(plays: &[&Episode], path: &TurnPath) -> Vec<f64> {
     plays.iter().filter_map(|play| reward_at(play, path)).collect()
 }
 
-/// Returns the reward of the turn of a path in an episode; `None` without the turn, or if it is not scored.
-fn reward_at(play: &Episode, path: &TurnPath) -> Option<f64> {
-    let turn = play.turns.iter().position(|turn| turn.path == *path)?;
-    play.turn_reward(turn)
-}
-
 /// Returns the mean over replies of the means over their branches; `None` without a branch.
 fn subtree_mean(replies: &[Vec<f64>]) -> Option<f64> {
     let means: Vec<f64> = replies.iter().filter_map(|plays| mean(plays)).collect();
     mean(&means)
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
+pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -98,6 +94,10 @@ fn mean(values: &[f64]) -> Option<f64> {
 pub(crate) fn average_plays(plan: &Plan, episodes: &[Episode], samples: &mut [Sample]) {
     if plan.algorithm.advantage.branches() != Some(BranchUse::Rows) {
         return;
+    }
+    let keep = plan.config.rollout.branch.as_ref().map(|config| config.keep);
+    if keep == Some(BranchKeep::All) {
+        return average_joint_plays(episodes, samples);
     }
     let branches = Branches::of(episodes);
     for sample in samples {
@@ -110,6 +110,18 @@ pub(crate) fn average_plays(plan: &Plan, episodes: &[Episode], samples: &mut [Sa
     }
 }
 
+/// Sets the rewards of samples whose prompts have several replies to the mean over the plays of their reply, with whatever others
+/// replied.
+fn average_joint_plays(episodes: &[Episode], samples: &mut [Sample]) {
+    let replies = PromptReplies::of(episodes);
+    for sample in samples {
+        let plays = replies.plays(&episodes[sample.episode], sample.turn).into_iter().flatten();
+        let rewards = plays.filter_map(|&(episode, turn)| episodes[episode].turn_reward(turn));
+        let rewards: Vec<f64> = rewards.collect();
+        sample.reward = mean(&rewards).unwrap_or(sample.reward);
+    }
+}
+
 /// Gives each sample the baseline that leaves its credit: `reward − baseline = A`.
 pub(super) fn credit_baselines(known: KnownBaseline, episodes: &[Episode], samples: &mut [Sample]) {
     let branches = Branches::of(episodes);
@@ -119,7 +131,12 @@ pub(super) fn credit_baselines(known: KnownBaseline, episodes: &[Episode], sampl
     };
     let credits = samples.iter().map(|sample| of_sample(&branches, episodes, sample));
     let credits: Vec<Option<f64>> = credits.collect();
-    let otherwise = unbranched(known, samples);
+    let otherwise = match known {
+        KnownBaseline::Counterfactual(otherwise) | KnownBaseline::Continuations(otherwise) => {
+            unbranched(otherwise, samples)
+        }
+        _ => vec![0.0; samples.len()],
+    };
     for ((sample, credit), otherwise) in samples.iter_mut().zip(credits).zip(otherwise) {
         sample.baseline = sample.reward - credit.unwrap_or(otherwise);
     }
@@ -147,10 +164,8 @@ fn state_difference(branches: &Branches<'_>, episodes: &[Episode], sample: &Samp
 }
 
 /// Returns the advantage that each sample has without branches.
-fn unbranched(known: KnownBaseline, samples: &[Sample]) -> Vec<f64> {
-    if let KnownBaseline::Counterfactual(Unbranched::Zero)
-    | KnownBaseline::Continuations(Unbranched::Zero) = known
-    {
+pub(super) fn unbranched(otherwise: Unbranched, samples: &[Sample]) -> Vec<f64> {
+    if otherwise == Unbranched::Zero {
         return vec![0.0; samples.len()];
     }
     let groups = dense(samples.iter().map(|sample| (&sample.task, sample.seat)));
@@ -170,14 +185,19 @@ pub(super) fn branch_ids(episodes: &[Episode], samples: &[Sample]) -> Vec<Option
     ids.into_iter().map(|id| (counts[id] > 1).then_some(id)).collect()
 }
 
-/// Returns task, played episode and path of the turn of a sample; `None` if there is no such turn.
-fn branch_key<'e>(
-    episodes: &'e [Episode],
-    sample: &'e Sample,
-) -> Option<(&'e TaskKey, u32, &'e TurnPath)> {
+/// Task, index of an episode, path, seat and prompt of a turn.
+type BranchKey<'e> = (&'e TaskKey, u32, &'e TurnPath, usize, &'e [u32]);
+
+/// Returns what the replies at a branch have in common, of the turn of a sample: the episode is that which the branch begins like,
+/// and the played one if seats are drawn. `None` if there is no such turn.
+fn branch_key<'e>(episodes: &'e [Episode], sample: &'e Sample) -> Option<BranchKey<'e>> {
     let episode = episodes.get(sample.episode)?;
-    let of = episode.branch.as_ref().map_or(episode.index, |branch| branch.of);
-    Some((&sample.task, of, &episode.turns.get(sample.turn)?.path))
+    let turn = episode.turns.get(sample.turn)?;
+    let begins = |branch: &BranchPoint| branch.at == turn.path || !branch.drawn.is_empty();
+    let branch = episode.branch.as_ref().filter(|branch| begins(branch));
+    let of = branch.map_or(episode.index, |branch| branch.of);
+    let prompt = turn.tokens.as_ref().map_or(&[][..], |tokens| tokens.prompt.as_slice());
+    Some((&sample.task, of, &turn.path, sample.seat, prompt))
 }
 
 #[cfg(test)]

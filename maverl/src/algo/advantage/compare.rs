@@ -141,9 +141,9 @@ impl From<&AdvantagePlan> for GroupComparison {
             AdvantagePlan::TokenBaseline(plan) => {
                 Self::from(&GroupPlan { by: plan.by, ..GroupPlan::default() })
             }
-            AdvantagePlan::Counterfactual(_) | AdvantagePlan::Continuations(_) => {
-                Self::plain(GroupBy::TaskSeat, None)
-            }
+            AdvantagePlan::Counterfactual(_)
+            | AdvantagePlan::Continuations(_)
+            | AdvantagePlan::Shapley(_) => Self::plain(GroupBy::TaskSeat, None),
             AdvantagePlan::Critic(_) | AdvantagePlan::Mixer(_) => Self::from(&GroupPlan::default()),
             AdvantagePlan::Declared(declared) => {
                 Self::from(&GroupPlan { by: declared.value.group_by(), ..GroupPlan::default() })

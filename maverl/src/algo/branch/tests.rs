@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::algo::testing::{episode, plan, turn};
-use crate::config::{AdvantagePlan, ContinuationsPlan, CounterfactualPlan, GroupBy, GroupPlan};
+use crate::algo::testing::{branch_point, episode, plan, turn};
+use crate::config::{
+    AdvantagePlan, ContinuationsPlan, CounterfactualPlan, GroupBy, GroupPlan, ShapleyPlan,
+};
 use crate::trajectory::{Fault, FaultKind, Outcome};
 
 fn branched(advantage: AdvantagePlan, config: BranchConfig) -> Plan {
@@ -39,7 +41,7 @@ fn played() -> Vec<Episode> {
 /// Episode, turn, alternative and continuation of each branch.
 fn places(planned: &[PlannedBranch]) -> Vec<(u32, u32, u32, u32)> {
     let place = |branch: &PlannedBranch| {
-        let BranchPoint { of, at, alternative, continuation } = &branch.point;
+        let BranchPoint { of, at, alternative, continuation, .. } = &branch.point;
         (*of, at.0[0], *alternative, *continuation)
     };
     planned.iter().map(place).collect()
@@ -123,8 +125,7 @@ fn unscored_episodes_branches_and_masked_turns_get_no_branches() {
     episodes[1].turns[0].masked = true;
     episodes[1].turns[2].tokens = None;
     let mut branch = played().remove(0);
-    branch.branch =
-        Some(BranchPoint { of: 1, at: turn("t/a", 0).path, alternative: 1, continuation: 0 });
+    branch.branch = Some(branch_point(1, TurnPath(vec![0]), (1, 0)));
     episodes.push(branch);
     assert_eq!(places(&branches(&plan, &episodes)), [(1, 3, 1, 0)]);
     let group = |by| AdvantagePlan::Group(GroupPlan { by, ..GroupPlan::default() });
@@ -132,4 +133,97 @@ fn unscored_episodes_branches_and_masked_turns_get_no_branches() {
     assert!(branches(&plan, &played()).is_empty(), "nothing compares branches");
     let plan = branched(group(GroupBy::Branch), config(2, 1));
     assert_eq!(branches(&plan, &played()).len(), 6);
+}
+
+fn shapley() -> AdvantagePlan {
+    AdvantagePlan::Shapley(ShapleyPlan::default())
+}
+
+fn replies() -> AdvantagePlan {
+    AdvantagePlan::Group(GroupPlan { by: GroupBy::Branch, ..GroupPlan::default() })
+}
+
+/// Drawn seats of each branch, in short.
+fn drawn(planned: &[PlannedBranch]) -> Vec<String> {
+    let one = |(seat, number): &(Seat, u32)| format!("{}{number}", &seat.agent[2..]);
+    let all = |branch: &PlannedBranch| branch.point.drawn.iter().map(one).collect::<String>();
+    planned.iter().map(all).collect()
+}
+
+#[test]
+fn every_coalition_but_that_of_all_seats_gets_a_branch_for_each_number() {
+    let plan = branched(shapley(), config(3, 1));
+    let found = branches(&plan, &played()[..1]);
+    assert_eq!(drawn(&found), ["a1", "a2", "a1b1", "a2b2", "b1", "b2"]);
+    let places = places(&found);
+    let at: Vec<u32> = places.iter().map(|place| place.1).collect();
+    assert_eq!(at, [0, 0, 0, 0, 2, 2], "the first turn of an absent seat");
+    let mut without = played();
+    without[0].turns.retain(|turn| turn.seat.agent != "t/b");
+    let found = branches(&plan, &without[..1]);
+    assert_eq!(drawn(&found), ["a1", "a2", "a1b1", "a2b2"], "`t/b` was not asked");
+}
+
+#[test]
+fn a_budget_gives_whole_episodes_their_coalitions() {
+    let at = |turns| {
+        let plan = branched(shapley(), BranchConfig { turns, ..config(2, 1) });
+        branches(&plan, &played())
+    };
+    let (whole, some) = (at(0), at(10));
+    assert_eq!((whole.len(), some.len()), (6, 3), "4 + 4 + 2 turns of each episode");
+    assert!(some.iter().all(|branch| whole.contains(branch)));
+    assert!(at(9).is_empty());
+}
+
+#[test]
+fn more_than_four_seats_have_random_orders() {
+    assert_eq!(orders(3, 8, 1).len(), 6);
+    let four: BTreeSet<Vec<usize>> = orders(4, 8, 1).into_iter().collect();
+    assert_eq!(four.len(), 24, "each once");
+    let five = orders(5, 8, 1);
+    assert_eq!(five.len(), 8);
+    for order in &five {
+        let seats: BTreeSet<usize> = order.iter().copied().collect();
+        assert_eq!(seats, (0..5).collect());
+    }
+    assert_eq!(five, orders(5, 8, 1));
+    assert_ne!(five, orders(5, 8, 2));
+    let more = orders(5, 16, 1);
+    assert_eq!(more[..8], five, "more of them change none");
+    assert_eq!(absent_seats(&[2, 0, 1], 1), [0, 1]);
+}
+
+#[test]
+fn all_replies_of_each_seat_are_played_with_all_of_the_others() {
+    let plan = branched(replies(), BranchConfig { keep: BranchKeep::All, ..config(3, 1) });
+    let found = branches(&plan, &played()[..1]);
+    assert_eq!(drawn(&found), ["a1", "a2", "b1", "a1b1", "a2b1", "b2", "a1b2", "a2b2"]);
+    assert!(further_branches(&plan, &played(), &[]).is_empty());
+}
+
+#[test]
+fn the_next_branches_begin_after_the_best_reply() {
+    let plan = branched(replies(), BranchConfig { keep: BranchKeep::Best, ..config(3, 1) });
+    let mut episodes = played();
+    episodes.truncate(1);
+    let first = branches(&plan, &episodes);
+    assert_eq!(places(&first), [(0, 0, 1, 0), (0, 0, 2, 0)]);
+    let rewards = [0.5, 3.0];
+    for (branch, reward) in first.iter().zip(rewards) {
+        let turns = episodes[0].turns.clone();
+        let play = episode("p", branch.index, reward, turns);
+        episodes.push(Episode { branch: Some(branch.point.clone()), ..play });
+    }
+    let second = further_branches(&plan, &episodes, &[]);
+    let best = first[1].index;
+    assert_eq!(places(&second), [(best, 2, 1, 0), (best, 2, 2, 0)]);
+    let after = second[0].point.after.as_deref();
+    assert_eq!((after, second[0].episode), (Some(&first[1].point), 2));
+    // The played reply goes on if no other is better.
+    episodes[1].outcome = episodes[0].outcome.clone();
+    episodes[2].outcome = Outcome::Unscored(Fault::new(FaultKind::Worker, "gone"));
+    let second = further_branches(&plan, &episodes, &[]);
+    assert_eq!(places(&second), [(0, 2, 1, 0), (0, 2, 2, 0)]);
+    assert_eq!(second[0].index, first[1].index + 1);
 }

@@ -216,6 +216,7 @@ mod tests {
             trained: true,
             parameters: 0,
             trainable_parameters: 0,
+            trained_bytes: 0,
             weight_bytes: gib << 30,
             reference_bytes: gib << 30,
             gradient_bytes: gib << 30,

@@ -1,5 +1,6 @@
 //! Branches of episodes, and what excludes them.
 
+use crate::check::team::drawn::check_drawn;
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{
     AdvantagePlan, BranchUse, Config, FutureRewards, GroupBy, JudgeMode, KlIn, Named, Shaping,
@@ -24,16 +25,19 @@ pub(crate) fn check_branches(
     problems: &mut Problems<'_>,
 ) {
     grouping(&algorithm.advantage, problems);
+    grouped_seats(&algorithm.advantage, seats, problems);
     let Some(purpose) = algorithm.advantage.branches() else {
         if config.rollout.branch.is_some() {
             let message =
                 "`rollout.branch` has no effect: `algorithm.advantage` compares no branches";
-            let help = "set `kind = \"counterfactual\"`, `kind = \"continuations\"` or `by = \"branch\"` there, or remove it";
+            let help = "set `kind = \"counterfactual\"`, `kind = \"continuations\"`, `kind = \"shapley\"` or `by = \"branch\"` \
+                        there, or remove it";
             problems.conflict(&path(["rollout", "branch"]), message.to_owned(), help.to_owned());
         }
         return;
     };
     named_seats(config, seats, problems);
+    check_drawn(config, purpose, seats, problems);
     team(config, problems);
     for reasons in [rewards_differ(algorithm, seats), parts_differ(rewards, teachers)] {
         for (_, at, found, help) in reasons.into_iter().filter(|(holds, ..)| *holds) {
@@ -121,6 +125,14 @@ fn grouping(advantage: &AdvantagePlan, problems: &mut Problems<'_>) {
         AdvantagePlan::Greedy(plan) => ungrouped(plan.by, "greedy"),
         AdvantagePlan::MovingAverage(plan) => ungrouped(plan.by, "moving_average"),
         AdvantagePlan::TokenBaseline(plan) => ungrouped(plan.by, "token_baseline"),
+        AdvantagePlan::Group(plan) if plan.by == GroupBy::Branch && !plan.by_seat.is_empty() => {
+            let message = "`algorithm.advantage.by` is \"branch\", and `by_seat` is set";
+            Some(("by_seat", message.to_owned(), "remove `by_seat`, or set another `by`"))
+        }
+        AdvantagePlan::Group(plan) if plan.by_seat.values().any(|by| *by == GroupBy::Branch) => {
+            let message = "`algorithm.advantage.by_seat` has \"branch\", which is for all seats";
+            Some(("by_seat", message.to_owned(), "set `by = \"branch\"` instead of `by_seat`"))
+        }
         AdvantagePlan::Group(plan)
             if plan.deviation_by == Some(GroupBy::Branch) && plan.by != GroupBy::Branch =>
         {
@@ -137,23 +149,40 @@ fn grouping(advantage: &AdvantagePlan, problems: &mut Problems<'_>) {
 /// Reports seats of branches that do not exist, or are not trained.
 fn named_seats(config: &Config, seats: &[SeatPlan], problems: &mut Problems<'_>) {
     let at = path(["rollout", "branch", "seats"]);
+    for name in config.rollout.branch.iter().flat_map(|branch| &branch.seats) {
+        if let Some((message, help)) = untrained(name, seats) {
+            problems.value(&at, message, help);
+        }
+    }
+}
+
+/// Reports seats with groups of their own that do not exist, or are not trained.
+fn grouped_seats(advantage: &AdvantagePlan, seats: &[SeatPlan], problems: &mut Problems<'_>) {
+    let AdvantagePlan::Group(group) = advantage else { return };
+    for name in group.by_seat.keys() {
+        if let Some((message, help)) = untrained(name, seats) {
+            problems.value(&path(["algorithm", "advantage", "by_seat", name]), message, help);
+        }
+    }
+}
+
+/// Returns the message about a name that means no trained seat, and a similar name.
+fn untrained(name: &str, seats: &[SeatPlan]) -> Option<(String, Option<String>)> {
+    let named = Seat::try_from(name.to_owned());
+    let is_trained =
+        |named: &Seat| seats.iter().any(|seat| seat.trained && named.covers(&seat.seat));
+    if named.as_ref().is_ok_and(is_trained) {
+        return None;
+    }
     let trained: Vec<String> =
         seats.iter().filter(|seat| seat.trained).map(|seat| seat.seat.to_string()).collect();
-    for name in config.rollout.branch.iter().flat_map(|branch| &branch.seats) {
-        let named = Seat::try_from(name.clone());
-        let is_trained =
-            |named: &Seat| seats.iter().any(|seat| seat.trained && named.covers(&seat.seat));
-        if named.as_ref().is_ok_and(is_trained) {
-            continue;
-        }
-        let known = trained.iter().map(String::as_str);
-        let message = format!(
-            "no trained seat is called `{name}`; the trained seats are {}",
-            list(known.clone())
-        );
-        let help = did_you_mean(name, known).map(|close| format!("did you mean `{close}`?"));
-        problems.value(&at, message, help);
-    }
+    let known = trained.iter().map(String::as_str);
+    let message = format!(
+        "no trained seat is called `{name}`; the trained seats are {}",
+        list(known.clone())
+    );
+    let help = did_you_mean(name, known).map(|close| format!("did you mean `{close}`?"));
+    Some((message, help))
 }
 
 /// Reports a team or an environment that cannot play recorded turns again.

@@ -9,6 +9,7 @@ mod credit;
 mod critic;
 mod curriculum;
 mod doubts;
+mod drawn;
 mod endpoint;
 mod experts;
 mod groups;

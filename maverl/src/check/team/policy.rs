@@ -14,11 +14,13 @@ use crate::check::choice::ConfiguredSeat;
 use crate::check::files::Models;
 use crate::check::purpose::{Purpose, samples_replies};
 use crate::config::source::Problems;
-use crate::config::{Config, Dtype, KlIn, OptimConfig, PairLoss, Preset, SurrogatePlan};
-use crate::plan::activation_bytes;
+use crate::config::{
+    Config, Dtype, KlIn, OptimConfig, OptimizerKind, PairLoss, Preset, SurrogatePlan,
+};
 use crate::plan::{
     AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, TeacherPlan, WorkerPlan,
 };
+use crate::plan::{activation_bytes, muon_bytes};
 
 /// Seats, policies, worker groups and teachers, each sorted.
 pub(crate) struct Assignment {
@@ -59,7 +61,18 @@ pub(crate) fn assign_policies(
             let own = own_micro_batch(config, &group.worker);
             let tokens = own.unwrap_or(config.runtime.micro_batch_tokens).get();
             let dtype = precisions[&group.model];
-            activation_bytes(&opened.shape, tokens, tokens, gradient_checkpointing, dtype.into())
+            let bytes = activation_bytes(
+                &opened.shape,
+                tokens,
+                tokens,
+                gradient_checkpointing,
+                dtype.into(),
+            );
+            // Activations are gone when the optimizer takes its step.
+            match optim.kind {
+                OptimizerKind::Muon => bytes.max(muon_bytes(&opened.shape)),
+                OptimizerKind::Adamw | OptimizerKind::Adamw8bit => bytes,
+            }
         });
         if samples_replies(config, purpose) {
             check_replies(&group_seats, &group.model, &opened.shape, problems);

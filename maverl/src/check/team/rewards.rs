@@ -1,12 +1,12 @@
-//! Parts of the reward: functions that are not declared, servers, Python files, judges and verifiers that cannot
+//! Parts of the reward: functions that are not declared, servers, Python files, judges, verifiers and prices that cannot
 //! score.
 
 use std::collections::BTreeSet;
 
 use crate::check::choice::ChosenOrchestra;
 use crate::check::files::SeenQuestions;
-use crate::config::source::{Problems, path, path_within, suggestion};
-use crate::config::{Config, RewardConfig, RewardUnit};
+use crate::config::source::{Problems, key, path, path_within, suggestion};
+use crate::config::{Config, RewardConfig, RewardUnit, RewardUsageConfig};
 use crate::plan::{RewardPlan, RewardSource};
 use crate::registry::Registry;
 use crate::task::{TaskList, question_key};
@@ -29,7 +29,7 @@ pub(crate) fn reward_parts(
         let declared = registry.rewards.contains_key(name.as_str());
         let Some(source) = reward_source((name, reward), &table, problems) else { continue };
         match &source {
-            RewardSource::Function => {}
+            RewardSource::Function | RewardSource::Usage(_) => {}
             RewardSource::Server(server) => {
                 unit(server.of, &server.seats, &path_within(&table, "server"), problems);
             }
@@ -51,6 +51,9 @@ pub(crate) fn reward_parts(
                 }
             }
         }
+        if let RewardSource::Usage(usage) = &source {
+            priced(usage, &path_within(&table, "usage"), problems);
+        }
         match (&source, declared) {
             (RewardSource::Function, false) => {
                 let message = format!("no reward function is called `{name}`");
@@ -68,6 +71,14 @@ pub(crate) fn reward_parts(
     plans
 }
 
+/// Reports prices that are all 0.
+fn priced(usage: &RewardUsageConfig, table: &[String], problems: &mut Problems<'_>) {
+    if usage.token == 0.0 && usage.turn == 0.0 && usage.call == 0.0 {
+        let message = format!("`{}` has no price: its values are all 0", key(table));
+        problems.key(table, message, "set `token`, `turn` or `call`".to_owned());
+    }
+}
+
 /// Returns the origin of the values of a part. Reports a part with two.
 fn reward_source(
     (name, reward): (&str, &RewardConfig),
@@ -78,7 +89,14 @@ fn reward_source(
     let python = reward.python.clone().map(RewardSource::Python);
     let judge = reward.judge.clone().map(RewardSource::Judge);
     let verifier = reward.verifier.clone().map(RewardSource::Verifier);
-    let given = [("server", server), ("python", python), ("judge", judge), ("verifier", verifier)];
+    let usage = reward.usage.clone().map(RewardSource::Usage);
+    let given = [
+        ("server", server),
+        ("python", python),
+        ("judge", judge),
+        ("verifier", verifier),
+        ("usage", usage),
+    ];
     let given = given.into_iter().filter_map(|(key, source)| Some((key, source?)));
     let (keys, sources): (Vec<&str>, Vec<RewardSource>) = given.unzip();
     if let [first, second, ..] = keys[..] {
@@ -134,7 +152,8 @@ fn seats(config: &Config, members: &BTreeSet<Seat>, problems: &mut Problems<'_>)
         let python = reward.python.iter().map(|python| ("python", &python.seats));
         let verifier = reward.verifier.iter().map(|verifier| ("verifier", &verifier.seats));
         let judge = reward.judge.iter().map(|judge| ("judge", &judge.seats));
-        for (key, seats) in server.chain(python).chain(judge).chain(verifier) {
+        let usage = reward.usage.iter().map(|usage| ("usage", &usage.seats));
+        for (key, seats) in server.chain(python).chain(judge).chain(verifier).chain(usage) {
             for seat in seats.iter().filter(|seat| !known.contains(*seat)) {
                 let message = format!("nobody of the team sits at `{seat}`");
                 let help = suggestion(seat, known.iter().map(String::as_str));

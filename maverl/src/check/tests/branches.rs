@@ -10,6 +10,7 @@ fn told(toml: &str) -> String {
 
 const COUNTERFACTUAL: &str =
     "[algorithm]\nname = \"drgrpo\"\nadvantage.kind = \"counterfactual\"\n";
+const SHAPLEY: &str = "[algorithm]\nname = \"drgrpo\"\nadvantage.kind = \"shapley\"\n";
 const BRANCH: &str = "[algorithm]\nname = \"drgrpo\"\nadvantage.by = \"branch\"\n";
 
 #[test]
@@ -21,6 +22,7 @@ fn an_estimator_says_what_it_needs_branches_for() {
         Some(BranchUse::States)
     );
     assert_eq!(found(BRANCH), Some(BranchUse::Rows));
+    assert_eq!(found(SHAPLEY), Some(BranchUse::Coalitions));
     assert_eq!(found(""), None);
     let table = format!("{COUNTERFACTUAL}[rollout.branch]\nwidth = 3\nat = \"last\"\n");
     let plan = plan_of(&text(&table));
@@ -66,6 +68,51 @@ fn what_branches_exclude_is_reported_with_a_remedy() {
             ["no trained seat is called `search/searcheer`", "did you mean `search/searcher`?"],
         ),
         (COUNTERFACTUAL, "[rollout.branch]\nwidth = 1", ["`rollout.branch.width`", "2"]),
+        (
+            COUNTERFACTUAL,
+            "[rollout.branch]\nkeep = \"best\"",
+            ["`rollout.branch.keep` is \"best\"", "`keep = \"played\"`"],
+        ),
+        (
+            BRANCH,
+            "[rollout.branch]\nkeep = \"all\"\nturns = 9",
+            ["`rollout.branch.turns` limits branches", "set `turns = 0`"],
+        ),
+        (
+            BRANCH,
+            "[rollout.branch]\nkeep = \"all\"\nwidth = 64",
+            ["plays of a task, above 4096", "lower `width`"],
+        ),
+        (
+            BRANCH,
+            "[rollout.branch]\nkeep = \"all\"\nat = \"last\"",
+            ["`rollout.branch.at` chooses turns", "set `at = \"every\"`"],
+        ),
+        (
+            SHAPLEY,
+            "[rollout.branch]\ncontinuations = 2",
+            ["`rollout.branch.continuations` is 2", "set `continuations = 1`"],
+        ),
+        (
+            SHAPLEY,
+            "[rollout.branch]\nseats = [\"search/verifier\"]",
+            ["compares coalitions of seats, and 1 is trained", "use `kind = \"counterfactual\"`"],
+        ),
+        (
+            "[algorithm]\nname = \"grpo\"\n",
+            "advantage.by_seat = { \"search/verfier\" = \"episode_seat\" }",
+            ["no trained seat is called `search/verfier`", "did you mean `search/verifier`?"],
+        ),
+        (
+            "[algorithm]\nname = \"grpo\"\n",
+            "advantage.by_seat = { \"search/verifier\" = \"branch\" }",
+            ["`by_seat` has \"branch\"", "set `by = \"branch\"` instead"],
+        ),
+        (
+            BRANCH,
+            "advantage.by_seat = { \"search/verifier\" = \"task\" }",
+            ["`by` is \"branch\", and `by_seat` is set", "remove `by_seat`"],
+        ),
         (
             BRANCH,
             "update_order = \"fixed\"\n[agents.\"search/verifier\"]\nworker_group = \"its\"",

@@ -147,3 +147,21 @@ fn a_directory_with_a_model_is_measured() {
     assert_eq!((worker.parameters, bytes), (n, (4 * n, 4 * n, 4 * n)));
     assert_eq!((worker.moment_bytes, worker.bytes()), (8 * n, 20 * n));
 }
+
+#[test]
+fn the_memory_of_an_optimizer_is_planned() {
+    let worker = |kind: &str| {
+        let file = format!("[models.tiny]\noptim.kind = {kind:?}\n");
+        plan_of(&text(&file)).summary().workers[0].clone()
+    };
+    let (whole, eight, muon) = (worker("adamw"), worker("adamw8bit"), worker("muon"));
+    let n = whole.trainable_parameters;
+    assert_eq!((whole.moment_bytes, muon.moment_bytes), (8 * n, 8 * n));
+    assert_eq!(eight.moment_bytes, 2 * n + 8 * n.div_ceil(256));
+    assert_eq!(eight.trained_bytes, 4 * n);
+    let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
+    let shape = crate::files::HfConfig::load(&files).unwrap();
+    let work = crate::plan::muon_bytes(&shape);
+    assert_eq!(muon.activation_bytes, whole.activation_bytes.max(work));
+    assert!(work > 0 && eight.activation_bytes == whole.activation_bytes);
+}

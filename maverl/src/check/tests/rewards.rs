@@ -171,3 +171,16 @@ fn a_judge_has_an_endpoint_and_a_rubric_that_shows_the_reply() {
         assert!(names.contains(part), "{part:?} is not in\n{names}");
     }
 }
+
+#[test]
+fn prices_are_a_part_of_the_reward() {
+    let with = |keys: &str| format!("[rewards.price.usage]\n{keys}\n");
+    let plan = plan_of(&text(&with("turn = 0.02\nseats = [\"search/verifier\"]")));
+    let RewardSource::Usage(usage) = &plan.rewards[0].source else { panic!("{plan:?}") };
+    assert_eq!((usage.turn, usage.token), (0.02, 0.0));
+    let resolved = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&resolved)), plan, "{resolved}");
+    says(&with("after = \"always\""), &["has no price", "set `token`, `turn` or `call`"]);
+    says(&with("turn = -1"), &["`rewards.price.usage.turn`"]);
+    says(&with("turn = 1\nseats = [\"a/b\"]"), &["nobody of the team sits at `a/b`"]);
+}

@@ -35,6 +35,7 @@ pub(super) fn check(config: &Config, problems: &mut Problems<'_>) {
         ranges(&config.server, &path_within(&table, "server"), problems);
         ranges(&config.judge, &path_within(&table, "judge"), problems);
         ranges(&config.python, &path_within(&table, "python"), problems);
+        ranges(&config.usage, &path_within(&table, "usage"), problems);
     }
     ranges(&config.rollout, &path(["rollout"]), problems);
     ranges(&config.rollout.branch, &path(["rollout", "branch"]), problems);

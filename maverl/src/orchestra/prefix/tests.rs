@@ -35,7 +35,7 @@ fn request() -> EpisodeRequest {
 }
 
 fn point(at: &TurnPath, alternative: u32, continuation: u32) -> BranchPoint {
-    BranchPoint { of: 1, at: at.clone(), alternative, continuation }
+    crate::algo::testing::branch_point(1, at.clone(), (alternative, continuation))
 }
 
 async fn play(runner: &EpisodeRunner, prefix: Prefix) -> Episode {

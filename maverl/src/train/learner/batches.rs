@@ -22,7 +22,7 @@ use crate::train::learner::critic::ValuePredictions;
 use crate::train::learner::kl_penalty;
 use crate::train::learner::state::AlgorithmState;
 use crate::train::record::measure;
-use crate::train::record::{Estimated, record};
+use crate::train::record::{Estimated, branches, record};
 use crate::train::step::unscored::none_scored;
 use crate::trajectory::Episode;
 
@@ -99,7 +99,7 @@ pub(crate) fn samples(
     let mut metrics = rollout(&compared_episodes(plan, episodes));
     metrics.extend(kl_penalty::metrics(plan, episodes, &rows, state));
     metrics.extend(learn_solve_rates(plan, episodes, state));
-    metrics.extend(measure::branches(plan, episodes));
+    metrics.extend(branches(plan, episodes));
     if plan.algorithm.resample > 0 {
         let flat = flat_tasks(&compared_episodes(plan, episodes));
         metrics.set("group/dropped", flat.len() as f64);

@@ -11,7 +11,6 @@ use crate::rollout::EndpointUsage;
 use crate::runtime::{
     Batch, EngineStats, Policy, RouterStats, SharedTokens, UpdateStats, ValueStats,
 };
-use crate::task::Task;
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
@@ -218,56 +217,8 @@ fn policy_metrics<const N: usize>(policy: &str, values: [(&str, f64); N]) -> Met
     metrics_below(&format!("policy/{policy}"), values)
 }
 
-fn metrics_below<const N: usize>(subject: &str, values: [(&str, f64); N]) -> Metrics {
+pub(super) fn metrics_below<const N: usize>(subject: &str, values: [(&str, f64); N]) -> Metrics {
     values.into_iter().map(|(name, value)| (format!("{subject}/{name}"), value)).collect()
-}
-
-/// Returns the metrics of the branches of a step; none if the estimator compares no branches.
-pub(crate) fn branches(plan: &Plan, episodes: &[Episode]) -> Metrics {
-    if plan.algorithm.advantage.branches().is_none() {
-        return Metrics::default();
-    }
-    let of_branches = || episodes.iter().filter(|episode| episode.branch.is_some());
-    let sampled = |episode: &Episode| {
-        episode.turns.iter().filter(|turn| !episode.recalls(&turn.path)).count()
-    };
-    let turns: usize = of_branches().map(sampled).sum();
-    let replayed: usize = of_branches().map(recalled_tokens).sum();
-    let deviations = branch_deviations(episodes);
-    let flat = deviations.iter().filter(|deviation| **deviation == 0.0).count();
-    let share = flat as f64 / deviations.len().max(1) as f64;
-    let values = [
-        ("episodes", of_branches().count() as f64),
-        ("points", deviations.len() as f64),
-        ("turns", turns as f64),
-        ("tokens_replayed", replayed as f64),
-        ("spread", mean_of(deviations)),
-        ("flat_frac", share),
-    ];
-    metrics_below("branch", values)
-}
-
-/// Returns the number of tokens of the replies that an episode has from another one.
-fn recalled_tokens(episode: &Episode) -> usize {
-    let recalled = episode.turns.iter().filter(|turn| episode.recalls(&turn.path));
-    recalled.filter_map(|turn| turn.tokens.as_ref()).map(|tokens| tokens.completion.len()).sum()
-}
-
-/// Returns the deviation (n) of the scores of the branches at each turn that has scored ones.
-fn branch_deviations(episodes: &[Episode]) -> Vec<f64> {
-    let mut scores: BTreeMap<_, Vec<f64>> = BTreeMap::new();
-    for episode in episodes {
-        let (Some(branch), Some(score)) = (&episode.branch, episode.score()) else { continue };
-        let Task { source, id, .. } = &episode.task;
-        scores.entry((source, id, branch.of, &branch.at)).or_default().push(score.reward);
-    }
-    scores.values().map(|scores| deviation(scores)).collect()
-}
-
-/// Returns the deviation (n) of numbers.
-fn deviation(of: &[f64]) -> f64 {
-    let mean = mean_of(of.iter().copied());
-    mean_of(of.iter().map(|value| (value - mean).powi(2))).sqrt()
 }
 
 /// Returns the metrics of the groups.

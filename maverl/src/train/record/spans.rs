@@ -75,11 +75,12 @@ pub(crate) fn turns(
     let mut found = Vec::new();
     for (n, episode) in episodes.iter().enumerate() {
         let sampled = episode.turns.iter().enumerate();
-        for (i, turn) in sampled.filter(|(_, turn)| !episode.recalls(&turn.path)) {
+        for (i, turn) in sampled.filter(|(_, turn)| !episode.repeats(turn)) {
             // Turns of a program have other paths in the record than their requests had.
             let seed = turn.tokens.as_ref().map(|tokens| tokens.seed);
-            let seed = seed
-                .unwrap_or_else(|| request_seed(episode.seed, episode.branch.as_ref(), &turn.path));
+            let branch = episode.branch.as_ref();
+            let seed =
+                seed.unwrap_or_else(|| request_seed(episode.seed, branch, &turn.path, &turn.seat));
             if let Some(RequestTime { asked, began, ended }) = times.get(&seed) {
                 let [asked, ended] = [*asked, *ended].map(|time| ms_between(start, time));
                 let began = began.map(|time| ms_between(start, time));

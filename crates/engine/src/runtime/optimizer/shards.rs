@@ -10,6 +10,7 @@ use crate::files::save::SavedTensor;
 use crate::net::gradients::common;
 use crate::net::ops::Ops;
 use crate::net::{Params, Tensor};
+use crate::runtime::optimizer::eight_bit::EightBitMoments;
 use crate::runtime::peers::{Peers, lost_rank};
 use maverl_dist::{Channel, RankError};
 
@@ -21,6 +22,8 @@ pub(crate) struct ShardMoments<'a, O: Ops> {
     params: &'a Params<O>,
     /// Moments of this rank, with their places in its shard.
     both: [Cow<'a, [f32]>; 2],
+    /// Moments of all parameters, if they have 8 bits.
+    eight_bit: Option<&'a EightBitMoments>,
     peers: Peers,
     /// True if they are written. Moments before the first step are zero.
     written: bool,
@@ -35,11 +38,19 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
         peers: Peers,
         written: bool,
     ) -> Self {
-        Self { params, both, peers, written, failure: RefCell::default() }
+        Self { params, both, eight_bit: None, peers, written, failure: RefCell::default() }
+    }
+
+    /// Sets moments in 8 bits, which are written instead.
+    pub(super) fn with_eight_bit(self, eight_bit: Option<&'a EightBitMoments>) -> Self {
+        Self { eight_bit, ..self }
     }
 
     /// Returns the moments for writing.
     pub(crate) fn entries(&self) -> Vec<SavedTensor<'_>> {
+        if let Some(moments) = self.eight_bit.filter(|_| self.written) {
+            return moments.entries(self.params);
+        }
         let vars = self.params.vars().iter().filter(|_| self.written);
         let both = vars.flat_map(|(name, var)| {
             [0, 1].map(|kind| {

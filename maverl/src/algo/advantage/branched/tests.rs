@@ -3,14 +3,16 @@
 use serde_json::Value;
 
 use super::*;
-use crate::algo::advantage::{EmaBaseline, GroupComparison, baselines, rewarded_step};
+use crate::algo::advantage::{EmaBaseline, GroupComparison, advantages, baselines, rewarded_step};
 use crate::algo::samples;
-use crate::algo::testing::{assert_close, episode, learning, matrix, numbers, plan, turn};
+use crate::algo::testing::{
+    assert_close, branch_point, episode, learning, matrix, numbers, plan, turn,
+};
 use crate::config::{
-    AdvantagePlan, ContinuationsPlan, CounterfactualPlan, GroupBaseline, GroupPlan,
+    AdvantagePlan, BranchConfig, ContinuationsPlan, CounterfactualPlan, GroupBaseline, GroupPlan,
 };
 use crate::credit::{CPU, GroupBy, RewardedStep};
-use crate::trajectory::BranchPoint;
+use crate::trajectory::{RewardOf, RewardPart, Seat};
 
 /// Branches at a turn: rewards by reply, then play. The first reply is number `first`.
 type Replies<'r> = (u32, u32, &'r [Vec<f64>]);
@@ -28,7 +30,7 @@ fn branched(turns: u32, reward: f64, branches: &[Replies<'_>]) -> Vec<Episode> {
                 }
                 let index = episodes.len() as u32;
                 let at = TurnPath(vec![at]);
-                let branch = BranchPoint { of: 0, at, alternative, continuation };
+                let branch = branch_point(0, at, (alternative, continuation));
                 episodes
                     .push(Episode { branch: Some(branch), ..episode("p", index, reward, all()) });
             }
@@ -146,6 +148,113 @@ fn a_reply_at_a_branch_is_one_row_with_the_mean_reward_of_its_plays() {
     assert_eq!(places, [(0, 1.0), (1, 0.5), (1, 0.0), (1, 1.0)]);
     // The first turn has no branch, and no other turn to be compared with.
     assert_close("advantages", &advantages, &[0.0, 0.0, -0.75, 0.75], 1e-12);
+}
+
+/// Returns an episode of two turns of different seats, and its branches with all combinations of three replies of each.
+fn joint(rewards: &[Vec<f64>]) -> Vec<Episode> {
+    let seats = ["t/a", "t/b"];
+    let mut episodes = Vec::new();
+    for (first, rewards) in (0..).zip(rewards) {
+        for (second, reward) in (0..).zip(rewards) {
+            let mut turns: Vec<_> = (0..).zip(seats).map(|(at, seat)| turn(seat, at)).collect();
+            for (turn, number) in turns.iter_mut().zip([first, second]) {
+                turn.tokens.as_mut().unwrap().seed = number;
+            }
+            let drawn = seats.iter().zip([first, second]).filter(|(_, number)| *number > 0);
+            let drawn: Vec<(Seat, u32)> =
+                drawn.map(|(seat, number)| (Seat::only(*seat), number as u32)).collect();
+            let index = episodes.len() as u32;
+            let mut play = episode("p", index, *reward, turns);
+            if let Some((seat, _)) = drawn.first() {
+                let at = TurnPath(vec![u32::from(seat.agent == "t/b")]);
+                play.branch = Some(BranchPoint { drawn, ..branch_point(0, at, (index, 0)) });
+            }
+            episodes.push(play);
+        }
+    }
+    episodes
+}
+
+#[test]
+fn the_returns_and_advantages_of_joint_actions_are_the_recorded_ones() {
+    let case = learning("credit/cross");
+    let episodes = joint(&matrix(&case["inputs"]["joint_rewards"]));
+    let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+    plan.algorithm.advantage = AdvantagePlan::Group(GroupPlan {
+        by: GroupBy::Branch,
+        normalize_std: false,
+        ..GroupPlan::default()
+    });
+    plan.config = plan.config.with(|config| {
+        let keep = BranchKeep::All;
+        config.rollout.branch = Some(BranchConfig { keep, ..BranchConfig::default() });
+    });
+    let mut rows = samples(&episodes, &plan);
+    average_plays(&plan, &episodes, &mut rows);
+    let comparison = GroupComparison::from(&plan.algorithm.advantage);
+    let values = comparison.compare(&rewarded_step(&episodes, &rows, None, comparison.by).view());
+    for seat in 0..2 {
+        let of_seat = |values: Vec<f64>| {
+            let own = rows.iter().zip(values).filter(|(row, _)| row.seat == seat);
+            own.map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        let returns = of_seat(rows.iter().map(|row| row.reward).collect());
+        assert_close("returns", &returns, &matrix(&case["outputs"]["returns"])[seat], 1e-12);
+        let advantages = of_seat(values.values.clone());
+        let want = &matrix(&case["outputs"]["advantages"])[seat];
+        assert_close("advantages", &advantages, want, 1e-12);
+    }
+}
+
+#[test]
+fn aligned_joint_actions_are_the_episodes_of_a_task() {
+    let case = learning("credit/aligned");
+    let rewards = matrix(&case["inputs"]["joint_rewards"]);
+    let turns = || vec![turn("t/a", 0), turn("t/b", 1)];
+    let episodes: Vec<Episode> =
+        (0..3).map(|at| episode("p", at as u32, rewards[at][at], turns())).collect();
+    let mut plan = plan(&[("t/a", true), ("t/b", true)]);
+    plan.algorithm.advantage =
+        AdvantagePlan::Group(GroupPlan { normalize_std: false, ..GroupPlan::default() });
+    let rows = samples(&episodes, &plan);
+    let found = advantages(&episodes, &rows, &plan.algorithm, &CPU);
+    for (seat, want) in matrix(&case["outputs"]["advantages"]).into_iter().enumerate() {
+        let own = rows.iter().zip(&found.values).filter(|(row, _)| row.seat == seat);
+        let own: Vec<f64> = own.map(|(_, value)| *value).collect();
+        assert_close("aligned", &own, &want, 1e-12);
+    }
+}
+
+#[test]
+fn seats_may_have_groups_of_their_own() {
+    let case = learning("credit/hierarchical");
+    let proposed = numbers(&case["inputs"]["proposer"]);
+    let solved = matrix(&case["inputs"]["solver"]);
+    let mut episodes = Vec::new();
+    for (index, (own, solvers)) in (0..).zip(proposed.iter().zip(&solved)) {
+        let mut turns = vec![turn("pair/proposer", 0)];
+        turns.extend((1..).zip(solvers).map(|(at, _)| turn("pair/solver", at)));
+        let mut played = episode("p", index, 0.0, turns);
+        for (turn, &value) in std::iter::once(own).chain(solvers).enumerate() {
+            let of = RewardOf::Turn(turn);
+            played.rewards.push(RewardPart { name: "own".to_owned(), value, of });
+        }
+        episodes.push(played);
+    }
+    let mut plan = plan(&[("pair/proposer", true), ("pair/solver", true)]);
+    let by_seat = [("pair/solver".to_owned(), GroupBy::EpisodeSeat)].into();
+    plan.algorithm.advantage =
+        AdvantagePlan::Group(GroupPlan { by_seat, normalize_std: false, ..GroupPlan::default() });
+    let rows = samples(&episodes, &plan);
+    let found = advantages(&episodes, &rows, &plan.algorithm, &CPU);
+    let of_seat = |seat| {
+        let own = rows.iter().zip(&found.values).filter(|(row, _)| row.seat == seat);
+        own.map(|(_, value)| *value).collect::<Vec<f64>>()
+    };
+    assert_close("proposer", &of_seat(0), &numbers(&case["outputs"]["proposer"]), 1e-12);
+    let want = matrix(&case["outputs"]["solver"]).concat();
+    assert_close("solver", &of_seat(1), &want, 1e-12);
+    assert_eq!(found.groups.count, 4);
 }
 
 #[test]

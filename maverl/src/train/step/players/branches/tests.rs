@@ -15,8 +15,8 @@ use crate::algo::advantage::{EmaBaseline, GroupComparison, rewarded_step};
 use crate::algo::testing::plan;
 use crate::algo::{Sample, average_plays, baselines, samples};
 use crate::config::{
-    AdvantagePlan, BranchConfig, ContinuationsPlan, CounterfactualPlan, GroupBaseline, GroupBy,
-    GroupPlan,
+    AdvantagePlan, BranchConfig, BranchKeep, ContinuationsPlan, CounterfactualPlan, GroupBaseline,
+    GroupBy, GroupPlan, ShapleyPlan,
 };
 use crate::credit::CPU;
 use crate::env::{EnvError, Environment, Session};
@@ -142,15 +142,19 @@ impl Game {
             seed: derive_seed(7, u64::from(n)),
         };
         let mut episodes = rollout.collect((0..EPISODES).map(request).collect(), |_| ()).await;
-        let planned = branches(plan, &episodes);
-        let requests: Vec<BegunRequest> =
-            planned.into_iter().map(|branch| super::request(&episodes, branch)).collect();
-        let mut found: Vec<Option<Episode>> = vec![None; requests.len()];
-        let mut playing = rollout.play_from(requests);
-        while let Some((place, episode)) = playing.next().await {
-            found[place] = Some(episode);
+        let mut planned = branches(plan, &episodes);
+        while !planned.is_empty() {
+            let begun: Vec<&Episode> = episodes.iter().collect();
+            let requests: Vec<BegunRequest> =
+                planned.into_iter().map(|branch| super::request(&begun, branch)).collect();
+            let mut found: Vec<Option<Episode>> = vec![None; requests.len()];
+            let mut playing = rollout.play_from(requests);
+            while let Some((place, episode)) = playing.next().await {
+                found[place] = Some(episode);
+            }
+            episodes.extend(found.into_iter().flatten());
+            planned = further_branches(plan, &episodes, &[]);
         }
-        episodes.extend(found.into_iter().flatten());
         assert!(episodes.iter().all(|episode| episode.score().is_some()));
         episodes
     }
@@ -197,13 +201,26 @@ impl Game {
     /// Asserts that the mean credit of each turn, for the words up to it, is within four standard errors of the exact one: the
     /// difference of the values of the states after and before the turn.
     fn compare(&self, name: &str, found: &[TurnCredit]) {
+        let exact = |words: &[usize], turn: usize| self.value(words) - self.value(&words[..turn]);
+        self.compare_with(name, found, 40, exact);
+    }
+
+    /// Asserts that the mean credit of each turn, for some words, is within four standard errors of the exact one, if there are
+    /// `least` of them.
+    fn compare_with(
+        &self,
+        name: &str,
+        found: &[TurnCredit],
+        least: usize,
+        exact: impl Fn(&[usize], usize) -> f64,
+    ) {
         let mut cells: BTreeMap<(&[usize], usize), Vec<f64>> = BTreeMap::new();
         for (words, turn, credit) in found {
             cells.entry((words, *turn)).or_default().push(*credit);
         }
         let (mut worst, mut compared) = (0.0_f64, 0);
-        for ((words, turn), credits) in cells.into_iter().filter(|(_, it)| it.len() >= 40) {
-            let exact = self.value(words) - self.value(&words[..turn]);
+        for ((words, turn), credits) in cells.into_iter().filter(|(_, it)| it.len() >= least) {
+            let exact = exact(words, turn);
             let n = credits.len() as f64;
             let mean = credits.iter().sum::<f64>() / n;
             let variance = credits.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n - 1.0);
@@ -299,4 +316,205 @@ async fn the_reward_of_the_team_credits_a_turn_that_nothing_depends_on() {
         of_dummy.clone().map(|(_, credit)| credit.abs()).sum::<f64>() / of_dummy.count() as f64;
     println!("mean |A| of the turn that nothing depends on: {mean:.3}");
     assert!(mean > 0.4, "{mean}");
+}
+
+/// Numbers that the turns of an episode have drawn.
+fn drawn(game: &Game, words: &[usize]) -> Vec<usize> {
+    let of_turn = |turn: usize| {
+        let read = (game.reads)(turn).map_or(0, |of| words[of]);
+        (words[turn] + 4 - read) % 4
+    };
+    (0..words.len()).map(of_turn).collect()
+}
+
+impl Game {
+    /// Mean reward where the turns of `there` have drawn these numbers, and the others any.
+    fn coalition_value(&self, numbers: &[usize], there: &[bool], words: &[usize]) -> f64 {
+        let turn = words.len();
+        if turn == self.turns {
+            return (self.reward)(words);
+        }
+        let read = (self.reads)(turn).map_or(0, |of| words[of]);
+        let draws = if there[turn] { vec![numbers[turn]] } else { DRAWN.to_vec() };
+        let after = draws.iter().map(|number| {
+            self.coalition_value(numbers, there, &[words, &[(number + read) % 4]].concat())
+        });
+        after.sum::<f64>() / draws.len() as f64
+    }
+
+    /// Shapley value of a turn by its definition: over all subsets of the other turns.
+    fn shapley_value(&self, words: &[usize], turn: usize) -> f64 {
+        let numbers = drawn(self, words);
+        let value = |set: usize| {
+            let there: Vec<bool> = (0..self.turns).map(|at| (set >> at) & 1 == 1).collect();
+            self.coalition_value(&numbers, &there, &[])
+        };
+        let factorial = |n: usize| (1..=n).product::<usize>() as f64;
+        let without = (0..1_usize << self.turns).filter(|&set| (set >> turn) & 1 == 0);
+        let share = |set: usize| {
+            let size = set.count_ones() as usize;
+            let weight = factorial(size) * factorial(self.turns - size - 1) / factorial(self.turns);
+            weight * (value(set | (1 << turn)) - value(set))
+        };
+        without.map(share).sum()
+    }
+}
+
+#[tokio::test]
+async fn the_mean_of_the_shapley_credit_is_the_exact_one() {
+    for (name, game) in GAMES {
+        let plan = game.plan(AdvantagePlan::Shapley(ShapleyPlan::default()));
+        let episodes = game.play(&plan).await;
+        let rows = credits(&plan, &episodes);
+        assert_eq!(rows.len(), EPISODES as usize * game.turns);
+        let found: Vec<TurnCredit> = rows
+            .iter()
+            .map(|(row, credit)| (said(&episodes[row.episode]), row.turn, *credit))
+            .collect();
+        game.compare_with(name, &found, 30, |words, turn| game.shapley_value(words, turn));
+        let nobody = |branch: &&Episode| {
+            branch.branch.as_ref().is_some_and(|point| point.drawn.len() == game.turns)
+        };
+        for played in episodes.iter().filter(|episode| episode.branch.is_none()) {
+            let own = rows.iter().filter(|(row, _)| row.task.id == played.task.id);
+            let sum: f64 = own.map(|(_, credit)| credit).sum();
+            let others = episodes.iter().filter(nobody);
+            let others = others.filter(|branch| branch.task.id == played.task.id);
+            let others: Vec<f64> = others.map(|it| it.score().unwrap().reward).collect();
+            assert_eq!(others.len(), 3);
+            let want = played.score().unwrap().reward - others.iter().sum::<f64>() / 3.0;
+            assert!((sum - want).abs() < 1e-12, "{name}: {sum}, not {want}");
+        }
+        if name == "first" {
+            let of_dummy = rows.iter().filter(|(row, _)| row.turn == 1);
+            assert!(of_dummy.clone().all(|(_, credit)| *credit == 0.0), "nothing depends on it");
+        }
+    }
+}
+
+/// Each must say the word after that of the turn before, which it reads.
+const COPY_TWO: Game =
+    Game { turns: 2, reads: before, reward: |words| is(words[1] == (words[0] + 1) % 4) };
+
+impl Game {
+    /// Mean rewards after a word of a turn and over all of its words, given the word that the turn has read.
+    fn reply_values(&self, turn: usize, read: Option<usize>, word: usize) -> (f64, f64) {
+        let (mut with, mut all) = ((0.0, 0.0), (0.0, 0.0));
+        for numbers in 0..DRAWN.len().pow(self.turns as u32) {
+            let mut words: Vec<usize> = Vec::new();
+            for at in 0..self.turns {
+                let number = DRAWN[numbers / DRAWN.len().pow(at as u32) % DRAWN.len()];
+                words.push((number + (self.reads)(at).map_or(0, |of| words[of])) % 4);
+            }
+            if (self.reads)(turn).map(|of| words[of]) != read {
+                continue;
+            }
+            let reward = (self.reward)(&words);
+            all = (all.0 + reward, all.1 + 1.0);
+            if words[turn] == word {
+                with = (with.0 + reward, with.1 + 1.0);
+            }
+        }
+        (with.0 / with.1, all.0 / all.1)
+    }
+}
+
+/// A plan whose estimator compares the replies at branches with the mean of the others.
+fn siblings(game: &Game, keep: BranchKeep) -> Plan {
+    let mut plan = game.plan(AdvantagePlan::Group(GroupPlan {
+        by: GroupBy::Branch,
+        baseline: GroupBaseline::LeaveOneOut,
+        normalize_std: false,
+        ..GroupPlan::default()
+    }));
+    // All combinations of three replies are fewer than half of those of four.
+    let width = NonZeroU32::new(if keep == BranchKeep::All { 3 } else { 4 }).unwrap();
+    plan.config = plan.config.with(|config| {
+        config.rollout.branch = Some(BranchConfig { keep, width, ..BranchConfig::default() });
+    });
+    plan
+}
+
+#[tokio::test]
+async fn the_mean_advantage_of_a_reply_in_joint_actions_is_the_exact_one() {
+    // In a game of three turns that read, the prompt of a turn does not say the words of all turns before it.
+    for (name, game, replies) in [
+        ("first", &FIRST, 0),
+        ("last", &LAST, 0),
+        ("separate", &SEPARATE, 9),
+        ("match", &MATCH, 6),
+        ("copy two", &COPY_TWO, 0),
+    ] {
+        let game: &'static Game = game;
+        let plan = siblings(game, BranchKeep::All);
+        let episodes = game.play(&plan).await;
+        let plays = 3_usize.pow(game.turns as u32);
+        assert_eq!(episodes.len(), EPISODES as usize * plays, "{name}: all combinations");
+        let rows = credits(&plan, &episodes);
+        if replies > 0 {
+            assert_eq!(rows.len(), EPISODES as usize * replies, "{name}: three replies of each");
+        }
+        let mut found: Vec<TurnCredit> = Vec::new();
+        for (row, credit) in &rows {
+            let episode = &episodes[row.episode];
+            let numbers = episode.branch.as_ref().map_or(&[][..], |point| point.drawn.as_slice());
+            let own = &episode.turns[row.turn].seat;
+            let number = numbers.iter().find(|(seat, _)| seat == own).map_or(0, |(_, n)| *n);
+            let task: u32 = row.task.id.trim_start_matches('p').parse().unwrap();
+            // One reply of each turn, which others replied to as they did: other rows depend on it.
+            if number == task % 3 && numbers.iter().all(|(seat, _)| seat == own) {
+                let words = said(episode);
+                let read = (game.reads)(row.turn).map(|of| words[of]);
+                let key = read.into_iter().chain([words[row.turn]]).collect();
+                found.push((key, row.turn, *credit));
+            }
+        }
+        game.compare_with(name, &found, 40, |key, turn| {
+            let read = (key.len() > 1).then(|| key[0]);
+            let (with, all) = game.reply_values(turn, read, key[key.len() - 1]);
+            with - all
+        });
+    }
+}
+
+#[tokio::test]
+async fn the_best_reply_of_each_turn_goes_on() {
+    let game: &'static Game = &SEPARATE;
+    let plan = siblings(game, BranchKeep::Best);
+    let episodes = game.play(&plan).await;
+    assert_eq!(episodes.len(), EPISODES as usize * (1 + 3 * game.turns));
+    let reward = |episode: &Episode| episode.score().unwrap().reward;
+    let (mut first, mut last) = (0.0, 0.0);
+    for played in episodes.iter().filter(|episode| episode.branch.is_none()) {
+        let of_task: Vec<&Episode> =
+            episodes.iter().filter(|episode| episode.task.id == played.task.id).collect();
+        let mut play = played;
+        for turn in 0..game.turns {
+            let at = &play.turns[turn].path;
+            let others = of_task.iter().filter(|other| {
+                other.branch.as_ref().is_some_and(|it| it.of == play.index && it.at == *at)
+            });
+            let others: Vec<&Episode> = others.copied().collect();
+            assert_eq!(others.len(), 3, "turn {turn}");
+            for other in &others {
+                assert_eq!(other.turns[..turn], play.turns[..turn], "it begins like the best");
+                let after = other.branch.as_ref().unwrap().after.as_deref();
+                assert_eq!(after, play.branch.as_ref());
+            }
+            let better = others.iter().filter(|other| reward(other) > reward(play));
+            let best =
+                better.max_by(|a, b| reward(a).total_cmp(&reward(b)).then(b.index.cmp(&a.index)));
+            play = best.copied().unwrap_or(play);
+        }
+        (first, last) = (first + reward(played), last + reward(play));
+    }
+    let (first, last) = (first / f64::from(EPISODES), last / f64::from(EPISODES));
+    println!("mean reward of the played episodes {first:.3}, after the best replies {last:.3}");
+    assert!(last > first + 0.2, "{first} {last}");
+    let rows: Vec<Sample> = credits(&plan, &episodes).into_iter().map(|(row, _)| row).collect();
+    let step = rewarded_step(&episodes, &rows, None, GroupBy::Branch);
+    let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
+    step.branches.iter().flatten().for_each(|&id| *sizes.entry(id).or_default() += 1);
+    assert_eq!(sizes.len(), EPISODES as usize * game.turns, "a branch at each turn");
+    assert!(sizes.values().all(|&size| size == 4));
 }
