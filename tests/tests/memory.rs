@@ -73,7 +73,7 @@ const HALF_BILLION: [Case; 3] = [
 const EXPERTS: &str =
     "models.any.lora.target_modules=[\"q_proj\", \"gate_proj\", \"up_proj\", \"down_proj\"]";
 /// Families of `fixtures/families`, with wider layers.
-const FAMILIES: [Case; 10] = [
+const FAMILIES: [Case; 11] = [
     ("gemma3_text", 1024, &[]),
     ("olmo3", 1024, &[]),
     ("phi3", 1024, &[]),
@@ -84,6 +84,7 @@ const FAMILIES: [Case; 10] = [
     ("qwen3_5_moe", 1024, &[]),
     ("qwen3_5_moe", 1024, &[CHECKPOINTING]),
     ("lfm2", 1024, &[]),
+    ("lfm2", 1024, &[CHECKPOINTING]),
 ];
 
 #[test]

@@ -18,7 +18,8 @@ use crate::net::KvStore;
 ///   only one layer's at a time with checkpointing, which keeps N D of the others;
 /// - used by every layer on its way: N (3 D + F), the columns of a fused map, inputs of experts, and the input of a norm after
 ///   it, and on its way back N (D + 2 Q + 2 K + 2 F) more, less the buffers that can be used again; Gated DeltaNet takes
-///   N (2 C + Z) in place of N F, and on its way back N (D + 4 C + 2 Z) and the gradients of each value head more;
+///   N (2 C + Z) in place of N F, and on its way back N (D + 4 C + 2 Z) and the gradients of each value head more; a short
+///   convolution takes 4 N D in place of N (2 Q + 2 K), as no buffer of width D can be used for one of width F;
 /// - under the head: M D twice, and N D, or the logits of some rows and the head as products read it.
 pub fn activation_bytes(
     shape: &HfConfig,
@@ -41,8 +42,9 @@ pub fn activation_bytes(
     };
     let there = kept + n * (3 * d + mixing + widest_layer(shape, passing_numbers));
     let queries = if (q..=q + q / 2).contains(&d) { 0 } else { 2 * q };
-    let of_attention = d + 2 * f + 2 * k + queries;
-    let back = n * of_attention.max(d + widest_layer(shape, |layer| mixing_numbers(layer)[1]));
+    let of_mixer = (2 * k + queries).max(widest_layer(shape, conv_numbers));
+    let of_layer = d + 2 * f + of_mixer;
+    let back = n * of_layer.max(d + widest_layer(shape, |layer| mixing_numbers(layer)[1]));
 
     let head = PackedWeight::packed_bytes(precision, shape.vocab_size, shape.hidden_size) as u128
         / u128::from(NUMBER);
@@ -81,14 +83,25 @@ fn passing_numbers(layer: &LayerShape) -> usize {
         // Inputs of the experts, and on the way back their gradients and those of the results.
         Mlp::Experts(experts) => 3 * experts.router.chosen * experts.scores.input,
     };
-    joined + layer.after_mlp.map_or(0, |norm| norm.width)
+    let of_conv = match &layer.mixer {
+        Mixer::ShortConv(net) if matches!(net.inputs, Maps::Fused(..)) => 3 * net.out.input,
+        _ => 0,
+    };
+    joined + of_conv + layer.after_mlp.map_or(0, |norm| norm.width)
 }
 
-/// Numbers of a token that a recurrent mixer takes on its way and on its way back.
+/// Numbers of a token that a short convolution takes on its way back.
+fn conv_numbers(layer: &LayerShape) -> usize {
+    match &layer.mixer {
+        Mixer::ShortConv(net) => 4 * net.out.input,
+        Mixer::Attention(_) | Mixer::DeltaNet(_) => 0,
+    }
+}
+
+/// Numbers of a token that Gated DeltaNet takes on its way and on its way back.
 fn mixing_numbers(layer: &LayerShape) -> [usize; 2] {
     match &layer.mixer {
-        Mixer::Attention(_) => [0; 2],
-        Mixer::ShortConv(net) => [3 * net.out.input, 5 * net.out.input],
+        Mixer::Attention(_) | Mixer::ShortConv(_) => [0; 2],
         Mixer::DeltaNet(net) => {
             let (heads, mixed, values) =
                 (net.heads, net.heads.mixed_width(), net.heads.values_width());
