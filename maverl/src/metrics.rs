@@ -389,7 +389,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::trajectory::{BranchPoint, Fault, RewardOf, RewardPart};
+    use crate::trajectory::{Fault, RewardOf, RewardPart};
 
     #[test]
     fn a_row_is_the_step_and_then_the_metrics_by_name() {
@@ -431,7 +431,7 @@ mod tests {
         played.turns.iter_mut().for_each(|turn| turn.error = Some("no <answer> tag".into()));
         let mut branch = played.clone();
         let at = branch.turns[0].path.clone();
-        branch.branch = Some(BranchPoint { of: 0, at, alternative: 0, continuation: 1 });
+        branch.branch = Some(crate::algo::testing::branch_point(0, at, (0, 1)));
         let episodes = [vec![played.clone()], vec![branch; ENOUGH]].concat();
         assert_eq!(Malformed::default().warning(&episodes), [""; 0], "one reply is too few");
         let told = Malformed::default().warning(&vec![played; ENOUGH]);

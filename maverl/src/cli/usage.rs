@@ -14,7 +14,7 @@ use crate::table::paragraphs;
 use crate::train::{program, rename_program, tell};
 
 /// Subcommands by their names in other programs.
-const COMMANDS: [(&str, &str); 24] = [
+const COMMANDS: [(&str, &str); 25] = [
     ("run", "train"),
     ("fit", "train"),
     ("start", "train"),

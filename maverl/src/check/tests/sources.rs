@@ -231,6 +231,24 @@ sampling.temperature = 0.5
 }
 
 #[test]
+fn a_kind_that_stands_alone_stays_that_of_the_keys_that_are_set_after_it() {
+    for (file, set, kind) in [
+        (
+            "",
+            &["algorithm.loss.surrogate=cispo", "algorithm.loss.surrogate.clip_high=0.28"][..],
+            "cispo",
+        ),
+        ("[algorithm]\nshaping = \"margin\"\n", &["algorithm.shaping.weight=0.5"], "margin"),
+        ("[algorithm]\nshaping = \"margin\"\n", &["algorithm.shaping={ weight = 0.5 }"], "margin"),
+    ] {
+        let sources = set.iter().fold(text(file), |sources, set| sources.with(set));
+        let written = sources.merged_file().unwrap();
+        assert!(written.contains(&format!("kind = \"{kind}\"")), "{written}");
+        assert_eq!(plan_of(&text(&written)), plan_of(&sources), "{written}");
+    }
+}
+
+#[test]
 fn relative_paths_start_from_the_file_or_from_base() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path().canonicalize().unwrap();
