@@ -121,7 +121,9 @@ async fn a_search_beyond_the_time_limit_is_refused() {
     let routes = retriever(batched, Duration::ZERO);
     let limits = Limits::default();
     tokio::spawn(Listener::new(listener, limits).serve(routes, std::future::pending()));
-    let (status, answer) = raw(address, post("/retrieve", r#"{"query": "city"}"#)).await;
+    let titles: Vec<String> = facts::corpus().into_iter().map(|document| document.title).collect();
+    let body = json!({"queries": titles}).to_string();
+    let (status, answer) = raw(address, post("/retrieve", &body)).await;
     let message = answer["error"].as_str().unwrap();
     assert_eq!((status, message), (503, "the search took longer than 0 s; send fewer `queries`"));
 }
