@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::EmaBaseline;
 use super::branched::credit_baselines;
-use super::shapley::shapley_baselines;
 use super::shaping::shaped_turns;
+use super::shapley::shapley_baselines;
 use crate::algo::{Sample, TaskKey};
 use crate::credit::{Estimators, KnownBaseline};
 use crate::plan::Plan;

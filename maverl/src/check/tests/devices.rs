@@ -190,6 +190,7 @@ fn a_device_of_candle_is_refused_without_its_feature_and_warned_of_with_it() {
     assert_eq!(plan.warnings.iter().filter(|warning| warning.starts_with(note)).count(), 1);
     let none = plan_of(&text(&own("cpu")));
     assert!(!none.warnings.iter().any(|warning| warning.starts_with(note)));
-    let found = told(&format!("{config}[models.tiny]\npath = \"builtin:tiny\"\ndtype = \"bf16\"\n"));
+    let found =
+        told(&format!("{config}[models.tiny]\npath = \"builtin:tiny\"\ndtype = \"bf16\"\n"));
     assert!(found.contains("products are in f32: write `dtype = \"f32\"`"), "{found}");
 }
