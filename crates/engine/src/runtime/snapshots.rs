@@ -203,7 +203,8 @@ fn needs_base(worker: &WorkerSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::{ModelSource, PolicySpec};
+    use crate::files::ModelSource;
+    use crate::runtime::PolicySpec;
 
     #[test]
     fn a_group_that_is_trained_as_a_whole_keeps_no_base_beside_its_snapshots() {

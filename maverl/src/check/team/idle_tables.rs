@@ -68,7 +68,9 @@ fn written_tables<'v>(config: &'v Value, place: &[String]) -> Vec<(Vec<String>, 
         let inside = found.into_iter().flat_map(|(at, table): (Vec<String>, &'v Value)| {
             let entries = table.as_object().into_iter().flatten();
             let named = entries.filter(move |(name, _)| is_chosen(part) || *name == part);
-            named.map(move |(name, value)| ([at.as_slice(), &[name.clone()]].concat(), value))
+            named.map(move |(name, value)| {
+                ([at.as_slice(), std::slice::from_ref(name)].concat(), value)
+            })
         });
         found = inside.collect();
     }

@@ -241,7 +241,7 @@ fn a_kind_that_stands_alone_stays_that_of_the_keys_that_are_set_after_it() {
         ("[algorithm]\nshaping = \"margin\"\n", &["algorithm.shaping.weight=0.5"], "margin"),
         ("[algorithm]\nshaping = \"margin\"\n", &["algorithm.shaping={ weight = 0.5 }"], "margin"),
     ] {
-        let sources = set.iter().fold(text(file), |sources, set| sources.with(set));
+        let sources = set.iter().fold(text(file), |sources, set| sources.with(*set));
         let written = sources.merged_file().unwrap();
         assert!(written.contains(&format!("kind = \"{kind}\"")), "{written}");
         assert_eq!(plan_of(&text(&written)), plan_of(&sources), "{written}");

@@ -4,38 +4,38 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::tinker::answers::{Answer, parse, promised, told};
-use crate::tinker::checkpoints::Address;
+use crate::tinker::answers::{ApiResult, parse, promised, told};
+use crate::tinker::checkpoints::CheckpointAddress;
 use crate::tinker::requests::{SampleRequest, SamplerRequest};
-use crate::tinker::results::Failure;
-use crate::tinker::sampling::Samples;
+use crate::tinker::results::RequestFailure;
+use crate::tinker::sampling::SampleJob;
 use crate::tinker::server::TinkerServer;
-use crate::tinker::state::{SamplerSource, State, drawn_number};
+use crate::tinker::state::{SamplerSource, TrainService, drawn_number};
 
 /// Returns the source of samples of an address or a base.
 fn sampler_source(
-    state: &State,
+    state: &TrainService,
     path: Option<&str>,
     base: Option<&str>,
-) -> Result<SamplerSource, Failure> {
+) -> Result<SamplerSource, RequestFailure> {
     match (path, base) {
         (Some(path), _) => {
-            let (dir, saved) = state.checkpoints.find(&Address::read(path)?)?;
+            let (dir, saved) = state.checkpoints.find(&CheckpointAddress::read(path)?)?;
             let base = state.base(&saved.base_model)?;
             Ok(SamplerSource { base, dir: Some(dir), path: Some(path.to_owned()) })
         }
         (None, Some(base)) => Ok(SamplerSource { base: state.base(base)?, dir: None, path: None }),
         (None, None) => {
-            Err(Failure::user("write `base_model`, or the `model_path` of a checkpoint"))
+            Err(RequestFailure::user("write `base_model`, or the `model_path` of a checkpoint"))
         }
     }
 }
 
 pub(super) async fn create_sampler(
     _: &Arc<TinkerServer>,
-    state: &Arc<State>,
+    state: &Arc<TrainService>,
     body: &[u8],
-) -> Answer {
+) -> ApiResult {
     let request: SamplerRequest = parse(body)?;
     state.require_session(&request.session_id)?;
     let (path, base) = (request.model_path.as_deref(), request.base_model.as_deref());
@@ -45,7 +45,11 @@ pub(super) async fn create_sampler(
     told(&json!({"type": "create_sampling_session", "sampling_session_id": id}))
 }
 
-pub(super) async fn sample(server: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn sample(
+    server: &Arc<TinkerServer>,
+    state: &Arc<TrainService>,
+    body: &[u8],
+) -> ApiResult {
     let request: SampleRequest = parse(body)?;
     let source = match &request.sampling_session_id {
         Some(id) => state.sampler(id)?,
@@ -57,7 +61,7 @@ pub(super) async fn sample(server: &Arc<TinkerServer>, state: &Arc<State>, body:
         (Some(session), Some(seq)) => format!("{session}:{seq}"),
         _ => format!("sample:{}", state.next_number()),
     };
-    let samples = Samples::read(&request, state.bases[source.base].limits, drawn_number());
+    let samples = SampleJob::read(&request, state.bases[source.base].limits, drawn_number());
     let names = (0..request.num_samples.min(1024)).map(|index| json!(format!("{id}:{index}")));
     let names = Value::Array(names.collect());
     let more = Map::from_iter([("sample_sequence_ids".to_owned(), names)]);
@@ -69,7 +73,7 @@ pub(super) async fn sample(server: &Arc<TinkerServer>, state: &Arc<State>, body:
                     let places = &state.bases[source.base].samplers;
                     samples.sample(places, source.dir.as_deref()).await
                 }
-                Err(what) => Err(Failure::user(what)),
+                Err(what) => Err(RequestFailure::user(what)),
             };
             promise.settle(samples);
         });

@@ -8,17 +8,21 @@ use prost::Message as _;
 use maverl::runtime::OptimOptions;
 
 use crate::refusal::Refusal;
-use crate::tinker::answers::{Answer, parse, queued};
+use crate::tinker::answers::{ApiResult, parse, queued};
 use crate::tinker::checkpoints::check_name;
 use crate::tinker::datum::read_batch;
-use crate::tinker::model::Job;
+use crate::tinker::model::ModelJob;
 use crate::tinker::proto::PassRequest;
 use crate::tinker::requests::{AdamRequest, SaveRequest, SaveSamplerRequest, StepRequest};
-use crate::tinker::results::Failure;
+use crate::tinker::results::RequestFailure;
 use crate::tinker::server::TinkerServer;
-use crate::tinker::state::{LiveModel, State};
+use crate::tinker::state::{LiveModel, TrainService};
 
-pub(super) async fn pass(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn pass(
+    _: &Arc<TinkerServer>,
+    state: &Arc<TrainService>,
+    body: &[u8],
+) -> ApiResult {
     let request = PassRequest::decode(body);
     let request = request.map_err(|error| {
         Refusal::malformed(format!("the body is no message of the Tinker API: {error}"))
@@ -28,17 +32,22 @@ pub(super) async fn pass(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8])
     let (forward_only, loss) = (request.forward_only, request.loss_fn.clone());
     match read_batch(request, state.bases[model.base].limits) {
         Ok(batch) => {
-            queued(state, &id, seq, Job::Pass { batch: Box::new(batch), loss, forward_only }).await
+            queued(state, &id, seq, ModelJob::Pass { batch: Box::new(batch), loss, forward_only })
+                .await
         }
-        Err(what) => queued(state, &id, seq, Job::Refused(Failure::user(what))).await,
+        Err(what) => queued(state, &id, seq, ModelJob::Refused(RequestFailure::user(what))).await,
     }
 }
 
-pub(super) async fn optim_step(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn optim_step(
+    _: &Arc<TinkerServer>,
+    state: &Arc<TrainService>,
+    body: &[u8],
+) -> ApiResult {
     let request: StepRequest = parse(body)?;
     let job = match read_step(&request) {
-        Ok(options) => Job::Step(options),
-        Err(what) => Job::Refused(Failure::user(what)),
+        Ok(options) => ModelJob::Step(options),
+        Err(what) => ModelJob::Refused(RequestFailure::user(what)),
     };
     queued(state, &request.model_id, request.seq_id, job).await
 }
@@ -79,33 +88,39 @@ fn read_step(request: &StepRequest) -> Result<OptimOptions, String> {
     })
 }
 
-pub(super) async fn save_weights(_: &Arc<TinkerServer>, state: &Arc<State>, body: &[u8]) -> Answer {
+pub(super) async fn save_weights(
+    _: &Arc<TinkerServer>,
+    state: &Arc<TrainService>,
+    body: &[u8],
+) -> ApiResult {
     let request: SaveRequest = parse(body)?;
     let (name, overwrite) = (request.path, request.overwrite);
     let job = match name.as_deref().map_or(Ok(()), check_name) {
         Ok(()) => {
-            Job::Save { name, overwrite, metadata: request.user_metadata.unwrap_or_default() }
+            ModelJob::Save { name, overwrite, metadata: request.user_metadata.unwrap_or_default() }
         }
-        Err(failure) => Job::Refused(failure),
+        Err(failure) => ModelJob::Refused(failure),
     };
     queued(state, &request.model_id, request.seq_id, job).await
 }
 
 pub(super) async fn save_for_sampler(
     _: &Arc<TinkerServer>,
-    state: &Arc<State>,
+    state: &Arc<TrainService>,
     body: &[u8],
-) -> Answer {
+) -> ApiResult {
     let request: SaveSamplerRequest = parse(body)?;
     let LiveModel { model, .. } = state.model(&request.model_id)?;
     let session = request.sampling_session_seq_id.filter(|_| request.path.is_none());
     let session = session.map(|number| format!("{}:sample:{number}", model.session));
     let name = request.path;
     let job = match name.as_deref().map_or(Ok(()), check_name) {
-        Ok(()) => {
-            Job::SaveSampler { name, session, metadata: request.user_metadata.unwrap_or_default() }
-        }
-        Err(failure) => Job::Refused(failure),
+        Ok(()) => ModelJob::SaveSampler {
+            name,
+            session,
+            metadata: request.user_metadata.unwrap_or_default(),
+        },
+        Err(failure) => ModelJob::Refused(failure),
     };
     queued(state, &request.model_id, request.seq_id, job).await
 }
