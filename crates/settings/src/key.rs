@@ -41,12 +41,12 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Returns the other key and its values; `None` if the condition is no TOML, which a test excludes.
+    /// Returns the other key and its values, an empty list as a value; `None` if the condition is no TOML, which a test excludes.
     pub fn parts(&self) -> Option<(String, Vec<Value>)> {
         let condition: toml::Table = self.condition.parse().ok()?;
         let (key, value) = condition.into_iter().next()?;
         match json(&value) {
-            Value::Array(values) => Some((key, values)),
+            Value::Array(values) if !values.is_empty() => Some((key, values)),
             value => Some((key, vec![value])),
         }
     }
@@ -54,7 +54,9 @@ impl Idle {
     /// Returns the reason why the key has no effect in a table with these values, if it has none.
     pub fn reason(&self, table: &Value) -> Option<String> {
         let (key, values) = self.parts()?;
-        let found = table.get(&key)?;
+        // An empty list may be left out.
+        let empty = Value::Array(Vec::new());
+        let found = table.get(&key).or_else(|| values.contains(&empty).then_some(&empty))?;
         let holds = values.iter().find(|value| is_equal(value, found));
         match (self.holds, holds) {
             (true, Some(value)) => Some(format!("`{key}` is {}", show_value(value))),

@@ -18,7 +18,7 @@ pub struct CurriculumConfig {
     )]
     pub pools: Vec<SolvePool>,
     /// Weight of the former solve rate of a task when it is played again; that of the step has the rest.
-    #[setting(default = 0.9, range = 0.0..1.0)]
+    #[setting(default = 0.9, range = 0.0..1.0, idle_when = "pools = []")]
     pub memory: f64,
 }
 

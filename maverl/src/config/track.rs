@@ -29,7 +29,7 @@ pub struct TrackConfig {
     #[setting(default = "python3")]
     pub python: String,
     /// Seconds that `maverl train` waits at its end for rows that are not sent yet.
-    #[setting(default = 30.0, range = 0.0..)]
+    #[setting(default = 30.0, range = 0.0.., idle_when = "to = []")]
     pub wait_s: f64,
 }
 

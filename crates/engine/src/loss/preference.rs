@@ -18,7 +18,7 @@ pub struct PreferenceOptions {
     #[setting(default = 0.0, range = 0.0..0.5)]
     pub label_smoothing: f64,
     /// Omit the reference's log-probabilities from the margin.
-    #[setting(default = false)]
+    #[setting(default = false, idle_when = "loss = ['orpo', 'simpo']")]
     pub reference_free: bool,
     /// Margin of SimPO, which the difference of the mean log-probabilities times `beta` is to exceed.
     #[setting(default = 1.0, range = 0.0.., idle_unless = "loss = 'simpo'")]

@@ -6,8 +6,8 @@ use super::curriculum::check_curriculum;
 use super::losses::check_losses;
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{
-    AdaptiveEntropy, AdvantagePlan, Config, GroupBaseline, JudgeMode, PairLoss, Preset,
-    TruncatedReply, Trunk, UpdateOrder,
+    AdaptiveEntropy, AdvantagePlan, AlgorithmConfig, Config, GroupBaseline, JudgeMode, PairLoss,
+    Preset, TruncatedReply, Trunk, UpdateOrder,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
@@ -52,7 +52,9 @@ pub(crate) fn check_algorithm(
             problems.conflict(&path(["task", "group_size"]), message, help.to_owned());
         }
         let mean = GroupBaseline::Mean;
-        if matches!(&algorithm.advantage, AdvantagePlan::Group(group) if group.baseline != mean) {
+        let alone = algorithm.advantage.branches().is_none();
+        if matches!(&algorithm.advantage, AdvantagePlan::Group(group) if alone && group.baseline != mean)
+        {
             let message = "`algorithm.advantage.baseline` compares with other episodes, and `task.group_size` is 1";
             let help = "play more episodes on each task";
             problems.conflict(&path(["task", "group_size"]), message.to_owned(), help.to_owned());
@@ -227,13 +229,17 @@ fn without_reference(algorithm: &AlgorithmPlan, problems: &mut Problems<'_>) {
         let at = path(["algorithm", "preference", "loss"]);
         return problems.conflict(&at, message, help.to_owned());
     }
-    let every = path(["algorithm", "reference", "every"]);
-    if problems.layers().has(&every) {
-        let message = format!(
-            "`algorithm.reference.every` is {}, and the loss {name} has no reference",
-            algorithm.reference.every
-        );
-        problems.conflict(&every, message, "remove it".to_owned());
+    // A run writes out the defaults of its preset.
+    let unset = AlgorithmConfig { name: algorithm.preset, ..AlgorithmConfig::default() };
+    let (given, unset) = (algorithm.reference, AlgorithmPlan::from(&unset).reference);
+    let values = [
+        ("every", given.every != unset.every, given.every.to_string()),
+        ("mix", given.mix != unset.mix, given.mix.to_string()),
+    ];
+    for (key, _, value) in values.into_iter().filter(|(_, is_set, _)| *is_set) {
+        let message =
+            format!("`algorithm.reference.{key}` is {value}, and the loss {name} has no reference");
+        problems.conflict(&path(["algorithm", "reference", key]), message, "remove it".to_owned());
     }
 }
 

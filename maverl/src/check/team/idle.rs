@@ -1,4 +1,5 @@
-//! Keys of the algorithm that are set and have no effect, because of the values of other keys.
+//! Keys that are set and have no effect, because of the values of other keys: those of the algorithm here, the others in
+//! [`idle_tables`](super::idle_tables).
 //!
 //! The declaration of a key states the values of other keys of its table that disable it (`idle_when`, `idle_unless`). Only
 //! `reference.every` and `preference.threshold` are checked by code: they depend on the preset, on other tables, and on the loss
@@ -6,6 +7,7 @@
 
 use serde_json::Value;
 
+use super::idle_tables::idle_outside;
 use crate::config::tables::{DeclaredTable, TABLES};
 use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
 use crate::plan::{AlgorithmPlan, LossPlan, PolicyPlan, SeatPlan};
@@ -50,6 +52,7 @@ pub(crate) fn idle_keys(
         let place: String = place.iter().map(|part| format!("{part}.")).collect();
         warnings.extend(idle.map(|(key, why)| sentence(&format!("{place}{key}"), &why)));
     }
+    warnings.extend(idle_outside(config));
     let labels = algorithm.preference.loss.labels_replies();
     if labels
         && algorithm.preset != Preset::OnlineDpo
@@ -81,7 +84,7 @@ fn table_at<'v>(
 }
 
 /// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
-fn reason(key: &Key, tables: &[Value]) -> Option<String> {
+pub(super) fn reason(key: &Key, tables: &[Value]) -> Option<String> {
     let reasons = tables.iter().map(|table| key.idle.iter().find_map(|idle| idle.reason(table)));
     reasons.collect::<Option<Vec<String>>>()?.into_iter().next()
 }

@@ -13,6 +13,7 @@ mod endpoint;
 mod experts;
 mod groups;
 mod idle;
+mod idle_tables;
 mod losses;
 mod optimizer;
 mod overlong;

@@ -53,6 +53,14 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
             "reference.every` has no effect: `preference.reference_free` is true",
         ),
         ("name = \"grpo\"\npreference.beta = 0.5", "preference` has no effect: `name` is not"),
+        (
+            "name = \"online_dpo\"\npreference = { loss = \"orpo\", reference_free = true }",
+            "preference.reference_free` has no effect: `loss` is \"orpo\"",
+        ),
+        (
+            "name = \"ippo\"\nadvantage.optim.momentum = 0.5",
+            "`algorithm.advantage.optim.momentum` has no effect: `kind` is not \"muon\"",
+        ),
         ("name = \"vdn\"\nadvantage.width = 8", "advantage.width` has no effect: `network`"),
     ];
     for (algorithm, told) in cases {
@@ -65,6 +73,36 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
     let paid = "name = \"online_dpo\"\nepochs = 2\npreference = { beta = 0.5, loss = \"ipo\" }\n\
                 loss = { kl_coef = 0.1, kl_in = \"reward\", kl = \"k1\", invalid_reply_penalty = 0.5 }";
     assert_eq!(idle(&format!("{TWO}[algorithm]\n{paid}\n")), [] as [&str; 0]);
+}
+
+#[test]
+fn keys_of_other_tables_that_change_nothing_are_told_too() {
+    let cases = [
+        (
+            "[record]\nsamples = false\ntokens_every = 5",
+            "`record.tokens_every` has no effect: `samples` is false",
+        ),
+        (
+            "[task.curriculum]\nmemory = 0.5",
+            "`task.curriculum.memory` has no effect: `pools` is []",
+        ),
+        ("[track]\nproject = \"x\"\nwait_s = 3", "`track.wait_s` has no effect: `to` is []"),
+        (
+            "[models.small.optim]\nmomentum = 0.5",
+            "`models.small.optim.momentum` has no effect: `kind` is not \"muon\"",
+        ),
+        (
+            "[agents.\"search/searcher\"]\noptim = { momentum = 0.5 }\nworker_group = \"s\"",
+            "`agents.\"search/searcher\".optim.momentum` has no effect: `kind` is not \"muon\"",
+        ),
+    ];
+    for (table, told) in cases {
+        let found = idle(&format!("{TWO}{table}\n"));
+        assert!(matches!(&found[..], [one] if one == told), "{table}: {found:?}");
+    }
+    let used = "[models.small.optim]\nmomentum = 0.5\n[agents.\"search/searcher\"]\nworker_group = \"s\"\n\
+                optim = { kind = \"muon\" }\n[task.curriculum]\nmemory = 0.5\npools = [{ up_to = 1.0, weight = 1.0 }]";
+    assert_eq!(idle(&format!("{TWO}{used}\n")), [] as [&str; 0]);
 }
 
 #[test]

@@ -238,6 +238,12 @@ fn losses_of_pairs_without_a_reference_keep_none_and_refuse_one() {
     }
     let message = "`algorithm.reference.every` is 5, and the loss \"simpo\" has no reference";
     refused(&online("simpo", "reference = { every = 5 }"), message);
+    let message = "`algorithm.reference.mix` is 0.5, and the loss \"orpo\" has no reference";
+    refused(&online("orpo", "reference = { mix = 0.5 }"), message);
+    // What a run wrote out is accepted when it is resumed.
+    let plan = plan_of(&text(&online("simpo", "")));
+    let written = toml::to_string(&plan.config).unwrap();
+    assert_eq!(plan_of(&text(&written)), plan);
 }
 
 #[test]
