@@ -5,7 +5,9 @@ use crate::config::{
     AdvantagePlan, BranchUse, Config, FutureRewards, GroupBy, JudgeMode, KlIn, Named, Shaping,
     UpdateOrder,
 };
-use crate::plan::{AlgorithmPlan, RewardPlan, RewardSource, SeatPlan, TeacherPlan, TeacherSource};
+use crate::plan::{
+    AlgorithmPlan, InfluencePlan, RewardPlan, RewardSource, SeatPlan, TeacherPlan, TeacherSource,
+};
 use crate::trajectory::Seat;
 
 /// Environments whose sessions a server holds: the same actions need not have the same observations.
@@ -74,6 +76,12 @@ fn rewards_differ(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Vec<Reason> 
             &["algorithm", "future_rewards"],
             "rewards of later rounds are added, and branches are played to the end already",
             "set `future_rewards = \"none\"`",
+        ),
+        (
+            algorithm.influence != InfluencePlan::default(),
+            &["algorithm", "influence"],
+            "played turns are rewarded for their influence on other agents, and those of branches are not",
+            "remove `influence`",
         ),
         (
             seats.iter().any(in_reward),

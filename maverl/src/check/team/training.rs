@@ -17,7 +17,9 @@ pub(crate) fn training_warnings(
     // Turns with a teacher and without advantages of rewards are compared with nothing.
     let mut learners = seats.iter().filter(|seat| seat.trained);
     let pure = algorithm.distill.task_coef == 0.0 && learners.all(|seat| seat.teachers.is_some());
-    let alone = config.task.group_size.get() == 1 && algorithm.advantage.compares_group() && !pure;
+    // Replies at a branch are compared with each other.
+    let compares = algorithm.advantage.compares_group() && algorithm.advantage.branches().is_none();
+    let alone = config.task.group_size.get() == 1 && compares && !pure;
     if !config.algorithm.name.is_supervised() && alone {
         warnings.push(
             "`task.group_size` is 1: an episode has no other to be compared with, so most advantages are 0".to_owned(),

@@ -37,6 +37,15 @@ fn an_estimator_says_what_it_needs_branches_for() {
 }
 
 #[test]
+fn replies_at_a_branch_are_compared_in_groups_of_one_episode() {
+    for baseline in ["leave_one_out", "mean"] {
+        let toml = format!("{BRANCH}advantage.baseline = \"{baseline}\"\n[task]\ngroup_size = 1\n");
+        let warnings = plan_of(&text(&toml)).warnings.join("\n");
+        assert!(!warnings.contains("no other to be compared with"), "{warnings}");
+    }
+}
+
+#[test]
 fn what_branches_exclude_is_reported_with_a_remedy() {
     for (before, after, parts) in [
         (
@@ -54,6 +63,11 @@ fn what_branches_exclude_is_reported_with_a_remedy() {
             COUNTERFACTUAL,
             "future_rewards = \"team\"",
             ["rewards of later rounds are added", "`future_rewards = \"none\"`"],
+        ),
+        (
+            BRANCH,
+            "influence.follow = 1.0",
+            ["played turns are rewarded for their influence", "remove `influence`"],
         ),
         (
             COUNTERFACTUAL,
