@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::EmaBaseline;
 use super::branched::credit_baselines;
+use super::shaping::shaped_turns;
 use crate::algo::{Sample, TaskKey};
 use crate::credit::{Estimators, KnownBaseline};
 use crate::plan::Plan;
@@ -25,7 +26,7 @@ pub(crate) fn is_greedy(plan: &Plan, episode: &Episode) -> bool {
 /// ```
 ///
 /// - The greedy episode of a task says what its seat earned there, in the mean over its turns; a seat that did not speak
-///   in it is compared with the mean over all of its turns.
+///   in it is compared with the mean over all of its turns. Its rewards are shaped as those of samples are.
 /// - Samples of a task whose greedy episode could not be scored are left out.
 pub(crate) fn baselines(
     plan: &Plan,
@@ -69,10 +70,11 @@ fn greedy(plan: &Plan, episodes: &[Episode]) -> BTreeMap<TaskKey, Earned> {
     let mut tasks: BTreeMap<TaskKey, Earned> = BTreeMap::new();
     for episode in episodes.iter().filter(|episode| is_greedy(plan, episode)) {
         let key = TaskKey::of(episode);
-        for (at, turn) in episode.turns.iter().enumerate() {
+        let rewards = shaped_turns(episode, plan.algorithm.shaping);
+        for (turn, reward) in episode.turns.iter().zip(rewards) {
             let seat = plan.seats.iter().position(|seat| seat.seat == turn.seat);
             let (Some(seat), Some(reward)) =
-                (seat.filter(|&seat| plan.seats[seat].trained), episode.turn_reward(at))
+                (seat.filter(|&seat| plan.seats[seat].trained), reward)
             else {
                 continue;
             };

@@ -58,17 +58,38 @@ pub fn quality(reward: f64, earlier: f64, alpha: f64) -> f64 {
 /// The k-th turn of a seat is of round k. `q` is the mean reward of all turns of earlier rounds; those of the first round
 /// stay as they are. It takes rewards of turns to differ: where the score of the episode is all there is, a margin is 0.
 pub fn shaped_rewards(episodes: &[Episode], samples: &mut [Sample], algorithm: &AlgorithmPlan) {
-    let (shape, weight): (fn(f64, f64, f64) -> f64, f64) = match algorithm.shaping {
-        Shaping::None => return,
-        Shaping::Margin(plan) => (margin, plan.weight),
-        Shaping::Quality(plan) => (quality, plan.weight),
-    };
+    let Some(shape) = shape(algorithm.shaping) else { return };
     let earlier: Vec<Vec<Option<f64>>> = episodes.iter().map(earlier).collect();
     for sample in samples {
         if let Some(earlier) = earlier[sample.episode][sample.turn] {
-            sample.reward = shape(sample.reward, earlier, weight);
+            sample.reward = shape(sample.reward, earlier);
         }
     }
+}
+
+/// Returns the rewards of the turns of an episode, shaped as [`shaped_rewards`] shapes those of samples; `None` where there is no
+/// score.
+pub(super) fn shaped_turns(episode: &Episode, shaping: Shaping) -> Vec<Option<f64>> {
+    let mut rewards: Vec<Option<f64>> =
+        (0..episode.turns.len()).map(|turn| episode.turn_reward(turn)).collect();
+    if let Some(shape) = shape(shaping) {
+        for (reward, earlier) in rewards.iter_mut().zip(earlier(episode)) {
+            if let (Some(reward), Some(earlier)) = (reward, earlier) {
+                *reward = shape(*reward, earlier);
+            }
+        }
+    }
+    rewards
+}
+
+/// Returns the function of a reward and of the mean reward before it that a shaping is, if there is one.
+fn shape(shaping: Shaping) -> Option<impl Fn(f64, f64) -> f64> {
+    let (shape, weight): (fn(f64, f64, f64) -> f64, f64) = match shaping {
+        Shaping::None => return None,
+        Shaping::Margin(plan) => (margin, plan.weight),
+        Shaping::Quality(plan) => (quality, plan.weight),
+    };
+    Some(move |reward, earlier| shape(reward, earlier, weight))
 }
 
 /// The mean reward of the rounds before each turn; `None` in the first, and where there is no score.

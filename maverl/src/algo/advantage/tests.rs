@@ -509,6 +509,29 @@ fn a_greedy_episode_is_compared_with_and_not_trained_on() {
 }
 
 #[test]
+fn a_greedy_episode_is_shaped_as_the_samples_that_are_compared_with_it() {
+    let mut plan = plan(&[("t/a", true)]);
+    plan.algorithm.advantage = AdvantagePlan::Greedy(GreedyPlan::default());
+    plan.config = plan.config.with(|config| config.task.group_size = std::num::NonZeroU32::MIN);
+    let debate = |index| {
+        let mut debate = episode("p", index, 0.0, vec![turn("t/a", 0), turn("t/a", 1)]);
+        let of = RewardOf::Turn(1);
+        debate.rewards.push(RewardPart { name: "right".to_owned(), value: 1.0, of });
+        debate
+    };
+    for shaping in [Shaping::None, Shaping::Margin(ShapingPlan::default())] {
+        plan.algorithm.shaping = shaping;
+        let episodes = [debate(0), debate(1)];
+        let mut found = samples(&episodes, &plan);
+        shaped_rewards(&episodes, &mut found, &plan.algorithm);
+        baselines(&plan, &episodes, &mut found, &mut EmaBaseline::default(), &CPU);
+        let last = if shaping == Shaping::None { 1.0 } else { 1.5 };
+        assert_eq!(found.iter().map(|s| s.reward).collect::<Vec<_>>(), [0.0, last]);
+        assert_eq!(found.iter().map(|s| s.baseline).collect::<Vec<_>>(), [last / 2.0; 2]);
+    }
+}
+
+#[test]
 fn a_moving_average_is_taken_off_before_it_moves() {
     let mut plan = plan(&[("t/a", true), ("t/b", true)]);
     let average = MovingAveragePlan { momentum: 0.5, ..MovingAveragePlan::default() };
