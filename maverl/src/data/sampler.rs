@@ -1,12 +1,15 @@
 //! Selection of the tasks of a step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::curriculum::{Curriculum, SolveRates};
 use crate::config::TaskConfig;
 use crate::rng::SplitMix64;
 use crate::task::{Task, TaskList};
+
+/// Salt of the seeds of the components of replacements.
+const MIXED: u64 = 0x6d69_7865_6400;
 
 /// Iterates over the tasks in epochs, each with its own order, without omission or repetition. With several components,
 /// each component has its own epochs and its share of every step.
@@ -34,6 +37,14 @@ struct Component {
     weight: f64,
     /// Indices, with the number of easier levels.
     tasks: Vec<(usize, u64)>,
+}
+
+impl Component {
+    /// Returns the tasks with at most this number of easier levels.
+    fn pool(&self, stage: u64) -> impl Iterator<Item = usize> {
+        let pool = self.tasks.iter().filter(move |(_, rank)| *rank <= stage);
+        pool.map(|(task, _)| *task)
+    }
 }
 
 impl Sampler {
@@ -85,7 +96,8 @@ impl Sampler {
     pub(crate) fn others_by_rates(&self, step: u64, rates: &SolveRates) -> Vec<usize> {
         let Some(curriculum) = &self.curriculum else { return self.others(step) };
         let orders = self.orders(curriculum, step, rates).into_iter();
-        orders.flat_map(|(order, wanted)| order.into_iter().skip(wanted)).collect()
+        let left = orders.map(|(order, wanted)| order.into_iter().skip(wanted).collect());
+        self.mixed(left.collect(), step)
     }
 
     /// Returns the tasks of each component in the order of a curriculum, and the number that a step plays of them.
@@ -111,11 +123,8 @@ impl Sampler {
     ///
     /// If there are no tasks; loading rejects that.
     pub fn step(&self, step: u64) -> Vec<usize> {
-        let hardest =
-            self.components.iter().flat_map(|component| &component.tasks).map(|task| task.1).max();
-        let hardest = hardest.expect("there are tasks to draw from: loading refuses none");
         // Each stage starts a new epoch of its tasks.
-        let stage = step.checked_div(self.every).map_or(hardest, |stage| stage.min(hardest));
+        let stage = self.stage(step);
         let before = if self.every == 0 { 0 } else { stage * self.every };
         let (from, to) = (self.shares(step - before), self.shares(step - before + 1));
         let components = self.components.iter().zip(from.into_iter().zip(to)).enumerate();
@@ -123,27 +132,54 @@ impl Sampler {
             let stages = if self.every == 0 { 0 } else { stage };
             let salt = (number as u64) << 32 | stages;
             let seed = if salt == 0 { self.seed } else { self.seed ^ SplitMix64::new(salt).bits() };
-            let pool = component.tasks.iter().filter(|(_, rank)| *rank <= stage);
-            let pool: Vec<usize> = pool.map(|(task, _)| *task).collect();
+            let pool: Vec<usize> = component.pool(stage).collect();
             through(&pool, from..to, seed, self.shuffle)
         });
         drawn.collect()
     }
 
     /// Returns the tasks that a step does not use, in an order of their own: replacements for tasks without a learning
-    /// signal.
+    /// signal. They are of the levels of the step, and the component of each is drawn by weight.
     pub fn others(&self, step: u64) -> Vec<usize> {
         let used: BTreeSet<usize> = self.step(step).into_iter().collect();
-        let all: BTreeSet<usize> = self
-            .components
-            .iter()
-            .flat_map(|component| &component.tasks)
-            .map(|task| task.0)
-            .collect();
-        let mut others: Vec<usize> = all.difference(&used).copied().collect();
+        let stage = self.stage(step);
+        let mut components: BTreeMap<usize, usize> = BTreeMap::new();
+        for (number, component) in self.components.iter().enumerate() {
+            components.extend(component.pool(stage).map(|task| (task, number)));
+        }
+        let others = components.keys().filter(|task| !used.contains(*task));
+        let mut others: Vec<usize> = others.copied().collect();
         let seed = SplitMix64::new(self.seed).bits() ^ SplitMix64::new(step).bits();
         SplitMix64::new(seed).shuffle(&mut others);
-        others
+        let mut left = vec![Vec::new(); self.components.len()];
+        for task in others {
+            left[components[&task]].push(task);
+        }
+        self.mixed(left, step)
+    }
+
+    /// Returns the number of easier levels of the hardest tasks of a step.
+    fn stage(&self, step: u64) -> u64 {
+        let hardest =
+            self.components.iter().flat_map(|component| &component.tasks).map(|task| task.1).max();
+        let hardest = hardest.expect("there are tasks to draw from: loading refuses none");
+        step.checked_div(self.every).map_or(hardest, |stage| stage.min(hardest))
+    }
+
+    /// Returns the tasks that are left of each component in one order: the component of the next task is drawn by weight among
+    /// those that have one, so that any number of the first tasks has the shares of the mixture in the mean.
+    fn mixed(&self, left: Vec<Vec<usize>>, step: u64) -> Vec<usize> {
+        let seed = SplitMix64::new(self.seed ^ MIXED).bits() ^ SplitMix64::new(step).bits();
+        let (mut draw, mut mixed) = (SplitMix64::new(seed), Vec::new());
+        let left = left.into_iter().map(VecDeque::from);
+        let mut left: Vec<(f64, VecDeque<usize>)> =
+            self.components.iter().map(|component| component.weight).zip(left).collect();
+        loop {
+            left.retain(|(_, tasks)| !tasks.is_empty());
+            let weights: Vec<f64> = left.iter().map(|(weight, _)| *weight).collect();
+            let Some(next) = by_weight(&weights, &mut draw) else { return mixed };
+            mixed.extend(left[next].1.pop_front());
+        }
     }
 
     /// Computes the number of tasks of each component in a number of steps, by weight (Webster's method, under which no
@@ -163,6 +199,13 @@ impl Sampler {
         }
         shares
     }
+}
+
+/// Draws the number of one of several weights, in proportion to them; `None` without any.
+fn by_weight(weights: &[f64], draw: &mut SplitMix64) -> Option<usize> {
+    // The last one has probability 1.
+    let is_next = |at: &usize| draw.gen_bool(weights[*at] / weights[*at..].iter().sum::<f64>());
+    (0..weights.len()).find(is_next)
 }
 
 /// Returns the tasks at a range of positions in the epochs of a pool.
@@ -324,6 +367,42 @@ mod tests {
         assert!(sampler.others_by_rates(9, &rates).iter().all(|task| *task > 5));
         rates.add(0.9, &[solved(5)]);
         assert_eq!(sampler.step_by_rates(9, &rates), None);
+    }
+
+    #[test]
+    fn replacements_are_of_each_component_by_weight_with_and_without_a_curriculum() {
+        let component = |weight| ComponentConfig { weight, ..ComponentConfig::default() };
+        let mixture =
+            BTreeMap::from([("a".to_owned(), component(1.0)), ("b".to_owned(), component(3.0))]);
+        let pools = vec![SolvePool { up_to: 1.0, weight: 0.5 }];
+        let curriculum = CurriculumConfig { pools, ..CurriculumConfig::default() };
+        for curriculum in [CurriculumConfig::default(), curriculum] {
+            let mixture = mixture.clone();
+            let tasks_per_step = NonZeroUsize::MIN.saturating_add(3);
+            let config =
+                TaskConfig { tasks_per_step, mixture, curriculum, ..TaskConfig::default() };
+            let sampler = Sampler::new(&config, 3, &tasks(&["a", "b"]));
+            let others = |step| sampler.others_by_rates(step, &SolveRates::default());
+            // A step has one task of `a` and three of `b`, which leaves five and three.
+            let first: Vec<usize> = (0..400).flat_map(|step| others(step)[..2].to_vec()).collect();
+            let of_b = first.iter().filter(|task| **task >= 6).count();
+            assert!((560..=640).contains(&of_b), "{of_b} of 800");
+            let all: BTreeSet<usize> = others(5)
+                .into_iter()
+                .chain(sampler.step_by_rates(5, &SolveRates::default()).unwrap())
+                .collect();
+            assert_eq!(all.len(), 12);
+        }
+    }
+
+    #[test]
+    fn replacements_are_no_harder_than_the_tasks_of_their_step() {
+        let tasks_per_step = NonZeroUsize::MIN;
+        let config = TaskConfig { harder_every: 2, tasks_per_step, ..TaskConfig::default() };
+        let sampler = Sampler::new(&config, 3, &tasks(&["a"]));
+        let others = |step| sampler.others(step).iter().map(|task| task % 2).collect::<Vec<_>>();
+        assert_eq!([0, 1].map(others), [[0; 2], [0; 2]]);
+        assert_eq!((others(2).len(), others(2).iter().sum::<usize>() >= 2), (5, true));
     }
 
     #[test]
