@@ -19,8 +19,8 @@ const MEANING = {
   logprob: "log-probability of the token when it was sampled, without top-k and top-p",
   entropy: "entropy of the distribution of the token, in nats, at the first optimizer step of the turn",
   advantage: "advantage of the token in the loss",
-  moved: "log of the ratio of the token's probability to that before the update, at the last optimizer step of the turn",
-  mismatch: "log-prob of the trainer less that of the rollout, under equal weights",
+  moved: "log-ratio in the loss at the last optimizer step of the turn, before that step",
+  mismatch: "log-prob of the trainer before the update less that of the rollout",
   reference: "log-prob of the trainer less that of the reference",
 };
 

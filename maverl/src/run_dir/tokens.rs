@@ -32,7 +32,7 @@ pub struct TokenRecord {
     /// - `entropy`: entropy in nats at the first optimizer step of the sample.
     /// - `reference`: log-prob of the trainer minus that of the reference, at the same step.
     /// - `moved`: log-ratio in the loss at the last optimizer step of the sample.
-    /// - `mismatch`: log-prob of the trainer minus that of the sampler, under equal weights.
+    /// - `mismatch`: log-prob of the trainer before the update minus that of the sampler, whose weights may be older.
     pub columns: BTreeMap<String, Vec<f32>>,
 }
 

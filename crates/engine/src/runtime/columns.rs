@@ -18,8 +18,8 @@ pub struct TokenColumns {
     pub reference: Vec<Vec<f32>>,
     /// Log-ratio in the loss at the last optimizer step of the row, before that step.
     pub moved: Vec<Vec<f32>>,
-    /// Log-prob of the trainer minus that of the sampler, under equal weights; known for rows of the first optimizer
-    /// step, and for corrected rows.
+    /// Log-prob of the trainer before the update minus that of the sampler, whose weights may be older; known for rows of the
+    /// first optimizer step, and for corrected rows.
     pub mismatch: Vec<Vec<f32>>,
 }
 
@@ -63,7 +63,7 @@ impl ColumnRecorder {
     }
 
     /// Records a row of the minibatch. `is_first` is true in the first optimizer step of an update without corrections,
-    /// when trainer and sampler have equal weights.
+    /// when the trainer has the weights before the update.
     pub(super) fn add(&mut self, row: usize, of: &Row, tokens: &RowTokens<'_>, is_first: bool) {
         let row = self.part + row * self.minibatches;
         if !std::mem::replace(&mut self.seen[row], true) {

@@ -82,10 +82,13 @@ fn selection_doubts(config: &Config, algorithm: &AlgorithmPlan, seats: &[SeatPla
         ));
     }
     let updates = algorithm.minibatches * algorithm.epochs;
-    if matches!(algorithm.select, Selection::KlCov(_)) && updates == 1 {
+    // Replies of earlier weights have a distance, unless a correction takes it out.
+    let mut trained = seats.iter().filter(|seat| seat.trained);
+    let stale = config.rollout.staleness > 0 && trained.any(|seat| seat.loss.correction.is_empty());
+    if matches!(algorithm.select, Selection::KlCov(_)) && updates == 1 && !stale {
         doubts.push(
-            "`algorithm.select` has a penalty on the distance from the sampling policy, which is 0 in the first optimizer step \
-             of a batch: set `algorithm.minibatches` or `algorithm.epochs` above 1"
+            "`algorithm.select` has a penalty on the distance from the weights before the update, which is 0 in the first optimizer \
+             step of a batch: set `algorithm.minibatches` or `algorithm.epochs` above 1"
                 .to_owned(),
         );
     }

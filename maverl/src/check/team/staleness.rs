@@ -71,6 +71,17 @@ pub(super) fn staleness_doubts(
             seat.seat
         ));
     }
+    let mut trained = seats.iter().filter(|seat| seat.trained);
+    let stops = algorithm.early_stop_kl > 0.0 && algorithm.epochs > 1 && !pairs;
+    let from_sampler = trained.find(|seat| seat.loss.correction.is_empty());
+    if let Some(seat) = from_sampler.filter(|_| staleness > 0 && stops) {
+        doubts.push(format!(
+            "`rollout.staleness` is {staleness}, and `algorithm.early_stop_kl` measures the distance of `{}` from the older weights \
+             that sampled: it skips epochs for what earlier steps learned; write `algorithm.loss.correction = {{ kind = \
+             \"truncate\" }}`, under which it measures this update alone",
+            seat.seat
+        ));
+    }
     doubts
 }
 

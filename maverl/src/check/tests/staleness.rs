@@ -42,6 +42,31 @@ fn a_loss_that_bounds_no_ratio_is_warned_about_from_a_staleness_of_two() {
 }
 
 #[test]
+fn an_early_stop_that_would_measure_the_staleness_is_warned_about() {
+    let warned = |staleness: u64, more: &str| {
+        let toml = format!(
+            "[rollout]\nstaleness = {staleness}\n[algorithm]\nname = \"grpo\"\nearly_stop_kl = 0.1\n{more}"
+        );
+        warnings(&toml).contains("skips epochs for what earlier steps learned")
+    };
+    assert!(warned(1, "epochs = 2"));
+    assert!(!warned(0, "epochs = 2") && !warned(1, "epochs = 1"));
+    assert!(!warned(1, "epochs = 2\nloss.correction = \"truncate\""));
+}
+
+#[test]
+fn a_penalty_on_the_distance_from_the_sampler_has_one_under_staleness_without_a_correction() {
+    let warned = |staleness: u64, more: &str| {
+        let toml = format!(
+            "[rollout]\nstaleness = {staleness}\n[algorithm]\nname = \"grpo\"\nselect = \"kl_cov\"\n{more}"
+        );
+        warnings(&toml).contains("which is 0 in the first optimizer step")
+    };
+    let cases = [(0, ""), (1, ""), (1, "loss.correction = \"truncate\"")];
+    assert_eq!(cases.map(|(staleness, more)| warned(staleness, more)), [true, false, true]);
+}
+
+#[test]
 fn snapshots_of_trained_weights_are_counted() {
     let summary = |toml: &str| plan_of(&text(toml)).summary().workers.remove(0);
     let (without, with) = (summary(""), summary("[rollout]\nstaleness = 3"));
