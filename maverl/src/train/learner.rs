@@ -30,7 +30,9 @@ use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::StepSamples;
-use crate::runtime::{Batch, Policy, Request, RuntimeError, Sampling, TokenColumns, ValueBatch};
+use crate::runtime::{
+    Batch, Policy, Request, Row, RuntimeError, Sampling, TokenColumns, ValueBatch,
+};
 use crate::train::error::TrainError;
 use crate::train::learner::batches::{Batches, Samples, StepAdvantages, StepPlan};
 use crate::train::learner::critic::ValuePredictions;
@@ -323,18 +325,26 @@ impl Learner {
                 recorded.factor = Some(compound.of(sample.episode));
             }
             let rows = batch.rows.clone();
+            let corrected = rows.iter().any(|row| row.loss.is_corrected());
+            let before = if corrected { policy.logprobs(rows.clone()).await? } else { Vec::new() };
             let shared = if plan.shares_trunk() { values.remove(&index) } else { None };
             let of = (index, policy);
             updated.extend(update_policy(of, plan.shares_trunk(), Some(batch), shared).await?);
             let now = policy.logprobs(rows.clone()).await?;
-            for ((row, now), &episode) in rows.iter().zip(&now).zip(&episodes) {
-                compound.take(episode, &row.logprobs, now);
+            for (at, row) in rows.iter().enumerate() {
+                compound.take(episodes[at], old_logprobs(row, before.get(at)), &now[at]);
             }
         }
         let values = values.into_iter().collect();
         updated.extend(self.update_together(plan, Vec::new(), values).await?);
         Ok(updated)
     }
+}
+
+/// Returns the log-probs of a row before the update, which its factor is relative to: those of the `trainer` if a correction takes
+/// the distance of the sampler out of the update, else those of the sampler.
+fn old_logprobs<'r>(row: &'r Row, trainer: Option<&'r Vec<f32>>) -> &'r [f32] {
+    trainer.filter(|_| row.loss.is_corrected()).unwrap_or(&row.logprobs)
 }
 
 /// Updates a policy and its critic.
@@ -376,4 +386,25 @@ async fn update_policy(
     }
     let spans = vec![Span::since("update", began).of_policy(policy.name())];
     Ok(Updated { metrics, columns, spans })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Correction, SequencePlan};
+    use crate::loss::TruncateOptions;
+
+    #[test]
+    fn with_a_correction_a_factor_contains_the_update_and_not_the_distance_of_the_sampler() {
+        let (mut row, trainer, now) = (Row::default(), vec![-1.5], [-1.25]);
+        row.logprobs = vec![-1.0];
+        for (correction, change) in
+            [(Correction::None, -0.25), (Correction::Truncate(TruncateOptions::default()), 0.25)]
+        {
+            row.loss.correction = vec![correction];
+            let mut compound = Compound::new(SequencePlan::default());
+            compound.take(0, old_logprobs(&row, Some(&trainer)), &now);
+            assert!((compound.of(0) - libm::exp(change)).abs() < 1e-12);
+        }
+    }
 }
