@@ -51,8 +51,9 @@ impl<O: Backend> Hosted<O> for Snapshot<O> {
 /// A handle to the thread that generates with snapshots.
 pub(super) struct SnapshotThread<O: Backend> {
     queue: WorkerQueue<Snapshot<O>>,
-    /// Base for generation alone, which adapters of snapshots are put on.
-    base: Model<O>,
+    /// Base for generation alone, which adapters of snapshots are put on, and which is the snapshot of a frozen policy; none where
+    /// every policy is trained as a whole.
+    base: Option<Model<O>>,
     /// Number of places of each policy.
     places: usize,
     /// Counters of each place.
@@ -68,7 +69,8 @@ impl<O: Backend> Clone for SnapshotThread<O> {
 }
 
 impl<O: Backend> SnapshotThread<O> {
-    /// Starts the thread of a worker group on its base, with `worker.snapshots` places for each policy. All hold the base at first.
+    /// Starts the thread of a worker group on its base, with `worker.snapshots` places for each policy. All hold the base at first,
+    /// which is freed when all have snapshots, unless adapters or frozen policies need it.
     pub(super) fn start(
         worker: &WorkerSpec,
         base: &Model<O>,
@@ -83,6 +85,7 @@ impl<O: Backend> SnapshotThread<O> {
         let engine = Engine::new(&worker.name, spoken, ops, &base.config, options, all);
         let work = engine.work().into();
         let owned = (0..all).map(|_| Snapshot { model: base.clone(), version: 0 }).collect();
+        let base = Some(base).filter(|_| needs_base(worker));
         let (queue, thread) = WorkerQueue::start(
             &worker.name.as_str().into(),
             owned,
@@ -147,11 +150,14 @@ impl<O: Backend> PolicySnapshots<O> {
     }
 
     fn copy(&self, model: &Model<O>) -> Result<Model<O>, ModelError> {
-        match model.copy_adapter_to(&self.thread.base)? {
-            Some(copy) => Ok(copy),
-            None if !self.trained => Ok(self.thread.base.clone()),
-            None => model.decoder.ops().for_generation(model.copy(false)?),
+        if let Some(base) = &self.thread.base {
+            match model.copy_adapter_to(base)? {
+                Some(copy) => return Ok(copy),
+                None if !self.trained => return Ok(base.clone()),
+                None => {}
+            }
         }
+        model.decoder.ops().for_generation(model.copy(false)?)
     }
 }
 
@@ -187,4 +193,23 @@ fn base_for_generation<O: Backend>(
     let trained = worker.policies.iter().any(|policy| policy.trained && policy.adapter.is_none());
     let own = if trained { base.copy(false)? } else { base.clone() };
     base.decoder.ops().for_generation(own)
+}
+
+/// Returns true if snapshots of a worker group are made of its base: those of adapters and of frozen policies are.
+fn needs_base(worker: &WorkerSpec) -> bool {
+    worker.policies.iter().any(|policy| !policy.trained || policy.adapter.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{ModelSource, PolicySpec};
+
+    #[test]
+    fn a_group_that_is_trained_as_a_whole_keeps_no_base_beside_its_snapshots() {
+        let source = || ModelSource::Builtin("tiny".to_owned());
+        let of = |policy| WorkerSpec { policies: vec![policy], ..WorkerSpec::new("p", source()) };
+        assert!(!needs_base(&of(PolicySpec::new("p"))));
+        assert!(needs_base(&of(PolicySpec { trained: false, ..PolicySpec::new("p") })));
+    }
 }
