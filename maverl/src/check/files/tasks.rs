@@ -1,5 +1,6 @@
 //! Tasks of a configuration, read as training reads them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::episodes::check_evaluation;
@@ -325,10 +326,13 @@ pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
     if let Some(data) = eval.own_data(&config.task) {
         for data in data.names() {
             let mut names = data::names(&config.task).into_iter();
-            if let Some(file) = names.find(|name| data::same_data(name, data, base)) {
+            if let Some(file) = names.find(|name| data::same_data(name, data, base))
+                && is_trained_on(config, &eval, data, base)
+            {
+                let name = if file == data { "" } else { " by another name" };
                 doubts.push(format!(
-                    "`eval.data` is {data:?}, the file of the training data, {file:?}, by another name: evaluations say \
-                     nothing about tasks not seen before; leave it out, and held-out splits of that file are evaluated"
+                    "`eval.data` has {data:?}, the training data{name}, and tasks that are trained on: evaluations say nothing \
+                     about tasks not seen before; leave it out, and held-out splits of the training data are evaluated"
                 ));
             }
         }
@@ -345,4 +349,15 @@ pub(crate) fn data_warnings(config: &Config, base: &Path) -> Vec<String> {
         )
     }));
     doubts
+}
+
+/// Returns true if evaluations read tasks of the training split from the training data: they use this split, or rows are of every
+/// split.
+fn is_trained_on(config: &Config, eval: &EvalConfig, data: &str, base: &Path) -> bool {
+    let source = eval.held_out(&config.task);
+    let source = TaskConfig { data: data.to_owned(), mixture: BTreeMap::new(), ..source };
+    let tasks = |split: &str| data::load(&source, split, base).unwrap_or_default();
+    let trained = tasks(&config.task.split);
+    let mut splits = used_splits(eval).into_iter();
+    splits.any(|(_, split, _)| tasks(split).iter().any(|task| trained.contains(task)))
 }

@@ -417,14 +417,25 @@ fn the_training_data_by_another_name_are_no_held_out_tasks() {
         let toml = format!("[task]\ntasks_per_step = 1\ndata = \"q.jsonl\"\n[eval]\n{eval}\n");
         lab.warnings(&search(), &toml)
     };
-    for data in ["./q.jsonl", "model/../q.jsonl"] {
-        let warned = warned(&format!("data = \"{data}\""));
-        let wanted = format!(
-            "`eval.data` is \"{data}\", the file of the training data, \"q.jsonl\", by another name"
-        );
-        assert!(warned.len() == 1 && warned[0].starts_with(&wanted), "{warned:?}");
+    for (data, name) in [
+        ("\"./q.jsonl\"", " by another name"),
+        ("\"model/../q.jsonl\"", " by another name"),
+        ("{ a = \"q.jsonl\" }", ""),
+    ] {
+        let other = warned(&format!("data = {data}"));
+        assert!(other.is_empty(), "{data}, another split: {other:?}");
+        let same = warned(&format!("data = {data}\ntest_split = \"train\""));
+        let wanted = format!(", the training data{name}, and tasks that are trained on: ");
+        assert!(same.len() == 1 && same[0].contains(&wanted), "{same:?}");
     }
     assert!(warned("data = \"q.jsonl\"").is_empty() && warned("").is_empty());
+    // Rows without a split are of every split of an evaluation.
+    let unsplit: String =
+        (0..30).map(|i| format!("{{\"question\": \"{i}\", \"answer\": \"x\"}}\n")).collect();
+    lab.write("all.jsonl", &unsplit);
+    let toml = "[task]\ntasks_per_step = 1\ndata = \"all.jsonl\"\n[eval]\ndata = \"./all.jsonl\"\n";
+    let all = lab.warnings(&search(), toml);
+    assert!(all.len() == 1 && all[0].contains("the training data by another name"), "{all:?}");
     let same = warned("data = \"q.jsonl\"\ntest_split = \"train\"");
     assert!(same[0].starts_with("`eval.test_split` is \"train\", which is trained on"), "{same:?}");
 }
