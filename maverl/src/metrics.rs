@@ -190,11 +190,13 @@ pub struct Malformed(BTreeSet<Seat>);
 
 impl Malformed {
     /// Returns warnings about seats whose replies are nearly all malformed: the most frequent reason, with an example.
-    /// Each seat is reported once a run.
+    /// Each seat is reported once a run. Replies that a branch has from another episode count there alone.
     pub fn warning(&mut self, episodes: &[Episode]) -> Vec<String> {
         let mut replies: BTreeMap<&Seat, Vec<&Turn>> = BTreeMap::new();
-        for turn in episodes.iter().flat_map(|episode| &episode.turns) {
-            replies.entry(&turn.seat).or_default().push(turn);
+        for episode in episodes {
+            for turn in episode.turns.iter().filter(|turn| !episode.recalls(&turn.path)) {
+                replies.entry(&turn.seat).or_default().push(turn);
+            }
         }
         let mut warnings = Vec::new();
         for (seat, turns) in replies {
@@ -387,7 +389,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::trajectory::{Fault, RewardOf, RewardPart};
+    use crate::trajectory::{BranchPoint, Fault, RewardOf, RewardPart};
 
     #[test]
     fn a_row_is_the_step_and_then_the_metrics_by_name() {
@@ -421,6 +423,19 @@ mod tests {
         assert_eq!(malformed.warning(&episodes), [""; 0], "it is said once");
         episodes[0].turns[0].error = None;
         assert_eq!(Malformed::default().warning(&episodes), [""; 0], "8 of 10 are not nearly all");
+    }
+
+    #[test]
+    fn recalled_replies_of_branches_are_no_further_malformed_replies() {
+        let mut played = episode("a", 0, true, 1);
+        played.turns.iter_mut().for_each(|turn| turn.error = Some("no <answer> tag".into()));
+        let mut branch = played.clone();
+        let at = branch.turns[0].path.clone();
+        branch.branch = Some(BranchPoint { of: 0, at, alternative: 0, continuation: 1 });
+        let episodes = [vec![played.clone()], vec![branch; ENOUGH]].concat();
+        assert_eq!(Malformed::default().warning(&episodes), [""; 0], "one reply is too few");
+        let told = Malformed::default().warning(&vec![played; ENOUGH]);
+        assert!(told[0].starts_with(&format!("{ENOUGH} of {ENOUGH} replies")), "{told:?}");
     }
 
     #[test]
