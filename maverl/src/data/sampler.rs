@@ -147,7 +147,7 @@ impl Sampler {
         for (number, component) in self.components.iter().enumerate() {
             components.extend(component.pool(stage).map(|task| (task, number)));
         }
-        let others = components.keys().filter(|task| !used.contains(task));
+        let others = components.keys().filter(|task| !used.contains(*task));
         let mut others: Vec<usize> = others.copied().collect();
         let seed = SplitMix64::new(self.seed).bits() ^ SplitMix64::new(step).bits();
         SplitMix64::new(seed).shuffle(&mut others);
