@@ -389,7 +389,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::trajectory::{BranchPoint, Fault, RewardOf, RewardPart};
+    use crate::trajectory::{Fault, RewardOf, RewardPart};
 
     #[test]
     fn a_row_is_the_step_and_then_the_metrics_by_name() {

@@ -8,7 +8,8 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::proto::{
-    Chunk, Datum, EncodedText, INT64, PassOutput, PassRequest, SampleOutput, Tensor, bytes_of_ids,
+    Chunk, Datum, EncodedText, INT64, PassOutput, PassRequest, SampleOutput, TensorMessage,
+    bytes_of_ids,
 };
 use super::*;
 use crate::base::Health;
@@ -180,9 +181,9 @@ impl Client {
     }
 }
 
-fn tensor_of_ids(ids: &[u32]) -> Tensor {
+fn tensor_of_ids(ids: &[u32]) -> TensorMessage {
     let dense = Some(ids.iter().flat_map(|id| i64::from(*id).to_le_bytes()).collect());
-    Tensor { dense, dtype: INT64, shape: vec![ids.len() as i64], ..Tensor::default() }
+    TensorMessage { dense, dtype: INT64, shape: vec![ids.len() as i64], ..TensorMessage::default() }
 }
 
 fn datum(ids: &[u32], more: &[(&str, Tensor)]) -> Datum {
