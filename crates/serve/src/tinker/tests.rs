@@ -186,7 +186,7 @@ fn tensor_of_ids(ids: &[u32]) -> TensorMessage {
     TensorMessage { dense, dtype: INT64, shape: vec![ids.len() as i64], ..TensorMessage::default() }
 }
 
-fn datum(ids: &[u32], more: &[(&str, Tensor)]) -> Datum {
+fn datum(ids: &[u32], more: &[(&str, TensorMessage)]) -> Datum {
     let n = ids.len() - 1;
     let tokens = bytes_of_ids(&ids[..n]);
     let targets = [("target_tokens", tensor_of_ids(&ids[1..]))];
