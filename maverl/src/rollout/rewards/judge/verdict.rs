@@ -138,8 +138,8 @@ fn last_object(text: &str, key: &str) -> Option<Value> {
         };
     }
     let (value, end) = found?;
-    let mut later = text[end..].split(&format!("\"{key}\"")).skip(1);
-    let named = later.any(|rest| rest.trim_start().starts_with(':'));
+    let name = format!("\"{key}\"");
+    let named = text[end..].split(&name).skip(1).any(|rest| rest.trim_start().starts_with(':'));
     (!named).then_some(value)
 }
 
