@@ -109,7 +109,12 @@ fn documents() -> Vec<Document> {
 
 fn random_document(i: u64) -> Document {
     let words: Vec<String> = (0..50).map(|j| random_word(50 * i + j)).collect();
-    Document { key: format!("d{i:05}"), title: format!("title {i}"), text: words.join(" ") }
+    Document {
+        key: format!("d{i:05}"),
+        title: format!("title {i}"),
+        text: words.join(" "),
+        contents: None,
+    }
 }
 
 fn random_word(i: u64) -> String {

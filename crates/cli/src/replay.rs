@@ -84,6 +84,9 @@ struct ReplayReport {
     turns: Vec<TurnReport>,
     answer: Option<String>,
     outcome: Outcome,
+    /// Reason why the replay is unscored, if it is not identical.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,6 +131,10 @@ impl ReplayReport {
             turns: turns.map(|turn| TurnReport::new(turn, replayed)).collect(),
             answer: episode.answer.clone(),
             outcome: episode.outcome.clone(),
+            fault: match &replayed.episode.outcome {
+                Outcome::Unscored(fault) if !replayed.identical() => Some(fault.to_string()),
+                _ => None,
+            },
         }
     }
 
@@ -149,7 +156,15 @@ impl ReplayReport {
             Some(bound) => format!("the same tokens, log-probs within {bound:.0e}"),
         };
         let end = match (self.identical, &self.outcome) {
-            (false, _) => format!("{different} of {} turns are not the same", self.turns.len()),
+            (false, _) => {
+                let fault = self.fault.as_ref();
+                let fault = fault.map(|fault| format!("the replay is unscored: {fault}\n"));
+                let turns = self.turns.len();
+                format!(
+                    "{}{different} of {turns} turns are not the same",
+                    fault.unwrap_or_default()
+                )
+            }
             (true, Outcome::Scored(score)) => format!("{same}; reward {}", score.reward),
             (true, Outcome::Unscored(fault)) => format!("{same}; unscored: {fault}"),
         };
@@ -187,7 +202,7 @@ mod tests {
     use super::*;
     use maverl::rollout::TurnDifference;
     use maverl::task::{Score, Task};
-    use maverl::trajectory::{Episode, Outcome, Seat, Turn, TurnPath};
+    use maverl::trajectory::{Episode, Fault, FaultKind, Outcome, Seat, Turn, TurnPath};
 
     /// A solved episode with so many turns.
     fn episode(turns: u32) -> Episode {
@@ -252,6 +267,22 @@ mod tests {
         assert_eq!(found, [None, Some("sampled id 0 was 4, now 5"), Some("new")]);
         let text = report.text(80);
         assert!(text.ends_with("\n2 of 3 turns are not the same"), "{text}");
+    }
+
+    #[test]
+    fn a_replay_that_ended_by_a_fault_says_which() {
+        let recorded = RecordedEpisode { step: 12, episode: episode(2) };
+        let fault = Fault::new(FaultKind::Environment, "no connection to 127.0.0.1:9");
+        let played = Episode { outcome: Outcome::Unscored(fault), ..episode(1) };
+        let differences = vec![difference(1, "not played")];
+        let report = ReplayReport::new(&recorded, &Replayed { episode: played, differences });
+        let text = report.text(80);
+        let (_, end) = text.rsplit_once("\n\n").unwrap_or_default();
+        assert!(end.starts_with("the replay is unscored: "), "{end}");
+        assert!(
+            end.contains("no connection to 127.0.0.1:9\n1 of 2 turns are not the same"),
+            "{end}"
+        );
     }
 
     #[test]

@@ -376,7 +376,7 @@ impl PhrasedQuestions<'_> {
 }
 
 fn document(name: &str, text: String) -> Document {
-    Document { key: key(name), title: name.to_owned(), text }
+    Document { key: key(name), title: name.to_owned(), text, contents: None }
 }
 
 fn key(name: &str) -> String {

@@ -97,7 +97,7 @@ pub(super) fn documents(file: &DataFile) -> Result<Vec<(usize, Document)>, DataE
         }
     }
     let documents = documents.into_iter().map(|(title, (line, text)): (String, _)| {
-        (line, Document { key: title.clone(), title, text })
+        (line, Document { key: title.clone(), title, text, contents: None })
     });
     Ok(documents.collect())
 }

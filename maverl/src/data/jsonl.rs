@@ -349,14 +349,19 @@ fn document(mut object: Map<String, Value>, number: String) -> Result<Document, 
     let key = text(object.remove("id").or_else(|| object.remove("_id"))).unwrap_or(number);
     let title = text(object.remove("title"));
     if let Some(body) = text(object.remove("text")) {
-        return Ok(Document { key, title: title.unwrap_or_default(), text: body });
+        let title = title.unwrap_or_default();
+        let document = Document { key, title, text: body, contents: None };
+        return Ok(match text(object.remove("contents")) {
+            Some(contents) => document.with_contents(&contents),
+            None => document,
+        });
     }
     let Some(contents) = text(object.remove("contents")) else {
         let keys: Vec<&str> = object.keys().map(String::as_str).collect();
         return Err(format!("no `text` or `contents` among the keys {keys:?}"));
     };
     Ok(match title {
-        Some(title) => Document { key, title, text: contents },
+        Some(title) => Document::from_titled_contents(key, title, &contents),
         None => Document::from_contents(key, &contents),
     })
 }

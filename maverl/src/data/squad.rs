@@ -50,7 +50,8 @@ fn paragraphs(file: &SourceFile) -> Result<Vec<(Document, Vec<SquadQuestion>)>, 
         let title = article.title.replace('_', " ");
         article.paragraphs.into_iter().enumerate().map(move |(j, paragraph)| {
             let key = file.document_key(format!("{i:04}-{j:04}"));
-            let document = Document { key, title: title.clone(), text: paragraph.context };
+            let document =
+                Document { key, title: title.clone(), text: paragraph.context, contents: None };
             (document, paragraph.qas)
         })
     });

@@ -1,7 +1,7 @@
 //! A process of Python that answers requests, one at a time, each within a time limit. An answer has the number of its request.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -22,7 +22,8 @@ const SHOWN: usize = 80;
 pub(crate) struct PythonProcess {
     child: Child,
     requests: Sender<String>,
-    answers: Receiver<String>,
+    /// Answers; `None` for one that is too long.
+    answers: Receiver<Option<String>>,
     /// Number of the last request; 0 for the start.
     number: u64,
     /// Ends when all output is in the log.
@@ -133,7 +134,12 @@ impl PythonProcess {
 
     fn receive(&mut self, limit: Duration) -> Result<Value, ProcessFailure> {
         match self.answers.recv_timeout(limit) {
-            Ok(line) => match serde_json::from_str::<Value>(&line) {
+            Ok(None) => {
+                let longest = LONGEST >> 20;
+                let found = format!("its answer is longer than {longest} MiB, so it was killed");
+                Err(ProcessFailure::Ended(found))
+            }
+            Ok(Some(line)) => match serde_json::from_str::<Value>(&line) {
                 Ok(answer) if answer["n"] == self.number => Ok(answer),
                 _ => {
                     let start: String = line.chars().take(SHOWN).collect();
@@ -206,14 +212,36 @@ fn write_lines(mut input: ChildStdin, requests: &Receiver<String>) {
     }
 }
 
-fn read_lines(output: ChildStdout, answers: &Sender<String>) {
+fn read_lines(output: impl Read, answers: &Sender<Option<String>>) {
     let mut reader = BufReader::new(output);
     loop {
         let mut line = Vec::new();
         let read = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line);
         let whole = matches!(read, Ok(n) if n > 0) && line.ends_with(b"\n");
-        if !whole || answers.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+        let too_long = line.len() as u64 == LONGEST;
+        let answer = whole.then(|| String::from_utf8_lossy(&line).into_owned());
+        if !(whole || too_long) || answers.send(answer).is_err() || !whole {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_taken_for_the_end_of_the_process() {
+        let (sender, answers) = channel();
+        let long = std::io::repeat(b'x').take(LONGEST + 1);
+        read_lines(b"{}\n".chain(long), &sender);
+        drop(sender);
+        assert_eq!(answers.iter().collect::<Vec<_>>(), [Some("{}\n".to_owned()), None]);
+        let (sender, answers) = channel();
+        read_lines(&b"{}\n{"[..], &sender);
+        drop(sender);
+        assert_eq!(answers.iter().count(), 1);
     }
 }

@@ -163,7 +163,8 @@ impl Endpoint {
                 }
             }
             EndpointSource::Server(server) => {
-                self.request(server, server.body(ask, messages, sampling)).await
+                let body = server.body(ask, messages, sampling);
+                Ok(self.request(server, body).await?.cut_after(&sampling.stop))
             }
         }
     }
@@ -226,6 +227,7 @@ impl Server {
         EndpointUsage { prompt_tokens, completion_tokens, cost, ..requests }
     }
 
+    /// Returns a request. It has no `stop`: servers cut the string from the reply, and few of them say which one it was.
     fn body(&self, ask: &Ask, messages: &[Message], sampling: &Sampling) -> Value {
         let mut body = json!({
             "model": self.model,
@@ -236,9 +238,6 @@ impl Server {
             // Servers expect signed integers.
             "seed": ask.seed >> 1,
         });
-        if !sampling.stop.is_empty() {
-            body["stop"] = json!(sampling.stop);
-        }
         if ask.prompt.is_continuation() {
             // Names of vLLM and SGLang. A server that does not know them answers with an error.
             body["continue_final_message"] = json!(true);

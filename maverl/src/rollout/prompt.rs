@@ -269,7 +269,8 @@ impl<T: Templater> Composer<'_, T> {
     }
 
     /// Returns the prompt of a text that continues the last reply: the ids so far, without the stop id if one ended the reply, and
-    /// those of the text, of which at most `max_tokens` are kept. A special token in the text is ordinary text.
+    /// those of the text, of which at most `max_tokens` are kept. A special token in the text is ordinary text. Of a text with more
+    /// bytes than any that fits the context, as many are encoded.
     fn continued(&self, prompt: &Prompt, max_tokens: usize) -> Result<NextPrompt, Fault> {
         let Self { templater, conversation, .. } = self;
         let so_far = conversation.ids.split_last().zip(conversation.messages.last());
@@ -277,10 +278,11 @@ impl<T: Templater> Composer<'_, T> {
             let message = "a prompt continues a reply, but the conversation has none; ask first";
             return Err(Fault::new(FaultKind::Orchestra, message));
         };
-        self.room.check_bytes(*templater, &prompt.user)?;
-        let new = templater.encode_plain(&prompt.user).map_err(|error| template(error, prompt))?;
+        let most = templater.most_bytes(self.room.context);
+        let encoded = &prompt.user[..prompt.user.floor_char_boundary(most)];
+        let new = templater.encode_plain(encoded).map_err(|error| template(error, prompt))?;
         let kept = &new[..new.len().min(max_tokens)];
-        let whole = kept.len() == new.len();
+        let whole = kept.len() == new.len() && encoded.len() == prompt.user.len();
         let text = if whole { prompt.user.clone() } else { templater.decode_raw(kept) };
         let shortened = prompt.user.chars().count().saturating_sub(text.chars().count());
         let ids = [if self.stops.ended { unended } else { &conversation.ids[..] }, kept].concat();

@@ -2,6 +2,7 @@
 
 mod forms;
 mod multiples;
+mod narrowed;
 mod source;
 mod style;
 

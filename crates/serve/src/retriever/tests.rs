@@ -77,7 +77,7 @@ async fn a_request_may_have_many_queries() {
     let index = Index::new(facts::corpus()).unwrap();
     for (list, found) in lists.iter().zip(index.search(&titles, 2).unwrap()) {
         let expected = found.iter().map(|hit| {
-            let Document { key, title, text } = hit.document;
+            let Document { key, title, text, .. } = hit.document;
             let contents = format!("\"{title}\"\n{text}");
             json!({"document": {"id": key, "contents": contents}, "score": hit.score})
         });
@@ -217,6 +217,7 @@ async fn a_request_for_more_than_an_answer_may_have_is_refused() {
         key: i.to_string(),
         title: "city".to_owned(),
         text: "x".repeat(1 << 20),
+        contents: None,
     };
     let index = Index::new((0..4).map(document).collect()).unwrap();
     tokio::spawn(serve_retriever(

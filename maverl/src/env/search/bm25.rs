@@ -151,6 +151,7 @@ mod tests {
             key: i.to_string(),
             title: String::new(),
             text: (*text).to_owned(),
+            contents: None,
         };
         Bm25::new(&texts.iter().enumerate().map(document).collect::<Vec<_>>())
     }

@@ -13,7 +13,7 @@ pub enum DocumentFormat {
     #[default]
     Lines,
     /// Text of `_passages2string` of Search-R1 (`search_r1/llm_agent/generation.py`), without the blanks around it:
-    /// `Doc 1(Title: "title") text` for each document. Every query is searched; a query without results gets an empty text.
+    /// `Doc 1(Title: first line) text` for each document, whose contents are as they were given. Every query is searched; a query without results gets an empty text.
     #[serde(rename = "search_r1")]
     SearchR1,
 }
@@ -31,8 +31,10 @@ impl DocumentFormat {
                     format!("Doc {number}: {}", first_chars(&document.line(), max_chars))
                 }
                 Self::SearchR1 => {
-                    let Document { title, text, .. } = document;
-                    format!("Doc {number}(Title: \"{title}\") {}", first_chars(text, max_chars))
+                    let contents = document.contents();
+                    let (title, text) =
+                        contents.split_once('\n').unwrap_or((contents.as_ref(), ""));
+                    format!("Doc {number}(Title: {title}) {}", first_chars(text, max_chars))
                 }
             }
         });
@@ -56,7 +58,7 @@ mod tests {
     #[test]
     fn documents_are_shown_as_search_r1_shows_them() {
         let document = Document::from_contents("7", "\"Evolution\"\nLife changes.\nSlowly.");
-        let untitled = Document { key: "8".into(), title: String::new(), text: "Two.".into() };
+        let untitled = Document { key: "8".into(), text: "Two.".into(), ..Document::default() };
         let documents = [document, untitled];
         let shown = DocumentFormat::SearchR1.show(&documents, 0);
         let expected =
@@ -65,6 +67,15 @@ mod tests {
         let shown = DocumentFormat::SearchR1.show(&documents[..1], 4);
         assert_eq!(shown, "Doc 1(Title: \"Evolution\") Life");
         assert_eq!(DocumentFormat::SearchR1.show(&[], 0), "");
+        // The title is the first line as it is, with what is around it.
+        for (contents, expected) in [
+            ("Evolution\n Life changes. ", "Doc 1(Title: Evolution)  Life changes."),
+            ("Life changes.", "Doc 1(Title: Life changes.)"),
+            (" \"A\" \n\nB", "Doc 1(Title:  \"A\" ) \nB"),
+        ] {
+            let document = Document::from_contents("7", contents);
+            assert_eq!(DocumentFormat::SearchR1.show(&[document], 0), expected);
+        }
         assert_eq!(DocumentFormat::Lines.show(&documents[..1], 15), "Doc 1: (Evolution) Lif");
     }
 }

@@ -156,10 +156,13 @@ impl Serialize for WrittenRequest<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap as _;
 
-        let Document { key, title, text } = self.0;
+        let Document { key, title, text, contents } = self.0;
         let mut map = serializer.serialize_map(Some(2))?;
         map.serialize_entry("id", key)?;
-        map.serialize_entry("contents", &format_args!("\"{title}\"\n{text}"))?;
+        match contents {
+            Some(contents) => map.serialize_entry("contents", contents)?,
+            None => map.serialize_entry("contents", &format_args!("\"{title}\"\n{text}"))?,
+        }
         map.end()
     }
 }
@@ -201,13 +204,21 @@ enum RetrieverItem {
     Bare(Passage),
 }
 
+/// Text of a document: its contents, which Search-R1 shows, or a text of its own. The server of Search-R1 sends both for BM25.
 #[derive(Deserialize)]
 struct Passage {
     #[serde(default)]
     id: Value,
     title: Option<String>,
-    #[serde(alias = "text")]
-    contents: String,
+    #[serde(flatten)]
+    text: PassageText,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PassageText {
+    Contents { contents: String },
+    Text { text: String },
 }
 
 impl RetrieverAnswer {
@@ -221,11 +232,18 @@ impl RetrieverAnswer {
 impl RetrieverItem {
     fn document(self) -> Document {
         let (Self::Scored { document } | Self::Bare(document)) = self;
-        let Passage { id, title, contents } = document;
+        let Passage { id, title, text } = document;
         let key = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-        match title {
-            Some(title) => Document { key, title, text: contents },
-            None => Document::from_contents(key, &contents),
+        match (title, text) {
+            (Some(title), PassageText::Text { text }) => {
+                Document { key, title, text, contents: None }
+            }
+            (Some(title), PassageText::Contents { contents }) => {
+                Document::from_titled_contents(key, title, &contents)
+            }
+            (None, PassageText::Contents { contents: text } | PassageText::Text { text }) => {
+                Document::from_contents(key, &text)
+            }
         }
     }
 }
@@ -236,6 +254,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::super::DocumentFormat;
     use super::*;
 
     #[test]
@@ -244,6 +263,7 @@ mod tests {
             key: "1".to_owned(),
             title: "T".to_owned(),
             text: "x".repeat(MOST_ANSWERED / 4),
+            contents: None,
         };
         let hits = |n| vec![FoundDocument { document: &document, score: 1.0 }; n];
         assert!(answer(&[hits(3)], true).is_some());
@@ -303,6 +323,7 @@ mod tests {
             key: key.to_owned(),
             title: title.to_owned(),
             text: text.to_owned(),
+            contents: None,
         });
         let hits: Vec<FoundDocument<'_>> =
             documents.iter().map(|document| FoundDocument { document, score: 1.5 }).collect();
@@ -310,6 +331,63 @@ mod tests {
             let written = answer(&[hits.clone(), Vec::new()], scores).unwrap();
             let read: RetrieverAnswer = serde_json::from_slice(&written).unwrap();
             assert_eq!(read.documents(), [documents.to_vec(), Vec::new()]);
+        }
+    }
+
+    #[test]
+    fn the_answers_of_the_retriever_of_search_r1_are_read_and_shown_as_it_shows_them() {
+        let show = |document: Value| {
+            let answer = json!({"result": [[{"document": document, "score": 1.5}]]});
+            let answer: RetrieverAnswer = serde_json::from_value(answer).unwrap();
+            let found = answer.documents().remove(0);
+            let [lines, search_r1] = [DocumentFormat::Lines, DocumentFormat::SearchR1]
+                .map(|format| format.show(&found, 0));
+            (lines, search_r1)
+        };
+        for (document, lines, search_r1) in [
+            // `BM25Retriever._search`.
+            (
+                json!({"title": "Oslo", "text": "It is the capital.", "contents": "\"Oslo\"\nIt is the capital."}),
+                "Doc 1: (Oslo) It is the capital.",
+                "Doc 1(Title: \"Oslo\") It is the capital.",
+            ),
+            // `DenseRetriever._search`: rows of the corpus.
+            (
+                json!({"id": "7", "contents": "Oslo\n It is  the capital. "}),
+                "Doc 1: (Oslo) It is the capital.",
+                "Doc 1(Title: Oslo)  It is  the capital.",
+            ),
+            (json!({"contents": "No title."}), "Doc 1: No title.", "Doc 1(Title: No title.)"),
+            // Forms of other servers.
+            (
+                json!({"title": "Oslo", "contents": "It is the capital."}),
+                "Doc 1: (Oslo) It is the capital.",
+                "Doc 1(Title: It is the capital.)",
+            ),
+            (
+                json!({"title": "Oslo", "text": "It is the capital."}),
+                "Doc 1: (Oslo) It is the capital.",
+                "Doc 1(Title: \"Oslo\") It is the capital.",
+            ),
+        ] {
+            assert_eq!(
+                show(document.clone()),
+                (lines.to_owned(), search_r1.to_owned()),
+                "{document}"
+            );
+        }
+        let without = r#"{"result": [[{"document": {"title": "Oslo"}, "score": 1}]]}"#;
+        assert!(serde_json::from_str::<RetrieverAnswer>(without).is_err());
+    }
+
+    #[test]
+    fn contents_of_any_form_are_served_as_they_were_given() {
+        for contents in ["Oslo\n It is  the capital. ", "No title.", "\"Oslo\"\nA capital."] {
+            let document = Document::from_contents("7", contents);
+            let hit = FoundDocument { document: &document, score: 1.5 };
+            let written = answer(&[vec![hit]], false).unwrap();
+            let written: Value = serde_json::from_slice(&written).unwrap();
+            assert_eq!(written["result"][0][0]["contents"], contents);
         }
     }
 }

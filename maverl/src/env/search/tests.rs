@@ -32,6 +32,7 @@ fn documents(texts: &[(&str, &str)]) -> Vec<Document> {
         key: (*key).to_owned(),
         title: String::new(),
         text: (*text).to_owned(),
+        contents: None,
     };
     texts.iter().map(document).collect()
 }

@@ -25,6 +25,19 @@ pub(super) struct Reply {
     pub(super) truncated: bool,
 }
 
+impl Reply {
+    /// Returns the reply up to the first of some strings that is complete in it, which belongs to the reply.
+    pub(super) fn cut_after(mut self, stop: &[String]) -> Self {
+        let found = stop.iter().filter(|stop| !stop.is_empty());
+        let ends = found.filter_map(|stop| Some(self.text.find(stop.as_str())? + stop.len()));
+        if let Some(end) = ends.min() {
+            self.text.truncate(end);
+            self.truncated = false;
+        }
+        self
+    }
+}
+
 #[derive(Deserialize)]
 struct EndpointAnswer {
     choices: Vec<EndpointChoice>,

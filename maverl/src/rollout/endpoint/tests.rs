@@ -69,6 +69,27 @@ async fn a_server_is_asked_again_where_that_may_help_and_its_tokens_are_counted(
     assert_eq!((cut.requests, cut.uncounted, cut.prompt_tokens), (1, 1, 0));
 }
 
+const ON: &str = r#"{"choices": [{"message": {"content": "<a>1</a> <b>2</b> and"}, "finish_reason": "length"}]}"#;
+
+#[tokio::test]
+async fn a_reply_of_a_server_contains_the_stop_string_that_ends_it() {
+    for (stop, reply, truncated) in [
+        (vec!["</b>", "</a>"], "<a>1</a>", false),
+        (vec!["</b>"], "<a>1</a> <b>2</b>", false),
+        (vec!["1</a> <", "<a>1</"], "<a>1</", false),
+        (vec!["</c>"], "<a>1</a> <b>2</b> and", true),
+    ] {
+        let (url, asked) = server(vec![(200, ON)]);
+        let endpoint = Arc::new(Endpoint::new("expert", &config(url), Path::new("")).unwrap());
+        let stop = stop.into_iter().map(str::to_owned).collect();
+        let backend = EndpointVoice::new(endpoint, Sampling { stop, ..Sampling::default() });
+        let said = backend.respond(&mut Conversation::default(), ask("?")).await.unwrap();
+        assert_eq!((said.reply.as_str(), said.truncated), (reply, truncated));
+        // A server cuts a string that it is sent from the reply.
+        assert!(asked.lock().unwrap()[0].body.get("stop").is_none());
+    }
+}
+
 #[tokio::test]
 async fn what_a_server_refuses_or_makes_up_is_a_fault_and_no_text() {
     let cases = [

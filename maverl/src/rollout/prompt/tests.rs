@@ -592,6 +592,21 @@ fn a_text_that_continues_a_reply_is_cut_at_its_number_of_tokens() {
 }
 
 #[test]
+fn a_text_of_more_bytes_than_the_context_has_is_cut_at_its_number_of_tokens() {
+    let conversation = replied("abc", &[]);
+    // A context of 1000 tokens of at most five bytes, within a character of three bytes.
+    for text in ["x".repeat(100_000), "€".repeat(100_000)] {
+        let found = continued(&conversation, &Prompt::user(&text).continuing(3), ROOMY).unwrap();
+        let kept: String = text.chars().take(3).collect();
+        assert_eq!(found.messages.last().unwrap().content, format!("abc{kept}"));
+        assert_eq!((found.shortened, found.ids.len()), (99_997, conversation.ids.len() + 3));
+        // Without a number that fits, the text does not.
+        let whole = continued(&conversation, &Prompt::user(&text).continuing(200_000), ROOMY);
+        assert_eq!(whole.unwrap_err().kind, FaultKind::Overflow);
+    }
+}
+
+#[test]
 fn observations_of_a_continuation_are_shortened_where_they_do_not_fit() {
     let conversation = replied("abc", &[]);
     let mut prompt = Prompt::user("[").continuing(1000);

@@ -8,6 +8,7 @@
 //! With both orders, a pair whose verdicts contradict each other counts 1/2 (Zheng et al., arXiv:2306.05685, section 3.4).
 
 mod cache;
+mod number;
 #[cfg(test)]
 mod tests;
 mod verdict;

@@ -5,15 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Number, Value, json};
 
-/// Keys whose values are data, not schemas.
-const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
+use super::narrowed::{BOUNDS, DATA, is_integer, narrow_bounds};
+
 /// Largest integer of a call whose schema has no bound, and the negative of the smallest. Larger ones do not fit 64 bits, and
 /// would be texts in the arguments, which the schema refuses.
 const LARGEST_INTEGER: i64 = 1_000_000_000_000_000_000;
-/// Keys that bound a number.
-const BOUNDS: [[&str; 2]; 2] = [["minimum", "exclusiveMinimum"], ["maximum", "exclusiveMaximum"]];
 /// Maximum number of decimals of a divisor.
 const DECIMALS: u32 = 8;
 
@@ -102,8 +100,9 @@ fn digits(divisor: &Number) -> Result<(u32, u32), String> {
 
 /// Returns a schema whose values have one form: on one line, with a blank after each comma and colon. Where blanks are free,
 /// a weak model writes them without end.
-pub(super) fn compact_schema(schema: Value) -> Result<Value, String> {
+pub(super) fn compact_schema(mut schema: Value) -> Result<Value, String> {
     check_multiples(&schema)?;
+    narrow_bounds(&mut schema)?;
     let Value::Object(mut schema) = schema else { return Ok(schema) };
     let spelled =
         json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "});
@@ -134,18 +133,6 @@ fn bound_integers(schema: &mut Value) {
             }
         }
         _ => {}
-    }
-}
-
-/// Returns true for a schema whose numbers are integers.
-fn is_integer(schema: &Map<String, Value>) -> bool {
-    match schema.get("type") {
-        Some(Value::String(name)) => name == "integer",
-        Some(Value::Array(names)) => {
-            let has = |name: &str| names.iter().any(|one| one == name);
-            has("integer") && !has("number")
-        }
-        _ => false,
     }
 }
 

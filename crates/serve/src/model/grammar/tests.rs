@@ -191,3 +191,40 @@ fn an_argument_without_a_type_of_its_own_is_refused_in_forms_of_text() {
         );
     }
 }
+
+#[test]
+fn a_number_keeps_its_exclusive_bounds_in_every_reply() {
+    let tokenizer = tokenizer(&[]);
+    let tokens = GrammarTokens::read(&tokenizer, tokenizer.len()).unwrap();
+    let style = Style::of("", false, &Arc::default(), &tokenizer);
+    let number = |bounds: Value| {
+        let mut schema = json!({"type": "number"});
+        schema.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        schema
+    };
+    let half = json!({"exclusiveMinimum": 0, "maximum": 0.5});
+    let below = json!({"minimum": -0.5, "exclusiveMaximum": 0});
+    let positive = json!({"exclusiveMinimum": 0});
+    let apart = json!([{"exclusiveMinimum": 0}, {"maximum": 0.5}]);
+    for (schema, refused, allowed) in [
+        (number(half), ["0", "0.0", "0.6"], ["0.5", "0.25"]),
+        (number(below), ["-0", "0", "-0.6"], ["-0.5", "-0.25"]),
+        (number(positive), ["0", "0.0", "-1"], ["0.0000000001", "3.5"]),
+        (number(json!({"allOf": apart})), ["0", "0.0", "0.6"], ["0.5", "0.25"]),
+        (
+            number(json!({"exclusiveMinimum": 0, "anyOf": [{"maximum": 0.5}, {"minimum": 3}]})),
+            ["0", "0.0", "0.6"],
+            ["0.5", "3.5"],
+        ),
+    ] {
+        let form = StructuredForm::Json(Some(schema.clone()));
+        let source = source::source(&form, &Tools::default(), &style).unwrap();
+        let grammar = tokens.compile_source(source).unwrap();
+        for text in refused {
+            assert!(first_refused(&*grammar, &tokenizer, text).is_some(), "{schema}: {text}");
+        }
+        for text in allowed {
+            assert_eq!(first_refused(&*grammar, &tokenizer, text), None, "{schema}: {text}");
+        }
+    }
+}

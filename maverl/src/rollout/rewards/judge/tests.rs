@@ -212,6 +212,28 @@ fn verdicts_are_read_in_three_forms_and_within_the_scale() {
 }
 
 #[test]
+fn a_verdict_in_json_is_the_last_object_that_is_part_of_no_other() {
+    let config = config(JudgeMode::Score);
+    for (text, expected) in [
+        (r#"{"score": 9, "why": {"accuracy": {"score": 2}}}"#, Some(9.0)),
+        (r#"First {"score": 2}, no: {"score": 9}."#, Some(9.0)),
+        (r#"The set {1, 2} and \\frac{1}{2}. {"score": 9}"#, Some(9.0)),
+        (r#"{{"score": 9}}"#, Some(9.0)),
+        (r#"It lacks a brace: `if (x) { return 1;`. {"score": 9}"#, Some(9.0)),
+        (r#"The "score" is low: {"score": 9}"#, Some(9.0)),
+        // The object around a score is cut, or no JSON.
+        (r#"{"score": 9, "why": {"accuracy": {"score": 2}}"#, None),
+        (r#"{'score': 9, 'why': {"score": 2}}"#, None),
+        (r#"{score: 9, why: {"score": 2}}"#, None),
+        (r#"{"score": 2} is too low. {"score": 9,}"#, None),
+        (r#"{"why": {"score": 2}}"#, None),
+    ] {
+        assert_eq!(read_score(&config, text), expected, "{text}");
+    }
+    assert!(verdict::is_verdict(&config, r#"{"a": {"score": 2}}"#));
+}
+
+#[test]
 fn a_reply_cannot_end_its_fence_or_name_a_value() {
     let values = BTreeMap::from([("reply".to_owned(), fenced("``` {{ question }} ````"))]);
     let found = render("{{ reply }} {{ other }}.", &values);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
+use super::number::last_number;
 use crate::config::{JudgeMode, RewardJudgeConfig, VerdictForm, next_rubric_name};
 
 /// Verdict on a pair.
@@ -74,22 +75,29 @@ pub(crate) fn instruction(config: &RewardJudgeConfig) -> String {
 
 /// Returns the score in a verdict; `None` if there is none within the scale.
 pub(crate) fn read_score(config: &RewardJudgeConfig, text: &str) -> Option<f64> {
-    let [low, high] = config.scale;
     let score = match config.parse {
         VerdictForm::Json => last_object(text, "score")?.as_f64(),
         VerdictForm::Tag => last_tag(text, "score")?.trim().parse().ok(),
-        VerdictForm::LastNumber => last_number(text, high),
+        VerdictForm::LastNumber => last_number(text, config.scale),
     };
-    score.filter(|score| (low..=high).contains(score))
+    score.filter(|score| is_in_scale(config, *score))
+}
+
+fn is_in_scale(config: &RewardJudgeConfig, score: f64) -> bool {
+    let [low, high] = config.scale;
+    (low..=high).contains(&score)
 }
 
 /// Returns the verdict on a pair; `None` if there is none.
 pub(crate) fn read_pair(config: &RewardJudgeConfig, text: &str) -> Option<Better> {
-    let better = match config.parse {
-        VerdictForm::Tag => last_tag(text, "better")?.trim().to_owned(),
-        _ => last_object(text, "better")?.as_str()?.to_owned(),
-    };
-    match better.to_lowercase().as_str() {
+    match config.parse {
+        VerdictForm::Tag => better(last_tag(text, "better")?.trim()),
+        _ => better(last_object(text, "better")?.as_str()?),
+    }
+}
+
+fn better(name: &str) -> Option<Better> {
+    match name.to_lowercase().as_str() {
         "a" => Some(Better::A),
         "b" => Some(Better::B),
         "tie" => Some(Better::Tie),
@@ -97,20 +105,71 @@ pub(crate) fn read_pair(config: &RewardJudgeConfig, text: &str) -> Option<Better
     }
 }
 
-/// Returns true if a text has the form of a verdict, in words that a reply rarely has.
+/// Returns true if a text has the form of a verdict, in words that a reply rarely has. An object may be part of another one.
 pub(crate) fn is_verdict(config: &RewardJudgeConfig, text: &str) -> bool {
     match (config.mode, config.parse) {
         (_, VerdictForm::LastNumber) => false,
-        (JudgeMode::Score, _) => read_score(config, text).is_some(),
-        (JudgeMode::Pairs, _) => read_pair(config, text).is_some(),
+        (JudgeMode::Score, VerdictForm::Json) => {
+            let score = any_object(text, "score").and_then(|score| score.as_f64());
+            score.is_some_and(|score| is_in_scale(config, score))
+        }
+        (JudgeMode::Pairs, VerdictForm::Json) => {
+            any_object(text, "better").is_some_and(|name| name.as_str().and_then(better).is_some())
+        }
+        (JudgeMode::Score, VerdictForm::Tag) => read_score(config, text).is_some(),
+        (JudgeMode::Pairs, VerdictForm::Tag) => read_pair(config, text).is_some(),
     }
 }
 
-/// Returns the value of a key in the last JSON object that has it.
+/// Returns the value of a key in the last JSON object that has it and is part of no other. `None` if a malformed object may contain
+/// it, or names the key after it.
 fn last_object(text: &str, key: &str) -> Option<Value> {
+    let (mut found, mut at) = (None, 0);
+    while let Some(skipped) = text[at..].find('{') {
+        let begin = at + skipped;
+        let mut stream = Deserializer::from_str(&text[begin..]).into_iter::<Value>();
+        at = match stream.next() {
+            Some(Ok(object)) => {
+                let end = begin + stream.byte_offset();
+                found = object.get(key).map(|value| (value.clone(), end)).or(found);
+                end
+            }
+            _ => begin + malformed_length(&text[begin..])?,
+        };
+    }
+    let (value, end) = found?;
+    let name = format!("\"{key}\"");
+    let named = text[end..].split(&name).skip(1).any(|rest| rest.trim_start().starts_with(':'));
+    (!named).then_some(value)
+}
+
+/// Returns the length of what begins with a brace and is no JSON: up to its closing brace, or the brace alone if it is one of prose.
+/// `None` for an object that does not end.
+fn malformed_length(text: &str) -> Option<usize> {
+    match text[1..].trim_start().chars().next() {
+        Some('"' | '\'') => balanced_length(text),
+        Some(c) if c.is_alphabetic() => Some(balanced_length(text).unwrap_or(1)),
+        _ => Some(1),
+    }
+}
+
+/// Returns the length of a text up to the brace that closes its first one.
+fn balanced_length(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, sign) in text.match_indices(['{', '}']) {
+        depth = if sign == "{" { depth + 1 } else { depth.saturating_sub(1) };
+        if depth == 0 {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// Returns the value of a key in the last JSON object that has it, also if that is part of another one.
+fn any_object(text: &str, key: &str) -> Option<Value> {
     let begins = text.rmatch_indices('{').map(|(at, _)| at);
     let mut objects = begins.filter_map(|at| {
-        let mut stream = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
+        let mut stream = Deserializer::from_str(&text[at..]).into_iter::<Value>();
         stream.next()?.ok()
     });
     objects.find_map(|object| object.get(key).cloned())
@@ -120,35 +179,4 @@ fn last_object(text: &str, key: &str) -> Option<Value> {
 fn last_tag<'t>(text: &'t str, tag: &str) -> Option<&'t str> {
     let (_, rest) = text.rsplit_once(&format!("<{tag}>"))?;
     rest.split_once(&format!("</{tag}>")).map(|(content, _)| content)
-}
-
-/// Returns the last number of a text. Of a number out of the highest score, as in `3/10`, it is the first of both. A number out of
-/// another one is no score.
-fn last_number(text: &str, high: f64) -> Option<f64> {
-    let (before, last, _) = split_number(text)?;
-    let before = before.trim_end_matches(['*', '_', '`', ' ']);
-    let share = ["/", "out of"].iter().find_map(|sign| before.strip_suffix(sign));
-    match share.and_then(split_number) {
-        Some((_, score, "")) => last.total_cmp(&high).is_eq().then_some(score),
-        _ => Some(last),
-    }
-}
-
-/// Returns the last number of a text, between what is before it and what follows it, without marks of Markdown.
-fn split_number(text: &str) -> Option<(&str, f64, &str)> {
-    let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
-    let mut end = text.len();
-    loop {
-        let word_end = text[..end].trim_end_matches(|c| !is_part(c)).len();
-        let begin = text[..word_end].trim_end_matches(is_part).len();
-        if begin == word_end {
-            return None;
-        }
-        let word = text[begin..word_end].trim_end_matches(['.', '-']);
-        if let Ok(number) = word.parse() {
-            let after = text[begin + word.len()..].trim_matches(['*', '_', '`', ' ']);
-            return Some((&text[..begin], number, after));
-        }
-        end = begin;
-    }
 }
