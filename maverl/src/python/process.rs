@@ -219,8 +219,12 @@ fn read_lines(output: impl Read, answers: &Sender<Option<String>>) {
         let read = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line);
         let whole = matches!(read, Ok(n) if n > 0) && line.ends_with(b"\n");
         let too_long = line.len() as u64 == LONGEST;
-        let answer = whole.then(|| String::from_utf8_lossy(&line).into_owned());
-        if !(whole || too_long) || answers.send(answer).is_err() || !whole {
+        if !whole {
+            // The send fails only if nobody waits for the answer.
+            drop(too_long.then(|| answers.send(None)));
+            return;
+        }
+        if answers.send(Some(String::from_utf8_lossy(&line).into_owned())).is_err() {
             return;
         }
     }

@@ -85,7 +85,7 @@ fn alone(text: &str, from: usize, number: &Number, is_end: bool) -> Option<f64> 
     let after = plain(text[number.end..].split(STOPS).next().unwrap_or_default());
     let ends = parts(&before).chain(parts(&after)).any(|part| ENDING.contains(&part));
     let shares = before.ends_with("out of") || before.ends_with('/');
-    (!shares && !(is_end && ends)).then_some(number.value)
+    (!(shares || is_end && ends)).then_some(number.value)
 }
 
 /// Returns a text in lower case, without marks of Markdown and blanks around it.
