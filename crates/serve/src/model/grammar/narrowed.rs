@@ -44,11 +44,11 @@ pub(super) fn narrow_bounds(schema: &mut Value) -> Result<(), String> {
     })
 }
 
+/// Change of one schema.
+type SchemaChange<'c> = dyn FnMut(&mut Map<String, Value>) -> Result<(), String> + 'c;
+
 /// Calls a function with each schema of a schema, and with itself.
-fn each_schema(
-    schema: &mut Value,
-    change: &mut dyn FnMut(&mut Map<String, Value>) -> Result<(), String>,
-) -> Result<(), String> {
+fn each_schema(schema: &mut Value, change: &mut SchemaChange<'_>) -> Result<(), String> {
     match schema {
         Value::Array(schemas) => {
             schemas.iter_mut().try_for_each(|schema| each_schema(schema, change))
