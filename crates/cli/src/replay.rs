@@ -275,7 +275,8 @@ mod tests {
         let fault = Fault::new(FaultKind::Environment, "no connection to 127.0.0.1:9");
         let played = Episode { outcome: Outcome::Unscored(fault), ..episode(1) };
         let differences = vec![difference(1, "not played")];
-        let report = ReplayReport::new(&recorded, &Replayed { episode: played, differences });
+        let report =
+            ReplayReport::new(&recorded, &Replayed { episode: played, differences, bound: 0.0 });
         let text = report.text(80);
         let (_, end) = text.rsplit_once("\n\n").unwrap_or_default();
         assert!(end.starts_with("the replay is unscored: "), "{end}");
