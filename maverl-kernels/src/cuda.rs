@@ -75,12 +75,10 @@ pub use machine::{BLOCK, DeviceElement, LaunchShape, Machine, Module, RecordedLa
 #[doc(hidden)]
 pub use model::tests as checks;
 pub use model::{
-    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, ChoiceRows, ConvInput, ConvLayout,
-    DecodingPass, DeltaGates, DeltaLayout, DeltaSlices, DeltaTargets, Destination, EmbeddingLayout,
-    FROM_HOST, Gains, HEAD_DIMS, HeadInput, HeadNorm, KvShape, LARGEST_KEY, LinearOutput,
-    LogProbabilities, MODEL, MapOutput, Master, Positions, RopeTables, RowSources, SampledTokens,
-    SinksBack, SoftmaxRows, StateLayout, TurnedHeads, count_pieces, fit_one_launch, state_words,
-    tokens_before,
+    AdapterTerms, AttentionLayout, BackwardLayout, BlockTables, DecodingPass, Destination,
+    EmbeddingLayout, FROM_HOST, HeadInput, HeadNorm, KvShape, LinearOutput, LogProbabilities,
+    MODEL, MapOutput, Master, Positions, RopeTables, RowSources, SampledTokens, SoftmaxRows,
+    count_pieces, fit_one_launch,
 };
 pub use recording::Recording;
 pub use resident::{GroupingOn, PlacesOn, SegmentsOn};

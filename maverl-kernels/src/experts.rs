@@ -259,16 +259,6 @@ impl ExpertRows {
         self.rows.len()
     }
 
-    /// Returns the row of each choice, `[N k]`.
-    pub fn rows_of_choices(&self) -> &[u32] {
-        &self.rows
-    }
-
-    /// Returns the choice of each row, `[N k]`.
-    pub fn choices_of_rows(&self) -> &[u32] {
-        &self.choices
-    }
-
     /// Iterates over the tokens of some rows.
     ///
     /// # Panics

@@ -60,18 +60,12 @@ impl RopeTable {
         self.head_dim
     }
 
-    /// Returns the number of pairs of a head that are rotated.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn pairs(&self) -> usize {
-        self.inv_freq.len()
-    }
-
     /// Returns the number of positions of the table.
     pub fn max_positions(&self) -> usize {
         self.max_positions
     }
 
-    /// Returns the cosines and sines of the first `positions`, each `[positions, pairs]`.
+    /// Returns the cosines and sines of the first `positions`, each `[positions, head_dim / 2]`.
     ///
     /// # Panics
     ///

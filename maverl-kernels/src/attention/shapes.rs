@@ -75,7 +75,7 @@ impl Heads {
         self.q / self.kv
     }
 
-    pub(crate) fn score_scale(self) -> f32 {
+    pub(super) fn score_scale(self) -> f32 {
         self.scores.scale.unwrap_or_else(|| 1.0 / (self.dim as f32).sqrt())
     }
 

@@ -7,54 +7,14 @@
 // position in the row. After each 2048 keys (m, l, o) are merged into the row's totals and begin anew, in the order in
 // which decoding merges the spans that its blocks compute apart. Widths and owners of columns are constants. So a
 // query's bits depend on its row alone, wherever the row is cut and wherever its keys lie.
-//
-// MORE: scores have a scale of their own, a bound or a window, or the sum has a sink (scored.cu).
-//
-//   s = cap tanh(s / cap),  i - window < j <= i,  l = l + 2^(sink - m)
 
 #define TILE 64
 #define SPAN 2048
 #define LOWEST (-1e30f)
-#define LOG2E 1.44269504088896341f
 
 template <int D> struct Widths {
-  // Columns of values that a block has: of heads of 256 one half, as registers do not hold more.
-  static constexpr int OUT = D < 256 ? D : 128, HALVES = D / OUT;
-  // Tiles of eight columns, in groups.
-  static constexpr int COLS = OUT % 64 == 0 ? 8 : OUT == 96 ? 6 : OUT / 8, GROUPS = OUT / 8 / COLS;
-  // Chunks of 16 bytes that a row of keys, or of values, has room for in shared memory.
-  static constexpr int ROOM = D == 96 ? 16 : D / 8, OUT_ROOM = D == 96 ? 16 : OUT / 8;
+  static constexpr int COLS = D / 8 < 8 ? D / 8 : 8, GROUPS = D / 8 / COLS;  // tiles of eight columns, in groups
 };
-
-// Computation of scores, in units of log2. `cap` is the bound, or 0; `window` the number of keys that a query sees.
-template <bool MORE> struct Scores {
-  float scale, cap;
-  int window;
-
-  INLINE_MEMBER float of(float product) const {
-    float s = product * scale;
-    return MORE && cap > 0.0f ? cap * tanhf(s / cap) : s;
-  }
-  // The derivative by the product without scale, from that by the score `s`.
-  INLINE_MEMBER float slope(float ds, float s) const {
-    return MORE && cap > 0.0f ? ds * (1.0f - (s / cap) * (s / cap)) : ds;
-  }
-  INLINE_MEMBER bool near(int key, int query) const { return !MORE || key > query - window; }
-  // First key that a query at this position or later sees.
-  INLINE_MEMBER int first(int query) const { return MORE ? max(0, query - window + 1) : 0; }
-  // Weight of a score: zero where all keys so far are outside of the window.
-  INLINE_MEMBER float weight(float s, float top) const {
-    return MORE && s == LOWEST ? 0.0f : exp2_fast(s - top);
-  }
-};
-
-// Maximum and sum of a row with its sink, if there is one, and the factor of its weighted values.
-struct Sunk { float top, by, sum; };
-INLINE Sunk with_sink(float m, float l, const bf16* sinks, int head) {
-  if (!sinks) return {m, 1.0f, l};
-  float sink = from_bf16(sinks[head]) * LOG2E, top = fmaxf(m, sink), by = exp2_fast(m - top);
-  return {top, by, l * by + exp2_fast(sink - top)};
-}
 
 // Running maximum, sum and weighted values of 16 rows. A lane has the rows lane / 4 and lane / 4 + 8, and of each eight
 // columns two.
@@ -73,9 +33,8 @@ template <int D> struct Running {
   }
 
   // Absorbs a tile of 64 keys from `first` on, which a row sees up to its limit. `query` gives the fragments of q.
-  template <bool MORE, class Query>
-  INLINE_MEMBER void tile(u32 keys, u32 values, Query query, const Scores<MORE>& scores, int limit0, int limit1,
-                          int first) {
+  template <class Query>
+  INLINE_MEMBER void tile(u32 keys, u32 values, Query query, float scale, int limit0, int limit1, int first) {
     const int lane = threadIdx.x & 31;
     float s[1][8][4];
 #pragma unroll
@@ -87,7 +46,7 @@ template <int D> struct Running {
       u32 at[4], quads[4][4], b[8][2], a[1][4];
 #pragma unroll
       for (int j = 0; j < 4; j++)
-        at[j] = keys + swizzled<Widths<D>::ROOM>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
+        at[j] = keys + swizzled<D / 8>(j * 16 + (lane >> 4) * 8 + (lane & 7), kk * 2 + (lane >> 3 & 1));
       ldmatrix(quads, at);
 #pragma unroll
       for (int j = 0; j < 8; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -100,8 +59,7 @@ template <int D> struct Running {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         int key = first + j * 8 + (lane & 3) * 2 + (e & 1);
-        bool sees = key <= (e < 2 ? limit0 : limit1) && scores.near(key, e < 2 ? limit0 : limit1);
-        s[0][j][e] = sees ? scores.of(s[0][j][e]) : LOWEST;
+        s[0][j][e] = key <= (e < 2 ? limit0 : limit1) ? s[0][j][e] * scale : LOWEST;
         top[e >> 1] = fmaxf(top[e >> 1], s[0][j][e]);
       }
 #pragma unroll
@@ -120,7 +78,7 @@ template <int D> struct Running {
     for (int j = 0; j < 8; j++)
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        float a = scores.weight(s[0][j][2 * h], m[h]), b = scores.weight(s[0][j][2 * h + 1], m[h]);
+        float a = exp2_fast(s[0][j][2 * h] - m[h]), b = exp2_fast(s[0][j][2 * h + 1] - m[h]);
         l[h] += a + b;
         p[j / 2][0][j % 2 * 2 + h] = pack_bf16(a, b);
       }
@@ -131,7 +89,7 @@ template <int D> struct Running {
         u32 at[COLS / 2], quads[COLS / 2][4], b[COLS][2];
 #pragma unroll
         for (int j = 0; j < COLS / 2; j++)
-          at[j] = values + swizzled<Widths<D>::OUT_ROOM>(kk * 16 + (lane & 15), g * COLS + j * 2 + (lane >> 4));
+          at[j] = values + swizzled<D / 8>(kk * 16 + (lane & 15), g * COLS + j * 2 + (lane >> 4));
         ldmatrix_transposed(quads, at);
 #pragma unroll
         for (int j = 0; j < COLS; j++) b[j][0] = quads[j / 2][j % 2 * 2], b[j][1] = quads[j / 2][j % 2 * 2 + 1];
@@ -203,17 +161,13 @@ INLINE const bf16* cached(const Cache& c, int sequence, int position, int kv_hea
   return block + (((size_t)(values ? kv_heads : 0) + head) * 16 + position % 16) * d;
 }
 
-// A block has the half `blockIdx.z` of the values' columns, if they are halved.
-template <int D, bool CACHED, bool MORE>
+template <int D, bool CACHED>
 INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cache, const AttendTile* tiles,
-                   const int* path, int heads, int kv_heads, const Scores<MORE>& scores, const bf16* sinks, bf16* out,
-                   float* lse) {
-  constexpr int ROOM = Widths<D>::ROOM, OUT_ROOM = Widths<D>::OUT_ROOM, OUT = Widths<D>::OUT;
-  constexpr int BYTES = TILE * ROOM * 16, STAGE = BYTES + TILE * OUT_ROOM * 16;
+                   const int* path, int heads, int kv_heads, float scale, bf16* out, float* lse) {
+  constexpr int BYTES = TILE * D * 2;
   constexpr bool FROM_SHARED = D > 64;  // registers do not hold the queries beside the totals
   SHARED_DYN(unsigned char, shared);
-  const u32 base = shared_address(shared), queries = base + 2 * STAGE;
-  const int column = Widths<D>::HALVES > 1 ? blockIdx.z * OUT : 0;
+  const u32 base = shared_address(shared), queries = base + 4 * BYTES;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y, kv = head / (heads / kv_heads);
   const AttendTile t = tiles[blockIdx.x];
   const int last = t.first + t.count - 1, position = t.first + warp * 16;
@@ -221,7 +175,7 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
 
   u32 held[FROM_SHARED ? 1 : D / 16][4];
   if (FROM_SHARED) {
-    load_tile<128, D / 8, 256, ROOM>(queries, q + t.query * width + head * D, 0, t.count, 0, D, width, true);
+    load_tile<128, D / 8, 256>(queries, q + t.query * width + head * D, 0, t.count, 0, D, width, true);
     cp_async_commit();
   } else {
     const bf16* rows[2];
@@ -237,7 +191,7 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
   }
   auto query = [&](int kk, u32 (&a)[1][4]) {
     if (FROM_SHARED) {
-      u32 at[1] = {queries + swizzled<ROOM>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4))};
+      u32 at[1] = {queries + swizzled<D / 8>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4))};
       ldmatrix(a, at);
     } else {
 #pragma unroll
@@ -245,20 +199,20 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
     }
   };
   auto load = [&](int i) {
-    u32 keys = base + (u32)(i & 1) * STAGE, values = keys + BYTES;
-#pragma unroll (D > 128 ? 1 : TILE * (D / 8) / 256)  // registers do not hold more addresses beside the totals
+    u32 keys = base + (u32)(i & 1) * 2 * BYTES, values = keys + BYTES;
+#pragma unroll
     for (int j = 0; j < TILE * (D / 8) / 256; j++) {
       int c = j * 256 + threadIdx.x, r = c / (D / 8), x = c % (D / 8), at = min(i * TILE + r, last);
       const bf16 *key, *value;
       if (CACHED) {
         key = cached(cache, t.sequence, at, kv_heads, kv, D, false);
-        value = key + (size_t)kv_heads * 16 * D;
+        value = cached(cache, t.sequence, at, kv_heads, kv, D, true);
       } else {
         size_t row = path_token(t, path, at);
         key = k + row * kv_width + kv * D, value = v + row * kv_width + kv * D;
       }
-      cp_async16(keys + swizzled<ROOM>(r, x), key + x * 8, 16);
-      if (OUT == D || x < OUT / 8) cp_async16(values + swizzled<OUT_ROOM>(r, x), value + column + x * 8, 16);
+      cp_async16(keys + swizzled<D / 8>(r, x), key + x * 8, 16);
+      cp_async16(values + swizzled<D / 8>(r, x), value + x * 8, 16);
     }
   };
 
@@ -266,31 +220,27 @@ INLINE void attend(const bf16* q, const bf16* k, const bf16* v, const Cache& cac
   Totals<D> totals;
   span.clear(), totals.clear();
   const int limit0 = min(position + (lane >> 2), last), limit1 = min(position + (lane >> 2) + 8, last);
-  const int from = scores.first(t.first) / TILE, count = last / TILE + 1;
-  load(from);
+  const int count = last / TILE + 1;
+  load(0);
   cp_async_commit();
-  for (int i = from; i < count; i++) {
+  for (int i = 0; i < count; i++) {
     if (i + 1 < count) load(i + 1);
     cp_async_commit();
     cp_async_wait<1>();
     __syncthreads();
-    u32 keys = base + (u32)(i & 1) * STAGE, values = keys + BYTES;
-    if (i * TILE <= position + 15 && position <= last) span.tile(keys, values, query, scores, limit0, limit1, i * TILE);
+    u32 keys = base + (u32)(i & 1) * 2 * BYTES, values = keys + BYTES;
+    if (i * TILE <= position + 15 && position <= last) span.tile(keys, values, query, scale, limit0, limit1, i * TILE);
     if (i % (SPAN / TILE) == SPAN / TILE - 1) totals.absorb(span);
     __syncthreads();
   }
   totals.absorb(span);
-  // Read again: registers do not hold them beside the totals.
-  const volatile int* words = (const volatile int*)(tiles + blockIdx.x);
-  const int first_query = words[0], queries_here = words[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     int row = warp * 16 + (lane >> 2) + 8 * h;
-    if (row >= queries_here) continue;
-    Sunk sunk = with_sink(totals.m[h], totals.l[h], MORE ? sinks : 0, head);
-    float inverse = sunk.by / sunk.sum;
-    bf16* to = out + (first_query + row) * width + head * D + column + (lane & 3) * 2;
-    if (lse && (lane & 3) == 0 && column == 0) lse[(size_t)(first_query + row) * heads + head] = sunk.top + log2f(sunk.sum);
+    if (row >= t.count) continue;
+    float inverse = 1.0f / totals.l[h];
+    bf16* to = out + (t.query + row) * width + head * D + (lane & 3) * 2;
+    if (lse && (lane & 3) == 0) lse[(size_t)(t.query + row) * heads + head] = totals.m[h] + log2f(totals.l[h]);
 #pragma unroll
     for (int g = 0; g < Widths<D>::GROUPS; g++)
 #pragma unroll
@@ -306,20 +256,17 @@ struct DecodeRow { int query, sequence, length, unused; };
 
 // Decoding: one warp has the query heads of a key head of a row, and one span of its keys. Writes weighted values
 // [row, kv head, span, 16, d] with maxima and sums [.., 16, 2].
-template <int D, bool MORE>
-INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list, int heads, int kv_heads,
-                       const Scores<MORE>& scores, float* values, float* sums) {
-  constexpr int ROOM = Widths<D>::ROOM, OUT_ROOM = Widths<D>::OUT_ROOM, OUT = Widths<D>::OUT, HALVES = Widths<D>::HALVES;
-  constexpr int BYTES = TILE * ROOM * 16;
+template <int D>
+INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list, int heads, int kv_heads, float scale,
+                       float* values, float* sums) {
+  constexpr int BYTES = TILE * D * 2;
   SHARED_DYN(unsigned char, shared);
   const u32 base = shared_address(shared);
   const DecodeRow of = list[blockIdx.x];
-  const int lane = threadIdx.x, kv = blockIdx.y / HALVES, column = blockIdx.y % HALVES * OUT;
-  const int group = heads / kv_heads, length = of.length;
+  const int lane = threadIdx.x, kv = blockIdx.y, group = heads / kv_heads, length = of.length;
   if ((int)blockIdx.z * SPAN >= length) return;
-  const int end = min(length, ((int)blockIdx.z + 1) * SPAN), to = (end + TILE - 1) / TILE;
-  // A span outside of the window has no weights, and walks its last tile alone.
-  const int from = max((int)blockIdx.z * (SPAN / TILE), min(scores.first(length - 1) / TILE, to - 1));
+  const int end = min(length, ((int)blockIdx.z + 1) * SPAN);
+  const int from = blockIdx.z * (SPAN / TILE), to = (end + TILE - 1) / TILE;
 
   u32 held[D / 16][4];
   const bf16* rows[2];
@@ -342,9 +289,7 @@ INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list,
     for (int c = lane; c < TILE * (D / 8); c += 32) {
       int r = c / (D / 8), x = c % (D / 8), at = min(i * TILE + r, end - 1);
       const bf16* row = cached(cache, of.sequence, at, kv_heads, kv, D, of_values);
-      if (!of_values) cp_async16(base + buffer * BYTES + swizzled<ROOM>(r, x), row + x * 8, 16);
-      else if (OUT == D || x < OUT / 8)
-        cp_async16(base + buffer * BYTES + swizzled<OUT_ROOM>(r, x), row + column + x * 8, 16);
+      cp_async16(base + buffer * BYTES + swizzled<D / 8>(r, x), row + x * 8, 16);
     }
     cp_async_commit();
   };
@@ -358,7 +303,7 @@ INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list,
     else cp_async_commit();
     cp_async_wait<1>();
     __syncwarp();
-    span.tile(base + (i & 1) * BYTES, base + 2 * BYTES, query, scores, length - 1, length - 1, i * TILE);
+    span.tile(base + (i & 1) * BYTES, base + 2 * BYTES, query, scale, length - 1, length - 1, i * TILE);
     __syncwarp();
     if (i + 1 < to) load(i + 1, 2, true);
     else cp_async_commit();
@@ -369,40 +314,38 @@ INLINE void attend_one(const bf16* q, const Cache& cache, const DecodeRow* list,
     int row = (lane >> 2) + 8 * h;
     if (row >= group) continue;
     size_t at = (((size_t)blockIdx.x * kv_heads + kv) * gridDim.z + blockIdx.z) * 16 + row;
-    if ((lane & 3) == 0 && column == 0) *(float2*)(sums + at * 2) = make_float2(span.m[h], span.l[h]);
+    if ((lane & 3) == 0) *(float2*)(sums + at * 2) = make_float2(span.m[h], span.l[h]);
 #pragma unroll
     for (int g = 0; g < Widths<D>::GROUPS; g++)
 #pragma unroll
       for (int j = 0; j < Widths<D>::COLS; j++) {
         float* o = span.o[g][0][j] + 2 * h;
-        *(float2*)(values + at * D + column + (g * Widths<D>::COLS + j) * 8 + (lane & 3) * 2) = make_float2(o[0], o[1]);
+        *(float2*)(values + at * D + (g * Widths<D>::COLS + j) * 8 + (lane & 3) * 2) = make_float2(o[0], o[1]);
       }
   }
 }
 
-#ifndef MORE_SCORES
 // Merges the spans of decoding, ascending. A warp a query head.
 KERNEL(256) attend_merge(const float* values, const float* sums, const DecodeRow* list, int rows, int heads,
-                         int kv_heads, int d, int spans, const bf16* sinks, bf16* out) {
+                         int kv_heads, int d, int spans, bf16* out) {
   int i = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31, group = heads / kv_heads;
   if (i >= rows * heads) return;
   DecodeRow of = list[i / heads];
   int head = i % heads, used = (of.length + SPAN - 1) / SPAN;
   size_t first = ((size_t)(i / heads) * kv_heads + head / group) * spans;
-  float o[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f}, m = LOWEST, l = 0.0f;
+  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f}, m = LOWEST, l = 0.0f;
   for (int span = 0; span < used; span++) {
     size_t at = (first + span) * 16 + head % group;
     Merge by = merge(m, sums[at * 2]);
 #pragma unroll
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 4; j++)
       if (j * 32 + lane < d) o[j] = merged(o[j], values[at * d + j * 32 + lane], by);
     l = merged(l, sums[at * 2 + 1], by), m = by.top;
   }
   // A sequence without tokens fills a pass up.
-  Sunk sunk = with_sink(m, l, sinks, head);
-  float inverse = used > 0 ? sunk.by / sunk.sum : 0.0f;
+  float inverse = used > 0 ? 1.0f / l : 0.0f;
 #pragma unroll
-  for (int j = 0; j < 8; j++)
+  for (int j = 0; j < 4; j++)
     if (j * 32 + lane < d) out[((size_t)of.query * heads + head) * d + j * 32 + lane] = to_bf16(o[j] * inverse);
 }
 
@@ -424,17 +367,16 @@ KERNEL(256) append_kv(const bf16* k, const bf16* v, const u32* slots, int n, int
 #define ATTEND(D)                                                                                                       \
   KERNEL(256) attend_##D(const bf16* q, const bf16* k, const bf16* v, const AttendTile* tiles, const int* path,        \
                          int heads, int kv_heads, float scale, bf16* out, float* lse) {                                \
-    attend<D, false, false>(q, k, v, {}, tiles, path, heads, kv_heads, {scale}, 0, out, lse);                          \
+    attend<D, false>(q, k, v, {}, tiles, path, heads, kv_heads, scale, out, lse);                                      \
   }                                                                                                                    \
   KERNEL(256) attend_cached_##D(const bf16* q, const bf16* blocks, const int* table, int most, u64 stride,             \
                                 const AttendTile* tiles, int heads, int kv_heads, float scale, bf16* out) {            \
-    attend<D, true, false>(q, 0, 0, {blocks, table, most, stride}, tiles, 0, heads, kv_heads, {scale}, 0, out, 0);     \
+    attend<D, true>(q, 0, 0, {blocks, table, most, stride}, tiles, 0, heads, kv_heads, scale, out, 0);                 \
   }                                                                                                                    \
   KERNEL(32) attend_one_##D(const bf16* q, const bf16* blocks, const int* table, int most, u64 stride,                  \
                             const DecodeRow* rows, int heads, int kv_heads, float scale, float* values, float* sums) { \
-    attend_one<D, false>(q, {blocks, table, most, stride}, rows, heads, kv_heads, {scale}, values, sums);              \
+    attend_one<D>(q, {blocks, table, most, stride}, rows, heads, kv_heads, scale, values, sums);                       \
   }
 ATTEND(32)
 ATTEND(64)
 ATTEND(128)
-#endif

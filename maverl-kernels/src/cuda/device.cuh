@@ -118,8 +118,8 @@ INLINE void copy8(u32 to, const bf16* from, int valid, bool aligned) {
 }
 
 // Starts the copy of a tile of `ROWS` rows of `CHUNKS` * 8 numbers, from row `row` and column `col` of a matrix with
-// `rows` and `cols` of them; what lies outside is zero. A row has room for `ROOM` chunks.
-template <int ROWS, int CHUNKS, int THREADS, int ROOM = CHUNKS>
+// `rows` and `cols` of them; what lies outside is zero.
+template <int ROWS, int CHUNKS, int THREADS>
 INLINE void load_tile(u32 to, const bf16* from, int row, int rows, int col, int cols, size_t stride, bool aligned) {
   static_assert(ROWS * CHUNKS % THREADS == 0, "every thread copies as many chunks");
 #pragma unroll
@@ -127,6 +127,6 @@ INLINE void load_tile(u32 to, const bf16* from, int row, int rows, int col, int 
     int i = j * THREADS + threadIdx.x, r = i / CHUNKS, c = i % CHUNKS;
     int left = row + r < rows ? cols - (col + c * 8) : 0, valid = max(0, min(left, 8));
     const bf16* at = valid > 0 ? from + (row + r) * stride + col + c * 8 : from;
-    copy8(to + swizzled<ROOM>(r, c), at, valid, aligned);
+    copy8(to + swizzled<CHUNKS>(r, c), at, valid, aligned);
   }
 }

@@ -294,7 +294,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let bytes = 2.0 * (2 * n * (q + kv) * dim) as f64;
         self.measure_call(format!("attend {name}"), [bytes, flop], || {
             let qkv = [qs.as_slice(), ks.as_slice(), vs.as_slice()];
-            kernels.attend_packed(qkv, &forward, (heads, None), out.slice_mut(), lse.slice_mut())
+            kernels.attend_packed(qkv, &forward, heads, out.slice_mut(), lse.slice_mut())
         })?;
         let mut dq = kernels.new_array::<u16>(n * q * dim)?;
         let (mut dk, mut dv) = (kernels.new_array(n * kv * dim)?, kernels.new_array(n * kv * dim)?);
@@ -302,7 +302,7 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
             let (qkv, outs) =
                 ([qs.as_slice(), ks.as_slice(), vs.as_slice()], [out.as_slice(), dout.as_slice()]);
             let to = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
-            kernels.attend_back(qkv, outs, (lse.as_slice(), &back), (heads, None), to)
+            kernels.attend_back(qkv, outs, lse.as_slice(), &back, heads, to)
         })?;
         self.measure_decoding(sizes)
     }
@@ -334,8 +334,8 @@ impl<'k, M: Machine + Clone> KernelBench<'k, M> {
         let bytes = (4 * rows * row * kv * dim) as f64;
         let flop = 4.0 * (rows * row * q * dim) as f64;
         self.measure_call(format!("decode {name}"), [bytes, flop], || {
-            let (q, of, to) = (qs.as_slice(), blocks.as_slice(), out.slice_mut());
-            kernels.attend_cached(q, of, &tables, shape, 0, (heads, None), to)
+            let to = out.slice_mut();
+            kernels.attend_cached(qs.as_slice(), blocks.as_slice(), &tables, shape, 0, heads, to)
         })?;
         Ok(())
     }

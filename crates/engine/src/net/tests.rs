@@ -7,7 +7,6 @@ use maverl_kernels::sample::{derive_seed, uniform_number};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::files::parts::Gain;
 use crate::files::{HfConfig, ModelError, ModelFiles, ModelSource};
 use crate::net::ops::{Cpu, Targets};
 
@@ -16,8 +15,6 @@ mod autograd;
 #[cfg(feature = "candle")]
 mod candle;
 mod contract;
-#[cfg(feature = "cuda")]
-pub(crate) mod contract_families;
 pub(crate) mod counting;
 #[cfg(feature = "cuda")]
 mod decoding;
@@ -189,11 +186,10 @@ pub(super) fn made_configs() -> [Value; KINDS] {
 pub(super) fn made(config: &Value) -> Model {
     let config = HfConfig::parse(config.to_string().as_bytes()).unwrap();
     let mut tensor = 0;
-    let gain = config.norm.gain;
     let weights = Weights::init(&config, |name, shape| {
         tensor += 1;
         let (center, width) = match shape {
-            [_] if name.ends_with("norm.weight") => (center_of_norm(gain, name), 0.3),
+            [_] if name.ends_with("norm.weight") => (1.0, 0.3),
             [_] => (0.0, 0.5),
             shape => (0.0, 1.7 / (shape[1] as f64).sqrt()),
         };
@@ -202,11 +198,6 @@ pub(super) fn made(config: &Value) -> Model {
         (0..n).map(|i| draw(i) as f32).collect()
     });
     Model::new(config, weights.unwrap(), Vec::new()).unwrap()
-}
-
-/// Returns the weight of a norm whose gain is 1. Gated DeltaNet has a norm without one more in every family.
-fn center_of_norm(gain: Gain, name: &str) -> f64 {
-    if gain == Gain::OnePlus && !name.contains("linear_attn") { 0.0 } else { 1.0 }
 }
 
 /// Computes the logits of packed rows, `[N, V]`.

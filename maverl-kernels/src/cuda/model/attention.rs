@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::super::array::{args, expect_length};
-use super::elementwise::ROWS_OF_A_SUM;
-use super::scores::{ATTEND, ATTEND_DKV, ATTEND_DQ, ScoreKind, halves, room};
 use crate::attention::{Heads, Packing, PathNode};
 use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 
@@ -16,9 +14,6 @@ pub(super) const TILE: usize = 64;
 const STEP: usize = 32;
 /// Threads of a block of the backward pass.
 const BACK_THREADS: u32 = 128;
-
-/// Sinks `[heads.q]`, and the sum of their gradients, if they are trained.
-pub type SinksBack<'a> = (Slice<'a, u16>, Option<SliceMut<'a, f32>>);
 
 /// Packed rows as attention reads them.
 #[derive(Debug)]
@@ -78,9 +73,8 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes [`attention`](crate::attention::attention): `q`, `out` are `[n, heads.q * dim]`, `k`, `v` are
-    /// `[n, heads.kv * dim]`; with `sinks [heads.q]` [`attention_sinks`](crate::attention::attention_sinks). Writes the
-    /// logarithms to base 2 of the sums of weights to `lse [n, heads.q]`. A token has the same bits wherever its sequence is
-    /// split into nodes, and as by [`Self::attend_cached`].
+    /// `[n, heads.kv * dim]`. Writes the logarithms to base 2 of the sums of weights to `lse [n, heads.q]`. A token has
+    /// the same bits wherever its sequence is split into nodes, and as by [`Self::attend_cached`].
     ///
     /// # Errors
     ///
@@ -88,27 +82,26 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the lengths differ from the shapes, or heads are not 32, 64, 96, 128 or 256 wide.
+    /// If the lengths differ from the shapes, or heads are not 32, 64 or 128 wide.
     pub fn attend_packed(
         &self,
         [q, k, v]: [Slice<'_, u16>; 3],
         layout: &AttentionLayout<M>,
-        (heads, sinks): (Heads, Option<Slice<'_, u16>>),
+        heads: Heads,
         out: SliceMut<'_, u16>,
         lse: SliceMut<'_, f32>,
     ) -> Result<(), M::Error> {
-        let Heads { q: q_heads, kv, .. } = heads;
+        let Heads { q: q_heads, kv, dim, .. } = heads;
         let n = layout.tokens;
-        let by = ScoreKind::of("attend", heads, sinks);
+        check_heads("attend", heads);
         check_packed("attend", n, heads, [q.len(), out.len()], [k.len(), v.len()]);
         expect_length("attend", "lse", lse.len(), n * q_heads);
-        let given = args![q, k, v, layout.tiles, layout.path, q_heads, kv];
-        let args = [given, &by.arguments(), &by.sinks(sinks), args![out, lse]].concat();
-        self.run_model_kernel(by.kernel(ATTEND), attend_shape(layout.tiles.len(), heads), &args)
+        let kernel = by_width(dim, ["attend_32", "attend_64", "attend_128"]);
+        let args = args![q, k, v, layout.tiles, layout.path, q_heads, kv, scale2(dim), out, lse];
+        self.run_model_kernel(kernel, attend_shape(layout.tiles.len(), heads), args)
     }
 
-    /// Computes the gradients of [`Self::attend_packed`] from its `out` and `lse`. `dq`, `dk` and `dv` are overwritten; that of the
-    /// sinks is added to the sum beside them, if there is one.
+    /// Computes the gradients of [`Self::attend_packed`] from its `out` and `lse`. `dq`, `dk` and `dv` are overwritten.
     ///
     /// # Errors
     ///
@@ -116,17 +109,18 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the lengths differ from the shapes, or heads are not 32, 64, 96, 128 or 256 wide.
+    /// If the lengths differ from the shapes, or heads are not 32, 64 or 128 wide.
     pub fn attend_back(
         &self,
         [q, k, v]: [Slice<'_, u16>; 3],
         [out, dout]: [Slice<'_, u16>; 2],
-        (lse, layout): (Slice<'_, f32>, &BackwardLayout<M>),
-        (heads, sinks): (Heads, Option<SinksBack<'_>>),
+        lse: Slice<'_, f32>,
+        layout: &BackwardLayout<M>,
+        heads: Heads,
         [dq, dk, dv]: [SliceMut<'_, u16>; 3],
     ) -> Result<(), M::Error> {
         let (Heads { q: q_heads, kv, dim, .. }, n) = (heads, layout.tokens);
-        let by = ScoreKind::of("attend_back", heads, sinks.as_ref().map(|(sinks, _)| *sinks));
+        check_heads("attend_back", heads);
         let wide = [q.len(), out.len(), dout.len(), dq.len()];
         check_packed("attend_back", n, heads, wide, [k.len(), v.len(), dk.len(), dv.len()]);
         expect_length("attend_back", "lse", lse.len(), n * q_heads);
@@ -134,38 +128,15 @@ impl<M: Machine> Kernels<M> {
         let delta = self.new_array::<f32>(rows)?;
         let shape = LaunchShape::of_blocks(rows.div_ceil(8));
         self.run_model_kernel("attend_delta", shape, args![dout, out, rows, dim, delta])?;
-        let scale = heads.score_scale();
+        let (scale2, scale) = (scale2(dim), 1.0 / (dim as f32).sqrt());
         let BackwardLayout { queries, path, keys, steps, .. } = layout;
         let given = args![q, k, v, dout, lse, delta];
-        let own = args![*queries, *path, q_heads, kv];
-        let args = [given, own, &by.arguments(), args![scale, dq]].concat();
-        self.run_model_kernel(
-            by.kernel(ATTEND_DQ),
-            back_shape(queries.len(), q_heads, dim),
-            &args,
-        )?;
-        let own = args![*keys, *steps, q_heads, kv];
-        let args = [given, own, &by.arguments(), args![scale, dk, dv]].concat();
-        self.run_model_kernel(by.kernel(ATTEND_DKV), back_shape(keys.len(), kv, dim), &args)?;
-        match sinks {
-            Some((sinks, Some(dsinks))) => self.sinks_back([lse, delta.as_slice()], sinks, dsinks),
-            _ => Ok(()),
-        }
-    }
-
-    /// Adds the gradient of sinks from the logarithms of sums and the products of results and their gradients, `[n, heads]` each.
-    fn sinks_back(
-        &self,
-        [lse, delta]: [Slice<'_, f32>; 2],
-        sinks: Slice<'_, u16>,
-        dsinks: SliceMut<'_, f32>,
-    ) -> Result<(), M::Error> {
-        let heads = sinks.len();
-        let (n, blocks) = (lse.len() / heads, (lse.len() / heads).div_ceil(ROWS_OF_A_SUM));
-        let partials = self.new_array::<f32>(blocks * heads)?;
-        let args = args![lse, delta, sinks, n, heads, partials];
-        self.run_model_kernel("attend_sinks_back", LaunchShape::of_blocks(blocks), args)?;
-        self.add_rows(partials, blocks, heads, dsinks)
+        let kernel = by_width(dim, ["attend_dq_32", "attend_dq_64", "attend_dq_128"]);
+        let args = [given, args![*queries, *path, q_heads, kv, scale2, scale, dq]].concat();
+        self.run_model_kernel(kernel, back_shape(queries.len(), q_heads, dim), &args)?;
+        let kernel = by_width(dim, ["attend_dkv_32", "attend_dkv_64", "attend_dkv_128"]);
+        let args = [given, args![*keys, *steps, q_heads, kv, scale2, scale, dk, dv]].concat();
+        self.run_model_kernel(kernel, back_shape(keys.len(), kv, dim), &args)
     }
 }
 
@@ -243,19 +214,36 @@ fn push_steps(steps: &mut Vec<i32>, node: &PathNode, from: usize) {
 
 /// Shape of gradients for a list of tiles.
 fn back_shape(words: usize, heads: usize, dim: usize) -> LaunchShape {
-    let grid = [(words / TILE_WORDS) as u32, heads as u32, halves(dim) as u32];
-    let shared = ((2 * TILE + 4 * STEP) * room(dim) * 2) as u32;
+    let grid = [(words / TILE_WORDS) as u32, heads as u32, 1];
+    let shared = ((2 * TILE + 4 * STEP) * dim * 2) as u32;
     LaunchShape { grid, threads: BACK_THREADS, shared }
 }
 
 /// Shape of attention for a list of tiles.
 pub(super) fn attend_shape(words: usize, heads: Heads) -> LaunchShape {
     let dim = heads.dim;
-    let queries = if dim > 64 { QUERIES * room(dim) * 2 } else { 0 };
-    let grid = [(words / TILE_WORDS) as u32, heads.q as u32, halves(dim) as u32];
-    let tiles = 2 * TILE * (room(dim) + room(dim) / halves(dim)) * 2;
-    LaunchShape { grid, shared: (tiles + queries) as u32, ..LaunchShape::of_blocks(0) }
+    let queries = if dim > 64 { QUERIES * dim * 2 } else { 0 };
+    let grid = [(words / TILE_WORDS) as u32, heads.q as u32, 1];
+    LaunchShape { grid, shared: (4 * TILE * dim * 2 + queries) as u32, ..LaunchShape::of_blocks(0) }
 }
+
+/// Returns the scale of scores, for powers of two.
+pub(super) fn scale2(dim: usize) -> f32 {
+    std::f32::consts::LOG2_E / (dim as f32).sqrt()
+}
+
+/// Returns the kernel of this width of heads.
+pub(super) fn by_width(dim: usize, kernels: [&'static str; 3]) -> &'static str {
+    kernels[dim.trailing_zeros() as usize - 5]
+}
+
+#[track_caller]
+pub(super) fn check_heads(kernel: &str, heads: Heads) {
+    let Heads { q, kv, dim, .. } = heads;
+    assert!(kv > 0 && q > 0 && q.is_multiple_of(kv), "{kernel}: {q} query heads over {kv}");
+    assert!([32, 64, 128].contains(&dim), "{kernel}: heads of {dim}; there are 32, 64 and 128");
+}
+
 #[track_caller]
 fn check_packed<const A: usize, const B: usize>(
     kernel: &str,

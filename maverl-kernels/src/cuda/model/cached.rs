@@ -1,7 +1,8 @@
 //! Keys and values of cached sequences, and attention to them.
 
-use super::attention::{QUERIES, TILE, attend_shape, heaviest_first};
-use super::scores::{ATTEND_CACHED, ATTEND_ONE, ScoreKind, halves, room};
+use super::attention::{
+    QUERIES, TILE, attend_shape, by_width, check_heads, heaviest_first, scale2,
+};
 use crate::attention::{BLOCK_TOKENS, Heads, Segment};
 use crate::cuda::array::{args, expect_length};
 use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
@@ -131,8 +132,8 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Computes [`attention_cached`](crate::attention::attention_cached): `q`, `out` are `[new, heads.q * dim]`,
-    /// packed in the order of the segments; there may be sinks, `[heads.q]`. The bits equal those of [`Self::attend_packed`] on
-    /// the whole row, however it is split into calls and wherever its blocks are.
+    /// packed in the order of the segments. The bits equal those of [`Self::attend_packed`] on the whole row, however it is
+    /// split into calls and wherever its blocks are.
     ///
     /// # Errors
     ///
@@ -140,8 +141,8 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the lengths differ from the shapes, a block does not exist, heads are not 32, 64, 96, 128 or 256 wide, or more than
-    /// 16 query heads share a key head.
+    /// If the lengths differ from the shapes, a block does not exist, heads are not 32, 64 or 128 wide, or more than 16
+    /// query heads share a key head.
     #[expect(clippy::too_many_arguments, reason = "the shapes of the blocks and of the heads")]
     pub fn attend_cached(
         &self,
@@ -150,11 +151,11 @@ impl<M: Machine> Kernels<M> {
         tables: &BlockTables<M>,
         shape: KvShape,
         layer: usize,
-        (heads, sinks): (Heads, Option<Slice<'_, u16>>),
+        heads: Heads,
         out: SliceMut<'_, u16>,
     ) -> Result<(), M::Error> {
         let Heads { q: q_heads, kv, dim, .. } = heads;
-        let by = ScoreKind::of("attend_cached", heads, sinks);
+        check_heads("attend_cached", heads);
         assert!(q_heads / kv <= GROUP, "attend_cached: {q_heads} query heads over {kv}");
         assert_eq!((shape.heads, shape.dim), (kv, dim), "attend_cached: heads of the blocks");
         let width = q_heads * dim;
@@ -165,10 +166,10 @@ impl<M: Machine> Kernels<M> {
         let BlockTables { table, most, tiles, single, longest, .. } = tables;
         let given = args![q, of, *table, *most, shape.block_len()];
         if !tiles.is_empty() {
-            let own = args![*tiles, q_heads, kv];
-            let args = [given, own, &by.arguments(), &by.sinks(sinks), args![out]].concat();
+            let names = ["attend_cached_32", "attend_cached_64", "attend_cached_128"];
+            let args = [given, args![*tiles, q_heads, kv, scale2(dim), out]].concat();
             let launch = attend_shape(tiles.len(), heads);
-            self.run_model_kernel(by.kernel(ATTEND_CACHED), launch, &args)?;
+            self.run_model_kernel(by_width(dim, names), launch, &args)?;
         }
         let (rows, spans) = (single.len() / 4, longest.div_ceil(SPAN));
         if rows == 0 {
@@ -178,14 +179,14 @@ impl<M: Machine> Kernels<M> {
         let (values, sums) =
             (self.new_array::<f32>(places * dim)?, self.new_array::<f32>(places * 2)?);
         let launch = LaunchShape {
-            grid: [rows as u32, (kv * halves(dim)) as u32, spans as u32],
+            grid: [rows as u32, kv as u32, spans as u32],
             threads: 32,
-            shared: (TILE * (2 * room(dim) + room(dim) / halves(dim)) * 2) as u32,
+            shared: (3 * TILE * dim * 2) as u32,
         };
-        let own = args![*single, q_heads, kv];
-        let args = [given, own, &by.arguments(), args![values, sums]].concat();
-        self.run_model_kernel(by.kernel(ATTEND_ONE), launch, &args)?;
-        let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, sinks, out];
+        let args = [given, args![*single, q_heads, kv, scale2(dim), values, sums]].concat();
+        let names = ["attend_one_32", "attend_one_64", "attend_one_128"];
+        self.run_model_kernel(by_width(dim, names), launch, &args)?;
+        let args = args![values, sums, *single, rows, q_heads, kv, dim, spans, out];
         let shape = LaunchShape::of_blocks((rows * q_heads).div_ceil(8));
         self.run_model_kernel("attend_merge", shape, args)
     }

@@ -5,12 +5,12 @@ use crate::cuda::{DeviceArray, Kernels, LaunchShape, Machine, Slice, SliceMut};
 use crate::rope::RopeTable;
 
 /// Rows that a warp's block of eight has.
-pub(super) const ROWS: usize = 8;
+const ROWS: usize = 8;
 /// Rows of one sum; sums of sums follow.
-pub(super) const ROWS_OF_A_SUM: usize = 64;
+const ROWS_OF_A_SUM: usize = 64;
 /// Widest row of which a warp takes the norm; a block has wider ones.
-pub(super) const WARP_WIDTH: usize = 2048;
-/// Widest head of which a lane of [`Kernels::apply_rope`] has every 32nd pair.
+const WARP_WIDTH: usize = 2048;
+/// Widest head.
 const WIDEST_HEAD: usize = 128;
 
 /// Positions of the tokens of a pass.
@@ -27,37 +27,6 @@ pub struct RopeTables<M: Machine> {
     sin: DeviceArray<M, f32>,
     half: usize,
     positions: usize,
-    /// Elements of a head.
-    dim: usize,
-}
-
-impl<M: Machine> RopeTables<M> {
-    /// Returns true if they rotate whole heads of at most 128 elements, as [`Kernels::apply_rope`] does.
-    pub fn turns_whole_heads(&self) -> bool {
-        2 * self.half == self.dim && self.dim <= WIDEST_HEAD
-    }
-
-    /// Returns the elements of a head.
-    pub fn head_dim(&self) -> usize {
-        self.dim
-    }
-
-    /// Returns the number of pairs of a head that are rotated.
-    pub(super) fn pairs(&self) -> usize {
-        self.half
-    }
-
-    /// Returns the cosines and sines.
-    pub(super) fn arrays(&self) -> (Slice<'_, f32>, Slice<'_, f32>) {
-        (self.cos.as_slice(), self.sin.as_slice())
-    }
-
-    #[track_caller]
-    pub(super) fn check_positions(&self, kernel: &str, at: &Positions<M>) {
-        let (most, have) = (at.most as usize, self.positions);
-        let fine = most < have || at.array.is_empty();
-        assert!(fine, "{kernel}: position {most} of a table of {have}");
-    }
 }
 
 /// Norm of each head before rope.
@@ -137,7 +106,7 @@ impl<M: Machine> Kernels<M> {
     }
 
     /// Adds the sum of `rows [n, d]` to `out [d]`: sums of 64 rows, ascending, until one is left.
-    pub(super) fn add_rows(
+    fn add_rows(
         &self,
         mut rows: DeviceArray<M, f32>,
         mut n: usize,
@@ -183,16 +152,16 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the table has fewer positions.
+    /// If the table has fewer positions, or a head is wider than 128.
     pub fn rope_tables(
         &self,
         table: &RopeTable,
         positions: usize,
     ) -> Result<RopeTables<M>, M::Error> {
-        let (half, dim) = (table.pairs(), table.head_dim());
+        let half = table.head_dim() / 2;
+        assert!(2 * half <= WIDEST_HEAD, "rope: a head of {}", 2 * half);
         let [cos, sin] = table.first_rows(positions);
-        let (cos, sin) = (self.array_of(&cos)?, self.array_of(&sin)?);
-        Ok(RopeTables { cos, sin, half, positions, dim })
+        Ok(RopeTables { cos: self.array_of(&cos)?, sin: self.array_of(&sin)?, half, positions })
     }
 
     /// Copies the positions of the tokens of a pass to the machine.
@@ -330,8 +299,12 @@ fn check_rope<M: Machine>(
     norm: Option<HeadNorm<'_>>,
 ) {
     let (n, d) = (at.array.len(), 2 * tables.half);
-    assert!(tables.turns_whole_heads(), "{kernel}: {d} of {} elements of a head", tables.dim);
     expect_length(kernel, "x", len, n * heads * d);
     expect_length(kernel, "the norm's weight", norm.map_or(d, |norm| norm.w.len()), d);
-    tables.check_positions(kernel, at);
+    let most = at.most as usize;
+    assert!(
+        most < tables.positions || n == 0,
+        "{kernel}: position {most} of a table of {}",
+        tables.positions
+    );
 }

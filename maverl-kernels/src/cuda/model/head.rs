@@ -7,7 +7,7 @@ use crate::cuda::array::expect_length;
 use crate::cuda::{DeviceArray, Kernels, Machine, Slice, SliceMut, SoftmaxRows};
 use crate::logprob::{group_sequences, split_chunks};
 
-/// Distributions `softmax((h wᵀ) / temperature)` with one target token each. The bound of logits comes before the temperature.
+/// Distributions `softmax((h wᵀ) / temperature)` with one target token each.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadInput<'a> {
     /// Hidden states `[n, d]`; `d` is a multiple of 8.
@@ -20,8 +20,6 @@ pub struct HeadInput<'a> {
     pub inverse_temperatures: &'a [f32],
     /// Rows of which logits are held at once.
     pub rows_at_once: usize,
-    /// Bound of logits, if there is one: `softcap tanh(logit / softcap)`.
-    pub softcap: Option<f32>,
 }
 
 impl HeadInput<'_> {
@@ -111,10 +109,6 @@ impl<M: Machine> Kernels<M> {
             }
             let to = dlogits.slice_mut().sub_slice(here.clone());
             self.logit_gradients(of, &rows, &found, [&dlogp, &dentropy], to)?;
-            if let Some(cap) = head.softcap {
-                let to = dlogits.slice_mut().sub_slice(here.clone());
-                self.cap_logits_back(of, cap, to)?;
-            }
             let (dlogits, span) = (dlogits.as_slice().sub_slice(here), at.start * d..at.end * d);
             let out = Destination::Bf16(dh.reborrow().sub_slice(span.clone())).into();
             self.linear_back(dlogits, head.w, [count, d, vocab], None, out)?;
@@ -137,9 +131,6 @@ impl<M: Machine> Kernels<M> {
         let h = head.h.sub_slice(at.start * d..at.end * d);
         let out = Destination::F32(logits.slice_mut().sub_slice(0..at.len() * vocab)).into();
         self.linear(h, head.w, [at.len(), vocab, d], None, out)?;
-        if let Some(cap) = head.softcap {
-            self.cap_logits(logits.slice_mut().sub_slice(0..at.len() * vocab), cap)?;
-        }
         self.softmax_rows(&head.targets[at.clone()], &head.inverse_temperatures[at])
     }
 }

@@ -13,11 +13,8 @@ mod head;
 mod library;
 #[cfg(test)]
 mod mutants;
-mod parts;
 mod products;
-mod recurrent;
 mod rows;
-mod scored;
 mod softmax;
 
 use std::sync::OnceLock;
@@ -121,21 +118,6 @@ tests! {
     library of &["products.cu"] => [
         backward_products_by_the_library_agree_with_f64_for_every_destination,
     ];
-    parts of &["elementwise.cu", "parts.cu"] => [
-        norms_of_other_gains_and_rows_agree_with_f64,
-        heads_turned_in_part_agree_with_the_cpu,
-        gates_and_columns_agree_with_the_cpu,
-    ];
-    recurrent of &["elementwise.cu", "parts.cu", "experts.cu", "recurrent.cu", "delta.cu"] => [
-        convolutions_of_trees_and_behind_states_agree_with_the_cpu,
-        the_delta_rule_of_trees_and_behind_states_agrees_with_the_cpu,
-        rows_of_experts_agree_with_the_cpu,
-    ];
-    scored of &["elementwise.cu", "attention.cu", "scored.cu"] => [
-        scores_of_every_kind_and_width_agree_with_f64_and_the_cpu,
-        a_token_has_the_same_bits_in_chunks_and_decoded_by_scores_of_every_kind,
-        a_window_of_all_keys_has_the_bits_of_none,
-    ];
     attention of &["attention.cu"] => [
         attention_and_its_gradients_agree_with_f64_and_the_cpu,
         a_token_has_the_same_bits_packed_behind_a_prefix_in_chunks_and_decoded,
@@ -152,7 +134,7 @@ tests! {
         logits_that_describe_no_distribution_are_errors_of_their_row,
         sampled_ids_take_their_places_before_the_host_reads_them,
     ];
-    head of &["products.cu", "softmax.cu", "parts.cu"] => [
+    head of &["products.cu", "softmax.cu"] => [
         a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chunks,
     ];
 }

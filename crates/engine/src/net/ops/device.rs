@@ -9,34 +9,28 @@
 mod backend;
 mod between;
 mod decoding;
-mod delta;
-mod experts;
 mod memory;
 mod operations;
-mod parts;
 mod products;
-mod recurrent;
 
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use maverl_kernels::attention::Heads;
+use maverl_kernels::attention::{Heads, Scores};
 use maverl_kernels::cuda::{
     self, AttentionLayout, BackwardLayout, BlockTables, DeviceArray, DeviceElement,
-    EmbeddingLayout, Gains, HEAD_DIMS, Kernels, LARGEST_KEY, Machine, Positions, Slice, SliceMut,
+    EmbeddingLayout, Kernels, Machine, Positions, Slice, SliceMut,
 };
 
 pub use backend::DeviceKv;
 pub use decoding::DecodingPasses;
 pub use memory::Halves;
-use recurrent::TokenOrder;
 
-use super::{Buffer, Done, FROM_HOST};
-use crate::files::parts::{Gain, Mixer, Mlp};
+use super::{Buffer, Done, FROM_HOST, RecurrentOps};
+use crate::files::parts::{Activation, Attention, Gain, LayerShape, Maps, Mixer, MixerShape};
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::gradients::Gradients;
-use crate::net::norm::Norm;
 use crate::net::values::Param;
 
 const _: () = assert!(FROM_HOST == cuda::FROM_HOST, "kernels know which ids the host gives");
@@ -75,7 +69,6 @@ pub struct DeviceTokens<M: Runner> {
     ids: EmbeddingLayout<M>,
     positions: Positions<M>,
     seen: Seen<M>,
-    order: TokenOrder<M>,
 }
 
 /// Tokens that attention sees.
@@ -133,6 +126,8 @@ fn misused_error(what: &str) -> ModelError {
     ModelError::wrong_argument(what)
 }
 
+/// Widths of heads that there are kernels for.
+const HEAD_DIMS: [usize; 3] = [32, 64, 128];
 /// Largest number of query heads of a key head.
 const GROUP: usize = 16;
 
@@ -146,19 +141,9 @@ pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
     if q / kv.max(1) > GROUP {
         reasons.push(format!("{} query heads of a key head, where {GROUP} are supported", q / kv));
     }
-    let wide = config.layers.iter().find_map(|layer| match &layer.mixer {
-        Mixer::DeltaNet(net) => Some(net.heads.key_dim).filter(|width| *width > LARGEST_KEY),
-        Mixer::Attention(_) | Mixer::ShortConv(_) => None,
-    });
-    reasons.extend(wide.map(|width| {
-        format!("Gated DeltaNet with keys of {width} numbers, where {LARGEST_KEY} are supported")
-    }));
-    let widths = config.layers.iter().flat_map(|layer| match &layer.mlp {
-        Mlp::Gated(mlp) => vec![("an intermediate size", mlp.width)],
-        Mlp::Experts(of) => {
-            vec![("experts", of.width()), ("a shared expert", of.shared_width())]
-        }
-    });
+    reasons.extend(unsupported_parts(config).into_iter().map(str::to_owned));
+    let widths = config.layers.iter().filter_map(|layer| layer.mlp.gated());
+    let widths = widths.map(|mlp| ("an intermediate size", mlp.width));
     let widths = [("a hidden size", config.hidden_size)].into_iter().chain(widths);
     for (what, width) in widths.filter(|(_, width)| !width.is_multiple_of(8)) {
         let reason = format!("{what} of {width}, where a multiple of 8 is needed");
@@ -168,6 +153,62 @@ pub fn unsupported_reasons(config: &HfConfig) -> Vec<String> {
     }
     reasons
 }
+
+/// Returns the parts of a model that no device has kernels for.
+fn unsupported_parts(config: &HfConfig) -> Vec<&'static str> {
+    let dim = config.heads().dim;
+    let partial = config.ropes.iter().any(|rope| rope.rotated_dim(dim) != dim);
+    let of_model = [
+        (partial, "heads that are rotated in part"),
+        (config.embed_scale.is_some(), "a factor of embeddings"),
+        (config.head_softcap.is_some(), "a bound of logits"),
+    ];
+    let mut found: Vec<&str> = Vec::new();
+    let parts = config.layers.iter().flat_map(|layer| layer_parts(layer)).chain(of_model);
+    for (_, name) in parts.filter(|(there, _)| *there) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Returns which parts without kernels a layer has.
+fn layer_parts(layer: &LayerShape) -> Vec<(bool, &'static str)> {
+    let mut parts = mixer_parts(&layer.mixer);
+    let mut norms = layer.stream_norms().chain(layer.mixer.norms());
+    parts.extend([
+        (norms.any(|norm| norm.gain != Gain::Weight), "norms of `1 + w`"),
+        (layer.before_mixer.is_none(), "layers without a norm before them"),
+        (layer.after_mixer.is_some(), "norms after attention and MLP"),
+        (layer.mlp.gated().is_some_and(|mlp| mlp.activation == Activation::Gelu), "GELU"),
+        (layer.mlp.experts().is_some(), "experts"),
+    ]);
+    parts
+}
+
+/// Returns which parts without kernels a mixer has.
+fn mixer_parts(mixer: &MixerShape) -> Vec<(bool, &'static str)> {
+    let Attention { heads, qkv, q_norm, rope, query_scale, sinks, gate, .. } = match mixer {
+        Mixer::Attention(attention) => attention,
+        Mixer::DeltaNet(_) => return vec![(true, "Gated DeltaNet")],
+        Mixer::ShortConv(_) => return vec![(true, "short convolutions")],
+    };
+    let Scores { scale, window, softcap } = heads.scores;
+    vec![
+        (window.is_some(), "a window of attention"),
+        (softcap.is_some(), "a bound of scores"),
+        (scale.is_some(), "a scale of scores of its own"),
+        (rope.is_none(), "layers without rotary positions"),
+        (query_scale.is_some(), "queries scaled by positions"),
+        (*sinks, "sinks of attention"),
+        (q_norm.is_some_and(|norm| norm.width != heads.dim), "norms of all heads together"),
+        (matches!(qkv, Maps::Fused(..)), "fused maps"),
+        (*gate, "output gates"),
+    ]
+}
+
+impl<M: Runner> RecurrentOps for Device<M> {}
 
 /// Returns an error if no device runs models of this shape.
 fn runs(config: &HfConfig) -> Done<()> {
@@ -277,13 +318,4 @@ fn sum<'s, M: Runner>(
 ) -> Done<Option<SliceMut<'s, f32>>> {
     let Some((sums, place)) = sums.place(param.slot()) else { return Ok(None) };
     Ok(Some(sums.write()?.sub_slice(place)))
-}
-
-/// Calls `f` with the gains of a norm.
-fn with_gains<M: Runner, R>(
-    norm: &Norm<Device<M>>,
-    f: impl FnOnce(Gains<'_>) -> Done<R>,
-) -> Done<R> {
-    let (one_plus, eps) = (norm.gain == Gain::OnePlus, norm.eps);
-    with_weight(&norm.weight, |w| f(Gains { w, one_plus, eps }))
 }

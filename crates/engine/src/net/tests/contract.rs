@@ -8,17 +8,15 @@ use maverl_kernels::emulate;
 
 use super::slow::Slow;
 use super::*;
-use crate::net::experts::PackedRoutes;
 use crate::net::linear::Lora;
 #[cfg(feature = "candle")]
 use crate::net::ops::candle::Candle;
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::Device;
 use crate::net::ops::{Backend, Cpu, Ops};
-use crate::net::tape::RoutedTokens;
 
 /// A device under test.
-pub(super) trait Tested: Backend {
+trait Tested: Backend {
     const NAME: &'static str;
     /// Largest difference of a log-prob to that of plain operations in f64.
     const LOGPROB: f64;
@@ -149,30 +147,16 @@ impl<O: Ops> OnDevice<O> {
 }
 
 /// Inputs of a loss, the negative mean log-prob of every next token.
-pub(super) struct Next {
+struct Next {
     packed: PackedRows,
     targets: Vec<u32>,
-    /// Experts of the tokens, if routers do not choose them.
-    routes: Option<PackedRoutes>,
 }
 
 impl Next {
-    pub(super) fn of(rows: &[Vec<u32>]) -> Self {
+    fn of(rows: &[Vec<u32>]) -> Self {
         let inputs: Vec<Vec<u32>> = rows.iter().map(|row| row[..row.len() - 1].to_vec()).collect();
         let targets = rows.iter().flat_map(|row| row[1..].iter().copied()).collect();
-        Self { packed: pack(&inputs), targets, routes: None }
-    }
-
-    /// Returns the inputs with the experts that the routers of a model choose, if it has any.
-    pub(super) fn with_routes_of(self, model: &Model) -> Self {
-        let PackedRows { ids, offsets, .. } = &self.packed;
-        let mut routes: Option<PackedRoutes> = None;
-        for row in offsets.windows(2) {
-            let Some(own) = model.routes(&ids[row[0]..row[1]]).unwrap() else { continue };
-            let all = routes.get_or_insert_with(|| PackedRoutes::none(ids.len(), own.width()));
-            all.set(row[0], &own);
-        }
-        Self { routes, ..self }
+        Self { packed: pack(&inputs), targets }
     }
 
     fn rows(&self) -> Rows<'_> {
@@ -181,7 +165,7 @@ impl Next {
     }
 
     /// Computes the log-probs of the targets, and the gradients of the loss by trained parameters.
-    pub(super) fn backward<O: Tested>(
+    fn backward<O: Tested>(
         &self,
         ops: &O,
         decoder: &Decoder<O>,
@@ -190,10 +174,7 @@ impl Next {
     ) -> (Vec<f32>, Vec<Vec<f32>>) {
         let (n, mut pool) = (self.targets.len(), Pool::default());
         let even = vec![1.0; n];
-        let (routes, counts) = (self.routes.as_ref(), &even[..]);
-        let routed = routes.map(|_| RoutedTokens { counts, slopes: None, routes });
-        let tape = Tape::record_routed(decoder, self.rows(), routed, checkpointing, &mut pool);
-        let tape = tape.unwrap();
+        let tape = Tape::record(decoder, self.rows(), checkpointing, &mut pool).unwrap();
         let logp = decoder.logprobs(tape.hidden(), &self.targets, &even).unwrap().0;
         let mut gradients = Gradients::on(ops, params).unwrap();
         let loss = |_, _: [&[f32]; 2], [dlogp, dentropy]: [&mut [f32]; 2]| {
@@ -211,7 +192,7 @@ impl Next {
 }
 
 /// Returns the norm of the difference, relative to the norm of the reference.
-pub(super) fn apart(found: &[f32], expected: &[f64]) -> f64 {
+fn apart(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     let differences = &mut found.iter().zip(expected).map(|(a, b)| f64::from(*a) - b);
@@ -251,7 +232,7 @@ fn a_row_is_the_same_alone_packed_and_in_chunks_from_a_cache<O: Tested>(ops: &O)
 
 /// Asserts that a row of a model has the same bits alone, packed and in chunks, or numbers within the device's bound. Returns the
 /// largest difference.
-pub(super) fn a_row_has_its_bits<O: Tested>(ops: &O, model: &Model) -> f32 {
+fn a_row_has_its_bits<O: Tested>(ops: &O, model: &Model) -> f32 {
     let rows = some_rows();
     let OnDevice { decoder, .. } = OnDevice::new(ops, model);
     let width = model.config.hidden_size;
@@ -305,9 +286,6 @@ fn in_chunks<O: Tested>(
     for _ in 0..rows.len() * BLOCKS {
         ops.add_block(&mut kv).unwrap();
     }
-    let recurrent = ops.slot_bytes(&model.config) > 0;
-    let slots = rows.iter().map(|_| if recurrent { ops.add_slot(&mut kv).unwrap() } else { 0 });
-    let slots: Vec<u32> = slots.collect();
     // Blocks of a row lie apart, and not in order.
     let blocks = |row: usize| (0..BLOCKS).map(move |at| ((BLOCKS - 1 - at) * 4 + row) as u32);
     let blocks: Vec<Vec<u32>> = (0..rows.len()).map(|row| blocks(row).collect()).collect();
@@ -319,8 +297,7 @@ fn in_chunks<O: Tested>(
             let len = row.len().min(done + chunks[at]);
             ids.extend_from_slice(&row[done..len]);
             positions.extend(done as u32..len as u32);
-            let (blocks, state) = (&blocks[at], slots[at]);
-            segments.push(Segment { new_tokens: len - done, len, blocks, state });
+            segments.push(Segment { new_tokens: len - done, len, blocks: &blocks[at], state: 0 });
         }
         let context = Context::Cached(&mut kv, &segments);
         let hidden = decoder.forward(&ids, &positions, context, &mut pool).unwrap();

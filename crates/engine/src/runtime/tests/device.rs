@@ -4,7 +4,6 @@ use maverl_kernels::emulate;
 
 use super::*;
 use crate::net::HeadKind;
-use crate::net::tests::contract_families::write_model;
 
 /// Returns false without a C++ compiler.
 fn compiles() -> bool {
@@ -77,33 +76,6 @@ async fn a_policy_on_a_device_generates_as_it_trains_and_resumes_to_the_bit() {
     assert_ne!(once, twice);
     assert_eq!(twice, resumed);
     assert_eq!(train_and_resume(&setup).await, [once, twice, resumed], "equal seeds");
-}
-
-#[tokio::test]
-async fn policies_of_further_families_on_a_device_generate_as_they_train() {
-    if !compiles() {
-        return;
-    }
-    for name in ["gemma2", "phi3", "olmo3", "gpt_oss", "lfm2", "qwen3_5_text"] {
-        let dir = tempfile::tempdir().unwrap();
-        write_model(name, dir.path());
-        let mut setup = on(DeviceChoice::Emulated);
-        setup.workers[0].source = ModelSource::Directory(dir.path().to_owned());
-        let runtime = setup.start();
-        let policy = runtime.policies()[0].clone();
-        let prompt: Vec<u32> = (0..20).map(|t| 7 + t * 13 % 240).collect();
-        for update in 0..2 {
-            let mut rows = Vec::new();
-            for sample in 0..2_u64 {
-                let request = Request::new(prompt.clone(), sampling(4), 10 * update + sample);
-                let done = policy.generate(request).await.unwrap();
-                rows.push(row(&done, prompt.clone(), sample as f32 - 0.5));
-            }
-            let stats = policy.update(Batch { lr: 1e-3, ..batch(rows) }).await.unwrap();
-            assert_eq!(stats.mismatch_max, 0.0, "{name}, {update}");
-            assert!(stats.grad_norm > 0.0, "{name}");
-        }
-    }
 }
 
 #[tokio::test]

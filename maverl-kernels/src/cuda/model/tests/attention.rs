@@ -1,24 +1,19 @@
 use super::*;
 use crate::attention::{self as cpu, Heads, Packing, PathNode, Segment};
-use crate::cuda::{DeviceArray, KvShape, Slice};
+use crate::cuda::{KvShape, Slice};
 
 /// Nodes of tokens, with their parents.
-pub(super) struct Case {
-    pub(super) heads: Heads,
-    pub(super) offsets: Vec<usize>,
+struct Case {
+    heads: Heads,
+    offsets: Vec<usize>,
     parents: Vec<Option<usize>>,
-    pub(super) q: Vec<u16>,
+    q: Vec<u16>,
     k: Vec<u16>,
     v: Vec<u16>,
-    /// Sinks of the heads; empty without any.
-    sinks: Vec<u16>,
 }
 
-/// Result and gradients of attention, the last by sinks.
-pub(super) type Attended = ([Vec<f64>; 4], Vec<f64>);
-
 impl Case {
-    pub(super) fn new(heads: Heads, lengths: &[usize], parents: &[Option<usize>]) -> Self {
+    fn new(heads: Heads, lengths: &[usize], parents: &[Option<usize>]) -> Self {
         let mut offsets = vec![0];
         lengths.iter().for_each(|len| offsets.push(offsets[offsets.len() - 1] + len));
         let n = offsets[offsets.len() - 1];
@@ -26,15 +21,10 @@ impl Case {
         let [k, v] = [2, 3].map(|seed| random_bf16(seed, n * heads.kv * heads.dim));
         // Larger queries, so that weights differ.
         let q = to_bf16(&from_bf16(&q).iter().map(|x| 6.0 * x).collect::<Vec<f32>>());
-        Self { heads, offsets, parents: parents.to_vec(), q, k, v, sinks: Vec::new() }
+        Self { heads, offsets, parents: parents.to_vec(), q, k, v }
     }
 
-    /// Returns the case with sinks.
-    pub(super) fn with_sinks(self) -> Self {
-        Self { sinks: random_bf16(7, self.heads.q), ..self }
-    }
-
-    pub(super) fn packing(&self) -> Packing<'_> {
+    fn packing(&self) -> Packing<'_> {
         Packing { offsets: &self.offsets, parents: &self.parents }
     }
 
@@ -43,55 +33,31 @@ impl Case {
     }
 
     /// The result, and logarithms of the sums.
-    pub(super) fn attend<M: Tested>(&self, kernels: &Kernels<M>) -> (Vec<u16>, Vec<f32>) {
+    fn attend<M: Tested>(&self, kernels: &Kernels<M>) -> (Vec<u16>, Vec<f32>) {
         let layout = kernels.attention_layout(self.packing()).unwrap();
         let qkv = [&self.q, &self.k, &self.v].map(|x| kernels.array_of(x).unwrap());
         let mut out = kernels.new_array(self.q.len()).unwrap();
         let mut lse = kernels.new_array(self.tokens() * self.heads.q).unwrap();
-        let sinks = (!self.sinks.is_empty()).then(|| kernels.array_of(&self.sinks).unwrap());
-        let sinks = sinks.as_ref().map(DeviceArray::as_slice);
         let given = [qkv[0].as_slice(), qkv[1].as_slice(), qkv[2].as_slice()];
         kernels
-            .attend_packed(given, &layout, (self.heads, sinks), out.slice_mut(), lse.slice_mut())
+            .attend_packed(given, &layout, self.heads, out.slice_mut(), lse.slice_mut())
             .unwrap();
         (kernels.read_array(&out).unwrap(), kernels.read_array(&lse).unwrap())
     }
 
-    /// Gradients of `Σ dout out`, and that of the sinks.
-    pub(super) fn attend_back<M: Tested>(
-        &self,
-        kernels: &Kernels<M>,
-        dout: &[u16],
-    ) -> ([Vec<u16>; 3], Vec<f32>) {
+    /// Gradients of `Σ dout out`.
+    fn attend_back<M: Tested>(&self, kernels: &Kernels<M>, dout: &[u16]) -> [Vec<u16>; 3] {
         let (out, lse) = self.attend(kernels);
         let layout = kernels.backward_layout(self.packing()).unwrap();
         let [q, k, v, out, dout] =
             [&self.q, &self.k, &self.v, &out, &dout.to_vec()].map(|x| kernels.array_of(x).unwrap());
         let lse = kernels.array_of(&lse).unwrap();
         let [mut dq, mut dk, mut dv] = [&q, &k, &v].map(|x| kernels.new_array(x.len()).unwrap());
-        let sinks = kernels.array_of(&self.sinks).unwrap();
-        let mut dsinks = kernels.array_of(&vec![0.0; self.sinks.len()]).unwrap();
-        let with = (!self.sinks.is_empty()).then(|| (sinks.as_slice(), Some(dsinks.slice_mut())));
         let qkv: [Slice<'_, u16>; 3] = [q.as_slice(), k.as_slice(), v.as_slice()];
         let d = [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()];
         let of = [out.as_slice(), dout.as_slice()];
-        let by = (lse.as_slice(), &layout);
-        kernels.attend_back(qkv, of, by, (self.heads, with), d).unwrap();
-        let of_sinks = kernels.read_array(&dsinks).unwrap();
-        ([dq, dk, dv].map(|x| kernels.read_array(&x).unwrap()), of_sinks)
-    }
-
-    /// The result of the CPU.
-    pub(super) fn by_cpu(&self) -> Vec<f64> {
-        let [q, k, v, sinks] = [&self.q, &self.k, &self.v, &self.sinks].map(|x| from_bf16(x));
-        let mut out = vec![0.0; q.len()];
-        if sinks.is_empty() {
-            cpu::attention(&q, &k, &v, self.packing(), self.heads, &mut out);
-        } else {
-            let qkv = [&q[..], &k, &v];
-            cpu::attention_sinks(qkv, &sinks, self.packing(), self.heads, &mut out);
-        }
-        out.into_iter().map(f64::from).collect()
+        kernels.attend_back(qkv, of, lse.as_slice(), &layout, self.heads, d).unwrap();
+        [dq, dk, dv].map(|x| kernels.read_array(&x).unwrap())
     }
 
     /// The keys that each token sees, in order.
@@ -105,49 +71,36 @@ impl Case {
 
     /// Result and gradients in f64. `round` is applied to the terms that the kernels round to bf16: weights relative to the
     /// largest of the tiles of 64 keys so far, weights, and derivatives by scores.
-    pub(super) fn in_f64(&self, dout: &[u16], round: fn(f64) -> f64) -> Attended {
-        let Heads { q: hq, kv, dim, scores: by } = self.heads;
-        let [q, k, v, dout, sinks] = [&self.q[..], &self.k, &self.v, dout, &self.sinks].map(wide);
+    fn in_f64(&self, dout: &[u16], round: fn(f64) -> f64) -> [Vec<f64>; 4] {
+        let Heads { q: hq, kv, dim, .. } = self.heads;
+        let [q, k, v, dout] = [&self.q[..], &self.k, &self.v, dout].map(wide);
         let [mut out, mut dq] = [0; 2].map(|_| vec![0.0; q.len()]);
         let [mut dk, mut dv] = [0; 2].map(|_| vec![0.0; k.len()]);
-        let mut dsinks = vec![0.0; sinks.len()];
-        let scale = by.scale.map_or(1.0 / (dim as f64).sqrt(), f64::from);
-        let cap = by.softcap.map(f64::from);
+        let scale = 1.0 / (dim as f64).sqrt();
         for (token, keys) in self.seen().into_iter().enumerate() {
-            let window = by.window.map_or(keys.len(), |window| window.get() as usize);
-            let first = keys.len().saturating_sub(window);
             for head in 0..hq {
                 let at = (token * hq + head) * dim;
                 let key = |j: usize| (keys[j] * kv + head / (hq / kv)) * dim;
                 let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-                let bounded = |s: f64| cap.map_or(s, |cap| cap * (s / cap).tanh());
                 let scores: Vec<f64> = (0..keys.len())
-                    .map(|j| bounded(scale * dot(&q[at..at + dim], &k[key(j)..key(j) + dim])))
+                    .map(|j| scale * dot(&q[at..at + dim], &k[key(j)..key(j) + dim]))
                     .collect();
-                let seen = &scores[first..];
-                let sink = sinks.get(head).copied().unwrap_or(f64::NEG_INFINITY);
-                let most = seen.iter().copied().fold(sink, f64::max);
-                let sum: f64 =
-                    seen.iter().map(|s| (s - most).exp()).sum::<f64>() + (sink - most).exp();
+                let most = scores.iter().copied().fold(f64::MIN, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - most).exp()).sum();
                 let mut so_far = f64::MIN;
                 for (tile, of) in scores.chunks(64).enumerate() {
-                    let of: Vec<_> = (64 * tile..).zip(of).filter(|(j, _)| *j >= first).collect();
-                    so_far = of.iter().map(|(_, s)| **s).fold(so_far, f64::max);
-                    for (j, s) in of {
+                    so_far = of.iter().copied().fold(so_far, f64::max);
+                    for (j, s) in of.iter().enumerate() {
                         let p = round((s - so_far).exp()) * (so_far - most).exp() / sum;
-                        let of = key(j);
+                        let of = key(64 * tile + j);
                         (0..dim).for_each(|c| out[at + c] += p * v[of + c]);
                     }
                 }
                 let delta: f64 = (0..dim).map(|c| dout[at + c] * round(out[at + c])).sum();
-                if let Some(dsink) = dsinks.get_mut(head) {
-                    *dsink -= (sink - most).exp() / sum * delta;
-                }
-                for (j, s) in scores.iter().enumerate().skip(first) {
+                for (j, s) in scores.iter().enumerate() {
                     let (of, p) = (key(j), (s - most).exp() / sum);
                     let dp = dot(&dout[at..at + dim], &v[of..of + dim]);
-                    let slope = cap.map_or(1.0, |cap| 1.0 - (s / cap) * (s / cap));
-                    let (p, ds) = (round(p), scale * round(p * (dp - delta) * slope));
+                    let (p, ds) = (round(p), scale * round(p * (dp - delta)));
                     for c in 0..dim {
                         dq[at + c] += ds * k[of + c];
                         dk[of + c] += ds * q[at + c];
@@ -156,7 +109,7 @@ impl Case {
                 }
             }
         }
-        ([out, dq, dk, dv], dsinks)
+        [out, dq, dk, dv]
     }
 }
 
@@ -182,41 +135,36 @@ fn cases() -> Vec<Case> {
 pub(super) fn attention_and_its_gradients_agree_with_f64_and_the_cpu<M: Tested>(
     kernels: &Kernels<M>,
 ) {
-    cases().iter().for_each(|case| agrees(kernels, case, true));
-}
-
-/// Asserts that a case agrees with f64 and the CPU, in every order of threads or in one.
-pub(super) fn agrees<M: Tested>(kernels: &Kernels<M>, case: &Case, every_order: bool) {
-    let dout = random_bf16(5, case.q.len());
-    let run = |kernels: &Kernels<M>| {
-        let (out, lse) = case.attend(kernels);
-        let (grads, dsinks) = case.attend_back(kernels, &dout);
-        (out, bits(&lse), grads, bits(&dsinks))
-    };
-    let all = if every_order { in_every_order(kernels, run) } else { run(kernels) };
-    let (out, _, [dq, dk, dv], dsinks) = all;
-    let name = format!("{:?}, {:?}", case.heads, case.offsets);
-    let got = [&out, &dq, &dk, &dv].map(|x| from_bf16(x));
-    let dsinks: Vec<f32> = dsinks.into_iter().map(f32::from_bits).collect();
-    // Of the same terms in bf16, then without rounding any.
-    let bounds = [[2e-3; 4], [3e-3, 6e-3, 6e-3, 6e-3]];
-    let rounds = [|x: f64| wide(&to_bf16(&[x as f32]))[0], |x| x];
-    for (round, bounds) in rounds.into_iter().zip(bounds) {
-        let (want, of_sinks) = case.in_f64(&dout, round);
-        for (((part, got), want), bound) in
-            ["out", "dq", "dk", "dv"].iter().zip(&got).zip(want).zip(bounds)
-        {
-            near(&format!("{name}, {part}"), got, &want, bound);
+    for case in cases() {
+        let dout = random_bf16(5, case.q.len());
+        let run = |kernels: &Kernels<M>| {
+            let (out, lse) = case.attend(kernels);
+            (out, bits(&lse), case.attend_back(kernels, &dout))
+        };
+        let (out, _, [dq, dk, dv]) = in_every_order(kernels, run);
+        let name = format!("{:?}, {:?}", case.heads, case.offsets);
+        let got = [&out, &dq, &dk, &dv].map(|x| from_bf16(x));
+        // Of the same terms in bf16, then without rounding any.
+        let bounds = [[2e-3; 4], [3e-3, 6e-3, 6e-3, 6e-3]];
+        let rounds = [|x: f64| wide(&to_bf16(&[x as f32]))[0], |x| x];
+        for (round, bounds) in rounds.into_iter().zip(bounds) {
+            let want = case.in_f64(&dout, round);
+            for (((part, got), want), bound) in
+                ["out", "dq", "dk", "dv"].iter().zip(&got).zip(want).zip(bounds)
+            {
+                near(&format!("{name}, {part}"), got, &want, bound);
+            }
         }
-        near(&format!("{name}, sinks"), &dsinks, &of_sinks, bounds[1]);
+        let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| from_bf16(x));
+        let mut by_cpu = vec![0.0; q.len()];
+        cpu::attention(&q, &k, &v, case.packing(), case.heads, &mut by_cpu);
+        let by_cpu: Vec<f64> = by_cpu.into_iter().map(f64::from).collect();
+        near(&name, &from_bf16(&out), &by_cpu, 3e-3);
     }
-    near(&name, &from_bf16(&out), &case.by_cpu(), 3e-3);
 }
 
 /// Attention of one row in calls that end at the given tokens, from blocks in another order.
-pub(super) fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec<u16> {
-    let sinks = (!case.sinks.is_empty()).then(|| kernels.array_of(&case.sinks).unwrap());
-    let sinks = sinks.as_ref().map(DeviceArray::as_slice);
+fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usize]) -> Vec<u16> {
     let Heads { q: hq, kv, dim, .. } = case.heads;
     let count = case.tokens().div_ceil(16);
     let blocks: Vec<u32> = (0..count).map(|i| ((i * 7 + 3) % 211) as u32).collect();
@@ -234,8 +182,10 @@ pub(super) fn by_calls<M: Tested>(kernels: &Kernels<M>, case: &Case, ends: &[usi
         let kv = [k.as_slice(), v.as_slice()];
         kernels.append_tokens(kv, &tables, shape, 1, cache.slice_mut()).unwrap();
         let mut out = kernels.new_array(q.len()).unwrap();
-        let (to, with) = (out.slice_mut(), (case.heads, sinks));
-        kernels.attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 1, with, to).unwrap();
+        let to = out.slice_mut();
+        kernels
+            .attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 1, case.heads, to)
+            .unwrap();
         all.extend(kernels.read_array(&out).unwrap());
         start = end;
     }
@@ -315,7 +265,11 @@ pub(super) fn a_long_row_has_the_same_bits_decoded_over_several_spans<M: Tested>
     let (want, _) = case.attend(kernels);
     let got = by_calls(kernels, &case, &[2040, 2047, 2048, 2049, 2050, 2118, 2119, len]);
     assert!(got == want);
-    near("a long row", &from_bf16(&want), &case.by_cpu(), 3e-3);
+    let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| from_bf16(x));
+    let mut by_cpu = vec![0.0; q.len()];
+    cpu::attention(&q, &k, &v, case.packing(), case.heads, &mut by_cpu);
+    let by_cpu: Vec<f64> = by_cpu.into_iter().map(f64::from).collect();
+    near("a long row", &from_bf16(&want), &by_cpu, 3e-3);
 }
 
 pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
@@ -346,9 +300,7 @@ pub(super) fn sequences_with_one_and_several_new_tokens_share_a_call<M: Tested>(
         kernels.append_tokens(kv, &tables, shape, 0, cache.slice_mut()).unwrap();
         let mut out = kernels.new_array(q.len()).unwrap();
         let to = out.slice_mut();
-        kernels
-            .attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 0, (of, None), to)
-            .unwrap();
+        kernels.attend_cached(q.as_slice(), cache.as_slice(), &tables, shape, 0, of, to).unwrap();
         assert!(kernels.read_array(&out).unwrap() == rows(&want, 64));
     }
 }

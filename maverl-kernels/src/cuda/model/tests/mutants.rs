@@ -87,8 +87,8 @@ fn mistakes_in_products_are_caught() {
         ),
         mutant(
             "INLINE void load_tile",
-            "copy8(to + swizzled<ROOM>(r, c), at, valid, aligned);",
-            "copy8(to + swizzled<ROOM>(r, c ^ 1), at, valid, aligned);",
+            "copy8(to + swizzled<CHUNKS>(r, c), at, valid, aligned);",
+            "copy8(to + swizzled<CHUNKS>(r, c ^ 1), at, valid, aligned);",
         ),
         mutant("INLINE void load_tile", "cols - (col + c * 8)", "cols + 1 - (col + c * 8)"),
         mutant(
@@ -175,7 +175,7 @@ fn mistakes_in_products_are_caught() {
 fn mistakes_in_attention_are_caught() {
     const PACKED: &str = "count = last / TILE + 1;";
     const ONE: &str = "for (int i = from; i < to; i++) {";
-    const QUERIES: &str = "clear<D>(acc);\n  load(from);";
+    const QUERIES: &str = "clear<D>(acc);\n  load(0);";
     const KEYS: &str = "if (count > 0) load(0);";
     let mutants = [
         mutant(PACKED, "cp_async_wait<1>();", "cp_async_wait<2>();"),
@@ -219,13 +219,13 @@ fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, Emula
     let qkv = [q.as_slice(), k.as_slice(), v.as_slice()];
     let (mut out, mut lse) = (kernels.new_array(n * 64)?, kernels.new_array(n * 2)?);
     let layout = kernels.attention_layout(packing)?;
-    kernels.attend_packed(qkv, &layout, (heads, None), out.slice_mut(), lse.slice_mut())?;
+    kernels.attend_packed(qkv, &layout, heads, out.slice_mut(), lse.slice_mut())?;
     let layout = kernels.backward_layout(packing)?;
     let (mut dq, mut dk, mut dv) =
         (kernels.new_array(n * 64)?, kernels.new_array(n * 32)?, kernels.new_array(n * 32)?);
     let (of, into) =
         ([out.as_slice(), dout.as_slice()], [dq.slice_mut(), dk.slice_mut(), dv.slice_mut()]);
-    kernels.attend_back(qkv, of, (lse.as_slice(), &layout), (heads, None), into)?;
+    kernels.attend_back(qkv, of, lse.as_slice(), &layout, heads, into)?;
     let mut results = Vec::new();
     for array in [&out, &dq, &dk, &dv] {
         results.push(kernels.read_array(array)?);
@@ -242,7 +242,7 @@ fn attention_results(kernels: &Kernels<Emulated>) -> Result<Vec<Vec<u16>>, Emula
         let q = q.as_slice().sub_slice(start * 64..end * 64);
         let mut out = kernels.new_array(q.len())?;
         let to = out.slice_mut();
-        kernels.attend_cached(q, cache.as_slice(), &tables, shape, 0, (heads, None), to)?;
+        kernels.attend_cached(q, cache.as_slice(), &tables, shape, 0, heads, to)?;
         results.push(kernels.read_array(&out)?);
     }
     Ok(results)

@@ -7,7 +7,6 @@ use maverl_kernels::attention::{BLOCK_TOKENS, Heads};
 use maverl_kernels::cuda::{Destination, DeviceArray, KvShape, SampledTokens, from_bf16, to_bf16};
 use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 
-use super::recurrent::StateSlots;
 use super::{Device, DeviceNumbers, Runner, machine_error};
 use crate::files::HfConfig;
 use crate::net::Model;
@@ -24,10 +23,6 @@ pub struct DeviceKv<M: Runner> {
     /// Locked, as new tokens are appended through a shared reference.
     blocks: Mutex<DeviceNumbers<M, u16>>,
     pub(super) shape: KvShape,
-    /// True if passes of decoding may be recorded: not where the host chooses experts, or sequences have states.
-    pub(super) recordable: bool,
-    /// States of sequences in recurrent layers.
-    pub(super) states: StateSlots<M>,
     /// Workspace of recorded passes.
     pub(super) workspace: DeviceNumbers<M, u32>,
     /// Number of blocks in use.
@@ -40,9 +35,7 @@ impl<M: Runner> DeviceKv<M> {
     /// Creates the cache of a recording, whose blocks get their address later.
     pub(super) fn for_recording(blocks: DeviceNumbers<M, u16>, shape: KvShape) -> Self {
         let workspace = DeviceNumbers::default();
-        let blocks = Mutex::new(blocks);
-        let states = StateSlots::default();
-        Self { blocks, shape, recordable: false, states, workspace, count: 1, most: 1 }
+        Self { blocks: Mutex::new(blocks), shape, workspace, count: 1, most: 1 }
     }
 
     /// Returns the blocks. They are valid even if a thread panicked with the lock.
@@ -58,7 +51,6 @@ impl<M: Runner> KvCache for DeviceKv<M> {
 
     fn clear(&mut self) {
         (self.blocks, self.workspace, self.count) = (Mutex::default(), DeviceNumbers::default(), 0);
-        self.states.clear();
     }
 }
 
@@ -87,10 +79,7 @@ impl<M: Runner> Backend for Device<M> {
 
     fn kv(&self, config: &HfConfig, most: usize) -> DeviceKv<M> {
         let (blocks, workspace) = (Mutex::default(), DeviceNumbers::default());
-        let states = StateSlots::of(config);
-        let experts = config.layers.iter().any(|layer| layer.mlp.experts().is_some());
-        let recordable = !experts && states.is_empty();
-        DeviceKv { blocks, shape: shape(config), recordable, states, workspace, count: 0, most }
+        DeviceKv { blocks, shape: shape(config), workspace, count: 0, most }
     }
 
     fn add_block(&self, kv: &mut DeviceKv<M>) -> Done<u32> {
@@ -107,22 +96,6 @@ impl<M: Runner> Backend for Device<M> {
         }
         kv.count += 1;
         Ok(kv.count as u32 - 1)
-    }
-
-    fn slot_bytes(&self, config: &HfConfig) -> usize {
-        StateSlots::<M>::of(config).slot_bytes()
-    }
-
-    fn add_slot(&self, kv: &mut DeviceKv<M>) -> Done<u32> {
-        kv.states.add(self)
-    }
-
-    fn reset_slot(&self, kv: &mut DeviceKv<M>, slot: u32) -> Done<()> {
-        kv.states.copy(self, [None, Some(slot)])
-    }
-
-    fn copy_slot(&self, kv: &mut DeviceKv<M>, [from, to]: [u32; 2]) -> Done<()> {
-        kv.states.copy(self, [Some(from), Some(to)])
     }
 
     fn copy_block(&self, kv: &mut DeviceKv<M>, [from, to]: [u32; 2], tokens: usize) -> Done<()> {
@@ -236,9 +209,6 @@ impl<M: Runner> Device<M> {
         let picked = self.pick(hidden, width, rows)?;
         let mut logits = self.kernels.new_array(rows.len() * vocab).map_err(machine_error)?;
         self.map(&head.map, picked.read()?, Destination::F32(logits.slice_mut()))?;
-        if let Some(cap) = head.softcap {
-            self.kernels.cap_logits(logits.slice_mut(), cap).map_err(machine_error)?;
-        }
         Ok(logits)
     }
 }

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use maverl_kernels::attention::Segment;
 use maverl_kernels::cuda::{DecodingPass, KvShape, Recording};
 
-use super::recurrent::TokenOrder;
 use super::{
     Device, DeviceKv, DeviceNumbers, DevicePlaced, DeviceTokens, Runner, Seen, empty, machine_error,
 };
@@ -92,7 +91,6 @@ impl<M: Runner> Device<M> {
             ids,
             positions,
             seen: Seen::Cached(tables),
-            order: TokenOrder::default(),
         }));
         let keys = recorder.kernels.recorded_keys(shape.block_len());
         let kv = DeviceKv::for_recording(DeviceNumbers(Some(keys)), shape);

@@ -3,24 +3,28 @@
 use std::ops::Range;
 
 use maverl_kernels::attention::Heads;
-use maverl_kernels::cuda::{Destination, Gains, HeadInput, RopeTables, Slice};
+use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
 
-use super::recurrent::TokenOrder;
 use super::{
     DecodingPasses, Device, DeviceKv, DevicePlaced, DeviceTokens, Runner, Seen, empty,
-    machine_error, sum, with_gains, with_weight,
+    machine_error, misused_error, sum, with_weight,
 };
+use crate::files::ModelError;
 use crate::files::hf_config::Frequencies;
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, OutputHead};
 use crate::net::norm::Norm;
-use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, Targets};
+use crate::net::ops::{Buffer, Done, DrawnIds, HeadTurn, NewTokens, Ops, PartOps, Targets};
 use crate::net::pool::{Pool, ThreadBuffers};
 use crate::net::rows::Rows;
 use crate::net::values::Param;
 
 /// Largest number of logits that are held at once.
 const LOGITS: usize = 1 << 24;
+
+impl<M: Runner> PartOps for Device<M> {
+    type Placed<'a> = DevicePlaced<'a, M>;
+}
 
 impl<M: Runner> Ops for Device<M> {
     fn rope(&self, frequencies: &Frequencies, positions: usize) -> Done<RopeTables<M>> {
@@ -36,7 +40,6 @@ impl<M: Runner> Ops for Device<M> {
             ids,
             positions,
             seen: Seen::Rows(forward, back),
-            order: TokenOrder::of_rows(rows.packing),
         })))
     }
 
@@ -48,8 +51,7 @@ impl<M: Runner> Ops for Device<M> {
             self.kernels.replace_by_sampled(&mut ids, drawn, rows, vocab).map_err(machine_error)?;
         }
         let positions = self.kernels.upload_positions(positions).map_err(machine_error)?;
-        let (seen, order) = (Seen::Cached(tables), TokenOrder::of_segments(segments));
-        Ok(DevicePlaced::All(Box::new(DeviceTokens { ids, positions, seen, order })))
+        Ok(DevicePlaced::All(Box::new(DeviceTokens { ids, positions, seen: Seen::Cached(tables) })))
     }
 
     fn decode(
@@ -59,8 +61,7 @@ impl<M: Runner> Ops for Device<M> {
         kv: &mut DeviceKv<M>,
         run: impl FnOnce(&Self, &DevicePlaced<'_, M>, &DeviceKv<M>) -> Done<Self::Act>,
     ) -> Done<Option<Self::Act>> {
-        let pass = self.recorded_pass(tokens.segments).filter(|_| kv.recordable);
-        let Some(pass) = pass else { return Ok(None) };
+        let Some(pass) = self.recorded_pass(tokens.segments) else { return Ok(None) };
         let shape = kv.shape;
         let record = || self.record(pass, shape, run);
         passes.with_recording(pass, record, |of| self.replay(of, tokens, kv)).map(Some)
@@ -107,40 +108,32 @@ impl<M: Runner> Ops for Device<M> {
         self.kernels.scatter_add(dx, &at.tokens().ids, width, dtable).map_err(machine_error)
     }
 
-    fn norm(&self, x: &Self::Stream, norm: &Norm<Self>, _: &mut Pool<Self>) -> Done<Self::Act> {
+    fn norm(
+        &self,
+        x: &Self::Stream,
+        Norm { weight, eps, .. }: &Norm<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
         let mut y = self.take(x.len())?;
         let (x, to) = (x.read()?, y.write()?);
-        with_gains(norm, |gains| {
-            let done = match gains.one_plus {
-                false => self.kernels.rms_norm(x, gains.w, gains.eps, to),
-                true => self.kernels.norm_stream(x, gains, to),
-            };
-            done.map_err(machine_error)
-        })?;
+        with_weight(weight, |w| self.kernels.rms_norm(x, w, *eps, to).map_err(machine_error))?;
         Ok(y)
     }
 
     fn norm_back(
         &self,
         x: &Self::Stream,
-        norm: &Norm<Self>,
+        Norm { weight, eps, .. }: &Norm<Self>,
         dy: &Self::Act,
         onto: Option<Self::Stream>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Stream> {
-        let (add, mut dx) = match onto {
-            Some(dx) => (true, dx),
-            None => (false, self.take(x.len())?),
-        };
-        let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, &norm.weight)?);
-        with_gains(norm, |gains| {
-            let Gains { w, eps, one_plus } = gains;
-            let done = match one_plus {
-                false => self.kernels.rms_norm_back(x, w, eps, dy, add, to, None, dw),
-                true => self.kernels.norm_stream_back(x, gains, dy, (add, to), dw),
-            };
-            done.map_err(machine_error)
+        let add = onto.is_some();
+        let mut dx = onto.map_or_else(|| self.take(x.len()), Ok)?;
+        let (x, dy, to, dw) = (x.read()?, dy.read()?, dx.write()?, sum(sums, weight)?);
+        with_weight(weight, |w| {
+            self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(machine_error)
         })?;
         Ok(dx)
     }
@@ -210,24 +203,57 @@ impl<M: Runner> Ops for Device<M> {
 
     fn turn(
         &self,
-        x: Self::Act,
+        mut x: Self::Act,
         turn: &HeadTurn<'_, Self>,
         at: &DevicePlaced<'_, M>,
         _: &mut Pool<Self>,
     ) -> Done<(Self::Act, Option<Self::Act>)> {
-        self.turn_by_kind(x, turn, at)
+        let HeadTurn { heads, norm, rope } = *turn;
+        let (positions, rope) = (&at.tokens().positions, rope.ok_or_else(without_rope)?);
+        let Some(Norm { weight, eps, .. }) = norm else {
+            let to = x.write()?;
+            self.kernels
+                .apply_rope(to, heads, positions, rope, None, None)
+                .map_err(machine_error)?;
+            return Ok((x, None));
+        };
+        let mut raw = self.take(x.len())?;
+        let (to, copy) = (x.write()?, Some(raw.write()?));
+        with_weight(weight, |w| {
+            let norm = Some(HeadNorm { w, eps: *eps });
+            self.kernels.apply_rope(to, heads, positions, rope, norm, copy).map_err(machine_error)
+        })?;
+        Ok((x, Some(raw)))
     }
 
     fn turn_back(
         &self,
-        dx: Self::Act,
+        mut dx: Self::Act,
         raw: Option<Self::Act>,
         turn: &HeadTurn<'_, Self>,
         at: &DevicePlaced<'_, M>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
     ) -> Done<Self::Act> {
-        self.turn_back_by_kind(dx, raw, turn, at, sums)
+        let HeadTurn { heads, norm, rope } = *turn;
+        let (positions, rope) = (&at.tokens().positions, rope.ok_or_else(without_rope)?);
+        let to = dx.write()?;
+        match (norm, &raw) {
+            (Some(Norm { weight, eps, .. }), Some(raw)) => {
+                let (raw, dw) = (raw.read()?, sum(sums, weight)?);
+                with_weight(weight, |w| {
+                    let norm = Some((HeadNorm { w, eps: *eps }, raw));
+                    self.kernels
+                        .rope_back(to, heads, positions, rope, norm, dw)
+                        .map_err(machine_error)
+                })?;
+            }
+            _ => self
+                .kernels
+                .rope_back(to, heads, positions, rope, None, None)
+                .map_err(machine_error)?,
+        }
+        Ok(dx)
     }
 
     fn swiglu(&self, gate: &Self::Act, up: &Self::Act, _: &mut Pool<Self>) -> Done<Self::Act> {
@@ -261,7 +287,7 @@ impl<M: Runner> Ops for Device<M> {
         let qkv = [q.read()?, k.read()?, v.read()?];
         let (layout, _) = at.rows()?;
         self.kernels
-            .attend_packed(qkv, layout, (heads, None), out.write()?, lse.write()?)
+            .attend_packed(qkv, layout, heads, out.write()?, lse.write()?)
             .map_err(machine_error)?;
         Ok((out, lse))
     }
@@ -280,7 +306,7 @@ impl<M: Runner> Ops for Device<M> {
         let (qkv, out) = ([q.read()?, k.read()?, v.read()?], [out.read()?, dout.read()?]);
         let (to, (_, layout)) = ([dq.write()?, dk.write()?, dv.write()?], at.rows()?);
         self.kernels
-            .attend_back(qkv, out, (lse.read()?, layout), (heads, None), to)
+            .attend_back(qkv, out, lse.read()?, layout, heads, to)
             .map_err(machine_error)?;
         Ok([dq, dk, dv])
     }
@@ -311,7 +337,7 @@ impl<M: Runner> Ops for Device<M> {
         let (q, blocks, tables) = (q.read()?, kv.blocks(), at.cached_tables()?);
         let (blocks, to) = (blocks.read()?, out.write()?);
         self.kernels
-            .attend_cached(q, blocks, tables, kv.shape, layer, (heads, None), to)
+            .attend_cached(q, blocks, tables, kv.shape, layer, heads, to)
             .map_err(machine_error)?;
         Ok(out)
     }
@@ -322,10 +348,10 @@ impl<M: Runner> Ops for Device<M> {
         head: &OutputHead<Self>,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
-        let weight = head.map.weight();
-        let h = hidden.read()?;
-        with_weight(weight, |w| {
-            let input = input(h, w, of, head);
+        let head = head.map.weight();
+        let (h, rows_at_once) = (hidden.read()?, rows_at_once(head));
+        with_weight(head, |w| {
+            let input = input(h, w, of, rows_at_once);
             let [logp, entropy] =
                 self.kernels.head_log_probabilities(&input).map_err(machine_error)?;
             Ok((logp, entropy))
@@ -341,25 +367,33 @@ impl<M: Runner> Ops for Device<M> {
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<Self::Act> {
-        let weight = head.map.weight();
+        let head = head.map.weight();
         let mut dhidden = self.take(hidden.len())?;
-        let (h, to, dw) = (hidden.read()?, dhidden.write()?, sum(sums, weight)?);
-        with_weight(weight, |w| {
-            let input = input(h, w, of, head);
+        let (h, to, dw) = (hidden.read()?, dhidden.write()?, sum(sums, head)?);
+        let rows_at_once = rows_at_once(head);
+        with_weight(head, |w| {
+            let input = input(h, w, of, rows_at_once);
             self.kernels.head_loss(&input, offsets, loss, to, dw).map_err(machine_error)?
         })?;
         Ok(dhidden)
     }
 }
 
-/// Returns the inputs of the head's kernels. Logits are held of as many rows at once as there is memory for.
-fn input<'a, M: Runner>(
+fn without_rope() -> ModelError {
+    misused_error("a layer without rotary positions")
+}
+
+/// Returns the number of rows of which logits are held at once.
+fn rows_at_once<M: Runner>(head: &Param<Device<M>>) -> usize {
+    (LOGITS / head.dims()[0]).max(1)
+}
+
+fn input<'a>(
     h: Slice<'a, u16>,
     w: Slice<'a, u16>,
     of: Targets<'a>,
-    head: &OutputHead<Device<M>>,
+    rows_at_once: usize,
 ) -> HeadInput<'a> {
-    let rows_at_once = (LOGITS / head.map.dims().0).max(1);
     let Targets { ids: targets, inv_temperature: inverse_temperatures } = of;
-    HeadInput { h, w, targets, inverse_temperatures, rows_at_once, softcap: head.softcap }
+    HeadInput { h, w, targets, inverse_temperatures, rows_at_once }
 }
