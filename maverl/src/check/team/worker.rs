@@ -67,7 +67,7 @@ pub(crate) fn own_micro_batch(config: &Config, name: &str) -> Option<NonZeroUsiz
 fn layer_pass_bytes(shape: &HfConfig, tokens: usize, dtype: Dtype) -> u64 {
     let all = activation_bytes(shape, tokens, tokens, true, dtype.into());
     let others = shape.layers.len().saturating_sub(1) as u64;
-    let kept = others.saturating_mul((tokens * shape.hidden_size * 4) as u64);
+    let kept = others.saturating_mul((tokens as u64).saturating_mul(shape.hidden_size as u64 * 4));
     all.saturating_sub(kept)
 }
 

@@ -151,7 +151,7 @@ fn a_directory_with_a_model_is_measured() {
 #[test]
 fn the_memory_of_an_optimizer_is_planned() {
     let worker = |kind: &str| {
-        let file = format!("[models.tiny]\noptim.kind = {kind:?}\n");
+        let file = format!("[models.tiny]\npath = \"builtin:tiny\"\noptim.kind = {kind:?}\n");
         plan_of(&text(&file)).summary().workers[0].clone()
     };
     let (whole, eight, muon) = (worker("adamw"), worker("adamw8bit"), worker("muon"));

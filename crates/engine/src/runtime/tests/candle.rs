@@ -2,7 +2,7 @@
 
 use super::ranks::testing::on_ranks;
 use super::*;
-use maverl_dist::Ranks;
+use maverl_dist::{Ranks, Shard};
 
 /// Largest difference of log-probs that rollout and training have of the same tokens.
 const MISMATCH: f64 = 5e-5;
@@ -155,7 +155,7 @@ async fn worker_groups_on_both_engines_are_in_one_run() {
 fn ranks_over_tcp_have_equal_weights_with_moments_divided_or_not() {
     let run = |sharded: bool, ranks: Option<&Ranks>| {
         let mut setup = on_candle();
-        setup.options.shard_optimizer = sharded;
+        setup.options.shard = if sharded { Shard::Optimizer } else { Shard::None };
         let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
         let policy = runtime.policies()[0].clone();
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();

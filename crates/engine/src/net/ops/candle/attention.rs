@@ -100,7 +100,7 @@ pub(super) fn weigh(
 
 /// Returns the factor of products.
 fn scale(heads: Heads) -> f64 {
-    heads.scores.scale.map_or_else(|| (heads.dim as f64).powf(-0.5), f64::from)
+    heads.scores.scale.map_or_else(|| 1.0 / (heads.dim as f64).sqrt(), f64::from)
 }
 
 /// Queries, or what has their shape, by heads of keys: `[T, H d]` -> `[K, g T, d]`.
