@@ -135,7 +135,8 @@ fn invariance(device: DeviceChoice, report: &mut DeviceReport) -> Result<(), Fai
             alone.push(fixture.reply(prompt, seed).await?);
         }
         let rows = prompts.iter().zip(&together).map(|(prompt, done)| row(prompt, done, 1.0));
-        Ok::<_, Failure>((together, alone, fixture.policy.logprobs(rows.collect()).await?))
+        let scored = fixture.policy.logprobs(rows.collect()).await?;
+        Ok::<_, Failure>((together, alone, scored))
     })?;
     fixture.stop();
     let bound = device.mismatch_bound();

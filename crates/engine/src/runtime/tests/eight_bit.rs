@@ -1,12 +1,11 @@
 //! Updates by AdamW with moments in 8 bits.
 
 use super::*;
-use crate::runtime::{OptimOptions, OptimizerKind};
+use crate::runtime::OptimizerKind;
 
 fn eight_bit() -> Setup {
     let mut setup = setup(&["p"]);
-    setup.workers[0].policies[0].optim =
-        OptimOptions { kind: OptimizerKind::Adamw8bit, ..OptimOptions::default() };
+    setup.workers[0].policies[0].optim.kind = OptimizerKind::Adamw8bit;
     setup
 }
 
