@@ -104,6 +104,7 @@ ship! {
     "recipes/mrlm/10-distributed-ppo.toml",
     "recipes/mrlm/11-demo.toml",
     "recipes/search_r1/grpo-qwen2.5-3b-instruct.toml",
+    "recipes/stopping/arithmetic-qwen2.5-1.5b.toml",
 }
 
 #[cfg(test)]
