@@ -431,7 +431,7 @@ fn moments_in_8_bits_resume_to_the_bit() {
         assert_eq!(run.bytes(&file), whole.bytes(&file), "{file}");
     }
     replays(&lab, "whole", 3);
-    let sharded = ["--set", kind, "--set", "dist.shard_optimizer=true"];
+    let sharded = ["--set", kind, "--set", "dist.shard=\"optimizer\""];
     let refused = lab.run(&[&["check", "run.toml"], &sharded[..]].concat());
     assert!(refused.stderr.contains("moments in 8 bits have whole blocks"), "{refused}");
     let bytes = |set: &[&str]| {
