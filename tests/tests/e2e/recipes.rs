@@ -569,8 +569,11 @@ fn the_table_of_recipes_has_each_of_them_and_no_other() {
 fn the_readme_says_how_many_recipes_there_are() {
     let all = recipes(&root().join("recipes"));
     let gpu = all.iter().filter(|recipe| recipe.name.starts_with("gpu/")).count();
-    let stated = format!("{} configurations: {} of [published", all.len(), all.len() - gpu);
+    let own = all.iter().filter(|recipe| recipe.name.starts_with("stopping/")).count();
+    let published = all.len() - gpu - own;
+    let stated = format!("{} configurations: {published} of [published", all.len());
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(readme.contains(&stated), "README.md does not say {stated:?}");
-    assert!(readme.contains(&format!("and {gpu} for one GPU")), "{gpu} for one GPU");
+    let others = format!("{gpu} for one GPU, and {own} of learned stopping");
+    assert!(readme.contains(&others), "README.md does not say {others:?}");
 }
