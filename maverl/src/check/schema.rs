@@ -84,12 +84,16 @@ fn names(description: &str, properties: &Map<String, Value>) -> Value {
     })
 }
 
-/// Reward functions by their registered name; servers and verifiers have any other.
+/// Reward functions by their registered name; parts that are given by something else have any other.
 fn parts_of_the_reward(functions: &Map<String, Value>) -> Value {
-    let mut parts = names("Parts of the reward: functions, servers and verifiers.", functions);
+    let mut parts = names(
+        "Parts of the reward: functions, servers, Python files, judges, verifiers and prices.",
+        functions,
+    );
+    let given = ["server", "python", "judge", "verifier", "usage"];
     parts["additionalProperties"] = json!({
         "$ref": "#/$defs/RewardConfig",
-        "anyOf": [{ "required": ["server"] }, { "required": ["verifier"] }],
+        "anyOf": given.map(|table| json!({ "required": [table] })),
     });
     parts
 }

@@ -297,7 +297,7 @@ fn a_recipe_whose_weights_are_divided_is_planned_and_not_trained() {
         );
         let named = format!("`dist.shard` is \"{shard}\"");
         let refused = fixture.lab.run(&["check", recipe, "--set", set.as_str()]).failed();
-        refused.says(&[named.as_str(), "`maverl check --ranks N`"]);
+        refused.says(&[named.as_str(), "check --ranks N`"]);
     }
 }
 

@@ -10,8 +10,8 @@ use crate::net::ops::{Backend, TokenChoice};
 
 /// Largest difference of a log-prob from transformers'; of those with Gated DeltaNet, whose own f32 is 1e-4 off.
 const LOGPROB: [f32; 2] = [1e-4, 2e-4];
-/// Largest difference of a gradient from the native one, relative to its norm.
-const GRADIENT: f64 = 1e-4;
+/// Largest difference of a gradient from the native one, relative to its norm; of those with Gated DeltaNet.
+const GRADIENT: [f64; 2] = [1e-4, 2e-4];
 /// Largest difference of a hidden state of a token in a cache from that in packed rows.
 const ROW: f32 = 5e-5;
 
@@ -83,7 +83,10 @@ fn same_training<O: Backend>(
     let mut worst = 0.0_f64;
     for (name, var) in native.trainable().vars() {
         let of = apart(&sums[var.range()], &gradients[var.range()]);
-        assert!(of <= GRADIENT, "{what}, `{name}`: {of:e}");
+        assert!(
+            of <= GRADIENT[usize::from(what.starts_with("qwen3_5"))],
+            "{what}, `{name}`: {of:e}"
+        );
         worst = worst.max(of);
     }
     (off, worst)
