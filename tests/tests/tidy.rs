@@ -249,7 +249,7 @@ const SERVE_MAY_USE: &[(&str, &[&str])] = &[
     ("guard", &["key", "refusal"]),
     ("listener", &["guard", "refusal", "tls"]),
     ("queue", &["guard", "metrics", "refusal"]),
-    ("openai", &["refusal", "stream"]),
+    ("openai", &["body", "refusal", "stream"]),
     ("anthropic", &["openai", "refusal", "stream"]),
     ("retriever", &["body", "listener", "refusal"]),
     ("reward", &["base", "body", "guard", "metrics", "queue", "refusal"]),

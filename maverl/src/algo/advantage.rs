@@ -48,7 +48,7 @@ use crate::algo::Sample;
 use crate::config::{AdvantagePlan, CriticPlan};
 use crate::credit::{Estimators, GroupBy, KnownBaseline, RewardedStep};
 use crate::plan::AlgorithmPlan;
-use crate::trajectory::{Episode, RewardPart};
+use crate::trajectory::{Episode, RewardPart, Seat};
 
 /// The advantage of each sample, and what the groups they were taken over look like.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,7 +120,8 @@ pub(crate) fn advantages(
         && !plan.by_seat.is_empty()
     {
         let seat = |sample: &Sample| &episodes[sample.episode].turns[sample.turn].seat;
-        let by: Vec<GroupBy> = samples.iter().map(|sample| plan.by_of(seat(sample))).collect();
+        let by_of = |seat: &Seat| plan.by_of(&seat.to_string(), &seat.agent);
+        let by: Vec<GroupBy> = samples.iter().map(|sample| by_of(seat(sample))).collect();
         (step.units, step.groups) = step.view().ids_by_row(&by);
     }
     let rewards = &step.rewards;

@@ -10,7 +10,6 @@ use super::critic::{Bootstrap, CriticPlan, MixerPlan};
 use super::instance::Instance;
 use crate::credit::{Advantage, GroupBy, KnownBaseline, Rewarded, Unbranched};
 use crate::settings::{Settings, Tagged};
-use crate::trajectory::Seat;
 
 /// Estimator of advantages.
 #[derive(Debug, Clone, PartialEq, Settings)]
@@ -186,10 +185,10 @@ pub struct GroupPlan {
 }
 
 impl GroupPlan {
-    /// The units that are compared for turns of a seat. The name of a seat comes before that of its agent.
-    pub fn by_of(&self, seat: &Seat) -> GroupBy {
-        let of_seat = self.by_seat.get(&seat.to_string());
-        of_seat.or_else(|| self.by_seat.get(&seat.agent)).copied().unwrap_or(self.by)
+    /// The units that are compared for turns of a seat of an agent. The name of a seat comes before that of its agent.
+    pub fn by_of(&self, seat: &str, agent: &str) -> GroupBy {
+        let of_seat = self.by_seat.get(seat).or_else(|| self.by_seat.get(agent));
+        of_seat.copied().unwrap_or(self.by)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::credit::{Estimators, GroupBy};
 use crate::plan::Plan;
 use crate::run_dir::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, TokenRecord};
 use crate::runtime::TokenColumns;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, Seat};
 
 /// Advantages of a step, as its estimator made them.
 pub(super) struct Estimated<'a> {
@@ -208,7 +208,10 @@ fn columns_of(columns: &TokenColumns, row: usize) -> BTreeMap<&'static str, &[f3
 /// Returns the name of the groups of turns of a seat.
 fn group_of(plan: &Plan, by: GroupBy, seat: usize) -> &'static str {
     match &plan.algorithm.advantage {
-        AdvantagePlan::Group(group) => group_by(group.by_of(&plan.seats[seat].seat)),
+        AdvantagePlan::Group(group) => {
+            let Seat { agent, .. } = &plan.seats[seat].seat;
+            group_by(group.by_of(&plan.seats[seat].seat.to_string(), agent))
+        }
         _ => group_by(by),
     }
 }

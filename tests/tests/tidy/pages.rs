@@ -265,10 +265,7 @@ fn the_figures_of_the_page_about_servers_are_those_of_the_code() {
         number.parse::<u64>().unwrap()
     };
     let stated = [
-        format!(
-            "| values in the JSON of a body | {} |",
-            grouped(serve("openai/limits.rs", "MOST_VALUES"))
-        ),
+        format!("| values in the JSON of a body | {} |", grouped(serve("body.rs", "MOST_VALUES"))),
         format!("times 1 + n | {} |", grouped(serve("openai/limits.rs", "MOST_LISTED"))),
         format!(
             "{} MiB of requests above {} KiB; a larger request is read alone",

@@ -38,8 +38,6 @@ const REMEDY: &str = "write safetensors: `python -c \"import torch, safetensors.
 
 /// Most dimensions of a tensor.
 const MOST_DIMS: usize = 8;
-/// Longest text of a program that names something, in bytes.
-const LONGEST_NAME: usize = 1024;
 /// Most problems of tensors that are told.
 const MOST_PROBLEMS: usize = 8;
 

@@ -62,12 +62,16 @@ impl StoredDtype {
 
     /// Returns the first finite value that rounds to an infinity.
     fn find_overflow(self, values: &[f32]) -> Option<f32> {
-        let is_held = |value: f32| match self {
+        values.iter().copied().find(|value| value.is_finite() && !self.holds(*value))
+    }
+
+    /// Returns true if a value is within the range of the type.
+    fn holds(self, value: f32) -> bool {
+        match self {
             Self::F32 => true,
             Self::F16 => f16::from_f32(value).is_finite(),
             Self::Bf16 => bf16::from_f32(value).is_finite(),
-        };
-        values.iter().copied().find(|value| value.is_finite() && !is_held(*value))
+        }
     }
 }
 

@@ -35,8 +35,9 @@ struct TrainingBuffers {
 
 impl TrainedModel {
     /// Replaces the model by one that only generates.
-    fn generate_with(&mut self, model: Model) {
+    fn generate_with(&mut self, model: Model) -> Result<(), RuntimeError> {
         (self.model, self.training) = (model, None);
+        Ok(())
     }
 
     /// Replaces the model by one that is trained.
@@ -187,11 +188,7 @@ impl ModelHost<TrainedModel> {
     }
 
     async fn put_generating(&self, place: usize, model: Model) -> Result<(), RuntimeError> {
-        let replace = move |held: &mut TrainedModel| {
-            held.generate_with(model);
-            Ok(())
-        };
-        self.queue.at_barrier(place, replace).await
+        self.queue.at_barrier(place, move |held| held.generate_with(model)).await
     }
 
     /// Computes the losses of a batch and their gradients, which are added to those since the last step. Of the batch, rows,

@@ -7,11 +7,11 @@
 
 use serde_json::Value;
 
-use super::idle_tables::idle_outside;
+use super::idle_tables::{idle_outside, reason};
 use crate::config::tables::{DeclaredTable, TABLES};
 use crate::config::{AlgorithmConfig, Config, KlIn, LossConfig, Preset};
 use crate::plan::{AlgorithmPlan, LossPlan, PolicyPlan, SeatPlan};
-use crate::settings::{Key, json};
+use crate::settings::json;
 
 /// Returns a sentence for each key that was written and has no effect.
 pub(crate) fn idle_keys(
@@ -81,12 +81,6 @@ fn table_at<'v>(
     let found = place.iter().try_fold(algorithm, |table, key| table.get(key))?;
     let is_kind = table.kind.is_none_or(|kind| found.get("kind").is_some_and(|own| own == kind));
     Some(found).filter(|found| is_kind && found.is_object())
-}
-
-/// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
-pub(super) fn reason(key: &Key, tables: &[Value]) -> Option<String> {
-    let reasons = tables.iter().map(|table| key.idle.iter().find_map(|idle| idle.reason(table)));
-    reasons.collect::<Option<Vec<String>>>()?.into_iter().next()
 }
 
 /// Returns the reason why a key of `loss` has no effect on pairs of sampled replies: only what changes a reward has one.

@@ -4,12 +4,11 @@ use std::iter::once;
 
 use serde_json::Value;
 
-use super::idle::reason;
 use crate::config::Config;
 use crate::config::reference::is_chosen;
 use crate::config::source::key as full_name;
 use crate::config::tables::{DeclaredTable, TABLES};
-use crate::settings::json;
+use crate::settings::{Key, json};
 
 /// Places of the tables of optimizers; the first one declares the keys of all.
 const OPTIM: [[&str; 3]; 3] = [
@@ -97,4 +96,10 @@ fn with_agents(config: &Config, model: Value) -> Vec<Value> {
 fn with_models(config: &Config, defaults: &Value, agent: &Value) -> Vec<Value> {
     let models = config.models.values().map(|model| over(defaults, &json(&model.optim)));
     models.map(|model| over(&model, agent)).collect()
+}
+
+/// Returns the reason why a key has no effect in any of the tables that it is in, if it has none in all of them.
+pub(super) fn reason(key: &Key, tables: &[Value]) -> Option<String> {
+    let reasons = tables.iter().map(|table| key.idle.iter().find_map(|idle| idle.reason(table)));
+    reasons.collect::<Option<Vec<String>>>()?.into_iter().next()
 }

@@ -17,6 +17,7 @@ use crate::config::source::Problems;
 use crate::config::{
     Config, Dtype, KlIn, OptimConfig, OptimizerKind, PairLoss, Preset, SurrogatePlan,
 };
+use crate::files::HfConfig;
 use crate::plan::{
     AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, Sampling, SeatPlan, TeacherPlan, WorkerPlan,
 };
@@ -57,23 +58,8 @@ pub(crate) fn assign_policies(
             .collect();
         let gradient_checkpointing = config.models[&group.model].gradient_checkpointing;
         let trained = group_seats.iter().any(|seat| seat.trained);
-        let activation_bytes = trained.then(|| {
-            let own = own_micro_batch(config, &group.worker);
-            let tokens = own.unwrap_or(config.runtime.micro_batch_tokens).get();
-            let dtype = precisions[&group.model];
-            let bytes = activation_bytes(
-                &opened.shape,
-                tokens,
-                tokens,
-                gradient_checkpointing,
-                dtype.into(),
-            );
-            // Activations are gone when the optimizer takes its step.
-            match optim.kind {
-                OptimizerKind::Muon => bytes.max(muon_bytes(&opened.shape)),
-                OptimizerKind::Adamw | OptimizerKind::Adamw8bit => bytes,
-            }
-        });
+        let update = (&opened.shape, precisions[&group.model], optim.kind);
+        let activation_bytes = trained.then(|| update_bytes(config, group, update));
         if samples_replies(config, purpose) {
             check_replies(&group_seats, &group.model, &opened.shape, problems);
         }
@@ -99,6 +85,22 @@ pub(crate) fn assign_policies(
     let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
     let teachers = used.plans(config, &names);
     Some(Assignment { seats, policies, workers, teachers })
+}
+
+/// Returns the bytes of the activations of an update, or of what its optimizer needs, if that is more: activations are gone then.
+fn update_bytes(
+    config: &Config,
+    group: &PolicySeats<'_>,
+    (shape, dtype, optimizer): (&HfConfig, Dtype, OptimizerKind),
+) -> u64 {
+    let own = own_micro_batch(config, &group.worker);
+    let tokens = own.unwrap_or(config.runtime.micro_batch_tokens).get();
+    let checkpointing = config.models[&group.model].gradient_checkpointing;
+    let bytes = activation_bytes(shape, tokens, tokens, checkpointing, dtype.into());
+    match optimizer {
+        OptimizerKind::Muon => bytes.max(muon_bytes(shape)),
+        OptimizerKind::Adamw | OptimizerKind::Adamw8bit => bytes,
+    }
 }
 
 /// Returns true if the loss of a seat has a reference, its reward has the KL to one, or one teaches it.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::LONGEST_NAME;
-
+/// Longest text of a program that names something, in bytes.
+const LONGEST_NAME: usize = 1024;
 /// Most objects of a program: tens for each tensor.
 const MOST_OBJECTS: usize = 1 << 22;
 

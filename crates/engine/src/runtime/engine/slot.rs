@@ -156,15 +156,11 @@ impl RequestSlot {
     /// Returns true if a stop string ends the completion, with special tokens or without them, as replies are read. A string of n
     /// bytes lies within the last n tokens and the one before.
     fn has_stopped(&self, tokenizer: &Tokenizer) -> bool {
-        let stop = &self.sampling.stop;
-        let Some(longest) = stop.iter().map(String::len).max() else { return false };
-        let generated = self.generated_tokens();
-        let stops = |ids: &[u32]| {
-            let tail = tokenizer.decode_raw(ids);
-            stop.iter().any(|stop| tail.contains(stop.as_str()))
-        };
+        let Some(longest) = self.sampling.stop.iter().map(String::len).max() else { return false };
+        let (generated, stops) =
+            (self.generated_tokens(), |text: String| self.contains_stop(&text));
         let last = &generated[generated.len().saturating_sub(longest + 1)..];
-        if stops(last) {
+        if stops(tokenizer.decode_raw(last)) {
             return true;
         }
         if !last.iter().any(|id| tokenizer.is_special(*id)) {
@@ -173,7 +169,11 @@ impl RequestSlot {
         let shown = generated.iter().rev().copied().filter(|id| !tokenizer.is_special(*id));
         let mut shown: Vec<u32> = shown.take(longest + 1).collect();
         shown.reverse();
-        stops(&shown)
+        stops(tokenizer.decode_raw(&shown))
+    }
+
+    fn contains_stop(&self, text: &str) -> bool {
+        self.sampling.stop.iter().any(|stop| text.contains(stop.as_str()))
     }
 
     /// Returns temperature and filters.
