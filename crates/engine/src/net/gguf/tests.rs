@@ -13,6 +13,11 @@ use crate::files::{ModelSource, StoredDtype};
 use crate::net::lora::{Adapter, LoraConfig};
 use crate::net::tests::fixture;
 
+/// Rounding of a number to a kind.
+type Rounding = fn(f32) -> f32;
+/// Change of a configuration.
+type ConfigChange = fn(&mut Value);
+
 const TEXTS: [&str; 6] = [
     "who wrote the book?",
     "  two  spaces\n\nand 12345 numbers, I'll say",
@@ -104,7 +109,7 @@ fn greedy(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
 fn check(name: &str, files: &ModelFiles, dir: &Path) {
     let model = Model::load(files).unwrap();
     let tokenizer = Tokenizer::load(files).unwrap();
-    let rounded: [(NumberKind, fn(f32) -> f32); 3] = [
+    let rounded: [(NumberKind, Rounding); 3] = [
         (NumberKind::F32, |x| x),
         (NumberKind::F16, |x| f16::from_f32(x).to_f32()),
         (NumberKind::Bf16, |x| bf16::from_f32(x).to_f32()),
@@ -154,7 +159,7 @@ fn check(name: &str, files: &ModelFiles, dir: &Path) {
 }
 
 /// Fixtures of families that are written, each with what llama.cpp's architecture needs.
-const FAMILIES: [(&str, fn(&mut Value)); 9] = [
+const FAMILIES: [(&str, ConfigChange); 9] = [
     ("llama", |_| ()),
     ("qwen2", |_| ()),
     ("qwen3", |_| ()),
